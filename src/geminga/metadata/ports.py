@@ -1,0 +1,116 @@
+"""The metadata store's contract: only what ZooKeeper can keep (DESIGN 9.3).
+
+A tree of paths (``/a/b``); each node has bytes (at most 1 MiB) and an int version that starts at 0 and grows
+by one with each put. No change spans two nodes. Any write may raise ``UnknownOutcomeError``: it may or may
+not have happened. Watches may come late, twice or never; a reader that must know reads. A session may expire
+at any time; its ephemeral nodes vanish then. Missing parents are created (as empty persistent nodes).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+from typing import NamedTuple, Protocol
+
+
+class Stat(NamedTuple):
+    """What is known of a node beside its value."""
+
+    version: int
+    created_ms: int
+    modified_ms: int
+    is_ephemeral: bool
+    #: True if this store's own session created the ephemeral node.
+    is_own: bool
+
+
+class Node(NamedTuple):
+    """A node's value and stat."""
+
+    value: bytes
+    stat: Stat
+
+
+class PutResult(NamedTuple):
+    """The path written (with the counter of a sequential node) and its new stat."""
+
+    path: str
+    stat: Stat
+
+
+class ChangeKind(Enum):
+    """What happened to a node."""
+
+    CREATED = "created"
+    MODIFIED = "modified"
+    DELETED = "deleted"
+    CHILDREN_CHANGED = "children_changed"
+
+
+class Notification(NamedTuple):
+    """A watch event; ``path`` is the node whose value or children changed."""
+
+    kind: ChangeKind
+    path: str
+
+
+class SessionEvent(Enum):
+    """The session's life as told to listeners."""
+
+    CONNECTION_LOST = "connection_lost"
+    RECONNECTED = "reconnected"
+    EXPIRED = "expired"
+
+
+#: ``expected_version`` of a put that must create the node.
+MUST_NOT_EXIST = -1
+
+Unsubscribe = Callable[[], None]
+
+
+class MetadataStore(Protocol):
+    """See the module's contract."""
+
+    async def get(self, path: str) -> Node | None:
+        """The node, or None if it does not exist."""
+        ...
+
+    async def exists(self, path: str) -> bool:
+        """Whether the node exists."""
+        ...
+
+    async def children(self, path: str) -> list[str]:
+        """Names (not paths) of the direct children, sorted; empty if there are none or no such node."""
+        ...
+
+    async def put(
+        self,
+        path: str,
+        value: bytes,
+        *,
+        expected_version: int | None,
+        ephemeral: bool = False,
+        sequential: bool = False,
+    ) -> PutResult:
+        """Write if the node has ``expected_version`` (-1: must not exist; None: whatever it has).
+
+        Raises BadVersionError, UnknownOutcomeError, SessionExpiredError. ``sequential`` appends a ten-digit
+        counter of the parent to ``path`` and always creates.
+        """
+        ...
+
+    async def delete(self, path: str, *, expected_version: int | None = None) -> None:
+        """Delete; raises NoSuchNodeError, BadVersionError, NodeNotEmptyError, UnknownOutcomeError."""
+        ...
+
+    def watch(self, prefix: str, callback: Callable[[Notification], None]) -> Unsubscribe:
+        """Hear of changes at or below ``prefix``."""
+        ...
+
+    def on_session_event(self, callback: Callable[[SessionEvent], None]) -> Unsubscribe:
+        """Hear of the session's life."""
+        ...
+
+    async def close(self) -> None:
+        """End the session: its ephemeral nodes vanish."""
+        ...

@@ -1,0 +1,317 @@
+"""The error tree, with Pulsar's wire codes.
+
+::
+
+    GemingaError
+      LocalError               our own bug or misuse; never the peer's fault
+        InvariantError         corrupt state: the component stops instead of serving it
+        ConfigurationError     a key with a bad value; names key, value, expectation
+      RemoteError              the peer broke the protocol or asked for what is not allowed
+        ProtocolError, ChecksumMismatchError, NotAllowedError, TopicNotFoundError, ...
+      StorageError             entries or metadata could not be written or read
+        NoSuchLedgerError, NoSuchEntryError, LedgerFencedError, NotEnoughBookiesError,
+        CorruptionError, DiskFullError, BadVersionError, UnknownOutcomeError, ...
+      UnavailableError         try again: not ready, closing, too many requests
+
+``retriable`` tells a caller whether the same call may succeed later; ``server_error`` is the
+``ServerError`` number of Pulsar's protocol that a client gets, ``http_status`` that of the admin REST.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class ServerError(IntEnum):
+    """``ServerError`` of Pulsar's binary protocol (PulsarApi.proto, enum ServerError)."""
+
+    UNKNOWN_ERROR = 0
+    METADATA_ERROR = 1
+    PERSISTENCE_ERROR = 2
+    AUTHENTICATION_ERROR = 3
+    AUTHORIZATION_ERROR = 4
+    CONSUMER_BUSY = 5
+    SERVICE_NOT_READY = 6
+    PRODUCER_BLOCKED_QUOTA_EXCEEDED_ERROR = 7
+    PRODUCER_BLOCKED_QUOTA_EXCEEDED_EXCEPTION = 8
+    CHECKSUM_ERROR = 9
+    UNSUPPORTED_VERSION_ERROR = 10
+    TOPIC_NOT_FOUND = 11
+    SUBSCRIPTION_NOT_FOUND = 12
+    CONSUMER_NOT_FOUND = 13
+    TOO_MANY_REQUESTS = 14
+    TOPIC_TERMINATED_ERROR = 15
+    PRODUCER_BUSY = 16
+    INVALID_TOPIC_NAME = 17
+    INCOMPATIBLE_SCHEMA = 18
+    CONSUMER_ASSIGN_ERROR = 19
+    TRANSACTION_COORDINATOR_NOT_FOUND = 20
+    INVALID_TXN_STATUS = 21
+    NOT_ALLOWED_ERROR = 22
+    TRANSACTION_CONFLICT = 23
+    TRANSACTION_NOT_FOUND = 24
+    PRODUCER_FENCED = 25
+
+
+class GemingaError(Exception):
+    """Root of every error that Geminga raises on purpose."""
+
+    retriable: bool = False
+    server_error: ServerError = ServerError.UNKNOWN_ERROR
+    http_status: int = 500
+
+
+class LocalError(GemingaError):
+    """Our own bug or misuse."""
+
+
+class InvariantError(LocalError):
+    """State that can not be: raised by :func:`invariant`, with the story that led to it."""
+
+
+class ConfigurationError(LocalError):
+    """A configuration key has a bad value; the text names key, value and expectation."""
+
+    http_status = 412
+
+
+class RemoteError(GemingaError):
+    """The peer broke the protocol or asked for what is not allowed."""
+
+    http_status = 400
+
+
+class ProtocolError(RemoteError):
+    """Bytes or commands that the protocol does not allow; the connection is closed."""
+
+
+class UnsupportedVersionError(RemoteError):
+    """A feature or protocol version this broker does not speak."""
+
+    server_error = ServerError.UNSUPPORTED_VERSION_ERROR
+
+
+class ChecksumMismatchError(RemoteError):
+    """The CRC32C of a SEND frame does not match its bytes."""
+
+    server_error = ServerError.CHECKSUM_ERROR
+    retriable = True
+
+
+class AuthenticationError(RemoteError):
+    """The peer is not who it says."""
+
+    server_error = ServerError.AUTHENTICATION_ERROR
+    http_status = 401
+
+
+class AuthorizationError(RemoteError):
+    """The peer may not do this."""
+
+    server_error = ServerError.AUTHORIZATION_ERROR
+    http_status = 403
+
+
+class NotAllowedError(RemoteError):
+    """A valid request that the present state or a policy forbids."""
+
+    server_error = ServerError.NOT_ALLOWED_ERROR
+    http_status = 405
+
+
+class InvalidTopicNameError(RemoteError):
+    """Not a topic name; the text says what one looks like."""
+
+    server_error = ServerError.INVALID_TOPIC_NAME
+    http_status = 412
+
+
+class TopicNotFoundError(RemoteError):
+    """No such topic, namespace or tenant, and it may not be created on demand."""
+
+    server_error = ServerError.TOPIC_NOT_FOUND
+    http_status = 404
+
+
+class SubscriptionNotFoundError(RemoteError):
+    """No such subscription."""
+
+    server_error = ServerError.SUBSCRIPTION_NOT_FOUND
+    http_status = 404
+
+
+class ConsumerNotFoundError(RemoteError):
+    """No such consumer on this connection."""
+
+    server_error = ServerError.CONSUMER_NOT_FOUND
+    http_status = 404
+
+
+class ConsumerBusyError(RemoteError):
+    """The subscription's type or its consumers do not allow one more."""
+
+    server_error = ServerError.CONSUMER_BUSY
+    http_status = 412
+
+
+class ConsumerAssignError(RemoteError):
+    """A Key_Shared consumer could not be given a key range."""
+
+    server_error = ServerError.CONSUMER_ASSIGN_ERROR
+    http_status = 412
+
+
+class ProducerBusyError(RemoteError):
+    """A producer of this name is connected already."""
+
+    server_error = ServerError.PRODUCER_BUSY
+
+
+class ProducerFencedError(RemoteError):
+    """Another producer holds exclusive access to the topic."""
+
+    server_error = ServerError.PRODUCER_FENCED
+
+
+class TopicTerminatedError(RemoteError):
+    """The topic was ended; nothing can be published any more."""
+
+    server_error = ServerError.TOPIC_TERMINATED_ERROR
+    http_status = 405
+
+
+class IncompatibleSchemaError(RemoteError):
+    """The schema does not fit those the topic has."""
+
+    server_error = ServerError.INCOMPATIBLE_SCHEMA
+    http_status = 409
+
+
+class ConflictError(RemoteError):
+    """What should be created exists already, or changed meanwhile."""
+
+    server_error = ServerError.METADATA_ERROR
+    http_status = 409
+
+
+class NotFoundError(RemoteError):
+    """The named thing does not exist."""
+
+    server_error = ServerError.METADATA_ERROR
+    http_status = 404
+
+
+class PreconditionFailedError(RemoteError):
+    """The request is well formed but its values do not fit (HTTP 412)."""
+
+    server_error = ServerError.METADATA_ERROR
+    http_status = 412
+
+
+class StorageError(GemingaError):
+    """Entries could not be written or read."""
+
+    server_error = ServerError.PERSISTENCE_ERROR
+
+
+class NoSuchLedgerError(StorageError):
+    """The bookie knows for certain that it never had this ledger, or that it was deleted."""
+
+
+class NoSuchEntryError(StorageError):
+    """The bookie knows for certain that it does not hold this entry."""
+
+
+class UnknownEntryError(StorageError):
+    """The bookie can not tell whether it had this entry or fence (limbo): never read as "no"."""
+
+    retriable = True
+
+
+class LedgerFencedError(StorageError):
+    """Another writer recovered the ledger: this one may not append any more."""
+
+
+class LedgerClosedError(StorageError):
+    """The ledger handle was closed."""
+
+
+class NotEnoughBookiesError(StorageError):
+    """Fewer writable bookies than the ensemble needs."""
+
+    retriable = True
+
+
+class CorruptionError(StorageError):
+    """Stored bytes fail their checksum; the text names file and offset. Never served."""
+
+
+class DiskFullError(StorageError):
+    """No space left: the bookie is read-only until space returns."""
+
+    retriable = True
+
+
+class DiskIOError(StorageError):
+    """Reading or writing a file failed; never rounded to "no such entry"."""
+
+
+class MetadataError(StorageError):
+    """The metadata store refused or failed."""
+
+    server_error = ServerError.METADATA_ERROR
+
+
+class BadVersionError(MetadataError):
+    """Compare-and-set lost: the node has another version, exists already, or is gone."""
+
+    http_status = 409
+
+
+class NoSuchNodeError(MetadataError):
+    """The metadata node does not exist."""
+
+    http_status = 404
+
+
+class NodeNotEmptyError(MetadataError):
+    """A node with children can not be deleted."""
+
+
+class UnknownOutcomeError(MetadataError):
+    """The write may or may not have happened: read before you decide."""
+
+    retriable = True
+
+
+class SessionExpiredError(MetadataError):
+    """The metadata session is over; its ephemeral nodes are gone."""
+
+
+class DataDirectoryError(StorageError):
+    """The data directory is in use, damaged, foreign, or of a newer format."""
+
+
+class UnavailableError(GemingaError):
+    """Try again: starting, closing, overloaded."""
+
+    retriable = True
+    server_error = ServerError.SERVICE_NOT_READY
+    http_status = 503
+
+
+class TooManyRequestsError(UnavailableError):
+    """A named limit on concurrent requests was reached."""
+
+    server_error = ServerError.TOO_MANY_REQUESTS
+    http_status = 429
+
+
+class TopicClosingError(UnavailableError):
+    """The topic is being unloaded or deleted; look it up again."""
+
+
+def invariant(condition: object, story: str) -> None:
+    """Raise :class:`InvariantError` with ``story`` unless ``condition``; works under ``python -O`` too."""
+    if not condition:
+        raise InvariantError(story)

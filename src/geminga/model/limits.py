@@ -1,0 +1,12 @@
+"""Every limit that is not configuration, with its name, unit and reason. Queues and loops refer to these."""
+
+from __future__ import annotations
+
+from typing import Final
+
+#: Largest message (metadata + payload) unless configured, bytes (Pulsar's ``maxMessageSize`` default).
+MESSAGE_SIZE_BYTES_MAX_DEFAULT: Final = 5 * 1024 * 1024
+#: What a frame may hold beside the message: command, checksum, lengths (Pulsar's MESSAGE_SIZE_FRAME_PADDING).
+FRAME_PADDING_BYTES: Final = 10 * 1024
+#: Largest value of a metadata node, bytes (ZooKeeper's ``jute.maxbuffer`` default).
+METADATA_VALUE_BYTES_MAX: Final = 1024 * 1024

@@ -1,0 +1,123 @@
+"""Names of tenants, namespaces and topics (Pulsar's ``TopicName`` and ``NamespaceName``)."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import quote, unquote
+
+from geminga.model.errors import InvalidTopicNameError
+
+PARTITION_SUFFIX: Final = "-partition-"
+DEFAULT_NAMESPACE: Final = "public/default"
+SYSTEM_NAMESPACE: Final = "pulsar/system"
+
+# Pulsar's NamedEntity: the characters allowed in the names of tenants and namespaces.
+_NAMED_ENTITY: Final = re.compile(r"^[-=:.\w]+$")
+
+
+def is_valid_named_entity(name: str) -> bool:
+    """Whether ``name`` may name a tenant, cluster or namespace."""
+    return _NAMED_ENTITY.match(name) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class TopicName:
+    """A full topic name, ``{domain}://{tenant}/{namespace}/{local_name}``; ``partition`` is -1 for none."""
+
+    domain: str
+    tenant: str
+    namespace_name: str
+    local_name: str
+    partition: int = -1
+
+    @classmethod
+    def parse(cls, text: str) -> TopicName:
+        """Parse a full or short name; raises :class:`InvalidTopicNameError` saying what is expected.
+
+        ``name`` is ``persistent://public/default/name`` and ``t/ns/name`` is ``persistent://t/ns/name``.
+        """
+        domain, separator, rest = text.partition("://")
+        if not separator:
+            parts = text.split("/")
+            if len(parts) == 1:
+                domain, rest = "persistent", f"{DEFAULT_NAMESPACE}/{text}"
+            elif len(parts) == 3:
+                domain, rest = "persistent", text
+            else:
+                raise InvalidTopicNameError(
+                    f"invalid topic name {text!r}: expected 'topic', 'tenant/namespace/topic' or "
+                    "'persistent://tenant/namespace/topic'"
+                )
+        if domain not in ("persistent", "non-persistent"):
+            raise InvalidTopicNameError(
+                f"invalid topic name {text!r}: the domain must be 'persistent' or 'non-persistent', not {domain!r}"
+            )
+        parts = rest.split("/", 2)
+        if len(parts) != 3 or not all(parts):
+            raise InvalidTopicNameError(
+                f"invalid topic name {text!r}: expected '{domain}://tenant/namespace/topic'"
+            )
+        tenant, namespace, local = parts
+        if not (is_valid_named_entity(tenant) and is_valid_named_entity(namespace)):
+            raise InvalidTopicNameError(
+                f"invalid topic name {text!r}: tenant and namespace may hold letters, digits and any of -=:._"
+            )
+        return cls(domain, tenant, namespace, local, _partition_index(local))
+
+    @property
+    def namespace(self) -> str:
+        """``tenant/namespace``."""
+        return f"{self.tenant}/{self.namespace_name}"
+
+    @property
+    def is_persistent(self) -> bool:
+        """Whether messages are stored."""
+        return self.domain == "persistent"
+
+    @property
+    def is_partition(self) -> bool:
+        """Whether this is one partition of a partitioned topic."""
+        return self.partition >= 0
+
+    @property
+    def partitioned_topic(self) -> TopicName:
+        """The partitioned topic this is a partition of, or itself."""
+        if self.partition < 0:
+            return self
+        local = self.local_name[: self.local_name.rindex(PARTITION_SUFFIX)]
+        return TopicName(self.domain, self.tenant, self.namespace_name, local)
+
+    def with_partition(self, index: int) -> TopicName:
+        """The name of partition ``index``."""
+        return TopicName(
+            self.domain, self.tenant, self.namespace_name, f"{self.local_name}{PARTITION_SUFFIX}{index}", index
+        )
+
+    @property
+    def encoded_local_name(self) -> str:
+        """The local name as one path element (percent-encoded, as in Pulsar's metadata paths)."""
+        return quote(self.local_name, safe="-_.*")
+
+    @property
+    def managed_ledger_name(self) -> str:
+        """``tenant/namespace/persistent/encoded-name``: its place below ``/managed-ledgers``."""
+        return f"{self.tenant}/{self.namespace_name}/{self.domain}/{self.encoded_local_name}"
+
+    @classmethod
+    def from_managed_ledger_name(cls, name: str) -> TopicName:
+        """The inverse of :attr:`managed_ledger_name`."""
+        tenant, namespace, domain, encoded = name.split("/", 3)
+        return cls.parse(f"{domain}://{tenant}/{namespace}/{unquote(encoded)}")
+
+    def __str__(self) -> str:
+        return f"{self.domain}://{self.tenant}/{self.namespace_name}/{self.local_name}"
+
+
+def _partition_index(local_name: str) -> int:
+    _, separator, digits = local_name.rpartition(PARTITION_SUFFIX)
+    # As Pulsar: "-partition-01" or "-partition-+1" is an ordinary name, not a partition.
+    if separator and digits.isascii() and digits.isdigit() and (digits == "0" or digits[0] != "0"):
+        return int(digits)
+    return -1

@@ -1,0 +1,226 @@
+"""Ports to the world: clock, randomness, network, disk, threads. Every other package sees only these.
+
+Rules of all ports: calls are made on the loop's thread; completions and callbacks come back on the loop's
+thread; nothing blocks the loop. Timers are the loop's own (``loop.call_later``): under simulation the loop
+itself is simulated. ``geminga.sim`` implements each port with seeded faults; one contract suite
+(``tests/contract``) holds all implementations to the same behaviour.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol, TypeVar
+
+T = TypeVar("T")
+Buffer = bytes | bytearray | memoryview
+
+#: Completion of an append: ``None``, or the error; after an error nothing is known of what reached the disk.
+AppendDone = Callable[[OSError | None], None]
+
+
+class Clock(Protocol):
+    """Time. ``monotonic`` never goes back; ``wall_ms`` may jump either way."""
+
+    def monotonic(self) -> float:
+        """Seconds from an arbitrary start."""
+        ...
+
+    def wall_ms(self) -> int:
+        """Milliseconds since the epoch, UTC."""
+        ...
+
+
+class Rng(Protocol):
+    """Randomness; seeded under simulation."""
+
+    def random(self) -> float:
+        """A float in [0, 1)."""
+        ...
+
+    def below(self, bound: int) -> int:
+        """An int in [0, bound)."""
+        ...
+
+    def token(self, size_bytes: int = 8) -> str:
+        """``2 * size_bytes`` lowercase hex digits, for names and ids."""
+        ...
+
+
+class DiskFile(Protocol):
+    """An open file. Its lane (a named thread) carries out its operations in the order submitted."""
+
+    @property
+    def path(self) -> str:
+        """The path it was opened with."""
+        ...
+
+
+class ReadRequest(NamedTuple):
+    """One pread: ``size_bytes`` bytes of ``file`` from ``offset``; fewer come back only at the end of the file."""
+
+    file: DiskFile
+    offset: int
+    size_bytes: int
+
+
+#: Completion of a group of reads, in the order of the requests; each result is bytes or its own error.
+ReadDone = Callable[[Sequence[bytes | OSError]], None]
+
+
+class Disk(Protocol):
+    """Files. Batch-shaped: one hop to a lane's thread for a whole group, completion by callback.
+
+    What is durable: bytes after an append with ``sync=True`` completed (or :meth:`sync_file`); the *name* of a
+    created, renamed or unlinked file only after :meth:`sync_dir` of its directory. A power loss may keep or
+    drop anything else, in any part.
+    """
+
+    def append(
+        self, file: DiskFile, offset: int, buffers: Sequence[Buffer], *, sync: bool, done: AppendDone
+    ) -> None:
+        """Write ``buffers`` back to back from ``offset``, then fdatasync if ``sync``; ``done`` once, later."""
+        ...
+
+    def read(self, requests: Sequence[ReadRequest], *, lane: str, done: ReadDone) -> None:
+        """Carry out all reads on ``lane`` in one hop, independent of the files' own lanes; ``done`` once, later."""
+        ...
+
+    async def open_file(
+        self, path: str, *, lane: str, create: bool = False, preallocate_bytes: int = 0
+    ) -> DiskFile:
+        """Open for reading and writing. ``create``: must not exist yet. ``preallocate_bytes``: zero-filled size."""
+        ...
+
+    async def close_file(self, file: DiskFile) -> None:
+        """Close after everything submitted before."""
+        ...
+
+    async def sync_file(self, file: DiskFile) -> None:
+        """fdatasync; an error means that nothing unsynced may be trusted: stop, never retry as if it were fine."""
+        ...
+
+    async def truncate(self, file: DiskFile, size_bytes: int) -> None:
+        """Cut or extend to ``size_bytes``."""
+        ...
+
+    async def file_size(self, path: str) -> int:
+        """Bytes; raises FileNotFoundError."""
+        ...
+
+    async def read_file(self, path: str) -> bytes:
+        """The whole of a small file; raises FileNotFoundError."""
+        ...
+
+    async def write_file(self, path: str, data: bytes) -> None:
+        """Replace ``path`` atomically and durably: temporary file, fsync, rename, fsync of the directory."""
+        ...
+
+    async def make_dirs(self, path: str) -> None:
+        """Create the directory and its parents, durably; fine if it exists."""
+        ...
+
+    async def list_dir(self, path: str) -> list[str]:
+        """Names in the directory, sorted; raises FileNotFoundError."""
+        ...
+
+    async def sync_dir(self, path: str) -> None:
+        """fsync the directory: creations, renames and unlinks before this call are durable after it."""
+        ...
+
+    async def rename(self, source: str, target: str) -> None:
+        """Atomic replace; durable only after :meth:`sync_dir`."""
+        ...
+
+    async def unlink(self, path: str) -> None:
+        """Remove a file; raises FileNotFoundError; durable only after :meth:`sync_dir`."""
+        ...
+
+    async def free_bytes(self, path: str) -> int:
+        """Bytes available to this process on the file system of ``path``."""
+        ...
+
+    async def total_bytes(self, path: str) -> int:
+        """Size of the file system of ``path``, bytes."""
+        ...
+
+    async def lock_dir(self, path: str) -> None:
+        """Hold ``path`` for this process until it ends or :meth:`close`; raises BlockingIOError if another has it."""
+        ...
+
+    async def close(self) -> None:
+        """Finish what was submitted, close every file and lock, end the lanes."""
+        ...
+
+
+class Listener(Protocol):
+    """A listening socket."""
+
+    @property
+    def port(self) -> int:
+        """The port it listens on (the kernel's choice if 0 was asked for)."""
+        ...
+
+    async def close(self) -> None:
+        """Stop accepting; established connections go on."""
+        ...
+
+
+class Network(Protocol):
+    """TCP as asyncio transports and protocols, so that streams and TLS work unchanged."""
+
+    async def listen(
+        self,
+        protocol_factory: Callable[[], asyncio.BaseProtocol],
+        host: str,
+        port: int,
+        *,
+        tls: ssl.SSLContext | None = None,
+    ) -> Listener:
+        """Listen on ``host:port``; raises OSError."""
+        ...
+
+    async def connect(
+        self,
+        protocol_factory: Callable[[], asyncio.BaseProtocol],
+        host: str,
+        port: int,
+        *,
+        tls: ssl.SSLContext | None = None,
+    ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
+        """Connect; raises OSError."""
+        ...
+
+
+class Threads(Protocol):
+    """Blocking calls (SQLite, the offline tools) on named threads, one thread a lane, in order of submission."""
+
+    def call(self, lane: str, function: Callable[[], T]) -> Awaitable[T]:
+        """Run ``function`` on ``lane``; its result or exception is the awaitable's. Raises under simulation."""
+        ...
+
+    def submit(self, lane: str, function: Callable[[], None], done: Callable[[BaseException | None], None]) -> None:
+        """Like :meth:`call` without a future: ``done`` is called on the loop's thread."""
+        ...
+
+    async def close(self) -> None:
+        """Finish what was submitted, end the threads."""
+        ...
+
+
+#: Called once when the process must not go on (failed fsync, corrupt state): name of the part, the error.
+FatalHandler = Callable[[str, BaseException], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """Everything a component needs from the world, handed down from the composition root."""
+
+    clock: Clock
+    rng: Rng
+    disk: Disk
+    network: Network
+    threads: Threads
+    on_fatal: FatalHandler
