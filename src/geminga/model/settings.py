@@ -55,5 +55,7 @@ def settings_of(config_class: type) -> Mapping[str, tuple[Setting, str]]:
     """Key -> (setting, field name) of a config dataclass."""
     fields = getattr(config_class, "__dataclass_fields__", {})
     return {
-        f.metadata["setting"].key: (f.metadata["setting"], name) for name, f in fields.items() if "setting" in f.metadata
+        f.metadata["setting"].key: (f.metadata["setting"], name)
+        for name, f in fields.items()
+        if "setting" in f.metadata
     }

@@ -56,9 +56,7 @@ class TopicName:
             )
         parts = rest.split("/", 2)
         if len(parts) != 3 or not all(parts):
-            raise InvalidTopicNameError(
-                f"invalid topic name {text!r}: expected '{domain}://tenant/namespace/topic'"
-            )
+            raise InvalidTopicNameError(f"invalid topic name {text!r}: expected '{domain}://tenant/namespace/topic'")
         tenant, namespace, local = parts
         if not (is_valid_named_entity(tenant) and is_valid_named_entity(namespace)):
             raise InvalidTopicNameError(
@@ -92,7 +90,11 @@ class TopicName:
     def with_partition(self, index: int) -> TopicName:
         """The name of partition ``index``."""
         return TopicName(
-            self.domain, self.tenant, self.namespace_name, f"{self.local_name}{PARTITION_SUFFIX}{index}", index
+            self.domain,
+            self.tenant,
+            self.namespace_name,
+            f"{self.local_name}{PARTITION_SUFFIX}{index}",
+            index,
         )
 
     @property

@@ -78,9 +78,7 @@ class Disk(Protocol):
     drop anything else, in any part.
     """
 
-    def append(
-        self, file: DiskFile, offset: int, buffers: Sequence[Buffer], *, sync: bool, done: AppendDone
-    ) -> None:
+    def append(self, file: DiskFile, offset: int, buffers: Sequence[Buffer], *, sync: bool, done: AppendDone) -> None:
         """Write ``buffers`` back to back from ``offset``, then fdatasync if ``sync``; ``done`` once, later."""
         ...
 
@@ -88,9 +86,7 @@ class Disk(Protocol):
         """Carry out all reads on ``lane`` in one hop, independent of the files' own lanes; ``done`` once, later."""
         ...
 
-    async def open_file(
-        self, path: str, *, lane: str, create: bool = False, preallocate_bytes: int = 0
-    ) -> DiskFile:
+    async def open_file(self, path: str, *, lane: str, create: bool = False, preallocate_bytes: int = 0) -> DiskFile:
         """Open for reading and writing. ``create``: must not exist yet. ``preallocate_bytes``: zero-filled size."""
         ...
 
