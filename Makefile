@@ -1,0 +1,66 @@
+# One command for each thing a developer does; continuous integration calls only these.
+# Everything runs in .venv, which is made once from requirements.lock (hashes checked) and again when that changes.
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.stamp-setup
+PYTHON ?=
+EVENTS ?=
+DEDUP ?=
+BENCH_ARGS ?= all
+CLIENT_TESTS ?=
+PYTEST_ARGS ?=
+CRASH_ROUNDS ?= 100
+MUTATED_FRAMES ?= 100000
+
+.PHONY: help setup demo test test-long check fmt tidy bench conformance protos lock clean
+
+help: ## this list
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1|/' | column -t -s '|'
+
+setup: $(STAMP) ## make .venv from the lock file
+
+$(STAMP): requirements.lock pyproject.toml tools/make_environment.sh
+	@PYTHON="$(PYTHON)" VENV="$(VENV)" bash tools/make_environment.sh
+	@touch $(STAMP)
+
+demo: $(STAMP) ## real events through a real broker that is killed in the middle (EVENTS=file.jsonl[.gz] DEDUP=1)
+	@EVENTS="$(EVENTS)" DEDUP="$(DEDUP)" $(BIN)/python -m demo
+
+test: $(STAMP) ## everything but the long tests
+	@$(BIN)/python -m pytest -q -m "not long" $(PYTEST_ARGS)
+
+test-long: $(STAMP) ## the long tests: many seeds, 100 crash rounds, 100,000 mutated frames
+	@CRASH_ROUNDS=$(CRASH_ROUNDS) MUTATED_FRAMES=$(MUTATED_FRAMES) $(BIN)/python -m pytest -q -m long $(PYTEST_ARGS)
+
+check: $(STAMP) ## format, lint, types, generated files, tidiness
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/python tools/generate_protos.py --check
+	@$(BIN)/python -m pytest -q tests/tidy
+
+tidy: $(STAMP) ## the tests whose subject is the code base itself
+	@$(BIN)/python -m pytest -q tests/tidy
+
+fmt: $(STAMP) ## format and fix what can be fixed
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+bench: $(STAMP) ## floor against product, one table per claim (BENCH_ARGS="publish --size 100")
+	@$(BIN)/python -m bench $(BENCH_ARGS)
+
+conformance: $(STAMP) ## the official Python client's own tests (CLIENT_TESTS=its tests directory)
+	@$(BIN)/python tests/conformance/run_official_python.py "$(CLIENT_TESTS)"
+
+protos: $(STAMP) ## generate the protobuf modules again
+	@$(BIN)/python tools/generate_protos.py
+
+lock: ## resolve requirements.lock again from pyproject.toml
+	@VENV=build/lock-env PYTHON="$(PYTHON)" bash tools/make_lock.sh
+
+clean: ## remove the environment and everything made
+	@rm -rf $(VENV) build dist out .pytest_cache .mypy_cache .ruff_cache .hypothesis src/*.egg-info

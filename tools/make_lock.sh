@@ -1,0 +1,11 @@
+#!/usr/bin/env bash
+# Resolves requirements.lock from pyproject.toml: one file for running, testing and developing, with hashes, for every
+# platform and Python from 3.11 on. It names no package index: each user's own settings decide where packages come from.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+venv="${VENV:-build/lock-env}"
+"${PYTHON:-python3}" -m venv --clear "$venv"
+"$venv/bin/python" -m pip --quiet --disable-pip-version-check install uv
+"$venv/bin/uv" pip compile --quiet --generate-hashes --no-emit-index-url --no-header \
+    --python-version 3.11 --universal --extra dev pyproject.toml --output-file requirements.lock
+rm -rf "$venv"
