@@ -1,1 +1,1 @@
-"""_generated."""
+"""Classes generated from ``wire/proto`` by ``tools/generate_protos.py``; never edited by hand."""
