@@ -1,0 +1,105 @@
+"""Clusters, tenants, namespaces and partitioned topics, in metadata at Pulsar's paths with Pulsar's JSON.
+
+``Resources`` groups them and creates what a standalone starts with. Changes are compare-and-set on one node each;
+nothing here needs two nodes to change at once. Errors carry Pulsar's HTTP status: 404, 409, 412.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Mapping
+
+from geminga.broker.resources.clusters import Clusters
+from geminga.broker.resources.documents import Document, DocumentStore, Json
+from geminga.broker.resources.namespaces import Namespaces
+from geminga.broker.resources.partitioned_topics import PartitionedTopic, PartitionedTopics
+from geminga.broker.resources.policies import AutoTopicCreation, Policies, Retention
+from geminga.broker.resources.tenants import Tenants
+from geminga.metadata.ports import MetadataStore
+from geminga.model.errors import ConflictError
+from geminga.model.topic_name import DEFAULT_NAMESPACE, SYSTEM_NAMESPACE, TopicName
+
+__all__ = [
+    "AutoTopicCreation",
+    "Clusters",
+    "Document",
+    "Json",
+    "Namespaces",
+    "PartitionedTopic",
+    "PartitionedTopics",
+    "Policies",
+    "Resources",
+    "Retention",
+    "Tenants",
+]
+
+
+class Resources:
+    """What an operator administers, by kind."""
+
+    __slots__ = ("clusters", "namespaces", "partitioned_topics", "tenants")
+
+    def __init__(self, metadata: MetadataStore) -> None:
+        store = DocumentStore(metadata)
+        self.clusters = Clusters(store)
+        self.tenants = Tenants(store, self.clusters)
+        self.namespaces = Namespaces(store, self.tenants)
+        self.partitioned_topics = PartitionedTopics(store)
+
+    async def get_namespace_policies(self, namespace: str) -> Policies:
+        """Policies of ``tenant/namespace``; raises NotFoundError."""
+        return await self.namespaces.get(namespace)
+
+    async def find_namespace_policies(self, namespace: str) -> Policies | None:
+        """Policies of ``tenant/namespace``, or None if there is no such namespace."""
+        return await self.namespaces.find(namespace)
+
+    async def partitioned_topic_metadata(self, name: TopicName) -> int | None:
+        """Number of partitions, or None if the topic is not partitioned."""
+        found = await self.partitioned_topics.find(name)
+        return found.partitions if found else None
+
+    async def create_partitioned_topic(
+        self, name: TopicName, partitions: int, properties: Mapping[str, str] | None = None
+    ) -> None:
+        """See :meth:`PartitionedTopics.create`."""
+        await self.partitioned_topics.create(name, partitions, properties)
+
+    async def update_partitioned_topic(self, name: TopicName, partitions: int) -> None:
+        """See :meth:`PartitionedTopics.update`."""
+        await self.partitioned_topics.update(name, partitions)
+
+    async def delete_partitioned_topic(self, name: TopicName) -> None:
+        """See :meth:`PartitionedTopics.delete`."""
+        await self.partitioned_topics.delete(name)
+
+    async def list_partitioned_topics(self, namespace: str, domain: str = "persistent") -> list[str]:
+        """See :meth:`PartitionedTopics.list`."""
+        return await self.partitioned_topics.list(namespace, domain)
+
+    async def bootstrap(self, cluster: str, urls: Mapping[str, str]) -> None:
+        """Make sure that the cluster, tenants ``public`` and ``pulsar`` and their first namespaces exist.
+
+        ``urls`` are fields of ``ClusterData`` (``serviceUrl``, ``brokerServiceUrl``); they are brought up to date
+        at each start, since the ports may differ. Idempotent: a start that was cut short is completed by the next.
+        """
+        data: Document = dict(urls)
+        if await self.clusters.find(cluster) is None:
+            await self._unless_exists(self.clusters.create(cluster, data))
+        else:
+            await self.clusters.update(cluster, {**await self.clusters.get(cluster), **data})
+        for namespace in (DEFAULT_NAMESPACE, SYSTEM_NAMESPACE):
+            tenant = namespace.partition("/")[0]
+            if not await self.tenants.exists(tenant):
+                info: Document = {"adminRoles": [], "allowedClusters": [cluster]}
+                await self._unless_exists(self.tenants.create(tenant, info))
+            if await self.namespaces.find(namespace) is None:
+                clusters: list[Json] = [cluster]
+                await self._unless_exists(self.namespaces.create(namespace, {"replication_clusters": clusters}))
+
+    @staticmethod
+    async def _unless_exists(creation: Coroutine[None, None, None]) -> None:
+        try:
+            await creation
+        except ConflictError:
+            # Another broker of the cluster was first.
+            return

@@ -1,0 +1,127 @@
+"""JSON documents in the metadata store: create, read, change by compare-and-set, delete.
+
+Contract: a node with an empty value is a parent that the store made on the way, not a document. Any write may
+end in ``UnknownOutcomeError``; here the node is read again and the outcome decided from what it holds: a create
+that finds its own bytes counts as done, an update is applied once more to what is there. Updates are therefore
+functions from the old document to the new one and may run more than once.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple
+
+from geminga.metadata.ports import MUST_NOT_EXIST, MetadataStore
+from geminga.model.errors import (
+    BadVersionError,
+    ConflictError,
+    CorruptionError,
+    NodeNotEmptyError,
+    NoSuchNodeError,
+    NotFoundError,
+    UnknownOutcomeError,
+)
+
+#: A JSON value, as ``json.loads`` makes it.
+Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
+#: A JSON object.
+Document = dict[str, Json]
+#: Old document to new document; pure, since it may run again after a lost compare-and-set.
+Change = Callable[[Document], Document]
+
+#: Attempts of one change before it is given up as a conflict: only heavy contention on one node gets there.
+CHANGE_ATTEMPTS_MAX: Final = 16
+
+
+class VersionedDocument(NamedTuple):
+    """A document and the version of its node."""
+
+    document: Document
+    version: int
+
+
+def encode(document: Mapping[str, Json]) -> bytes:
+    """Compact JSON, keys in the order given; null members are left out, as Pulsar's object mapper does."""
+    kept = {key: value for key, value in document.items() if value is not None}
+    return json.dumps(kept, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def decode(path: str, value: bytes) -> Document:
+    """The inverse of :func:`encode`; raises :class:`CorruptionError` naming the path."""
+    try:
+        document = json.loads(value)
+    except ValueError as error:
+        raise CorruptionError(f"metadata node {path} does not hold JSON: {error}") from error
+    if not isinstance(document, dict):
+        raise CorruptionError(f"metadata node {path} holds {type(document).__name__} where a JSON object belongs")
+    return document
+
+
+class DocumentStore:
+    """Documents at paths of one metadata store."""
+
+    __slots__ = ("_metadata",)
+
+    def __init__(self, metadata: MetadataStore) -> None:
+        self._metadata = metadata
+
+    async def find(self, path: str) -> VersionedDocument | None:
+        """The document, or None if there is none at ``path``."""
+        node = await self._metadata.get(path)
+        if node is None or not node.value:
+            return None
+        return VersionedDocument(decode(path, node.value), node.stat.version)
+
+    async def children(self, path: str) -> list[str]:
+        """Names of the direct children, sorted."""
+        return await self._metadata.children(path)
+
+    async def create(self, path: str, document: Mapping[str, Json], exists: str) -> int:
+        """Create; the new node's version. Raises :class:`ConflictError` with the sentence ``exists``."""
+        value = encode(document)
+        for _ in range(CHANGE_ATTEMPTS_MAX):
+            node = await self._metadata.get(path)
+            if node is not None and node.value:
+                raise ConflictError(exists)
+            version = MUST_NOT_EXIST if node is None else node.stat.version
+            try:
+                return (await self._metadata.put(path, value, expected_version=version)).stat.version
+            except BadVersionError:
+                continue
+            except UnknownOutcomeError:
+                after = await self._metadata.get(path)
+                if after is not None and after.value == value:
+                    return after.stat.version
+        raise ConflictError(f"{path} kept changing while it was created; try again")
+
+    async def change(self, path: str, change: Change, missing: str) -> VersionedDocument:
+        """Apply ``change`` by compare-and-set; raises :class:`NotFoundError` with the sentence ``missing``."""
+        for _ in range(CHANGE_ATTEMPTS_MAX):
+            found = await self.find(path)
+            if found is None:
+                raise NotFoundError(missing)
+            wanted = change(dict(found.document))
+            value = encode(wanted)
+            if value == encode(found.document):
+                return found
+            try:
+                result = await self._metadata.put(path, value, expected_version=found.version)
+            except (BadVersionError, UnknownOutcomeError):
+                continue
+            return VersionedDocument(wanted, result.stat.version)
+        raise ConflictError(f"{path} kept changing while it was updated; try again")
+
+    async def delete(self, path: str, *, missing: str, not_empty: str) -> None:
+        """Delete; raises :class:`NotFoundError` or :class:`ConflictError` with the sentence that fits."""
+        if await self.find(path) is None:
+            raise NotFoundError(missing)
+        try:
+            await self._metadata.delete(path)
+        except NodeNotEmptyError as error:
+            raise ConflictError(not_empty) from error
+        except NoSuchNodeError:
+            return
+        except UnknownOutcomeError:
+            if await self.find(path) is not None:
+                raise

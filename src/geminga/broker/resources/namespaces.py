@@ -1,0 +1,80 @@
+"""Namespaces: ``/admin/policies/{tenant}/{namespace}``, a JSON ``Policies``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from geminga.broker.resources.documents import Change, DocumentStore, Json
+from geminga.broker.resources.policies import Policies, completed
+from geminga.broker.resources.tenants import POLICIES_PATH, Tenants
+from geminga.model.errors import NotFoundError, PreconditionFailedError
+from geminga.model.topic_name import is_valid_named_entity
+
+
+class Namespaces:
+    """Create, read, change and delete namespaces; names are ``tenant/namespace``."""
+
+    __slots__ = ("_store", "_tenants")
+
+    def __init__(self, store: DocumentStore, tenants: Tenants) -> None:
+        self._store = store
+        self._tenants = tenants
+
+    async def list(self, tenant: str) -> list[str]:
+        """Full names of the tenant's namespaces, sorted; raises NotFoundError (404) without the tenant."""
+        if not await self._tenants.exists(tenant):
+            raise NotFoundError(f"tenant {tenant} does not exist")
+        return [f"{tenant}/{name}" for name in await self._store.children(f"{POLICIES_PATH}/{tenant}")]
+
+    async def find(self, namespace: str) -> Policies | None:
+        """The namespace's policies, or None if there is no such namespace."""
+        found = await self._store.find(_path(namespace))
+        return Policies(found.document, found.version) if found else None
+
+    async def get(self, namespace: str) -> Policies:
+        """The namespace's policies; raises :class:`NotFoundError`."""
+        found = await self.find(namespace)
+        if found is None:
+            raise NotFoundError(_missing(namespace))
+        return found
+
+    async def create(self, namespace: str, policies: Mapping[str, Json] | None = None) -> None:
+        """Raises NotFoundError (404) without the tenant, ConflictError (409), PreconditionFailedError (412)."""
+        tenant, _, local_name = namespace.partition("/")
+        if not is_valid_named_entity(tenant) or not is_valid_named_entity(local_name):
+            raise PreconditionFailedError(
+                f"{namespace!r} is no name for a namespace: expected tenant/namespace with letters, digits and -=:._"
+            )
+        info = await self._tenants.get(tenant)
+        allowed = info.get("allowedClusters")
+        clusters = [name for name in allowed if isinstance(name, str)] if isinstance(allowed, list) else []
+        document = completed(policies or {}, clusters)
+        outside = sorted(set(Policies(document).replication_clusters) - set(clusters))
+        if outside:
+            raise PreconditionFailedError(
+                f"replication_clusters names clusters that tenant {tenant} may not use: {', '.join(outside)}"
+            )
+        await self._store.create(_path(namespace), document, f"namespace {namespace} exists already")
+
+    async def update(self, namespace: str, change: Change) -> Policies:
+        """Apply ``change`` to the policies by compare-and-set (it may run again); raises NotFoundError (404)."""
+        found = await self._store.change(_path(namespace), change, _missing(namespace))
+        return Policies(found.document, found.version)
+
+    async def set_policy(self, namespace: str, key: str, value: Json) -> Policies:
+        """Set one field, or remove it with None; raises NotFoundError (404)."""
+        return await self.update(namespace, lambda document: {**document, key: value})
+
+    async def delete(self, namespace: str) -> None:
+        """Remove the namespace itself; its topics must be gone already. Raises NotFoundError (404)."""
+        await self._store.delete(
+            _path(namespace), missing=_missing(namespace), not_empty=f"namespace {namespace} is not empty"
+        )
+
+
+def _path(namespace: str) -> str:
+    return f"{POLICIES_PATH}/{namespace}"
+
+
+def _missing(namespace: str) -> str:
+    return f"namespace {namespace} does not exist"

@@ -1,0 +1,98 @@
+"""Partitioned topics: ``/admin/partitioned-topics/{tenant}/{namespace}/{domain}/{topic}``.
+
+The value is Pulsar's ``PartitionedTopicMetadata``: ``{"partitions": n, "deleted": false, "properties": {...}}``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+from urllib.parse import unquote
+
+from geminga.broker.resources.documents import Document, DocumentStore, Json
+from geminga.model.errors import ConflictError, NotFoundError, PreconditionFailedError
+from geminga.model.topic_name import TopicName
+
+PARTITIONED_TOPICS_PATH: Final = "/admin/partitioned-topics"
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionedTopic:
+    """What is stored of a partitioned topic."""
+
+    partitions: int
+    properties: Mapping[str, str] = field(default_factory=dict)
+    is_deleted: bool = False
+
+
+class PartitionedTopics:
+    """Create, read, grow and delete partitioned topics; a partition's name stands for its partitioned topic."""
+
+    __slots__ = ("_store",)
+
+    def __init__(self, store: DocumentStore) -> None:
+        self._store = store
+
+    async def find(self, name: TopicName) -> PartitionedTopic | None:
+        """What is stored, or None if ``name`` is not partitioned."""
+        found = await self._store.find(_path(name))
+        if found is None:
+            return None
+        partitions = found.document.get("partitions")
+        if not isinstance(partitions, int) or partitions <= 0:
+            return None
+        properties = found.document.get("properties")
+        texts = {key: str(value) for key, value in properties.items()} if isinstance(properties, dict) else {}
+        return PartitionedTopic(partitions, texts, found.document.get("deleted") is True)
+
+    async def list(self, namespace: str, domain: str = "persistent") -> list[str]:
+        """Full names of the namespace's partitioned topics, sorted."""
+        encoded = await self._store.children(f"{PARTITIONED_TOPICS_PATH}/{namespace}/{domain}")
+        return sorted(f"{domain}://{namespace}/{unquote(name)}" for name in encoded)
+
+    async def create(self, name: TopicName, partitions: int, properties: Mapping[str, str] | None = None) -> None:
+        """Raises ConflictError (409) if it exists, PreconditionFailedError (412) for a bad count or name."""
+        if partitions < 1:
+            raise PreconditionFailedError(f"{name} needs at least one partition, not {partitions}")
+        if name.is_partition:
+            raise PreconditionFailedError(f"{name} is named like a partition and can not be partitioned itself")
+        document: Document = {"partitions": partitions, "deleted": False}
+        if properties:
+            document["properties"] = dict(properties)
+        await self._store.create(_path(name), document, f"partitioned topic {name} exists already")
+
+    async def update(self, name: TopicName, partitions: int) -> None:
+        """Grow to ``partitions``; raises NotFoundError (404), ConflictError (409) for fewer than there are."""
+
+        def grow(document: Document) -> Document:
+            present = document.get("partitions")
+            if isinstance(present, int) and present > partitions:
+                raise ConflictError(f"{name} has {present} partitions and can not shrink to {partitions}")
+            return {**document, "partitions": partitions}
+
+        await self._store.change(_path(name), grow, _missing(name))
+
+    async def set_properties(self, name: TopicName, properties: Mapping[str, str]) -> None:
+        """Replace the properties; raises NotFoundError (404)."""
+        values: dict[str, Json] = dict(properties)
+        await self._store.change(_path(name), lambda document: {**document, "properties": values}, _missing(name))
+
+    async def delete(self, name: TopicName) -> None:
+        """Raises NotFoundError (404)."""
+        await self._store.delete(_path(name), missing=_missing(name), not_empty=f"{name} still has children")
+
+
+def _path(name: TopicName) -> str:
+    return f"{PARTITIONED_TOPICS_PATH}/{name.partitioned_topic.managed_ledger_name}"
+
+
+def _missing(name: TopicName) -> str:
+    return f"partitioned topic {name.partitioned_topic} does not exist"
+
+
+def ensure_found(found: PartitionedTopic | None, name: TopicName) -> PartitionedTopic:
+    """``found``, or :class:`NotFoundError` naming the topic."""
+    if found is None:
+        raise NotFoundError(_missing(name))
+    return found
