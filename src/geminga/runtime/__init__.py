@@ -1,1 +1,59 @@
-"""runtime."""
+"""The world as Geminga sees it: ports, their real implementations, tasks, logging, crash points.
+
+Other packages import from here only; ``geminga.sim`` has the simulated twin of every port.
+"""
+
+from geminga.runtime.clock import SystemClock
+from geminga.runtime.disk_memory import MemoryDisk
+from geminga.runtime.disk_threads import ThreadedDisk
+from geminga.runtime.log import get_logger
+from geminga.runtime.network import AsyncioNetwork
+from geminga.runtime.points import crash_point, is_halted, sometimes
+from geminga.runtime.ports import (
+    AppendDone,
+    Buffer,
+    Clock,
+    Disk,
+    DiskFile,
+    FatalHandler,
+    Listener,
+    Network,
+    ReadDone,
+    ReadRequest,
+    Rng,
+    Runtime,
+    Threads,
+)
+from geminga.runtime.real import real_runtime
+from geminga.runtime.rng import SystemRng
+from geminga.runtime.spawn import set_fatal_handler, spawn
+from geminga.runtime.threads import LaneThreads
+
+__all__ = [
+    "AppendDone",
+    "AsyncioNetwork",
+    "Buffer",
+    "Clock",
+    "Disk",
+    "DiskFile",
+    "FatalHandler",
+    "LaneThreads",
+    "Listener",
+    "MemoryDisk",
+    "Network",
+    "ReadDone",
+    "ReadRequest",
+    "Rng",
+    "Runtime",
+    "SystemClock",
+    "SystemRng",
+    "ThreadedDisk",
+    "Threads",
+    "crash_point",
+    "get_logger",
+    "is_halted",
+    "real_runtime",
+    "set_fatal_handler",
+    "sometimes",
+    "spawn",
+]

@@ -1,0 +1,118 @@
+"""Lanes: named daemon threads, one queue each, completions brought back to the loop in batches.
+
+A lane carries out its jobs in the order submitted. Completions of all lanes go to one deque; the loop is woken
+once for whatever has gathered there (one ``call_soon_threadsafe``, that is one byte on the self-pipe).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any
+
+#: (function, its argument tuple, completion(result, error)).
+_Job = tuple[Callable[..., Any], tuple[Any, ...], Callable[[Any, BaseException | None], None]]
+
+
+class Lanes:
+    """Threads by name, started on first use, bound to the loop that submits first.
+
+    Job and completion are called as ``function(*args)`` on the lane and ``done(result, error)`` on the loop.
+    """
+
+    __slots__ = ("_completions", "_loop", "_prefix", "_queues", "_threads", "_wake_pending")
+
+    def __init__(self, prefix: str) -> None:
+        self._prefix = prefix
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._queues: dict[str, SimpleQueue[_Job | None]] = {}
+        self._threads: dict[str, threading.Thread] = {}
+        self._completions: deque[tuple[Callable[[Any, BaseException | None], None], Any, BaseException | None]]
+        self._completions = deque()
+        self._wake_pending = False
+
+    def submit(
+        self,
+        lane: str,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        done: Callable[[Any, BaseException | None], None],
+    ) -> None:
+        """Queue a job on ``lane``; ``done`` is called once, on the loop's thread, never within this call."""
+        queue = self._queues.get(lane)
+        if queue is None:
+            queue = self._start(lane)
+        queue.put((function, args, done))
+
+    def call(self, lane: str, function: Callable[..., Any], *args: object) -> asyncio.Future[Any]:
+        """Like :meth:`submit`, with a future for the result. Cancelling it does not stop the job."""
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+        def done(result: object, error: BaseException | None) -> None:
+            if future.done():
+                return
+            if error is None:
+                future.set_result(result)
+            else:
+                future.set_exception(error)
+
+        self.submit(lane, function, args, done)
+        return future
+
+    async def close(self) -> None:
+        """Let every lane finish what was submitted, deliver those completions, end the threads."""
+        queues, threads = self._queues, self._threads
+        ends = [self.call(lane, _nothing) for lane in queues]
+        self._queues, self._threads = {}, {}
+        for end in ends:
+            await end
+        for queue in queues.values():
+            queue.put(None)
+        for thread in threads.values():
+            thread.join()
+
+    def _start(self, lane: str) -> SimpleQueue[_Job | None]:
+        loop = asyncio.get_running_loop()
+        if self._loop is None:
+            self._loop = loop
+        queue: SimpleQueue[_Job | None] = SimpleQueue()
+        thread = threading.Thread(
+            target=self._run, args=(queue, self._loop), name=f"{self._prefix}-{lane}", daemon=True
+        )
+        self._queues[lane], self._threads[lane] = queue, thread
+        thread.start()
+        return queue
+
+    def _run(self, queue: SimpleQueue[_Job | None], loop: asyncio.AbstractEventLoop) -> None:
+        completions = self._completions
+        while (job := queue.get()) is not None:
+            function, args, done = job
+            result: Any = None
+            error: BaseException | None = None
+            try:
+                result = function(*args)
+            except BaseException as raised:  # carried to the loop's thread, where it is raised or reported
+                error = raised
+            completions.append((done, result, error))
+            # Order matters: append, then look at the flag; _drain clears the flag, then empties the deque.
+            if not self._wake_pending:
+                self._wake_pending = True
+                try:
+                    loop.call_soon_threadsafe(self._drain)
+                except RuntimeError:  # the loop was closed under us: nobody is left to be told
+                    return
+            del job, args, done, result, error
+
+    def _drain(self) -> None:
+        self._wake_pending = False
+        completions = self._completions
+        while completions:
+            done, result, error = completions.popleft()
+            done(result, error)
+
+
+def _nothing() -> None:
+    return None

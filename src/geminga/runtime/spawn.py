@@ -1,0 +1,61 @@
+"""Tasks with a name, a reference and an owner for their errors.
+
+``spawn`` is the only way to start a task. asyncio itself keeps weak references to tasks and reports an
+unexpected exception only when the task is collected; here the task is held until it is done, and an exception
+nobody awaited for is logged and handed to the loop's fatal handler at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
+
+from geminga.runtime.log import get_logger
+from geminga.runtime.ports import FatalHandler
+
+T = TypeVar("T")
+
+_log = get_logger(__name__)
+_tasks: set[asyncio.Task[Any]] = set()
+_fatal_handlers: WeakKeyDictionary[asyncio.AbstractEventLoop, FatalHandler] = WeakKeyDictionary()
+
+
+def set_fatal_handler(handler: FatalHandler | None, loop: asyncio.AbstractEventLoop | None = None) -> None:
+    """Who hears of unexpected exceptions of tasks of ``loop`` (default: the running one). None: only the log."""
+    loop = loop or asyncio.get_running_loop()
+    if handler is None:
+        _fatal_handlers.pop(loop, None)
+    else:
+        _fatal_handlers[loop] = handler
+
+
+def spawn(coro: Coroutine[Any, Any, T], *, name: str) -> asyncio.Task[T]:
+    """Start ``coro`` as a task called ``name`` on the running loop and hold it until it is done.
+
+    An exception other than cancellation is logged and handed to the fatal handler: a task that may fail in an
+    ordinary way handles its own errors.
+    """
+    task = asyncio.get_running_loop().create_task(coro, name=name)
+    _tasks.add(task)
+    task.add_done_callback(_finished)
+    return task
+
+
+def forget(task: asyncio.Task[Any]) -> None:
+    """Drop the reference to a task that will never be done (the simulator's lost tasks)."""
+    _tasks.discard(task)
+
+
+def _finished(task: asyncio.Task[Any]) -> None:
+    _tasks.discard(task)
+    if task.cancelled():
+        return
+    error = task.exception()
+    if error is None:
+        return
+    _log.error("task %s failed: %s", task.get_name(), error, exc_info=error)
+    handler = _fatal_handlers.get(task.get_loop())
+    if handler is not None:
+        handler(task.get_name(), error)
