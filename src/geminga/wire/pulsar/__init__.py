@@ -1,1 +1,1 @@
-"""pulsar."""
+"""Pulsar's binary protocol: frames, commands, the hand-written hot codecs, message metadata, key hashes."""

@@ -1,0 +1,106 @@
+"""Framing: bytes in, frames out.
+
+A frame, all integers big endian:
+
+====== ==================== =====================================================================
+offset size                 what
+====== ==================== =====================================================================
+0      4                    total size: everything behind these four bytes
+4      4                    command size
+8      command size         ``BaseCommand``
+..     rest, may be empty   of SEND and MESSAGE: headers and payload (see :mod:`.metadata`)
+====== ==================== =====================================================================
+
+The decoder never raises: after the first impossible size it sets :attr:`FrameDecoder.error`, gives the frames
+that came whole before it, and nothing ever after. Feeding byte by byte gives the same frames as feeding whole.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Final
+
+from geminga.model.errors import ProtocolError
+from geminga.model.limits import FRAME_PADDING_BYTES
+
+#: A frame as decoded: the command's bytes, and the bytes behind the command.
+Frame = tuple[bytes, bytes]
+
+_HEAD: Final = Struct(">II")
+_HEAD_BYTES: Final = 8
+_SIZE_BYTES: Final = 4
+
+
+class FrameDecoder:
+    """Cuts a byte stream into frames; one per connection and direction."""
+
+    __slots__ = ("_frame_bytes_max", "_needed_bytes", "_tail", "error")
+
+    def __init__(self, message_bytes_max: int) -> None:
+        """``message_bytes_max``: largest message; a frame may hold ``FRAME_PADDING_BYTES`` more, as in Pulsar."""
+        self._frame_bytes_max = message_bytes_max + FRAME_PADDING_BYTES
+        #: The beginning of a frame that has not come whole; at most one frame and one read long.
+        self._tail = bytearray()
+        #: Length the tail must reach before looking at it again.
+        self._needed_bytes = _HEAD_BYTES
+        #: Why the stream can not be read on; None while it can.
+        self.error: ProtocolError | None = None
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Bytes of an incomplete frame held now."""
+        return len(self._tail)
+
+    def feed(self, data: bytes) -> list[Frame]:
+        """The frames that ``data`` completes, in order."""
+        frames: list[Frame] = []
+        if self.error is not None:
+            return frames
+        tail = self._tail
+        if tail:
+            tail += data
+            if len(tail) < self._needed_bytes:
+                return frames
+            data = bytes(tail)
+            tail.clear()
+        size = len(data)
+        frame_bytes_max = self._frame_bytes_max
+        unpack = _HEAD.unpack_from
+        position = 0
+        needed = _HEAD_BYTES
+        while size - position >= _HEAD_BYTES:
+            total, command_size = unpack(data, position)
+            if total > frame_bytes_max or command_size + _SIZE_BYTES > total:
+                return self._fail(frames, total, command_size)
+            end = position + _SIZE_BYTES + total
+            if end > size:
+                needed = end - position
+                break
+            command_start = position + _HEAD_BYTES
+            command_end = command_start + command_size
+            frames.append((data[command_start:command_end], data[command_end:end]))
+            position = end
+        if position < size:
+            tail += data[position:]
+            self._needed_bytes = needed
+        return frames
+
+    def _fail(self, frames: list[Frame], total: int, command_size: int) -> list[Frame]:
+        self.error = ProtocolError(
+            f"impossible frame: total size {total}, command size {command_size}, "
+            f"largest frame {self._frame_bytes_max} bytes"
+        )
+        self._tail.clear()
+        return frames
+
+
+def encode_frame(command: bytes) -> bytes:
+    """A frame without payload."""
+    size = len(command)
+    return _HEAD.pack(size + _SIZE_BYTES, size) + command
+
+
+def encode_frame_head(command: bytes, payload_size_bytes: int) -> bytes:
+    """The beginning of a frame whose payload of ``payload_size_bytes`` is written behind it by the caller."""
+    size = len(command)
+    return _HEAD.pack(size + _SIZE_BYTES + payload_size_bytes, size) + command

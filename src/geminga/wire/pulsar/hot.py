@@ -1,0 +1,245 @@
+"""Hand-written codecs of the commands on the data path: SEND, SEND_RECEIPT, MESSAGE, ACK, FLOW.
+
+They read and write exactly what the generated classes would (held by property tests). Each ``decode_*``
+returns None for anything it does not know well, broken bytes included: the caller then decodes with
+:mod:`.commands`, which gives the full command or the error. Ids are signed (-1 as it is meant).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from struct import Struct
+from typing import Final, NamedTuple
+
+from geminga.wire.pulsar.varint import decode_varint, encode_varint, signed64
+
+_HEAD: Final = Struct(">II")
+
+# BaseCommand.type = 1 (varint), and the field of the same number as the type, length-delimited.
+SEND_PREFIX: Final = b"\x08\x06\x32"
+ACK_PREFIX: Final = b"\x08\x0a\x52"
+FLOW_PREFIX: Final = b"\x08\x0b\x5a"
+_RECEIPT_PREFIX: Final = b"\x08\x07\x3a"
+_MESSAGE_PREFIX: Final = b"\x08\x09\x4a"
+
+#: Flags of a decoded SEND.
+SEND_IS_CHUNK: Final = 1
+SEND_IS_MARKER: Final = 2
+
+#: producer id, sequence id, highest sequence id (0: not given), number of messages, flags.
+SendFields = tuple[int, int, int, int, int]
+
+
+class AckedId(NamedTuple):
+    """One message id of an ACK; ``ack_set`` are the words of what is left in the batch, None for all of it."""
+
+    ledger_id: int
+    entry_id: int
+    ack_set: tuple[int, ...] | None
+
+
+class AckFields(NamedTuple):
+    """An ACK without transaction, properties or validation error."""
+
+    consumer_id: int
+    is_cumulative: bool
+    ids: list[AckedId]
+    #: The client wants a response under this id.
+    request_id: int | None
+
+
+def decode_send(command: bytes) -> SendFields | None:
+    """Fields of a SEND command; None if it has a transaction, a message id, or is not such a command."""
+    # Only the short form: a SEND longer than 127 bytes carries something this codec does not know.
+    if command[:3] != SEND_PREFIX or command[3:4] != bytes((len(command) - 4 & 127,)) or len(command) > 131:
+        return None
+    producer_id = sequence_id = -1
+    highest_sequence_id = flags = 0
+    messages = 1
+    size = len(command)
+    position = 4
+    try:
+        while position < size:
+            tag = command[position]
+            value = command[position + 1]
+            position += 2
+            if value > 127:
+                value &= 127
+                shift = 7
+                while True:
+                    byte = command[position]
+                    position += 1
+                    value |= (byte & 127) << shift
+                    if byte < 128:
+                        break
+                    shift += 7
+                if value >> 63:
+                    return None
+            if tag == 0x08:
+                producer_id = value
+            elif tag == 0x10:
+                sequence_id = value
+            elif tag == 0x18:
+                messages = value
+            elif tag == 0x30:
+                highest_sequence_id = value
+            elif tag == 0x38:
+                flags = flags & ~SEND_IS_CHUNK | (SEND_IS_CHUNK if value else 0)
+            elif tag == 0x40:
+                flags = flags & ~SEND_IS_MARKER | (SEND_IS_MARKER if value else 0)
+            else:
+                return None
+    except IndexError:
+        return None
+    if producer_id < 0 or sequence_id < 0 or messages > 0x7FFFFFFF:
+        return None
+    return producer_id, sequence_id, highest_sequence_id, messages, flags
+
+
+def decode_flow(command: bytes) -> tuple[int, int] | None:
+    """Consumer id and permits of a FLOW command."""
+    if command[:3] != FLOW_PREFIX:
+        return None
+    consumer_id = permits = -1
+    size = len(command)
+    try:
+        length, position = decode_varint(command, 3)
+        if position + length != size:
+            return None
+        while position < size:
+            tag = command[position]
+            value, position = decode_varint(command, position + 1)
+            if tag == 0x08:
+                consumer_id = value
+            elif tag == 0x10:
+                permits = value
+            else:
+                return None
+    except (IndexError, ValueError):
+        return None
+    if consumer_id < 0 or not 0 <= permits <= 0xFFFFFFFF:
+        return None
+    return consumer_id, permits
+
+
+def decode_ack(command: bytes) -> AckFields | None:
+    """Fields of an ACK command; None if it has a transaction, properties or a validation error."""
+    if command[:3] != ACK_PREFIX:
+        return None
+    consumer_id = ack_type = -1
+    request_id: int | None = None
+    ids: list[AckedId] = []
+    size = len(command)
+    try:
+        length, position = decode_varint(command, 3)
+        if position + length != size:
+            return None
+        while position < size:
+            tag = command[position]
+            value, position = decode_varint(command, position + 1)
+            if tag == 0x1A:
+                acked = _decode_acked_id(command, position, position + value)
+                if acked is None:
+                    return None
+                ids.append(acked)
+                position += value
+            elif tag == 0x08:
+                consumer_id = value
+            elif tag == 0x10:
+                ack_type = value
+            elif tag == 0x40:
+                request_id = value
+            else:
+                return None
+    except (IndexError, ValueError):
+        return None
+    if consumer_id < 0 or not 0 <= ack_type <= 1 or position != size:
+        return None
+    return AckFields(consumer_id, ack_type == 1, ids, request_id)
+
+
+def _decode_acked_id(command: bytes, position: int, end: int) -> AckedId | None:
+    if end > len(command):
+        return None
+    ledger_id = entry_id = -1
+    words: list[int] | None = None
+    seen = 0
+    while position < end:
+        tag = command[position]
+        value, position = decode_varint(command, position + 1)
+        if tag == 0x08:
+            ledger_id = value
+            seen |= 1
+        elif tag == 0x10:
+            entry_id = value
+            seen |= 2
+        elif tag == 0x28:
+            if words is None:
+                words = []
+            words.append(signed64(value))
+        elif tag not in (0x18, 0x20, 0x30):  # partition, batch_index, batch_size: known from the entry
+            return None
+    if position != end or seen != 3:
+        return None
+    return AckedId(signed64(ledger_id), signed64(entry_id), None if words is None else tuple(words))
+
+
+def encode_send_receipts(
+    producer_id: int,
+    ledger_id: int,
+    first_entry_id: int,
+    entry_step: int,
+    sequence_ids: Sequence[tuple[int, int]],
+) -> bytes:
+    """SEND_RECEIPT frames for consecutive entries of one ledger, as one buffer to write.
+
+    ``sequence_ids`` are pairs (sequence id, highest sequence id); ``entry_step`` is 1, or 0 to give every
+    receipt the same id (duplicates and non-persistent topics, which have -1:-1 or 0:0).
+    """
+    producer = encode_varint(producer_id)
+    ledger = encode_varint(ledger_id)
+    out: list[bytes] = []
+    head = middle = b""
+    entry_id = first_entry_id
+    sizes: tuple[int, int, int] = (0, 0, 0)
+    for sequence_id, highest_sequence_id in sequence_ids:
+        sequence = encode_varint(sequence_id)
+        entry = encode_varint(entry_id)
+        highest = sequence if highest_sequence_id == sequence_id else encode_varint(highest_sequence_id)
+        now = (len(sequence), len(entry), len(highest))
+        if now != sizes:
+            sizes = now
+            id_size = 2 + len(ledger) + now[1]
+            size = 1 + len(producer) + 1 + now[0] + 2 + id_size + 1 + now[2]
+            # Every size stays below 128 (at most 10 bytes a varint), so each length is one byte.
+            head = _HEAD.pack(size + 8, size + 4) + _RECEIPT_PREFIX + bytes((size, 0x08)) + producer + b"\x10"
+            middle = bytes((0x1A, id_size, 0x08)) + ledger + b"\x10"
+        out += (head, sequence, middle, entry, b"\x20", highest)
+        entry_id += entry_step
+    return b"".join(out)
+
+
+def encode_message_head(
+    consumer_id: int,
+    ledger_id: int,
+    entry_id: int,
+    partition: int,
+    payload_size_bytes: int,
+    redelivery_count: int = 0,
+    ack_set: Sequence[int] | None = None,
+    consumer_epoch: int | None = None,
+) -> bytes:
+    """A MESSAGE frame up to its payload: write the entry's bytes (``payload_size_bytes`` of them) behind it."""
+    ids = b"\x08" + encode_varint(ledger_id) + b"\x10" + encode_varint(entry_id)
+    if partition >= 0:
+        ids += b"\x18" + encode_varint(partition)
+    body = b"\x08" + encode_varint(consumer_id) + b"\x12" + encode_varint(len(ids)) + ids
+    if redelivery_count:
+        body += b"\x18" + encode_varint(redelivery_count)
+    if ack_set:
+        body += b"".join([b"\x20" + encode_varint(word) for word in ack_set])
+    if consumer_epoch is not None:
+        body += b"\x28" + encode_varint(consumer_epoch)
+    command = _MESSAGE_PREFIX + encode_varint(len(body)) + body
+    size = len(command)
+    return _HEAD.pack(size + 4 + payload_size_bytes, size) + command
