@@ -159,7 +159,7 @@ def completed(document: Mapping[str, Json], replication_clusters: Sequence[str])
     if isinstance(bundles, dict):
         given = _strings(bundles.get("boundaries"))
         number = _number(bundles.get("numBundles"))
-        count = number if number else (len(given) - 1 if len(given) > 1 else BUNDLES_DEFAULT)
+        count = number or (len(given) - 1 if len(given) > 1 else BUNDLES_DEFAULT)
         if given and (len(given) != count + 1 or list(given) != sorted(given, key=_boundary_value)):
             raise PreconditionFailedError(f"{count} bundles need {count + 1} ascending boundaries, not {given}")
     whole = new_policies(replication_clusters, count)
