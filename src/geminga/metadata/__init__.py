@@ -1,1 +1,29 @@
-"""metadata."""
+"""Metadata: a versioned tree of small values with compare-and-set, watches, sessions (what ZooKeeper can keep)."""
+
+from geminga.metadata.core.faults import MetadataFaults, WriteFault
+from geminga.metadata.memory import MemoryMetadata, MemoryMetadataStore
+from geminga.metadata.ports import (
+    MUST_NOT_EXIST,
+    ChangeKind,
+    MetadataStore,
+    Node,
+    Notification,
+    PutResult,
+    SessionEvent,
+    Stat,
+)
+
+__all__ = [
+    "MUST_NOT_EXIST",
+    "ChangeKind",
+    "MemoryMetadata",
+    "MemoryMetadataStore",
+    "MetadataFaults",
+    "MetadataStore",
+    "Node",
+    "Notification",
+    "PutResult",
+    "SessionEvent",
+    "Stat",
+    "WriteFault",
+]
