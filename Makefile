@@ -19,7 +19,7 @@ MUTATED_FRAMES ?= 100000
 .PHONY: help setup demo test test-long check fmt tidy bench conformance protos lock clean
 
 help: ## this list
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1|/' | column -t -s '|'
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## make .venv from the lock file
 

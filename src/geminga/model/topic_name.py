@@ -14,7 +14,7 @@ DEFAULT_NAMESPACE: Final = "public/default"
 SYSTEM_NAMESPACE: Final = "pulsar/system"
 
 # Pulsar's NamedEntity: the characters allowed in the names of tenants and namespaces.
-_NAMED_ENTITY: Final = re.compile(r"^[-=:.\w]+$")
+_NAMED_ENTITY: Final = re.compile(r"^[-=:.\w]+\Z")
 
 
 def is_valid_named_entity(name: str) -> bool:

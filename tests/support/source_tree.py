@@ -1,0 +1,103 @@
+"""The code base as data for the tests in ``tests/tidy``: modules with their syntax trees, and the tracked files.
+
+Nothing here imports the product: a module that does not import must still be readable by the tidy tests.
+"""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCE = ROOT / "src"
+
+#: Folders that a checkout may hold and that are made by tools.
+_MADE = {".venv", "build", "dist", "out", "__pycache__", ".git", ".hypothesis", ".mypy_cache", ".ruff_cache"}
+
+
+@dataclass(frozen=True)
+class SourceModule:
+    """One Python file of the product: dotted name, text, tree; ``package`` is the first name below ``geminga``."""
+
+    name: str
+    text: str
+    is_package_init: bool = False
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        """The syntax tree."""
+        return ast.parse(self.text)
+
+    @property
+    def package(self) -> str:
+        """``broker`` for ``geminga.broker.core.dedup``; empty for the modules right below ``geminga``."""
+        parts = self.name.split(".")
+        return parts[1] if len(parts) > 2 or (self.is_package_init and len(parts) == 2) else ""
+
+    @property
+    def is_core(self) -> bool:
+        """Whether the module must be pure: everything in a ``core`` folder and in ``wire``."""
+        parts = self.name.split(".")
+        return self.package == "wire" or "core" in parts[1:]
+
+
+@lru_cache(maxsize=1)
+def product_modules() -> tuple[SourceModule, ...]:
+    """Every hand-written module of the product, in order of name."""
+    found = []
+    for path in sorted(SOURCE.rglob("*.py")):
+        parts = path.relative_to(SOURCE).with_suffix("").parts
+        if "_generated" in parts:
+            continue
+        is_init = parts[-1] == "__init__"
+        name = ".".join(parts[:-1] if is_init else parts)
+        found.append(SourceModule(name, path.read_text(encoding="utf-8"), is_init))
+    return tuple(found)
+
+
+def tracked_files() -> list[Path]:
+    """The files under version control, or, in a tree without git, all that is not made by tools."""
+    try:
+        listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True, text=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        return [p for p in sorted(ROOT.rglob("*")) if p.is_file() and not _MADE & set(p.relative_to(ROOT).parts)]
+    return [ROOT / name for name in listed.split("\0") if name and (ROOT / name).is_file()]
+
+
+@dataclass(frozen=True)
+class ImportedName:
+    """One imported module (``from a import b`` counts as ``a.b`` where that is a module, else as ``a``)."""
+
+    target: str
+    line: int
+    is_deferred: bool  # inside a function or under TYPE_CHECKING: not part of import time
+
+
+def imports_of(module: SourceModule, known: frozenset[str] = frozenset()) -> Iterator[ImportedName]:
+    """Every import statement's targets, absolute; relative ones resolved against the module's name."""
+    base = module.name.split(".") if module.is_package_init else module.name.split(".")[:-1]
+    deferred_nodes = _deferred(module.tree)
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield ImportedName(alias.name, node.lineno, node in deferred_nodes)
+        elif isinstance(node, ast.ImportFrom):
+            prefix = base[: len(base) - node.level + 1] if node.level else []
+            source = ".".join([*prefix, *([node.module] if node.module else [])])
+            for alias in node.names:
+                full = f"{source}.{alias.name}"
+                yield ImportedName(full if full in known else source, node.lineno, node in deferred_nodes)
+
+
+def _deferred(tree: ast.Module) -> set[ast.AST]:
+    found: set[ast.AST] = set()
+    for node in ast.walk(tree):
+        is_function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        is_typing_block = isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        if is_function or is_typing_block:
+            found.update(ast.walk(node))
+    return found

@@ -1,0 +1,337 @@
+"""The rules of the code base as pure functions: a module in, sentences about what breaks the rule out.
+
+``tests/tidy`` runs each rule over the product, and over a small planted sample that must be caught.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Iterator, Mapping
+
+from support.source_tree import SourceModule, imports_of
+
+#: Which packages a package may import (besides itself). The order is that of the layers, lowest first.
+LAYERS: Mapping[str, frozenset[str]] = {
+    "model": frozenset(),
+    "runtime": frozenset({"model"}),
+    "wire": frozenset({"model"}),
+    "sim": frozenset({"runtime", "model"}),
+    "metadata": frozenset({"runtime", "model"}),
+    "bookie": frozenset({"metadata", "wire", "runtime", "model"}),
+    "bookkeeper": frozenset({"metadata", "wire", "runtime", "model"}),
+    "managed_ledger": frozenset({"bookkeeper", "metadata", "wire", "runtime", "model"}),
+    "broker": frozenset({"managed_ledger", "bookkeeper", "metadata", "wire", "runtime", "model"}),
+    "app": frozenset({"broker", "managed_ledger", "bookkeeper", "bookie", "metadata", "wire", "runtime", "model"}),
+    # geminga/__init__.py, __main__.py, pytest_plugin.py: what users import.
+    "": frozenset({"app", "model"}),
+}
+
+#: What a pure module may not import: the world.
+IMPURE = frozenset(
+    [
+        "asyncio",
+        "socket",
+        "os",
+        "io",
+        "time",
+        "random",
+        "uuid",
+        "threading",
+        "subprocess",
+        "logging",
+        "secrets",
+        "selectors",
+    ]
+)
+
+#: Last parts of the names of modules that a core may import from its own or a lower package.
+_PURE_SIBLINGS = frozenset({"ports", "config", "errors"})
+
+MODULE_LINES_MAX = 600
+FUNCTION_LINES_MAX = 70
+
+_BANNED_MODULE_WORDS = frozenset(
+    ["util", "utils", "helper", "helpers", "manager", "managers", "common", "misc", "impl", "base2", "stuff"]
+)
+_BANNED_CLASS_SUFFIXES = ("Impl", "Manager", "Helper", "Helpers", "Util", "Utils", "Base2")
+
+#: Packages that own the operating system, tasks and threads.
+_OS_OWNERS = frozenset({"runtime", "app", "sim"})
+#: Packages that may catch every exception: ``runtime.spawn`` and the process boundary.
+_BROAD_CATCHERS = frozenset({"runtime", "app"})
+
+_BANNED_ATTRIBUTE_CALLS = frozenset(
+    [
+        "create_task",
+        "run_in_executor",
+        "to_thread",
+        "ensure_future",
+        "read_text",
+        "write_text",
+        "read_bytes",
+        "write_bytes",
+    ]
+)
+
+_MARKERS = re.compile(r"\b(" + "|".join(["TO" + "DO", "FIX" + "ME", "X" + "XX", "HA" + "CK"]) + r")\b")
+_UNFINISHED = "NotImplemented" + "Error"
+_HOST_PATH = re.compile(r"(?<![\w.])/(?:wo" + r"rk|ro" + r"ot|ho" + r"me/\w+|tmp/(?:gem" + r"inga|v))/\w")
+_REGISTRY = re.compile(
+    r"py" + r"pi\.org|python" + r"hosted\.org|arti" + r"factory|--(?:extra-)?index" + r"-url\b[ =]\S*:"
+)
+
+
+def layer_violations(module: SourceModule, known: frozenset[str]) -> list[str]:
+    """Imports of a package that the layer table does not allow."""
+    allowed = LAYERS.get(module.package)
+    if allowed is None:
+        return [f"{module.name}: package {module.package!r} is not in the layer table"]
+    found = []
+    for imported in imports_of(module, known):
+        parts = imported.target.split(".")
+        if parts[0] != "geminga":
+            continue
+        target = parts[1] if len(parts) > 1 else ""
+        if target in ("pytest_plugin", "__main__"):
+            target = ""
+        if target == "" and imported.target == "geminga.pytest_plugin" and module.package == "":
+            continue
+        if target != module.package and target not in allowed:
+            found.append(f"{module.name}:{imported.line} imports {imported.target}, not allowed in {module.package!r}")
+    return found
+
+
+def import_cycles(graph: Mapping[str, Iterable[str]]) -> list[str]:
+    """Cycles among modules that import each other while importing (depth first, each reported once)."""
+    state: dict[str, int] = {}
+    found = []
+
+    def visit(name: str, path: list[str]) -> None:
+        state[name] = 1
+        for target in sorted(set(graph.get(name, ()))):
+            if target not in graph or target == name:
+                continue
+            if state.get(target) == 1:
+                found.append(" -> ".join([*path[path.index(target) :], target]))
+            elif target not in state:
+                visit(target, [*path, target])
+        state[name] = 2
+
+    for name in sorted(graph):
+        if name not in state:
+            visit(name, [name])
+    return found
+
+
+def purity_violations(module: SourceModule, known: frozenset[str]) -> list[str]:
+    """What a pure module imports though it reaches the world, or is a shell."""
+    if not module.is_core:
+        return []
+    found = []
+    for imported in imports_of(module, known):
+        parts = imported.target.split(".")
+        if parts[0] in IMPURE:
+            found.append(f"{module.name}:{imported.line} is pure but imports {imported.target}")
+        elif parts[0] == "geminga" and not (
+            parts[1:2] in (["model"], ["wire"]) or "core" in parts or parts[-1] in _PURE_SIBLINGS
+        ):
+            found.append(f"{module.name}:{imported.line} is pure but imports the shell {imported.target}")
+    return found
+
+
+def size_violations(module: SourceModule) -> list[str]:
+    """Modules past the limit whose docstring does not say why, and functions past theirs."""
+    found = []
+    lines = module.text.count("\n")
+    docstring = ast.get_docstring(module.tree) or ""
+    if lines > MODULE_LINES_MAX and not re.search(r"\b(lines|long)\b.*\bbecause\b", docstring, re.DOTALL):
+        found.append(f"{module.name} has {lines} lines, and its docstring does not say because of what")
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            length = function_lines(node)
+            if length > FUNCTION_LINES_MAX:
+                found.append(f"{module.name}:{node.lineno} {node.name} has {length} lines")
+    return found
+
+
+def function_lines(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """Lines of a function without its docstring."""
+    length = (node.end_lineno or node.lineno) - node.lineno + 1
+    if ast.get_docstring(node) is not None:
+        first = node.body[0]
+        length -= (first.end_lineno or first.lineno) - first.lineno + 1
+    return length
+
+
+def name_violations(module: SourceModule) -> list[str]:
+    """Modules and classes named after nothing."""
+    found = []
+    for part in module.name.split("."):
+        if _BANNED_MODULE_WORDS & set(part.split("_")):
+            found.append(f"{module.name}: {part!r} says nothing; name the thing")
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.ClassDef) and node.name.endswith(_BANNED_CLASS_SUFFIXES):
+            found.append(f"{module.name}:{node.lineno} class {node.name}: name the thing, not its role in the code")
+    return found
+
+
+def world_violations(module: SourceModule) -> list[str]:
+    """Ways around the ports that the linter does not see: files, tasks, executors, sleeping, broad excepts."""
+    found = []
+    for node in ast.walk(module.tree):
+        where = f"{module.name}:{getattr(node, 'lineno', 0)}"
+        if isinstance(node, ast.Call) and module.package not in _OS_OWNERS:
+            if isinstance(node.func, ast.Name) and node.func.id == "open":
+                found.append(f"{where} opens a file: use runtime.Disk")
+            elif isinstance(node.func, ast.Attribute) and node.func.attr in _BANNED_ATTRIBUTE_CALLS:
+                found.append(f"{where} calls {node.func.attr}: tasks, threads and files belong to runtime")
+            elif ast.unparse(node.func) in ("asyncio.sleep", "time.sleep"):
+                found.append(f"{where} sleeps: wait for an event or a timer of the loop")
+        elif isinstance(node, ast.ExceptHandler) and module.package not in _BROAD_CATCHERS:
+            caught = "everything" if node.type is None else ast.unparse(node.type)
+            if {"everything", "Exception", "BaseException"} & set(re.findall(r"\w+", caught)) and not _reraises(node):
+                found.append(f"{where} catches {caught}: name the errors, or let runtime.spawn report it")
+    return found
+
+
+def _reraises(handler: ast.ExceptHandler) -> bool:
+    last = handler.body[-1]
+    return isinstance(last, ast.Raise) and last.exc is None
+
+
+def header_violations(module: SourceModule) -> list[str]:
+    """Missing module docstring or missing postponed annotations."""
+    found = []
+    if not ast.get_docstring(module.tree):
+        found.append(f"{module.name} has no docstring")
+    has_code = any(
+        isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.AnnAssign)
+        for node in ast.walk(module.tree)
+    )
+    postponed = any(
+        isinstance(node, ast.ImportFrom) and node.module == "__future__" and node.names[0].name == "annotations"
+        for node in module.tree.body
+    )
+    if has_code and not postponed:
+        found.append(f"{module.name} lacks: from __future__ import annotations")
+    return found
+
+
+def docstring_violations(module: SourceModule) -> list[str]:
+    """Public classes and functions without a docstring (methods that only override ``__dunder__`` are exempt)."""
+    return [
+        f"{module.name}:{node.lineno} {name} has no docstring"
+        for name, node in _public_definitions(module.tree.body, "")
+        if not ast.get_docstring(node)
+    ]
+
+
+_Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+
+
+def _public_definitions(body: list[ast.stmt], prefix: str) -> Iterator[tuple[str, _Definition]]:
+    for node in body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and not node.name.startswith("_"):
+            if any("setter" in ast.unparse(d) or "overload" in ast.unparse(d) for d in node.decorator_list):
+                continue
+            yield f"{prefix}{node.name}", node
+            if isinstance(node, ast.ClassDef):
+                yield from _public_definitions(node.body, f"{prefix}{node.name}.")
+
+
+def export_violations(module: SourceModule) -> list[str]:
+    """``__all__`` that names what is not there, or a package that re-exports without ``__all__``."""
+    declared = _declared_exports(module.tree)
+    bound, imported = _bound_names(module.tree)
+    if declared is None:
+        if module.is_package_init and any(not name.startswith("_") for name in imported):
+            return [f"{module.name} re-exports names but has no __all__"]
+        return []
+    found = [f"{module.name}: __all__ is not sorted or has duplicates"] if len(set(declared)) != len(declared) else []
+    lazy = "__getattr__" in bound
+    if not lazy:
+        found += [f"{module.name}: __all__ names {name}, which is not there" for name in declared if name not in bound]
+    if module.is_package_init:
+        used = {node.id for node in ast.walk(module.tree) if isinstance(node, ast.Name)}
+        found += [
+            f"{module.name} imports {name} and neither uses nor exports it"
+            for name in sorted(imported - used)
+            if name not in declared and not name.startswith("_")
+        ]
+    return found
+
+
+def _declared_exports(tree: ast.Module) -> list[str] | None:
+    for node in tree.body:
+        targets = node.targets if isinstance(node, ast.Assign) else []
+        if isinstance(node, ast.AnnAssign):
+            targets = [node.target]
+        if any(isinstance(t, ast.Name) and t.id == "__all__" for t in targets):
+            value: list[str] = ast.literal_eval(node.value)  # type: ignore[attr-defined]
+            return list(value)
+    return None
+
+
+def _bound_names(tree: ast.Module) -> tuple[set[str], set[str]]:
+    bound: set[str] = set()
+    imported: set[str] = set()
+    for node in ast.walk(ast.Module(body=tree.body, type_ignores=[])):
+        if isinstance(node, ast.Import | ast.ImportFrom) and node in tree.body:
+            if isinstance(node, ast.ImportFrom) and node.module == "__future__":
+                continue
+            names = {a.asname or a.name.split(".")[0] for a in node.names}
+            bound |= names
+            # "import x" is used inside; "from x import y" in a package's __init__ is a re-export.
+            imported |= (
+                names if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("geminga") else set()
+            )
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            bound.add(node.name)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            bound.add(node.id)
+        elif isinstance(node, ast.alias):
+            bound.add(node.asname or node.name.split(".")[0])
+    return bound, imported
+
+
+def text_violations(name: str, text: str) -> list[str]:
+    """Leftover markers, paths of somebody's machine, hosts of package indexes."""
+    found = []
+    for number, line in enumerate(text.splitlines(), 1):
+        if _MARKERS.search(line):
+            found.append(f"{name}:{number} has a leftover marker: {line.strip()[:80]}")
+        if _UNFINISHED in line:
+            found.append(f"{name}:{number} is unfinished: {line.strip()[:80]}")
+        if _HOST_PATH.search(line):
+            found.append(f"{name}:{number} names a path of one machine: {line.strip()[:80]}")
+        if _REGISTRY.search(line):
+            found.append(f"{name}:{number} names a package index: {line.strip()[:80]}")
+    return found
+
+
+def lock_violations(text: str) -> list[str]:
+    """A lock file may hold names, versions, hashes and nothing that says where packages come from."""
+    found = [f"line {n}: {line}" for n, line in enumerate(text.splitlines(), 1) if "://" in line or "index" in line]
+    blocks = re.split(r"\n(?=[a-z])", text)
+    found += [
+        f"no hash: {block.splitlines()[0]}" for block in blocks if "==" in block and "--hash=sha256:" not in block
+    ]
+    return found
+
+
+def untested_modules(modules: Iterable[SourceModule], tests: Mapping[str, str]) -> list[str]:
+    """Modules that no test file is named after or imports. ``tests``: path below tests/ -> text."""
+    found = []
+    stems = {path.rsplit("/", 1)[-1].removesuffix(".py").removeprefix("test_") for path in tests}
+    everything = "\n".join(tests.values())
+    for module in modules:
+        last = module.name.rsplit(".", 1)[-1]
+        if module.is_package_init or last in ("__main__", "ports"):
+            continue
+        package = module.name.rsplit(".", 1)[0]
+        names = {last, f"{last}_properties", f"{module.package}_{last}", f"{module.package}_{last}_properties"}
+        imported = rf"{re.escape(module.name)}\b|from {re.escape(package)} import [^\n]*\b{last}\b"
+        if not (names & stems or re.search(imported, everything)):
+            found.append(f"{module.name} has no test file")
+    return found

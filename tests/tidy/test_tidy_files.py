@@ -1,0 +1,43 @@
+"""What tracked files may not hold, wherever they lie."""
+
+from __future__ import annotations
+
+import pytest
+
+from support.source_tree import ROOT, tracked_files
+from support.tidy_rules import lock_violations, text_violations
+
+TEXT_SUFFIXES = {"", ".cfg", ".conf", ".in", ".json", ".lock", ".md", ".proto", ".py", ".sh", ".toml", ".txt", ".yaml"}
+
+
+def test_tracked_files_hold_no_markers_machine_paths_or_package_indexes() -> None:
+    found = []
+    for path in tracked_files():
+        if path.suffix in TEXT_SUFFIXES:
+            found += text_violations(path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8"))
+    assert found == []
+
+
+def test_lock_file_names_versions_and_hashes_only() -> None:
+    assert lock_violations((ROOT / "requirements.lock").read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "# TO" + "DO: later",
+        "raise NotImplemented" + "Error",
+        "see /wo" + "rk/main/x.py",
+        "see /ho" + "me/jane/x.py",
+        "--index" + "-url https://host/simple",
+        "https://py" + "pi.org/simple",
+    ],
+)
+def test_planted_line_is_caught(line: str) -> None:
+    assert text_violations("x.py", f"fine\n{line}\n") != []
+
+
+def test_planted_lock_lines_are_caught() -> None:
+    assert lock_violations("a==1 \\\n    --hash=sha256:00\n") == []
+    assert lock_violations("a==1\nb==2 \\\n    --hash=sha256:00\n") != []
+    assert lock_violations("a @ https://host/a.whl \\\n    --hash=sha256:00\n") != []

@@ -1,0 +1,63 @@
+"""Imports point down, packages form no cycle, cores are pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from support.source_tree import SourceModule, imports_of, product_modules
+from support.tidy_rules import LAYERS, import_cycles, layer_violations, purity_violations
+
+KNOWN = frozenset(module.name for module in product_modules())
+
+
+def test_product_imports_follow_the_layer_table() -> None:
+    found = [line for module in product_modules() for line in layer_violations(module, KNOWN)]
+    assert found == []
+
+
+def test_layer_table_has_no_cycle() -> None:
+    assert import_cycles(LAYERS) == []
+
+
+def test_modules_import_each_other_without_a_cycle() -> None:
+    graph = {
+        module.name: [i.target for i in imports_of(module, KNOWN) if not i.is_deferred] for module in product_modules()
+    }
+    assert import_cycles(graph) == []
+
+
+def test_cores_import_nothing_that_reaches_the_world() -> None:
+    found = [line for module in product_modules() for line in purity_violations(module, KNOWN)]
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    ("rule", "name", "text"),
+    [
+        (layer_violations, "geminga.model.x", "from geminga.runtime import spawn"),
+        (layer_violations, "geminga.bookie.x", "def f():\n    import geminga.bookkeeper.ports"),
+        (layer_violations, "geminga.broker.x", "from geminga import Standalone"),
+        (layer_violations, "geminga.app.x", "from geminga.sim import run"),
+        (layer_violations, "geminga.broker.core.x", "from ...app import config"),
+        (layer_violations, "geminga.plumbing.x", ""),
+        (purity_violations, "geminga.broker.core.x", "import asyncio"),
+        (purity_violations, "geminga.wire.pulsar.x", "from os import path"),
+        (purity_violations, "geminga.broker.core.x", "from geminga.broker.topic import Topic"),
+    ],
+)
+def test_planted_import_is_caught(
+    rule: Callable[[SourceModule, frozenset[str]], list[str]], name: str, text: str
+) -> None:
+    assert rule(SourceModule(name, text), KNOWN) != []
+
+
+def test_planted_cycle_is_caught() -> None:
+    assert import_cycles({"a": ["b"], "b": ["c"], "c": ["a"], "d": ["a"]}) == ["a -> b -> c -> a"]
+
+
+def test_allowed_imports_are_not_reported() -> None:
+    module = SourceModule("geminga.broker.core.x", "from geminga.model import Position\nimport struct")
+    assert layer_violations(module, KNOWN) == []
+    assert purity_violations(module, KNOWN) == []
