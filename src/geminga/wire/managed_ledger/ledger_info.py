@@ -1,0 +1,94 @@
+"""``ManagedLedgerInfo``: the value of ``/managed-ledgers/<name>``, as plain values.
+
+Format: docs/formats/managed-ledger.md. Decoding raises :class:`CorruptionError`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from google.protobuf.message import DecodeError
+
+from geminga.model.errors import CorruptionError
+from geminga.model.position import Position
+from geminga.wire._generated import managed_ledger_pb2 as pb
+
+#: First bytes of a value that Pulsar compressed (``managedLedgerInfoCompressionType`` other than NONE).
+COMPRESSED_MAGIC: Final = b"\x47\x78"
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerRecord:
+    """One ledger of the list; ``closed_ms`` 0 means it was open when the list was written."""
+
+    ledger_id: int
+    entries: int = 0
+    size_bytes: int = 0
+    closed_ms: int = 0
+    #: Pulsar's OffloadContext as found, serialised; empty if none.
+    offload_context: bytes = b""
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the list itself says where the ledger ends."""
+        return self.closed_ms > 0
+
+
+@dataclass(frozen=True, slots=True)
+class ManagedLedgerRecord:
+    """The whole value."""
+
+    ledgers: tuple[LedgerRecord, ...] = ()
+    terminated: Position | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+
+def refuse_compressed(value: bytes, what: str) -> None:
+    """Raise :class:`CorruptionError` if Pulsar wrote ``value`` compressed."""
+    if value.startswith(COMPRESSED_MAGIC):
+        raise CorruptionError(f"{what} is compressed: write it uncompressed (compression type NONE) first")
+
+
+def encode_managed_ledger_info(record: ManagedLedgerRecord) -> bytes:
+    """The node's value; equal records give equal bytes."""
+    message = pb.ManagedLedgerInfo()
+    for ledger in record.ledgers:
+        info = message.ledgerInfo.add(ledgerId=ledger.ledger_id)
+        if ledger.is_closed:
+            info.entries = ledger.entries
+            info.size = ledger.size_bytes
+            info.timestamp = ledger.closed_ms
+        if ledger.offload_context:
+            info.offloadContext.ParseFromString(ledger.offload_context)
+    if record.terminated is not None:
+        message.terminatedPosition.ledgerId = record.terminated.ledger_id
+        message.terminatedPosition.entryId = record.terminated.entry_id
+    for key in sorted(record.properties):
+        message.properties.add(key=key, value=record.properties[key])
+    return message.SerializeToString(deterministic=True)
+
+
+def decode_managed_ledger_info(value: bytes) -> ManagedLedgerRecord:
+    """The inverse of :func:`encode_managed_ledger_info`; an empty value is an empty list."""
+    refuse_compressed(value, "ManagedLedgerInfo")
+    message = pb.ManagedLedgerInfo()
+    try:
+        message.ParseFromString(value)
+    except DecodeError as error:
+        raise CorruptionError(f"ManagedLedgerInfo does not parse: {error}") from error
+    ledgers = tuple(
+        LedgerRecord(
+            info.ledgerId,
+            info.entries,
+            info.size,
+            info.timestamp,
+            info.offloadContext.SerializeToString() if info.HasField("offloadContext") else b"",
+        )
+        for info in message.ledgerInfo
+    )
+    terminated = None
+    if message.HasField("terminatedPosition"):
+        terminated = Position(message.terminatedPosition.ledgerId, message.terminatedPosition.entryId)
+    return ManagedLedgerRecord(ledgers, terminated, {pair.key: pair.value for pair in message.properties})
