@@ -1,0 +1,173 @@
+"""Redelivery: how often a message was sent again, and which entries wait to be sent again.
+
+:class:`RedeliveryTracker` is Pulsar's ``InMemoryRedeliveryTracker`` (MISSION 36): the count goes along with each
+redelivered message and is lost with the broker. :class:`ReplayQueue` holds the positions to read again, in log
+order, for Key_Shared in log order *per key hash*, so that a key whose consumer can not take it now does not
+cost a look at each of its entries.
+"""
+
+from __future__ import annotations
+
+from heapq import heapify, heappop, heappush
+from typing import Final
+
+from geminga.model import Position, invariant
+
+#: Most entries whose redelivery count is remembered per subscription; further ones count as first deliveries.
+REDELIVERY_COUNTS_MAX: Final = 1_000_000
+#: A heap is rebuilt when it holds this many more dead positions than live ones.
+_HEAP_SLACK: Final = 64
+
+
+class RedeliveryTracker:
+    """Position -> how often it was given back; absent means never."""
+
+    __slots__ = ("_counts",)
+
+    def __init__(self) -> None:
+        self._counts: dict[Position, int] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._counts)
+
+    def __len__(self) -> int:
+        return len(self._counts)
+
+    def count(self, position: Position) -> int:
+        """What goes along with the message as ``redelivery_count``."""
+        return self._counts.get(position, 0)
+
+    def increment(self, position: Position) -> None:
+        """The entry was given back."""
+        counts = self._counts
+        if position in counts or len(counts) < REDELIVERY_COUNTS_MAX:
+            counts[position] = counts.get(position, 0) + 1
+
+    def forget(self, position: Position) -> None:
+        """The entry was acknowledged."""
+        self._counts.pop(position, None)
+
+    def forget_up_to(self, position: Position) -> None:
+        """Everything up to and including ``position`` was acknowledged."""
+        for p in [p for p in self._counts if p <= position]:
+            del self._counts[p]
+
+    def clear(self) -> None:
+        """Start anew (seek)."""
+        self._counts = {}
+
+
+class ReplayQueue:
+    """Positions to read and send again, each under a key hash (0 when there is none, or none is known yet).
+
+    ``take`` lends positions out for one read; they stay members until ``discard`` (sent or acknowledged), and
+    ``give_back`` returns those that were lent and could not be sent.
+    """
+
+    __slots__ = ("_hash_of", "_heaps", "_lent", "_live")
+
+    def __init__(self) -> None:
+        self._hash_of: dict[Position, int] = {}
+        #: Hash -> heap of positions; may hold dead ones (discarded, lent, or moved to another hash).
+        self._heaps: dict[int, list[Position]] = {}
+        #: Hash -> number of members with it.
+        self._live: dict[int, int] = {}
+        self._lent: set[Position] = set()
+
+    def __len__(self) -> int:
+        return len(self._hash_of)
+
+    def __contains__(self, position: Position) -> bool:
+        return position in self._hash_of
+
+    def add(self, position: Position, sticky_hash: int = 0) -> None:
+        """Queue a position; queueing one again only changes its hash."""
+        before = self._hash_of.get(position)
+        if before is not None:
+            if before == sticky_hash:
+                return
+            self.discard(position)
+        self._hash_of[position] = sticky_hash
+        self._live[sticky_hash] = self._live.get(sticky_hash, 0) + 1
+        self._push(position, sticky_hash)
+
+    def discard(self, position: Position) -> None:
+        """Forget a position: it was sent or acknowledged."""
+        sticky_hash = self._hash_of.pop(position, None)
+        if sticky_hash is None:
+            return
+        self._lent.discard(position)
+        left = self._live[sticky_hash] - 1
+        if left:
+            self._live[sticky_hash] = left
+        else:
+            del self._live[sticky_hash]
+            self._heaps.pop(sticky_hash, None)
+
+    def take(self, sticky_hash: int, count_max: int) -> list[Position]:
+        """Lend out the first positions with that hash, in log order."""
+        heap = self._heaps.get(sticky_hash)
+        taken: list[Position] = []
+        while heap and len(taken) < count_max:
+            position = heappop(heap)
+            if self._is_waiting(position, sticky_hash):
+                self._lent.add(position)
+                taken.append(position)
+        return taken
+
+    def give_back(self, position: Position) -> None:
+        """A lent position could not be sent: it waits again, at its place in the log."""
+        sticky_hash = self._hash_of.get(position)
+        if sticky_hash is not None and position in self._lent:
+            self._lent.discard(position)
+            self._push(position, sticky_hash)
+
+    def first_waiting(self, sticky_hash: int) -> Position | None:
+        """The first position with that hash which is not lent out."""
+        heap = self._heaps.get(sticky_hash)
+        while heap:
+            if self._is_waiting(heap[0], sticky_hash):
+                return heap[0]
+            heappop(heap)
+        return None
+
+    def has_hash(self, sticky_hash: int) -> bool:
+        """Whether any member has that hash, lent or not."""
+        return sticky_hash in self._live
+
+    def hashes(self) -> list[int]:
+        """The hashes of all members."""
+        return list(self._live)
+
+    def discard_up_to(self, position: Position) -> None:
+        """Forget everything up to and including ``position``."""
+        for p in [p for p in self._hash_of if p <= position]:
+            self.discard(p)
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._hash_of = {}
+        self._heaps = {}
+        self._live = {}
+        self._lent = set()
+
+    def _is_waiting(self, position: Position, sticky_hash: int) -> bool:
+        return self._hash_of.get(position) == sticky_hash and position not in self._lent
+
+    def _push(self, position: Position, sticky_hash: int) -> None:
+        heap = self._heaps.get(sticky_hash)
+        if heap is None:
+            self._heaps[sticky_hash] = [position]
+            return
+        heappush(heap, position)
+        if len(heap) > 2 * self._live[sticky_hash] + _HEAP_SLACK:
+            alive = {p for p in heap if self._is_waiting(p, sticky_hash)}
+            heap[:] = sorted(alive)
+            heapify(heap)
+
+    def check_invariants(self) -> None:
+        """Every member is lent out or found through its heap; counts per hash add up."""
+        invariant(sum(self._live.values()) == len(self._hash_of), "replay: counts per hash do not add up")
+        for position, sticky_hash in self._hash_of.items():
+            in_heap = position in self._heaps.get(sticky_hash, ())
+            invariant(in_heap or position in self._lent, f"replay: {position} can not be found again")

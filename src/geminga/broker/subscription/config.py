@@ -1,0 +1,78 @@
+"""Settings of subscriptions, consumers and dispatchers, under Pulsar's keys."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from geminga.broker.core.dispatcher_shared import DispatchLimits
+from geminga.model.settings import setting
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionConfig:
+    """Defaults are those of Pulsar 4.2."""
+
+    allow_auto_subscription_creation: bool = setting("allowAutoSubscriptionCreation", True, "true or false")
+    acknowledgment_at_batch_index_level_enabled: bool = setting(
+        "acknowledgmentAtBatchIndexLevelEnabled", True, "true or false"
+    )
+    max_unacked_messages_per_consumer: int = setting(
+        "maxUnackedMessagesPerConsumer", 50_000, "messages >= 0; 0: no limit", minimum=0
+    )
+    max_unacked_messages_per_subscription: int = setting(
+        "maxUnackedMessagesPerSubscription", 200_000, "messages >= 0; 0: no limit", minimum=0
+    )
+    max_consumers_per_subscription: int = setting(
+        "maxConsumersPerSubscription", 0, "consumers >= 0; 0: no limit", minimum=0
+    )
+    max_consumers_per_topic: int = setting("maxConsumersPerTopic", 0, "consumers >= 0; 0: no limit", minimum=0)
+    max_subscriptions_per_topic: int = setting(
+        "maxSubscriptionsPerTopic", 0, "subscriptions >= 0; 0: no limit", minimum=0
+    )
+    dispatcher_max_read_batch_size: int = setting("dispatcherMaxReadBatchSize", 100, "entries >= 1", minimum=1)
+    dispatcher_max_read_size_bytes: int = setting(
+        "dispatcherMaxReadSizeBytes", 5 * 1024 * 1024, "bytes >= 1", minimum=1
+    )
+    dispatcher_max_round_robin_batch_size: int = setting(
+        "dispatcherMaxRoundRobinBatchSize", 20, "messages >= 1", minimum=1
+    )
+    dispatcher_read_failure_backoff_initial_ms: int = setting(
+        "dispatcherReadFailureBackoffInitialTimeInMs", 15_000, "milliseconds >= 1", minimum=1
+    )
+    dispatcher_read_failure_backoff_max_ms: int = setting(
+        "dispatcherReadFailureBackoffMaxTimeInMs", 60_000, "milliseconds >= 1", minimum=1
+    )
+    active_consumer_failover_delay_ms: int = setting(
+        "activeConsumerFailoverDelayTimeMillis", 1000, "milliseconds >= 0", minimum=0
+    )
+    active_consumer_failover_consistent_hashing: bool = setting(
+        "activeConsumerFailoverConsistentHashing", False, "true or false"
+    )
+    subscription_key_shared_enable: bool = setting("subscriptionKeySharedEnable", True, "true or false")
+    subscription_key_shared_use_consistent_hashing: bool = setting(
+        "subscriptionKeySharedUseConsistentHashing", True, "true or false"
+    )
+    subscription_key_shared_consistent_hashing_replica_points: int = setting(
+        "subscriptionKeySharedConsistentHashingReplicaPoints", 100, "points >= 1", minimum=1
+    )
+    key_shared_look_ahead_per_consumer: int = setting(
+        "keySharedLookAheadMsgInReplayThresholdPerConsumer", 2000, "messages >= 0; 0: no limit", minimum=0
+    )
+    key_shared_look_ahead_per_subscription: int = setting(
+        "keySharedLookAheadMsgInReplayThresholdPerSubscription", 20_000, "messages >= 0; 0: no limit", minimum=0
+    )
+    delayed_delivery_enabled: bool = setting("delayedDeliveryEnabled", True, "true or false")
+    delayed_delivery_tick_time_ms: int = setting("delayedDeliveryTickTimeMillis", 1000, "milliseconds >= 1", minimum=1)
+    is_delayed_delivery_deliver_at_time_strict: bool = setting(
+        "isDelayedDeliveryDeliverAtTimeStrict", False, "true or false"
+    )
+
+    def dispatch_limits(self) -> DispatchLimits:
+        """What the dispatchers' cores obey."""
+        return DispatchLimits(
+            read_entries_max=self.dispatcher_max_read_batch_size,
+            round_robin_messages=self.dispatcher_max_round_robin_batch_size,
+            unacked_max=self.max_unacked_messages_per_subscription,
+            look_ahead_per_consumer=self.key_shared_look_ahead_per_consumer,
+            look_ahead_per_subscription=self.key_shared_look_ahead_per_subscription,
+        )
