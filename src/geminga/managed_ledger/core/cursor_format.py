@@ -1,0 +1,250 @@
+"""What to write of a cursor's state, and how to find it again (docs/formats/cursor.md). Pure.
+
+Writing: :func:`plan_write` says which parts go out as segments; the shell appends them, then the marker that
+:meth:`WritePlan.marker` makes of the entry ids they got. Recovery: :func:`recovery` is a generator that yields
+the entries of the cursor ledger it wants to read and returns the newest complete state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from geminga.managed_ledger.core.ack_ranges import ENTRY_ID_MAX, PART_BITS
+from geminga.managed_ledger.core.batch_acks import BatchAck, bits_of_words, words_of_bits
+from geminga.managed_ledger.core.cursor import CursorState
+from geminga.managed_ledger.core.positions import LedgerList
+from geminga.model.errors import CorruptionError
+from geminga.model.position import Position
+from geminga.wire.managed_ledger import (
+    BatchAckRecord,
+    CursorInfoRecord,
+    MarkerRecord,
+    PartBatchAck,
+    PositionRecord,
+    RangeRecord,
+    SegmentRecord,
+    SegmentRef,
+    decode_position_info,
+    decode_segment_body,
+    encode_marker,
+    encode_segment,
+    encode_segment_body,
+)
+
+#: Ranges, and batches, that a marker holds itself. A state with no more needs no segments.
+INLINE_RANGES_MAX: Final = 128
+#: Bytes of a part's body in one entry.
+SEGMENT_BYTES_MAX: Final = 1024 * 1024
+#: Entries read at once while walking back.
+RECOVERY_READ_ENTRIES: Final = 8
+
+#: Entry ids of a cursor ledger that hold a part, by (message ledger id, part).
+Refs = dict[tuple[int, int], tuple[int, ...]]
+
+
+@dataclass(slots=True)
+class WritePlan:
+    """One write: segment entries to append first, then the marker."""
+
+    mark_delete: Position
+    is_inline: bool
+    ranges: list[RangeRecord]
+    batches: list[BatchAckRecord]
+    properties: Mapping[str, int]
+    #: Segment entries, in the order of ``pieces``.
+    segments: list[bytes] = field(default_factory=list)
+    #: Part and number of entries of each part written.
+    pieces: list[tuple[tuple[int, int], int]] = field(default_factory=list)
+    #: Parts whose entries stay as they are.
+    kept: Refs = field(default_factory=dict)
+
+    def refs(self, first_segment_entry_id: int) -> Refs:
+        """Where every part lies once the segments were appended from ``first_segment_entry_id``."""
+        refs = dict(self.kept)
+        next_id = first_segment_entry_id
+        for part, count in self.pieces:
+            refs[part] = tuple(range(next_id, next_id + count))
+            next_id += count
+        return refs
+
+    def marker(self, refs: Refs) -> bytes:
+        """The marker entry."""
+        named = () if self.is_inline else tuple(SegmentRef(*part, refs[part]) for part in sorted(refs))
+        return encode_marker(
+            self.mark_delete,
+            MarkerRecord(self.is_inline, named),
+            ranges=self.ranges,
+            batches=self.batches,
+            properties=self.properties,
+        )
+
+
+def plan_write(state: CursorState, refs: Refs) -> WritePlan:
+    """What to append to a cursor ledger in which the parts in ``refs`` lie already and, unless dirty, still hold."""
+    ranges = range_records(state, INLINE_RANGES_MAX + 1)
+    batches = batch_records(state, INLINE_RANGES_MAX + 1)
+    is_inline = len(ranges) <= INLINE_RANGES_MAX and len(batches) <= INLINE_RANGES_MAX
+    plan = WritePlan(
+        state.mark_delete,
+        is_inline,
+        ranges[:INLINE_RANGES_MAX],
+        batches[:INLINE_RANGES_MAX],
+        state.properties,
+    )
+    if is_inline:
+        # Parts written before stay known, so that growing past the limit again writes only what changed.
+        plan.kept = {part: ids for part, ids in refs.items() if part not in state.dirty_parts}
+        return plan
+    bodies: dict[int, list[BatchAck]] = {}
+    for part in state.touched_parts():
+        known = refs.get(part)
+        if known is not None and part not in state.dirty_parts:
+            plan.kept[part] = known
+            continue
+        ledger_id = part[0]
+        if ledger_id not in bodies:
+            bodies = {ledger_id: list(state.batches.of_ledger(ledger_id))}
+        body = _part_body(state, part, bodies[ledger_id])
+        chunks = [body[at : at + SEGMENT_BYTES_MAX] for at in range(0, len(body), SEGMENT_BYTES_MAX)]
+        plan.segments.extend(
+            encode_segment(state.mark_delete, SegmentRecord(*part, index, len(chunks), chunk))
+            for index, chunk in enumerate(chunks)
+        )
+        plan.pieces.append((part, len(chunks)))
+    return plan
+
+
+def range_records(state: CursorState, limit: int) -> list[RangeRecord]:
+    """The oldest ``limit`` holes as (lower, upper] ranges."""
+    return [
+        RangeRecord(Position(acked.ledger_id, acked.first - 1), Position(acked.ledger_id, acked.last))
+        for acked in (state.acked.ranges(limit) if state.acked.count else ())
+    ]
+
+
+def batch_records(state: CursorState, limit: int) -> list[BatchAckRecord]:
+    """The oldest ``limit`` partly acknowledged batches."""
+    found: list[BatchAckRecord] = []
+    if state.batches.count:
+        for batch in state.batches:
+            if len(found) == limit:
+                break
+            found.append(BatchAckRecord(batch.ledger_id, batch.entry_id, words_of_bits(batch.bits)))
+    return found
+
+
+def state_of_record(record: PositionRecord | CursorInfoRecord, ledgers: LedgerList) -> CursorState:
+    """The state that a node or a cursor entry by itself stands for; ``ledgers`` cuts ranges over several ledgers."""
+    state = CursorState(record.mark_delete, dict(record.properties))
+    for lower, upper in record.ranges:
+        _add_range(state, lower, upper, ledgers)
+    if isinstance(record, PositionRecord):
+        for ledger_id, words in record.bit_sets.items():
+            _add_bit_set(state, ledger_id, words)
+    for ledger_id, entry_id, words in record.batches:
+        _add_batch(state, ledger_id, entry_id, bits_of_words(words))
+    return state
+
+
+def recovery(
+    last_entry_id: int, ledgers: LedgerList
+) -> Generator[tuple[int, int], Sequence[bytes | None], CursorState | None]:
+    """Walk back from a cursor ledger's last entry to the newest complete state; None if there is none.
+
+    Yields (first, last) entry ids to read; expects their payloads, None for one that can not be read.
+    """
+    last = last_entry_id
+    while last >= 0:
+        first = max(0, last - RECOVERY_READ_ENTRIES + 1)
+        payloads = yield first, last
+        for payload in reversed(payloads):
+            record = _decoded(payload)
+            if record is None or record.segment is not None:
+                continue
+            state = state_of_record(record, ledgers)
+            if record.marker is None or record.marker.is_inline:
+                state.advance(ledgers)
+                return state
+            if (yield from _load_segments(state, record.marker)):
+                state.acked.discard_through(*state.mark_delete)
+                state.batches.discard_through(*state.mark_delete)
+                state.advance(ledgers)
+                return state
+        last = first - 1
+    return None
+
+
+def _load_segments(
+    state: CursorState, marker: MarkerRecord
+) -> Generator[tuple[int, int], Sequence[bytes | None], bool]:
+    for ref in marker.segments:
+        body = b""
+        for index, entry_id in enumerate(ref.entry_ids):
+            payloads = yield entry_id, entry_id
+            record = _decoded(payloads[0] if payloads else None)
+            piece = record.segment if record is not None else None
+            if piece is None or piece[:4] != (ref.ledger_id, ref.part, index, len(ref.entry_ids)):
+                return False
+            body += piece.data
+        try:
+            acknowledged, batches = decode_segment_body(body)
+            state.acked.load_part(ref.ledger_id, ref.part, acknowledged)
+        except (CorruptionError, ValueError):
+            return False
+        base = ref.part << PART_BITS
+        for batch in batches:
+            bits = int.from_bytes(batch.unacknowledged, "little")
+            _add_batch(state, ref.ledger_id, base + batch.entry_offset, bits)
+    return True
+
+
+def _decoded(payload: bytes | None) -> PositionRecord | None:
+    if payload is None:
+        return None
+    try:
+        return decode_position_info(payload)
+    except CorruptionError:
+        return None
+
+
+def _part_body(state: CursorState, part: tuple[int, int], batches: list[BatchAck]) -> bytes:
+    ledger_id, number = part
+    base = number << PART_BITS
+    return encode_segment_body(
+        state.acked.part_bytes(ledger_id, number),
+        (
+            PartBatchAck(batch.entry_id - base, batch.bits.to_bytes((batch.bits.bit_length() + 7) // 8, "little"))
+            for batch in batches
+            if batch.entry_id >> PART_BITS == number
+        ),
+    )
+
+
+def _add_range(state: CursorState, lower: Position, upper: Position, ledgers: LedgerList) -> None:
+    """Add (lower, upper]; Pulsar's ranges may reach over ledgers."""
+    lower = max(lower, state.mark_delete)
+    if lower >= upper or upper.entry_id > ENTRY_ID_MAX:
+        return
+    if lower.ledger_id == upper.ledger_id:
+        state.acked.add_range(upper.ledger_id, lower.entry_id + 1, upper.entry_id)
+        return
+    for info in ledgers.infos:
+        if lower.ledger_id <= info.ledger_id < upper.ledger_id:
+            first = lower.entry_id + 1 if info.ledger_id == lower.ledger_id else 0
+            state.acked.add_range(info.ledger_id, first, info.entries - 1)
+    state.acked.add_range(upper.ledger_id, 0, upper.entry_id)
+
+
+def _add_bit_set(state: CursorState, ledger_id: int, words: Sequence[int]) -> None:
+    bits = bits_of_words(words) if words else 0
+    entry_ids = [entry_id for entry_id in range(bits.bit_length()) if bits >> entry_id & 1]
+    entry_ids = [entry_id for entry_id in entry_ids if (ledger_id, entry_id) > state.mark_delete]
+    if entry_ids:
+        state.acked.add_many(ledger_id, entry_ids)
+
+
+def _add_batch(state: CursorState, ledger_id: int, entry_id: int, bits: int) -> None:
+    if bits and not state.is_acknowledged(Position(ledger_id, entry_id)):
+        state.batches.merge(ledger_id, entry_id, bits)

@@ -1,0 +1,43 @@
+"""Which ledgers can go. Pure.
+
+A ledger goes when every durable cursor has its mark-delete position at or behind the ledger's last entry and
+retention no longer holds it. The last ledger of the list never goes. Retention as Pulsar's namespace policy:
+-1 keeps without limit; a closed ledger is held until its age passes ``retention_ms`` or the ledgers that stay
+already reach ``retention_bytes``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from geminga.managed_ledger.core.positions import LedgerInfo
+from geminga.model.position import Position
+
+
+def is_consumed(info: LedgerInfo, slowest: Position | None) -> bool:
+    """Whether every durable cursor is past the ledger; ``slowest``: smallest mark-delete, None without cursors."""
+    return slowest is None or slowest >= (info.ledger_id, info.entries - 1)
+
+
+def ledgers_to_trim(
+    ledgers: Sequence[LedgerInfo],
+    slowest: Position | None,
+    *,
+    retention_ms: int,
+    retention_bytes: int,
+    now_ms: int,
+) -> list[int]:
+    """Ids of the ledgers that can go, a prefix of the list."""
+    total = sum(info.size_bytes for info in ledgers)
+    going: list[int] = []
+    going_bytes = 0
+    for info in ledgers[:-1]:
+        if not is_consumed(info, slowest):
+            break
+        expired = retention_ms >= 0 and now_ms - info.closed_ms >= retention_ms
+        over_size = retention_bytes >= 0 and total - going_bytes - info.size_bytes >= retention_bytes
+        if not (expired or over_size):
+            break
+        going.append(info.ledger_id)
+        going_bytes += info.size_bytes
+    return going
