@@ -1,0 +1,200 @@
+"""The configuration of a process: settings of all packages, from files, environment and command line.
+
+Later sources win: defaults, files in the order given, environment, command line. Types and bounds come from each
+package's ``setting(...)`` fields. A bad value is a :class:`ConfigurationError` that names key, value, place and
+expectation. An unknown key is a warning that names it. Keys that Pulsar has and Geminga does not use are counted
+in one warning, so that an operator's whole ``broker.conf`` can be used as it is. An empty value (``key=``) leaves
+the default, as in Pulsar.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, fields
+from typing import Final, TypeVar
+
+from geminga.app.config_sources import ConfigEntry, from_assignment, from_environment, read_file
+from geminga.app.server_config import ServerConfig
+from geminga.bookie.config import BookieConfig
+from geminga.bookkeeper.config import BookKeeperConfig
+from geminga.broker.config import BrokerConfig
+from geminga.managed_ledger.config import ManagedLedgerConfig
+from geminga.model.errors import ConfigurationError
+from geminga.model.settings import Setting, settings_of
+
+#: Keys with no effect that the summary warning spells out.
+NAMED_IN_SUMMARY_MAX: Final = 5
+#: Unknown keys that get a warning of their own.
+UNKNOWN_WARNINGS_MAX: Final = 20
+
+#: A parsed value.
+Value = bool | int | float | str | tuple[str, ...] | None
+C = TypeVar("C")
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Everything configured, by package, and what to warn of."""
+
+    server: ServerConfig
+    broker: BrokerConfig
+    managed_ledger: ManagedLedgerConfig
+    bookkeeper: BookKeeperConfig
+    bookie: BookieConfig
+    warnings: tuple[str, ...] = ()
+
+    def values(self) -> dict[str, str]:
+        """Every key in force with its text, sorted; a key of several packages appears once."""
+        found: dict[str, str] = {}
+        for part in (self.server, self.broker, self.managed_ledger, self.bookkeeper, self.bookie):
+            for key, (_, name) in settings_of(type(part)).items():
+                found.setdefault(key, value_text(getattr(part, name)))
+        return dict(sorted(found.items()))
+
+
+CONFIG_CLASSES: Final = (ServerConfig, BrokerConfig, ManagedLedgerConfig, BookKeeperConfig, BookieConfig)
+
+
+def load_config(
+    files: Sequence[str] = (), env: Mapping[str, str] | None = None, overrides: Sequence[str] = ()
+) -> Config:
+    """Configuration from ``files``, the environment ``env`` and ``key=value`` texts; raises ConfigurationError."""
+    entries = [entry for path in files for entry in read_file(path)]
+    entries += from_environment(env or {})
+    entries += [from_assignment(text) for text in overrides]
+    return config_from(entries)
+
+
+def config_from(entries: Iterable[ConfigEntry]) -> Config:
+    """Configuration from ``entries``, later ones winning; raises :class:`ConfigurationError`."""
+    latest = {entry.key: entry for entry in entries}
+    server = _built(ServerConfig, latest)
+    _refuse_what_would_not_protect(server)
+    known = {key for config_class in CONFIG_CLASSES for key in settings_of(config_class)}
+    return Config(
+        server,
+        _built(BrokerConfig, latest),
+        _built(ManagedLedgerConfig, latest),
+        _built(BookKeeperConfig, latest),
+        _built(BookieConfig, latest),
+        tuple(_warnings([entry for key, entry in latest.items() if key not in known], known)),
+    )
+
+
+def value_text(value: Value) -> str:
+    """A value as a configuration file would have it."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return ",".join(value) if isinstance(value, tuple) else str(value)
+
+
+def parse_value(setting: Setting, type_name: str, entry: ConfigEntry) -> Value:
+    """The typed value of ``entry``; raises :class:`ConfigurationError` naming key, value, place, expectation."""
+    text = entry.text.strip()
+    base = type_name.removesuffix("|None")
+    try:
+        value = _parsed(base, text)
+    except ValueError as error:
+        raise _bad_value(setting, base, entry) from error
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        below = setting.minimum is not None and value < setting.minimum
+        above = setting.maximum is not None and value > setting.maximum
+        if below or above or value != value:  # not a number
+            raise _bad_value(setting, base, entry)
+    if setting.choices and (value if isinstance(value, tuple) else (value,)) and not _chosen(setting, value):
+        raise _bad_value(setting, base, entry)
+    return value
+
+
+def _built(config_class: type[C], latest: Mapping[str, ConfigEntry]) -> C:
+    settings = settings_of(config_class)
+    types = {field.name: _type_name(field.type) for field in fields(config_class)}  # type: ignore[arg-type]
+    values: dict[str, Value] = {}
+    for key, (setting, name) in settings.items():
+        entry = latest.get(key)
+        if entry is None:
+            continue
+        if entry.text.strip():
+            values[name] = parse_value(setting, types[name], entry)
+        elif types[name].endswith("|None"):
+            values[name] = None
+    return config_class(**values)
+
+
+def _type_name(declared: object) -> str:
+    text = declared if isinstance(declared, str) else getattr(declared, "__name__", str(declared))
+    return text.replace(" ", "")
+
+
+def _parsed(base: str, text: str) -> Value:
+    if base == "bool":
+        lowered = text.lower()
+        if lowered not in ("true", "false"):
+            raise ValueError(text)
+        return lowered == "true"
+    if base == "int":
+        return int(text)
+    if base == "float":
+        return float(text)
+    if base == "str":
+        return text
+    if base == "tuple[str,...]":
+        return tuple(item.strip() for item in text.split(",") if item.strip())
+    raise TypeError(f"a setting can not be of type {base}")
+
+
+def _chosen(setting: Setting, value: Value) -> bool:
+    given = value if isinstance(value, tuple) else (str(value),)
+    return all(item in setting.choices for item in given)
+
+
+def _bad_value(setting: Setting, base: str, entry: ConfigEntry) -> ConfigurationError:
+    expectation = setting.expectation or {"bool": "true or false", "int": "an integer", "float": "a number"}.get(
+        base, base
+    )
+    if setting.choices and not setting.expectation:
+        expectation = "one of " + ", ".join(setting.choices)
+    return ConfigurationError(f"{entry.key}={entry.text} ({entry.source}): expected {expectation}")
+
+
+def _refuse_what_would_not_protect(server: ServerConfig) -> None:
+    # Ignoring these would serve everybody where the operator asked for the opposite.
+    for key, is_on in (
+        ("authenticationEnabled", server.authentication),
+        ("authorizationEnabled", server.authorization),
+    ):
+        if is_on:
+            raise ConfigurationError(
+                f"{key}=true: this version has no authentication and would serve everyone; "
+                f"set {key}=false to run it without"
+            )
+
+
+def _warnings(unused: Sequence[ConfigEntry], known: AbstractSet[str]) -> Iterator[str]:
+    if not unused:
+        return
+    # The list of Pulsar's keys is long and rarely needed.
+    from geminga.app.known_keys import KNOWN_KEYS
+
+    without_effect = [entry.key for entry in unused if entry.key in KNOWN_KEYS]
+    unknown = [entry for entry in unused if entry.key not in KNOWN_KEYS]
+    for entry in unknown[:UNKNOWN_WARNINGS_MAX]:
+        yield f"unknown configuration key {entry.key} ({entry.source}) is ignored{_suggestion(entry.key, known)}"
+    if len(unknown) > UNKNOWN_WARNINGS_MAX:
+        yield f"{len(unknown) - UNKNOWN_WARNINGS_MAX} more unknown configuration keys are ignored"
+    if without_effect:
+        named = ", ".join(sorted(without_effect)[:NAMED_IN_SUMMARY_MAX])
+        more = len(without_effect) - NAMED_IN_SUMMARY_MAX
+        yield f"{len(without_effect)} of Pulsar's configuration keys have no effect here: {named}" + (
+            f" and {more} more" if more > 0 else ""
+        )
+
+
+def _suggestion(key: str, known: AbstractSet[str]) -> str:
+    import difflib  # only where a key is unknown
+
+    near = difflib.get_close_matches(key, sorted(known), n=1)
+    return f"; did you mean {near[0]}?" if near else ""

@@ -1,0 +1,153 @@
+"""Where configuration comes from: Pulsar's properties files, TOML, the environment and ``--set``.
+
+Each reader gives ``ConfigEntry`` values: key, text, and where it stood, for messages. Nothing is interpreted here.
+
+====================  =============================================================================
+``*.toml``            TOML; tables only group, ``[broker] maxMessageSize = 1`` is ``maxMessageSize``
+any other file        Java properties as Pulsar's ``conf/*.conf``: ``key=value``, ``key: value``,
+                      ``#`` and ``!`` comments, a trailing backslash continues the line
+``GEMINGA_<key>``     environment variables, such as ``GEMINGA_brokerServicePort=7650``
+``--set key=value``   the command line; also ``config={...}`` of ``geminga.Standalone``
+====================  =============================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple
+
+from geminga.model.errors import ConfigurationError
+
+#: Prefix of environment variables that set a key.
+ENVIRONMENT_PREFIX: Final = "GEMINGA_"
+#: A larger file is no configuration file.
+FILE_BYTES_MAX: Final = 4 * 1024 * 1024
+
+_ESCAPES: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+
+
+class ConfigEntry(NamedTuple):
+    """One assignment: its key, its text (None: set to nothing), and where it stands."""
+
+    key: str
+    text: str
+    source: str
+
+
+def read_file(path: str) -> list[ConfigEntry]:
+    """Read one configuration file; raises :class:`ConfigurationError` with path and line."""
+    try:
+        with open(path, "rb") as file:
+            data = file.read(FILE_BYTES_MAX + 1)
+    except OSError as error:
+        raise ConfigurationError(f"configuration file {path}: {error.strerror or error}") from error
+    if len(data) > FILE_BYTES_MAX:
+        raise ConfigurationError(f"configuration file {path} is larger than {FILE_BYTES_MAX} bytes")
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(f"configuration file {path} is not UTF-8 text: {error}") from error
+    return list(_toml(text, path) if path.endswith(".toml") else _properties(text, path))
+
+
+def from_environment(environment: Mapping[str, str]) -> list[ConfigEntry]:
+    """Entries of all variables named ``GEMINGA_<key>``, sorted by name."""
+    return [
+        ConfigEntry(name[len(ENVIRONMENT_PREFIX) :], text, f"environment variable {name}")
+        for name, text in sorted(environment.items())
+        if name.startswith(ENVIRONMENT_PREFIX) and len(name) > len(ENVIRONMENT_PREFIX)
+    ]
+
+
+def from_mapping(values: Mapping[str, object], source: str) -> list[ConfigEntry]:
+    """Entries of Python values, as from ``Standalone(config={...})``."""
+    return [ConfigEntry(key, _text(key, value, source), source) for key, value in values.items()]
+
+
+def from_assignment(assignment: str) -> ConfigEntry:
+    """One ``key=value`` of the command line; raises :class:`ConfigurationError`."""
+    key, separator, text = assignment.partition("=")
+    if not separator or not key.strip():
+        raise ConfigurationError(f"--set {assignment}: expected key=value")
+    return ConfigEntry(key.strip(), text.strip(), "--set")
+
+
+def _properties(text: str, path: str) -> Iterator[ConfigEntry]:
+    logical, first_line = "", 0
+    for number, raw in enumerate(text.splitlines(), start=1):
+        line = raw.lstrip()
+        if not logical:
+            first_line = number
+            if not line or line[0] in "#!":
+                continue
+        # An odd number of backslashes at the end continues the line (java.util.Properties).
+        if (len(line) - len(line.rstrip("\\"))) % 2 == 1:
+            logical += line[:-1]
+            continue
+        yield _assignment(logical + line, path, first_line)
+        logical = ""
+    if logical:
+        yield _assignment(logical, path, first_line)
+
+
+def _assignment(line: str, path: str, number: int) -> ConfigEntry:
+    end = 0
+    while end < len(line) and line[end] not in "=: \t\f":
+        end += 2 if line[end] == "\\" else 1
+    rest = line[end:].lstrip()
+    if rest[:1] in ("=", ":"):
+        rest = rest[1:].lstrip()
+    source = f"{path}, line {number}"
+    return ConfigEntry(_unescaped(line[:end], source), _unescaped(rest.rstrip(), source), source)
+
+
+def _unescaped(text: str, source: str) -> str:
+    if "\\" not in text:
+        return text
+    parts: list[str] = []
+    at = 0
+    while at < len(text):
+        character = text[at]
+        if character != "\\" or at + 1 == len(text):
+            parts.append(character)
+            at += 1
+        elif text[at + 1] == "u":
+            try:
+                parts.append(chr(int(text[at + 2 : at + 6], 16)))
+            except ValueError as error:
+                raise ConfigurationError(f"{source}: \\u needs four hex digits") from error
+            at += 6
+        else:
+            parts.append(_ESCAPES.get(text[at + 1], text[at + 1]))
+            at += 2
+    return "".join(parts)
+
+
+def _toml(text: str, path: str) -> Iterator[ConfigEntry]:
+    import tomllib  # only where a TOML file is used
+
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigurationError(f"configuration file {path} is not TOML: {error}") from error
+    yield from _flattened(document, path)
+
+
+def _flattened(table: Mapping[str, object], path: str) -> Iterator[ConfigEntry]:
+    for key, value in table.items():
+        if isinstance(value, dict):
+            yield from _flattened(value, path)
+        else:
+            yield ConfigEntry(key, _text(key, value, path), path)
+
+
+def _text(key: str, value: object, source: str) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str | int | float):
+        return str(value)
+    if isinstance(value, list | tuple) and all(isinstance(item, str | int | float) for item in value):
+        return ",".join(str(item) for item in value)
+    raise ConfigurationError(f"{key} ({source}): expected text, a number, true or false, or a list of them")

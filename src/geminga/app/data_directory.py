@@ -1,0 +1,94 @@
+"""The data directory of a standalone: whose it is, which format it has, who uses it now.
+
+::
+
+    DIR/geminga.json      {"format":1,"createdBy":"geminga 0.1.0"}: written once, before anything else
+    DIR/process.json      {"pid":4711}: the process that holds the directory, or held it last
+    DIR/metadata.sqlite   the metadata store
+    DIR/bookie/           journal, entry logs, index of the in-process bookie
+
+``format`` numbers the layout and every format below it; an older program refuses a newer directory. The directory
+itself is locked for as long as the process lives, so a crash leaves no stale lock. See docs/formats/data-directory.md.
+"""
+
+from __future__ import annotations
+
+import json
+import os.path
+from typing import Final
+
+from geminga.model.errors import DataDirectoryError
+from geminga.runtime.ports import Disk
+
+#: Format of the directories this program writes, and the newest it reads.
+DIRECTORY_FORMAT: Final = 1
+FORMAT_FILE: Final = "geminga.json"
+PROCESS_FILE: Final = "process.json"
+METADATA_FILE: Final = "metadata.sqlite"
+BOOKIE_DIRECTORY: Final = "bookie"
+
+# What may lie in a directory that nothing was ever started in: a file system's own, and our unfinished first write.
+_ALLOWED_IN_NEW: Final = frozenset(("lost+found", f"{FORMAT_FILE}.tmp", PROCESS_FILE, f"{PROCESS_FILE}.tmp"))
+
+
+async def claim_directory(disk: Disk, path: str, *, pid: int, program: str) -> bool:
+    """Lock ``path`` for this process and check its format; create it if it is new.
+
+    True if it was new. Raises :class:`DataDirectoryError` with a sentence for the operator if it is in use, foreign,
+    damaged or newer than this program; such a directory is not changed.
+    """
+    try:
+        await disk.make_dirs(path)
+        await _lock(disk, path)
+        names = await disk.list_dir(path)
+        is_new = FORMAT_FILE not in names
+        if is_new:
+            _check_empty(path, names)
+            document = {"format": DIRECTORY_FORMAT, "createdBy": program}
+            await disk.write_file(os.path.join(path, FORMAT_FILE), json.dumps(document).encode() + b"\n")
+        else:
+            _check_format(path, await disk.read_file(os.path.join(path, FORMAT_FILE)))
+        await disk.write_file(os.path.join(path, PROCESS_FILE), json.dumps({"pid": pid}).encode() + b"\n")
+    except OSError as error:
+        raise DataDirectoryError(f"data directory {path}: {error.strerror or error}") from error
+    return is_new
+
+
+async def _lock(disk: Disk, path: str) -> None:
+    try:
+        await disk.lock_dir(path)
+    except BlockingIOError as error:
+        raise DataDirectoryError(f"data directory {path} is in use by {await _holder(disk, path)}") from error
+
+
+async def _holder(disk: Disk, path: str) -> str:
+    try:
+        document = json.loads(await disk.read_file(os.path.join(path, PROCESS_FILE)))
+    except (FileNotFoundError, ValueError):
+        return "another process"
+    pid = document.get("pid") if isinstance(document, dict) else None
+    return f"process {pid}" if isinstance(pid, int) else "another process"
+
+
+def _check_empty(path: str, names: list[str]) -> None:
+    foreign = [name for name in names if name not in _ALLOWED_IN_NEW]
+    if foreign:
+        raise DataDirectoryError(
+            f"data directory {path} is not empty and holds no {FORMAT_FILE}: it belongs to something else "
+            f"(found {', '.join(foreign[:3])}); name an empty or a new directory"
+        )
+
+
+def _check_format(path: str, data: bytes) -> None:
+    try:
+        document = json.loads(data)
+    except ValueError as error:
+        raise DataDirectoryError(f"{os.path.join(path, FORMAT_FILE)} is damaged: {error}") from error
+    number = document.get("format") if isinstance(document, dict) else None
+    if not isinstance(number, int) or isinstance(number, bool) or number < 1:
+        raise DataDirectoryError(f"{os.path.join(path, FORMAT_FILE)} is damaged: it names no format number")
+    if number > DIRECTORY_FORMAT:
+        raise DataDirectoryError(
+            f"data directory {path} has format {number}, written by {document.get('createdBy', 'a newer program')}; "
+            f"this program reads formats up to {DIRECTORY_FORMAT}: start the newer program"
+        )

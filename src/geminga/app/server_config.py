@@ -1,0 +1,48 @@
+"""Settings of the process itself: where it listens, what it advertises, how it runs.
+
+Defaults are those of Pulsar 4.2 with one exception: ``bindAddress`` is 127.0.0.1 (Pulsar: 0.0.0.0), because a
+fresh start has no authentication; docs/compatibility.md lists it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from geminga.model.settings import setting
+
+
+@dataclass(frozen=True, slots=True)
+class ServerConfig:
+    """Addresses, ports and limits of the servers of one process."""
+
+    #: Port of the binary protocol; 0: the kernel picks.
+    broker_port: int = setting("brokerServicePort", 6650, "a port, 0 to 65535", minimum=0, maximum=65535)
+    #: Port of the admin REST and metrics; 0: the kernel picks.
+    web_port: int = setting("webServicePort", 8080, "a port, 0 to 65535", minimum=0, maximum=65535)
+    bind_address: str = setting("bindAddress", "127.0.0.1", "a host name or an IP address")
+    #: ``listener:scheme://host:port`` each, beside the two ports above.
+    bind_addresses: tuple[str, ...] = setting(
+        "bindAddresses", (), "listener:scheme://host:port, comma separated, scheme pulsar or http"
+    )
+    #: Host that clients are told; empty: that of ``bindAddress``, or this machine's name where it is a wildcard.
+    advertised_address: str = setting("advertisedAddress", "", "a host name or an IP address")
+    advertised_listeners: tuple[str, ...] = setting(
+        "advertisedListeners", (), "listener:scheme://host:port, comma separated, scheme pulsar or http"
+    )
+    #: The listener that other brokers use; empty: the first of ``advertisedListeners``.
+    internal_listener_name: str = setting("internalListenerName", "", "the name of one of advertisedListeners")
+    cluster_name: str = setting("clusterName", "standalone", "letters, digits and -=:._")
+    #: Largest body of an HTTP request, bytes; -1: the fixed bound of the HTTP server.
+    http_body_bytes_max: int = setting("httpMaxRequestSize", -1, "bytes > 0, or -1 for the built-in bound", minimum=-1)
+    http_requests_max: int = setting("maxConcurrentHttpRequests", 1024, "an integer > 0", minimum=1)
+    #: How long a stop waits for producers, consumers and ledgers to close.
+    shutdown_timeout_ms: int = setting("brokerShutdownTimeoutMs", 60_000, "milliseconds >= 0", minimum=0)
+    topic_metrics: bool = setting("exposeTopicLevelMetricsInPrometheus", True, "true or false")
+    authentication: bool = setting("authenticationEnabled", False, "true or false")
+    authorization: bool = setting("authorizationEnabled", False, "true or false")
+    force_delete_namespace: bool = setting("forceDeleteNamespaceAllowed", False, "true or false")
+    force_delete_tenant: bool = setting("forceDeleteTenantAllowed", False, "true or false")
+    #: Geminga's own: ``auto`` takes uvloop if it is installed.
+    event_loop: str = setting(
+        "gemingaEventLoop", "auto", "auto, asyncio or uvloop", choices=("auto", "asyncio", "uvloop")
+    )
