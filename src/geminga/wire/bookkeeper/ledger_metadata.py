@@ -8,7 +8,7 @@ See ``docs/formats/ledger-metadata.md``.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from types import MappingProxyType
 from typing import Final, NamedTuple
@@ -60,7 +60,7 @@ class LedgerMetadata:
     password: bytes = b""
     #: Milliseconds since the epoch, None if the writer did not store it.
     created_ms: int | None = None
-    custom_metadata: Mapping[str, bytes] = _NO_CUSTOM_METADATA
+    custom_metadata: Mapping[str, bytes] = field(default_factory=lambda: _NO_CUSTOM_METADATA)
     #: Random number of the creator; tells it after an unknown outcome whether the node is its own.
     creation_token: int | None = None
 
@@ -113,8 +113,8 @@ def encode_ledger_metadata(metadata: LedgerMetadata) -> bytes:
         ackQuorumSize=metadata.ack_quorum,
         length=metadata.length_bytes,
         lastEntryId=metadata.last_entry_id,
-        state=LedgerMetadataFormat.State.ValueType(metadata.state),
-        digestType=LedgerMetadataFormat.DigestType.ValueType(metadata.digest_type),
+        state=metadata.state.name,
+        digestType=metadata.digest_type.name,
         password=metadata.password,
     )
     if metadata.created_ms is not None:

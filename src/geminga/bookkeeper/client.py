@@ -1,0 +1,103 @@
+"""The ledger client: creates, opens, recovers and deletes ledgers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from geminga.bookkeeper.config import BookKeeperConfig
+from geminga.bookkeeper.core.placement import choose_ensemble
+from geminga.bookkeeper.environment import LedgerEnvironment
+from geminga.bookkeeper.ledger_handle import LedgerHandle
+from geminga.bookkeeper.ledger_store import LedgerIds, LedgerStore
+from geminga.bookkeeper.ports import BookiePool
+from geminga.bookkeeper.recovery import read_last_add_confirmed, recover_stored_ledger
+from geminga.metadata.ports import MetadataStore
+from geminga.model.errors import MetadataError
+from geminga.runtime.ports import Runtime
+from geminga.wire.bookkeeper.digest import DigestType
+from geminga.wire.bookkeeper.ledger_metadata import LedgerFragment, LedgerMetadata
+
+#: Ids tried for one new ledger; each was taken by another client or lost to an unknown outcome.
+CREATE_ATTEMPTS_MAX: Final = 16
+
+_DIGEST_TYPES: Final = {
+    "CRC32": DigestType.CRC32,
+    "CRC32C": DigestType.CRC32C,
+    "MAC": DigestType.HMAC,
+    "DUMMY": DigestType.DUMMY,
+}
+_NO_CUSTOM_METADATA: Final[Mapping[str, bytes]] = {}
+
+
+class BookKeeper:
+    """One client per process; its handles share the pool of bookies and the metadata store."""
+
+    __slots__ = ("_bookies", "_config", "_env", "_ids", "_ledgers", "_runtime")
+
+    def __init__(
+        self, runtime: Runtime, metadata: MetadataStore, bookies: BookiePool, config: BookKeeperConfig | None = None
+    ) -> None:
+        self._runtime = runtime
+        self._config = config if config is not None else BookKeeperConfig()
+        self._bookies = bookies
+        self._ledgers = LedgerStore(metadata)
+        self._ids = LedgerIds(metadata, self._config.ledger_id_batch_size)
+        self._env = LedgerEnvironment(self._ledgers, bookies, runtime.rng.below)
+
+    async def create_ledger(
+        self,
+        *,
+        ensemble_size: int,
+        write_quorum: int,
+        ack_quorum: int,
+        custom_metadata: Mapping[str, bytes] = _NO_CUSTOM_METADATA,
+        newer_than: int = -1,
+    ) -> LedgerHandle:
+        """A new, empty ledger to append to.
+
+        Its id is larger than ``newer_than``: ledger ids of one managed ledger must ascend wherever it is opened.
+        Raises NotEnoughBookiesError, MetadataError. A crash or an error may leave an empty ledger that nobody knows.
+        """
+        rng = self._runtime.rng
+        ensemble = choose_ensemble(self._bookies.available(), ensemble_size, rng.below)
+        metadata = LedgerMetadata(
+            ensemble_size=ensemble_size,
+            write_quorum=write_quorum,
+            ack_quorum=ack_quorum,
+            fragments=(LedgerFragment(0, ensemble),),
+            digest_type=_DIGEST_TYPES[self._config.digest_type],
+            password=self._config.password.encode(),
+            created_ms=self._runtime.clock.wall_ms(),
+            custom_metadata=custom_metadata,
+            creation_token=rng.below(1 << 62),
+        )
+        for _ in range(CREATE_ATTEMPTS_MAX):
+            ledger_id = await self._ids.next_id(newer_than)
+            stored = await self._ledgers.create(ledger_id, metadata)
+            if stored is not None:
+                return LedgerHandle(self._env, ledger_id, stored, is_writable=True)
+        raise MetadataError(f"no ledger could be created in {CREATE_ATTEMPTS_MAX} attempts")
+
+    async def open_ledger(self, ledger_id: int, *, recover: bool = True) -> LedgerHandle:
+        """A ledger to read.
+
+        ``recover``: fence its writer, find its end and close it, so that everything acknowledged is readable and
+        nothing more can be added. Otherwise an open ledger is read up to the last add confirmed known now.
+        Raises NoSuchLedgerError, UnknownEntryError if its end can not be told now (try again later).
+        """
+        stored = await self._ledgers.read(ledger_id)
+        if recover:
+            stored = await recover_stored_ledger(self._env, ledger_id, stored, self._config.recovery_read_batch_size)
+        metadata = stored.metadata
+        if metadata.is_closed:
+            last, length = metadata.last_entry_id, metadata.length_bytes
+        else:
+            last, length = await read_last_add_confirmed(self._env, ledger_id, metadata)
+        return LedgerHandle(
+            self._env, ledger_id, stored, is_writable=False, last_add_confirmed=last, length_bytes=length
+        )
+
+    async def delete_ledger(self, ledger_id: int) -> None:
+        """Delete the ledger's metadata; bookies collect its entries later. Fine if it is gone already."""
+        await self._ledgers.delete(ledger_id)

@@ -1,0 +1,121 @@
+"""Entries on their way to the ack quorum: pending adds, counted by batch, completed in entry order only. Pure.
+
+With E == Qw a batch is one unit (each bookie gets all of it); otherwise each entry has its own write set and is
+counted by itself. Completion waits for the head of the queue, and for an ensemble change under way.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection, Sequence
+
+from geminga.bookkeeper.core.distribution import Distribution
+from geminga.model.errors import StorageError, invariant
+
+#: ``done(first_entry_id, count, error)``, once for each append, in entry order.
+AppendDone = Callable[[int, int, StorageError | None], None]
+
+
+class PendingAdd:
+    """One appended batch: consecutive entries, whole, and which bookies have acknowledged them."""
+
+    __slots__ = ("acks", "count", "done", "entries", "first_entry_id", "length_bytes", "unacknowledged")
+
+    def __init__(
+        self, first_entry_id: int, entries: Sequence[bytes], length_bytes: int, done: AppendDone, units: int
+    ) -> None:
+        self.first_entry_id = first_entry_id
+        self.count = len(entries)
+        #: With header and digest; kept for an ensemble change.
+        self.entries = entries
+        #: Payload bytes of the ledger up to and with this batch.
+        self.length_bytes = length_bytes
+        self.done = done
+        #: Bit mask of the bookie indexes that acknowledged, one for each unit.
+        self.acks = [0] * units
+        #: Units that have not reached their ack quorum.
+        self.unacknowledged = units
+
+    @property
+    def last_entry_id(self) -> int:
+        """Its last entry."""
+        return self.first_entry_id + self.count - 1
+
+
+class AddQueue:
+    """The pending adds of one ledger, oldest first."""
+
+    __slots__ = ("_ack_quorum", "_is_uniform", "_pending", "distribution", "is_changing_ensemble")
+
+    def __init__(self, distribution: Distribution) -> None:
+        self.distribution = distribution
+        self._ack_quorum = distribution.ack_quorum
+        self._is_uniform = distribution.is_uniform
+        self._pending: deque[PendingAdd] = deque()
+        #: True: nothing completes, because the fragment that will hold the head is being decided.
+        self.is_changing_ensemble = False
+
+    def __len__(self) -> int:
+        return len(self._pending)
+
+    def push(self, first_entry_id: int, entries: Sequence[bytes], length_bytes: int, done: AppendDone) -> PendingAdd:
+        """Add a batch behind all others."""
+        pending = PendingAdd(first_entry_id, entries, length_bytes, done, 1 if self._is_uniform else len(entries))
+        self._pending.append(pending)
+        return pending
+
+    def acknowledge(self, pending: PendingAdd, index: int, first_entry_id: int, count: int) -> None:
+        """Bookie ``index`` of the ensemble has stored ``count`` entries of the batch from ``first_entry_id``."""
+        bit = 1 << index
+        acks = pending.acks
+        if self._is_uniform:
+            first, end = 0, 1
+        else:
+            first = first_entry_id - pending.first_entry_id
+            end = first + count
+            invariant(0 <= first < end <= pending.count, f"acknowledged {first_entry_id}+{count} outside its batch")
+        for unit in range(first, end):
+            before = acks[unit]
+            if not before & bit:
+                acks[unit] = before | bit
+                if acks[unit].bit_count() == self._ack_quorum:
+                    pending.unacknowledged -= 1
+
+    def replaced(self, indexes: Collection[int]) -> list[PendingAdd]:
+        """Other bookies are at ``indexes`` now: what the old ones acknowledged counts no more.
+
+        Returns every pending batch, to be sent to the newcomers.
+        """
+        mask = 0
+        for index in indexes:
+            mask |= 1 << index
+        for pending in self._pending:
+            pending.acks = [acks & ~mask for acks in pending.acks]
+            pending.unacknowledged = sum(1 for acks in pending.acks if acks.bit_count() < self._ack_quorum)
+        return list(self._pending)
+
+    def pop_completed(self) -> PendingAdd | None:
+        """The head if it has reached its ack quorum (call until None), else None."""
+        pending = self._pending
+        if pending and not pending[0].unacknowledged and not self.is_changing_ensemble:
+            return pending.popleft()
+        return None
+
+    def pop_all(self) -> list[PendingAdd]:
+        """Empty the queue: they all fail, in order."""
+        pending = list(self._pending)
+        self._pending.clear()
+        return pending
+
+    def check_invariants(self) -> None:
+        """Batches are adjacent and counted right."""
+        previous: PendingAdd | None = None
+        for pending in self._pending:
+            short = sum(1 for acks in pending.acks if acks.bit_count() < self._ack_quorum)
+            invariant(short == pending.unacknowledged, f"batch {pending.first_entry_id}: {short} units short")
+            if previous is not None:
+                invariant(
+                    pending.first_entry_id == previous.first_entry_id + previous.count,
+                    f"a gap before batch {pending.first_entry_id}",
+                )
+            previous = pending

@@ -1,0 +1,47 @@
+"""Replacing failed bookies of a ledger that is being written: who replaces whom, and the new fragments. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import NamedTuple
+
+from geminga.bookkeeper.core.placement import choose_replacements
+from geminga.model.errors import invariant
+from geminga.wire.bookkeeper.ledger_metadata import LedgerFragment
+
+
+class EnsembleChange(NamedTuple):
+    """The fragments after the change, and which indexes of the last ensemble got a new bookie."""
+
+    fragments: tuple[LedgerFragment, ...]
+    replaced: tuple[int, ...]
+
+
+def change_ensemble(
+    fragments: Sequence[LedgerFragment],
+    *,
+    first_entry_id: int,
+    failed: Collection[str],
+    available: Sequence[str],
+    below: Callable[[int], int],
+) -> EnsembleChange:
+    """Replace ``failed`` bookies of the last ensemble for all entries from ``first_entry_id`` on.
+
+    ``first_entry_id`` is that of the first entry not confirmed yet: everything before stays where it is. A last
+    fragment that begins there holds nothing confirmed and is replaced. Raises NotEnoughBookiesError.
+    """
+    last = fragments[-1]
+    invariant(
+        first_entry_id >= last.first_entry_id,
+        f"ensemble change at entry {first_entry_id}, before the last fragment of {fragments}",
+    )
+    replaced = tuple(index for index, bookie_id in enumerate(last.ensemble) if bookie_id in failed)
+    if not replaced:
+        return EnsembleChange(tuple(fragments), ())
+    newcomers = choose_replacements(available, {*last.ensemble, *failed}, len(replaced), below)
+    ensemble = list(last.ensemble)
+    for index, newcomer in zip(replaced, newcomers, strict=True):
+        ensemble[index] = newcomer
+    invariant(len(set(ensemble)) == len(ensemble), f"a bookie twice in ensemble {ensemble}")
+    kept = fragments[:-1] if last.first_entry_id == first_entry_id else fragments
+    return EnsembleChange((*kept, LedgerFragment(first_entry_id, tuple(ensemble))), replaced)

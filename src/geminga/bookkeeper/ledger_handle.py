@@ -1,0 +1,346 @@
+"""A ledger, open for appending or for reading.
+
+Promises: entries are completed in entry order, each after its ack quorum has it on stable storage; nothing past
+the last add confirmed is readable; after the first error the handle is dead: everything pending fails in order,
+nothing can be appended, and :meth:`LedgerHandle.close` still fixes the ledger's end at what was confirmed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+from typing import Final
+
+from geminga.bookkeeper.core.add_entry import AddQueue, AppendDone, PendingAdd
+from geminga.bookkeeper.core.distribution import Distribution
+from geminga.bookkeeper.core.ensemble_change import EnsembleChange, change_ensemble
+from geminga.bookkeeper.environment import LedgerEnvironment
+from geminga.bookkeeper.ledger_store import StoredLedger
+from geminga.bookkeeper.read_op import PayloadsDone, ReadOp, read_single
+from geminga.model.errors import (
+    LedgerClosedError,
+    LedgerFencedError,
+    NoSuchEntryError,
+    NotEnoughBookiesError,
+    StorageError,
+    invariant,
+)
+from geminga.runtime import get_logger, spawn
+from geminga.wire.bookkeeper.digest import EntryDigest, digest_for, master_key
+from geminga.wire.bookkeeper.ledger_metadata import LedgerMetadata, LedgerState
+
+#: Ensemble changes without an entry confirmed in between, before the handle gives up.
+ENSEMBLE_CHANGES_MAX: Final = 64
+
+_log = get_logger(__name__)
+
+
+class LedgerHandle:
+    """See the module. Made by ``BookKeeper.create_ledger`` and ``open_ledger``."""
+
+    __slots__ = (
+        "_changes",
+        "_confirmed_length_bytes",
+        "_digest",
+        "_distribution",
+        "_drained",
+        "_env",
+        "_error",
+        "_failed_bookies",
+        "_is_closing",
+        "_is_writable",
+        "_master_key",
+        "_queue",
+        "_stored",
+        "is_closed",
+        "last_add_confirmed",
+        "last_add_pushed",
+        "ledger_id",
+        "length_bytes",
+    )
+
+    def __init__(
+        self,
+        env: LedgerEnvironment,
+        ledger_id: int,
+        stored: StoredLedger,
+        *,
+        is_writable: bool,
+        last_add_confirmed: int = -1,
+        length_bytes: int = 0,
+    ) -> None:
+        metadata = stored.metadata
+        self._env = env
+        self._stored = stored
+        self._distribution = Distribution(metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum)
+        self._digest: EntryDigest = digest_for(metadata.digest_type, metadata.password)
+        self._master_key = master_key(metadata.password)
+        self._is_writable = is_writable
+        self.ledger_id = ledger_id
+        #: Newest entry that may be read; -1 if there is none.
+        self.last_add_confirmed = last_add_confirmed
+        #: Newest entry that was appended, confirmed or not.
+        self.last_add_pushed = last_add_confirmed
+        #: Payload bytes of the ledger, appended ones included.
+        self.length_bytes = length_bytes
+        #: Whether the ledger's end is fixed for ever.
+        self.is_closed = metadata.is_closed
+        self._confirmed_length_bytes = length_bytes
+        #: Pending adds; made by the first append.
+        self._queue: AddQueue | None = None
+        #: Why the handle is dead.
+        self._error: StorageError | None = None
+        self._is_closing = False
+        self._drained: asyncio.Future[None] | None = None
+        #: Bookies of the last ensemble that failed an add and are to be replaced.
+        self._failed_bookies: dict[str, StorageError] | None = None
+        self._changes = 0
+
+    # ---- state
+
+    @property
+    def metadata(self) -> LedgerMetadata:
+        """The ledger's metadata as this handle knows it."""
+        return self._stored.metadata
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether an append has a chance."""
+        return self._is_writable and self._error is None and not self._is_closing
+
+    @property
+    def error(self) -> StorageError | None:
+        """Why the handle is dead, None while it lives."""
+        return self._error
+
+    # ---- append
+
+    def append(self, entries: Sequence[bytes], done: AppendDone) -> int:
+        """Queue consecutive payloads; returns the id of the first.
+
+        ``done(first_entry_id, count, error)`` is called once, in entry order; on a dead or closed handle on the
+        loop's next turn. Never within this call unless the bookie answers within it.
+        """
+        first = self.last_add_pushed + 1
+        count = len(entries)
+        if not self._is_writable or self._error is not None or self._is_closing:
+            asyncio.get_running_loop().call_soon(done, first, count, self._error or self._closed_error())
+            return first
+        invariant(count, f"ledger {self.ledger_id}: append of no entries")
+        queue = self._queue
+        if queue is None:
+            queue = self._queue = AddQueue(self._distribution)
+        ledger_id = self.ledger_id
+        whole = self._digest.encode(ledger_id, first, self.last_add_confirmed, self.length_bytes, entries)
+        self.last_add_pushed = first + count - 1
+        self.length_bytes += sum(map(len, entries))
+        pending = queue.push(first, whole, self.length_bytes, done)
+        ensemble = self._stored.metadata.fragments[-1].ensemble
+        if len(ensemble) == 1:
+            bookie_id = ensemble[0]
+            self._env.bookies.get(bookie_id).add_entries(
+                ledger_id,
+                first,
+                whole,
+                master_key=self._master_key,
+                recovery=False,
+                done=partial(self._on_added, pending, 0, bookie_id, first, count),
+            )
+        else:
+            for index, bookie_id in enumerate(ensemble):
+                self._send(pending, index, bookie_id)
+        return first
+
+    def _send(self, pending: PendingAdd, index: int, bookie_id: str) -> None:
+        """Send what bookie ``index`` holds of a batch."""
+        bookie = self._env.bookies.get(bookie_id)
+        for first, count in self._distribution.runs(index, pending.first_entry_id, pending.count):
+            start = first - pending.first_entry_id
+            entries = pending.entries
+            bookie.add_entries(
+                self.ledger_id,
+                first,
+                entries if count == pending.count else entries[start : start + count],
+                master_key=self._master_key,
+                recovery=False,
+                done=partial(self._on_added, pending, index, bookie_id, first, count),
+            )
+
+    def _on_added(
+        self, pending: PendingAdd, index: int, bookie_id: str, first: int, count: int, error: StorageError | None
+    ) -> None:
+        """A bookie answered; late answers of bookies that were replaced or of a dead handle mean nothing."""
+        queue = self._queue
+        if queue is None or self._error is not None or self._stored.metadata.fragments[-1].ensemble[index] != bookie_id:
+            return
+        if error is not None:
+            self._on_add_failed(bookie_id, error)
+            return
+        queue.acknowledge(pending, index, first, count)
+        self._complete(queue)
+
+    def _complete(self, queue: AddQueue) -> None:
+        while (completed := queue.pop_completed()) is not None:
+            first = completed.first_entry_id
+            self.last_add_confirmed = first + completed.count - 1
+            self._confirmed_length_bytes = completed.length_bytes
+            self._changes = 0
+            completed.done(first, completed.count, None)
+        if self._drained is not None and not queue and not self._drained.done():
+            self._drained.set_result(None)
+
+    # ---- failures
+
+    def _on_add_failed(self, bookie_id: str, error: StorageError) -> None:
+        if isinstance(error, LedgerFencedError):
+            self._die(error)
+            return
+        if self._failed_bookies is not None:
+            self._failed_bookies.setdefault(bookie_id, error)
+            return
+        _log.warning("ledger %d: bookie %s failed an add: %s", self.ledger_id, bookie_id, error)
+        self._failed_bookies = {bookie_id: error}
+        change = self._plan_change()
+        if change is None:
+            return
+        if self._queue is not None:
+            self._queue.is_changing_ensemble = True
+        spawn(self._change_ensemble(change), name=f"ensemble change of ledger {self.ledger_id}")
+
+    def _plan_change(self) -> EnsembleChange | None:
+        """What to do about the failed bookies; None if there is nothing to take: then the handle is dead."""
+        failed = self._failed_bookies or {}
+        self._changes += 1
+        try:
+            if self._changes > ENSEMBLE_CHANGES_MAX:
+                raise NotEnoughBookiesError(f"{ENSEMBLE_CHANGES_MAX} ensemble changes in a row")
+            return change_ensemble(
+                self.metadata.fragments,
+                first_entry_id=self.last_add_confirmed + 1,
+                failed=failed,
+                available=self._env.bookies.available(),
+                below=self._env.below,
+            )
+        except NotEnoughBookiesError as error:
+            _log.warning("ledger %d: no bookie to replace %s: %s", self.ledger_id, ", ".join(failed), error)
+            self._die(next(iter(failed.values()), error))
+            return None
+
+    async def _change_ensemble(self, change: EnsembleChange | None) -> None:
+        """Replace failed bookies until none is left; the writer's right to do so is checked by the CAS."""
+        while change is not None and self._error is None:
+            fragments = change.fragments
+
+            def apply(found: LedgerMetadata) -> LedgerMetadata:
+                if found.state is not LedgerState.OPEN:
+                    raise LedgerFencedError(f"ledger {self.ledger_id} is {found.state.name}: another writer has it")
+                return found.with_fragments(fragments)  # noqa: B023 -- called within this round only
+
+            try:
+                self._stored = await self._env.ledgers.update(self.ledger_id, apply, known=self._stored)
+            except StorageError as error:
+                self._die(error)
+                return
+            if self._error is not None:
+                return
+            _log.info("ledger %d: now on %s from entry %d", self.ledger_id, fragments[-1].ensemble, fragments[-1][0])
+            change = self._resend(change)
+
+    def _resend(self, change: EnsembleChange) -> EnsembleChange | None:
+        """The new ensemble is in the metadata: send the pending adds to the newcomers; the next change, if needed."""
+        ensemble = change.fragments[-1].ensemble
+        failed = {name: e for name, e in (self._failed_bookies or {}).items() if name in ensemble}
+        queue = self._queue
+        invariant(queue is not None, f"ledger {self.ledger_id}: ensemble change without a pending add")
+        assert queue is not None
+        pending_adds = queue.replaced(change.replaced)
+        if failed:
+            self._failed_bookies = failed
+            return self._plan_change()
+        self._failed_bookies = None
+        queue.is_changing_ensemble = False
+        for pending in pending_adds:
+            for index in change.replaced:
+                self._send(pending, index, ensemble[index])
+        self._complete(queue)
+        return None
+
+    def _die(self, error: StorageError) -> None:
+        """Fail everything pending, in order, and all appends to come."""
+        if self._error is not None:
+            return
+        self._error = error
+        self.last_add_pushed = self.last_add_confirmed
+        self.length_bytes = self._confirmed_length_bytes
+        queue = self._queue
+        if queue is not None:
+            for pending in queue.pop_all():
+                pending.done(pending.first_entry_id, pending.count, error)
+        if self._drained is not None and not self._drained.done():
+            self._drained.set_result(None)
+
+    def _closed_error(self) -> StorageError:
+        return LedgerClosedError(f"ledger {self.ledger_id} is not open for appending")
+
+    # ---- read
+
+    def read(self, first_entry_id: int, last_entry_id: int, done: PayloadsDone) -> None:
+        """Payloads of consecutive entries, ends included; ``done`` once, possibly within the call.
+
+        NoSuchEntryError past the last add confirmed. Damaged copies are not served: the next replica is asked.
+        """
+        if not 0 <= first_entry_id <= last_entry_id <= self.last_add_confirmed:
+            done(
+                NoSuchEntryError(
+                    f"ledger {self.ledger_id}: entries {first_entry_id} to {last_entry_id}, "
+                    f"last add confirmed is {self.last_add_confirmed}"
+                )
+            )
+            return
+        entry_ids = range(first_entry_id, last_entry_id + 1)
+        env, fragments = self._env, self._stored.metadata.fragments
+        if len(fragments) == 1 and self._distribution.ensemble_size == 1:
+            read_single(env.bookies, fragments[0].ensemble[0], self._digest, self.ledger_id, entry_ids, done)
+            return
+        ReadOp(env.bookies, self._digest, self._distribution, fragments, self.ledger_id, entry_ids, done).start()
+
+    async def read_entries(self, first_entry_id: int, last_entry_id: int) -> Sequence[bytes]:
+        """Like :meth:`read`, raising the error."""
+        future: asyncio.Future[Sequence[bytes] | StorageError] = asyncio.get_running_loop().create_future()
+
+        def done(result: Sequence[bytes] | StorageError) -> None:
+            if not future.done():
+                future.set_result(result)
+
+        self.read(first_entry_id, last_entry_id, done)
+        result = await future
+        if isinstance(result, StorageError):
+            raise result
+        return result
+
+    # ---- close
+
+    async def close(self) -> None:
+        """Wait for the pending adds, then fix the ledger's end. Reading goes on. Closing twice is fine.
+
+        Raises LedgerFencedError if another writer took the ledger over: its end is not ours to say.
+        """
+        if not self._is_writable or self.is_closed:
+            return
+        self._is_closing = True
+        if self._queue:
+            if self._drained is None:
+                self._drained = asyncio.get_running_loop().create_future()
+            await self._drained
+        last_entry_id, length_bytes = self.last_add_confirmed, self._confirmed_length_bytes
+
+        def apply(found: LedgerMetadata) -> LedgerMetadata:
+            if found.state is LedgerState.OPEN:
+                return found.closed(last_entry_id=last_entry_id, length_bytes=length_bytes)
+            if found.is_closed and (found.last_entry_id, found.length_bytes) == (last_entry_id, length_bytes):
+                return found
+            raise LedgerFencedError(f"ledger {self.ledger_id} is {found.state.name}: another writer has it")
+
+        self._stored = await self._env.ledgers.update(self.ledger_id, apply, known=self._stored)
+        self.is_closed = True

@@ -1,0 +1,200 @@
+"""Ledger metadata in the metadata store: create, read, compare-and-set, delete, list, and the ids.
+
+Paths and values are BookKeeper's (``/ledgers/00/0000/L0001``). Every write survives an unknown outcome.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from collections.abc import Set as AbstractSet
+from typing import Final, NamedTuple
+
+from geminga.metadata import cas
+from geminga.metadata.ports import MUST_NOT_EXIST, MetadataStore
+from geminga.model.errors import (
+    BadVersionError,
+    CorruptionError,
+    MetadataError,
+    NoSuchLedgerError,
+    UnknownOutcomeError,
+    invariant,
+)
+from geminga.runtime import get_logger
+from geminga.wire.bookkeeper.ledger_metadata import LedgerMetadata, decode_ledger_metadata, encode_ledger_metadata
+from geminga.wire.bookkeeper.ledger_path import (
+    LEDGERS_ROOT,
+    depth_below,
+    is_ledger_leaf,
+    ledger_id_of_path,
+    ledger_path,
+)
+
+#: Value: the next free ledger id in decimal. BookKeeper's own clients keep their sequential nodes below it.
+ID_GENERATOR_PATH: Final = f"{LEDGERS_ROOT}/idgen"
+#: Lost races for a batch of ids before giving up.
+ID_ATTEMPTS_MAX: Final = 64
+
+_log = get_logger(__name__)
+
+
+class StoredLedger(NamedTuple):
+    """Ledger metadata and the version of its node."""
+
+    metadata: LedgerMetadata
+    version: int
+
+
+class LedgerStore:
+    """Ledger metadata by ledger id."""
+
+    __slots__ = ("_store",)
+
+    def __init__(self, store: MetadataStore) -> None:
+        self._store = store
+
+    async def create(self, ledger_id: int, metadata: LedgerMetadata) -> StoredLedger | None:
+        """Create the node; None if the id is taken. ``metadata.creation_token`` tells ours from another's."""
+        invariant(metadata.creation_token is not None, f"ledger {ledger_id} created without a token")
+        path = ledger_path(ledger_id)
+        value = encode_ledger_metadata(metadata)
+        try:
+            result = await self._store.put(path, value, expected_version=MUST_NOT_EXIST)
+        except BadVersionError:
+            return None
+        except UnknownOutcomeError:
+            node = await self._store.get(path)
+            # If it is not there it may still come: this id is given up, the caller takes another.
+            if node is None or node.value != value:
+                return None
+            return StoredLedger(metadata, node.stat.version)
+        return StoredLedger(metadata, result.stat.version)
+
+    async def read(self, ledger_id: int) -> StoredLedger:
+        """Raises NoSuchLedgerError, CorruptionError."""
+        node = await self._store.get(ledger_path(ledger_id))
+        if node is None:
+            raise NoSuchLedgerError(f"ledger {ledger_id} does not exist")
+        return StoredLedger(decode_ledger_metadata(node.value, ledger_id), node.stat.version)
+
+    async def update(
+        self,
+        ledger_id: int,
+        change: Callable[[LedgerMetadata], LedgerMetadata],
+        *,
+        known: StoredLedger | None = None,
+    ) -> StoredLedger:
+        """Compare-and-set in a loop; ``change`` returns its argument to leave it, or raises to give up.
+
+        ``change`` may meet its own effect (see ``metadata.cas.update``). Raises NoSuchLedgerError.
+        """
+
+        def change_value(value: bytes | None) -> bytes | None:
+            if value is None:
+                raise NoSuchLedgerError(f"ledger {ledger_id} does not exist")
+            before = decode_ledger_metadata(value, ledger_id)
+            after = change(before)
+            return None if after == before else encode_ledger_metadata(after)
+
+        known_value = None
+        if known is not None:
+            known_value = cas.Written(encode_ledger_metadata(known.metadata), known.version)
+        written = await cas.update(self._store, ledger_path(ledger_id), change_value, known=known_value)
+        if written is None:
+            raise NoSuchLedgerError(f"ledger {ledger_id} does not exist")
+        return StoredLedger(decode_ledger_metadata(written.value, ledger_id), written.version)
+
+    async def delete(self, ledger_id: int) -> None:
+        """Delete the node; fine if it is gone already."""
+        await cas.remove(self._store, ledger_path(ledger_id))
+
+
+class LedgerIds:
+    """Hands out ledger ids: batches from a counter node, never reused, ascending within this process."""
+
+    __slots__ = ("_batch_size", "_end", "_lock", "_next", "_store")
+
+    def __init__(self, store: MetadataStore, batch_size: int) -> None:
+        self._store = store
+        self._batch_size = batch_size
+        self._next = 0
+        self._end = 0
+        self._lock = asyncio.Lock()
+
+    async def next_id(self, newer_than: int = -1) -> int:
+        """An id above ``newer_than`` that nobody ever had.
+
+        Ledger ids of one managed ledger must ascend, also when it moves between processes that hold different
+        batches: what is left at or below ``newer_than`` is given up.
+        """
+        async with self._lock:
+            self._next = max(self._next, newer_than + 1)
+            if self._next >= self._end:
+                await self._take_batch(newer_than)
+            ledger_id = self._next
+            self._next += 1
+            return ledger_id
+
+    async def _take_batch(self, newer_than: int) -> None:
+        for _ in range(ID_ATTEMPTS_MAX):
+            node = await self._store.get(ID_GENERATOR_PATH)
+            first = max(_parse_counter(node.value if node is not None else b""), newer_than + 1)
+            end = first + self._batch_size
+            version = MUST_NOT_EXIST if node is None else node.stat.version
+            try:
+                await self._store.put(ID_GENERATOR_PATH, str(end).encode(), expected_version=version)
+            except BadVersionError:
+                continue
+            except UnknownOutcomeError:
+                # Another process may have written the same number: only a certain success is ours.
+                continue
+            self._next, self._end = first, end
+            return
+        raise MetadataError(f"no ledger ids after {ID_ATTEMPTS_MAX} attempts at {ID_GENERATOR_PATH}")
+
+
+class MetadataLiveLedgers:
+    """Which ledgers exist, for the garbage collection of bookies.
+
+    A ledger's node is created before its first entry is sent. So a bookie that lists its own ledgers *first* and asks
+    *then* may delete those that are missing here: they were deleted, they are not about to appear.
+    """
+
+    __slots__ = ("_store",)
+
+    def __init__(self, store: MetadataStore) -> None:
+        self._store = store
+
+    async def live_ledger_ids(self) -> AbstractSet[int] | None:
+        """Ids of all ledgers, or None if they can not be told now: then nothing may be deleted."""
+        found: set[int] = set()
+        try:
+            for top_level in await self._store.children(LEDGERS_ROOT):
+                depth = depth_below(top_level)
+                if depth is not None:
+                    await self._collect(f"{LEDGERS_ROOT}/{top_level}", depth - 1, found)
+        except MetadataError as error:
+            _log.warning("the list of ledgers can not be read now: %s", error)
+            return None
+        return found
+
+    async def _collect(self, path: str, depth: int, found: set[int]) -> None:
+        """Add the ledgers ``depth + 1`` levels below ``path``."""
+        names = await self._store.children(path)
+        if depth:
+            for name in names:
+                await self._collect(f"{path}/{name}", depth - 1, found)
+            return
+        for name in names:
+            if is_ledger_leaf(name):
+                ledger_id = ledger_id_of_path(f"{path}/{name}")
+                if ledger_id is not None:
+                    found.add(ledger_id)
+
+
+def _parse_counter(value: bytes) -> int:
+    if not value:
+        return 0
+    if not value.isdigit():
+        raise CorruptionError(f"{ID_GENERATOR_PATH}: expected a decimal number, found {value[:40]!r}")
+    return int(value)

@@ -1,0 +1,242 @@
+"""A bookie in memory, and a pool of bookies in this process.
+
+``MemoryBookie`` keeps the contract of ``bookkeeper.ports.Bookie`` without files; its switches make it fail, hang,
+forget and damage, for the tests of everything above it. ``LocalBookiePool`` serves in-process bookies of any
+make: it is what a standalone uses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+
+from geminga.bookkeeper.ports import AddDone, Bookie, FenceDone, LacDone, LacResult, ReadDone
+from geminga.model.errors import (
+    LedgerFencedError,
+    NoSuchEntryError,
+    NoSuchLedgerError,
+    StorageError,
+)
+
+
+class _StoredLedger:
+    """One ledger on one bookie."""
+
+    __slots__ = ("entries", "explicit_lac", "is_fenced", "last_entry_id", "master_key")
+
+    def __init__(self, master_key: bytes) -> None:
+        self.master_key = master_key
+        self.entries: dict[int, bytes] = {}
+        self.last_entry_id = -1
+        self.explicit_lac = -1
+        self.is_fenced = False
+
+
+class MemoryBookie:
+    """A bookie without a disk. Calls take effect at once; replies come on the loop's next turn.
+
+    With ``replies_at_once`` they come within the call.
+    """
+
+    def __init__(self, *, replies_at_once: bool = False) -> None:
+        #: Not None: adds / reads / fences and LAC reads fail with it.
+        self.add_error: StorageError | None = None
+        self.read_error: StorageError | None = None
+        self.fence_error: StorageError | None = None
+        #: True: calls take effect but their replies wait for :meth:`release`.
+        self.holds_replies = False
+        #: True: adds are stored, then answered with ``add_error`` all the same.
+        self.stores_before_error = False
+        #: What the pool says of it.
+        self.is_writable = True
+        #: Calls of add_entries so far, recovery adds included.
+        self.add_calls = 0
+        self._replies_at_once = replies_at_once
+        self._ledgers: dict[int, _StoredLedger] = {}
+        self._held: list[Callable[[], None]] = []
+
+    # ---- the Bookie port
+
+    def add_entries(
+        self,
+        ledger_id: int,
+        first_entry_id: int,
+        entries: Sequence[bytes],
+        *,
+        master_key: bytes,
+        recovery: bool,
+        done: AddDone,
+    ) -> None:
+        """See ``Bookie.add_entries``."""
+        self.add_calls += 1
+        error = self.add_error
+        if error is None or self.stores_before_error:
+            error = self._store(ledger_id, first_entry_id, entries, master_key, recovery) or error
+        self._reply(lambda: done(error))
+
+    def read_entries(self, ledger_id: int, entry_ids: Sequence[int], done: ReadDone) -> None:
+        """See ``Bookie.read_entries``."""
+        results = [self._read(ledger_id, entry_id) for entry_id in entry_ids]
+        self._reply(lambda: done(results))
+
+    def fence(self, ledger_id: int, *, master_key: bytes, done: FenceDone) -> None:
+        """See ``Bookie.fence``."""
+        error = self.fence_error
+        if error is None:
+            self._ledger(ledger_id, master_key).is_fenced = True
+        self._reply(lambda: done(error))
+
+    def read_lac(self, ledger_id: int, *, done: LacDone) -> None:
+        """See ``Bookie.read_lac``."""
+        ledger = self._ledgers.get(ledger_id)
+        result: LacResult | StorageError
+        if self.fence_error is not None:
+            result = self.fence_error
+        elif ledger is None:
+            result = NoSuchLedgerError(f"no ledger {ledger_id}")
+        else:
+            result = LacResult(ledger.last_entry_id, ledger.entries.get(ledger.last_entry_id), ledger.explicit_lac)
+        self._reply(lambda: done(result))
+
+    # ---- what a test does to it
+
+    def release(self) -> None:
+        """Let the held replies go, in order, and hold no more."""
+        self.holds_replies = False
+        held, self._held = self._held, []
+        for reply in held:
+            reply()
+
+    def fail(self, error: StorageError | None) -> None:
+        """Every call fails with ``error`` (None: works again)."""
+        self.add_error = self.read_error = self.fence_error = error
+
+    def forget_ledger(self, ledger_id: int) -> None:
+        """Drop the ledger with its fence, as garbage collection or a wiped disk would."""
+        self._ledgers.pop(ledger_id, None)
+
+    def forget_entry(self, ledger_id: int, entry_id: int) -> None:
+        """Drop one entry."""
+        self._ledgers[ledger_id].entries.pop(entry_id, None)
+
+    def corrupt(self, ledger_id: int, entry_id: int, offset: int = -1) -> None:
+        """Flip one bit of a stored entry."""
+        entries = self._ledgers[ledger_id].entries
+        damaged = bytearray(entries[entry_id])
+        damaged[offset] ^= 1
+        entries[entry_id] = bytes(damaged)
+
+    def ledger_ids(self) -> list[int]:
+        """Ledgers it has heard of, sorted."""
+        return sorted(self._ledgers)
+
+    def entry_ids(self, ledger_id: int) -> list[int]:
+        """Entries it has of a ledger, sorted."""
+        ledger = self._ledgers.get(ledger_id)
+        return [] if ledger is None else sorted(ledger.entries)
+
+    def entry(self, ledger_id: int, entry_id: int) -> bytes | None:
+        """A stored entry, whole."""
+        ledger = self._ledgers.get(ledger_id)
+        return None if ledger is None else ledger.entries.get(entry_id)
+
+    def is_fenced(self, ledger_id: int) -> bool:
+        """Whether the ledger is fenced here."""
+        ledger = self._ledgers.get(ledger_id)
+        return ledger is not None and ledger.is_fenced
+
+    # ---- inside
+
+    def _ledger(self, ledger_id: int, master_key: bytes) -> _StoredLedger:
+        ledger = self._ledgers.get(ledger_id)
+        if ledger is None:
+            ledger = self._ledgers[ledger_id] = _StoredLedger(master_key)
+        return ledger
+
+    def _store(
+        self, ledger_id: int, first_entry_id: int, entries: Sequence[bytes], master_key: bytes, recovery: bool
+    ) -> StorageError | None:
+        ledger = self._ledger(ledger_id, master_key)
+        if ledger.master_key != master_key:
+            return StorageError(f"ledger {ledger_id}: wrong master key")
+        if ledger.is_fenced and not recovery:
+            return LedgerFencedError(f"ledger {ledger_id} is fenced")
+        for entry_id, entry in enumerate(entries, first_entry_id):
+            ledger.entries[entry_id] = bytes(entry)
+        ledger.last_entry_id = max(ledger.last_entry_id, first_entry_id + len(entries) - 1)
+        return None
+
+    def _read(self, ledger_id: int, entry_id: int) -> bytes | StorageError:
+        if self.read_error is not None:
+            return self.read_error
+        ledger = self._ledgers.get(ledger_id)
+        if ledger is None:
+            return NoSuchLedgerError(f"no ledger {ledger_id}")
+        entry = ledger.entries.get(entry_id)
+        return NoSuchEntryError(f"no entry {ledger_id}:{entry_id}") if entry is None else entry
+
+    def _reply(self, reply: Callable[[], None]) -> None:
+        if self.holds_replies:
+            self._held.append(reply)
+        elif self._replies_at_once:
+            reply()
+        else:
+            asyncio.get_running_loop().call_soon(reply)
+
+
+class _AbsentBookie:
+    """Stands for a bookie id that this process does not have: every call fails, none says "no such entry"."""
+
+    __slots__ = ("_bookie_id",)
+
+    def __init__(self, bookie_id: str) -> None:
+        self._bookie_id = bookie_id
+
+    def add_entries(
+        self,
+        ledger_id: int,
+        first_entry_id: int,
+        entries: Sequence[bytes],
+        *,
+        master_key: bytes,
+        recovery: bool,
+        done: AddDone,
+    ) -> None:
+        """Fails."""
+        done(self._error())
+
+    def read_entries(self, ledger_id: int, entry_ids: Sequence[int], done: ReadDone) -> None:
+        """Fails."""
+        done([self._error()] * len(entry_ids))
+
+    def fence(self, ledger_id: int, *, master_key: bytes, done: FenceDone) -> None:
+        """Fails."""
+        done(self._error())
+
+    def read_lac(self, ledger_id: int, *, done: LacDone) -> None:
+        """Fails."""
+        done(self._error())
+
+    def _error(self) -> StorageError:
+        return StorageError(f"bookie {self._bookie_id} is not available in this process")
+
+
+class LocalBookiePool:
+    """Bookies of this process by id. One is available unless its attribute ``is_writable`` is False."""
+
+    def __init__(self, bookies: Mapping[str, Bookie]) -> None:
+        self._bookies = dict(sorted(bookies.items()))
+        #: Ids that the pool hides from new entries, whatever the bookies say.
+        self.unavailable: set[str] = set()
+
+    def available(self) -> Sequence[str]:
+        """See ``BookiePool.available``."""
+        return [
+            bookie_id
+            for bookie_id, bookie in self._bookies.items()
+            if bookie_id not in self.unavailable and getattr(bookie, "is_writable", True)
+        ]
+
+    def get(self, bookie_id: str) -> Bookie:
+        """See ``BookiePool.get``; an unknown id gives a bookie whose calls all fail."""
+        return self._bookies.get(bookie_id) or _AbsentBookie(bookie_id)

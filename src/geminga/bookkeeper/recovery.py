@@ -1,0 +1,288 @@
+"""Carries out ledger recovery (``core.recovery``) against real bookies and the metadata store."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final, TypeVar
+
+from geminga.bookkeeper.core.add_entry import AddQueue
+from geminga.bookkeeper.core.distribution import Distribution
+from geminga.bookkeeper.core.reads import ReadVerdict, RecoveryRead, worst_error
+from geminga.bookkeeper.core.recovery import (
+    CloseLedger,
+    FenceAndReadLac,
+    LacQuorum,
+    MarkInRecovery,
+    ReadForward,
+    RecoveryCommand,
+    RecoveryReply,
+    WriteBack,
+    WriteBackResult,
+    recover_ledger,
+)
+from geminga.bookkeeper.environment import LedgerEnvironment
+from geminga.bookkeeper.ledger_store import StoredLedger
+from geminga.bookkeeper.ports import LacResult
+from geminga.bookkeeper.read_op import fragment_of
+from geminga.model.errors import BadVersionError, StorageError, UnknownEntryError, invariant
+from geminga.runtime import get_logger
+from geminga.wire.bookkeeper.digest import digest_for, master_key, read_header
+from geminga.wire.bookkeeper.ledger_metadata import LedgerFragment, LedgerMetadata, LedgerState
+
+#: Recoveries from the start, because the metadata changed under one, before giving up.
+RECOVERY_ATTEMPTS_MAX: Final = 8
+
+_log = get_logger(__name__)
+T = TypeVar("T")
+
+
+async def recover_stored_ledger(
+    env: LedgerEnvironment, ledger_id: int, stored: StoredLedger, batch_size: int
+) -> StoredLedger:
+    """Fence, find the end, close. Raises UnknownEntryError (try again later), CorruptionError, MetadataError."""
+    error: BadVersionError | None = None
+    for _ in range(RECOVERY_ATTEMPTS_MAX):
+        if stored.metadata.is_closed:
+            return stored
+        try:
+            return await _Session(env, ledger_id, stored).recover(batch_size)
+        except BadVersionError as lost:
+            error = lost
+            stored = await env.ledgers.read(ledger_id)
+    raise error if error is not None else BadVersionError(f"ledger {ledger_id}: no attempt was allowed")
+
+
+async def read_last_add_confirmed(env: LedgerEnvironment, ledger_id: int, metadata: LedgerMetadata) -> tuple[int, int]:
+    """(LAC, payload bytes up to it) of a ledger that is being written, without disturbing its writer."""
+    session = _Session(env, ledger_id, StoredLedger(metadata, 0))
+    lac = await session.read_lac(metadata.last_fragment.ensemble, fence=False)
+    lac = max(lac, metadata.last_fragment.first_entry_id - 1)
+    if lac < 0:
+        return -1, 0
+    entries = await session.read_forward(metadata.fragments, lac, 1, fence=False)
+    if not entries:
+        raise UnknownEntryError(f"ledger {ledger_id}: confirmed entry {lac} can not be read now")
+    return lac, read_header(entries[0]).length_bytes
+
+
+class _Session:
+    """One attempt at one ledger: which bookies it has fenced, and the metadata it goes by."""
+
+    __slots__ = ("_digest", "_distribution", "_env", "_fenced", "_ledger_id", "_marked", "_master_key", "_stored")
+
+    def __init__(self, env: LedgerEnvironment, ledger_id: int, stored: StoredLedger) -> None:
+        metadata = stored.metadata
+        self._env = env
+        self._ledger_id = ledger_id
+        self._stored = stored
+        self._marked = metadata
+        self._distribution = Distribution(metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum)
+        self._digest = digest_for(metadata.digest_type, metadata.password)
+        self._master_key = master_key(metadata.password)
+        self._fenced: set[str] = set()
+
+    async def recover(self, batch_size: int) -> StoredLedger:
+        """Drive the procedure to its end."""
+        procedure = recover_ledger(self._stored.metadata, batch_size=batch_size, below=self._env.below)
+        try:
+            command = next(procedure)
+            while True:
+                command = procedure.send(await self._carry_out(command))
+        except StopIteration:
+            pass
+        _log.info("ledger %d recovered: last entry %d", self._ledger_id, self._stored.metadata.last_entry_id)
+        return self._stored
+
+    async def _carry_out(self, command: RecoveryCommand) -> RecoveryReply:
+        match command:
+            case MarkInRecovery():
+                self._stored = await self._env.ledgers.update(self._ledger_id, _mark, known=self._stored)
+                self._marked = self._stored.metadata
+                return self._marked
+            case FenceAndReadLac(ensemble):
+                return await self.read_lac(ensemble, fence=True)
+            case ReadForward(fragments, first_entry_id, count):
+                return await self.read_forward(fragments, first_entry_id, count, fence=True)
+            case WriteBack(fragments, first_entry_id, entries):
+                return await self._write_back(fragments, first_entry_id, entries)
+            case CloseLedger():
+                self._stored = await self._env.ledgers.update(
+                    self._ledger_id, partial(self._close, command), known=self._stored
+                )
+                return self._stored.metadata
+
+    def _close(self, command: CloseLedger, found: LedgerMetadata) -> LedgerMetadata:
+        if found.is_closed:
+            return found
+        if found != self._marked:
+            raise BadVersionError(f"ledger {self._ledger_id} changed while it was recovered")
+        return found.with_fragments(command.fragments).closed(
+            last_entry_id=command.last_entry_id, length_bytes=command.length_bytes
+        )
+
+    # ---- fencing and the LAC
+
+    async def read_lac(self, ensemble: Sequence[str], *, fence: bool) -> int:
+        """The largest LAC, once enough bookies answered; raises UnknownEntryError."""
+        quorum = LacQuorum(self._distribution)
+        outcome: asyncio.Future[int | StorageError] = asyncio.get_running_loop().create_future()
+
+        def on_lac(index: int, result: LacResult | StorageError) -> None:
+            verdict = quorum.answer(index, result if isinstance(result, StorageError) else self._lac_of(result))
+            if verdict is not None:
+                _resolve(outcome, verdict)
+
+        for index, bookie_id in enumerate(ensemble):
+            ask = partial(self._env.bookies.get(bookie_id).read_lac, self._ledger_id, done=partial(on_lac, index))
+            if fence:
+                self._fence_then(bookie_id, ask, partial(on_lac, index))
+            else:
+                ask()
+        result = await outcome
+        if isinstance(result, StorageError):
+            raise result
+        return result
+
+    def _lac_of(self, result: LacResult) -> int | StorageError:
+        """What a bookie's answer proves to be confirmed."""
+        if result.last_entry is None:
+            return result.explicit_lac
+        payload = self._digest.payload(self._ledger_id, result.last_entry_id, result.last_entry)
+        if isinstance(payload, StorageError):
+            return payload
+        return max(read_header(result.last_entry).last_add_confirmed, result.explicit_lac)
+
+    def _fence_then(self, bookie_id: str, go_on: Callable[[], None], fail: Callable[[StorageError], None]) -> None:
+        """Fence the bookie unless done before, then ``go_on``; ``fail`` if it can not be fenced."""
+        if bookie_id in self._fenced:
+            go_on()
+            return
+
+        def on_fenced(error: StorageError | None) -> None:
+            if error is not None:
+                fail(error)
+                return
+            self._fenced.add(bookie_id)
+            go_on()
+
+        self._env.bookies.get(bookie_id).fence(self._ledger_id, master_key=self._master_key, done=on_fenced)
+
+    # ---- reading forward
+
+    async def read_forward(
+        self, fragments: Sequence[LedgerFragment], first_entry_id: int, count: int, *, fence: bool
+    ) -> tuple[bytes, ...]:
+        """Entries up to the first that is certainly absent; raises UnknownEntryError if one can not be told."""
+        reads = [
+            RecoveryRead(self._distribution, entry_id) for entry_id in range(first_entry_id, first_entry_id + count)
+        ]
+        by_bookie: dict[str, list[tuple[RecoveryRead, int]]] = {}
+        for read in reads:
+            ensemble = fragment_of(fragments, read.entry_id).ensemble
+            for index in self._distribution.write_set(read.entry_id):
+                by_bookie.setdefault(ensemble[index], []).append((read, index))
+        outcome: asyncio.Future[tuple[bytes, ...] | StorageError] = asyncio.get_running_loop().create_future()
+
+        def on_read(asked: list[tuple[RecoveryRead, int]], results: Sequence[bytes | StorageError]) -> None:
+            for (read, index), result in zip(asked, results, strict=True):
+                read.answer(index, self._checked(read.entry_id, result))
+            found = _found_prefix(reads)
+            if found is not None:
+                _resolve(outcome, found)
+
+        for bookie_id, asked in by_bookie.items():
+            done = partial(on_read, asked)
+            entry_ids = [read.entry_id for read, _ in asked]
+            ask = partial(self._env.bookies.get(bookie_id).read_entries, self._ledger_id, entry_ids, done)
+            if fence:
+                self._fence_then(bookie_id, ask, partial(_fail_all, done, len(asked)))
+            else:
+                ask()
+        result = await outcome
+        if isinstance(result, StorageError):
+            raise result
+        return result
+
+    def _checked(self, entry_id: int, result: bytes | StorageError) -> bytes | StorageError:
+        if isinstance(result, StorageError):
+            return result
+        payload = self._digest.payload(self._ledger_id, entry_id, result)
+        return payload if isinstance(payload, StorageError) else result
+
+    # ---- writing back
+
+    async def _write_back(
+        self, fragments: Sequence[LedgerFragment], first_entry_id: int, entries: Sequence[bytes]
+    ) -> WriteBackResult:
+        """Send to every bookie of the write sets; ends with the ack quorum or when all have answered."""
+        queue = AddQueue(self._distribution)
+        failed: dict[str, StorageError] = {}
+        outcome: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        pending = queue.push(first_entry_id, entries, 0, lambda first, count, error: None)
+        ensemble = fragments[-1].ensemble
+        invariant(
+            first_entry_id >= fragments[-1].first_entry_id, f"write back of entry {first_entry_id} to {fragments}"
+        )
+        sends = [
+            (index, first, count)
+            for index in range(len(ensemble))
+            for first, count in self._distribution.runs(index, first_entry_id, len(entries))
+        ]
+        unanswered = len(sends)
+
+        def on_added(index: int, first: int, count: int, error: StorageError | None) -> None:
+            nonlocal unanswered
+            unanswered -= 1
+            if error is None:
+                queue.acknowledge(pending, index, first, count)
+            else:
+                failed[ensemble[index]] = error
+            if not pending.unacknowledged or not unanswered:
+                _resolve(outcome, not pending.unacknowledged)
+
+        for index, first, count in sends:
+            start = first - first_entry_id
+            self._env.bookies.get(ensemble[index]).add_entries(
+                self._ledger_id,
+                first,
+                entries[start : start + count],
+                master_key=self._master_key,
+                recovery=True,
+                done=partial(on_added, index, first, count),
+            )
+        is_enough = await outcome
+        return WriteBackResult(is_enough, dict(failed), tuple(self._env.bookies.available()))
+
+
+def _mark(found: LedgerMetadata) -> LedgerMetadata:
+    return found.with_state(LedgerState.IN_RECOVERY) if found.state is LedgerState.OPEN else found
+
+
+def _found_prefix(reads: Sequence[RecoveryRead]) -> tuple[bytes, ...] | StorageError | None:
+    """The entries before the first absent one, the error of one that can not be told, or None while it is open."""
+    found: list[bytes] = []
+    for read in reads:
+        match read.verdict:
+            case ReadVerdict.FOUND:
+                invariant(read.entry is not None, f"entry {read.entry_id} found without its bytes")
+                found.append(read.entry or b"")
+            case ReadVerdict.ABSENT:
+                break
+            case ReadVerdict.UNDECIDED:
+                return None
+            case ReadVerdict.UNKNOWN:
+                return UnknownEntryError(
+                    f"entry {read.entry_id}: neither found nor certainly absent: {worst_error(read.errors)}"
+                )
+    return tuple(found)
+
+
+def _fail_all(done: Callable[[Sequence[StorageError]], None], count: int, error: StorageError) -> None:
+    done([error] * count)
+
+
+def _resolve(future: asyncio.Future[T], result: T) -> None:
+    if not future.done():
+        future.set_result(result)
