@@ -1,0 +1,1 @@
+"""What developers run, and what demo, bench and tests share."""

@@ -1,0 +1,192 @@
+"""``geminga standalone`` as a process of its own: start, ready line, kill -9, clean stop, memory and CPU.
+
+Shared by demo, bench, conformance and integration tests. Ports are the kernel's choice at the first start and stay
+the same afterwards, so that a client finds a restarted broker again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from types import TracebackType
+from typing import Self
+
+ROOT = Path(__file__).resolve().parents[1]
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+class StartError(Exception):
+    """The process ended, or did not say in time that it is ready; the text ends with its last log lines."""
+
+
+class StandaloneProcess:
+    """One standalone on one data directory, started as often as wanted."""
+
+    def __init__(
+        self,
+        data: Path,
+        *,
+        log: Path,
+        settings: Mapping[str, object] | None = None,
+        arguments: Sequence[str] = (),
+        broker_port: int = 0,
+        web_port: int = 0,
+        before_exec: Callable[[], None] | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self.data = data
+        self.log = log
+        self.settings = dict(settings or {})
+        self.arguments = list(arguments)
+        self.broker_port = broker_port
+        self.web_port = web_port
+        self.before_exec = before_exec
+        self.environment = dict(environment or {})
+        self.process: subprocess.Popen[str] | None = None
+        #: The last ready line.
+        self.ready: dict[str, object] = {}
+        #: From exec to the ready line, as seen from here, for every start.
+        self.start_seconds: list[float] = []
+        self.started_at = 0.0
+
+    @property
+    def service_url(self) -> str:
+        """``pulsar://...`` for clients."""
+        return f"pulsar://127.0.0.1:{self.broker_port}"
+
+    @property
+    def web_url(self) -> str:
+        """``http://...`` for administration."""
+        return f"http://127.0.0.1:{self.web_port}"
+
+    @property
+    def pid(self) -> int:
+        """Of the running process."""
+        assert self.process is not None
+        return self.process.pid
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the process is there."""
+        return self.process is not None and self.process.poll() is None
+
+    def command(self) -> list[str]:
+        """The command line."""
+        ports = ["--broker-port", str(self.broker_port), "--web-port", str(self.web_port)]
+        settings = [part for key, value in self.settings.items() for part in ("--set", f"{key}={value}")]
+        program = [sys.executable, "-m", "geminga", "standalone", "--json", "--data", str(self.data)]
+        return [*program, *ports, *settings, *self.arguments]
+
+    def start(self, timeout_s: float = 60.0) -> None:
+        """Start and wait for the ready line."""
+        assert not self.is_running
+        log = self.log.open("a", encoding="utf-8")
+        lines: SimpleQueue[str] = SimpleQueue()
+        source = str(ROOT / "src")
+        inherited = os.environ.get("PYTHONPATH")
+        environment = {**os.environ, "PYTHONPATH": f"{source}{os.pathsep}{inherited}" if inherited else source}
+        self.started_at = time.perf_counter()
+        self.process = subprocess.Popen(
+            self.command(),
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+            env={**environment, **self.environment},
+            preexec_fn=self.before_exec,
+        )
+        log.close()
+        threading.Thread(target=self._read, args=(self.process, lines), daemon=True).start()
+        try:
+            self._wait_ready(lines, timeout_s)
+        except StartError:
+            self.kill()
+            raise
+        self.start_seconds.append(time.perf_counter() - self.started_at)
+
+    @staticmethod
+    def _read(process: subprocess.Popen[str], lines: SimpleQueue[str]) -> None:
+        assert process.stdout is not None
+        with process.stdout:
+            for line in process.stdout:
+                lines.put(line)
+        lines.put("")
+
+    def _wait_ready(self, lines: SimpleQueue[str], timeout_s: float) -> None:
+        deadline = time.monotonic() + timeout_s
+        while True:
+            try:
+                line = lines.get(timeout=max(0.0, deadline - time.monotonic()))
+            except Empty:
+                raise StartError(f"no ready line within {timeout_s} s\n{self.log_tail()}") from None
+            if not line:
+                code = self.process.wait() if self.process is not None else None
+                raise StartError(f"the broker ended with exit code {code}\n{self.log_tail()}")
+            if line.lstrip().startswith("{"):
+                self.ready = json.loads(line)
+                break
+        for value in self.ready.values():
+            if isinstance(value, str) and value.startswith("pulsar://"):
+                self.broker_port = int(value.rsplit(":", 1)[1].rstrip("/"))
+            elif isinstance(value, str) and value.startswith("http://"):
+                self.web_port = int(value.rsplit(":", 1)[1].rstrip("/"))
+
+    def kill(self) -> None:
+        """kill -9, and wait until it is gone."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+
+    def stop(self, timeout_s: float = 30.0) -> int:
+        """SIGTERM, and wait; the exit code. Killed if it takes longer (and then -9)."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            return self.process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            return -signal.SIGKILL
+
+    def log_tail(self, lines: int = 20) -> str:
+        """The last lines of the log."""
+        if not self.log.exists():
+            return ""
+        return "\n".join(self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:])
+
+    def rss_bytes(self) -> int:
+        """Resident memory now."""
+        for line in Path(f"/proc/{self.pid}/status").read_text(encoding="ascii").splitlines():
+            if line.startswith("VmRSS:"):
+                return int(line.split()[1]) * 1024
+        raise ProcessLookupError(self.pid)
+
+    def cpu_seconds(self) -> float:
+        """CPU time used so far, user and system."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / _TICKS
+
+    def request(self, method: str, path: str, body: object = None, timeout_s: float = 30.0) -> bytes:
+        """One HTTP request to the web service; raises ``urllib.error.HTTPError``."""
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(self.web_url + path, data=data, method=method)
+        request.add_header("Content-Type", "application/json")
+        with urllib.request.urlopen(request, timeout=timeout_s) as answer:
+            content: bytes = answer.read()
+            return content
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.kill()
