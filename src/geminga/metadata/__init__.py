@@ -12,6 +12,7 @@ from geminga.metadata.ports import (
     SessionEvent,
     Stat,
 )
+from geminga.metadata.sqlite import SqliteMetadataStore
 
 __all__ = [
     "MUST_NOT_EXIST",
@@ -24,6 +25,7 @@ __all__ = [
     "Notification",
     "PutResult",
     "SessionEvent",
+    "SqliteMetadataStore",
     "Stat",
     "WriteFault",
 ]

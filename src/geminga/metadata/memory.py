@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from geminga.metadata.core.faults import MetadataFaults, WriteFault
 from geminga.metadata.core.tree import MetadataTree, check_path, check_value
+from geminga.metadata.delay import delay
 from geminga.metadata.ports import Node, Notification, PutResult, SessionEvent, Unsubscribe
 from geminga.metadata.watches import Watches
 from geminga.model.errors import SessionExpiredError, UnavailableError, UnknownOutcomeError
@@ -194,27 +195,12 @@ class MemoryMetadataStore:
         """The way to the server; afterwards the session must be alive."""
         if self._is_closed:
             raise UnavailableError("the metadata store is closed")
-        await _pause(self.faults.delay_ms(self._random))
+        await delay(self.faults.delay_ms(self._random))
         if not self._server.tree.is_alive(self._session):
             raise SessionExpiredError(f"metadata session {self._session} is over")
 
     async def _reply(self, result: T) -> T:
         """The way back; only taken when slow, as the caller resumes on a later turn anyway."""
         if self.faults.delay_ms_max:
-            await _pause(self.faults.delay_ms(self._random))
+            await delay(self.faults.delay_ms(self._random))
         return result
-
-
-async def _pause(delay_ms: int) -> None:
-    loop = asyncio.get_running_loop()
-    arrived = loop.create_future()
-    handle = loop.call_later(delay_ms / 1000.0, _set, arrived) if delay_ms else loop.call_soon(_set, arrived)
-    try:
-        await arrived
-    finally:
-        handle.cancel()
-
-
-def _set(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)

@@ -149,11 +149,11 @@ class MetadataTree:
         self._check_session(session)
         notifications: list[Notification] = []
         if sequential:
-            parent_path, _ = split_path(path)
             parent = self._make_parents(path, now_ms, notifications)
             path = sequential_path(path, parent.next_sequence)
             parent.next_sequence += 1
-            invariant(path not in self._nodes, f"{parent_path}: counter {parent.next_sequence - 1} was used before")
+            if path in self._nodes:
+                raise BadVersionError(f"{path} exists already")
         node = self._nodes.get(path)
         if not sequential:
             check_expected_version(path, expected_version, None if node is None else node.version)

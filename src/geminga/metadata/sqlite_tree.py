@@ -1,0 +1,295 @@
+"""The metadata tree in an SQLite file: the blocking half, called on the store's own threads only.
+
+The format is ``docs/formats/metadata-sqlite.md``. Semantics are those of ``core.tree``, whose checks it uses;
+nothing of the tree is kept in memory. Writes are applied within a transaction that the caller opens and commits.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import struct
+from typing import Final, TypeAlias
+
+from crc32c import crc32c
+
+from geminga.metadata.core.tree import NO_SESSION, PutOutcome, check_expected_version, sequential_path, split_path
+from geminga.metadata.ports import ChangeKind, Node, Notification, PutResult, Stat
+from geminga.model.errors import (
+    BadVersionError,
+    CorruptionError,
+    DataDirectoryError,
+    MetadataError,
+    NodeNotEmptyError,
+    NoSuchNodeError,
+    SessionExpiredError,
+)
+
+#: "GEMM": marks the file as ours.
+APPLICATION_ID: Final = 0x47454D4D
+FORMAT_VERSION: Final = 1
+#: Pages each connection keeps, KiB.
+CACHE_KIB: Final = 1024
+#: The write-ahead log is cut back to this after a checkpoint, bytes.
+WAL_BYTES_MAX: Final = 16 * 1024 * 1024
+
+_SCHEMA: Final = (
+    """CREATE TABLE node (
+        parent TEXT NOT NULL, name TEXT NOT NULL, value BLOB NOT NULL, version INTEGER NOT NULL,
+        created_ms INTEGER NOT NULL, modified_ms INTEGER NOT NULL, session INTEGER NOT NULL,
+        next_sequence INTEGER NOT NULL, crc INTEGER NOT NULL, PRIMARY KEY (parent, name)) WITHOUT ROWID""",
+    "CREATE INDEX node_session ON node (session) WHERE session <> 0",
+    "CREATE TABLE property (key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID",
+    "INSERT INTO property VALUES ('session', 0)",
+)
+_COLUMNS: Final = "value, version, created_ms, modified_ms, session, next_sequence, crc"
+_SELECT: Final = f"SELECT {_COLUMNS} FROM node WHERE parent = ? AND name = ?"
+_NUMBERS: Final = struct.Struct(">qqqqq")
+
+_Row: TypeAlias = tuple[bytes, int, int, int, int, int, int]
+
+
+class SqliteTree:
+    """One connection. Open one to write and, after it, others that only read."""
+
+    __slots__ = ("_connection", "path", "session")
+
+    def __init__(self, path: str, *, read_only: bool = False) -> None:
+        self.path = path
+        #: The session of this process; 0 on a connection that only reads.
+        self.session = NO_SESSION
+        try:
+            self._connection = sqlite3.connect(path, isolation_level=None, timeout=10.0)
+            try:
+                self._connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
+                if read_only:
+                    self._connection.execute("PRAGMA query_only = ON")
+                else:
+                    self._check_format()
+                    self._connection.execute("PRAGMA journal_mode = WAL")
+                    self._connection.execute("PRAGMA synchronous = FULL")
+                    self._connection.execute(f"PRAGMA journal_size_limit = {WAL_BYTES_MAX}")
+            except (sqlite3.Error, DataDirectoryError):
+                self._connection.close()
+                raise
+        except sqlite3.Error as error:
+            raise DataDirectoryError(f"metadata file {path} can not be opened: {error}") from error
+
+    def _check_format(self) -> None:
+        application_id = self._pragma("application_id")
+        version = self._pragma("user_version")
+        if application_id == 0 and version == 0 and not self._scalar("SELECT count(*) FROM sqlite_schema"):
+            return
+        if application_id != APPLICATION_ID:
+            raise DataDirectoryError(f"{self.path} is no metadata file of Geminga (application id {application_id:#x})")
+        if version > FORMAT_VERSION:
+            raise DataDirectoryError(
+                f"{self.path} has metadata format version {version}, this program knows {FORMAT_VERSION}: "
+                "use a newer program"
+            )
+
+    def create_schema(self, now_ms: int) -> None:
+        """Make the tables if the file is new. Raises sqlite3.Error."""
+        if self._pragma("user_version") == FORMAT_VERSION:
+            return
+        self.begin()
+        for statement in _SCHEMA:
+            self._connection.execute(statement)
+        self._insert("/", "", b"", NO_SESSION, now_ms)
+        self._connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        self._connection.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
+        self.commit()
+
+    # ---- transactions
+
+    def begin(self) -> None:
+        """Open a write transaction."""
+        self._connection.execute("BEGIN IMMEDIATE")
+
+    def commit(self) -> None:
+        """Commit; afterwards everything since :meth:`begin` is durable."""
+        self._connection.execute("COMMIT")
+
+    def roll_back(self) -> None:
+        """Drop everything since :meth:`begin`; fine if SQLite did so already."""
+        if self._connection.in_transaction:
+            self._connection.execute("ROLLBACK")
+
+    def close(self) -> None:
+        """Close the connection; the last one folds the log into the file."""
+        self._connection.close()
+
+    # ---- sessions
+
+    def start_session(self) -> list[Notification]:
+        """End the newest session, if any, and begin the next; within a transaction."""
+        notifications = self.end_session(None)
+        self._connection.execute("UPDATE property SET value = value + 1 WHERE key = 'session'")
+        self.session = self._scalar("SELECT value FROM property WHERE key = 'session'")
+        return notifications
+
+    def end_session(self, session: int | None) -> list[Notification]:
+        """Delete the ephemeral nodes of a session (None: of all); within a transaction."""
+        rows = self._connection.execute(
+            "SELECT parent, name FROM node WHERE session <> 0 AND (? IS NULL OR session = ?) ORDER BY parent, name",
+            (session, session),
+        ).fetchall()
+        notifications: list[Notification] = []
+        for parent, name in rows:
+            notifications += self._remove(parent, name)
+        return notifications
+
+    # ---- reads
+
+    def get(self, path: str, session: int) -> Node | None:
+        """The node as ``session`` sees it; raises CorruptionError."""
+        row = self._row(path)
+        return None if row is None else Node(row[0], _stat(row, session))
+
+    def exists(self, path: str) -> bool:
+        """Whether the node exists."""
+        return (
+            self._connection.execute("SELECT 1 FROM node WHERE parent = ? AND name = ?", split_path(path)).fetchone()
+            is not None
+        )
+
+    def children(self, path: str) -> list[str]:
+        """Names of the direct children, sorted as Python sorts."""
+        rows = self._connection.execute("SELECT name FROM node WHERE parent = ? AND name <> ''", (path,)).fetchall()
+        return sorted(row[0] for row in rows)
+
+    # ---- writes, within a transaction
+
+    def put(
+        self,
+        path: str,
+        value: bytes,
+        *,
+        expected_version: int | None,
+        session: int,
+        now_ms: int,
+        ephemeral: bool,
+        sequential: bool,
+    ) -> PutOutcome:
+        """See ``MetadataTree.put``; a MetadataError leaves the transaction as it was."""
+        self._check_session(session)
+        notifications: list[Notification] = []
+        row = None
+        if sequential:
+            self._check_parents(path)
+            path = sequential_path(path, self._take_sequence(path, now_ms, notifications))
+            if self.exists(path):
+                raise BadVersionError(f"{path} exists already")
+        else:
+            row = self._row(path)
+            check_expected_version(path, expected_version, None if row is None else row[1])
+        if row is None:
+            self._check_parents(path)
+            self._make_parents(path, now_ms, notifications)
+            parent, name = split_path(path)
+            owner = session if ephemeral else NO_SESSION
+            self._insert(parent, name, value, owner, now_ms)
+            notifications += _created(parent, path)
+            stat = Stat(0, now_ms, now_ms, ephemeral, ephemeral)
+        else:
+            updated = (value, row[1] + 1, row[2], now_ms, row[4], row[5])
+            self._update(path, *updated)
+            notifications.append(Notification(ChangeKind.MODIFIED, path))
+            stat = _stat((*updated, 0), session)
+        return PutOutcome(PutResult(path, stat), notifications)
+
+    def delete(self, path: str, *, expected_version: int | None, session: int) -> list[Notification]:
+        """See ``MetadataTree.delete``."""
+        self._check_session(session)
+        row = self._row(path)
+        if row is None or path == "/":
+            raise NoSuchNodeError(f"{path} does not exist")
+        check_expected_version(path, expected_version, row[1])
+        if self._connection.execute("SELECT 1 FROM node WHERE parent = ? LIMIT 1", (path,)).fetchone() is not None:
+            raise NodeNotEmptyError(f"{path} has children")
+        return self._remove(*split_path(path))
+
+    # ---- inside
+
+    def _check_session(self, session: int) -> None:
+        if session != self.session:
+            raise SessionExpiredError(f"metadata session {session} is over")
+
+    def _check_parents(self, path: str) -> None:
+        """Raise MetadataError if the nearest existing ancestor is ephemeral."""
+        parent, _ = split_path(path)
+        while (row := self._row(parent)) is None:
+            parent, _ = split_path(parent)
+        if row[4] != NO_SESSION:
+            raise MetadataError(f"{parent} is ephemeral: it can not have children")
+
+    def _make_parents(self, path: str, now_ms: int, notifications: list[Notification]) -> None:
+        missing: list[str] = []
+        parent, _ = split_path(path)
+        while not self.exists(parent):
+            missing.append(parent)
+            parent, _ = split_path(parent)
+        for missing_path in reversed(missing):
+            above, name = split_path(missing_path)
+            self._insert(above, name, b"", NO_SESSION, now_ms)
+            notifications += _created(above, missing_path)
+
+    def _take_sequence(self, path: str, now_ms: int, notifications: list[Notification]) -> int:
+        """Count up the parent's counter; the parent is made if missing."""
+        self._make_parents(path, now_ms, notifications)
+        parent, _ = split_path(path)
+        row = self._row(parent)
+        if row is None:
+            raise CorruptionError(f"{self.path}: {parent} vanished within a transaction")
+        value, version, created_ms, modified_ms, session, sequence, _ = row
+        self._update(parent, value, version, created_ms, modified_ms, session, sequence + 1)
+        return sequence
+
+    def _row(self, path: str) -> _Row | None:
+        row: _Row | None = self._connection.execute(_SELECT, split_path(path)).fetchone()
+        if row is not None and row[6] != _crc(path, *row[:6]):
+            raise CorruptionError(f"{self.path}: node {path} fails its checksum")
+        return row
+
+    def _insert(self, parent: str, name: str, value: bytes, session: int, now_ms: int) -> None:
+        path = parent + name if parent == "/" else f"{parent}/{name}"
+        crc = _crc(path, value, 0, now_ms, now_ms, session, 0)
+        self._connection.execute(
+            "INSERT INTO node VALUES (?, ?, ?, 0, ?, ?, ?, 0, ?)", (parent, name, value, now_ms, now_ms, session, crc)
+        )
+
+    def _update(
+        self, path: str, value: bytes, version: int, created_ms: int, modified_ms: int, session: int, sequence: int
+    ) -> None:
+        crc = _crc(path, value, version, created_ms, modified_ms, session, sequence)
+        self._connection.execute(
+            "UPDATE node SET value = ?, version = ?, modified_ms = ?, next_sequence = ?, crc = ? "
+            "WHERE parent = ? AND name = ?",
+            (value, version, modified_ms, sequence, crc, *split_path(path)),
+        )
+
+    def _remove(self, parent: str, name: str) -> list[Notification]:
+        self._connection.execute("DELETE FROM node WHERE parent = ? AND name = ?", (parent, name))
+        path = parent + name if parent == "/" else f"{parent}/{name}"
+        return [Notification(ChangeKind.DELETED, path), Notification(ChangeKind.CHILDREN_CHANGED, parent)]
+
+    def _pragma(self, name: str) -> int:
+        return self._scalar(f"PRAGMA {name}")
+
+    def _scalar(self, statement: str) -> int:
+        value: int = self._connection.execute(statement).fetchone()[0]
+        return value
+
+
+def _created(parent: str, path: str) -> list[Notification]:
+    return [Notification(ChangeKind.CREATED, path), Notification(ChangeKind.CHILDREN_CHANGED, parent)]
+
+
+def _stat(row: _Row, session: int) -> Stat:
+    is_ephemeral = row[4] != NO_SESSION
+    return Stat(row[1], row[2], row[3], is_ephemeral, is_ephemeral and row[4] == session)
+
+
+def _crc(path: str, value: bytes, version: int, created_ms: int, modified_ms: int, session: int, sequence: int) -> int:
+    crc = crc32c(path.encode() + b"\0" + _NUMBERS.pack(version, created_ms, modified_ms, session, sequence))
+    result: int = crc32c(value, crc)
+    return result
