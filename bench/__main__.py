@@ -1,0 +1,128 @@
+"""``python -m bench [all | publish | latency | dispatch | together | start | idle | topics | fdatasync | loops]``.
+
+Each prints a table that states what durability its figures have; ``--json`` prints the same as one JSON line each.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from bench import measure
+from bench.measure import DURABLE, Row
+from bench.servers import Bench, BenchError
+
+Measurement = Callable[[Bench, argparse.Namespace], list[Row]]
+
+
+def _publish(bench: Bench, options: argparse.Namespace) -> list[Row]:
+    sizes = tuple(options.size or measure.SIZES)
+    return measure.publish(bench, sizes, tuple(options.connections or measure.CONNECTIONS), options.topics)
+
+
+#: Name -> (title, durability, measurement).
+MEASUREMENTS: dict[str, tuple[str, str, Measurement]] = {
+    "fdatasync": ("the disk's raw fdatasync rate", "fdatasync after each write", lambda b, _: measure.raw_fdatasync(b)),
+    "start": ("exec to first receipt", DURABLE, lambda b, _: measure.start(b)),
+    "idle": ("idle after one admin call, one scrape, 1,000 messages", DURABLE, lambda b, _: measure.idle(b)),
+    "publish": ("unbatched publish, bare floor against product", f"both: {DURABLE}", _publish),
+    "latency": (
+        "publish latency at a fixed rate",
+        f"both: {DURABLE}",
+        lambda b, o: measure.latency(b, o.rate, (o.size or [100])[0]),
+    ),
+    "dispatch": (
+        "catch-up reads by one consumer",
+        "messages were published durably; acknowledgements are persisted in the background",
+        lambda b, o: measure.dispatch(b, (o.size or [100])[0]),
+    ),
+    "together": (
+        "publish and dispatch together",
+        f"publish: {DURABLE}; acknowledgements are persisted in the background",
+        lambda b, o: measure.together(b, (o.size or [100])[0]),
+    ),
+    "topics": ("memory per idle topic with one durable subscription", DURABLE, lambda b, o: measure.topics(b, o.count)),
+    "loops": (
+        "asyncio against uvloop (fixed: a floor that knows where this generator puts its fields)",
+        f"all: {DURABLE}",
+        lambda b, o: measure.loops(b, (o.size or [100])[0]),
+    ),
+}
+#: What ``all`` runs.
+ALL = ("fdatasync", "start", "idle", "publish", "latency", "dispatch", "together", "topics")
+
+
+def show(console: Console, name: str, rows: list[Row]) -> None:
+    """One table."""
+    title, durability, _ = MEASUREMENTS[name]
+    table = Table(title=f"{name}: {title}", caption=f"durability: {durability}")
+    for column in rows[0]:
+        table.add_column(column, justify="left" if isinstance(rows[0][column], str) else "right")
+    for row in rows:
+        table.add_row(*(_text(value) for value in row.values()), style="red" if row.get("met") == "NO" else None)
+    console.print(table)
+
+
+def _text(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:,.2f}" if value < 1000 else f"{value:,.0f}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def main() -> int:
+    """Run what was asked for; 1 if something could not be measured."""
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("what", nargs="*", default=["all"], help=", ".join(["all", *MEASUREMENTS]))
+    parser.add_argument("--size", type=int, action="append", help="payload bytes (repeatable)")
+    parser.add_argument("--connections", type=int, action="append", help="(repeatable)")
+    parser.add_argument("--topics", type=int, default=1, help="publish: spread the connections over this many topics")
+    parser.add_argument("--seconds", type=float, default=3.0, help="of each measured rate")
+    parser.add_argument("--warmup", type=float, default=1.0)
+    parser.add_argument("--rate", type=int, default=2_000, help="latency: sends per second")
+    parser.add_argument("--count", type=int, default=10_000, help="topics: how many")
+    parser.add_argument("--loop", choices=("asyncio", "uvloop"), default="uvloop", help="product and floor")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="broker configuration")
+    parser.add_argument("--dir", help="where the scratch directory goes (the disk that is measured)")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    names = [n for w in options.what for n in (ALL if w == "all" else (w,))]
+    if unknown := [name for name in names if name not in MEASUREMENTS]:
+        parser.error(f"unknown: {', '.join(unknown)}; known: all, {', '.join(MEASUREMENTS)}")
+    console = Console(stderr=options.json)
+    # Not the system's temporary folder, which may be memory: a durable figure needs a disk.
+    base = Path(options.dir) if options.dir else Path(__file__).resolve().parents[1] / "build"
+    base.mkdir(parents=True, exist_ok=True)
+    scratch = Path(tempfile.mkdtemp(prefix="bench-", dir=base))
+    settings = dict(pair.split("=", 1) for pair in options.set)
+    bench = Bench(scratch, options.seconds, options.warmup, options.loop, settings)
+    console.print(f"Python {platform.python_version()}, {os.cpu_count()} CPUs, {platform.system()}, scratch on {base}")
+    failed = 0
+    try:
+        for name in names:
+            try:
+                rows = MEASUREMENTS[name][2](bench, options)
+            except BenchError as error:
+                failed = 1
+                console.print(f"[red]{name} failed:[/] ", end="")
+                console.print(str(error), markup=False)
+                continue
+            show(console, name, rows)
+            if options.json:
+                print(json.dumps({"bench": name, "durability": MEASUREMENTS[name][1], "rows": rows}), flush=True)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,97 @@
+"""The two servers under test, floor and product, as processes on a scratch directory, and the generator beside them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tools.standalone_process import ROOT, StandaloneProcess
+
+from bench.frames import write_frames
+
+
+class BenchError(Exception):
+    """A measurement could not be made; the text says why."""
+
+
+@dataclass(slots=True)
+class Bench:
+    """What all measurements share."""
+
+    scratch: Path
+    seconds: float
+    warmup_s: float
+    loop: str
+    settings: dict[str, str]
+
+    def frames(self, payload_bytes: int, count: int) -> Path:
+        """A file of pre-encoded sends, made once per size and count."""
+        path = self.scratch / f"frames-{payload_bytes}-{count}"
+        if not path.exists():
+            write_frames(path, count, payload_bytes)
+        return path
+
+    @contextlib.contextmanager
+    def product(self, **settings: str) -> Iterator[StandaloneProcess]:
+        """A fresh standalone."""
+        directory = Path(tempfile.mkdtemp(prefix="product-", dir=self.scratch))
+        merged = {"gemingaEventLoop": self.loop, **self.settings, **settings}
+        broker = StandaloneProcess(directory / "data", log=directory / "log", settings=merged)
+        try:
+            broker.start()
+            yield broker
+        finally:
+            broker.kill()
+            shutil.rmtree(directory, ignore_errors=True)
+
+    @contextlib.contextmanager
+    def floor(self, *, codec: str = "generated") -> Iterator[int]:
+        """The bare floor; its port."""
+        directory = Path(tempfile.mkdtemp(prefix="floor-", dir=self.scratch))
+        command = [sys.executable, "-m", "bench.floor", str(directory), "--loop", self.loop, "--codec", codec]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT, env=environment())
+        assert process.stdout is not None
+        try:
+            yield json.loads(process.stdout.readline())["port"]
+        finally:
+            process.kill()
+            process.wait()
+            process.stdout.close()
+            shutil.rmtree(directory, ignore_errors=True)
+
+
+def environment() -> dict[str, str]:
+    """For children that import the product from this checkout."""
+    return {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+
+
+def start_load(mode: str, **options: Any) -> subprocess.Popen[str]:
+    """A generator process."""
+    command = [sys.executable, "-m", "bench.load", json.dumps({"mode": mode, **options}, default=str)]
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT, env=environment()
+    )
+
+
+def finish_load(process: subprocess.Popen[str], timeout_s: float = 600.0) -> dict[str, Any]:
+    """Its answer; raises :class:`BenchError`."""
+    output, errors = process.communicate(timeout=timeout_s)
+    lines = output.strip().splitlines()
+    answer: dict[str, Any] = json.loads(lines[-1]) if lines else {"error": errors.strip()[-500:]}
+    if "error" in answer:
+        raise BenchError(str(answer["error"]))
+    return answer
+
+
+def load(mode: str, **options: Any) -> dict[str, Any]:
+    """Run a generator to its end."""
+    return finish_load(start_load(mode, **options))
