@@ -9,24 +9,15 @@ is certain; an I/O error is ``DiskIOError``, damage ``CorruptionError``, limbo `
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from geminga.model.errors import StorageError
+from geminga.model.ledger import LacResult as LacResult
 
 #: None once every entry of the call is on stable storage, or the error for the whole call (any prefix may be stored).
 AddDone = Callable[[StorageError | None], None]
 #: One result per requested entry, in order.
 ReadDone = Callable[[Sequence[bytes | StorageError]], None]
-
-
-class LacResult(NamedTuple):
-    """The bookie's view of a ledger's end: its newest stored entry (whole, with header), or None if it has none."""
-
-    last_entry_id: int
-    last_entry: bytes | None
-    #: Explicit LAC a writer announced, -1 if none.
-    explicit_lac: int
-
 
 LacDone = Callable[[LacResult | StorageError], None]
 FenceDone = Callable[[StorageError | None], None]

@@ -1,0 +1,460 @@
+"""The bookie: one storage node, in this process. Implements the ledger client's ``Bookie`` port.
+
+An add goes to the write cache, then to the journal; it is acknowledged when its journal group is on stable
+storage. A full write cache is flushed in the background; while both halves are full adds wait their turn. When
+the disk is full, adds fail with ``DiskFullError`` until a probe finds space again; nothing acknowledged is lost.
+All methods are called on the loop's thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from pyroaring import BitMap64
+
+from geminga.bookie import crash_points as points
+from geminga.bookie.config import BookieConfig, Defects
+from geminga.bookie.core.journal_format import encode_add_header, encode_fence, encode_ledger
+from geminga.bookie.disk_io import is_disk_full
+from geminga.bookie.entry_reader import EntryReader, ReadDone
+from geminga.bookie.garbage_collection import GarbageCollector, GcResult
+from geminga.bookie.journal import Journal
+from geminga.bookie.ledger_storage import LedgerStorage
+from geminga.bookie.ports import LiveLedgers
+from geminga.bookie.recovery import enter_limbo, establish_identity, load_storage, replay_journal
+from geminga.bookie.stats import BookieStats
+from geminga.model.errors import (
+    DataDirectoryError,
+    DiskFullError,
+    DiskIOError,
+    LedgerFencedError,
+    NoSuchLedgerError,
+    StorageError,
+    UnknownEntryError,
+)
+from geminga.model.ledger import LacResult
+from geminga.runtime import Runtime, crash_point, get_logger, spawn
+
+_log = get_logger(__name__)
+
+AddDone = Callable[[StorageError | None], None]
+FenceDone = Callable[[StorageError | None], None]
+LacDone = Callable[[LacResult | StorageError], None]
+
+
+class LocalBookie:
+    """See the module's docstring. Made by :meth:`open`."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        storage: LedgerStorage,
+        journal_directory: str,
+        config: BookieConfig,
+        ledgers: LiveLedgers,
+        defects: Defects,
+    ) -> None:
+        self._runtime = runtime
+        self._config = config
+        self._storage = storage
+        self._journal = Journal(
+            runtime, journal_directory, storage.instance_id, config, defects=defects, on_full=self._became_full
+        )
+        self._reader = EntryReader(storage)
+        self._collector = GarbageCollector(storage, self._reader, ledgers)
+        self._collecting = asyncio.Lock()
+        self._loop = asyncio.get_running_loop()
+        self.stats: BookieStats = storage.stats
+        #: False while the disk is full or nearly so: adds fail with ``DiskFullError``.
+        self.is_writable = True
+        self._cache = storage.cache
+        self._states = storage.states
+        self._master_keys = storage.states.master_keys
+        self._fenced = storage.states.fenced
+        #: Adds that came while both halves of the cache were full: bounded by what the callers have in flight.
+        self._waiting: deque[_Add] = deque()
+        #: Ledgers whose fence is being made durable, with those who wait for it.
+        self._fencing: dict[int, list[FenceDone]] = {}
+        #: Ledgers whose fence could not be made durable.
+        self._volatile_fences: set[int] = set()
+        self._flush_task: asyncio.Task[None] | None = None
+        self._flush_failed: StorageError | None = None
+        self._timers: list[asyncio.TimerHandle] = []
+        self._probing = False
+        self._is_closed = False
+        self._last_minor_s = self._last_major_s = runtime.clock.monotonic()
+
+    @classmethod
+    async def open(
+        cls,
+        runtime: Runtime,
+        directory: str,
+        config: BookieConfig,
+        *,
+        ledgers: LiveLedgers,
+        expected_instance_id: str | None = None,
+        accept_damaged_journal: bool = False,
+        defects: Defects | None = None,
+    ) -> LocalBookie:
+        """Recover the bookie in ``directory``, or make a new one there.
+
+        ``expected_instance_id`` (32 hex digits) is what the metadata store remembers of this bookie: another or a
+        wiped directory is refused. ``accept_damaged_journal``: start although acknowledged entries may be lost;
+        the ledgers that exist now are then in limbo. Raises DataDirectoryError, CorruptionError, OSError.
+        """
+        defects = defects or Defects()
+        journal_directory = config.journal_directory or f"{directory}/journal"
+        ledger_directory = config.ledger_directory or f"{directory}/ledgers"
+        instance_id = await establish_identity(runtime, journal_directory, ledger_directory, expected_instance_id)
+        storage = LedgerStorage(runtime, ledger_directory, instance_id, config, defects=defects, stats=BookieStats())
+        is_mark_known = await load_storage(storage)
+        replay = await replay_journal(
+            storage, journal_directory, is_mark_known=is_mark_known, accept_damage=accept_damaged_journal
+        )
+        if replay.is_damaged:
+            live = await ledgers.live_ledger_ids()
+            if live is None:
+                raise DataDirectoryError("which ledgers exist is not known now: a damaged journal needs that")
+            enter_limbo(storage, BitMap64(live))
+        bookie = cls(runtime, storage, journal_directory, config, ledgers, defects)
+        await bookie._journal.start(
+            next_id=replay.next_journal_id, last_sequence=replay.last_sequence, old_ids=replay.journal_ids
+        )
+        crash_point(points.RECOVERY_JOURNAL_OPENED)
+        storage.begin_flush((replay.last_sequence, replay.next_journal_id))
+        await storage.flush()
+        await bookie._journal.delete_before(replay.next_journal_id)
+        bookie._start_timers()
+        return bookie
+
+    @property
+    def instance_id(self) -> str:
+        """Identity of the data, 32 hex digits; made when the directories were new."""
+        return self._storage.instance_id.hex()
+
+    @property
+    def storage(self) -> LedgerStorage:
+        """For inspection: index, entry logs, checkpoint."""
+        return self._storage
+
+    @property
+    def journal(self) -> Journal:
+        """For inspection and metrics."""
+        return self._journal
+
+    # ---- adds -------------------------------------------------------------------------------------------------
+
+    def add_entries(
+        self,
+        ledger_id: int,
+        first_entry_id: int,
+        entries: Sequence[bytes],
+        *,
+        master_key: bytes,
+        recovery: bool,
+        done: AddDone,
+    ) -> None:
+        """Store consecutive entries durably; ``done`` once, possibly within the call if refused."""
+        cache = self._cache
+        if self._waiting or cache.filling_bytes >= cache.half_bytes_max:
+            self._wait(_Add(ledger_id, first_entry_id, entries, master_key, recovery, done))
+            return
+        if (
+            self._master_keys.get(ledger_id) != master_key
+            or not self.is_writable
+            or (ledger_id in self._fenced and not recovery)
+            or self._is_closed
+        ):
+            error = self._refusal(ledger_id, master_key, recovery=recovery)
+            if error is not None:
+                done(error)
+                return
+        size_bytes = len(entries[0]) if len(entries) == 1 else sum(map(len, entries))
+        cache.put(ledger_id, first_entry_id, entries, size_bytes)
+        crash_point(points.CACHE_AFTER_PUT)
+        header = encode_add_header(ledger_id, first_entry_id, entries, size_bytes)
+        self._journal.add(header, entries, len(header) + size_bytes, done)
+        stats = self.stats
+        stats.added_entries += len(entries)
+        stats.added_bytes += size_bytes
+        if cache.filling_bytes >= cache.half_bytes_max and cache.flushing is None:
+            self._start_flush()
+
+    def _refusal(self, ledger_id: int, master_key: bytes, *, recovery: bool) -> StorageError | None:
+        """Why an add may not go in; None if it may, a ledger first heard of being noted then."""
+        if self._is_closed:
+            return DiskIOError("the bookie is closed")
+        if not self.is_writable:
+            return DiskFullError(f"the disk of {self._storage.directory} is full")
+        states = self._states
+        known_key = states.master_keys.get(ledger_id)
+        if known_key is None:
+            if ledger_id in states.deleted:
+                return NoSuchLedgerError(f"ledger {ledger_id} was deleted")
+            if ledger_id in states.limbo and not recovery:
+                return LedgerFencedError(f"ledger {ledger_id} is in limbo: it may have been fenced")
+            self._know(ledger_id, master_key)
+            return None
+        if known_key != master_key:
+            return StorageError(f"ledger {ledger_id} has another master key")
+        if not recovery and (ledger_id in states.fenced or ledger_id in states.limbo):
+            return LedgerFencedError(f"ledger {ledger_id} is fenced")
+        return None
+
+    def _know(self, ledger_id: int, master_key: bytes) -> None:
+        self._states.know(ledger_id, master_key)
+        record = encode_ledger(ledger_id, master_key)
+        self._journal.add(record, (), len(record), _ignore)
+
+    def _wait(self, add: _Add) -> None:
+        self._waiting.append(add)
+        if self._cache.flushing is None:
+            self._start_flush()
+
+    def _drain_waiting(self) -> None:
+        waiting = self._waiting
+        while waiting and not self._cache.is_full:
+            self._waiting = deque()
+            add = waiting.popleft()
+            self.add_entries(
+                add.ledger_id,
+                add.first_entry_id,
+                add.entries,
+                master_key=add.master_key,
+                recovery=add.recovery,
+                done=add.done,
+            )
+            waiting.extend(self._waiting)
+            self._waiting = waiting
+
+    # ---- fencing and reads ------------------------------------------------------------------------------------
+
+    def fence(self, ledger_id: int, *, master_key: bytes, done: FenceDone) -> None:
+        """Durably refuse further ordinary adds; a ledger never heard of is noted as fenced."""
+        states = self._states
+        known_key = states.master_keys.get(ledger_id)
+        if known_key is None and ledger_id in states.deleted:
+            done(NoSuchLedgerError(f"ledger {ledger_id} was deleted"))
+            return
+        if known_key is not None and known_key != master_key:
+            done(StorageError(f"ledger {ledger_id} has another master key"))
+            return
+        waiters = self._fencing.get(ledger_id)
+        if waiters is not None:
+            waiters.append(done)
+            return
+        if ledger_id in states.fenced and ledger_id not in self._volatile_fences:
+            done(None)
+            return
+        if known_key is None:
+            self._know(ledger_id, master_key)
+        states.fence(ledger_id)
+        self._fencing[ledger_id] = [done]
+        record = encode_fence(ledger_id)
+        self._journal.add(record, (), len(record), lambda error: self._fence_done(ledger_id, error))
+
+    def _fence_done(self, ledger_id: int, error: StorageError | None) -> None:
+        if error is None:
+            self._volatile_fences.discard(ledger_id)
+        else:
+            self._volatile_fences.add(ledger_id)
+        for done in self._fencing.pop(ledger_id):
+            done(error)
+
+    def read_lac(self, ledger_id: int, *, done: LacDone) -> None:
+        """Where the ledger ends here; waits for a fence under way, so that it never reports an end that may move."""
+        waiters = self._fencing.get(ledger_id)
+        if waiters is not None:
+            waiters.append(lambda error: self.read_lac(ledger_id, done=done) if error is None else done(error))
+            return
+        if ledger_id in self._states.limbo:
+            done(UnknownEntryError(f"ledger {ledger_id} is in limbo: part of the journal was lost"))
+            return
+        if ledger_id not in self._master_keys:
+            done(self._reader.absent_ledger(ledger_id))
+            return
+        last = max(self._cache.last_entry_id(ledger_id), self._storage.index.last_entry_id(ledger_id))
+        if last < 0:
+            done(LacResult(-1, None, -1))
+            return
+
+        def have_entry(results: Sequence[bytes | StorageError]) -> None:
+            entry = results[0]
+            done(entry if isinstance(entry, StorageError) else LacResult(last, entry, -1))
+
+        self._reader.read(ledger_id, (last,), have_entry)
+
+    def read_entries(self, ledger_id: int, entry_ids: Sequence[int], done: ReadDone) -> None:
+        """Read entries, whole, with their headers; within the call if they are in memory."""
+        self._reader.read(ledger_id, entry_ids, done)
+
+    # ---- flush, disk space, timers ----------------------------------------------------------------------------
+
+    def _start_flush(self) -> asyncio.Task[None]:
+        """Turn the halves and flush the full one; the caller made sure that none is being flushed."""
+        self._storage.begin_flush((self._journal.sequence, self._journal.journal_id))
+        return self._continue_flush()
+
+    def _continue_flush(self) -> asyncio.Task[None]:
+        if self._flush_task is None:
+            self._flush_task = spawn(self._flush(), name="bookie-flush")
+        return self._flush_task
+
+    async def _flush(self) -> None:
+        self._flush_failed = None
+        try:
+            await self._storage.flush()
+            await self._journal.delete_before(self._storage.checkpoint.mark_journal_id)
+            await self._storage.merge_if_needed()
+        except OSError as error:
+            if is_disk_full(error):
+                self._flush_failed = DiskFullError(f"no space to flush to {self._storage.directory}: {error}")
+                self._became_full(self._flush_failed)
+            else:
+                self._flush_failed = DiskIOError(f"flushing to {self._storage.directory}: {error}")
+                self._runtime.on_fatal("bookie flush", error)
+        finally:
+            self._flush_task = None
+        if self._waiting:
+            self._drain_waiting()
+        if self._cache.is_full and self._cache.flushing is None:
+            self._start_flush()
+
+    async def flush(self) -> None:
+        """Checkpoint everything added so far. Raises DiskFullError or DiskIOError."""
+        if self._cache.flushing is not None:
+            await self._continue_flush()
+            self._raise_flush_failure()
+        if self._storage.has_unflushed and self._cache.flushing is None:
+            self._start_flush()
+        if self._cache.flushing is not None:
+            await self._continue_flush()
+            self._raise_flush_failure()
+
+    def _raise_flush_failure(self) -> None:
+        if self._flush_failed is not None:
+            raise self._flush_failed
+
+    def _became_full(self, error: StorageError) -> None:
+        if self.is_writable:
+            _log.error("bookie becomes read-only: %s", error)
+            self.is_writable = False
+            self.stats.disk_full_count += 1
+        waiting, self._waiting = self._waiting, deque()
+        for add in waiting:
+            add.done(error)
+
+    def _start_timers(self) -> None:
+        config = self._config
+        self._timers = [
+            self._loop.call_later(config.flush_interval_ms / 1000, self._flush_due, 0),
+            self._loop.call_later(config.disk_check_interval_ms / 1000, self._probe_due, 1),
+            self._loop.call_later(config.gc_wait_time_ms / 1000, self._gc_due, 2),
+        ]
+
+    def _flush_due(self, timer: int) -> None:
+        self._timers[timer] = self._loop.call_later(self._config.flush_interval_ms / 1000, self._flush_due, timer)
+        if self._storage.has_unflushed and self._cache.flushing is None and self.is_writable:
+            self._start_flush()
+
+    def _probe_due(self, timer: int) -> None:
+        self._timers[timer] = self._loop.call_later(self._config.disk_check_interval_ms / 1000, self._probe_due, timer)
+        if not self._probing:
+            spawn(self.probe_disk(), name="bookie-disk-check")
+
+    def _gc_due(self, timer: int) -> None:
+        self._timers[timer] = self._loop.call_later(self._config.gc_wait_time_ms / 1000, self._gc_due, timer)
+        if not self._collecting.locked():
+            spawn(self._collect_on_timer(), name="bookie-gc")
+
+    async def probe_disk(self) -> None:
+        """Read-only when the disk is nearly full; writable again once there is space and what failed succeeds."""
+        if self._probing or self._is_closed:
+            return
+        self._probing = True
+        try:
+            usage = max([await self._usage(path) for path in {self._storage.directory, self._journal.directory}])
+            if usage > self._config.disk_usage_threshold:
+                self._became_full(DiskFullError(f"{usage:.1%} of the disk of {self._storage.directory} is used"))
+                return
+            if self.is_writable or self._is_closed:
+                return
+            await self._journal.resume()
+            if self._cache.flushing is not None:
+                await self._continue_flush()
+            if self._cache.flushing is None and not self._journal.is_full:
+                _log.warning("bookie is writable again: there is space in %s", self._storage.directory)
+                self.is_writable = True
+        except OSError as error:
+            if not is_disk_full(error):
+                self._runtime.on_fatal("bookie disk check", error)
+        finally:
+            self._probing = False
+
+    async def _usage(self, path: str) -> float:
+        disk = self._runtime.disk
+        total = await disk.total_bytes(path)
+        return 1 - await disk.free_bytes(path) / total if total > 0 else 0.0
+
+    # ---- garbage collection, close ----------------------------------------------------------------------------
+
+    async def collect_garbage(self, *, compact_below: float | None = None) -> GcResult:
+        """One round now; ``compact_below``: live share under which logs are compacted (None: what is due by time)."""
+        async with self._collecting:
+            try:
+                return await self._collector.collect(self._due_threshold() if compact_below is None else compact_below)
+            except OSError as error:
+                if is_disk_full(error):
+                    raise DiskFullError(f"no space to compact in {self._storage.directory}: {error}") from error
+                self._runtime.on_fatal("bookie garbage collection", error)
+                raise DiskIOError(f"garbage collection in {self._storage.directory}: {error}") from error
+
+    async def _collect_on_timer(self) -> None:
+        try:
+            await self.collect_garbage()
+        except StorageError as error:
+            _log.error("garbage collection: %s", error)
+
+    def _due_threshold(self) -> float:
+        now = self._runtime.clock.monotonic()
+        if now - self._last_major_s >= self._config.major_compaction_interval_s:
+            self._last_major_s = self._last_minor_s = now
+            return self._config.major_compaction_threshold
+        if now - self._last_minor_s >= self._config.minor_compaction_interval_s:
+            self._last_minor_s = now
+            return self._config.minor_compaction_threshold
+        return 0.0
+
+    async def close(self) -> None:
+        """Flush, checkpoint and close. A flush that fails is left to the journal and the next start."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        for timer in self._timers:
+            timer.cancel()
+        async with self._collecting:
+            await self._journal.close()
+            try:
+                await self.flush()
+            except StorageError as error:
+                _log.warning("closing without a checkpoint: %s", error)
+            await self._storage.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _Add:
+    """An add that waits for room in the write cache."""
+
+    ledger_id: int
+    first_entry_id: int
+    entries: Sequence[bytes]
+    master_key: bytes
+    recovery: bool
+    done: AddDone
+
+
+def _ignore(error: StorageError | None) -> None:
+    """For records whose outcome the add in the same or a later group tells."""

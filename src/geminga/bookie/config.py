@@ -1,0 +1,77 @@
+"""The bookie's configuration, under BookKeeper's key names; sizes are deliberately smaller than a JVM's.
+
+Defaults that differ from BookKeeper's, and why: ``journalFlushWhenQueueEmpty`` is on (a group is whatever came
+while the previous one was synced, so waiting longer only adds latency); ``dbStorage_writeCacheMaxSizeMb`` is 32
+(two halves of 16: a broker on a laptop stays small); ``diskUsageThreshold`` is 0.99 as in ``standalone.conf``;
+``journalMaxSizeMB`` bounds a file whose usual size is ``journalPreAllocSizeMB``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from geminga.model.settings import setting
+
+MEBIBYTE: Final = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class BookieConfig:
+    """Settings of one bookie. Sizes in MB may be fractions, which tests use to make files tiny."""
+
+    journal_directory: str = setting("journalDirectory", "", "a path; empty: journal/ in the data directory")
+    ledger_directory: str = setting("ledgerDirectories", "", "one path; empty: ledgers/ in the data directory")
+    journal_max_size_mb: float = setting("journalMaxSizeMB", 2048.0, "MB > 0", minimum=0.001)
+    journal_pre_alloc_size_mb: float = setting("journalPreAllocSizeMB", 16.0, "MB > 0", minimum=0.001)
+    journal_sync_data: bool = setting("journalSyncData", True, "true or false; false loses entries at power loss")
+    journal_flush_when_queue_empty: bool = setting("journalFlushWhenQueueEmpty", True, "true or false")
+    journal_max_group_wait_ms: float = setting("journalMaxGroupWaitMSec", 1.0, "milliseconds >= 0", minimum=0)
+    journal_buffered_writes_threshold: int = setting(
+        "journalBufferedWritesThreshold", 512 * 1024, "bytes > 0", minimum=1
+    )
+    write_cache_max_size_mb: float = setting("dbStorage_writeCacheMaxSizeMb", 32.0, "MB > 0", minimum=0.001)
+    read_cache_max_size_mb: float = setting("dbStorage_readAheadCacheMaxSizeMb", 8.0, "MB >= 0", minimum=0)
+    flush_interval_ms: int = setting("flushInterval", 60_000, "milliseconds > 0", minimum=1)
+    log_size_limit: int = setting("logSizeLimit", 1024 * MEBIBYTE, "bytes > 0", minimum=1024)
+    open_file_limit: int = setting("openFileLimit", 64, "entry logs kept open, >= 2", minimum=2)
+    gc_wait_time_ms: int = setting("gcWaitTime", 900_000, "milliseconds > 0", minimum=1)
+    minor_compaction_threshold: float = setting(
+        "minorCompactionThreshold", 0.2, "a share from 0 to 1", minimum=0, maximum=1
+    )
+    minor_compaction_interval_s: int = setting("minorCompactionInterval", 3600, "seconds > 0", minimum=1)
+    major_compaction_threshold: float = setting(
+        "majorCompactionThreshold", 0.8, "a share from 0 to 1", minimum=0, maximum=1
+    )
+    major_compaction_interval_s: int = setting("majorCompactionInterval", 86_400, "seconds > 0", minimum=1)
+    disk_usage_threshold: float = setting("diskUsageThreshold", 0.99, "a share from 0 to 1", minimum=0, maximum=1)
+    disk_check_interval_ms: int = setting("diskCheckInterval", 10_000, "milliseconds > 0", minimum=1)
+
+    @property
+    def journal_file_size_bytes(self) -> int:
+        """Size a journal file is created with and rolls over at."""
+        return int(min(self.journal_pre_alloc_size_mb, self.journal_max_size_mb) * MEBIBYTE)
+
+    @property
+    def write_cache_half_bytes(self) -> int:
+        """Size of one half of the write cache."""
+        return int(self.write_cache_max_size_mb * MEBIBYTE / 2)
+
+    @property
+    def read_cache_bytes(self) -> int:
+        """Size of the cache of entry log chunks."""
+        return int(self.read_cache_max_size_mb * MEBIBYTE)
+
+
+@dataclass(frozen=True, slots=True)
+class Defects:
+    """Defects that long tests plant to prove that their checkers see them. Production never sets one."""
+
+    #: Groups are acknowledged after the write, without fdatasync.
+    no_journal_sync: bool = False
+    #: Names of new files are not made durable.
+    no_directory_sync: bool = False
+    #: The checkpoint mark is written before the entries it covers.
+    mark_before_flush: bool = False
+    #: Adds are acknowledged when their group is handed to the disk.
+    receipt_before_sync: bool = False

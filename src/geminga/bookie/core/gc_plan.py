@@ -1,0 +1,63 @@
+"""Which entry logs to remove and which to compact. Pure.
+
+What is live in a log is counted from the index, not from a header or footer of the log: there is no second
+account that could be wrong and let live data be deleted (FACTS B8).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from geminga.bookie.core.index import Row, log_of
+
+
+@dataclass(frozen=True, slots=True)
+class GcPlan:
+    """Logs without live entries, and logs whose live entries are worth copying."""
+
+    remove: Sequence[int]
+    compact: Sequence[int]
+
+
+def live_bytes_by_log(rows: Iterable[Row]) -> dict[int, int]:
+    """Bytes of live chunks in each log; a chunk that several rows name counts once."""
+    live: dict[int, int] = {}
+    seen: set[int] = set()
+    for row in rows:
+        if row.location not in seen:
+            seen.add(row.location)
+            log_id = log_of(row.location)
+            live[log_id] = live.get(log_id, 0) + row.size_bytes
+    return live
+
+
+def plan_gc(
+    logs: Mapping[int, int],
+    live_bytes: Mapping[int, int],
+    *,
+    active_log_id: int | None,
+    compact_below: float,
+    copy_bytes_max: int,
+    excluded: Iterable[int] = (),
+) -> GcPlan:
+    """The plan for ``logs`` (id -> size in bytes).
+
+    A log without live bytes goes. One whose live share is under ``compact_below`` is compacted, emptiest first,
+    as long as the copies stay within ``copy_bytes_max`` (one log always fits). The active log and ``excluded``
+    ones (being read by another step, or damaged) stay as they are.
+    """
+    kept = set(excluded)
+    if active_log_id is not None:
+        kept.add(active_log_id)
+    candidates = [log_id for log_id in sorted(logs) if log_id not in kept]
+    remove = [log_id for log_id in candidates if not live_bytes.get(log_id)]
+    by_share = sorted((live_bytes[i] / max(1, logs[i]), i) for i in candidates if live_bytes.get(i))
+    compact: list[int] = []
+    copied = 0
+    for share, log_id in by_share:
+        if share >= compact_below or (compact and copied + live_bytes[log_id] > copy_bytes_max):
+            break
+        compact.append(log_id)
+        copied += live_bytes[log_id]
+    return GcPlan(remove, compact)

@@ -1,0 +1,80 @@
+"""The write cache: entries by ledger, in two halves, one filling while the other is flushed. Pure.
+
+An entry is here before it is in the journal (MISSION F3) and stays until the index has it, so that the tail is
+read from memory and there is no moment at which a stored entry can not be found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import count
+
+from geminga.model.errors import invariant
+
+LedgerEntries = dict[int, bytes]
+
+
+class WriteCache:
+    """``filling`` takes entries; ``flushing`` is None unless a flush is under way."""
+
+    __slots__ = ("entry_overhead_bytes", "filling", "filling_bytes", "flushing", "flushing_bytes", "half_bytes_max")
+
+    def __init__(self, half_bytes_max: int, entry_overhead_bytes: int) -> None:
+        self.half_bytes_max = half_bytes_max
+        self.entry_overhead_bytes = entry_overhead_bytes
+        self.filling: dict[int, LedgerEntries] = {}
+        self.filling_bytes = 0
+        self.flushing: dict[int, LedgerEntries] | None = None
+        self.flushing_bytes = 0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the filling half reached its limit; the batch that crosses the limit still goes in."""
+        return self.filling_bytes >= self.half_bytes_max
+
+    def put(self, ledger_id: int, first_entry_id: int, entries: Sequence[bytes], size_bytes: int) -> None:
+        """Add consecutive entries of ``size_bytes`` in all; the caller minds ``is_full``."""
+        cached = self.filling.get(ledger_id)
+        if cached is None:
+            cached = self.filling[ledger_id] = {}
+        if len(entries) == 1:
+            cached[first_entry_id] = entries[0]
+            self.filling_bytes += size_bytes + self.entry_overhead_bytes
+        else:
+            cached.update(zip(count(first_entry_id), entries))
+            self.filling_bytes += size_bytes + len(entries) * self.entry_overhead_bytes
+
+    def get(self, ledger_id: int, entry_id: int) -> bytes | None:
+        """The entry, or None if it is not here."""
+        cached = self.filling.get(ledger_id)
+        if cached is not None and (entry := cached.get(entry_id)) is not None:
+            return entry
+        if self.flushing is not None and (cached := self.flushing.get(ledger_id)) is not None:
+            return cached.get(entry_id)
+        return None
+
+    def last_entry_id(self, ledger_id: int) -> int:
+        """Highest entry id of a ledger here, -1 if none."""
+        last = max(self.filling.get(ledger_id, ()), default=-1)
+        if self.flushing is not None:
+            last = max(last, max(self.flushing.get(ledger_id, ()), default=-1))
+        return last
+
+    def begin_flush(self) -> dict[int, LedgerEntries]:
+        """Turn the halves: what was filling is flushed from now on."""
+        invariant(self.flushing is None, "a flush is under way already")
+        self.flushing, self.flushing_bytes = self.filling, self.filling_bytes
+        self.filling, self.filling_bytes = {}, 0
+        return self.flushing
+
+    def end_flush(self) -> None:
+        """The flushed half is in the index now."""
+        invariant(self.flushing is not None, "no flush is under way")
+        self.flushing, self.flushing_bytes = None, 0
+
+    def drop_ledger(self, ledger_id: int) -> None:
+        """Forget a deleted ledger's entries of the filling half (a flush under way writes its half all the same)."""
+        cached = self.filling.pop(ledger_id, None)
+        if cached:
+            self.filling_bytes -= sum(map(len, cached.values())) + len(cached) * self.entry_overhead_bytes
+            self.filling_bytes = max(0, self.filling_bytes)

@@ -1,0 +1,66 @@
+"""Small awaitable steps over the ``Disk`` port, and what its errors mean to the bookie."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Sequence
+from typing import Final
+
+from geminga.runtime import Buffer, Disk, DiskFile, ReadRequest
+
+#: Errors that mean "no space": file system full, quota used up, file size limit reached.
+_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+
+def is_disk_full(error: OSError) -> bool:
+    """Whether the error goes away when space returns."""
+    return error.errno in _FULL
+
+
+async def append(disk: Disk, file: DiskFile, offset: int, buffers: Sequence[Buffer], *, sync: bool) -> None:
+    """``Disk.append`` as an awaitable; raises OSError."""
+    future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def done(error: OSError | None) -> None:
+        if future.done():
+            return
+        if error is None:
+            future.set_result(None)
+        else:
+            future.set_exception(error)
+
+    disk.append(file, offset, buffers, sync=sync, done=done)
+    await future
+
+
+async def read(disk: Disk, requests: Sequence[ReadRequest], *, lane: str) -> Sequence[bytes | OSError]:
+    """``Disk.read`` as an awaitable."""
+    future: asyncio.Future[Sequence[bytes | OSError]] = asyncio.get_running_loop().create_future()
+
+    def done(results: Sequence[bytes | OSError]) -> None:
+        if not future.done():
+            future.set_result(results)
+
+    disk.read(requests, lane=lane, done=done)
+    return await future
+
+
+async def next_turn() -> None:
+    """Let everything else that is ready run once."""
+    future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    asyncio.get_running_loop().call_soon(_finish, future)
+    await future
+
+
+def _finish(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+async def unlink_if_there(disk: Disk, path: str) -> None:
+    """Unlink; fine if it is gone."""
+    try:
+        await disk.unlink(path)
+    except FileNotFoundError:
+        pass

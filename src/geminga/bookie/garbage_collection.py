@@ -1,0 +1,228 @@
+"""Garbage collection: forgets ledgers that exist no more, removes entry logs nobody needs, compacts sparse ones.
+
+Order of a round. Deleting: note which ledgers are known here, then ask which exist (a ledger is in the metadata
+store before its first entry is here, so one that is missing was deleted), write the deletion to the checkpoint.
+Compacting: copy the live chunks of the chosen logs to a new log of their own and sync it; then, under the lock,
+write the index runs with the new places and a checkpoint that names neither the old runs nor the old logs; only
+then unlink those. A crash anywhere leaves either the old or the new checkpoint in force, each complete.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from geminga.bookie import crash_points as points
+from geminga.bookie.core import entry_log_format as fmt
+from geminga.bookie.core.gc_plan import GcPlan, live_bytes_by_log, plan_gc
+from geminga.bookie.core.index import Run, live_rows, log_of, make_location, offset_of, relocate
+from geminga.bookie.core.ledger_states import encode_states
+from geminga.bookie.core.read_plan import plan_reads
+from geminga.bookie.disk_io import next_turn, read
+from geminga.bookie.entry_logs import LogWriter
+from geminga.bookie.entry_reader import EntryReader
+from geminga.bookie.ledger_storage import LedgerStorage
+from geminga.bookie.limits import COMPACTION_BYTES_MAX, FLUSH_BATCH_BYTES_MAX
+from geminga.bookie.ports import LiveLedgers
+from geminga.model.errors import invariant
+from geminga.runtime import ReadRequest, crash_point, get_logger
+
+_log = get_logger(__name__)
+
+GC_LANE = "bookie-gc"
+
+#: Location of a chunk -> its new location and size.
+Moves = dict[int, tuple[int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class GcResult:
+    """What one round did."""
+
+    deleted_ledgers: int = 0
+    removed_logs: int = 0
+    compacted_logs: int = 0
+    copied_bytes: int = 0
+
+
+class GarbageCollector:
+    """Runs rounds, one at a time (the bookie sees to that)."""
+
+    def __init__(self, storage: LedgerStorage, reader: EntryReader, ledgers: LiveLedgers) -> None:
+        self._storage = storage
+        self._reader = reader
+        self._ledgers = ledgers
+        #: Logs with a chunk that could not be copied: kept as they are.
+        self._damaged_logs: set[int] = set()
+
+    async def collect(self, compact_below: float) -> GcResult:
+        """One round; logs with a live share under ``compact_below`` are compacted. Raises OSError."""
+        deleted = await self._delete_ledgers()
+        plan = await self._plan(compact_below)
+        copied_bytes = 0
+        moves: Moves = {}
+        compacted: list[int] = []
+        writer: LogWriter | None = None
+        if plan.compact:
+            writer, moves, compacted = await self._copy(plan.compact)
+            copied_bytes = sum(size for _, size in moves.values())
+        removed = [*plan.remove, *compacted]
+        if removed:
+            await self._switch(removed, moves, writer)
+        self._storage.stats.compacted_bytes += copied_bytes
+        return GcResult(deleted, len(plan.remove), len(compacted), copied_bytes)
+
+    async def _delete_ledgers(self) -> int:
+        storage = self._storage
+        known = set(storage.states.master_keys)
+        live = await self._ledgers.live_ledger_ids()
+        if live is None:
+            return 0
+        dead = sorted(known - live)
+        if not dead:
+            return 0
+        async with storage.lock:
+            storage.states.delete(dead)
+            for ledger_id in dead:
+                storage.cache.drop_ledger(ledger_id)
+            await storage.write_checkpoint(storage.index.runs)
+        crash_point(points.GC_LEDGERS_DELETED)
+        storage.stats.deleted_ledgers += len(dead)
+        return len(dead)
+
+    async def _plan(self, compact_below: float) -> GcPlan:
+        storage = self._storage
+        async with storage.lock:
+            deleted = storage.states.deleted
+            rows = live_rows(storage.index.runs, lambda ledger_id: ledger_id in deleted)
+            return plan_gc(
+                storage.logs.sizes,
+                live_bytes_by_log(rows),
+                active_log_id=storage.active_log_id,
+                compact_below=compact_below,
+                copy_bytes_max=COMPACTION_BYTES_MAX,
+                excluded=self._damaged_logs,
+            )
+
+    def _locations(self, log_ids: Iterable[int]) -> dict[int, int]:
+        """Location -> size of the live chunks of the logs."""
+        deleted = self._storage.states.deleted
+        wanted = frozenset(log_ids)
+        rows = live_rows(self._storage.index.runs, lambda ledger_id: ledger_id in deleted)
+        return {row.location: row.size_bytes for row in rows if log_of(row.location) in wanted}
+
+    async def _copy(self, log_ids: Collection[int]) -> tuple[LogWriter | None, Moves, list[int]]:
+        """Copy live chunks to a new log, synced. Returns its writer, the moves, and the logs copied whole."""
+        storage = self._storage
+        moves: Moves = {}
+        copied: list[int] = []
+        writer = await storage.logs.create()
+        try:
+            rows = storage.states.rows(storage.states.master_keys)
+            table = encode_states(rows)
+            writer.put(fmt.encode_chunk(fmt.KIND_LEDGERS, 0, 0, len(rows), (table,), writer.seed))
+            for log_id in log_ids:
+                copied_moves = await self._copy_log(log_id, writer)
+                if copied_moves is None:
+                    self._damaged_logs.add(log_id)
+                    continue
+                moves.update(copied_moves)
+                copied.append(log_id)
+            await writer.sync()
+            crash_point(points.GC_ENTRIES_COPIED)
+        except OSError:
+            await storage.logs.abandon(writer)
+            raise
+        if not copied:
+            await storage.logs.abandon(writer)
+            return None, {}, []
+        return writer, moves, copied
+
+    async def _copy_log(self, log_id: int, writer: LogWriter) -> Moves | None:
+        """Copy the live chunks of one log; None if one of them is damaged."""
+        storage = self._storage
+        moves: Moves = {}
+        old_seed = storage.logs.seed(log_id)
+        file = await storage.logs.pin(log_id)
+        try:
+            for plan in plan_reads(self._locations((log_id,)).items(), FLUSH_BATCH_BYTES_MAX):
+                request = ReadRequest(file, offset_of(plan.location), plan.size_bytes)
+                (data,) = await read(storage.runtime.disk, [request], lane=GC_LANE)
+                if isinstance(data, OSError):
+                    raise data
+                for location, size in plan.chunks:
+                    at = location - plan.location
+                    chunk = fmt.decode_chunk(memoryview(data)[at : at + size], 0, old_seed)
+                    if chunk is None:
+                        path = storage.logs.path(log_id)
+                        _log.error("%s at offset %d: damaged, not compacted", path, offset_of(location))
+                        return None
+                    body = (bytes(chunk.body),)
+                    moved = fmt.encode_chunk(
+                        chunk.kind, chunk.ledger_id, chunk.first_entry_id, chunk.entry_count, body, writer.seed
+                    )
+                    moves[location] = (make_location(writer.log_id, writer.put(moved)), len(moved))
+                if writer.is_batch_full:
+                    await writer.drain()
+        finally:
+            storage.logs.unpin(log_id)
+        return moves
+
+    async def _switch(self, removed: Collection[int], moves: Moves, writer: LogWriter | None) -> None:
+        """Put index and checkpoint on the new places, then unlink the old logs and runs."""
+        storage = self._storage
+        async with storage.lock:
+            gone = frozenset(removed)
+            new_runs, old_runs = [], []
+            for run in storage.index.runs:
+                moved = await self._without(run, gone, moves)
+                if moved is run:
+                    new_runs.append(run)
+                    continue
+                await storage.write_run(moved)
+                old_runs.append(run)
+                new_runs.append(moved)
+            crash_point(points.GC_RUN_WRITTEN)
+            sizes = {log_id: storage.logs.sizes[log_id] for log_id in removed}
+            for log_id in removed:
+                del storage.logs.sizes[log_id]
+            if writer is not None:
+                storage.logs.sizes[writer.log_id] = writer.offset
+            try:
+                await storage.write_checkpoint(new_runs)
+            except OSError:
+                storage.logs.sizes.update(sizes)
+                if writer is not None:
+                    del storage.logs.sizes[writer.log_id]
+                    await storage.logs.abandon(writer)
+                raise
+            crash_point(points.GC_BEFORE_UNLINK)
+            if writer is not None:
+                await storage.logs.close_writer(writer)
+            for log_id in removed:
+                self._reader.forget_log(log_id)
+                try:
+                    await storage.logs.remove(log_id)
+                except OSError as error:
+                    _log.warning("could not remove %s: %s", storage.logs.path(log_id), error)
+            await storage.unlink_runs(old_runs)
+            storage.stats.removed_logs += len(removed)
+            crash_point(points.GC_AFTER_UNLINK)
+
+    async def _without(self, run: Run, gone: frozenset[int], moves: Moves) -> Run:
+        """The run itself if it does not refer to the logs that go; else one with the new places.
+
+        Rows of deleted ledgers in those logs are left out.
+        """
+        if not any(log_of(location) in gone for location in run.locations):
+            return run
+        await next_turn()
+        deleted = self._storage.states.deleted
+        kept = Run()
+        moved = relocate(run, moves)
+        for i, ledger_id in enumerate(moved.ledger_ids):
+            if ledger_id not in deleted:
+                kept.add_slice(ledger_id, moved, moved.starts[i], moved.starts[i + 1])
+        invariant(not any(log_of(location) in gone for location in kept.locations), f"run {run.run_id} lost a chunk")
+        kept.state_ids.extend(ledger_id for ledger_id in moved.state_ids if ledger_id not in deleted)
+        return kept

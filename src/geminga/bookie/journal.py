@@ -1,0 +1,333 @@
+"""The journal: group commit of records, one write and one sync at a time.
+
+Whatever arrives while a group is being synced forms the next one. A record's ``done`` is called once: with None
+when its group is on stable storage, with an error otherwise, in the order of the records. A group is durable
+before the next is written (that is what recovery relies on), so a failed one is never written over: its file is
+given up and the next group goes to a new file. Without space the journal refuses records until :meth:`resume`;
+any other failure is fatal for the process: after a failed fsync nothing unsynced may be trusted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+
+from geminga.bookie import crash_points as points
+from geminga.bookie.config import BookieConfig, Defects
+from geminga.bookie.core.journal_format import (
+    FILE_HEADER_BYTES,
+    GROUP_HEADER_BYTES,
+    encode_file_header,
+    encode_group,
+    group_seed,
+)
+from geminga.bookie.disk_io import append, is_disk_full, unlink_if_there
+from geminga.bookie.limits import JOURNAL_GROUP_BYTES_MAX
+from geminga.model.errors import DiskFullError, DiskIOError, StorageError
+from geminga.runtime import DiskFile, Runtime, crash_point, get_logger, spawn
+
+_log = get_logger(__name__)
+
+#: The disk lane of the journal: reads and flushes never wait behind it.
+LANE = "journal"
+SUFFIX = ".journal"
+
+RecordDone = Callable[[StorageError | None], None]
+
+
+def journal_name(journal_id: int) -> str:
+    """File name of a journal."""
+    return f"{journal_id:010d}{SUFFIX}"
+
+
+class _Group:
+    """Records that are or will be written together."""
+
+    __slots__ = ("buffers", "dones", "records", "size_bytes")
+
+    def __init__(self) -> None:
+        self.buffers: list[bytes] = []
+        self.dones: list[RecordDone] = []
+        self.records = 0
+        self.size_bytes = 0
+
+
+class Journal:
+    """See the module's docstring. ``on_full`` is told once when space runs out."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        directory: str,
+        instance_id: bytes,
+        config: BookieConfig,
+        *,
+        defects: Defects,
+        on_full: Callable[[StorageError], None],
+    ) -> None:
+        self._runtime = runtime
+        #: Where the files are.
+        self.directory = directory
+        self._instance_id = instance_id
+        self._seed = group_seed(instance_id)
+        self._file_size_bytes = config.journal_file_size_bytes
+        self._is_synced = config.journal_sync_data and not defects.no_journal_sync
+        self._flush_when_queue_empty = config.journal_flush_when_queue_empty
+        self._group_wait_s = config.journal_max_group_wait_ms / 1000
+        self._buffered_writes_threshold = config.journal_buffered_writes_threshold
+        self._defects = defects
+        self._on_full = on_full
+        self._loop = asyncio.get_running_loop()
+        #: Ids of the files on disk, ascending, the spare one included.
+        self._ids: list[int] = []
+        self._next_id = 1
+        self._file: DiskFile | None = None
+        self._spare: asyncio.Task[tuple[int, DiskFile] | None] | None = None
+        self._offset = FILE_HEADER_BYTES
+        self._durable_sequence = 0
+        self._filling = _Group()
+        self._sealed: deque[_Group] = deque()
+        self._in_flight: _Group | None = None
+        self._in_flight_bytes = 0
+        #: True while a write, a roll or its scheduling is under way: then nothing else starts one.
+        self._is_busy = False
+        self._error: StorageError | None = None
+        self._idle: asyncio.Future[None] | None = None
+        #: Id of the file that takes groups.
+        self.journal_id = 0
+        #: Sequence of the group last handed to the disk; later groups have larger ones.
+        self.sequence = 0
+        self.groups_written = 0
+        self.bytes_written = 0
+
+    async def start(self, *, next_id: int, last_sequence: int, old_ids: Iterable[int]) -> None:
+        """Open a new file; ``old_ids`` are files on disk that :meth:`delete_before` may remove. Raises OSError."""
+        self._next_id = next_id
+        self._ids = sorted(old_ids)
+        self.sequence = self._durable_sequence = last_sequence
+        self.journal_id, self._file = await self._create()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether records are refused for want of space."""
+        return isinstance(self._error, DiskFullError)
+
+    @property
+    def file_count(self) -> int:
+        """Files on disk."""
+        return len(self._ids)
+
+    def add(self, header: bytes, entries: Sequence[bytes], size_bytes: int, done: RecordDone) -> None:
+        """Queue a record made of ``header`` and ``entries``, ``size_bytes`` in all."""
+        if self._error is not None:
+            done(self._error)
+            return
+        group = self._filling
+        group.buffers.append(header)
+        group.buffers.extend(entries)
+        group.dones.append(done)
+        group.records += 1
+        group.size_bytes += size_bytes
+        if group.size_bytes >= JOURNAL_GROUP_BYTES_MAX:
+            self._sealed.append(group)
+            self._filling = _Group()
+        if not self._is_busy:
+            self._schedule()
+
+    def _schedule(self) -> None:
+        self._is_busy = True
+        if self._flush_when_queue_empty or self._filling.size_bytes >= self._buffered_writes_threshold:
+            # One turn later: every add of this turn of the loop is in the same group.
+            self._loop.call_soon(self._submit)
+        else:
+            self._loop.call_later(self._group_wait_s, self._submit)
+
+    def _submit(self) -> None:
+        group = self._sealed[0] if self._sealed else self._filling
+        if self._error is not None or not group.records:
+            self._become_idle()
+            return
+        size_bytes = GROUP_HEADER_BYTES + group.size_bytes
+        if self._offset + size_bytes > self._file_size_bytes and self._offset > FILE_HEADER_BYTES:
+            spawn(self._roll(), name="bookie-journal-roll")
+            return
+        if self._sealed:
+            self._sealed.popleft()
+        else:
+            self._filling = _Group()
+        self.sequence += 1
+        buffers = encode_group(
+            group.buffers,
+            seed=self._seed,
+            journal_id=self.journal_id,
+            sequence=self.sequence,
+            previous=self._durable_sequence,
+            record_count=group.records,
+        )
+        group.buffers = []
+        self._in_flight, self._in_flight_bytes = group, size_bytes
+        crash_point(points.JOURNAL_BEFORE_WRITE)
+        assert self._file is not None
+        if self._defects.receipt_before_sync:
+            self._acknowledge(group)
+        self._runtime.disk.append(self._file, self._offset, buffers, sync=self._is_synced, done=self._written)
+        crash_point(points.JOURNAL_AFTER_SUBMIT)
+
+    def _written(self, error: OSError | None) -> None:
+        group = self._in_flight
+        assert group is not None
+        self._in_flight = None
+        if error is not None:
+            self._fail(error, group)
+            return
+        crash_point(points.JOURNAL_AFTER_SYNC)
+        self._offset += self._in_flight_bytes
+        self._durable_sequence = self.sequence
+        self.groups_written += 1
+        self.bytes_written += self._in_flight_bytes
+        # The next group goes to the disk before this one's callbacks run: the disk is what is scarce.
+        if self._sealed or (self._flush_when_queue_empty and self._filling.records):
+            self._submit()
+        elif self._filling.records:
+            self._schedule()
+        else:
+            self._become_idle()
+        self._acknowledge(group)
+        crash_point(points.JOURNAL_AFTER_ACK)
+        if self._spare is None and 2 * self._offset > self._file_size_bytes and self._error is None:
+            self._spare = spawn(self._create_spare(), name="bookie-journal-spare")
+
+    def _acknowledge(self, group: _Group) -> None:
+        dones, group.dones = group.dones, []
+        for done in dones:
+            done(None)
+
+    def _become_idle(self) -> None:
+        self._is_busy = False
+        if self._idle is not None and not self._idle.done():
+            self._idle.set_result(None)
+
+    def _fail(self, error: OSError, group: _Group | None) -> None:
+        """Refuse everything that is not durable; the file is given up."""
+        is_full = is_disk_full(error)
+        if is_full:
+            self._error = DiskFullError(f"no space for the journal in {self.directory}: {error}")
+        else:
+            self._error = DiskIOError(f"journal {journal_name(self.journal_id)}: {error}")
+        failed = [*([group] if group is not None else []), *self._sealed, self._filling]
+        self._sealed.clear()
+        self._filling = _Group()
+        if self._file is not None:
+            spawn(self._close_quietly(self._file), name="bookie-journal-close")
+            self._file = None
+        self._become_idle()
+        if is_full:
+            self._on_full(self._error)
+        else:
+            self._runtime.on_fatal("journal", error)
+        for failed_group in failed:
+            for done in failed_group.dones:
+                done(self._error)
+
+    async def _roll(self) -> None:
+        crash_point(points.JOURNAL_BEFORE_ROLL)
+        try:
+            journal_id, file = await self._take_file()
+        except OSError as error:
+            self._fail(error, None)
+            return
+        old, self._file = self._file, file
+        self.journal_id = journal_id
+        self._offset = FILE_HEADER_BYTES
+        crash_point(points.JOURNAL_AFTER_ROLL)
+        self._submit()
+        if old is not None:
+            await self._close_quietly(old)
+
+    async def _take_file(self) -> tuple[int, DiskFile]:
+        """The spare file if there is one, or a new one."""
+        spare, self._spare = self._spare, None
+        if spare is not None:
+            created = await spare
+            if created is not None:
+                return created
+        return await self._create()
+
+    async def _create_spare(self) -> tuple[int, DiskFile] | None:
+        """A file for the next roll; None if it could not be made: then the roll itself tries and reports."""
+        try:
+            return await self._create()
+        except OSError as error:
+            _log.warning("no spare journal file: %s", error)
+            return None
+
+    async def _create(self) -> tuple[int, DiskFile]:
+        disk = self._runtime.disk
+        journal_id = self._next_id
+        self._next_id += 1
+        path = f"{self.directory}/{journal_name(journal_id)}"
+        file: DiskFile | None = None
+        try:
+            file = await disk.open_file(path, lane=LANE, create=True, preallocate_bytes=self._file_size_bytes)
+            header = encode_file_header(journal_id, self._instance_id)
+            await append(disk, file, 0, (header,), sync=True)
+            if not self._defects.no_directory_sync:
+                await disk.sync_dir(self.directory)
+        except OSError:
+            if file is not None:
+                await self._close_quietly(file)
+            try:
+                await unlink_if_there(disk, path)
+            except OSError as error:
+                _log.warning("could not remove %s: %s", path, error)
+            raise
+        crash_point(points.JOURNAL_FILE_CREATED)
+        self._ids.append(journal_id)
+        return journal_id, file
+
+    async def resume(self) -> None:
+        """Take records again after the disk was full; raises OSError if it still is."""
+        if not self.is_full:
+            return
+        journal_id, file = await self._take_file()
+        self.journal_id, self._file = journal_id, file
+        self._offset = FILE_HEADER_BYTES
+        self._error = None
+
+    async def delete_before(self, journal_id: int) -> None:
+        """Remove files whose groups are all behind the checkpoint mark."""
+        old = [i for i in self._ids if i < journal_id]
+        if not old:
+            return
+        crash_point(points.JOURNAL_BEFORE_DELETE)
+        for i in old:
+            try:
+                await unlink_if_there(self._runtime.disk, f"{self.directory}/{journal_name(i)}")
+            except OSError as error:
+                _log.warning("could not remove journal %d: %s", i, error)
+                continue
+            self._ids.remove(i)
+        crash_point(points.JOURNAL_AFTER_DELETE)
+
+    async def close(self) -> None:
+        """Wait until nothing is queued or being written, then close the files."""
+        while self._is_busy:
+            self._idle = asyncio.get_running_loop().create_future()
+            await self._idle
+        files = [self._file]
+        if self._spare is not None:
+            spare = await self._spare
+            files.append(spare[1] if spare is not None else None)
+        self._error = self._error or DiskIOError("the journal is closed")
+        self._file = self._spare = None
+        for file in files:
+            if file is not None:
+                await self._close_quietly(file)
+
+    async def _close_quietly(self, file: DiskFile) -> None:
+        """Close a file that holds nothing unsynced that anybody was told of."""
+        try:
+            await self._runtime.disk.close_file(file)
+        except OSError as error:
+            _log.warning("closing %s: %s", file.path, error)

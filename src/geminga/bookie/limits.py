@@ -1,0 +1,28 @@
+"""Limits of the bookie that are not configuration, each with its reason."""
+
+from __future__ import annotations
+
+from typing import Final
+
+#: Bytes of one journal group: bounds the latency of its members and the copy that joins them.
+JOURNAL_GROUP_BYTES_MAX: Final = 4 * 1024 * 1024
+#: What an entry costs in the write cache beside its bytes (dict slot, int, object headers), bytes.
+CACHED_ENTRY_OVERHEAD_BYTES: Final = 128
+#: Target size of an entry log chunk: one pread and one checksum serve all its entries.
+CHUNK_BYTES_MAX: Final = 64 * 1024
+#: Bytes handed to the disk at once while flushing or compacting.
+FLUSH_BATCH_BYTES_MAX: Final = 1024 * 1024
+#: Chunks encoded between two turns of the event loop.
+CHUNKS_PER_TURN: Final = 256
+#: Index runs before they are merged; a lookup searches each run.
+INDEX_RUNS_MAX: Final = 8
+#: Rows merged between two turns of the event loop.
+MERGE_ROWS_PER_TURN: Final = 20_000
+#: Bytes read in one hop to the read lane; what arrives meanwhile forms the next one.
+READ_BATCH_BYTES_MAX: Final = 8 * 1024 * 1024
+#: Neighbouring chunks are read together up to this size.
+READ_MERGE_BYTES_MAX: Final = 1024 * 1024
+#: An index lookup is repeated when compaction moved the entry meanwhile.
+READ_ATTEMPTS_MAX: Final = 5
+#: Live bytes copied by one garbage collection.
+COMPACTION_BYTES_MAX: Final = 1024 * 1024 * 1024

@@ -1,0 +1,14 @@
+"""What the bookie needs of the layers above: which ledgers still exist."""
+
+from __future__ import annotations
+
+from collections.abc import Set as AbstractSet
+from typing import Protocol
+
+
+class LiveLedgers(Protocol):
+    """The ledgers that exist by the metadata store."""
+
+    async def live_ledger_ids(self) -> AbstractSet[int] | None:
+        """Ids of all ledgers that exist, at least as fresh as this call; None: not known now, delete nothing."""
+        ...

@@ -1,0 +1,388 @@
+"""Start-up of a bookie: identity, checkpoint, index, journal. Leaves a storage that has everything acknowledged.
+
+1. Cookies: both directories belong together and to this bookie, or both are new (FACTS B3, B12).
+2. Checkpoint and index runs; if one is damaged the index is rebuilt from the entry logs.
+3. The journal from the mark on: the group chain must be whole up to its torn end; replay is idempotent.
+Damage is named with file and offset and refused, unless the operator accepts it: then the ledgers that exist
+are in limbo, where nothing absent is certain and nothing new is taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from pyroaring import BitMap64
+
+from geminga.bookie import crash_points as points
+from geminga.bookie.core import entry_log_format as log_format
+from geminga.bookie.core.checkpoint_format import (
+    FORMAT_VERSION,
+    Checkpoint,
+    Cookie,
+    decode_checkpoint,
+    decode_cookie,
+    encode_cookie,
+)
+from geminga.bookie.core.index import Row, Run, make_location, merge_runs
+from geminga.bookie.core.index_format import decode_run
+from geminga.bookie.core.journal_format import (
+    FILE_HEADER_BYTES,
+    Add,
+    Fence,
+    Group,
+    Ledger,
+    decode_file_header,
+    decode_records,
+    group_seed,
+    scan_journal,
+)
+from geminga.bookie.core.ledger_states import LedgerState, decode_states
+from geminga.bookie.disk_io import next_turn, unlink_if_there
+from geminga.bookie.entry_logs import SUFFIX as LOG_SUFFIX
+from geminga.bookie.entry_logs import log_name
+from geminga.bookie.journal import LANE as JOURNAL_LANE
+from geminga.bookie.journal import SUFFIX as JOURNAL_SUFFIX
+from geminga.bookie.journal import journal_name
+from geminga.bookie.ledger_storage import CHECKPOINT_NAME, RUN_SUFFIX, LedgerStorage, run_name
+from geminga.bookie.limits import MERGE_ROWS_PER_TURN
+from geminga.model.errors import CorruptionError, DataDirectoryError
+from geminga.runtime import Runtime, crash_point, get_logger
+
+_log = get_logger(__name__)
+
+COOKIE_NAME = "cookie"
+INSTANCE_ID_BYTES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayResult:
+    """Where the journal ended."""
+
+    last_sequence: int
+    #: Id of the next journal file.
+    next_journal_id: int
+    #: Files on disk, ascending.
+    journal_ids: Sequence[int]
+    #: Whether part of the journal was lost and the operator accepted that.
+    is_damaged: bool
+
+
+def _ids(names: Sequence[str], suffix: str) -> list[int]:
+    return sorted(
+        int(name[: -len(suffix)]) for name in names if name.endswith(suffix) and name[: -len(suffix)].isdigit()
+    )
+
+
+async def establish_identity(
+    runtime: Runtime, journal_directory: str, ledger_directory: str, expected_instance_id: str | None
+) -> bytes:
+    """The bookie's instance id by its cookies, made if both directories are new. Raises DataDirectoryError."""
+    disk = runtime.disk
+    for directory in (journal_directory, ledger_directory):
+        await disk.make_dirs(directory)
+        await disk.lock_dir(directory)
+    journal_names = await disk.list_dir(journal_directory)
+    ledger_names = await disk.list_dir(ledger_directory)
+    has_journal = bool(_ids(journal_names, JOURNAL_SUFFIX))
+    has_ledgers = any(name == CHECKPOINT_NAME or name.endswith((LOG_SUFFIX, RUN_SUFFIX)) for name in ledger_names)
+    journal_cookie = await _read_cookie(runtime, journal_directory, journal_names, "journal")
+    ledger_cookie = await _read_cookie(runtime, ledger_directory, ledger_names, "ledgers")
+    if journal_cookie is not None and ledger_cookie is not None:
+        if journal_cookie.instance_id != ledger_cookie.instance_id:
+            raise DataDirectoryError(
+                f"{journal_directory} belongs to bookie {journal_cookie.instance_id.hex()}, "
+                f"{ledger_directory} to {ledger_cookie.instance_id.hex()}"
+            )
+        instance_id = journal_cookie.instance_id
+        if has_ledgers and not has_journal:
+            raise DataDirectoryError(f"{journal_directory} was emptied: {ledger_directory} still has entries")
+    else:
+        # The journal's cookie is written first: alone and without data it is a first start that was interrupted.
+        if ledger_cookie is not None or has_journal or has_ledgers:
+            wiped = journal_directory if journal_cookie is None else ledger_directory
+            raise DataDirectoryError(f"{wiped} has no cookie but there is data of a bookie: was it wiped or swapped?")
+        instance_id = (
+            journal_cookie.instance_id
+            if journal_cookie is not None
+            else bytes.fromhex(expected_instance_id or runtime.rng.token(INSTANCE_ID_BYTES))
+        )
+        for directory, role in ((journal_directory, "journal"), (ledger_directory, "ledgers")):
+            await disk.write_file(f"{directory}/{COOKIE_NAME}", encode_cookie(Cookie(instance_id, role)))
+    if expected_instance_id is not None and instance_id.hex() != expected_instance_id:
+        raise DataDirectoryError(
+            f"{ledger_directory} belongs to bookie {instance_id.hex()}, not {expected_instance_id}"
+        )
+    return instance_id
+
+
+async def _read_cookie(runtime: Runtime, directory: str, names: Sequence[str], role: str) -> Cookie | None:
+    if COOKIE_NAME not in names:
+        return None
+    path = f"{directory}/{COOKIE_NAME}"
+    cookie = decode_cookie(await runtime.disk.read_file(path))
+    if cookie is None:
+        raise DataDirectoryError(f"{path} is damaged")
+    if cookie.format_version > FORMAT_VERSION:
+        raise DataDirectoryError(
+            f"{path}: format {cookie.format_version} is newer than this program's {FORMAT_VERSION}"
+        )
+    if cookie.role != role or len(cookie.instance_id) != INSTANCE_ID_BYTES:
+        raise DataDirectoryError(f"{path} is the cookie of a {cookie.role} directory, not of {role}")
+    return cookie
+
+
+async def load_storage(storage: LedgerStorage) -> bool:
+    """Checkpoint, index and ledger states from disk, leftovers removed.
+
+    False if the checkpoint was lost, so that any journal must be replayed whole. Raises CorruptionError,
+    DataDirectoryError, OSError.
+    """
+    names = await storage.runtime.disk.list_dir(storage.directory)
+    checkpoint = await _read_checkpoint(storage, names)
+    log_ids = _ids(names, LOG_SUFFIX)
+    if checkpoint is None:
+        if not log_ids and CHECKPOINT_NAME not in names:
+            await storage.adopt(Checkpoint(), ())
+            return True
+        _log.warning(
+            "%s: no valid checkpoint, rebuilding the index from %d entry logs", storage.directory, len(log_ids)
+        )
+        checkpoint = Checkpoint(
+            next_log_id=max(log_ids, default=0) + 1, next_run_id=1 + max(_ids(names, RUN_SUFFIX), default=0)
+        )
+        await _rebuild(storage, checkpoint, dict.fromkeys(log_ids))
+        return False
+    for log_id, size in checkpoint.logs:
+        if log_id not in log_ids or await storage.runtime.disk.file_size(storage.logs.path(log_id)) < size:
+            raise DataDirectoryError(f"{storage.logs.path(log_id)} is missing or shorter than its {size} bytes")
+    runs = await _read_runs(storage, checkpoint)
+    if runs is None:
+        await _rebuild(storage, checkpoint, dict(checkpoint.logs))
+    await _remove_leftovers(storage, names)
+    return True
+
+
+async def _read_checkpoint(storage: LedgerStorage, names: Sequence[str]) -> Checkpoint | None:
+    if CHECKPOINT_NAME not in names:
+        return None
+    data = await storage.runtime.disk.read_file(storage.path(CHECKPOINT_NAME))
+    checkpoint = decode_checkpoint(data, storage.instance_id)
+    if checkpoint is None:
+        _log.error("%s is damaged", storage.path(CHECKPOINT_NAME))
+    return checkpoint
+
+
+async def _read_runs(storage: LedgerStorage, checkpoint: Checkpoint) -> list[Run] | None:
+    """The runs of the checkpoint, adopted with their states; None if one is missing or damaged."""
+    runs: list[Run] = []
+    states = []
+    for run_id in checkpoint.run_ids:
+        path = storage.path(run_name(run_id))
+        try:
+            decoded = decode_run(await storage.runtime.disk.read_file(path), run_id, storage.instance_id)
+        except FileNotFoundError:
+            decoded = None
+        if decoded is None:
+            _log.error("%s is missing or damaged: rebuilding the index from the entry logs", path)
+            return None
+        runs.append(decoded[0])
+        states.append(decoded[1])
+    await storage.adopt(checkpoint, runs)
+    for rows in states:
+        storage.states.restore(rows)
+    return runs
+
+
+async def _rebuild(storage: LedgerStorage, checkpoint: Checkpoint, logs: dict[int, int | None]) -> None:
+    """One new run from the chunks of the logs (id -> durable size, None: up to the torn end)."""
+    runs: list[Run] = []
+    states: list[list[LedgerState]] = []
+    sizes = {}
+    for log_id, size in sorted(logs.items()):
+        rows_by_ledger: dict[int, list[tuple[int, Row]]] = {}
+        data = await storage.runtime.disk.read_file(storage.logs.path(log_id))
+        end = _scan_log(storage, log_id, data if size is None else data[:size], size, rows_by_ledger, states)
+        if end:
+            sizes[log_id] = end
+        # Rows of one log may overlap (a flush that was repeated): each layer of disjoint rows is a run.
+        runs.extend(_layers(rows_by_ledger))
+        await next_turn()
+    steps = merge_runs(runs, lambda _: False, MERGE_ROWS_PER_TURN)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as stop:
+            merged: Run = stop.value
+            break
+        await next_turn()
+    await storage.adopt(replace(checkpoint, run_ids=(), logs=tuple(sorted(sizes.items()))), ())
+    for rows in states:
+        storage.states.restore(rows)
+    deleted = storage.states.deleted
+    unknown = [ledger_id for ledger_id in merged.ledger_ids if ledger_id not in storage.states.master_keys]
+    for ledger_id in unknown:
+        if ledger_id not in deleted:
+            raise CorruptionError(f"{storage.directory}: entries of ledger {ledger_id}, but no state of it in any log")
+    merged.state_ids.extend(sorted(storage.states.master_keys))
+    await storage.write_run(merged)
+    await storage.write_checkpoint([merged])
+
+
+def _scan_log(
+    storage: LedgerStorage,
+    log_id: int,
+    data: bytes,
+    size: int | None,
+    rows_by_ledger: dict[int, list[tuple[int, Row]]],
+    states: list[list[LedgerState]],
+) -> int:
+    """Collect rows and states of one log; where its valid part ends (0: it has none)."""
+    path = storage.logs.path(log_id)
+    header = log_format.decode_file_header(data)
+    seed = storage.logs.seed(log_id)
+    if header is None or header[1:] != (log_id, storage.instance_id):
+        if size is not None or log_format.find_chunk(data, 0, seed) >= 0:
+            raise CorruptionError(f"{path} at offset 0: the header is damaged")
+        return 0
+    view = memoryview(data)
+    offset = log_format.FILE_HEADER_BYTES
+    while offset < len(data):
+        chunk = log_format.decode_chunk(view, offset, seed)
+        if chunk is None:
+            if size is not None or log_format.find_chunk(data, offset, seed) >= 0:
+                raise CorruptionError(f"{path} at offset {offset}: the chunk is damaged")
+            break
+        if chunk.kind == log_format.KIND_LEDGERS:
+            states.append(list(decode_states(chunk.body)))
+        else:
+            row = Row(chunk.first_entry_id, chunk.entry_count, chunk.end - offset, make_location(log_id, offset))
+            rows_by_ledger.setdefault(chunk.ledger_id, []).append((offset, row))
+        offset = chunk.end
+    return offset
+
+
+def _layers(rows_by_ledger: dict[int, list[tuple[int, Row]]]) -> list[Run]:
+    """Runs of disjoint sorted rows, older chunks in earlier runs."""
+    layers: list[dict[int, list[Row]]] = []
+    for ledger_id, placed in rows_by_ledger.items():
+        depth = 0
+        end = -1
+        for _, row in placed:
+            if row.first_entry_id < end:
+                depth += 1
+            end = row.first_entry_id + row.entry_count
+            while len(layers) <= depth:
+                layers.append({})
+            layers[depth].setdefault(ledger_id, []).append(row)
+    runs = []
+    for layer in layers:
+        run = Run()
+        for ledger_id in sorted(layer):
+            run.add_ledger(ledger_id, layer[ledger_id])
+        runs.append(run)
+    return runs
+
+
+async def _remove_leftovers(storage: LedgerStorage, names: Sequence[str]) -> None:
+    """Unlink what the checkpoint does not name: steps that were interrupted."""
+    current = {log_name(log_id) for log_id in storage.logs.sizes}
+    current |= {run_name(run_id) for run_id in storage.checkpoint.run_ids}
+    for name in names:
+        if name.endswith((LOG_SUFFIX, RUN_SUFFIX, ".tmp")) and name not in current:
+            await unlink_if_there(storage.runtime.disk, storage.path(name))
+
+
+async def replay_journal(
+    storage: LedgerStorage, directory: str, *, is_mark_known: bool, accept_damage: bool
+) -> ReplayResult:
+    """Bring everything behind the mark into the storage. Raises CorruptionError, OSError."""
+    runtime = storage.runtime
+    ids = _ids(await runtime.disk.list_dir(directory), JOURNAL_SUFFIX)
+    mark_sequence, mark_journal_id = storage.checkpoint.mark_sequence, storage.checkpoint.mark_journal_id
+    is_damaged = False
+    if mark_journal_id and mark_journal_id not in ids:
+        is_damaged = True
+        _refuse(accept_damage, f"{directory}/{journal_name(mark_journal_id)} is missing")
+    last = mark_sequence
+    previous_end = directory
+    for journal_id in ids:
+        if journal_id < mark_journal_id:
+            continue
+        path = f"{directory}/{journal_name(journal_id)}"
+        data = await runtime.disk.read_file(path)
+        known = last if is_mark_known else 1 << 62
+        scan = scan_journal(data, seed=group_seed(storage.instance_id), journal_id=journal_id, known_sequence=known)
+        header = decode_file_header(data)
+        if header is None or header[1:] != (journal_id, storage.instance_id):
+            if scan.groups or journal_id != ids[-1]:
+                is_damaged = True
+                _refuse(accept_damage, f"{path} at offset 0: the header is damaged")
+        elif scan.damaged_at == FILE_HEADER_BYTES and last > mark_sequence:
+            is_damaged = True
+            _refuse(accept_damage, f"{previous_end} or {path} at offset {FILE_HEADER_BYTES}: groups are missing")
+        elif scan.damaged_at is not None:
+            is_damaged = True
+            _refuse(accept_damage, f"{path} at offset {scan.damaged_at}: the journal is damaged")
+        await _settle_end(runtime, path, data, scan.end, bool(scan.groups), storage)
+        if scan.groups:
+            is_mark_known = True
+            previous_end = f"{path} at offset {scan.end}"
+        crash_point(points.RECOVERY_SCANNED)
+        await _apply(storage, scan.groups, mark_sequence, journal_id)
+        last = max([last, *(group.sequence for group in scan.groups)])
+    crash_point(points.RECOVERY_REPLAYED)
+    next_id = max([0, mark_journal_id, *ids]) + 1
+    return ReplayResult(last, next_id, ids, is_damaged)
+
+
+def _refuse(accept_damage: bool, what: str) -> None:
+    if not accept_damage:
+        raise CorruptionError(what)
+    _log.error("%s: accepted by the operator, entries may be lost", what)
+
+
+async def _settle_end(
+    runtime: Runtime, path: str, data: bytes, end: int, has_groups: bool, storage: LedgerStorage
+) -> None:
+    """Cut a torn end off and make what was read durable, so that the next start finds the same."""
+    torn = len(data) - end - data[end:].count(0)
+    if torn:
+        _log.warning("%s at offset %d: a torn group of which nobody was told is cut off", path, end)
+    if not torn and not has_groups:
+        return
+    file = await runtime.disk.open_file(path, lane=JOURNAL_LANE)
+    try:
+        if torn and len(data) >= FILE_HEADER_BYTES:
+            await runtime.disk.truncate(file, end)
+        await runtime.disk.sync_file(file)
+    finally:
+        await runtime.disk.close_file(file)
+
+
+async def _apply(storage: LedgerStorage, groups: Sequence[Group], mark_sequence: int, journal_id: int) -> None:
+    states = storage.states
+    for group in groups:
+        if group.sequence <= mark_sequence:
+            continue
+        for record in decode_records(group.body):
+            match record:
+                case Add(ledger_id, first_entry_id, entries):
+                    if ledger_id not in states.deleted:
+                        states.know(ledger_id, b"")
+                        storage.cache.put(ledger_id, first_entry_id, entries, sum(map(len, entries)))
+                case Fence(ledger_id):
+                    if ledger_id not in states.deleted:
+                        states.know(ledger_id, b"")
+                        states.fence(ledger_id)
+                case Ledger(ledger_id, master_key):
+                    if ledger_id not in states.deleted:
+                        states.know(ledger_id, master_key)
+        if storage.cache.is_full:
+            storage.begin_flush((group.sequence, journal_id))
+            await storage.flush()
+
+
+def enter_limbo(storage: LedgerStorage, live: BitMap64) -> None:
+    """Part of the journal is lost: of the ledgers that exist now nothing absent is certain any more."""
+    storage.states.limbo |= live

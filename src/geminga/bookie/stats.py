@@ -1,0 +1,40 @@
+"""Counters of a bookie: plain ints, read at scrape time."""
+
+from __future__ import annotations
+
+
+class BookieStats:
+    """Everything counts from the start of the process."""
+
+    __slots__ = (
+        "added_bytes",
+        "added_entries",
+        "chunk_reads",
+        "compacted_bytes",
+        "damaged_chunks",
+        "deleted_ledgers",
+        "disk_full_count",
+        "flushed_bytes",
+        "flushes",
+        "merges",
+        "read_entries",
+        "removed_logs",
+    )
+
+    def __init__(self) -> None:
+        self.added_entries = 0
+        self.added_bytes = 0
+        self.read_entries = 0
+        #: preads of entry logs.
+        self.chunk_reads = 0
+        self.flushes = 0
+        self.flushed_bytes = 0
+        self.merges = 0
+        #: Live bytes copied by compaction.
+        self.compacted_bytes = 0
+        self.removed_logs = 0
+        self.deleted_ledgers = 0
+        #: Chunks that failed their checksum when read.
+        self.damaged_chunks = 0
+        #: How often the bookie became read-only for want of space.
+        self.disk_full_count = 0
