@@ -66,7 +66,7 @@ class Lanes:
         """Let every lane finish what was submitted, deliver those completions, end the threads."""
         queues, threads = self._queues, self._threads
         ends = [self.call(lane, _nothing) for lane in queues]
-        self._queues, self._threads = {}, {}
+        self._queues, self._threads, self._loop = {}, {}, None
         for end in ends:
             await end
         for queue in queues.values():

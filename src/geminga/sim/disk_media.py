@@ -209,7 +209,8 @@ def _set_names(entries: dict[str, Inode | Directory], names: dict[str, Inode | D
 
 def lose_power(root: Directory, rng: Stream) -> None:
     """Turn the tree below ``root`` into what a power loss leaves of it."""
-    directories, seen = [root], {}
+    directories: list[Directory] = [root]
+    seen: dict[Inode, None] = {}
     while directories:
         directory = directories.pop()
         directory.lose_power(rng)

@@ -24,12 +24,18 @@ from geminga.sim.disk_media import Directory, Inode, Resize, Write
 T = TypeVar("T")
 
 
+#: The step of reads: their faults are drawn by request, not by step.
+READ_GROUP = "read_group"
+
+
 class Step(NamedTuple):
     """What happens next: the operation as faults know it, its path, and whether it changes the medium."""
 
     op: str
     path: str
     mutates: bool = True
+    #: Added to its time.
+    extra_s: float = 0.0
 
 
 Steps = Generator[Step, None, T]
@@ -84,7 +90,12 @@ class MountedDisk:
         """Carry out all reads on ``lane``."""
         # Whether a file is open counts now: closing waits for the reads submitted before.
         open_now = [isinstance(request.file, SimFile) and request.file.is_open for request in requests]
-        self._submit(lane, "", self._read(requests, open_now), lambda results, _: done(results))
+        self._submit(
+            lane,
+            "",
+            self._read(requests, open_now),
+            lambda results, error: done(results if error is None else [error] * len(requests)),
+        )
 
     async def open_file(self, path: str, *, lane: str, create: bool = False, preallocate_bytes: int = 0) -> SimFile:
         """Open for reading and writing."""
@@ -205,17 +216,12 @@ class MountedDisk:
         except OSError as failure:
             self._complete(lane, operation, None, failure)
         else:
-            struck = self._device.struck(step.op, step.path)
+            error, latency_s = None, self._device.latency_s(step.op) + step.extra_s
+            if step.op != READ_GROUP:
+                struck = self._device.struck(step.op, step.path)
+                error, latency_s = struck.error, latency_s + struck.latency_s
             loop = asyncio.get_running_loop()
-            loop.call_later(
-                self._device.latency_s(step.op) + struck.latency_s,
-                self._take,
-                lane,
-                operation,
-                step,
-                struck.error,
-                context=operation.context,
-            )
+            loop.call_later(latency_s, self._take, lane, operation, step, error, context=operation.context)
 
     def _take(self, lane: str, operation: _Operation, step: Step, error: OSError | None) -> None:
         if step.mutates:
@@ -289,13 +295,15 @@ class MountedDisk:
         self._device.sync_inode(inode)
 
     def _read(self, requests: Sequence[ReadRequest], open_now: list[bool]) -> Steps[list[bytes | OSError]]:
+        # Faults strike each request by itself; the group takes as long as its slowest.
+        all_struck = [self._device.struck("read", request.file.path) for request in requests]
         if requests:
-            # One wait for the group; faults strike each request by itself below.
-            yield Step("read_group", "", mutates=False)
+            extra_s = max(struck.latency_s for struck in all_struck)
+            yield Step(READ_GROUP, "", mutates=False, extra_s=extra_s)
         results: list[bytes | OSError] = []
-        for (file, offset, size_bytes), is_open in zip(requests, open_now, strict=True):
+        for request, is_open, struck in zip(requests, open_now, all_struck, strict=True):
+            file, offset, size_bytes = request
             assert isinstance(file, SimFile)
-            struck = self._device.struck("read", file.path)
             if struck.error is not None:
                 results.append(struck.error)
             elif not is_open:
@@ -306,8 +314,8 @@ class MountedDisk:
         return results
 
     def _read_whole(self, path: str) -> Steps[bytes]:
-        yield Step("read_group", path, mutates=False)
         struck = self._device.struck("read", path)
+        yield Step(READ_GROUP, path, mutates=False, extra_s=struck.latency_s)
         if struck.error is not None:
             raise struck.error
         data = bytes(self._device.inode(path).written)

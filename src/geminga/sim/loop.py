@@ -84,7 +84,7 @@ class SimLoop(BaseEventLoop):
             if not self._ready:  # a crash dropped what was left of this round
                 break
             handle = self._ready.popleft()
-            if handle._cancelled:
+            if handle.cancelled():
                 continue
             boot = _boot_of(handle)
             if boot is not None and (boot.paused or not boot.alive):
@@ -104,12 +104,16 @@ class SimLoop(BaseEventLoop):
 
     def _move_due_timers(self) -> None:
         scheduled = self._scheduled
-        while scheduled and (scheduled[0]._cancelled or scheduled[0]._when <= self._now_s):  # type: ignore[attr-defined]
-            timer = heapq.heappop(scheduled)
+        while scheduled:
+            timer = scheduled[0]
+            cancelled = timer.cancelled()
+            if not cancelled and timer.when() > self._now_s and _may_run(timer):
+                break
+            heapq.heappop(scheduled)
             timer._scheduled = False  # type: ignore[attr-defined]
-            if timer._cancelled:
+            if cancelled:
                 self._timer_cancelled_count -= 1
-            else:
+            elif timer.when() <= self._now_s:
                 self._ready.append(timer)
 
     def _advance(self) -> None:
@@ -175,9 +179,13 @@ class SimLoop(BaseEventLoop):
         kept = [timer for timer in self._scheduled if _boot_of(timer) is not boot]
         heapq.heapify(kept)
         self._scheduled = kept
-        self._timer_cancelled_count = sum(timer._cancelled for timer in kept)
+        self._timer_cancelled_count = sum(timer.cancelled() for timer in kept)
         boot.held.clear()
         self.lost_tasks.extend(task for task, owner in self.pending_tasks() if owner is boot)
+
+    def is_lost(self, task: object) -> bool:
+        """Whether ``task`` belongs to a crashed node."""
+        return any(reference() is task and boot is not None and not boot.alive for reference, boot in self._tasks)
 
     def release(self, boot: Boot) -> None:
         """Make ready what was held while ``boot`` was paused."""
@@ -192,19 +200,19 @@ class SimLoop(BaseEventLoop):
     def _process_events(self, event_list: object) -> None:
         """No selector, no events."""
 
-    def run_in_executor(self, *args: Any, **options: Any) -> NoReturn:  # noqa: ANN401
+    def run_in_executor(self, *args: Any, **options: Any) -> NoReturn:  # type: ignore[override]  # noqa: ANN401
         """Threads would break determinism."""
         raise SimEscapeError(f"run_in_executor{args} under simulation")
 
-    def add_reader(self, *args: Any, **options: Any) -> NoReturn:  # noqa: ANN401
+    def add_reader(self, *args: Any, **options: Any) -> NoReturn:  # type: ignore[override]  # noqa: ANN401
         """No real file descriptors."""
         raise SimEscapeError("add_reader under simulation")
 
-    def add_writer(self, *args: Any, **options: Any) -> NoReturn:  # noqa: ANN401
+    def add_writer(self, *args: Any, **options: Any) -> NoReturn:  # type: ignore[override]  # noqa: ANN401
         """No real file descriptors."""
         raise SimEscapeError("add_writer under simulation")
 
-    def add_signal_handler(self, *args: Any, **options: Any) -> NoReturn:  # noqa: ANN401
+    def add_signal_handler(self, *args: Any, **options: Any) -> NoReturn:  # type: ignore[override]  # noqa: ANN401
         """No signals."""
         raise SimEscapeError("add_signal_handler under simulation")
 
@@ -230,6 +238,11 @@ def _boot_of(handle: asyncio.Handle) -> Boot | None:
     return context.get(CURRENT_BOOT)
 
 
+def _may_run(handle: asyncio.Handle) -> bool:
+    boot = _boot_of(handle)
+    return boot is None or boot.alive
+
+
 def _is_task_step(handle: asyncio.Handle) -> bool:
     callback = handle._callback  # type: ignore[attr-defined]
     owner = getattr(callback, "__self__", None)
@@ -243,6 +256,9 @@ def _is_pending(task: asyncio.Task[Any] | None) -> bool:
 def _fail_on_exception(loop: asyncio.AbstractEventLoop, details: dict[str, Any]) -> None:
     # An exception in a callback, or one of a task that nobody awaited.
     assert isinstance(loop, SimLoop)
+    handle, task = details.get("handle"), details.get("task") or details.get("future")
+    if (handle is not None and not _may_run(handle)) or (task is not None and loop.is_lost(task)):
+        return  # what a crashed node still did on its way to the next await
     error = details.get("exception")
     if not isinstance(error, BaseException):
         error = RuntimeError(str(details.get("message")))

@@ -30,6 +30,8 @@ ANY_HOSTS: Final = ("", "0.0.0.0", "::")
 DELAY_RANGE_DEFAULT: Final = (50e-6, 500e-6)
 #: Virtual seconds a connect tries before it times out.
 CONNECT_TIMEOUT_S: Final = 20.0
+#: Virtual seconds until a lost segment is sent again (Linux: TCP_RTO_MIN).
+RETRANSMIT_S: Final = 0.2
 #: Virtual seconds between a connect's tries on a blocked link.
 CONNECT_RETRY_S: Final = 1.0
 #: First port given out for port 0 and for the client's end.
@@ -78,6 +80,8 @@ class SimNetwork:
         self._listeners: dict[tuple[str, int], SimListener] = {}
         self._transports: dict[SimTransport, None] = {}
         self._blocked: set[tuple[str, str]] = set()
+        #: Pipes with something to deliver once the partition heals.
+        self._held_back: dict[Pipe, None] = {}
         self._refusing: set[str] = set()
         self._delays: dict[tuple[str, str], tuple[float, float]] = {}
         self._bandwidths: dict[tuple[str, str], float] = {}
@@ -85,6 +89,8 @@ class SimNetwork:
         #: Chance that a write arrives cut in two, and that waiting chunks arrive joined.
         self.cut_percent = 20.0
         self.join_percent = 50.0
+        #: Chance that a chunk is lost once and sent again, which delays all behind it.
+        self.retransmit_percent = 0.5
 
     # -- for scenarios
 
@@ -97,8 +103,9 @@ class SimNetwork:
     def heal(self) -> None:
         """End all partitions: what was held back arrives, unless its connection is gone."""
         self._blocked.clear()
-        for transport in list(self._transports):
-            transport.outgoing.kick()
+        held_back, self._held_back = self._held_back, {}
+        for pipe in held_back:
+            pipe.kick()
 
     def set_delay(self, source: SimNode, target: SimNode, low_s: float, high_s: float) -> None:
         """One-way delay of the link in both directions, seconds."""
@@ -144,10 +151,22 @@ class SimNetwork:
         for transport in list(self._transports):
             if transport.boot is boot:
                 transport.is_lost = True
-                transport.outgoing.stop()
+                transport.outgoing.drop_buffer()  # what has left the host still arrives
                 self.forget(transport)
                 if reset_peers and not transport.peer.is_lost:
                     self.reset_later(transport.peer)
+
+    def node_up(self, node: SimNode) -> None:
+        """The node is back: what peers of its former life still send is answered with a reset."""
+        for transport in list(self._transports):
+            if transport.peer.host == node.name and transport.outgoing.is_waiting:
+                self.sending(transport.outgoing)
+
+    def sending(self, pipe: Pipe) -> None:
+        """Reset the sender if the other end is of a former life of a node that is up again."""
+        end = pipe.receiver
+        if end.boot is not None and not end.boot.alive and end.boot.node.is_up and not pipe.sender.is_lost:
+            self.reset_later(pipe.sender)
 
     def listen(self, boot: Boot, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int) -> SimListener:
         """Bind; raises OSError (EADDRINUSE, EADDRNOTAVAIL)."""
@@ -220,7 +239,9 @@ class SimNetwork:
         """A seeded one-way delay, with the time the bytes take."""
         low, high = self._delays.get((source, target), DELAY_RANGE_DEFAULT)
         bandwidth = self._bandwidths.get((source, target))
-        return self._rng.uniform(low, high) + (size_bytes / bandwidth if bandwidth else 0.0)
+        retransmitted = self._rng.random() * 100 < self.retransmit_percent
+        delay_s = self._rng.uniform(low, high) + (RETRANSMIT_S if retransmitted else 0.0)
+        return delay_s + (size_bytes / bandwidth if bandwidth else 0.0)
 
     def cut(self, data: bytes) -> list[bytes]:
         """``data`` whole, or in two at a seeded place."""
@@ -240,16 +261,20 @@ class SimNetwork:
     def reset(self, transport: SimTransport, error: Exception | None) -> None:
         """Break a connection now at ``transport``, and at its peer after a delay."""
         peer = transport.peer
-        transport.outgoing.stop()
         peer.outgoing.stop()
         transport.lose(error)
         if not peer.is_lost:
             self.reset_later(peer)
 
     def reset_later(self, transport: SimTransport) -> None:
-        """A reset is on its way to ``transport``; a partition holds it back too."""
-        delay_s = self.delay_s(transport.peer.host, transport.host)
-        self.loop.call_later(delay_s, self._reset_arrives, transport, context=transport.context)
+        """A reset is on its way to ``transport``, behind what was sent before; a partition holds it back too."""
+        when = self.loop.time() + self.delay_s(transport.peer.host, transport.host)
+        when = max(when, transport.peer.outgoing.last_arrival_s) + 1e-9
+        self.loop.call_at(when, self._reset_arrives, transport, context=transport.context)
+
+    def hold_back(self, pipe: Pipe) -> None:
+        """Kick ``pipe`` when the partition heals."""
+        self._held_back[pipe] = None
 
     def forget(self, transport: SimTransport) -> None:
         """The connection is over at this end."""
@@ -318,6 +343,8 @@ class NodeNetwork:
         except asyncio.CancelledError:
             client.abort()
             raise
+        if client.is_lost:
+            raise _reset_error()
         protocol = protocol_factory()
         client.set_protocol(protocol)
         protocol.connection_made(client)

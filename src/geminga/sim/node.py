@@ -75,6 +75,7 @@ class SimNode:
             on_fatal=lambda part, error: self.report_fatal(boot, part, error),
         )
         self.world.trace.add(self.world.loop.time(), self.name, "boot", self._boots)
+        self.world.network.node_up(self)
 
     def run(self, main: Callable[[SimNode], Coroutine[Any, Any, T]], *, name: str | None = None) -> asyncio.Future[T]:
         """Run ``main(node)`` as a task of this node, from outside or inside.

@@ -242,6 +242,7 @@ class Pipe:
         """Take bytes from the sending protocol."""
         self._buffer.append(data)
         self.buffered_bytes += len(data)
+        self._network.sending(self)
         self._pump()
 
     def push_fin(self) -> None:
@@ -257,6 +258,11 @@ class Pipe:
     def kick(self) -> None:
         """Look again: the receiver reads again, or the link healed."""
         self._arm()
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether bytes have not arrived yet."""
+        return bool(self._arrivals or self._buffer)
 
     def stop(self) -> None:
         """Deliver nothing more."""
@@ -286,8 +292,9 @@ class Pipe:
 
     def _send(self, chunk: bytes) -> None:
         network = self._network
-        now = network.loop.time()
-        start = max(now, self.last_arrival_s) if network.has_bandwidth(self.sender.host, self.receiver.host) else now
+        start = network.loop.time()
+        if network.has_bandwidth(self.sender.host, self.receiver.host):
+            start = max(start, self.last_arrival_s)
         when = start + network.delay_s(self.sender.host, self.receiver.host, len(chunk))
         self.last_arrival_s = max(when, self.last_arrival_s)
         self._arrivals.append((self.last_arrival_s, chunk))
@@ -300,9 +307,12 @@ class Pipe:
         # Runs in the receiver's context; what concerns the sender is scheduled in the sender's.
         self._timer = None
         network, receiver, sender = self._network, self.receiver, self.sender
-        if not self._arrivals or network.is_blocked(sender.host, receiver.host):
-            return  # the healing of the link kicks
-        if receiver.is_lost or receiver.is_closing():
+        if not self._arrivals:
+            return
+        if network.is_blocked(sender.host, receiver.host):
+            network.hold_back(self)
+            return
+        if receiver.is_closing():
             self._arrive_at_closed()
             return
         if receiver.reading_paused:
@@ -321,8 +331,14 @@ class Pipe:
         receiver.receive(chunk)
 
     def _arrive_at_closed(self) -> None:
-        # As the kernel: data for a closed socket is answered with a reset; a FIN is not.
+        # As the kernel: nobody reads any more, and once the socket is closed data is answered with a reset.
         had_data = any(chunk != FIN for _, chunk in self._arrivals)
         self._arrivals.clear()
-        if had_data and not self.sender.is_lost:
+        self._under_way = 0
+        if self.sender.is_lost:
+            return
+        if had_data and self.receiver.is_lost:
             self._network.reset_later(self.sender)
+        else:
+            self._pump()
+            self.sender.check_drained()
