@@ -135,6 +135,10 @@ class ReplayQueue:
         """Whether any member has that hash, lent or not."""
         return sticky_hash in self._live
 
+    def count(self, sticky_hash: int) -> int:
+        """How many members have that hash, lent or not."""
+        return self._live.get(sticky_hash, 0)
+
     def hashes(self) -> list[int]:
         """The hashes of all members."""
         return list(self._live)

@@ -1,0 +1,198 @@
+"""A consumer on a connection: what it may be sent, what it was sent, and its counters.
+
+Created by SUBSCRIBE, it lives until CLOSE_CONSUMER, the end of the connection, or a disconnect by the broker
+(seek, unload, deletion). Counters are plain ints that the statistics read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from geminga.broker.core.consumer_state import ConsumerState
+from geminga.broker.core.dispatcher_shared import Candidate
+from geminga.broker.subscription.ports import ConsumerConnection
+from geminga.broker.subscription.rates import Rates
+from geminga.runtime import Buffer
+from geminga.wire._generated import pulsar_api_pb2 as pb
+from geminga.wire.pulsar.hot import encode_message_head
+from geminga.wire.pulsar.metadata import MAGIC_BROKER_ENTRY_METADATA, strip_broker_entry_metadata
+
+if TYPE_CHECKING:
+    from geminga.broker.core.redelivery import RedeliveryTracker
+    from geminga.broker.subscription.non_persistent import NonPersistentSubscription
+    from geminga.broker.subscription.subscription import Subscription
+
+Exclusive: Final = pb.CommandSubscribe.Exclusive
+Shared: Final = pb.CommandSubscribe.Shared
+Failover: Final = pb.CommandSubscribe.Failover
+Key_Shared: Final = pb.CommandSubscribe.Key_Shared
+#: Types whose consumers acknowledge one by one and hold pending acknowledgements.
+INDIVIDUAL_ACK_TYPES: Final = frozenset((Shared, Key_Shared))
+#: "No epoch": the client does not use consumer epochs (Pulsar's DEFAULT_CONSUMER_EPOCH).
+NO_EPOCH: Final = -1
+#: Request id of commands the broker starts itself (as Pulsar: -1 as uint64).
+UNREQUESTED: Final = (1 << 64) - 1
+
+
+class Consumer(ConsumerState):
+    """See the module. Hashes and compares by identity."""
+
+    __slots__ = (
+        "_is_waiting",
+        "bytes_out",
+        "connected_since_ms",
+        "connection",
+        "consumer_id",
+        "epoch",
+        "is_closed",
+        "key_shared_meta",
+        "last_acked_ms",
+        "last_consumed_ms",
+        "last_flow_ms",
+        "messages_acked",
+        "messages_out",
+        "messages_redelivered",
+        "metadata",
+        "partition",
+        "rates",
+        "subscription",
+        "type",
+    )
+
+    def __init__(
+        self,
+        connection: ConsumerConnection,
+        subscription: Subscription | NonPersistentSubscription,
+        request: pb.CommandSubscribe,
+        *,
+        name: str,
+        unacked_max: int,
+        partition: int,
+        now_ms: int,
+    ) -> None:
+        super().__init__(name, priority_level=request.priority_level, unacked_max=unacked_max)
+        self.connection = connection
+        self.subscription = subscription
+        self.consumer_id: int = request.consumer_id
+        self.type: pb.CommandSubscribe.SubType = request.subType
+        #: Grows with each redelivery the client asked for; messages of an older one are dropped by the client.
+        self.epoch: int = request.consumer_epoch if request.HasField("consumer_epoch") else NO_EPOCH
+        self.key_shared_meta: pb.KeySharedMeta | None = (
+            request.keySharedMeta if request.HasField("keySharedMeta") else None
+        )
+        self.metadata: dict[str, str] = {pair.key: pair.value for pair in request.metadata}
+        #: Index of the topic's partition, -1 for none.
+        self.partition = partition
+        self.connected_since_ms = now_ms
+        self.is_closed = False
+        self.messages_out = 0
+        self.bytes_out = 0
+        self.messages_acked = 0
+        self.messages_redelivered = 0
+        self.last_acked_ms = 0
+        self.last_consumed_ms = 0
+        self.last_flow_ms = 0
+        #: Rates between scrapes, kept by the statistics.
+        self.rates: Rates | None = None
+        self._is_waiting = False
+
+    def can_receive(self) -> bool:
+        """Whether it has permits, is not blocked, and its connection takes more; else dispatch resumes by itself."""
+        if self.permits <= 0 or self.was_blocked:
+            return False
+        if self.connection.is_writable:
+            return True
+        if not self._is_waiting:
+            self._is_waiting = True
+            self.connection.on_writable(self._on_writable)
+        return False
+
+    def flow(self, permits: int) -> None:
+        """FLOW: the client takes ``permits`` more messages."""
+        self.permits += permits
+        self.last_flow_ms = self.subscription.now_ms()
+        self.subscription.wake()
+
+    def send(self, entries: Sequence[Candidate], *, redeliveries: RedeliveryTracker | None, now_ms: int) -> None:
+        """Write MESSAGE frames for ``entries`` with one call; their permits are the dispatcher's business."""
+        parts: list[Buffer] = []
+        consumer_id, partition = self.consumer_id, self.partition
+        epoch = None if self.epoch == NO_EPOCH else self.epoch
+        keeps_broker_metadata = self.connection.supports_broker_entry_metadata
+        message_count = byte_count = 0
+        for entry in entries:
+            data = entry.data
+            if not keeps_broker_metadata and data[:2] == MAGIC_BROKER_ENTRY_METADATA:
+                data = strip_broker_entry_metadata(data)
+            position = entry.position
+            size = len(data)
+            parts.append(
+                encode_message_head(
+                    consumer_id,
+                    position[0],
+                    position[1],
+                    partition,
+                    size,
+                    redeliveries.count(position) if redeliveries else 0,
+                    entry.ack_set,
+                    epoch,
+                )
+            )
+            parts.append(data)
+            message_count += entry.message_count
+            byte_count += size
+        self.messages_out += message_count
+        self.bytes_out += byte_count
+        self.last_consumed_ms = now_ms
+        self.connection.write_many(parts)
+
+    def notify_active_change(self, *, is_active: bool) -> None:
+        """ACTIVE_CONSUMER_CHANGE."""
+        self.connection.send_command(
+            pb.BaseCommand(
+                type=pb.BaseCommand.ACTIVE_CONSUMER_CHANGE,
+                active_consumer_change=pb.CommandActiveConsumerChange(
+                    consumer_id=self.consumer_id, is_active=is_active
+                ),
+            )
+        )
+
+    def notify_end_of_topic(self) -> None:
+        """REACHED_END_OF_TOPIC."""
+        self.connection.send_command(
+            pb.BaseCommand(
+                type=pb.BaseCommand.REACHED_END_OF_TOPIC,
+                reachedEndOfTopic=pb.CommandReachedEndOfTopic(consumer_id=self.consumer_id),
+            )
+        )
+
+    def disconnect(self) -> None:
+        """Tell the client to look the topic up and subscribe again; what it holds is given back."""
+        if self.is_closed:
+            return
+        self.connection.send_command(
+            pb.BaseCommand(
+                type=pb.BaseCommand.CLOSE_CONSUMER,
+                close_consumer=pb.CommandCloseConsumer(consumer_id=self.consumer_id, request_id=UNREQUESTED),
+            )
+        )
+        self.close()
+
+    def connection_lost(self) -> None:
+        """The connection ended."""
+        self.close()
+
+    def close(self) -> None:
+        """It is gone: the client closed it, or its connection ended. Doing it twice is fine."""
+        if self.is_closed:
+            return
+        self.is_closed = True
+        if self.connection.consumers.get(self.consumer_id) is self:
+            del self.connection.consumers[self.consumer_id]
+        self.subscription.detach(self)
+
+    def _on_writable(self) -> None:
+        self._is_waiting = False
+        if not self.is_closed:
+            self.subscription.wake()

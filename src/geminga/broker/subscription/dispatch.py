@@ -1,0 +1,141 @@
+"""What the dispatchers of all types have in common: settings, retry after failed reads, the end of a topic.
+
+A dispatch object exists while its subscription has consumers; it owns no task and no timer while it is idle.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from geminga.broker.subscription.consumer import Consumer
+from geminga.model import Position
+from geminga.model.errors import StorageError
+from geminga.runtime import get_logger
+from geminga.wire._generated import pulsar_api_pb2 as pb
+
+if TYPE_CHECKING:
+    from geminga.broker.subscription.subscription import Subscription
+
+#: Reads in one go before other work of the loop gets its turn.
+ROUNDS_MAX: Final = 8
+
+_log = get_logger(__name__)
+
+
+class Dispatch(ABC):
+    """The part of a dispatcher that does not depend on the type."""
+
+    __slots__ = (
+        "_bytes_max",
+        "_config",
+        "_entries_max",
+        "_failures",
+        "_is_closed",
+        "_is_ended",
+        "_is_waking",
+        "_is_woken",
+        "_nothing_read",
+        "_retry",
+        "_wake_handle",
+        "reader",
+        "subscription",
+        "type",
+    )
+
+    def __init__(self, subscription: Subscription, sub_type: pb.CommandSubscribe.SubType) -> None:
+        self.subscription = subscription
+        #: The type its consumers asked for.
+        self.type = sub_type
+        self.reader = subscription.open_reader()
+        self._config = subscription.topic.broker.config
+        self._entries_max = self._config.dispatcher_max_read_batch_size
+        self._bytes_max = self._config.dispatcher_max_read_size_bytes
+        self._is_closed = False
+        #: Whether the consumers were told of the end of the topic.
+        self._is_ended = False
+        #: Guard against waking within a wake.
+        self._is_waking = False
+        #: Whether somebody wanted to wake it while it was busy.
+        self._is_woken = False
+        #: Whether the last read found nothing: wait for entries instead of reading again.
+        self._nothing_read = False
+        self._wake_handle: asyncio.Handle | None = None
+        self._retry: asyncio.TimerHandle | None = None
+        self._failures = 0
+
+    @property
+    @abstractmethod
+    def consumers(self) -> list[Consumer]:
+        """The consumers of the subscription."""
+
+    @abstractmethod
+    def add(self, consumer: Consumer) -> None:
+        """A consumer joins; a RemoteError if it does not fit."""
+
+    @abstractmethod
+    def remove(self, consumer: Consumer) -> None:
+        """A consumer leaves."""
+
+    @property
+    def active_consumer(self) -> Consumer | None:
+        """The only one that gets messages, where there is such."""
+        return None
+
+    @abstractmethod
+    def wake(self) -> None:
+        """Something changed: permits, entries, acknowledgements."""
+
+    def wake_later(self) -> None:
+        """Wake in the next round of the loop, once."""
+        if self._wake_handle is None and not self._is_closed:
+            self._wake_handle = asyncio.get_running_loop().call_soon(self._on_wake_later)
+
+    @abstractmethod
+    def redeliver(self, consumer: Consumer, positions: Sequence[Position] | None, epoch: int) -> None:
+        """``consumer`` wants entries again; None: all it has."""
+
+    def close(self) -> None:
+        """No more dispatch; reads under way are dropped."""
+        self._is_closed = True
+        for handle in (self._retry, self._wake_handle):
+            if handle is not None:
+                handle.cancel()
+        self._retry = self._wake_handle = None
+
+    def _on_wake_later(self) -> None:
+        self._wake_handle = None
+        self.wake()
+
+    def _at_end(self) -> None:
+        """The log has no more entries for now; at the end of a terminated topic with nothing left, say so."""
+        if self._is_ended or not self.subscription.is_at_end_of_topic():
+            return
+        self._is_ended = True
+        for consumer in self.consumers:
+            consumer.notify_end_of_topic()
+
+    def _read_failed(self, error: StorageError) -> None:
+        """Log and try again, later each time."""
+        first, last = (
+            self._config.dispatcher_read_failure_backoff_initial_ms,
+            self._config.dispatcher_read_failure_backoff_max_ms,
+        )
+        delay_ms = min(first << min(self._failures, 10), last)
+        self._failures += 1
+        subscription = self.subscription
+        _log.error(
+            "%s subscription %s: reading failed, trying again in %d ms: %s",
+            subscription.topic.name,
+            subscription.name,
+            delay_ms,
+            error,
+        )
+        if not self._is_closed and self._retry is None:
+            self._retry = asyncio.get_running_loop().call_later(delay_ms / 1000, self._on_retry)
+
+    def _on_retry(self) -> None:
+        self._retry = None
+        self.wake()

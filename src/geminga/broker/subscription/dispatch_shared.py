@@ -1,0 +1,273 @@
+"""Dispatch of Shared and Key_Shared subscriptions: the core divides, this reads, filters, sends and keeps time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from geminga.broker.core.delayed_delivery import DelayedDeliveryIndex
+from geminga.broker.core.dispatcher_key_shared import KeySharedDispatcher
+from geminga.broker.core.dispatcher_shared import ReadAgain, ReadOn, SharedDispatcher
+from geminga.broker.core.hash_ranges import ConsistentHashRing, HashRangeAutoSplit, StickyKeySelector, StickyRanges
+from geminga.broker.subscription.consumer import Consumer, Key_Shared
+from geminga.broker.subscription.dispatch import ROUNDS_MAX, Dispatch
+from geminga.broker.subscription.entry_filter import filter_entries
+from geminga.model import Position
+from geminga.model.errors import ConsumerAssignError, ConsumerBusyError, NotAllowedError, StorageError
+from geminga.runtime import spawn
+from geminga.wire._generated import pulsar_api_pb2 as pb
+from geminga.wire.pulsar.keys import murmur3_32
+
+if TYPE_CHECKING:
+    from geminga.broker.subscription.subscription import Subscription
+    from geminga.managed_ledger import Entry
+
+#: Longest sleep of the timer for delayed messages, so that a clock that was set is noticed.
+_DELAY_TIMER_MAX_S: Final = 60.0
+#: Delayed messages moved to the replay queue in one go.
+_DUE_MAX: Final = 1000
+
+
+class SharedDispatch(Dispatch):
+    """See the module."""
+
+    __slots__ = ("_core", "_delay_timer", "_delayed", "_is_reading_again", "_key_shared_meta", "_timer_due")
+
+    def __init__(self, subscription: Subscription, consumer: Consumer) -> None:
+        super().__init__(subscription, consumer.type)
+        #: The policy of the first consumer, which all must have; None for Shared.
+        self._key_shared_meta: pb.KeySharedMeta | None = None
+        self._core: SharedDispatcher[Consumer] = self._make_core(consumer)
+        config = self._config
+        self._delayed: DelayedDeliveryIndex | None = None
+        if config.delayed_delivery_enabled:
+            self._delayed = DelayedDeliveryIndex(
+                tick_ms=config.delayed_delivery_tick_time_ms,
+                is_strict=config.is_delayed_delivery_deliver_at_time_strict,
+            )
+        self._delay_timer: asyncio.TimerHandle | None = None
+        self._timer_due = 0
+        self._is_reading_again = False
+
+    @property
+    def consumers(self) -> list[Consumer]:
+        """The consumers in order of arrival."""
+        return self._core.consumers
+
+    @property
+    def core(self) -> SharedDispatcher[Consumer]:
+        """The deciding part, for statistics."""
+        return self._core
+
+    @property
+    def key_shared_mode(self) -> str:
+        """AUTO_SPLIT or STICKY; empty for Shared."""
+        return "" if self._key_shared_meta is None else pb.KeySharedMode.Name(self._key_shared_meta.keySharedMode)
+
+    @property
+    def allows_out_of_order(self) -> bool:
+        """Whether its Key_Shared consumers gave up the order per key."""
+        return self._key_shared_meta is not None and self._key_shared_meta.allowOutOfOrderDelivery
+
+    @property
+    def delayed_count(self) -> int:
+        """Entries that wait for their time."""
+        return len(self._delayed) if self._delayed is not None else 0
+
+    def add(self, consumer: Consumer) -> None:
+        """A consumer joins; ConsumerAssignError or ConsumerBusyError if its key policy does not fit."""
+        if isinstance(self._core, KeySharedDispatcher):
+            meta = consumer.key_shared_meta or pb.KeySharedMeta()
+            policy = self._key_shared_meta or meta
+            if (
+                meta.keySharedMode != policy.keySharedMode
+                or meta.allowOutOfOrderDelivery != policy.allowOutOfOrderDelivery
+            ):
+                raise ConsumerBusyError("Subscription has a different key shared policy")
+            selector = self._core.selector
+            if isinstance(selector, StickyRanges):
+                selector.want(consumer, [(r.start, r.end) for r in meta.hashRanges])
+        was_empty = not self._core.consumers
+        self._core.add(consumer)
+        if was_empty:
+            self.reader.rewind()
+
+    def remove(self, consumer: Consumer) -> None:
+        """A consumer leaves: what it holds goes to the others, or is read anew when there are none."""
+        self._core.remove(consumer)
+        if not self._core.consumers:
+            if self._delayed is not None:
+                self._delayed.clear()
+            self.reader.rewind()
+        else:
+            self.wake_later()
+
+    def redeliver(self, consumer: Consumer, positions: Sequence[Position] | None, epoch: int) -> None:
+        """``consumer`` gives back ``positions``, or all it holds."""
+        del epoch  # for Exclusive and Failover only
+        consumer.messages_redelivered += self._core.redeliver(consumer, positions)
+        self.wake()
+
+    def acknowledged(self, consumer: Consumer, position: Position, remaining: int) -> bool:
+        """An entry was acknowledged but for ``remaining`` messages; True if dispatch should look again."""
+        return self._core.acknowledge(consumer, position, remaining)
+
+    def acknowledged_up_to(self, position: Position) -> None:
+        """The cursor was moved on past ``position``."""
+        self._core.acknowledge_up_to(position)
+        self.wake_later()
+
+    def pending_count(self, consumer: Consumer, position: Position) -> int:
+        """Unacknowledged messages of an entry, whoever holds it; 0 if nobody does."""
+        count = consumer.pending.count(position)
+        if count:
+            return count
+        return next((c for other in self._core.consumers if (c := other.pending.count(position))), 0)
+
+    def close(self) -> None:
+        """No more dispatch."""
+        super().close()
+        if self._delay_timer is not None:
+            self._delay_timer.cancel()
+            self._delay_timer = None
+
+    def wake(self) -> None:
+        """Read and send as long as somebody wants and there is something."""
+        if self._is_waking or self._is_reading or self._is_closed or self._retry is not None:
+            self._is_woken = True
+            return
+        self._is_waking = self._is_woken = True
+        rounds = 0
+        while not (self._is_reading or self._is_closed or self._retry is not None):
+            if self._delayed is not None and len(self._delayed):
+                self._take_due(self._delayed)
+            plan = self._core.next_read()
+            if plan is None or (isinstance(plan, ReadOn) and self._nothing_read and not self._is_woken):
+                break
+            self._is_woken = self._nothing_read = False
+            if rounds == ROUNDS_MAX:
+                self._core.read_failed()  # nothing was read yet: give back what the plan took
+                self.wake_later()
+                break
+            rounds += 1
+            if isinstance(plan, ReadAgain):
+                self._read_again(plan)
+            elif self.reader.cursor.has_more_entries:
+                self._read_on(plan)
+            else:
+                self._at_end()
+                break
+        self._is_waking = False
+        if self._delayed is not None:
+            self._arm_timer(self._delayed)
+
+    @property
+    def _is_reading(self) -> bool:
+        return self.reader.is_busy or self._is_reading_again
+
+    def _read_on(self, plan: ReadOn) -> None:
+        self.reader.read(plan.entries_max, self._bytes_max, partial(self._on_read, is_again=False))
+
+    def _read_again(self, plan: ReadAgain) -> None:
+        self._is_reading_again = True
+        subscription = self.subscription
+        spawn(
+            self._read_positions(plan.positions),
+            name=f"replay {subscription.topic.name} {subscription.name}",
+        )
+
+    async def _read_positions(self, positions: list[Position]) -> None:
+        cursor = self.reader.cursor
+        try:
+            entries: Sequence[Entry] | StorageError = await self.subscription.topic.ledger.read(positions)
+        except StorageError as error:
+            entries = error
+        self._is_reading_again = False
+        if not isinstance(entries, StorageError):
+            entries = [entry for entry in entries if not cursor.is_acknowledged(entry.position)]
+        self._on_read(entries, is_again=True)
+
+    def _on_read(self, result: Sequence[Entry] | StorageError, *, is_again: bool) -> None:
+        core = self._core
+        if self._is_closed or not core.consumers:
+            if not is_again:
+                self.reader.rewind()
+            return
+        if isinstance(result, StorageError):
+            core.read_failed()
+            self._read_failed(result)
+            return
+        self._failures = 0
+        self._nothing_read = not is_again and not result
+        now_ms = self.subscription.now_ms()
+        unwanted: list[Position] = []
+        entries = filter_entries(
+            result,
+            self.reader.cursor,
+            by_key=self.type == Key_Shared,
+            # What is read again was due once: its time is not asked twice.
+            delayed=None if is_again else self._delayed,
+            now_ms=now_ms,
+            unwanted=unwanted,
+        )
+        for consumer, group in core.assign(entries):
+            consumer.send(group, redeliveries=core.tracker, now_ms=now_ms)
+        if unwanted:
+            self.reader.cursor.acknowledge(unwanted)
+        if not self._is_waking and (result or is_again or self._is_woken or self._has_due()):
+            self.wake()
+        elif self._delayed is not None:
+            self._arm_timer(self._delayed)
+
+    def _has_due(self) -> bool:
+        due = self._delayed.next_due if self._delayed is not None else None
+        return due is not None and due <= self.subscription.now_ms()
+
+    def _take_due(self, delayed: DelayedDeliveryIndex) -> None:
+        if self._has_due() and self._core.replay.count(0) < _DUE_MAX:
+            for position in delayed.due(self.subscription.now_ms(), _DUE_MAX):
+                self._core.requeue(position)
+
+    def _arm_timer(self, delayed: DelayedDeliveryIndex) -> None:
+        """One timer, for the next message whose time comes. What is due already needs none: it waits for a read to
+        end, for permits or for a place in the replay queue, and each of these wakes."""
+        due = delayed.next_due
+        now_ms = self.subscription.now_ms()
+        if due is None or due <= now_ms or self._is_closed:
+            return
+        if self._delay_timer is not None:
+            if self._timer_due <= due:
+                return
+            self._delay_timer.cancel()
+        self._timer_due = due
+        delay_s = min((due - now_ms) / 1000, _DELAY_TIMER_MAX_S)
+        self._delay_timer = asyncio.get_running_loop().call_later(delay_s, self._on_due)
+
+    def _on_due(self) -> None:
+        self._delay_timer = None
+        self.wake()
+        if self._delayed is not None:
+            self._arm_timer(self._delayed)
+
+    def _make_core(self, consumer: Consumer) -> SharedDispatcher[Consumer]:
+        config = self._config
+        tracker = self.subscription.redeliveries()
+        limits = config.dispatch_limits()
+        if consumer.type != Key_Shared:
+            return SharedDispatcher(limits, tracker)
+        if not config.subscription_key_shared_enable:
+            raise NotAllowedError("Key_Shared subscription is disabled by broker")
+        meta = consumer.key_shared_meta or pb.KeySharedMeta()
+        self._key_shared_meta = meta
+        selector: StickyKeySelector
+        if meta.keySharedMode == pb.STICKY:
+            if not meta.hashRanges:
+                raise ConsumerAssignError("Ranges for KeyShared policy must not be empty")
+            selector = StickyRanges()
+        elif config.subscription_key_shared_use_consistent_hashing:
+            selector = ConsistentHashRing(config.subscription_key_shared_consistent_hashing_replica_points, murmur3_32)
+        else:
+            selector = HashRangeAutoSplit()
+        return KeySharedDispatcher(limits, tracker, selector, allow_out_of_order=meta.allowOutOfOrderDelivery)

@@ -1,0 +1,152 @@
+"""Dispatch of Exclusive and Failover subscriptions: read for the active consumer, send, repeat."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from geminga.broker.core.dispatcher_single_active import SingleActiveDispatcher
+from geminga.broker.subscription.consumer import NO_EPOCH, Consumer, Exclusive, Failover
+from geminga.broker.subscription.dispatch import ROUNDS_MAX, Dispatch
+from geminga.broker.subscription.entry_filter import filter_entries
+from geminga.model import Position
+from geminga.model.errors import StorageError
+from geminga.wire.pulsar.keys import murmur3_32
+
+if TYPE_CHECKING:
+    from geminga.broker.subscription.subscription import Subscription
+    from geminga.managed_ledger import Entry
+
+
+class SingleActiveDispatch(Dispatch):
+    """See the module."""
+
+    __slots__ = ("_core", "_pause")
+
+    def __init__(self, subscription: Subscription, consumer: Consumer) -> None:
+        super().__init__(subscription, consumer.type)
+        name = subscription.topic.name
+        by_index = name.is_partition and not self._config.active_consumer_failover_consistent_hashing
+        self._core: SingleActiveDispatcher[Consumer] = SingleActiveDispatcher(
+            is_exclusive=consumer.type == Exclusive,
+            partition_index=name.partition if by_index else -1,
+            topic=str(name),
+            hash_of=murmur3_32,
+        )
+        #: Runs while a new active consumer must wait for what the old one may still acknowledge.
+        self._pause: asyncio.TimerHandle | None = None
+
+    @property
+    def consumers(self) -> list[Consumer]:
+        """The consumers, best candidate first."""
+        return self._core.consumers
+
+    @property
+    def active_consumer(self) -> Consumer | None:
+        """The consumer that gets the messages."""
+        return self._core.active
+
+    def add(self, consumer: Consumer) -> None:
+        """A consumer joins; ConsumerBusyError if the type does not allow it."""
+        before = self._core.active
+        if self._core.add(consumer):
+            self._activate(is_handed_over=before is not None)
+        elif self.type == Failover:
+            consumer.notify_active_change(is_active=False)
+
+    def remove(self, consumer: Consumer) -> None:
+        """A consumer leaves; what the active one had is sent to the next."""
+        if self._core.remove(consumer):
+            self._activate(is_handed_over=False)
+
+    def redeliver(self, consumer: Consumer, positions: Sequence[Position] | None, epoch: int) -> None:
+        """All that is not acknowledged comes again, whatever ``positions`` says: order is kept (MISSION 34)."""
+        del positions
+        if consumer is not self._core.active or self._pause is not None:
+            return
+        if epoch != NO_EPOCH:
+            if epoch < consumer.epoch:
+                return
+            consumer.epoch = epoch
+        self.reader.rewind()
+        self.wake()
+
+    def close(self) -> None:
+        """No more dispatch."""
+        super().close()
+        if self._pause is not None:
+            self._pause.cancel()
+            self._pause = None
+
+    def wake(self) -> None:
+        """Read and send as long as the active consumer wants and there is something."""
+        if self._is_waking or self.reader.is_busy or self._is_closed or self._retry is not None:
+            self._is_woken = True
+            return
+        self._is_waking = self._is_woken = True
+        rounds = 0
+        while not self.reader.is_busy and self._pause is None and not self._is_closed and self._retry is None:
+            wanted = self._core.entries_wanted(self._entries_max)
+            if not wanted or (self._nothing_read and not self._is_woken):
+                break
+            self._is_woken = self._nothing_read = False
+            if not self.reader.cursor.has_more_entries:
+                self._at_end()
+                break
+            if rounds == ROUNDS_MAX:
+                self.wake_later()
+                break
+            rounds += 1
+            self.reader.read(wanted, self._bytes_max, self._on_read)
+        self._is_waking = False
+
+    def _on_read(self, result: Sequence[Entry] | StorageError) -> None:
+        if isinstance(result, StorageError):
+            self._read_failed(result)
+            return
+        active = self._core.active
+        if self._is_closed or active is None:
+            self.reader.rewind()
+            return
+        self._failures = 0
+        self._nothing_read = not result
+        if result:
+            now_ms = self.subscription.now_ms()
+            unwanted: list[Position] = []
+            cursor = self.reader.cursor
+            entries = filter_entries(result, cursor, by_key=False, delayed=None, now_ms=now_ms, unwanted=unwanted)
+            if entries:
+                active.note_sent(sum([entry.message_count for entry in entries]), len(entries))
+                active.send(entries, redeliveries=None, now_ms=now_ms)
+            if unwanted:
+                cursor.acknowledge(unwanted)
+        if not self._is_waking and (result or self._is_woken):
+            self.wake()
+
+    def _activate(self, *, is_handed_over: bool) -> None:
+        """There is a new active consumer, or none. ``is_handed_over``: the old one is still connected, so what it
+        has may still be acknowledged: wait a little (activeConsumerFailoverDelayTimeMillis) before it comes again."""
+        if self._pause is not None:
+            self._pause.cancel()
+            self._pause = None
+        self.reader.rewind()
+        if self._core.active is None:
+            return
+        delay_ms = self._config.active_consumer_failover_delay_ms
+        if is_handed_over and self.type == Failover and delay_ms > 0:
+            self._pause = asyncio.get_running_loop().call_later(delay_ms / 1000, self._on_pause_over)
+        else:
+            self._start_active()
+
+    def _on_pause_over(self) -> None:
+        self._pause = None
+        self.reader.rewind()
+        self._start_active()
+
+    def _start_active(self) -> None:
+        active = self._core.active
+        if self.type == Failover:
+            for consumer in self._core.consumers:
+                consumer.notify_active_change(is_active=consumer is active)
+        self.wake()

@@ -1,0 +1,85 @@
+"""From entries that were read to candidates for dispatch: what is not for consumers is left out.
+
+Left out and acknowledged at once: markers (``marker_type``; the broker's own messages) and entries whose metadata
+can not be parsed (as Pulsar). Left out until later: messages whose delivery time has not come, on Shared and
+Key_Shared subscriptions.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from binascii import Error as Base64Error
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from geminga.broker.core.delayed_delivery import DelayedDeliveryIndex
+from geminga.broker.core.dispatcher_shared import Candidate
+from geminga.broker.core.hash_ranges import sticky_hash_of
+from geminga.model import Position
+from geminga.wire._generated import pulsar_api_pb2 as pb
+from geminga.wire.pulsar.keys import murmur3_32
+from geminga.wire.pulsar.metadata import peek_metadata
+
+if TYPE_CHECKING:
+    from geminga.managed_ledger import Entry, ManagedCursor
+
+#: Key of messages that have nothing to hash (Pulsar's ``Commands.NONE_KEY``).
+NONE_KEY: Final = b"NONE_KEY"
+_WORD: Final = (1 << 64) - 1
+
+
+def sticky_key(metadata: pb.MessageMetadata) -> bytes:
+    """What Key_Shared goes by: ordering key, else partition key, else producer and sequence id (as Pulsar)."""
+    if metadata.HasField("ordering_key"):
+        return metadata.ordering_key
+    if metadata.HasField("partition_key"):
+        key = metadata.partition_key.encode()
+        if metadata.partition_key_b64_encoded:
+            try:
+                return b64decode(key)
+            except Base64Error:
+                return key
+        return key
+    if metadata.HasField("producer_name") and metadata.HasField("sequence_id"):
+        return f"{metadata.producer_name}-{metadata.sequence_id}".encode()
+    return NONE_KEY
+
+
+def count_bits(words: Sequence[int]) -> int:
+    """Set bits in the int64 words of an ack set: messages not acknowledged."""
+    return sum((word & _WORD).bit_count() for word in words)
+
+
+def filter_entries(
+    entries: Sequence[Entry],
+    cursor: ManagedCursor,
+    *,
+    by_key: bool,
+    delayed: DelayedDeliveryIndex | None,
+    now_ms: int,
+    unwanted: list[Position],
+) -> list[Candidate]:
+    """Candidates in the given order; positions to acknowledge internally are appended to ``unwanted``.
+
+    ``by_key``: hash the keys. ``delayed``: where messages wait whose time has not come; None sends them now.
+    """
+    candidates: list[Candidate] = []
+    ack_set_of = cursor.ack_set
+    for entry in entries:
+        position = entry.position
+        data = entry.data
+        metadata = peek_metadata(data)
+        if metadata is None or metadata.marker_type:
+            unwanted.append(position)
+            continue
+        if delayed is not None:
+            deliver_at = metadata.deliver_at_time
+            if deliver_at and delayed.add(position, deliver_at, now_ms):
+                continue
+        message_count = metadata.num_messages_in_batch
+        ack_set = ack_set_of(position)
+        if ack_set is not None:
+            message_count = count_bits(ack_set) or 1
+        sticky_hash = sticky_hash_of(murmur3_32(sticky_key(metadata))) if by_key else 0
+        candidates.append(Candidate(position, data, message_count, sticky_hash, ack_set))
+    return candidates

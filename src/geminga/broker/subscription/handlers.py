@@ -1,0 +1,278 @@
+"""Commands of consumers: SUBSCRIBE, FLOW, ACK, REDELIVER, SEEK, UNSUBSCRIBE, CLOSE_CONSUMER and questions.
+
+``HANDLERS`` is the table for the connection; FLOW and ACK also have entries that take what the hot codecs decoded.
+A command for a consumer that is gone is dropped or answered with an error, never fatal: the client may not know yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from geminga.broker.subscription import acknowledgment, seek
+from geminga.broker.subscription.consumer import NO_EPOCH, Consumer
+from geminga.broker.subscription.last_message_id import last_message_id
+from geminga.broker.subscription.messages import message_id_data, position_from
+from geminga.broker.subscription.non_persistent import NonPersistentSubscription
+from geminga.broker.subscription.stats import consumer_stats_response
+from geminga.model import Position, TopicName
+from geminga.model.errors import (
+    ConsumerNotFoundError,
+    GemingaError,
+    MetadataError,
+    NotAllowedError,
+    UnavailableError,
+)
+from geminga.runtime import spawn
+from geminga.wire._generated import pulsar_api_pb2 as pb
+from geminga.wire.pulsar import hot
+from geminga.wire.pulsar.commands import decode_command
+from geminga.wire.pulsar.varint import signed64
+
+if TYPE_CHECKING:
+    from geminga.broker.connection import Connection
+
+Handler = Callable[["Connection", pb.BaseCommand], None]
+
+#: Permits of one FLOW beyond this are refused: no client has such a queue, and counts must stay sane.
+FLOW_PERMITS_MAX: Final = 1 << 31
+
+
+def handle_subscribe(connection: Connection, command: pb.BaseCommand) -> None:
+    """SUBSCRIBE -> SUCCESS or ERROR."""
+    request = command.subscribe
+    key = (pb.BaseCommand.SUBSCRIBE, request.consumer_id)
+    if request.consumer_id in connection.consumers:
+        # As Pulsar: the client repeats itself after a timeout of its own.
+        connection.send_success(request.request_id)
+        return
+    if key in connection.requests:
+        connection.send_error(request.request_id, UnavailableError("Consumer is already present on the connection"))
+        return
+    connection.requests[key] = request.request_id
+    spawn(_subscribe(connection, request), name=f"subscribe {request.topic} {request.subscription}")
+
+
+async def _subscribe(connection: Connection, request: pb.CommandSubscribe) -> None:
+    key = (pb.BaseCommand.SUBSCRIBE, request.consumer_id)
+    try:
+        topic = await connection.broker.get_topic(TopicName.parse(request.topic), create=request.force_topic_creation)
+        consumer = await topic.subscribe(connection, request)
+    except GemingaError as error:
+        if connection.requests.pop(key, None) is not None:
+            connection.send_error(request.request_id, error)
+        return
+    if connection.requests.pop(key, None) != request.request_id or connection.is_closed:
+        consumer.close()  # closed while it was made
+        return
+    connection.send_success(request.request_id)
+    consumer.subscription.wake()
+
+
+def handle_flow(connection: Connection, consumer_id: int, permits: int) -> None:
+    """FLOW, decoded by the hot codec."""
+    consumer = connection.consumers.get(consumer_id)
+    if consumer is not None and 0 < permits < FLOW_PERMITS_MAX:
+        consumer.flow(permits)
+
+
+def handle_flow_command(connection: Connection, command: pb.BaseCommand) -> None:
+    """FLOW that the hot codec did not take."""
+    handle_flow(connection, command.flow.consumer_id, command.flow.messagePermits)
+
+
+def handle_ack_bytes(connection: Connection, raw: bytes) -> None:
+    """ACK as it came: the hot codec reads the usual ones."""
+    fields = hot.decode_ack(raw)
+    if fields is None:
+        handle_ack_command(connection, decode_command(raw))
+        return
+    _acknowledge(connection, fields.consumer_id, fields.ids, fields.is_cumulative, fields.request_id)
+
+
+def handle_ack_command(connection: Connection, command: pb.BaseCommand) -> None:
+    """ACK with something unusual: a transaction, properties or a validation error (which changes nothing)."""
+    ack = command.ack
+    request_id = ack.request_id if ack.HasField("request_id") else None
+    if ack.HasField("txnid_most_bits") or ack.HasField("txnid_least_bits"):
+        if request_id is not None:
+            error = NotAllowedError("transactions are not enabled on this broker")
+            _respond_to_ack(connection, ack.consumer_id, request_id, error)
+        return
+    ids = [
+        hot.AckedId(signed64(m.ledgerId), signed64(m.entryId), tuple(m.ack_set) if m.ack_set else None)
+        for m in ack.message_id
+    ]
+    _acknowledge(connection, ack.consumer_id, ids, ack.ack_type == pb.CommandAck.Cumulative, request_id)
+
+
+def _acknowledge(
+    connection: Connection,
+    consumer_id: int,
+    ids: Sequence[hot.AckedId],
+    is_cumulative: bool,
+    request_id: int | None,
+) -> None:
+    consumer = connection.consumers.get(consumer_id)
+    if consumer is None:
+        if request_id is not None:
+            _respond_to_ack(connection, consumer_id, request_id, ConsumerNotFoundError(f"no consumer {consumer_id}"))
+        return
+    done: acknowledgment.AckDone | None = None
+    if request_id is not None:
+
+        def done(error: GemingaError | None) -> None:
+            _respond_to_ack(connection, consumer_id, request_id, error)
+
+    subscription = consumer.subscription
+    if isinstance(subscription, NonPersistentSubscription):
+        consumer.messages_acked += len(ids)
+        if done is not None:
+            done(None)
+        return
+    acknowledgment.acknowledge(subscription, consumer, ids, is_cumulative=is_cumulative, done=done)
+
+
+def _respond_to_ack(connection: Connection, consumer_id: int, request_id: int, error: GemingaError | None) -> None:
+    response = pb.CommandAckResponse(consumer_id=consumer_id, request_id=request_id)
+    if error is not None:
+        code: int = error.server_error  # the model's enum has the numbers of the wire's
+        response.error = cast("pb.ServerError", code)
+        response.message = str(error)
+    connection.send_command(pb.BaseCommand(type=pb.BaseCommand.ACK_RESPONSE, ackResponse=response))
+
+
+def handle_redeliver(connection: Connection, command: pb.BaseCommand) -> None:
+    """REDELIVER_UNACKNOWLEDGED_MESSAGES: those named, or all."""
+    request = command.redeliverUnacknowledgedMessages
+    consumer = connection.consumers.get(request.consumer_id)
+    if consumer is None or isinstance(consumer.subscription, NonPersistentSubscription):
+        return
+    positions: list[Position] | None = [position_from(m) for m in request.message_ids] or None
+    epoch = request.consumer_epoch if request.HasField("consumer_epoch") else NO_EPOCH
+    dispatch = consumer.subscription.dispatch
+    if dispatch is not None:
+        dispatch.redeliver(consumer, positions, epoch)
+
+
+def handle_seek(connection: Connection, command: pb.BaseCommand) -> None:
+    """SEEK by id or by publish time -> SUCCESS, after the consumers were disconnected."""
+    request = command.seek
+    consumer = connection.consumers.get(request.consumer_id)
+    if consumer is None:
+        connection.send_error(request.request_id, ConsumerNotFoundError(f"no consumer {request.consumer_id}"))
+        return
+    subscription = consumer.subscription
+    if isinstance(subscription, NonPersistentSubscription):
+        connection.send_error(request.request_id, NotAllowedError("a non-persistent topic has nothing to seek in"))
+        return
+    if request.HasField("message_id"):
+        ack_set = tuple(request.message_id.ack_set) or None
+        work = seek.seek(subscription, position_from(request.message_id), ack_set)
+    elif request.HasField("message_publish_time"):
+        work = seek.seek_to_time(subscription, request.message_publish_time)
+    else:
+        connection.send_error(request.request_id, MetadataError("Message id and message publish time were not present"))
+        return
+    _answer_after(connection, request.request_id, work, f"seek {subscription.name}")
+
+
+def handle_unsubscribe(connection: Connection, command: pb.BaseCommand) -> None:
+    """UNSUBSCRIBE: the only consumer deletes the subscription; with ``force``, any consumer does."""
+    request = command.unsubscribe
+    consumer = connection.consumers.get(request.consumer_id)
+    if consumer is None:
+        connection.send_error(request.request_id, MetadataError(f"Consumer not found {request.consumer_id}"))
+        return
+    _answer_after(
+        connection,
+        request.request_id,
+        _unsubscribe(consumer, is_forced=request.force),
+        f"unsubscribe {consumer.subscription.name}",
+    )
+
+
+async def _unsubscribe(consumer: Consumer, *, is_forced: bool) -> None:
+    subscription = consumer.subscription
+    if len(subscription.consumers) > 1 and not is_forced:
+        raise MetadataError("Unconnected or shared consumer attempting to unsubscribe")
+    # Without CLOSE_CONSUMER: this client asked for the end and would subscribe again.
+    consumer.close()
+    await subscription.delete(force=True)
+
+
+def handle_close_consumer(connection: Connection, command: pb.BaseCommand) -> None:
+    """CLOSE_CONSUMER -> SUCCESS; also for one that is just being made, or gone already."""
+    request = command.close_consumer
+    consumer = connection.consumers.get(request.consumer_id)
+    if consumer is not None:
+        consumer.close()
+    elif connection.requests.pop((pb.BaseCommand.SUBSCRIBE, request.consumer_id), None) is None:
+        # Closed by the broker at the same time, perhaps: the client wants it gone and it is.
+        connection.send_success(request.request_id)
+        return
+    connection.send_success(request.request_id)
+
+
+def handle_consumer_stats(connection: Connection, command: pb.BaseCommand) -> None:
+    """CONSUMER_STATS."""
+    request = command.consumerStats
+    consumer = connection.consumers.get(request.consumer_id)
+    connection.send_command(consumer_stats_response(request.request_id, request.consumer_id, consumer))
+
+
+def handle_get_last_message_id(connection: Connection, command: pb.BaseCommand) -> None:
+    """GET_LAST_MESSAGE_ID: the last message a consumer of the topic can get, and how far this one is."""
+    request = command.getLastMessageId
+    consumer = connection.consumers.get(request.consumer_id)
+    if consumer is None:
+        connection.send_error(request.request_id, MetadataError("Consumer not found"))
+        return
+    spawn(
+        _get_last_message_id(connection, request.request_id, consumer), name=f"last message id {consumer.consumer_id}"
+    )
+
+
+async def _get_last_message_id(connection: Connection, request_id: int, consumer: Consumer) -> None:
+    subscription = consumer.subscription
+    if isinstance(subscription, NonPersistentSubscription):
+        connection.send_error(request_id, NotAllowedError("a non-persistent topic has no last message id"))
+        return
+    try:
+        position, batch_index = await last_message_id(subscription.topic.ledger)
+    except GemingaError as error:
+        connection.send_error(request_id, error)
+        return
+    answer = pb.CommandGetLastMessageIdResponse(
+        last_message_id=message_id_data(position, partition=consumer.partition, batch_index=batch_index),
+        request_id=request_id,
+        consumer_mark_delete_position=message_id_data(subscription.cursor.mark_delete_position),
+    )
+    connection.send_command(
+        pb.BaseCommand(type=pb.BaseCommand.GET_LAST_MESSAGE_ID_RESPONSE, getLastMessageIdResponse=answer)
+    )
+
+
+def _answer_after(connection: Connection, request_id: int, work: Coroutine[Any, Any, None], name: str) -> None:
+    async def run() -> None:
+        try:
+            await work
+        except GemingaError as error:
+            connection.send_error(request_id, error)
+        else:
+            connection.send_success(request_id)
+
+    spawn(run(), name=name)
+
+
+HANDLERS: Final[dict[int, Handler]] = {
+    pb.BaseCommand.SUBSCRIBE: handle_subscribe,
+    pb.BaseCommand.FLOW: handle_flow_command,
+    pb.BaseCommand.ACK: handle_ack_command,
+    pb.BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES: handle_redeliver,
+    pb.BaseCommand.SEEK: handle_seek,
+    pb.BaseCommand.UNSUBSCRIBE: handle_unsubscribe,
+    pb.BaseCommand.CLOSE_CONSUMER: handle_close_consumer,
+    pb.BaseCommand.CONSUMER_STATS: handle_consumer_stats,
+    pb.BaseCommand.GET_LAST_MESSAGE_ID: handle_get_last_message_id,
+}

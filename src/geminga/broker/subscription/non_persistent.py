@@ -1,0 +1,251 @@
+"""Subscriptions of non-persistent topics: messages go straight to consumers with permits, or are dropped.
+
+Nothing is stored, nothing is sent again; the types choose among consumers as on persistent topics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, Protocol
+
+from geminga.broker.core.dispatcher_shared import Candidate
+from geminga.broker.core.dispatcher_single_active import SingleActiveDispatcher
+from geminga.broker.core.hash_ranges import (
+    ConsistentHashRing,
+    HashRangeAutoSplit,
+    StickyKeySelector,
+    StickyRanges,
+    sticky_hash_of,
+)
+from geminga.broker.subscription.consumer import Consumer, Exclusive, Failover, Key_Shared
+from geminga.broker.subscription.entry_filter import sticky_key
+from geminga.broker.subscription.ports import ConsumerConnection, SubscriptionTopic
+from geminga.broker.subscription.rates import Rates
+from geminga.model import Position
+from geminga.model.errors import ConsumerAssignError, ConsumerBusyError, PreconditionFailedError
+from geminga.wire._generated import pulsar_api_pb2 as pb
+from geminga.wire.pulsar.keys import murmur3_32
+from geminga.wire.pulsar.metadata import peek_metadata
+
+if TYPE_CHECKING:
+    from collections.abc import MutableMapping
+
+#: The position of every message of a non-persistent topic, as in Pulsar.
+NO_POSITION: Final = Position(0, 0)
+
+
+class NonPersistentSubscriptionTopic(SubscriptionTopic, Protocol):
+    """A topic without a log."""
+
+    @property
+    def subscriptions(self) -> MutableMapping[str, NonPersistentSubscription]:
+        """Its subscriptions by name."""
+        ...
+
+
+class NonPersistentSubscription:
+    """A subscription without a cursor."""
+
+    __slots__ = (
+        "_selector",
+        "_single",
+        "_turns",
+        "bytes_out_closed",
+        "is_durable",
+        "last_consumed_ms",
+        "messages_acked_closed",
+        "messages_dropped",
+        "messages_out_closed",
+        "messages_redelivered_closed",
+        "name",
+        "rates",
+        "topic",
+        "type",
+    )
+
+    def __init__(self, topic: NonPersistentSubscriptionTopic, name: str, *, is_durable: bool = True) -> None:
+        self.topic = topic
+        self.name = name
+        #: Whether it stays without consumers (it keeps nothing, but its statistics and its name do).
+        self.is_durable = is_durable
+        self.type: pb.CommandSubscribe.SubType | None = None
+        #: Messages that no consumer had a permit for.
+        self.messages_dropped = 0
+        self.messages_out_closed = 0
+        self.bytes_out_closed = 0
+        self.messages_acked_closed = 0
+        self.messages_redelivered_closed = 0
+        self.last_consumed_ms = 0
+        self.rates: Rates | None = None
+        #: For Exclusive and Failover.
+        self._single: SingleActiveDispatcher[Consumer] | None = None
+        #: For Shared and Key_Shared: the next one first.
+        self._turns: list[Consumer] = []
+        self._selector: StickyKeySelector | None = None
+
+    @property
+    def consumers(self) -> Sequence[Consumer]:
+        """The connected consumers."""
+        return self._single.consumers if self._single is not None else self._turns
+
+    @property
+    def active_consumer(self) -> Consumer | None:
+        """The one that gets messages, for Exclusive and Failover."""
+        return self._single.active if self._single is not None else None
+
+    def now_ms(self) -> int:
+        """Wall-clock time of the broker."""
+        return self.topic.broker.runtime.clock.wall_ms()
+
+    def wake(self) -> None:
+        """Permits came: nothing waits here."""
+
+    async def add_consumer(self, consumer: Consumer) -> None:
+        """Let ``consumer`` join; ConsumerBusyError or ConsumerAssignError if it does not fit."""
+        if self.consumers and self.type != consumer.type:
+            raise ConsumerBusyError("Subscription is of different type")
+        limit = self.topic.broker.config.max_consumers_per_subscription
+        if 0 < limit <= len(self.consumers):
+            raise ConsumerBusyError("Subscription reached max consumers limit")
+        if not self.consumers:
+            self._reset(consumer)
+        if self._single is not None:
+            is_changed = self._single.add(consumer)
+            if self.type == Failover:
+                self._notify(None if is_changed else consumer)
+        else:
+            if self._selector is not None:
+                if isinstance(self._selector, StickyRanges):
+                    meta = consumer.key_shared_meta or pb.KeySharedMeta()
+                    self._selector.want(consumer, [(r.start, r.end) for r in meta.hashRanges])
+                self._selector.add(consumer)
+            self._turns.append(consumer)
+        self.type = consumer.type
+
+    async def remove_consumer(self, consumer: Consumer) -> None:
+        """The client closed ``consumer``."""
+        consumer.close()
+
+    def detach(self, consumer: Consumer) -> None:
+        """``consumer`` is gone. Called by :meth:`Consumer.close`."""
+        if consumer not in self.consumers:
+            return
+        self.messages_out_closed += consumer.messages_out
+        self.bytes_out_closed += consumer.bytes_out
+        self.messages_acked_closed += consumer.messages_acked
+        if self._single is not None:
+            if self._single.remove(consumer) and self.type == Failover:
+                self._notify(None)
+        else:
+            self._turns.remove(consumer)
+            if self._selector is not None:
+                self._selector.remove(consumer)
+        if not self.consumers and not self.is_durable:
+            self._forget()
+
+    def dispatch(self, entries: Sequence[bytes]) -> None:
+        """Send ``entries``, as the producer sent them, to whoever can take them now; drop the rest."""
+        groups: dict[Consumer, list[Candidate]] = {}
+        for data in entries:
+            metadata = peek_metadata(data)
+            if metadata is None:
+                continue
+            consumer = self._choose(metadata)
+            if consumer is None:
+                self.messages_dropped += metadata.num_messages_in_batch
+                continue
+            candidate = Candidate(NO_POSITION, data, metadata.num_messages_in_batch)
+            consumer.note_sent(candidate.message_count, 1)
+            groups.setdefault(consumer, []).append(candidate)
+        now_ms = self.now_ms()
+        for consumer, group in groups.items():
+            consumer.send(group, redeliveries=None, now_ms=now_ms)
+
+    def disconnect_consumers(self) -> None:
+        """Tell all consumers to subscribe again."""
+        for consumer in list(self.consumers):
+            consumer.disconnect()
+
+    async def close(self) -> None:
+        """The topic is unloaded."""
+        self.disconnect_consumers()
+
+    async def delete(self, force: bool = False) -> None:
+        """Remove the subscription. PreconditionFailedError if it has consumers, unless ``force``."""
+        if self.consumers and not force:
+            raise PreconditionFailedError("Subscription has active connected consumers")
+        self.disconnect_consumers()
+        self._forget()
+
+    def _choose(self, metadata: pb.MessageMetadata) -> Consumer | None:
+        if self._single is not None:
+            active = self._single.active
+            return active if active is not None and active.can_receive() else None
+        if self._selector is not None:
+            selected = self._selector.select(sticky_hash_of(murmur3_32(sticky_key(metadata))))
+            for consumer in self._turns:
+                if consumer is selected:
+                    return consumer if consumer.can_receive() else None
+            return None
+        best: Consumer | None = None
+        for consumer in self._turns:
+            if consumer.can_receive() and (best is None or consumer.priority_level < best.priority_level):
+                best = consumer
+        if best is not None:
+            self._turns.remove(best)
+            self._turns.append(best)
+        return best
+
+    def _reset(self, consumer: Consumer) -> None:
+        """The first consumer decides the type."""
+        config = self.topic.broker.config
+        self._single, self._selector, self._turns = None, None, []
+        if consumer.type in (Exclusive, Failover):
+            name = self.topic.name
+            by_index = name.is_partition and not config.active_consumer_failover_consistent_hashing
+            self._single = SingleActiveDispatcher(
+                is_exclusive=consumer.type == Exclusive,
+                partition_index=name.partition if by_index else -1,
+                topic=str(name),
+                hash_of=murmur3_32,
+            )
+        elif consumer.type == Key_Shared:
+            meta = consumer.key_shared_meta or pb.KeySharedMeta()
+            if meta.keySharedMode == pb.STICKY:
+                if not meta.hashRanges:
+                    raise ConsumerAssignError("Ranges for KeyShared policy must not be empty")
+                self._selector = StickyRanges()
+            elif config.subscription_key_shared_use_consistent_hashing:
+                self._selector = ConsistentHashRing(
+                    config.subscription_key_shared_consistent_hashing_replica_points, murmur3_32
+                )
+            else:
+                self._selector = HashRangeAutoSplit()
+
+    def _notify(self, only: Consumer | None) -> None:
+        for consumer in self.consumers if only is None else (only,):
+            consumer.notify_active_change(is_active=consumer is self.active_consumer)
+
+    def _forget(self) -> None:
+        if self.topic.subscriptions.get(self.name) is self:
+            del self.topic.subscriptions[self.name]
+
+
+async def subscribe_non_persistent(
+    topic: NonPersistentSubscriptionTopic, connection: ConsumerConnection, request: pb.CommandSubscribe
+) -> Consumer:
+    """A new consumer of ``request.subscription``, which is created if it must."""
+    from geminga.broker.subscription.subscribe import new_consumer
+
+    subscription = topic.subscriptions.get(request.subscription)
+    if subscription is None:
+        subscription = NonPersistentSubscription(topic, request.subscription, is_durable=request.durable)
+        topic.subscriptions[request.subscription] = subscription
+    consumer = new_consumer(connection, subscription, request)
+    try:
+        await subscription.add_consumer(consumer)
+    finally:
+        if not subscription.consumers and not subscription.is_durable:
+            subscription._forget()
+    connection.consumers[consumer.consumer_id] = consumer
+    return consumer

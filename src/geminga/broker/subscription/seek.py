@@ -1,0 +1,95 @@
+"""Moving a cursor: SEEK of a client and what the administration asks for (reset, skip, clear, expire).
+
+As in Pulsar, consumers are disconnected before the cursor is reset and come back by themselves. Skipping forward
+leaves them connected: what they hold and was skipped is settled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from geminga.broker.subscription.dispatch_shared import SharedDispatch
+from geminga.broker.subscription.messages import entry_timestamp_ms
+from geminga.model import EARLIEST, LATEST, Position
+
+if TYPE_CHECKING:
+    from geminga.broker.subscription.subscription import Subscription
+    from geminga.managed_ledger import Entry, ManagedLedger
+
+
+async def position_at_time(ledger: ManagedLedger, timestamp_ms: int) -> Position:
+    """The first entry published at ``timestamp_ms`` or later; LATEST if there is none."""
+    before = await ledger.find_last(lambda entry: entry_timestamp_ms(entry.data) < timestamp_ms)
+    return EARLIEST if before is None else ledger.next_position(before)
+
+
+async def seek(subscription: Subscription, position: Position, ack_set: Sequence[int] | None = None) -> None:
+    """The next entry delivered is ``position`` (EARLIEST and LATEST are understood); with an ``ack_set``, only the
+    messages of it whose bit is set."""
+    await subscription.fence()
+    try:
+        cursor = subscription.cursor
+        await cursor.reset(position)
+        by_index = subscription.topic.broker.config.acknowledgment_at_batch_index_level_enabled
+        if ack_set and by_index and position not in (EARLIEST, LATEST):
+            cursor.acknowledge([position], [ack_set])
+    finally:
+        subscription.unfence()
+
+
+async def seek_to_time(subscription: Subscription, timestamp_ms: int) -> None:
+    """The next entry delivered is the first one published at ``timestamp_ms`` or later."""
+    await seek(subscription, await position_at_time(subscription.topic.ledger, timestamp_ms))
+
+
+async def skip(subscription: Subscription, count: int) -> None:
+    """Acknowledge the next ``count`` entries that are not acknowledged."""
+    await subscription.cursor.skip(count)
+    _settle(subscription)
+
+
+async def clear_backlog(subscription: Subscription) -> None:
+    """Acknowledge everything."""
+    await subscription.cursor.clear_backlog()
+    _settle(subscription)
+
+
+async def expire(subscription: Subscription, older_than_ms: int) -> bool:
+    """Acknowledge every entry published more than ``older_than_ms`` ago; whether there was any."""
+    limit = subscription.now_ms() - older_than_ms
+    last = await subscription.topic.ledger.find_last(lambda entry: entry_timestamp_ms(entry.data) < limit)
+    return expire_up_to(subscription, last)
+
+
+def expire_up_to(subscription: Subscription, position: Position | None) -> bool:
+    """Acknowledge every entry up to ``position``; whether that changed anything."""
+    if position is None or position <= subscription.cursor.mark_delete_position:
+        return False
+    subscription.cursor.acknowledge_cumulative(position)
+    _settle(subscription)
+    return True
+
+
+async def peek(subscription: Subscription, count: int) -> list[Entry]:
+    """The first ``count`` entries that are not acknowledged; nothing changes."""
+    cursor, ledger = subscription.cursor, subscription.topic.ledger
+    found: list[Entry] = []
+    position = ledger.next_position(cursor.mark_delete_position)
+    while len(found) < count:
+        entries = await ledger.read_range(
+            position, count, subscription.topic.broker.config.dispatcher_max_read_size_bytes
+        )
+        if not entries:
+            break
+        found.extend(entry for entry in entries if not cursor.is_acknowledged(entry.position))
+        position = ledger.next_position(entries[-1].position)
+    return found[:count]
+
+
+def _settle(subscription: Subscription) -> None:
+    dispatch = subscription.dispatch
+    if isinstance(dispatch, SharedDispatch):
+        dispatch.acknowledged_up_to(subscription.cursor.mark_delete_position)
+    elif dispatch is not None:
+        dispatch.wake_later()

@@ -1,0 +1,206 @@
+"""Statistics of subscriptions and consumers under Pulsar's JSON names, for the REST API, /metrics and CONSUMER_STATS.
+
+Nothing is computed while nobody asks: counters are plain ints, and a rate is the change since the last time
+somebody asked, at least :data:`RATE_WINDOW_MIN_S` ago.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+from geminga.broker.core.dispatcher_key_shared import KeySharedDispatcher
+from geminga.broker.subscription.consumer import INDIVIDUAL_ACK_TYPES, Consumer, Key_Shared
+from geminga.broker.subscription.dispatch_shared import SharedDispatch
+from geminga.broker.subscription.non_persistent import NonPersistentSubscription
+from geminga.broker.subscription.rates import Rates
+from geminga.wire._generated import pulsar_api_pb2 as pb
+
+if TYPE_CHECKING:
+    from geminga.broker.subscription.subscription import Subscription
+
+Json = dict[str, object]
+
+#: Names of the subscription types, as Pulsar prints them.
+TYPE_NAMES: Final = {
+    pb.CommandSubscribe.Exclusive: "Exclusive",
+    pb.CommandSubscribe.Shared: "Shared",
+    pb.CommandSubscribe.Failover: "Failover",
+    pb.CommandSubscribe.Key_Shared: "Key_Shared",
+}
+
+
+def consumer_stats(consumer: Consumer) -> Json:
+    """``ConsumerStats`` of Pulsar's topic statistics."""
+    rates = _consumer_rates(consumer)
+    is_individual = consumer.type in INDIVIDUAL_ACK_TYPES
+    return {
+        "msgRateOut": rates[0],
+        "msgThroughputOut": rates[1],
+        "bytesOutCounter": consumer.bytes_out,
+        "msgOutCounter": consumer.messages_out,
+        "msgRateRedeliver": rates[2],
+        "messageAckRate": rates[3],
+        "chunkedMessageRate": 0.0,
+        "consumerName": consumer.name,
+        "availablePermits": consumer.permits,
+        "unackedMessages": consumer.unacked_count if is_individual else 0,
+        "avgMessagesPerEntry": round(consumer.messages_per_entry),
+        "blockedConsumerOnUnackedMsgs": consumer.was_blocked,
+        "address": consumer.connection.peer,
+        "connectedSince": iso_time(consumer.connected_since_ms),
+        "clientVersion": consumer.connection.client_version,
+        "lastAckedTimestamp": consumer.last_acked_ms,
+        "lastConsumedTimestamp": consumer.last_consumed_ms,
+        "lastConsumedFlowTimestamp": consumer.last_flow_ms,
+        "keyHashRanges": _key_ranges(consumer),
+        "metadata": dict(consumer.metadata),
+        "drainingHashesCount": 0,
+    }
+
+
+def subscription_stats(subscription: Subscription) -> Json:
+    """``SubscriptionStats`` of a persistent topic."""
+    dispatch = subscription.dispatch
+    shared = dispatch if isinstance(dispatch, SharedDispatch) else None
+    delayed = shared.delayed_count if shared is not None else 0
+    backlog = subscription.cursor.backlog_count
+    stats = _common_stats(subscription)
+    stats |= {
+        "blockedSubscriptionOnUnackedMsgs": shared is not None and shared.core.is_blocked,
+        "msgBacklog": backlog,
+        "backlogSize": -1,
+        "msgBacklogNoDelayed": backlog - delayed,
+        "msgDelayed": delayed,
+        "msgInReplay": len(shared.core.replay) if shared is not None else 0,
+        "unackedMessages": shared.core.unacked_count if shared is not None else 0,
+        "isDurable": subscription.is_durable,
+        "isReplicated": False,
+    }
+    if shared is not None and isinstance(shared.core, KeySharedDispatcher):
+        draining = shared.core.draining()
+        stats |= {
+            "allowOutOfOrderDelivery": shared.allows_out_of_order,
+            "keySharedMode": shared.key_shared_mode,
+            "drainingHashesCount": len(draining),
+            "drainingHashesUnackedMessages": sum(
+                holder.pending.hashes().get(sticky_hash, 0) for sticky_hash, holder in draining.items()
+            ),
+        }
+    return stats
+
+
+def non_persistent_subscription_stats(subscription: NonPersistentSubscription) -> Json:
+    """``SubscriptionStats`` of a non-persistent topic."""
+    stats = _common_stats(subscription)
+    stats |= {
+        "msgBacklog": 0,
+        "unackedMessages": 0,
+        "msgDropRate": _rates(subscription)[4],
+        "isDurable": subscription.is_durable,
+        "isReplicated": False,
+    }
+    return stats
+
+
+def totals(subscription: Subscription | NonPersistentSubscription) -> tuple[int, int, int, int]:
+    """(messages out, bytes out, messages acknowledged, messages redelivered), consumers that are gone included."""
+    consumers = subscription.consumers
+    return (
+        subscription.messages_out_closed + sum(c.messages_out for c in consumers),
+        subscription.bytes_out_closed + sum(c.bytes_out for c in consumers),
+        subscription.messages_acked_closed + sum(c.messages_acked for c in consumers),
+        subscription.messages_redelivered_closed + sum(c.messages_redelivered for c in consumers),
+    )
+
+
+def consumer_stats_response(request_id: int, consumer_id: int, consumer: Consumer | None) -> pb.BaseCommand:
+    """CONSUMER_STATS_RESPONSE."""
+    if consumer is None:
+        response = pb.CommandConsumerStatsResponse(
+            request_id=request_id, error_message=f"no consumer {consumer_id} on this connection"
+        )
+        response.error_code = pb.ConsumerNotFound
+    else:
+        subscription = consumer.subscription
+        rates = _consumer_rates(consumer)
+        response = pb.CommandConsumerStatsResponse(
+            request_id=request_id,
+            msgRateOut=rates[0],
+            msgThroughputOut=rates[1],
+            msgRateRedeliver=rates[2],
+            messageAckRate=rates[3],
+            consumerName=consumer.name,
+            availablePermits=max(0, consumer.permits),
+            unackedMessages=max(0, consumer.unacked_count),
+            blockedConsumerOnUnackedMsgs=consumer.was_blocked,
+            address=consumer.connection.peer,
+            connectedSince=iso_time(consumer.connected_since_ms),
+            type=TYPE_NAMES[consumer.type],
+            msgBacklog=0 if isinstance(subscription, NonPersistentSubscription) else subscription.cursor.backlog_count,
+        )
+    return pb.BaseCommand(type=pb.BaseCommand.CONSUMER_STATS_RESPONSE, consumerStatsResponse=response)
+
+
+def iso_time(time_ms: int) -> str:
+    """A time as Pulsar prints it: ISO 8601, UTC, milliseconds."""
+    moment = datetime.fromtimestamp(time_ms / 1000, UTC)
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{time_ms % 1000:03d}Z"
+
+
+def _common_stats(subscription: Subscription | NonPersistentSubscription) -> Json:
+    rates = _rates(subscription)
+    messages, size_bytes, _, _ = totals(subscription)
+    consumers = subscription.consumers
+    active = subscription.active_consumer
+    stats: Json = {
+        "msgRateOut": rates[0],
+        "msgThroughputOut": rates[1],
+        "bytesOutCounter": size_bytes,
+        "msgOutCounter": messages,
+        "msgRateRedeliver": rates[2],
+        "messageAckRate": rates[3],
+        "chunkedMessageRate": 0.0,
+        "type": TYPE_NAMES[subscription.type] if subscription.type is not None else "None",
+        "msgRateExpired": 0.0,
+        "totalMsgExpired": 0,
+        "lastExpireTimestamp": 0,
+        "lastConsumedTimestamp": max([subscription.last_consumed_ms, *(c.last_consumed_ms for c in consumers)]),
+        "lastConsumedFlowTimestamp": max([0, *(c.last_flow_ms for c in consumers)]),
+        "lastAckedTimestamp": max([0, *(c.last_acked_ms for c in consumers)]),
+        "consumers": [consumer_stats(consumer) for consumer in consumers],
+    }
+    if active is not None:
+        stats["activeConsumerName"] = active.name
+    return stats
+
+
+def _rates(subscription: Subscription | NonPersistentSubscription) -> tuple[float, ...]:
+    if subscription.rates is None:
+        subscription.rates = Rates()
+    dropped = subscription.messages_dropped if isinstance(subscription, NonPersistentSubscription) else 0
+    now = subscription.topic.broker.runtime.clock.monotonic()
+    return subscription.rates.update(now, (*totals(subscription), dropped))
+
+
+def _consumer_rates(consumer: Consumer) -> tuple[float, ...]:
+    if consumer.rates is None:
+        consumer.rates = Rates()
+    counters = (
+        consumer.messages_out,
+        consumer.bytes_out,
+        consumer.messages_redelivered,
+        consumer.messages_acked,
+    )
+    return consumer.rates.update(consumer.subscription.topic.broker.runtime.clock.monotonic(), counters)
+
+
+def _key_ranges(consumer: Consumer) -> list[str]:
+    """``[first, last]`` of each key range, for Key_Shared."""
+    subscription = consumer.subscription
+    if consumer.type != Key_Shared or isinstance(subscription, NonPersistentSubscription):
+        return []
+    dispatch = subscription.dispatch
+    if not isinstance(dispatch, SharedDispatch) or not isinstance(dispatch.core, KeySharedDispatcher):
+        return []
+    return [f"[{first}, {last}]" for first, last, owner in dispatch.core.selector.ranges() if owner is consumer]

@@ -1,0 +1,168 @@
+"""SUBSCRIBE on a persistent topic: find or create the subscription, add the consumer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from geminga.broker.subscription.consumer import Consumer, Exclusive
+from geminga.broker.subscription.messages import position_from
+from geminga.broker.subscription.ports import ConsumerConnection, PersistentSubscriptionTopic
+from geminga.broker.subscription.seek import position_at_time
+from geminga.broker.subscription.subscription import Subscription, encode_cursor_name
+from geminga.model import EARLIEST, LATEST, Position
+from geminga.model.errors import (
+    ConsumerBusyError,
+    NotAllowedError,
+    SubscriptionNotFoundError,
+    UnavailableError,
+)
+from geminga.wire._generated import pulsar_api_pb2 as pb
+
+if TYPE_CHECKING:
+    from geminga.broker.subscription.non_persistent import NonPersistentSubscription
+
+#: Tries to join while the subscription vanishes or its Exclusive consumer turns out dead.
+_ATTEMPTS_MAX: Final = 3
+
+
+async def subscribe(
+    topic: PersistentSubscriptionTopic,
+    connection: ConsumerConnection,
+    request: pb.CommandSubscribe,
+    *,
+    allow_creation: bool = True,
+) -> Consumer:
+    """A new consumer of ``request.subscription``, which is created if it must.
+
+    ``allow_creation``: what policies say of subscriptions that do not exist. Raises SubscriptionNotFoundError,
+    ConsumerBusyError, ConsumerAssignError, NotAllowedError, StorageError.
+    """
+    _check_consumer_limit(topic)
+    for _ in range(_ATTEMPTS_MAX):
+        subscription = await _subscription_for(topic, request, allow_creation=allow_creation)
+        consumer = new_consumer(connection, subscription, request)
+        await _make_room(subscription, consumer)
+        if topic.subscriptions.get(request.subscription) is not subscription:
+            continue  # it ended or was deleted meanwhile
+        await subscription.add_consumer(consumer)
+        if topic.subscriptions.get(request.subscription) is subscription:
+            connection.consumers[consumer.consumer_id] = consumer
+            return consumer
+        consumer.close()
+    raise UnavailableError(f"subscription {request.subscription} is being deleted, try again")
+
+
+async def create_subscription(
+    topic: PersistentSubscriptionTopic,
+    name: str,
+    position: Position = LATEST,
+    *,
+    properties: Mapping[str, str] | None = None,
+) -> Subscription:
+    """The durable subscription ``name``, created at ``position`` (the next entry to read) if it does not exist."""
+    existing = topic.subscriptions.get(name)
+    if existing is not None:
+        return existing
+    limit = topic.broker.config.max_subscriptions_per_topic
+    if 0 < limit <= len(topic.subscriptions):
+        raise NotAllowedError(f"Exceed the maximum number of subscriptions of the topic: {topic.name}")
+    cursor = await topic.ledger.open_cursor(encode_cursor_name(name), initial=position)
+    existing = topic.subscriptions.get(name)
+    if existing is not None:
+        return existing
+    subscription = Subscription.create(topic, name, cursor)
+    topic.subscriptions[name] = subscription
+    if properties:
+        await subscription.set_properties(properties)
+    return subscription
+
+
+def new_consumer(
+    connection: ConsumerConnection,
+    subscription: Subscription | NonPersistentSubscription,
+    request: pb.CommandSubscribe,
+) -> Consumer:
+    """The consumer that ``request`` describes; it has joined nothing yet."""
+    broker = subscription.topic.broker
+    return Consumer(
+        connection,
+        subscription,
+        request,
+        # Pulsar makes up five hex digits too.
+        name=request.consumer_name or broker.runtime.rng.token(3)[:5],
+        unacked_max=broker.config.max_unacked_messages_per_consumer,
+        partition=subscription.topic.name.partition,
+        now_ms=broker.runtime.clock.wall_ms(),
+    )
+
+
+def _check_consumer_limit(topic: PersistentSubscriptionTopic) -> None:
+    limit = topic.broker.config.max_consumers_per_topic
+    if 0 < limit <= sum(len(subscription.consumers) for subscription in topic.subscriptions.values()):
+        raise ConsumerBusyError("Topic reached max consumers limit")
+
+
+async def _make_room(subscription: Subscription, consumer: Consumer) -> None:
+    """An Exclusive consumer whose connection is dead does not keep a new one out."""
+    if consumer.type != Exclusive or not subscription.consumers:
+        return
+    active = subscription.active_consumer
+    if active is None or active.connection is consumer.connection:
+        return
+    if not await active.connection.check_liveness():
+        active.close()
+
+
+async def _subscription_for(
+    topic: PersistentSubscriptionTopic, request: pb.CommandSubscribe, *, allow_creation: bool
+) -> Subscription:
+    name = request.subscription
+    existing = topic.subscriptions.get(name)
+    if existing is not None:
+        if existing.is_durable and not request.durable:
+            raise NotAllowedError("Durable subscription with the same name already exists.")
+        if request.durable and not existing.is_durable:
+            raise NotAllowedError("Non-durable subscription with the same name already exists.")
+        return existing
+    if request.durable:
+        if not allow_creation:
+            raise SubscriptionNotFoundError("Subscription does not exist")
+        is_earliest = request.initialPosition == pb.CommandSubscribe.Earliest
+        subscription = await create_subscription(
+            topic,
+            name,
+            EARLIEST if is_earliest else LATEST,
+            properties={pair.key: pair.value for pair in request.subscription_properties},
+        )
+        start = await _rolled_back(topic, request)
+        if start is not None:
+            await subscription.cursor.reset(start)
+        return subscription
+    start = await _rolled_back(topic, request)
+    if start is None:
+        start = _start_position(request)
+    existing = topic.subscriptions.get(name)
+    if existing is not None:
+        return existing
+    cursor = topic.ledger.new_non_durable_cursor(encode_cursor_name(name), start)
+    subscription = Subscription.create(topic, name, cursor, is_durable=False)
+    topic.subscriptions[name] = subscription
+    return subscription
+
+
+def _start_position(request: pb.CommandSubscribe) -> Position:
+    """First entry for a Reader: that of the start id itself, also if the id is inside a batch or was read already.
+
+    The client drops what it does not want of it (as with Pulsar, which steps one entry back).
+    """
+    if request.HasField("start_message_id"):
+        return position_from(request.start_message_id)
+    return EARLIEST if request.initialPosition == pb.CommandSubscribe.Earliest else LATEST
+
+
+async def _rolled_back(topic: PersistentSubscriptionTopic, request: pb.CommandSubscribe) -> Position | None:
+    seconds = request.start_message_rollback_duration_sec
+    if seconds <= 0:
+        return None
+    return await position_at_time(topic.ledger, topic.broker.runtime.clock.wall_ms() - seconds * 1000)

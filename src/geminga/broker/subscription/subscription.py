@@ -1,0 +1,266 @@
+"""A subscription of a persistent topic: a cursor, and while it has consumers, their dispatch (MISSION 21, 22, 38).
+
+A durable subscription outlives its consumers; without consumers it is this small object and its cursor. A
+non-durable one (Reader) ends with its last consumer.
+
+Operations that move the cursor (:meth:`Subscription.seek` and those of the administration) fence the subscription:
+consumers are disconnected first, and those that subscribe meanwhile wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+from urllib.parse import quote_plus, unquote_plus
+
+from geminga.broker.core.redelivery import RedeliveryTracker
+from geminga.broker.subscription.consumer import Consumer, Exclusive, Failover
+from geminga.broker.subscription.cursor_reader import CursorReader
+from geminga.broker.subscription.dispatch import Dispatch
+from geminga.broker.subscription.dispatch_shared import SharedDispatch
+from geminga.broker.subscription.dispatch_single_active import SingleActiveDispatch
+from geminga.broker.subscription.ports import PersistentSubscriptionTopic
+from geminga.broker.subscription.rates import Rates
+from geminga.model import Position
+from geminga.model.errors import ConsumerBusyError, PreconditionFailedError, UnavailableError
+from geminga.runtime import spawn
+from geminga.wire._generated import pulsar_api_pb2 as pb
+
+if TYPE_CHECKING:
+    from geminga.managed_ledger import ManagedCursor
+
+#: How long a non-durable subscription whose consumers were disconnected by a seek waits for one to come back.
+NON_DURABLE_GRACE_S: Final = 60.0
+
+
+def encode_cursor_name(subscription_name: str) -> str:
+    """The cursor's name: the subscription's, percent-encoded as Pulsar's ``Codec`` does."""
+    return quote_plus(subscription_name, safe="*")
+
+
+def decode_cursor_name(cursor_name: str) -> str:
+    """The inverse of :func:`encode_cursor_name`."""
+    return unquote_plus(cursor_name)
+
+
+class Subscription:
+    """See the module."""
+
+    __slots__ = (
+        "_fence",
+        "_reader",
+        "_redeliveries",
+        "bytes_out_closed",
+        "cursor",
+        "dispatch",
+        "is_durable",
+        "last_consumed_ms",
+        "messages_acked_closed",
+        "messages_out_closed",
+        "messages_redelivered_closed",
+        "name",
+        "rates",
+        "topic",
+        "type",
+    )
+
+    def __init__(
+        self, topic: PersistentSubscriptionTopic, name: str, cursor: ManagedCursor, *, is_durable: bool = True
+    ) -> None:
+        self.topic = topic
+        self.name = name
+        self.cursor = cursor
+        #: False for Readers: the cursor lives in memory only.
+        self.is_durable = is_durable
+        #: Present while there are consumers.
+        self.dispatch: Dispatch | None = None
+        #: Type of the last consumers; None if there was none since the topic was loaded.
+        self.type: pb.CommandSubscribe.SubType | None = None
+        #: Totals of consumers that are gone.
+        self.messages_out_closed = 0
+        self.bytes_out_closed = 0
+        self.messages_acked_closed = 0
+        self.messages_redelivered_closed = 0
+        self.last_consumed_ms = 0
+        #: Rates between scrapes, kept by the statistics.
+        self.rates: Rates | None = None
+        self._redeliveries: RedeliveryTracker | None = None
+        self._reader: CursorReader | None = None
+        #: Set when whoever moves the cursor is done; None while nobody does.
+        self._fence: asyncio.Event | None = None
+
+    @classmethod
+    def create(
+        cls, topic: PersistentSubscriptionTopic, name: str, cursor: ManagedCursor, *, is_durable: bool = True
+    ) -> Subscription:
+        """A subscription on an open cursor."""
+        return cls(topic, name, cursor, is_durable=is_durable)
+
+    # ---- consumers ----
+
+    @property
+    def consumers(self) -> Sequence[Consumer]:
+        """The connected consumers."""
+        return self.dispatch.consumers if self.dispatch is not None else ()
+
+    @property
+    def active_consumer(self) -> Consumer | None:
+        """The one that gets messages, for Exclusive and Failover."""
+        return self.dispatch.active_consumer if self.dispatch is not None else None
+
+    async def add_consumer(self, consumer: Consumer) -> None:
+        """Let ``consumer`` join; ConsumerBusyError, ConsumerAssignError or NotAllowedError if it does not fit."""
+        while self._fence is not None:
+            await self._fence.wait()
+        if self.dispatch is not None and self.dispatch.type != consumer.type:
+            raise ConsumerBusyError("Subscription is of different type")
+        limit = self.topic.broker.config.max_consumers_per_subscription
+        if 0 < limit <= len(self.consumers):
+            raise ConsumerBusyError("Subscription reached max consumers limit")
+        dispatch = self.dispatch
+        if dispatch is None:
+            if consumer.type in (Exclusive, Failover):
+                dispatch = SingleActiveDispatch(self, consumer)
+            else:
+                dispatch = SharedDispatch(self, consumer)
+        # Known only once a consumer is in it: an error must leave nothing behind.
+        dispatch.add(consumer)
+        self.dispatch = dispatch
+        self.type = consumer.type
+        dispatch.wake()
+
+    async def remove_consumer(self, consumer: Consumer) -> None:
+        """The client closed ``consumer``."""
+        consumer.close()
+
+    def detach(self, consumer: Consumer) -> None:
+        """``consumer`` is gone. Called by :meth:`Consumer.close`."""
+        dispatch = self.dispatch
+        if dispatch is None or consumer not in dispatch.consumers:
+            return
+        self.messages_out_closed += consumer.messages_out
+        self.bytes_out_closed += consumer.bytes_out
+        self.messages_acked_closed += consumer.messages_acked
+        self.messages_redelivered_closed += consumer.messages_redelivered
+        self.last_consumed_ms = max(self.last_consumed_ms, consumer.last_consumed_ms)
+        dispatch.remove(consumer)
+        if dispatch.consumers:
+            return
+        dispatch.close()
+        self.dispatch = None
+        if self._reader is not None and not self._reader.is_busy:
+            self._reader = None
+        if self._redeliveries is not None and not self._redeliveries:
+            self._redeliveries = None
+        if not self.is_durable and self._fence is None:
+            self._vanish()
+
+    def disconnect_consumers(self) -> None:
+        """Tell all consumers to subscribe again."""
+        for consumer in list(self.consumers):
+            consumer.disconnect()
+
+    # ---- dispatch ----
+
+    def wake(self) -> None:
+        """Dispatch if there are consumers."""
+        if self.dispatch is not None:
+            self.dispatch.wake()
+
+    #: The topic's tail listener calls this after entries became readable.
+    on_entries_available = wake
+
+    def now_ms(self) -> int:
+        """Wall-clock time of the broker."""
+        return self.topic.broker.runtime.clock.wall_ms()
+
+    def open_reader(self) -> CursorReader:
+        """The reader of the cursor; one still busy with a read that was called off is used on."""
+        if self._reader is None:
+            self._reader = CursorReader(self.cursor, self._on_reader_idle)
+        return self._reader
+
+    def redeliveries(self) -> RedeliveryTracker:
+        """Redelivery counts, which outlive the consumers."""
+        if self._redeliveries is None:
+            self._redeliveries = RedeliveryTracker()
+        return self._redeliveries
+
+    def forget_redelivery(self, position: Position) -> None:
+        """The entry was acknowledged while it had no consumer that knew it."""
+        if self._redeliveries is not None:
+            self._redeliveries.forget(position)
+
+    def is_at_end_of_topic(self) -> bool:
+        """Whether the topic was terminated and everything is acknowledged."""
+        return self.topic.ledger.terminated_position is not None and self.cursor.backlog_count == 0
+
+    # ---- moving the cursor ----
+
+    async def fence(self) -> None:
+        """Begin to move the cursor: disconnect the consumers, keep new ones waiting. UnavailableError if somebody
+        else does it now."""
+        if self._fence is not None:
+            raise UnavailableError(f"the cursor of subscription {self.name} is being moved already, try again")
+        self._fence = asyncio.Event()
+        self.disconnect_consumers()
+        if self._reader is not None:
+            await self._reader.wait_idle()
+
+    def unfence(self) -> None:
+        """The cursor stands: let consumers join."""
+        fence, self._fence = self._fence, None
+        if fence is not None:
+            fence.set()
+        if self._redeliveries is not None:
+            self._redeliveries = None
+        if not self.is_durable and not self.consumers:
+            asyncio.get_running_loop().call_later(NON_DURABLE_GRACE_S, self._vanish_if_alone)
+
+    async def close(self) -> None:
+        """The topic is unloaded: disconnect consumers, save the cursor."""
+        self.disconnect_consumers()
+        if self._reader is not None:
+            await self._reader.wait_idle()
+        if self.is_durable:
+            await self.cursor.close()
+
+    async def delete(self, force: bool = False) -> None:
+        """Remove the subscription and its cursor. PreconditionFailedError if it has consumers, unless ``force``."""
+        if self.consumers and not force:
+            raise PreconditionFailedError("Subscription has active connected consumers")
+        await self.fence()
+        try:
+            if self.is_durable:
+                await self.topic.ledger.delete_cursor(self.cursor.name)
+            else:
+                await self.cursor.close()
+            self._forget()
+        finally:
+            self.unfence()
+
+    async def set_properties(self, properties: Mapping[str, str]) -> None:
+        """Replace the subscription's properties."""
+        await self.cursor.set_properties(dict(properties))
+
+    # ---- private ----
+
+    def _on_reader_idle(self) -> None:
+        if self.dispatch is None:
+            self._reader = None
+        else:
+            self.dispatch.wake()
+
+    def _vanish_if_alone(self) -> None:
+        if not self.consumers and self._fence is None and self.topic.subscriptions.get(self.name) is self:
+            self._vanish()
+
+    def _vanish(self) -> None:
+        """A non-durable subscription ends with its last consumer."""
+        self._forget()
+        spawn(self.cursor.close(), name=f"close cursor {self.name}")
+
+    def _forget(self) -> None:
+        if self.topic.subscriptions.get(self.name) is self:
+            del self.topic.subscriptions[self.name]
