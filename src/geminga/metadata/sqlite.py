@@ -296,7 +296,7 @@ class SqliteMetadataStore:
             return
         self._is_closed = True
         self._watches.clear()
-        await self._enqueue(lambda tree: (None, tree.end_session(None)), 0)
+        await self._enqueue(lambda tree: (None, tree.end_session(tree.session)), 0)
         await self._threads.call(_READ_LANE, self._reader.close)
         await self._threads.call(_WRITE_LANE, self._tree.close)
 

@@ -1,0 +1,490 @@
+"""What every metadata store promises (``metadata.ports``), on every backend, with and without misbehaviour."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from geminga.metadata import MUST_NOT_EXIST, SessionEvent, WriteFault, cas
+from geminga.model.errors import (
+    BadVersionError,
+    MetadataError,
+    NodeNotEmptyError,
+    NoSuchNodeError,
+    SessionExpiredError,
+    UnavailableError,
+    UnknownOutcomeError,
+)
+from geminga.model.limits import METADATA_VALUE_BYTES_MAX
+from support.metadata_stores import Harness, Inbox, MemoryCase, SqliteCase
+
+
+@pytest.fixture(params=["memory", "memory-simulated", "sqlite"])
+def case(request, tmp_path):
+    if request.param == "sqlite":
+        return SqliteCase(tmp_path)
+    return MemoryCase(simulated=request.param == "memory-simulated")
+
+
+# ---- values and versions
+
+
+def test_missing_node_reads_as_nothing(case):
+    async def main(h: Harness):
+        assert await h.store.get("/a/b") is None
+        assert not await h.store.exists("/a/b")
+        assert await h.store.children("/a") == []
+
+    case.run(main)
+
+
+def test_put_creates_at_version_zero_and_counts_up(case):
+    async def main(h: Harness):
+        created = await h.store.put("/a", b"one", expected_version=MUST_NOT_EXIST)
+        assert (created.path, created.stat.version) == ("/a", 0)
+        second = await h.store.put("/a", b"two", expected_version=0)
+        assert second.stat.version == 1
+        assert second.stat.created_ms == created.stat.created_ms
+        node = await h.store.get("/a")
+        assert node is not None
+        assert (node.value, node.stat) == (b"two", second.stat)
+        third = await h.store.put("/a", b"", expected_version=None)
+        assert third.stat.version == 2
+
+    case.run(main)
+
+
+@pytest.mark.parametrize("expected", [MUST_NOT_EXIST, 1, 7])
+def test_put_at_another_version_is_refused_and_changes_nothing(case, expected):
+    async def main(h: Harness):
+        await h.store.put("/a", b"one", expected_version=MUST_NOT_EXIST)
+        with pytest.raises(BadVersionError):
+            await h.store.put("/a", b"two", expected_version=expected)
+        node = await h.store.get("/a")
+        assert node is not None
+        assert (node.value, node.stat.version) == (b"one", 0)
+
+    case.run(main)
+
+
+def test_put_of_a_version_on_a_missing_node_is_refused(case):
+    async def main(h: Harness):
+        with pytest.raises(BadVersionError):
+            await h.store.put("/deep/er/a", b"", expected_version=0)
+        assert not await h.store.exists("/deep")
+
+    case.run(main)
+
+
+def test_put_without_expectation_creates(case):
+    async def main(h: Harness):
+        assert (await h.store.put("/a", b"x", expected_version=None)).stat.version == 0
+
+    case.run(main)
+
+
+def test_version_begins_again_after_delete(case):
+    async def main(h: Harness):
+        await h.store.put("/a", b"", expected_version=None)
+        await h.store.put("/a", b"", expected_version=None)
+        await h.store.delete("/a")
+        assert (await h.store.put("/a", b"", expected_version=MUST_NOT_EXIST)).stat.version == 0
+
+    case.run(main)
+
+
+def test_concurrent_puts_of_one_version_have_one_winner(case):
+    async def main(h: Harness):
+        await h.store.put("/a", b"", expected_version=None)
+        writes = (h.store.put("/a", str(i).encode(), expected_version=0) for i in range(20))
+        results = await asyncio.gather(*writes, return_exceptions=True)
+        winners = [i for i, result in enumerate(results) if not isinstance(result, BaseException)]
+        assert len(winners) == 1
+        assert all(isinstance(r, BadVersionError) for i, r in enumerate(results) if i not in winners)
+        node = await h.store.get("/a")
+        assert node is not None
+        assert node.value == str(winners[0]).encode()
+
+    case.run(main)
+
+
+def test_concurrent_writes_each_get_their_own_result(case):
+    async def main(h: Harness):
+        writes = [h.store.put(f"/n/{i % 50}", bytes([i]), expected_version=MUST_NOT_EXIST) for i in range(100)]
+        results = await asyncio.gather(*writes, return_exceptions=True)
+        assert [isinstance(result, BadVersionError) for result in results] == [False] * 50 + [True] * 50
+        assert len(await h.store.children("/n")) == 50
+
+    case.run(main)
+
+
+def test_value_of_the_largest_size_is_kept_and_one_more_byte_is_refused(case):
+    async def main(h: Harness):
+        largest = bytes(METADATA_VALUE_BYTES_MAX)
+        await h.store.put("/a", largest, expected_version=None)
+        node = await h.store.get("/a")
+        assert node is not None
+        assert node.value == largest
+        with pytest.raises(MetadataError):
+            await h.store.put("/a", largest + b"x", expected_version=None)
+
+    case.run(main)
+
+
+@pytest.mark.parametrize("path", ["", "a", "a/b", "/a/", "//a", "/a//b", "/a\0b"])
+def test_bad_path_is_refused(case, path):
+    async def main(h: Harness):
+        with pytest.raises(MetadataError):
+            await h.store.put(path, b"", expected_version=None)
+        with pytest.raises(MetadataError):
+            await h.store.get(path)
+
+    case.run(main)
+
+
+# ---- the tree
+
+
+def test_missing_parents_are_created_empty(case):
+    async def main(h: Harness):
+        await h.store.put("/a/b/c", b"x", expected_version=None)
+        parent = await h.store.get("/a/b")
+        assert parent is not None
+        assert (parent.value, parent.stat.version, parent.stat.is_ephemeral) == (b"", 0, False)
+        assert await h.store.children("/") == ["a"]
+
+    case.run(main)
+
+
+def test_children_are_sorted_names_of_the_next_level_only(case):
+    async def main(h: Harness):
+        for path in ("/a/z", "/a/b/deeper", "/a/ä", "/a/Z", "/ab", "/a/10", "/a/9"):
+            await h.store.put(path, b"", expected_version=None)
+        assert await h.store.children("/a") == ["10", "9", "Z", "b", "z", "ä"]
+
+    case.run(main)
+
+
+def test_root_exists_and_can_not_be_deleted(case):
+    async def main(h: Harness):
+        assert await h.store.exists("/")
+        assert await h.store.children("/") == []
+        with pytest.raises(MetadataError):
+            await h.store.delete("/")
+
+    case.run(main)
+
+
+def test_delete_removes_the_node_from_its_parent(case):
+    async def main(h: Harness):
+        await h.store.put("/a/b", b"", expected_version=None)
+        await h.store.delete("/a/b", expected_version=0)
+        assert await h.store.get("/a/b") is None
+        assert await h.store.children("/a") == []
+        assert await h.store.exists("/a")
+
+    case.run(main)
+
+
+def test_delete_that_can_not_be_done_says_why(case):
+    async def main(h: Harness):
+        await h.store.put("/a/b", b"", expected_version=None)
+        with pytest.raises(NodeNotEmptyError):
+            await h.store.delete("/a")
+        with pytest.raises(NoSuchNodeError):
+            await h.store.delete("/c")
+        with pytest.raises(BadVersionError):
+            await h.store.delete("/a/b", expected_version=3)
+        assert await h.store.exists("/a/b")
+
+    case.run(main)
+
+
+def test_sequential_nodes_count_up_with_ten_digits(case):
+    async def main(h: Harness):
+        paths = [(await h.store.put("/q/n-", b"", expected_version=None, sequential=True)).path for _ in range(3)]
+        assert paths == ["/q/n-0000000000", "/q/n-0000000001", "/q/n-0000000002"]
+        await h.store.delete(paths[2])
+        again = await h.store.put("/q/other-", b"", expected_version=None, sequential=True)
+        assert again.path == "/q/other-0000000003"
+
+    case.run(main)
+
+
+# ---- sessions
+
+
+def test_values_and_counters_survive_the_process(case):
+    async def main(h: Harness):
+        await h.store.put("/a/b", b"x", expected_version=None)
+        await h.store.put("/a/s", b"", expected_version=None, sequential=True)
+        store = await h.restart()
+        node = await store.get("/a/b")
+        assert node is not None
+        assert node.value == b"x"
+        assert (await store.put("/a/s", b"", expected_version=None, sequential=True)).path == "/a/s0000000001"
+
+    case.run(main)
+
+
+def test_ephemeral_node_vanishes_with_its_process(case):
+    async def main(h: Harness):
+        made = await h.store.put("/a/e", b"x", expected_version=None, ephemeral=True)
+        assert (made.stat.is_ephemeral, made.stat.is_own) == (True, True)
+        node = await h.store.get("/a/e")
+        assert node is not None
+        assert (node.stat.is_ephemeral, node.stat.is_own) == (True, True)
+        store = await h.restart()
+        assert not await store.exists("/a/e")
+        assert await store.exists("/a")
+
+    case.run(main)
+
+
+def test_ephemeral_node_can_not_have_children(case):
+    async def main(h: Harness):
+        await h.store.put("/e", b"", expected_version=None, ephemeral=True)
+        with pytest.raises(MetadataError):
+            await h.store.put("/e/child", b"", expected_version=None)
+        with pytest.raises(MetadataError):
+            await h.store.put("/e/deep/child", b"", expected_version=None, sequential=True)
+        assert await h.store.children("/e") == []
+
+    case.run(main)
+
+
+def test_close_ends_the_session_and_refuses_calls(case):
+    async def main(h: Harness):
+        await h.store.put("/e", b"", expected_version=None, ephemeral=True)
+        await h.store.close()
+        await h.store.close()
+        with pytest.raises(UnavailableError):
+            await h.store.get("/e")
+        with pytest.raises(UnavailableError):
+            await h.store.put("/e", b"", expected_version=None)
+        store = await h.restart()
+        assert not await store.exists("/e")
+
+    case.run(main)
+
+
+def test_expired_session_loses_its_ephemeral_nodes_and_a_new_one_follows(case):
+    async def main(h: Harness):
+        events = Inbox()
+        h.store.on_session_event(events)
+        await h.store.put("/e", b"", expected_version=None, ephemeral=True)
+        await h.store.put("/p", b"", expected_version=None)
+        h.store.expire_session(outage_ms=5)
+        with pytest.raises(SessionExpiredError):
+            await h.store.get("/p")
+        with pytest.raises(SessionExpiredError):
+            await h.store.put("/p", b"", expected_version=None)
+        assert await events.has(2) == [SessionEvent.EXPIRED, SessionEvent.RECONNECTED]
+        assert not await h.store.exists("/e")
+        assert await h.store.exists("/p")
+        assert (await h.store.put("/e", b"", expected_version=None, ephemeral=True)).stat.is_own
+
+    case.run(main)
+
+
+def test_session_expiry_notifies_watchers_of_the_lost_nodes(case):
+    async def main(h: Harness):
+        await h.store.put("/e", b"", expected_version=None, ephemeral=True)
+        inbox = Inbox()
+        h.store.watch("/e", inbox)
+        h.store.expire_session()
+        await inbox.has(1)
+        assert inbox.kinds_and_paths() == [("deleted", "/e")]
+
+    case.run(main)
+
+
+# ---- watches
+
+
+def test_watch_hears_of_changes_at_and_below_its_prefix(case):
+    async def main(h: Harness):
+        await h.store.put("/a", b"", expected_version=None)
+        inbox = Inbox()
+        h.store.watch("/a", inbox)
+        await h.store.put("/ab", b"", expected_version=None)
+        await h.store.put("/a/b", b"", expected_version=None)
+        await h.store.put("/a/b", b"", expected_version=None)
+        await h.store.delete("/a/b")
+        await inbox.has(5)
+        assert inbox.kinds_and_paths() == [
+            ("created", "/a/b"),
+            ("children_changed", "/a"),
+            ("modified", "/a/b"),
+            ("deleted", "/a/b"),
+            ("children_changed", "/a"),
+        ]
+
+    case.run(main)
+
+
+def test_failed_write_notifies_nobody(case):
+    async def main(h: Harness):
+        inbox = Inbox()
+        await h.store.put("/a", b"", expected_version=None)
+        h.store.watch("/", inbox)
+        with pytest.raises(BadVersionError):
+            await h.store.put("/a", b"", expected_version=9)
+        await h.store.put("/b", b"", expected_version=None)
+        await inbox.has(2)
+        assert {path for _, path in inbox.kinds_and_paths()} == {"/b", "/"}
+
+    case.run(main)
+
+
+def test_unsubscribed_watch_hears_nothing(case):
+    async def main(h: Harness):
+        inbox, other = Inbox(), Inbox()
+        unsubscribe = h.store.watch("/a", inbox)
+        h.store.watch("/a", other)
+        unsubscribe()
+        unsubscribe()
+        await h.store.put("/a", b"", expected_version=None)
+        await other.has(1)
+        assert inbox.items == []
+
+    case.run(main)
+
+
+# ---- misbehaviour
+
+
+def test_unknown_outcome_before_the_write_leaves_it_undone(case):
+    async def main(h: Harness):
+        h.store.faults.next_writes.append(WriteFault.UNKNOWN_BEFORE)
+        with pytest.raises(UnknownOutcomeError):
+            await h.store.put("/a", b"", expected_version=None)
+        assert not await h.store.exists("/a")
+        await h.store.put("/a", b"", expected_version=None)
+        h.store.faults.next_writes.append(WriteFault.UNKNOWN_BEFORE)
+        with pytest.raises(UnknownOutcomeError):
+            await h.store.delete("/a")
+        assert await h.store.exists("/a")
+
+    case.run(main)
+
+
+def test_unknown_outcome_after_the_write_leaves_it_done(case):
+    async def main(h: Harness):
+        h.store.faults.next_writes.append(WriteFault.UNKNOWN_AFTER)
+        with pytest.raises(UnknownOutcomeError):
+            await h.store.put("/a", b"x", expected_version=None)
+        node = await h.store.get("/a")
+        assert node is not None
+        assert node.value == b"x"
+        h.store.faults.next_writes.append(WriteFault.UNKNOWN_AFTER)
+        with pytest.raises(UnknownOutcomeError):
+            await h.store.delete("/a")
+        assert not await h.store.exists("/a")
+
+    case.run(main)
+
+
+def test_percentages_of_unknown_outcomes_are_met(case):
+    async def main(h: Harness):
+        h.store.faults.unknown_before_percent = 30
+        h.store.faults.unknown_after_percent = 30
+        writes = [h.store.put(f"/n/{i}", b"", expected_version=None) for i in range(200)]
+        results = await asyncio.gather(*writes, return_exceptions=True)
+        unknown = {i for i, result in enumerate(results) if isinstance(result, UnknownOutcomeError)}
+        present = {int(name) for name in await h.store.children("/n")}
+        assert set(range(200)) - unknown <= present
+        assert 30 < len(unknown & present) < 90
+        assert 30 < len(unknown - present) < 90
+
+    case.run(main)
+
+
+def test_watch_told_to_be_lost_never_comes(case):
+    async def main(h: Harness):
+        lost, kept = Inbox(), Inbox()
+        h.store.watch("/a", lost)
+        h.store.faults.watch_lost_percent = 100
+        await h.store.put("/a", b"", expected_version=None)
+        h.store.faults.watch_lost_percent = 0
+        h.store.watch("/b", kept)
+        await h.store.put("/b", b"", expected_version=None)
+        await kept.has(1)
+        assert lost.items == []
+
+    case.run(main)
+
+
+def test_watch_told_to_come_twice_does(case):
+    async def main(h: Harness):
+        inbox = Inbox()
+        h.store.watch("/a", inbox)
+        h.store.faults.watch_twice_percent = 100
+        await h.store.put("/a", b"", expected_version=None)
+        await inbox.has(2)
+        assert inbox.kinds_and_paths() == [("created", "/a")] * 2
+
+    case.run(main)
+
+
+def test_watch_told_to_be_late_comes_after_a_later_one(case):
+    async def main(h: Harness):
+        inbox = Inbox()
+        h.store.watch("/a", inbox)
+        h.store.faults.watch_late_percent = 100
+        h.store.faults.watch_late_ms_max = 200
+        await h.store.put("/a", b"", expected_version=None)
+        h.store.faults.watch_late_percent = 0
+        await h.store.put("/a", b"", expected_version=None)
+        await inbox.has(2)
+        assert sorted(inbox.kinds_and_paths()) == [("created", "/a"), ("modified", "/a")]
+
+    case.run(main)
+
+
+def test_slow_store_still_keeps_its_promises(case):
+    async def main(h: Harness):
+        h.store.faults.delay_ms_max = 3
+        writes = [h.store.put("/a", str(i).encode(), expected_version=None) for i in range(10)]
+        versions = [result.stat.version for result in await asyncio.gather(*writes)]
+        assert sorted(versions) == list(range(10))
+
+    case.run(main)
+
+
+# ---- the loop every caller uses
+
+
+def test_cas_update_loses_no_increment_under_races_and_unknown_outcomes(case):
+    async def main(h: Harness):
+        h.store.faults.unknown_before_percent = 20
+        h.store.faults.unknown_after_percent = 20
+
+        async def add(token: int) -> None:
+            mine = str(token).encode()
+
+            def change(value: bytes | None) -> bytes | None:
+                seen = value.split() if value else []
+                return None if mine in seen else b" ".join([*seen, mine])
+
+            await cas.update(h.store, "/counter", change, attempts_max=1000)
+
+        await asyncio.gather(*(add(token) for token in range(12)))
+        node = await h.store.get("/counter")
+        assert node is not None
+        assert sorted(map(int, node.value.split())) == list(range(12))
+
+    case.run(main)
+
+
+def test_cas_remove_is_done_under_unknown_outcomes(case):
+    async def main(h: Harness):
+        for fault in (WriteFault.UNKNOWN_BEFORE, WriteFault.UNKNOWN_AFTER, WriteFault.NONE):
+            await h.store.put("/a", b"", expected_version=None)
+            h.store.faults.next_writes.append(fault)
+            assert await cas.remove(h.store, "/a")
+            assert not await h.store.exists("/a")
+        assert not await cas.remove(h.store, "/a")
+
+    case.run(main)

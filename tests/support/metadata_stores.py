@@ -1,0 +1,132 @@
+"""The metadata stores as the contract suite sees them: one harness for each backend."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any, TypeVar
+
+from geminga import sim
+from geminga.metadata import (
+    MemoryMetadata,
+    MemoryMetadataStore,
+    MetadataFaults,
+    Notification,
+    SqliteMetadataStore,
+)
+from geminga.runtime import Runtime, real_runtime
+
+T = TypeVar("T")
+AnyStore = MemoryMetadataStore | SqliteMetadataStore
+
+
+class Inbox:
+    """Collects what listeners are told; ``await inbox.has(n)`` waits for the n-th."""
+
+    def __init__(self) -> None:
+        self.items: list[Any] = []
+        self._waiters: list[tuple[int, asyncio.Future[None]]] = []
+
+    def __call__(self, item: Any) -> None:
+        self.items.append(item)
+        for count, waiter in self._waiters:
+            if len(self.items) >= count and not waiter.done():
+                waiter.set_result(None)
+
+    async def has(self, count: int) -> list[Any]:
+        if len(self.items) < count:
+            waiter = asyncio.get_running_loop().create_future()
+            self._waiters.append((count, waiter))
+            await waiter
+        return self.items
+
+    def kinds_and_paths(self) -> list[tuple[str, str]]:
+        return [(item.kind.value, item.path) for item in self.items if isinstance(item, Notification)]
+
+
+class Harness:
+    """One store in a running loop, and the means to start its process again."""
+
+    def __init__(self, runtime: Runtime, store: AnyStore, reopen: Callable[[AnyStore], Coroutine[Any, Any, AnyStore]]):
+        self.runtime = runtime
+        self.store = store
+        self._reopen = reopen
+        self._all: list[AnyStore] = [store]
+
+    async def restart(self) -> AnyStore:
+        """The process dies without closing anything and starts again."""
+        self.store = await self._reopen(self.store)
+        self._all.append(self.store)
+        return self.store
+
+    async def close(self) -> None:
+        for store in reversed(self._all):
+            await store.close()
+
+
+class MemoryCase:
+    """MemoryMetadataStore in an ordinary loop, or under simulation."""
+
+    def __init__(self, *, simulated: bool) -> None:
+        self._simulated = simulated
+
+    def run(self, main: Callable[[Harness], Coroutine[Any, Any, T]]) -> T:
+        if self._simulated:
+
+            async def scenario(world: sim.SimWorld) -> T:
+                return await world.node("broker").run(lambda node: self._in(node.runtime, main))
+
+            return sim.run(scenario, seed=7)
+        return asyncio.run(self._in_real(main))
+
+    async def _in_real(self, main: Callable[[Harness], Coroutine[Any, Any, T]]) -> T:
+        runtime = real_runtime(_no_fatal)
+        try:
+            return await self._in(runtime, main)
+        finally:
+            await runtime.threads.close()
+            await runtime.disk.close()
+
+    async def _in(self, runtime: Runtime, main: Callable[[Harness], Coroutine[Any, Any, T]]) -> T:
+        server = MemoryMetadata()
+
+        async def reopen(dead: AnyStore) -> AnyStore:
+            server.end_session(dead.session, runtime.clock.wall_ms())
+            server.detach(dead)  # type: ignore[arg-type]
+            return MemoryMetadataStore(runtime, server, MetadataFaults())
+
+        harness = Harness(runtime, MemoryMetadataStore(runtime, server), reopen)
+        result = await main(harness)
+        server.tree.check_invariants()
+        await harness.close()
+        return result
+
+
+class SqliteCase:
+    """SqliteMetadataStore on a real file."""
+
+    def __init__(self, directory: Path) -> None:
+        self._path = str(directory / "metadata.db")
+
+    def run(self, main: Callable[[Harness], Coroutine[Any, Any, T]]) -> T:
+        return asyncio.run(self._in(main))
+
+    async def _in(self, main: Callable[[Harness], Coroutine[Any, Any, T]]) -> T:
+        runtime = real_runtime(_no_fatal)
+
+        async def reopen(dead: AnyStore) -> AnyStore:
+            return await SqliteMetadataStore.open(runtime, self._path)
+
+        try:
+            harness = Harness(runtime, await SqliteMetadataStore.open(runtime, self._path), reopen)
+            result = await main(harness)
+            await harness.close()
+            return result
+        finally:
+            await runtime.threads.close()
+            await runtime.disk.close()
+
+
+def _no_fatal(part: str, error: BaseException) -> None:
+    raise AssertionError(f"fatal in {part}: {error!r}")
