@@ -1,0 +1,265 @@
+"""The SQLite store's file: what it refuses, how damage and a full disk are told, what a kill leaves."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sqlite3
+import subprocess
+import sys
+
+import pytest
+
+from geminga.metadata import MUST_NOT_EXIST, SqliteMetadataStore
+from geminga.metadata.sqlite_tree import APPLICATION_ID
+from geminga.model.errors import (
+    CorruptionError,
+    DataDirectoryError,
+    DiskFullError,
+    UnavailableError,
+    UnknownOutcomeError,
+)
+from geminga.runtime import real_runtime
+
+
+def run(main, on_fatal=None):
+    """Run ``main(runtime)`` on a real loop."""
+
+    async def whole():
+        def unexpected(part, error):
+            raise AssertionError(f"fatal in {part}: {error!r}")
+
+        runtime = real_runtime(on_fatal or unexpected)
+        try:
+            return await main(runtime)
+        finally:
+            await runtime.threads.close()
+            await runtime.disk.close()
+
+    return asyncio.run(whole())
+
+
+def make_file(path, *values):
+    async def main(runtime):
+        store = await SqliteMetadataStore.open(runtime, str(path))
+        for name, value in values:
+            await store.put(name, value, expected_version=None)
+        await store.close()
+
+    run(main)
+
+
+def test_file_says_what_it_is(tmp_path):
+    path = tmp_path / "metadata.db"
+    make_file(path)
+    connection = sqlite3.connect(path)
+    assert connection.execute("PRAGMA application_id").fetchone() == (APPLICATION_ID,)
+    assert connection.execute("PRAGMA user_version").fetchone() == (1,)
+    assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    connection.close()
+
+
+def open_refused(path):
+    async def main(runtime):
+        with pytest.raises(DataDirectoryError) as refusal:
+            await SqliteMetadataStore.open(runtime, str(path))
+        return str(refusal.value)
+
+    return run(main)
+
+
+def test_file_of_a_newer_format_is_refused_with_both_versions(tmp_path):
+    path = tmp_path / "metadata.db"
+    make_file(path)
+    connection = sqlite3.connect(path)
+    connection.execute("PRAGMA user_version = 2")
+    connection.close()
+    sentence = open_refused(path)
+    assert str(path) in sentence
+    assert "version 2" in sentence
+    assert "knows 1" in sentence
+
+
+def test_file_of_another_program_is_refused(tmp_path):
+    path = tmp_path / "metadata.db"
+    connection = sqlite3.connect(path)
+    connection.execute("CREATE TABLE theirs (x)")
+    connection.close()
+    assert "no metadata file of Geminga" in open_refused(path)
+
+
+def test_file_that_is_no_database_is_refused(tmp_path):
+    path = tmp_path / "metadata.db"
+    path.write_bytes(b"something else entirely" * 100)
+    assert str(path) in open_refused(path)
+
+
+@pytest.mark.parametrize("statement", ["value = x'00'", "version = 7", "session = 0, modified_ms = 1", "crc = crc + 1"])
+def test_damaged_node_is_never_served(tmp_path, statement):
+    path = tmp_path / "metadata.db"
+    make_file(path, ("/a/b", b"precious"), ("/a/c", b"fine"))
+    connection = sqlite3.connect(path)
+    connection.execute(f"UPDATE node SET {statement} WHERE name = 'b'")
+    connection.commit()
+    connection.close()
+
+    async def main(runtime):
+        store = await SqliteMetadataStore.open(runtime, str(path))
+        with pytest.raises(CorruptionError, match="/a/b"):
+            await store.get("/a/b")
+        with pytest.raises(CorruptionError, match="/a/b"):
+            await store.put("/a/b", b"", expected_version=0)
+        fine = await store.get("/a/c")
+        assert fine is not None
+        assert fine.value == b"fine"
+        await store.close()
+
+    run(main)
+
+
+def test_full_disk_fails_the_writes_and_goes_away_again(tmp_path):
+    async def main(runtime):
+        store = await SqliteMetadataStore.open(runtime, str(tmp_path / "metadata.db"))
+        await store.put("/a", b"old", expected_version=None)
+        connection = store._tree._connection
+
+        def limit(pages):
+            return lambda: connection.execute(f"PRAGMA max_page_count = {pages}")
+
+        pages = await runtime.threads.call(
+            "metadata-write", lambda: connection.execute("PRAGMA page_count").fetchone()[0]
+        )
+        await runtime.threads.call("metadata-write", limit(pages))
+        with pytest.raises((DiskFullError, UnknownOutcomeError)):
+            await store.put("/a", bytes(100_000), expected_version=0)
+        node = await store.get("/a")
+        assert node is not None
+        assert node.value == b"old"
+        await runtime.threads.call("metadata-write", limit(1 << 30))
+        await store.put("/a", bytes(100_000), expected_version=0)
+        await store.close()
+
+    run(main)
+
+
+class BrokenCommit:
+    """A connection whose COMMIT fails after or without having happened."""
+
+    def __init__(self, connection, code):
+        self._connection = connection
+        self._code = code
+
+    def execute(self, statement, *arguments):
+        if statement == "COMMIT":
+            error = sqlite3.OperationalError("disk I/O error")
+            error.sqlite_errorcode = self._code
+            raise error
+        return self._connection.execute(statement, *arguments)
+
+    def __getattr__(self, name):
+        return getattr(self._connection, name)
+
+
+@pytest.mark.parametrize(("code", "is_fatal"), [(sqlite3.SQLITE_IOERR, True), (sqlite3.SQLITE_FULL, False)])
+def test_failed_commit_is_unknown_and_fatal_unless_the_disk_is_full(tmp_path, code, is_fatal):
+    fatals = []
+
+    async def main(runtime):
+        store = await SqliteMetadataStore.open(runtime, str(tmp_path / "metadata.db"))
+        working = store._tree._connection
+        store._tree._connection = BrokenCommit(working, code)
+        results = await asyncio.gather(
+            *(store.put(f"/n/{i}", b"", expected_version=MUST_NOT_EXIST) for i in range(3)), return_exceptions=True
+        )
+        assert all(isinstance(result, (UnknownOutcomeError, UnavailableError)) for result in results)
+        assert isinstance(results[0], UnknownOutcomeError)
+        store._tree._connection = working
+        if is_fatal:
+            with pytest.raises(UnavailableError):
+                await store.put("/later", b"", expected_version=None)
+            await runtime.threads.call("metadata-write", store._tree.close)
+            await runtime.threads.call("metadata-read", store._reader.close)
+        else:
+            await store.put("/later", b"", expected_version=None)
+            await store.close()
+
+    run(main, on_fatal=lambda part, error: fatals.append(part))
+    assert fatals == (["metadata store"] if is_fatal else [])
+
+
+def test_writes_queued_during_a_commit_share_the_next_one(tmp_path):
+    async def main(runtime):
+        store = await SqliteMetadataStore.open(runtime, str(tmp_path / "metadata.db"))
+        commits = []
+        submit = store._tree.commit
+
+        class Counting:
+            path = store._tree.path
+
+            def __getattr__(self, name):
+                return getattr(tree, name)
+
+            def commit(self):
+                commits.append(1)
+                submit()
+
+        tree = store._tree
+        store._tree = Counting()
+        await asyncio.gather(*(store.put(f"/n/{i}", b"", expected_version=None) for i in range(200)))
+        store._tree = tree
+        await store.close()
+        return len(commits)
+
+    assert run(main) == 2
+
+
+CHILD = """
+import asyncio, sys
+from geminga.metadata import SqliteMetadataStore
+from geminga.runtime import real_runtime
+
+async def main():
+    runtime = real_runtime(lambda part, error: sys.exit(3))
+    store = await SqliteMetadataStore.open(runtime, sys.argv[1])
+    first = len(await store.children("/n"))
+    await store.put("/lease", b"", expected_version=-1, ephemeral=True)
+    async def write(i):
+        await store.put(f"/n/{i:06d}", str(i).encode() * 20, expected_version=-1)
+        print(i, flush=True)
+    for start in range(first, first + 100_000, 10):
+        await asyncio.gather(*(write(i) for i in range(start, start + 10)))
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.slow
+def test_acknowledged_writes_survive_kill_9(tmp_path):
+    """1. a child writes and prints what is acknowledged; 2. kill -9 in the middle; 3. everything printed is there."""
+    path = tmp_path / "metadata.db"
+    acknowledged: set[int] = set()
+    for _ in range(3):
+        child = subprocess.Popen([sys.executable, "-c", CHILD, str(path)], stdout=subprocess.PIPE, text=True)
+        assert child.stdout is not None
+        for line in child.stdout:
+            acknowledged.add(int(line))
+            if len(acknowledged) % 100 == 0:
+                break
+        child.send_signal(signal.SIGKILL)
+        acknowledged |= {int(line) for line in child.stdout if line.endswith("\n")}
+        child.wait()
+        child.stdout.close()
+
+        async def main(runtime, acknowledged=frozenset(acknowledged)):
+            store = await SqliteMetadataStore.open(runtime, str(path))
+            present = {int(name) for name in await store.children("/n")}
+            assert acknowledged <= present
+            assert present == set(range(len(present)))
+            assert not await store.exists("/lease")
+            for i in sorted(acknowledged)[-20:]:
+                node = await store.get(f"/n/{i:06d}")
+                assert node is not None
+                assert node.value == str(i).encode() * 20
+            await store.close()
+
+        run(main)
