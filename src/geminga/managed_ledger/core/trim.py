@@ -1,7 +1,7 @@
 """Which ledgers can go. Pure.
 
 A ledger goes when every durable cursor has its mark-delete position at or behind the ledger's last entry and
-retention no longer holds it. The last ledger of the list never goes. Retention as Pulsar's namespace policy:
+retention no longer holds it. The open ledger never goes. Retention as Pulsar's namespace policy:
 -1 keeps without limit; a closed ledger is held until its age passes ``retention_ms`` or the ledgers that stay
 already reach ``retention_bytes``.
 """
@@ -31,8 +31,8 @@ def ledgers_to_trim(
     total = sum(info.size_bytes for info in ledgers)
     going: list[int] = []
     going_bytes = 0
-    for info in ledgers[:-1]:
-        if not is_consumed(info, slowest):
+    for info in ledgers:
+        if not info.closed_ms or not is_consumed(info, slowest):
             break
         expired = retention_ms >= 0 and now_ms - info.closed_ms >= retention_ms
         over_size = retention_bytes >= 0 and total - going_bytes - info.size_bytes >= retention_bytes

@@ -1,0 +1,358 @@
+"""The append path of one managed ledger: its open ledger, rollover, and what follows a failed write.
+
+Made by the first append. Entries are confirmed in the order they were appended, over rollovers too: a new
+ledger gets its first entry only when everything in the one before is confirmed. After a failed write the
+ledger is closed at its last confirmed entry, so that entries reported as failed are not in the log, and later
+appends go to a new one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from enum import Enum
+from typing import TYPE_CHECKING, Final
+
+from geminga.bookkeeper import LedgerHandle
+from geminga.managed_ledger.core.positions import LedgerInfo
+from geminga.managed_ledger.entry import AppendDone, AppendResult
+from geminga.model.errors import (
+    GemingaError,
+    LedgerClosedError,
+    LedgerFencedError,
+    StorageError,
+    TopicTerminatedError,
+    invariant,
+)
+from geminga.model.position import Position
+from geminga.runtime import get_logger, spawn
+from geminga.runtime.points import crash_point
+
+if TYPE_CHECKING:
+    from geminga.managed_ledger.managed_ledger import ManagedLedger
+
+#: While a full ledger waits for its minimum age, the age is looked at again after so many entries.
+RECHECK_ENTRIES: Final = 1000
+#: Appends fail at once for so long after a ledger could not be opened, milliseconds.
+RETRY_DELAY_MS: Final = 200
+
+_log = get_logger(__name__)
+
+
+class AppenderState(Enum):
+    """What happens to the next append."""
+
+    #: No open ledger: it opens one.
+    IDLE = "idle"
+    #: It is written.
+    OPEN = "open"
+    #: It waits for the ledger that is being opened.
+    SWITCHING = "switching"
+    #: The open ledger had a failed write: it closes that and opens another.
+    FAILED = "failed"
+    #: It fails.
+    STOPPED = "stopped"
+
+
+_Pending = tuple[AppendDone, Sequence[bytes], int, int]
+
+
+class Appender:
+    """See the module."""
+
+    __slots__ = (
+        "_drained",
+        "_handle",
+        "_info",
+        "_ml",
+        "_opened_ms",
+        "_pending",
+        "_retry_error",
+        "_retry_ms",
+        "_room_bytes",
+        "_room_entries",
+        "_stop_error",
+        "_waiting",
+        "state",
+    )
+
+    def __init__(self, ml: ManagedLedger) -> None:
+        self._ml = ml
+        self.state = AppenderState.IDLE
+        self._handle: LedgerHandle | None = None
+        self._info: LedgerInfo | None = None
+        #: Written and not confirmed, in order: done, entries, index of the first, bytes.
+        self._pending: deque[_Pending] = deque()
+        #: Not written yet: the ledger is being switched. Bounded by what producers may have pending.
+        self._waiting: deque[tuple[Sequence[bytes], AppendDone, int]] = deque()
+        self._drained: asyncio.Future[None] | None = None
+        self._opened_ms = 0
+        #: What the open ledger takes before its limits are looked at again.
+        self._room_entries = 0
+        self._room_bytes = 0
+        self._retry_ms = 0
+        self._retry_error: GemingaError | None = None
+        self._stop_error: GemingaError = LedgerClosedError(f"{ml.name} is closed")
+
+    @property
+    def handle(self) -> LedgerHandle | None:
+        """The open ledger, to read from."""
+        return self._handle
+
+    @property
+    def has_pending(self) -> bool:
+        """Whether any append was not answered."""
+        return bool(self._pending or self._waiting)
+
+    # ---- append
+
+    def append(self, entries: Sequence[bytes], done: AppendDone) -> None:
+        """See ``ManagedLedger.append``."""
+        count = len(entries)
+        if self.state is AppenderState.OPEN and count <= self._room_entries:
+            size_bytes = sum(map(len, entries))
+            if size_bytes <= self._room_bytes:
+                self._room_entries -= count
+                self._room_bytes -= size_bytes
+                self._pending.append((done, entries, 0, size_bytes))
+                self._handle.append(entries, self._on_appended)  # type: ignore[union-attr]
+                return
+        self._append_slowly(entries, done, 0)
+
+    def _append_slowly(self, entries: Sequence[bytes], done: AppendDone, index: int) -> None:
+        """Write what fits into the open ledger, part by part; the rest waits for the next one."""
+        invariant(entries, f"{self._ml.name}: append of no entries")
+        while index < len(entries):
+            state = self.state
+            if state is AppenderState.STOPPED:
+                self._refuse(entries, done, index, self._stop_error)
+                return
+            if state is not AppenderState.OPEN or not self._has_room():
+                if not self._may_switch():
+                    self._refuse(entries, done, index, self._retry_error or self._stop_error)
+                    return
+                self._waiting.append((entries, done, index))
+                self._start_switch()
+                return
+            index = self._write_part(entries, done, index)
+
+    def _write_part(self, entries: Sequence[bytes], done: AppendDone, index: int) -> int:
+        """Write entries from ``index`` until the room is used up (the one that crosses the size included)."""
+        end = min(len(entries), index + self._room_entries)
+        size_bytes = 0
+        position = index
+        while position < end and size_bytes < self._room_bytes:
+            size_bytes += len(entries[position])
+            position += 1
+        part = entries[index:position] if position - index < len(entries) else entries
+        self._room_entries -= len(part)
+        self._room_bytes -= size_bytes
+        self._pending.append((done, part, index, size_bytes))
+        invariant(self._handle is not None, f"{self._ml.name}: open without a ledger")
+        self._handle.append(part, self._on_appended)  # type: ignore[union-attr]
+        return position
+
+    def _on_appended(self, first_entry_id: int, count: int, error: StorageError | None) -> None:
+        done, entries, index, size_bytes = self._pending.popleft()
+        info = self._info
+        assert info is not None
+        if error is None:
+            info.entries = first_entry_id + count
+            info.size_bytes += size_bytes
+            self._ml.on_confirmed(info.ledger_id, first_entry_id, entries, size_bytes)
+        else:
+            self._on_failure(error)
+        done(AppendResult(info.ledger_id, first_entry_id, index, count, error))
+        if not self._pending and self._drained is not None and not self._drained.done():
+            self._drained.set_result(None)
+
+    def _on_failure(self, error: StorageError) -> None:
+        if isinstance(error, LedgerFencedError):
+            self._ml.on_fenced(error)
+        elif self.state is AppenderState.OPEN:
+            _log.warning("%s: a write to ledger %d failed: %s", self._ml.name, self._ledger_id, error)
+            self.state = AppenderState.FAILED
+
+    def _refuse(self, entries: Sequence[bytes], done: AppendDone, index: int, error: GemingaError) -> None:
+        result = AppendResult(-1, -1, index, len(entries) - index, error)
+        asyncio.get_running_loop().call_soon(done, result)
+
+    # ---- rollover
+
+    def roll_if_full(self) -> None:
+        """Start a new ledger if the open one is full by now; the factory's timer asks."""
+        info = self._info
+        if self.state is AppenderState.OPEN and info is not None and self._is_full():
+            self._start_switch()
+
+    def _has_room(self) -> bool:
+        """Whether the open ledger takes the next entry; renews the room if its limits leave any."""
+        if self._room_entries > 0 and self._room_bytes > 0:
+            return True
+        if self._is_full():
+            return False
+        self._measure_room()
+        return True
+
+    def _is_full(self) -> bool:
+        handle = self._handle
+        assert handle is not None
+        return self._ml.rollover.is_full(
+            entries=handle.last_add_pushed + 1, size_bytes=handle.length_bytes, age_ms=self._age_ms()
+        )
+
+    def _measure_room(self) -> None:
+        handle = self._handle
+        assert handle is not None
+        policy = self._ml.rollover
+        left_entries = policy.max_entries - handle.last_add_pushed - 1
+        left_bytes = policy.max_size_bytes - handle.length_bytes
+        is_over = left_entries <= 0 or left_bytes <= 0
+        self._room_entries = RECHECK_ENTRIES if is_over else left_entries
+        self._room_bytes = policy.max_size_bytes if is_over else left_bytes
+
+    def _age_ms(self) -> int:
+        return int(self._ml.runtime.clock.monotonic() * 1000) - self._opened_ms
+
+    def _may_switch(self) -> bool:
+        return self._retry_error is None or self._ml.runtime.clock.monotonic() * 1000 >= self._retry_ms
+
+    def _start_switch(self) -> None:
+        if self.state is AppenderState.SWITCHING:
+            return
+        self.state = AppenderState.SWITCHING
+        spawn(self._switch(), name=f"open-ledger-of-{self._ml.name}")
+
+    async def _switch(self) -> None:
+        """Close the ledger that was open, open a new one, write what waits."""
+        previous: LedgerHandle | None = None
+        try:
+            async with self._ml.list_lock():
+                if self.state is not AppenderState.SWITCHING:
+                    return
+                previous = await self._detach()
+                await self._ml.add_ledger(self._open)
+        except StorageError as error:
+            self._switch_failed(error)
+        else:
+            self._retry_error = None
+            if self.state is AppenderState.SWITCHING:
+                self.state = AppenderState.OPEN
+            self._flush_waiting()
+        if previous is not None:
+            await close_quietly(previous)
+            self._ml.on_list_changed()
+
+    def _open(self, handle: LedgerHandle, info: LedgerInfo) -> None:
+        """The new ledger is in the list."""
+        self._handle, self._info = handle, info
+        self._opened_ms = int(self._ml.runtime.clock.monotonic() * 1000)
+        self._measure_room()
+
+    def _switch_failed(self, error: StorageError) -> None:
+        _log.warning("%s: no new ledger: %s", self._ml.name, error)
+        if isinstance(error, LedgerFencedError):
+            self._ml.on_fenced(error)
+            return
+        if self.state is AppenderState.SWITCHING:
+            self.state = AppenderState.FAILED if self._handle is not None else AppenderState.IDLE
+            self._retry_error = error
+            self._retry_ms = int(self._ml.runtime.clock.monotonic() * 1000) + RETRY_DELAY_MS
+        self._fail_waiting(error)
+
+    async def _detach(self) -> LedgerHandle | None:
+        """Wait for what is written, and fix the open ledger's end in the list in memory."""
+        await self.drain()
+        handle, info = self._handle, self._info
+        if handle is None or info is None:
+            return None
+        if handle.error is not None:
+            # The end is fixed before the list says so: what failed must not come back.
+            await self._close_failed(handle, info)
+        info.closed_ms = max(1, self._ml.runtime.clock.wall_ms())
+        self._ml.reads.keep(handle)
+        self._handle = self._info = None
+        return handle
+
+    async def _close_failed(self, handle: LedgerHandle, info: LedgerInfo) -> None:
+        try:
+            await handle.close()
+        except LedgerFencedError:
+            raise
+        except StorageError as error:
+            _log.warning("%s: recovering ledger %d: %s", self._ml.name, info.ledger_id, error)
+            recovered = await self._ml.bookkeeper.open_ledger(info.ledger_id, recover=True)
+            info.entries = recovered.last_add_confirmed + 1
+            info.size_bytes = recovered.length_bytes
+            self._ml.on_recovered(info)
+        crash_point("ml.failed_ledger.closed")
+
+    async def drain(self) -> None:
+        """Until every written entry is confirmed or failed."""
+        while self._pending:
+            if self._drained is None or self._drained.done():
+                self._drained = asyncio.get_running_loop().create_future()
+            await self._drained
+
+    async def detach(self) -> LedgerHandle | None:
+        """Leave the open ledger, with the list lock held: the next append opens another."""
+        if self.state not in (AppenderState.OPEN, AppenderState.FAILED, AppenderState.SWITCHING):
+            return None
+        self.state = AppenderState.SWITCHING
+        previous = await self._detach()
+        if self.state is AppenderState.SWITCHING:
+            self.state = AppenderState.IDLE
+        return previous
+
+    def resume(self) -> None:
+        """After :meth:`detach`: open a ledger if appends came meanwhile."""
+        if self._waiting and self.state is AppenderState.IDLE:
+            self._start_switch()
+
+    def stop(self, error: GemingaError) -> None:
+        """Appends from now on, and those waiting for a ledger, fail with ``error``; written ones finish."""
+        if self.state is not AppenderState.STOPPED or isinstance(error, TopicTerminatedError):
+            self.state = AppenderState.STOPPED
+            self._stop_error = error
+        self._fail_waiting(error)
+
+    async def leave(self) -> LedgerHandle | None:
+        """After :meth:`stop`: the ledger that was open, its end fixed in the list in memory."""
+        return await self._detach()
+
+    @property
+    def position(self) -> Position:
+        """The newest entry written to the open ledger, confirmed or not."""
+        handle = self._handle
+        return (
+            self._ml.last_confirmed_position if handle is None else Position(handle.ledger_id, handle.last_add_pushed)
+        )
+
+    @property
+    def _ledger_id(self) -> int:
+        return self._info.ledger_id if self._info is not None else -1
+
+    def _flush_waiting(self) -> None:
+        waiting = self._waiting
+        while waiting and self.state is not AppenderState.SWITCHING:
+            entries, done, index = waiting.popleft()
+            held = len(waiting)
+            self._append_slowly(entries, done, index)
+            if len(waiting) > held:
+                # Its rest waits for yet another ledger: it stays first.
+                waiting.appendleft(waiting.pop())
+                break
+
+    def _fail_waiting(self, error: GemingaError) -> None:
+        waiting, self._waiting = self._waiting, deque()
+        for entries, done, index in waiting:
+            self._refuse(entries, done, index, error)
+
+
+async def close_quietly(handle: LedgerHandle) -> None:
+    """Close a ledger whose end the list knows already; left open, it is closed by whoever reads it."""
+    try:
+        await handle.close()
+    except StorageError as error:
+        _log.warning("ledger %d was not closed: %s", handle.ledger_id, error)

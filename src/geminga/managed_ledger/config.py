@@ -1,0 +1,38 @@
+"""Settings of managed ledgers and cursors, with Pulsar's keys."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from geminga.model.settings import setting
+
+
+@dataclass(frozen=True, slots=True)
+class ManagedLedgerConfig:
+    """Defaults are Pulsar's, those of its standalone.conf for the quorums; the cache is our own small choice."""
+
+    ensemble_size: int = setting("managedLedgerDefaultEnsembleSize", 1, "bookies >= 1", minimum=1)
+    write_quorum: int = setting("managedLedgerDefaultWriteQuorum", 1, "bookies >= 1", minimum=1)
+    ack_quorum: int = setting("managedLedgerDefaultAckQuorum", 1, "bookies >= 1", minimum=1)
+    max_entries_per_ledger: int = setting("managedLedgerMaxEntriesPerLedger", 50_000, "entries >= 1", minimum=1)
+    max_size_per_ledger_mb: int = setting("managedLedgerMaxSizePerLedgerMbytes", 2048, "MiB >= 1", minimum=1)
+    min_rollover_minutes: int = setting("managedLedgerMinLedgerRolloverTimeMinutes", 10, "minutes >= 0", minimum=0)
+    max_rollover_minutes: int = setting("managedLedgerMaxLedgerRolloverTimeMinutes", 240, "minutes >= 1", minimum=1)
+    cursor_max_entries_per_ledger: int = setting(
+        "managedLedgerCursorMaxEntriesPerLedger", 50_000, "entries >= 1", minimum=1
+    )
+    cursor_rollover_seconds: int = setting(
+        "managedLedgerCursorRolloverTimeInSeconds", 14_400, "seconds >= 1", minimum=1
+    )
+    #: How often a cursor is persisted while nobody waits for it, per second.
+    mark_delete_rate_limit: float = setting(
+        "managedLedgerDefaultMarkDeleteRateLimit", 1.0, "writes a second, 0.01-1000", minimum=0.01, maximum=1000
+    )
+    max_ranges_in_metadata: int = setting(
+        "managedLedgerMaxUnackedRangesToPersistInMetadataStore", 1000, "ranges 0-10000", minimum=0, maximum=10_000
+    )
+    #: Recently appended entries kept for tail readers, all topics together (Pulsar: a fifth of direct memory).
+    cache_size_mb: int = setting("managedLedgerCacheSizeMB", 32, "MiB >= 0", minimum=0)
+    cache_eviction_ms: int = setting(
+        "managedLedgerCacheEvictionTimeThresholdMillis", 1000, "milliseconds >= 1", minimum=1
+    )

@@ -1,0 +1,353 @@
+"""Where a durable cursor's state lies: a cursor ledger and a metadata node (docs/formats/cursor.md).
+
+One persist at a time; whatever comes meanwhile is merged into the next. Nobody waits: at most
+``managedLedgerDefaultMarkDeleteRateLimit`` a second, through the factory's timer. Somebody waits (``done``): on
+the loop's next turn. The metadata node is written only when the cursor is created or closed, its ledger
+switched or failed, or its text properties change. A cursor that never acknowledged has neither ledger nor cost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from geminga.bookkeeper import LedgerHandle
+from geminga.managed_ledger.core.cursor_format import (
+    Refs,
+    WritePlan,
+    batch_records,
+    plan_write,
+    range_records,
+)
+from geminga.managed_ledger.entry import AckDone
+from geminga.managed_ledger.metadata_io import MetadataNode, cursor_path
+from geminga.model.errors import LedgerClosedError, LedgerFencedError, StorageError
+from geminga.model.limits import METADATA_VALUE_BYTES_MAX
+from geminga.runtime import get_logger, spawn
+from geminga.runtime.points import crash_point
+from geminga.wire.managed_ledger import CursorInfoRecord, encode_cursor_info
+
+if TYPE_CHECKING:
+    from geminga.managed_ledger.managed_cursor import ManagedCursor
+    from geminga.managed_ledger.managed_ledger import ManagedLedger
+
+_NO_REFS: Final[Refs] = {}
+_Appended = Callable[[int, int, StorageError | None], None]
+
+_log = get_logger(__name__)
+
+
+class CursorStore:
+    """See the module."""
+
+    __slots__ = (
+        "_appended",
+        "_busy",
+        "_cursor",
+        "_handle",
+        "_idle",
+        "_is_dirty",
+        "_ledger_id",
+        "_ml",
+        "_node",
+        "_opened_ms",
+        "_refs",
+        "_waiters",
+    )
+
+    def __init__(self, ml: ManagedLedger, node: MetadataNode, ledger_id: int = -1) -> None:
+        self._ml = ml
+        self._node = node
+        #: What the node says: -1 or the ledger that holds the state.
+        self._ledger_id = ledger_id
+        #: That ledger if this process may append to it.
+        self._handle: LedgerHandle | None = None
+        self._refs: Refs = _NO_REFS
+        self._appended = 0
+        self._opened_ms = 0
+        #: Something changed since the last persist began.
+        self._is_dirty = False
+        #: Who waits for what changed since then.
+        self._waiters: list[AckDone] | None = None
+        #: A persist, a node write or a close is under way (or about to start on the loop's next turn).
+        self._busy = False
+        self._idle: list[asyncio.Future[None]] | None = None
+        self._cursor: ManagedCursor | None = None
+
+    def attach(self, cursor: ManagedCursor) -> None:
+        """The cursor whose state is kept; once."""
+        self._cursor = cursor
+
+    @property
+    def ledger_id(self) -> int:
+        """The cursor ledger the node names; -1 for none."""
+        return self._ledger_id
+
+    @property
+    def cursor(self) -> ManagedCursor:
+        """The cursor whose state is kept."""
+        assert self._cursor is not None
+        return self._cursor
+
+    # ---- when
+
+    def changed(self, is_dirty: bool, done: AckDone | None) -> None:
+        """The state changed (or a caller wants to know that it is durable)."""
+        if is_dirty:
+            self._is_dirty = True
+        if done is None:
+            if not self._busy:
+                self._ml.factory.flush_later(self.cursor)
+            return
+        if not self._is_dirty and not self._busy:
+            done(None)
+            return
+        if self._waiters is None:
+            self._waiters = []
+        self._waiters.append(done)
+        if not self._busy:
+            # On the next turn: acknowledgements of this turn share one write.
+            self._busy = True
+            asyncio.get_running_loop().call_soon(self._persist)
+
+    def flush_background(self) -> None:
+        """The factory's timer: persist if anything changed."""
+        if self._is_dirty and not self._busy and not self.cursor.is_closed:
+            self._busy = True
+            self._persist()
+
+    def _persist(self) -> None:
+        """Write the state as it is now; ``_busy`` is set."""
+        waiters, self._waiters = self._waiters or [], None
+        if not self._is_dirty:
+            self._completed(waiters, None)
+            return
+        handle = self._handle
+        if handle is None or handle.error is not None or self._must_roll():
+            spawn(self._switch(waiters), name=f"switch-cursor-ledger-{self._ml.name}")
+            return
+        self._append(handle, waiters)
+
+    def _completed(self, waiters: list[AckDone], error: StorageError | None) -> None:
+        """A persist ended; start the next if anybody waits."""
+        self._busy = False
+        if error is not None:
+            self._is_dirty = True
+        for done in waiters:
+            done(error)
+        if self._waiters and not self._busy:
+            self._busy = True
+            asyncio.get_running_loop().call_soon(self._persist)
+        elif not self._busy:
+            if self._is_dirty and not self.cursor.is_closed:
+                self._ml.factory.flush_later(self.cursor)
+            idle, self._idle = self._idle, None
+            for future in idle or ():
+                if not future.done():
+                    future.set_result(None)
+
+    async def _acquire(self) -> None:
+        """Wait until nothing is under way, then be what is under way."""
+        while self._busy:
+            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            if self._idle is None:
+                self._idle = []
+            self._idle.append(future)
+            await future
+        self._busy = True
+
+    # ---- cursor ledger
+
+    def _must_roll(self) -> bool:
+        config = self._ml.factory.config
+        age_ms = self._ml.runtime.clock.monotonic() * 1000 - self._opened_ms
+        return self._appended >= config.cursor_max_entries_per_ledger or age_ms >= config.cursor_rollover_seconds * 1000
+
+    def _append(self, handle: LedgerHandle, waiters: list[AckDone]) -> None:
+        """Segments, then the marker; complete when the marker is durable."""
+        plan = self._take_plan(self._refs)
+
+        def marked(_first: int, _count: int, error: StorageError | None) -> None:
+            if error is None:
+                crash_point("cursor.marker.durable")
+                self._completed(waiters, None)
+            else:
+                spawn(self._recover_from(error, waiters), name=f"cursor-write-failed-{self._ml.name}")
+
+        self._refs = self._append_plan(handle, plan, marked)
+
+    def _take_plan(self, refs: Refs) -> WritePlan:
+        state = self.cursor.state
+        plan = plan_write(state, refs)
+        state.dirty_parts.clear()
+        self._is_dirty = False
+        return plan
+
+    def _append_plan(self, handle: LedgerHandle, plan: WritePlan, marked: _Appended) -> Refs:
+        first = -1
+        if plan.segments:
+            first = handle.append(plan.segments, _ignore)
+            crash_point("cursor.segments.appended")
+        refs = plan.refs(first)
+        handle.append([plan.marker(refs)], marked)
+        crash_point("cursor.marker.appended")
+        self._appended += len(plan.segments) + 1
+        return refs
+
+    async def _recover_from(self, error: StorageError, waiters: list[AckDone]) -> None:
+        """A write to the cursor ledger failed: its last complete state counts until a better one is stored."""
+        _log.warning("%s/%s: a write to the cursor ledger failed: %s", self._ml.name, self.cursor.name, error)
+        self._handle = None
+        self._is_dirty = True
+        if await self._write_state_to_node():
+            self._completed(waiters, None)
+        else:
+            await self._switch(waiters)
+
+    async def _switch(self, waiters: list[AckDone]) -> None:
+        """Copy the whole state to a new cursor ledger, name that in the node, delete the old one."""
+        error: StorageError | None = None
+        try:
+            await self._open_ledger()
+        except StorageError as failure:
+            error = failure
+            _log.warning("%s/%s: no new cursor ledger: %s", self._ml.name, self.cursor.name, failure)
+            self._handle = None
+            self._is_dirty = True
+            if not isinstance(failure, LedgerFencedError) and await self._write_state_to_node():
+                error = None
+        self._completed(waiters, error)
+
+    async def _open_ledger(self) -> None:
+        handle = await self._ml.factory.create_ledger(self._ml, cursor_name=self.cursor.name)
+        crash_point("cursor.ledger.created")
+        self._appended = 0
+        self._opened_ms = int(self._ml.runtime.clock.monotonic() * 1000)
+        future: asyncio.Future[StorageError | None] = asyncio.get_running_loop().create_future()
+        plan = self._take_plan(_NO_REFS)
+        refs = self._append_plan(handle, plan, lambda _first, _count, error: future.set_result(error))
+        error = await future
+        if error is not None:
+            raise error
+        crash_point("cursor.ledger.written")
+        await self._put_node(self._record(ledger_id=handle.ledger_id, with_state=False))
+        crash_point("cursor.ledger.named")
+        old, self._ledger_id = self._ledger_id, handle.ledger_id
+        self._handle, self._refs = handle, refs
+        await self._delete_ledger(old)
+
+    # ---- metadata node
+
+    async def create_node(self) -> None:
+        """The first value of a new cursor's node."""
+        await self._put_node(self._record(ledger_id=-1, with_state=True))
+
+    async def write_node(self) -> None:
+        """Rewrite the node for new text properties."""
+        await self._acquire()
+        try:
+            await self._put_node(self._record(ledger_id=self._ledger_id, with_state=self._ledger_id < 0))
+        finally:
+            self._completed([], None)
+
+    async def _write_state_to_node(self) -> bool:
+        """Store the whole state in the node if it fits; False if it does not, or the store refuses."""
+        value = self._state_value()
+        if value is None:
+            return False
+        # Acknowledgements that come while this is written make it dirty again; the parts stay to be rewritten.
+        self._is_dirty = False
+        try:
+            await self._node.put(self._ml.metadata, cursor_path(self._ml.name, self.cursor.name), value)
+        except StorageError as error:
+            _log.warning("%s/%s: the cursor's node was not written: %s", self._ml.name, self.cursor.name, error)
+            self._is_dirty = True
+            return False
+        crash_point("cursor.state.in_node")
+        old, self._ledger_id = self._ledger_id, -1
+        self._handle, self._refs = None, _NO_REFS
+        await self._delete_ledger(old)
+        return True
+
+    def _state_value(self) -> bytes | None:
+        limit = self._ml.factory.config.max_ranges_in_metadata
+        state = self.cursor.state
+        if len(range_records(state, limit + 1)) > limit or state.batches.count > limit:
+            return None
+        value = encode_cursor_info(self._record(ledger_id=-1, with_state=True))
+        return value if len(value) <= METADATA_VALUE_BYTES_MAX // 2 else None
+
+    def _record(self, *, ledger_id: int, with_state: bool) -> CursorInfoRecord:
+        cursor = self.cursor
+        state = cursor.state
+        limit = self._ml.factory.config.max_ranges_in_metadata
+        properties: Mapping[str, int] = state.properties if with_state else {}
+        return CursorInfoRecord(
+            ledger_id,
+            state.mark_delete,
+            tuple(range_records(state, limit)) if with_state else (),
+            tuple(batch_records(state, limit)) if with_state else (),
+            properties,
+            cursor.cursor_properties,
+            self._ml.runtime.clock.wall_ms(),
+        )
+
+    async def _put_node(self, record: CursorInfoRecord) -> None:
+        path = cursor_path(self._ml.name, self.cursor.name)
+        await self._node.put(self._ml.metadata, path, encode_cursor_info(record))
+
+    # ---- end
+
+    async def close(self) -> None:
+        """Persist: into the node if the state fits there, else into the ledger. Never changed: nothing to do."""
+        await self._acquire()
+        waiters, self._waiters = self._waiters or [], None
+        error: StorageError | None = None
+        if self._is_dirty or self._handle is not None:
+            if not await self._write_state_to_node():
+                error = await self._close_ledger()
+            if error is not None:
+                _log.warning("%s/%s: not persisted at close: %s", self._ml.name, self.cursor.name, error)
+        self._completed(waiters, error)
+
+    async def _close_ledger(self) -> StorageError | None:
+        try:
+            if self._is_dirty or self._handle is None:
+                await self._open_ledger()
+            if self._handle is not None:
+                await self._handle.close()
+        except StorageError as error:
+            return error
+        return None
+
+    async def delete_node(self) -> None:
+        """The cursor is deleted: its node goes, whoever waits is told."""
+        await self._acquire()
+        waiters, self._waiters = self._waiters or [], None
+        error: StorageError | None = None
+        try:
+            await self._node.delete(self._ml.metadata, cursor_path(self._ml.name, self.cursor.name))
+            self._is_dirty = False
+        except StorageError as failure:
+            error = failure
+        self._completed(waiters, error or LedgerClosedError(f"cursor {self.cursor.name} is deleted"))
+        if error is not None:
+            raise error
+
+    async def delete_ledgers(self) -> None:
+        """After :meth:`delete_node`: the ledger goes too."""
+        self._handle = None
+        await self._delete_ledger(self._ledger_id)
+
+    async def _delete_ledger(self, ledger_id: int) -> None:
+        if ledger_id < 0:
+            return
+        try:
+            await self._ml.bookkeeper.delete_ledger(ledger_id)
+        except StorageError as error:
+            _log.warning("%s: cursor ledger %d was not deleted: %s", self._ml.name, ledger_id, error)
+
+
+def _ignore(_first: int, _count: int, _error: StorageError | None) -> None:
+    """A failed segment fails the marker behind it."""

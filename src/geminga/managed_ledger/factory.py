@@ -1,0 +1,341 @@
+"""All managed ledgers of a process: opening, deleting, what they share (cache, timer, settings).
+
+One timer for everything: it flushes cursors nobody waits for, evicts old cache entries and looks for ledgers
+that are full by age. It runs only while there is something to do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from geminga.bookkeeper import BookKeeper, LedgerHandle, MetadataLiveLedgers
+from geminga.bookkeeper.ledger_store import LedgerStore
+from geminga.managed_ledger.config import ManagedLedgerConfig
+from geminga.managed_ledger.core.cursor import CursorState
+from geminga.managed_ledger.core.cursor_format import recovery, state_of_record
+from geminga.managed_ledger.core.rollover import RolloverPolicy
+from geminga.managed_ledger.cursor_store import CursorStore
+from geminga.managed_ledger.entry_cache import EntryCache, TailWindow
+from geminga.managed_ledger.managed_cursor import ManagedCursor
+from geminga.managed_ledger.managed_ledger import ManagedLedger
+from geminga.managed_ledger.metadata_io import ROOT, MetadataNode, cursor_name_of, ledger_path
+from geminga.metadata.ports import MetadataStore
+from geminga.model.errors import (
+    CorruptionError,
+    GemingaError,
+    NoSuchEntryError,
+    NoSuchLedgerError,
+    StorageError,
+    UnavailableError,
+)
+from geminga.runtime import get_logger
+from geminga.runtime.ports import Runtime
+from geminga.wire.managed_ledger import (
+    CursorInfoRecord,
+    ManagedLedgerRecord,
+    decode_cursor_info,
+    decode_managed_ledger_info,
+    encode_managed_ledger_info,
+)
+
+#: How often ledgers are looked at for their age, seconds.
+ROLLOVER_CHECK_SECONDS: Final = 60.0
+#: A ledger that no list names is garbage once it is so old; younger ones may be about to be listed.
+ORPHAN_AGE_MS: Final = 3_600_000
+
+_META_NAME: Final = "pulsar/managed-ledger"
+_META_CURSOR: Final = "pulsar/cursor"
+
+_log = get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Defects:
+    """Planted faults, for the tests that must catch them."""
+
+    #: Ledgers are deleted before the list without them is written.
+    trim_before_metadata: bool = False
+
+
+class ManagedLedgerFactory:
+    """See the module."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        metadata: MetadataStore,
+        bookkeeper: BookKeeper,
+        config: ManagedLedgerConfig | None = None,
+        *,
+        defects: Defects | None = None,
+    ) -> None:
+        self.runtime = runtime
+        self.metadata = metadata
+        self.bookkeeper = bookkeeper
+        self.config = config if config is not None else ManagedLedgerConfig()
+        self.defects = defects if defects is not None else Defects()
+        self.cache = EntryCache(self.config.cache_size_mb * 1024 * 1024)
+        self.rollover = RolloverPolicy(
+            max_entries=self.config.max_entries_per_ledger,
+            max_size_bytes=self.config.max_size_per_ledger_mb * 1024 * 1024,
+            min_age_ms=self.config.min_rollover_minutes * 60_000,
+            max_age_ms=self.config.max_rollover_minutes * 60_000,
+        )
+        self._open: dict[str, ManagedLedger] = {}
+        self._opening: dict[str, asyncio.Future[ManagedLedger | GemingaError]] = {}
+        self._is_closed = False
+        #: Cursors to persist at the next tick.
+        self._dirty: dict[ManagedCursor, None] = {}
+        #: Managed ledgers with an open ledger.
+        self._rolling: dict[ManagedLedger, None] = {}
+        self._flush_timer: asyncio.TimerHandle | None = None
+        self._cache_timer: asyncio.TimerHandle | None = None
+        self._rollover_timer: asyncio.TimerHandle | None = None
+
+    # ---- open
+
+    async def open(self, name: str) -> ManagedLedger:
+        """The managed ledger of that name, created if need be; opens at the same time share one.
+
+        Recovers the last ledger and all cursors. Raises StorageError; a later call may succeed.
+        """
+        while True:
+            opened = self._open.get(name)
+            if opened is not None:
+                return opened
+            if self._is_closed:
+                raise UnavailableError("closing")
+            opening = self._opening.get(name)
+            if opening is None:
+                break
+            result = await asyncio.shield(opening)
+            if isinstance(result, ManagedLedger):
+                return result
+            raise result
+        opening = self._opening[name] = asyncio.get_running_loop().create_future()
+        result = UnavailableError(f"opening {name} was cancelled")
+        try:
+            result = await self._load(name)
+            self._open[name] = result
+        except GemingaError as error:
+            result = error
+            raise
+        finally:
+            del self._opening[name]
+            opening.set_result(result)
+        return result
+
+    async def _load(self, name: str) -> ManagedLedger:
+        path = ledger_path(name)
+        node = await self.metadata.get(path)
+        if node is None:
+            fresh = MetadataNode()
+            record = ManagedLedgerRecord()
+            await fresh.put(self.metadata, path, encode_managed_ledger_info(record))
+            return ManagedLedger(self, name, fresh, record)
+        ml = ManagedLedger(self, name, MetadataNode(node.stat.version), decode_managed_ledger_info(node.value))
+        await ml.recover_last_ledger()
+        for encoded in await self.metadata.children(path):
+            cursor = await self._load_cursor(ml, f"{path}/{encoded}", cursor_name_of(encoded))
+            if cursor is not None:
+                ml.cursors[cursor.name] = cursor
+        return ml
+
+    async def _load_cursor(self, ml: ManagedLedger, path: str, name: str) -> ManagedCursor | None:
+        node = await self.metadata.get(path)
+        if node is None:
+            return None
+        record = decode_cursor_info(node.value)
+        state = await self._recover_cursor(ml, name, record)
+        store = CursorStore(ml, MetadataNode(node.stat.version), record.cursor_ledger_id)
+        cursor = ManagedCursor(ml, name, state, store, record.cursor_properties)
+        store.attach(cursor)
+        state.rewind(ml.ledgers)
+        return cursor
+
+    async def _recover_cursor(self, ml: ManagedLedger, name: str, record: CursorInfoRecord) -> CursorState:
+        """The newest complete state: in the node, or in the cursor ledger it names."""
+        of_node = state_of_record(record, ml.ledgers)
+        of_node.advance(ml.ledgers)
+        if record.cursor_ledger_id < 0:
+            return of_node
+        try:
+            handle = await self.bookkeeper.open_ledger(record.cursor_ledger_id, recover=True)
+        except NoSuchLedgerError:
+            _log.error("%s/%s: its ledger %d does not exist", ml.name, name, record.cursor_ledger_id)
+            return of_node
+        found = await _run_recovery(handle, recovery(handle.last_add_confirmed, ml.ledgers))
+        if found is None:
+            _log.error("%s/%s: no state in its ledger %d", ml.name, name, record.cursor_ledger_id)
+            return of_node
+        return found
+
+    async def create_ledger(self, ml: ManagedLedger, *, cursor_name: str | None = None) -> LedgerHandle:
+        """A ledger for entries, or for the cursor of that name; not listed anywhere yet."""
+        config = self.config
+        custom = {
+            "application": b"pulsar",
+            "component": b"managed-ledger",
+            _META_NAME: ml.name.encode(),
+        }
+        if cursor_name is not None:
+            custom[_META_CURSOR] = cursor_name.encode()
+        return await self.bookkeeper.create_ledger(
+            ensemble_size=config.ensemble_size,
+            write_quorum=config.write_quorum,
+            ack_quorum=config.ack_quorum,
+            custom_metadata=custom,
+            newer_than=ml.newest_ledger_id if cursor_name is None else -1,
+        )
+
+    # ---- names
+
+    def get(self, name: str) -> ManagedLedger | None:
+        """The managed ledger if it is open."""
+        return self._open.get(name)
+
+    async def exists(self, name: str) -> bool:
+        """Whether there is a managed ledger of that name, open or not."""
+        return name in self._open or await self.metadata.exists(ledger_path(name))
+
+    async def list(self, prefix: str) -> list[str]:
+        """Names directly below ``prefix`` (``tenant/namespace/persistent``), sorted."""
+        return [f"{prefix}/{child}" for child in await self.metadata.children(f"{ROOT}/{prefix}")]
+
+    async def delete(self, name: str) -> None:
+        """Delete a managed ledger with its cursors and ledgers; fine if there is none. It is opened if it is not."""
+        if not await self.exists(name):
+            return
+        ml = await self.open(name)
+        for ledger_id in await ml.abandon():
+            try:
+                await self.bookkeeper.delete_ledger(ledger_id)
+            except StorageError as error:
+                _log.warning("%s: ledger %d was not deleted: %s", name, ledger_id, error)
+
+    def on_closed(self, ml: ManagedLedger) -> None:
+        """The managed ledger was closed or deleted."""
+        if self._open.get(ml.name) is ml:
+            del self._open[ml.name]
+        self._rolling.pop(ml, None)
+
+    # ---- the timer
+
+    def flush_later(self, cursor: ManagedCursor) -> None:
+        """Persist this cursor within the time that ``managedLedgerDefaultMarkDeleteRateLimit`` gives."""
+        self._dirty[cursor] = None
+        if self._flush_timer is None:
+            delay = 1.0 / self.config.mark_delete_rate_limit
+            self._flush_timer = asyncio.get_running_loop().call_later(delay, self._flush)
+
+    def _flush(self) -> None:
+        self._flush_timer = None
+        dirty, self._dirty = self._dirty, {}
+        for cursor in dirty:
+            cursor.start_flush()
+
+    def cache_entries(self, window: TailWindow, payloads: Sequence[bytes], size_bytes: int) -> None:
+        """Keep confirmed entries for tail readers."""
+        self.cache.add(window, payloads, size_bytes)
+        if self._cache_timer is None and not self.cache.is_empty:
+            self._arm_cache_timer()
+
+    def _arm_cache_timer(self) -> None:
+        delay = self.config.cache_eviction_ms / 1000
+        self._cache_timer = asyncio.get_running_loop().call_later(delay, self._evict)
+
+    def _evict(self) -> None:
+        self._cache_timer = None
+        self.cache.evict_old()
+        if not self.cache.is_empty:
+            self._arm_cache_timer()
+
+    def watch_rollover(self, ml: ManagedLedger) -> None:
+        """The managed ledger has an open ledger, which will be full by age some time."""
+        self._rolling[ml] = None
+        if self._rollover_timer is None:
+            self._rollover_timer = asyncio.get_running_loop().call_later(ROLLOVER_CHECK_SECONDS, self._check_rollover)
+
+    def _check_rollover(self) -> None:
+        self._rollover_timer = None
+        for ml in list(self._rolling):
+            ml.roll_if_full()
+        if self._rolling:
+            self._rollover_timer = asyncio.get_running_loop().call_later(ROLLOVER_CHECK_SECONDS, self._check_rollover)
+
+    # ---- garbage
+
+    async def collect_orphan_ledgers(self, *, min_age_ms: int = ORPHAN_AGE_MS) -> Sequence[int]:
+        """Delete ledgers that a crash left behind: made for a managed ledger, named by no list and no cursor.
+
+        Returns their ids. Walks all ledgers of the metadata store: for the background, seldom.
+        """
+        live = await MetadataLiveLedgers(self.metadata).live_ledger_ids()
+        ledgers = LedgerStore(self.metadata)
+        named: dict[str, set[int]] = {}
+        deleted = []
+        for ledger_id in sorted(live or ()):
+            try:
+                metadata = (await ledgers.read(ledger_id)).metadata
+                owner = metadata.custom_metadata.get(_META_NAME)
+                age_ms = self.runtime.clock.wall_ms() - (metadata.created_ms or 0)
+                if owner is None or age_ms < min_age_ms:
+                    continue
+                name = owner.decode()
+                if ledger_id not in named.get(name, ()):
+                    # Read after the ledger was seen: if it is named now, it is no orphan.
+                    named[name] = await self._named_ledgers(name)
+                    if ledger_id not in named[name]:
+                        await self.bookkeeper.delete_ledger(ledger_id)
+                        deleted.append(ledger_id)
+            except StorageError as error:
+                _log.warning("ledger %d: could not tell whether it is garbage: %s", ledger_id, error)
+        return deleted
+
+    async def _named_ledgers(self, name: str) -> set[int]:
+        path = ledger_path(name)
+        node = await self.metadata.get(path)
+        found: set[int] = set()
+        if node is not None:
+            found.update(item.ledger_id for item in decode_managed_ledger_info(node.value).ledgers)
+        for child in await self.metadata.children(path):
+            cursor = await self.metadata.get(f"{path}/{child}")
+            if cursor is not None:
+                found.add(decode_cursor_info(cursor.value).cursor_ledger_id)
+        return found
+
+    # ---- end
+
+    async def close(self) -> None:
+        """Close every managed ledger and stop the timers."""
+        self._is_closed = True
+        for opening in tuple(self._opening.values()):
+            await asyncio.shield(opening)
+        for ml in tuple(self._open.values()):
+            await ml.close()
+        for timer in (self._flush_timer, self._cache_timer, self._rollover_timer):
+            if timer is not None:
+                timer.cancel()
+
+
+async def _run_recovery(
+    handle: LedgerHandle, steps: Generator[tuple[int, int], Sequence[bytes | None], CursorState | None]
+) -> CursorState | None:
+    """Feed ``core.cursor_format.recovery`` with entries; damaged and missing ones as None, other errors are raised."""
+    try:
+        first, last = next(steps)
+        while True:
+            payloads: list[bytes | None] = []
+            for entry_id in range(first, last + 1):
+                try:
+                    payloads.extend(await handle.read_entries(entry_id, entry_id))
+                except (CorruptionError, NoSuchEntryError) as error:
+                    _log.error("cursor ledger %d: entry %d: %s", handle.ledger_id, entry_id, error)
+                    payloads.append(None)
+            first, last = steps.send(payloads)
+    except StopIteration as stop:
+        found: CursorState | None = stop.value
+        return found

@@ -1,0 +1,725 @@
+"""The endless log of one topic: a list of ledgers, its cursors, its entries.
+
+Owned by one broker at a time; every change of the ledger list is one compare-and-set (see ``metadata_io``), and
+memory follows only when it succeeded. Nothing past ``last_confirmed_position`` can be read. An idle managed
+ledger has no open ledger, no task and no timer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from geminga.bookkeeper import BookKeeper, LedgerHandle
+from geminga.managed_ledger.appender import Appender, close_quietly
+from geminga.managed_ledger.core.cursor import CursorState, before
+from geminga.managed_ledger.core.positions import LedgerInfo, LedgerList
+from geminga.managed_ledger.core.rollover import RolloverPolicy
+from geminga.managed_ledger.core.trim import ledgers_to_trim
+from geminga.managed_ledger.cursor_store import CursorStore
+from geminga.managed_ledger.entry import AppendDone, Entry
+from geminga.managed_ledger.entry_cache import EntryCache, TailWindow
+from geminga.managed_ledger.managed_cursor import ManagedCursor
+from geminga.managed_ledger.metadata_io import MetadataNode, ledger_path
+from geminga.managed_ledger.reads import READ_RUN_ENTRIES_MAX, LedgerReads, ReadDone, runs_of
+from geminga.metadata.ports import MetadataStore
+from geminga.model.errors import (
+    GemingaError,
+    LedgerClosedError,
+    LedgerFencedError,
+    NoSuchLedgerError,
+    StorageError,
+    TopicTerminatedError,
+)
+from geminga.model.position import LATEST, Position
+from geminga.runtime import get_logger, spawn
+from geminga.runtime.points import crash_point
+from geminga.runtime.ports import Runtime
+from geminga.wire.managed_ledger import LedgerRecord, ManagedLedgerRecord, encode_managed_ledger_info
+
+if TYPE_CHECKING:
+    from geminga.managed_ledger.factory import ManagedLedgerFactory
+
+_NO_LONGS: Final[Mapping[str, int]] = {}
+_NO_TEXTS: Final[Mapping[str, str]] = {}
+
+_log = get_logger(__name__)
+
+
+class ManagedLedger:
+    """See the module. Made by ``ManagedLedgerFactory.open``."""
+
+    __slots__ = (
+        "_active",
+        "_appender",
+        "_garbage",
+        "_is_notifying",
+        "_is_trimming",
+        "_listeners",
+        "_lock",
+        "_node",
+        "_reads",
+        "cursors",
+        "factory",
+        "is_closed",
+        "is_fenced",
+        "last_confirmed_position",
+        "ledgers",
+        "name",
+        "non_durable_cursors",
+        "properties",
+        "retention_bytes",
+        "retention_ms",
+        "tail_window",
+        "terminated_position",
+    )
+
+    def __init__(
+        self, factory: ManagedLedgerFactory, name: str, node: MetadataNode, record: ManagedLedgerRecord
+    ) -> None:
+        self.factory = factory
+        self.name = name
+        self.properties: dict[str, str] = dict(record.properties)
+        self.terminated_position = record.terminated
+        self.ledgers = LedgerList(
+            LedgerInfo(item.ledger_id, item.entries, item.size_bytes, item.closed_ms, item.offload_context)
+            for item in record.ledgers
+        )
+        #: The newest entry that may be read; entry id -1 if there is none.
+        self.last_confirmed_position = self.ledgers.last_position
+        #: Durable cursors by name.
+        self.cursors: dict[str, ManagedCursor] = {}
+        self.non_durable_cursors: frozenset[ManagedCursor] = frozenset()
+        #: Another owner took over: everything fails; open it anew.
+        self.is_fenced = False
+        self.is_closed = False
+        #: Retention of consumed ledgers: age and total bytes, -1 without limit (see ``core.trim``).
+        self.retention_ms = 0
+        self.retention_bytes = 0
+        #: Recently appended entries of the open ledger.
+        self.tail_window: TailWindow | None = None
+        self._node = node
+        self._appender: Appender | None = None
+        self._reads: LedgerReads | None = None
+        #: Empty ledgers that left the list in memory; deleted once it is written.
+        self._garbage: tuple[int, ...] = ()
+        self._active: frozenset[ManagedCursor] = frozenset()
+        self._listeners: tuple[Callable[[], None], ...] = ()
+        self._is_notifying = False
+        self._is_trimming = False
+        self._lock: asyncio.Lock | None = None
+
+    # ---- what it stands on
+
+    @property
+    def runtime(self) -> Runtime:
+        """The ports."""
+        return self.factory.runtime
+
+    @property
+    def bookkeeper(self) -> BookKeeper:
+        """The ledger client."""
+        return self.factory.bookkeeper
+
+    @property
+    def metadata(self) -> MetadataStore:
+        """The metadata store."""
+        return self.factory.metadata
+
+    @property
+    def cache(self) -> EntryCache:
+        """The entry cache of the factory."""
+        return self.factory.cache
+
+    @property
+    def rollover(self) -> RolloverPolicy:
+        """When a ledger is full."""
+        return self.factory.rollover
+
+    @property
+    def reads(self) -> LedgerReads:
+        """Handles of closed ledgers."""
+        if self._reads is None:
+            self._reads = LedgerReads(self.bookkeeper)
+        return self._reads
+
+    def list_lock(self) -> asyncio.Lock:
+        """Held while the ledger list is changed."""
+        if self._lock is None:
+            self._lock = asyncio.Lock()
+        return self._lock
+
+    # ---- append
+
+    def append(self, entries: Sequence[bytes], done: AppendDone) -> None:
+        """Append consecutive payloads. ``done`` is called once for each part (more than one at a rollover), in order.
+
+        Errors are in the result: TopicTerminatedError, LedgerFencedError, LedgerClosedError, StorageError; an entry
+        whose append failed may or may not be stored, and is never retried here.
+        """
+        appender = self._appender
+        if appender is None:
+            appender = self._new_appender()
+        appender.append(entries, done)
+
+    def _new_appender(self) -> Appender:
+        appender = self._appender = Appender(self)
+        error = self._refusal()
+        if error is not None:
+            appender.stop(error)
+        return appender
+
+    def _refusal(self) -> GemingaError | None:
+        if self.terminated_position is not None:
+            return TopicTerminatedError(f"{self.name} was terminated at {self.terminated_position}")
+        if self.is_fenced:
+            return LedgerFencedError(f"{self.name} has another owner")
+        if self.is_closed:
+            return LedgerClosedError(f"{self.name} is closed")
+        return None
+
+    @property
+    def has_pending_appends(self) -> bool:
+        """Whether any append was not answered."""
+        return self._appender is not None and self._appender.has_pending
+
+    def on_confirmed(self, ledger_id: int, first_entry_id: int, entries: Sequence[bytes], size_bytes: int) -> None:
+        """Entries of the open ledger became readable."""
+        self.last_confirmed_position = Position(ledger_id, first_entry_id + len(entries) - 1)
+        if self._active:
+            window = self.tail_window
+            if window is None or window.ledger_id != ledger_id or window.end_entry_id != first_entry_id:
+                self._drop_window()
+                window = self.tail_window = TailWindow(ledger_id, first_entry_id)
+            self.factory.cache_entries(window, entries, size_bytes)
+        if self._listeners and not self._is_notifying:
+            self._is_notifying = True
+            asyncio.get_running_loop().call_soon(self._notify)
+
+    def on_recovered(self, info: LedgerInfo) -> None:
+        """Recovery found where a ledger ends; it may have more entries than were confirmed to us."""
+        self.last_confirmed_position = max(self.last_confirmed_position, self.ledgers.last_position)
+        if self._listeners and info.entries:
+            asyncio.get_running_loop().call_soon(self._notify)
+
+    def on_fenced(self, error: LedgerFencedError) -> None:
+        """Another owner took over."""
+        if self.is_fenced:
+            return
+        _log.error("%s: fenced, another owner has it: %s", self.name, error)
+        self.is_fenced = True
+        if self._appender is not None:
+            self._appender.stop(error)
+
+    def add_tail_listener(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """Call ``callback`` whenever entries became readable, once per group; returns what removes it."""
+        self._listeners += (callback,)
+
+        def remove() -> None:
+            listeners = list(self._listeners)
+            if callback in listeners:
+                listeners.remove(callback)
+                self._listeners = tuple(listeners)
+
+        return remove
+
+    def _notify(self) -> None:
+        self._is_notifying = False
+        for listener in self._listeners:
+            listener()
+
+    # ---- the ledger list
+
+    async def add_ledger(self, opened: Callable[[LedgerHandle, LedgerInfo], None]) -> None:
+        """Create a ledger and make it the last of the list; the lock is held."""
+        refusal = self._refusal()
+        if isinstance(refusal, StorageError):
+            raise refusal
+        handle = await self.factory.create_ledger(self)
+        crash_point("ml.ledger.created")
+        info = LedgerInfo(handle.ledger_id)
+        self._drop_empty()
+        await self._put_list([*self.ledgers.infos, info])
+        crash_point("ml.ledger.listed")
+        self.ledgers.append(info)
+        opened(handle, info)
+        self.factory.watch_rollover(self)
+
+    @property
+    def newest_ledger_id(self) -> int:
+        """No ledger of this list, and no position of a cursor, has a greater ledger id."""
+        newest = max(
+            self.last_confirmed_position.ledger_id, *(c.mark_delete_position[0] for c in self.cursors.values()), -1
+        )
+        last = self.ledgers.last
+        return newest if last is None else max(newest, last.ledger_id)
+
+    def _drop_empty(self) -> None:
+        """Closed ledgers without entries leave the list with its next write."""
+        empty = [info.ledger_id for info in self.ledgers.infos if info.closed_ms and not info.entries]
+        if empty:
+            self.ledgers.remove(empty)
+            self._garbage += tuple(empty)
+
+    async def _put_list(
+        self,
+        infos: Sequence[LedgerInfo],
+        *,
+        terminated: Position | None = None,
+        properties: Mapping[str, str] | None = None,
+    ) -> None:
+        """Write the node; the lock is held. Memory follows by the caller."""
+        record = ManagedLedgerRecord(
+            tuple(
+                LedgerRecord(info.ledger_id, info.entries, info.size_bytes, info.closed_ms, info.offload_context)
+                for info in infos
+            ),
+            terminated if terminated is not None else self.terminated_position,
+            self.properties if properties is None else properties,
+        )
+        try:
+            await self._node.put(self.metadata, ledger_path(self.name), encode_managed_ledger_info(record))
+        except LedgerFencedError as error:
+            self.on_fenced(error)
+            raise
+        garbage, self._garbage = self._garbage, ()
+        await self._delete_ledgers(garbage)
+
+    async def _delete_ledgers(self, ledger_ids: Sequence[int]) -> None:
+        for ledger_id in ledger_ids:
+            if self._reads is not None:
+                self._reads.forget(ledger_id)
+            try:
+                await self.bookkeeper.delete_ledger(ledger_id)
+            except StorageError as error:
+                _log.warning("%s: ledger %d was not deleted: %s", self.name, ledger_id, error)
+
+    async def roll(self) -> None:
+        """Close the open ledger; the next append opens another."""
+        async with self.list_lock():
+            await self._close_open_ledger()
+        self._resume()
+
+    async def _close_open_ledger(self) -> None:
+        """Drain, close, and say so in the list; the lock is held."""
+        if self._appender is None:
+            return
+        handle = await self._appender.detach()
+        if handle is not None:
+            self._drop_empty()
+            await self._put_list(self.ledgers.infos)
+            crash_point("ml.roll.listed")
+            await close_quietly(handle)
+
+    def _resume(self) -> None:
+        if self._appender is not None:
+            self._appender.resume()
+
+    def on_list_changed(self) -> None:
+        """A ledger was closed: it may be consumed already."""
+        self.on_mark_delete_crossed()
+
+    def on_mark_delete_crossed(self) -> None:
+        """A cursor left a ledger behind: trim in the background."""
+        if not self._is_trimming and not self.is_closed and len(self.ledgers) > 1:
+            self._is_trimming = True
+            spawn(self._trim_quietly(), name=f"trim-{self.name}")
+
+    async def _trim_quietly(self) -> None:
+        try:
+            await self.trim()
+        except StorageError as error:
+            _log.warning("%s: not trimmed: %s", self.name, error)
+
+    async def trim(self) -> None:
+        """Delete the ledgers that every durable cursor has passed and retention does not hold."""
+        self._is_trimming = False
+        async with self.list_lock():
+            if not self.is_closed and not self.is_fenced:
+                await self._trim(self.retention_ms, self.retention_bytes)
+
+    async def _trim(self, retention_ms: int, retention_bytes: int) -> None:
+        slowest = min((cursor.mark_delete_position for cursor in self.cursors.values()), default=None)
+        going = ledgers_to_trim(
+            self.ledgers.infos,
+            slowest,
+            retention_ms=retention_ms,
+            retention_bytes=retention_bytes,
+            now_ms=self.runtime.clock.wall_ms(),
+        )
+        if not going:
+            return
+        if self.factory.defects.trim_before_metadata:
+            await self._delete_ledgers(going)
+            crash_point("ml.trim.deleted")
+        # What the cursors passed is durable first: a cursor that came back before a deleted ledger would lose count.
+        for cursor in tuple(self.cursors.values()):
+            await cursor.flush()
+        crash_point("ml.trim.flushed")
+        await self._put_list([info for info in self.ledgers.infos if info.ledger_id not in going])
+        crash_point("ml.trim.listed")
+        self.ledgers.remove(going)
+        if not len(self.ledgers):
+            self.last_confirmed_position = self.ledgers.last_position
+        await self._delete_ledgers(going)
+        crash_point("ml.trim.deleted")
+
+    async def truncate(self) -> None:
+        """Acknowledge everything for every cursor and delete all ledgers, whatever retention says."""
+        await self.roll()
+        for cursor in tuple(self.cursors.values()):
+            await cursor.clear_backlog()
+        async with self.list_lock():
+            await self._trim(0, 0)
+
+    async def terminate(self) -> Position:
+        """End the log: nothing can be appended any more. Returns the last position."""
+        if self.terminated_position is not None:
+            return self.terminated_position
+        error = TopicTerminatedError(f"{self.name} was terminated")
+        appender = self._appender if self._appender is not None else self._new_appender()
+        async with self.list_lock():
+            appender.stop(error)
+            handle = await appender.leave()
+            self._drop_empty()
+            position = self.ledgers.last_position
+            await self._put_list(self.ledgers.infos, terminated=position)
+            self.terminated_position = position
+            if handle is not None:
+                await close_quietly(handle)
+        return position
+
+    async def set_properties(self, properties: Mapping[str, str]) -> None:
+        """Replace the text properties. Durable on return."""
+        async with self.list_lock():
+            await self._put_list(self.ledgers.infos, properties=properties)
+            self.properties = dict(properties)
+
+    def set_retention(self, *, retention_ms: int, retention_bytes: int) -> None:
+        """How long consumed ledgers stay: see ``core.trim``. Takes effect with the next trim."""
+        self.retention_ms = retention_ms
+        self.retention_bytes = retention_bytes
+
+    async def recover_last_ledger(self) -> None:
+        """Opening: find where the last ledger ends if the list does not say."""
+        last = self.ledgers.last
+        if last is None or last.closed_ms:
+            return
+        try:
+            handle = await self.bookkeeper.open_ledger(last.ledger_id, recover=True)
+        except NoSuchLedgerError:
+            # Created, listed, and never written: its node was deleted as garbage or never became durable.
+            _log.error("%s: its last ledger %d does not exist and leaves the list", self.name, last.ledger_id)
+            self.ledgers.remove((last.ledger_id,))
+        else:
+            last.entries = handle.last_add_confirmed + 1
+            last.size_bytes = handle.length_bytes
+            last.closed_ms = max(1, self.runtime.clock.wall_ms())
+            if last.entries:
+                self.reads.keep(handle)
+        self._drop_empty()
+        self.last_confirmed_position = self.ledgers.last_position
+
+    # ---- read
+
+    @property
+    def first_position(self) -> Position:
+        """The oldest entry, or where the next one would be."""
+        return self.ledgers.first_position
+
+    @property
+    def entry_count(self) -> int:
+        """Readable entries."""
+        return self.ledgers.entry_count
+
+    @property
+    def size_bytes(self) -> int:
+        """Payload bytes of the readable entries."""
+        return self.ledgers.size_bytes
+
+    def next_position(self, position: Position) -> Position:
+        """The entry behind ``position``, or the place behind the last entry."""
+        return self.ledgers.next_position(position)
+
+    def previous_position(self, position: Position) -> Position:
+        """The entry before ``position``, or the place before the first entry."""
+        return self.ledgers.previous_position(position)
+
+    def count_between(self, first: Position, last: Position) -> int:
+        """Entries from ``first`` to ``last``, both included."""
+        return self.ledgers.count_between(first, last)
+
+    def read_ledger(self, info: LedgerInfo, first: int, last: int, done: ReadDone) -> None:
+        """Payloads of consecutive entries of one ledger, from the bookies; possibly within the call."""
+        handle = self._appender.handle if self._appender is not None else None
+        if handle is not None and handle.ledger_id == info.ledger_id:
+            handle.read(first, last, done)
+        else:
+            self.reads.read(info, first, last, done)
+
+    async def _payloads(self, info: LedgerInfo, first: int, last: int) -> Sequence[bytes]:
+        """Like :meth:`read_ledger`, from the cache if all is there; empty if the ledger went meanwhile."""
+        window = self.tail_window
+        if window is not None and window.ledger_id == info.ledger_id:
+            cached = window.get(first, last)
+            if len(cached) == last - first + 1:
+                return cached
+        future: asyncio.Future[Sequence[bytes] | StorageError] = asyncio.get_running_loop().create_future()
+
+        def done(result: Sequence[bytes] | StorageError) -> None:
+            if not future.done():
+                future.set_result(result)
+
+        self.read_ledger(info, first, last, done)
+        result = await future
+        if isinstance(result, StorageError):
+            if isinstance(result, NoSuchLedgerError) and self.ledgers.find(info.ledger_id) is None:
+                return ()
+            raise result
+        return result
+
+    async def read(self, positions: Sequence[Position]) -> list[Entry]:
+        """The entries at ``positions``, in that order; those that no longer exist are left out."""
+        if self.is_closed:
+            raise LedgerClosedError(f"{self.name} is closed")
+        found: dict[tuple[int, int], bytes] = {}
+        for run in runs_of(positions):
+            info = self.ledgers.find(run.ledger_id)
+            first, last = max(run.first, 0), min(run.last, info.entries - 1 if info is not None else -1)
+            if info is not None and first <= last:
+                for entry_id, payload in enumerate(await self._payloads(info, first, last), first):
+                    found[run.ledger_id, entry_id] = payload
+        return [Entry(*position, found[position]) for position in positions if position in found]
+
+    async def read_range(self, first: Position, max_entries: int, max_bytes: int) -> list[Entry]:
+        """Entries from ``first`` on, acknowledged or not; at least one if there is any."""
+        if self.is_closed:
+            raise LedgerClosedError(f"{self.name} is closed")
+        entries: list[Entry] = []
+        size_bytes = 0
+        position = first
+        while len(entries) < max_entries and size_bytes < max_bytes:
+            position = self.ledgers.at_or_after(position)
+            info = self.ledgers.find(position.ledger_id)
+            if info is None or position.entry_id >= info.entries:
+                break
+            fitting = max(1, (max_bytes - size_bytes) // max(1, info.size_bytes // info.entries))
+            count = min(max_entries - len(entries), info.entries - position.entry_id, READ_RUN_ENTRIES_MAX, fitting)
+            payloads = await self._payloads(info, position.entry_id, position.entry_id + count - 1)
+            for entry_id, payload in enumerate(payloads, position.entry_id):
+                size_bytes += len(payload)
+                if size_bytes > max_bytes and entries:
+                    return entries
+                entries.append(Entry(position.ledger_id, entry_id, payload))
+            position = Position(position.ledger_id, position.entry_id + count)
+        return entries
+
+    async def find_last(self, predicate: Callable[[Entry], bool]) -> Position | None:
+        """The newest entry for which ``predicate`` holds, given that it holds for all older ones; None if for none."""
+        found: Position | None = None
+        low, high = self.first_position, self.last_confirmed_position
+        while (count := self.ledgers.count_between(low, high)) > 0:
+            middle = self.ledgers.position_at(self.ledgers.index_of(low) + (count - 1) // 2)
+            entries = await self.read([middle])
+            if entries and not predicate(entries[0]):
+                high = self.ledgers.previous_position(middle)
+                continue
+            # An entry trimmed meanwhile was older than any that can be found.
+            found = middle if entries else found
+            low = self.ledgers.next_position(middle)
+        return found
+
+    # ---- cursors
+
+    async def open_cursor(
+        self,
+        name: str,
+        *,
+        initial: Position = LATEST,
+        properties: Mapping[str, int] = _NO_LONGS,
+        cursor_properties: Mapping[str, str] = _NO_TEXTS,
+    ) -> ManagedCursor:
+        """The durable cursor of that name; a new one starts at ``initial`` (EARLIEST and LATEST are understood)."""
+        cursor = self.cursors.get(name)
+        if cursor is not None:
+            return cursor
+        async with self.list_lock():
+            cursor = self.cursors.get(name)
+            if cursor is not None:
+                return cursor
+            refusal = self._refusal()
+            if isinstance(refusal, StorageError):
+                raise refusal
+            state = CursorState(before(initial, self.ledgers), dict(properties) if properties else _NO_LONGS)
+            store = CursorStore(self, MetadataNode())
+            cursor = ManagedCursor(
+                self, name, state, store, dict(cursor_properties) if cursor_properties else _NO_TEXTS
+            )
+            store.attach(cursor)
+            await store.create_node()
+            crash_point("cursor.created")
+            self.cursors[name] = cursor
+        return cursor
+
+    def new_non_durable_cursor(self, name: str, start: Position) -> ManagedCursor:
+        """A cursor in memory whose first entry to read is ``start`` (EARLIEST and LATEST are understood)."""
+        cursor = ManagedCursor(self, name, CursorState(before(start, self.ledgers)), None)
+        self.non_durable_cursors |= {cursor}
+        return cursor
+
+    async def delete_cursor(self, name: str) -> None:
+        """Delete a durable cursor; fine if there is none."""
+        cursor = self.cursors.get(name)
+        if cursor is None or cursor.store is None:
+            return
+        await cursor.store.delete_node()
+        crash_point("cursor.deleted")
+        self.cursors.pop(name, None)
+        cursor.store = None
+        await cursor.close()
+        self.on_mark_delete_crossed()
+
+    def on_cursor_active(self, cursor: ManagedCursor) -> None:
+        """The cursor began to read."""
+        self._active |= {cursor}
+
+    def on_cursor_inactive(self, cursor: ManagedCursor) -> None:
+        """The cursor reads no more."""
+        self._active -= {cursor}
+        if not self._active:
+            self._drop_window()
+
+    def on_non_durable_closed(self, cursor: ManagedCursor) -> None:
+        """A cursor in memory is gone."""
+        self.non_durable_cursors -= {cursor}
+
+    def on_cursor_read(self) -> None:
+        """A cursor read on: what all active cursors have passed is not kept."""
+        window = self.tail_window
+        if window is None:
+            return
+        slowest = min(cursor.state.read_position for cursor in self._active) if self._active else LATEST
+        if slowest > (window.ledger_id, window.first_entry_id):
+            through = slowest.entry_id - 1 if slowest.ledger_id == window.ledger_id else window.end_entry_id
+            self.cache.evict_through(window, through)
+
+    def _drop_window(self) -> None:
+        if self.tail_window is not None:
+            self.cache.drop(self.tail_window)
+            self.tail_window = None
+
+    # ---- end
+
+    def roll_if_full(self) -> None:
+        """The factory's timer: a ledger may be full by its age."""
+        if self._appender is not None:
+            self._appender.roll_if_full()
+
+    async def close(self) -> None:
+        """Finish what is pending, persist the cursors, close the open ledger. Closing twice is fine."""
+        if self.is_closed:
+            return
+        self.is_closed = True
+        appender = self._appender
+        if appender is not None:
+            appender.stop(LedgerClosedError(f"{self.name} is closed"))
+            await appender.drain()
+        for cursor in (*self.cursors.values(), *self.non_durable_cursors):
+            await cursor.close()
+        self._drop_window()
+        async with self.list_lock():
+            handle = await self._leave(appender)
+            if handle is not None and not self.is_fenced:
+                await self._say_closed(handle)
+        self.factory.on_closed(self)
+
+    async def _leave(self, appender: Appender | None) -> LedgerHandle | None:
+        if appender is None or self.is_fenced:
+            return None
+        try:
+            return await appender.leave()
+        except StorageError as error:
+            _log.warning("%s: its open ledger could not be left in order: %s", self.name, error)
+            return None
+
+    async def _say_closed(self, handle: LedgerHandle) -> None:
+        """Left open, the ledger would be recovered by the next owner: slower, but as right."""
+        try:
+            await handle.close()
+            self._drop_empty()
+            await self._put_list(self.ledgers.infos)
+        except StorageError as error:
+            _log.warning("%s: the list was not closed: %s", self.name, error)
+
+    async def abandon(self) -> tuple[int, ...]:
+        """Deletion: stop everything without writing; returns the ids of its ledgers, those of cursors included."""
+        self.is_closed = True
+        refusal = LedgerClosedError(f"{self.name} is deleted")
+        if self._appender is not None:
+            self._appender.stop(refusal)
+            await self._appender.drain()
+        cursor_ledgers = [c.store.ledger_id for c in self.cursors.values() if c.store is not None]
+        for cursor in tuple(self.cursors.values()):
+            if cursor.store is not None:
+                await cursor.store.delete_node()
+                cursor.store = None
+        for cursor in (*self.cursors.values(), *self.non_durable_cursors):
+            await cursor.close()
+        self.cursors.clear()
+        self._drop_window()
+        async with self.list_lock():
+            await self._node.delete(self.metadata, ledger_path(self.name))
+        self.factory.on_closed(self)
+        own = [info.ledger_id for info in self.ledgers.infos]
+        return (*self._garbage, *own, *(ledger_id for ledger_id in cursor_ledgers if ledger_id >= 0))
+
+    def stats_internal(self) -> dict[str, object]:
+        """What Pulsar's ``internalStats`` tells of a managed ledger."""
+        last = self.ledgers.last
+        return {
+            "entriesAddedCounter": self.entry_count,
+            "numberOfEntries": self.entry_count,
+            "totalSize": self.size_bytes,
+            "currentLedgerEntries": last.entries if last is not None else 0,
+            "currentLedgerSize": last.size_bytes if last is not None else 0,
+            "lastConfirmedEntry": str(self.last_confirmed_position),
+            "state": self._state_name(),
+            "ledgers": [
+                {
+                    "ledgerId": info.ledger_id,
+                    "entries": info.entries,
+                    "size": info.size_bytes,
+                    "timestamp": info.closed_ms,
+                    "offloaded": bool(info.offload_context),
+                }
+                for info in self.ledgers.infos
+            ],
+            "cursors": {name: self._cursor_stats(cursor) for name, cursor in self.cursors.items()},
+            "properties": dict(self.properties),
+        }
+
+    def _state_name(self) -> str:
+        if self.terminated_position is not None:
+            return "Terminated"
+        if self.is_fenced:
+            return "Fenced"
+        if self.is_closed:
+            return "Closed"
+        return "LedgerOpened" if self._appender is not None and self._appender.handle is not None else "Idle"
+
+    def _cursor_stats(self, cursor: ManagedCursor) -> dict[str, object]:
+        state = cursor.state
+        return {
+            "markDeletePosition": str(state.mark_delete),
+            "readPosition": str(state.read_position),
+            "waitingReadOp": False,
+            "pendingReadOps": 0,
+            "messagesConsumedCounter": self.entry_count - cursor.backlog_count,
+            "cursorLedger": cursor.store.ledger_id if cursor.store is not None else -1,
+            "individuallyDeletedMessages": str([tuple(item) for item in state.acked.ranges(100)]),
+            "numberOfEntriesSinceFirstNotAckedMessage": cursor.backlog_count + state.acked.count,
+            "totalNonContiguousDeletedMessagesRange": len(state.acked.ranges(10_000)),
+            "properties": dict(state.properties),
+            "active": cursor.is_active,
+        }

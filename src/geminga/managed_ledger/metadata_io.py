@@ -1,0 +1,96 @@
+"""Metadata nodes of managed ledgers and cursors: paths, and compare-and-set by one owner.
+
+A managed ledger has one owner at a time. Who finds another version than the one it wrote is no longer the
+owner: :class:`LedgerFencedError`. A write with an unknown outcome is settled by reading before anything else
+is written; until that succeeds the node stays *in doubt*.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+from urllib.parse import quote_plus, unquote_plus
+
+from geminga.metadata.ports import MUST_NOT_EXIST, MetadataStore, Node
+from geminga.model.errors import BadVersionError, LedgerFencedError, NoSuchNodeError, UnknownOutcomeError
+
+ROOT: Final = "/managed-ledgers"
+#: Times a write is repeated at once after an unknown outcome that turned out not to have happened.
+UNKNOWN_ATTEMPTS_MAX: Final = 8
+
+
+def ledger_path(name: str) -> str:
+    """The node of a managed ledger."""
+    return f"{ROOT}/{name}"
+
+
+def cursor_path(ledger_name: str, cursor_name: str) -> str:
+    """The node of a cursor; its name is encoded as by Java's URLEncoder."""
+    return f"{ROOT}/{ledger_name}/{quote_plus(cursor_name, safe='-_.*').replace('~', '%7E')}"
+
+
+def cursor_name_of(encoded: str) -> str:
+    """The cursor's name from its node's."""
+    return unquote_plus(encoded)
+
+
+class MetadataNode:
+    """One node that we own: its version, and what may have been written without an answer."""
+
+    __slots__ = ("_in_doubt", "version")
+
+    def __init__(self, version: int = MUST_NOT_EXIST) -> None:
+        #: As we know it; -1: does not exist yet.
+        self.version = version
+        self._in_doubt: bytes | None = None
+
+    async def put(self, store: MetadataStore, path: str, value: bytes) -> None:
+        """Replace (or create) the node. Raises LedgerFencedError, UnknownOutcomeError, MetadataError."""
+        await self._settle(store, path)
+        for _ in range(UNKNOWN_ATTEMPTS_MAX):
+            try:
+                result = await store.put(path, value, expected_version=self.version)
+            except BadVersionError as error:
+                raise _fenced(path, self.version) from error
+            except UnknownOutcomeError:
+                self._in_doubt = value
+                if await self._settle(store, path):
+                    return
+                continue
+            self.version = result.stat.version
+            return
+        raise UnknownOutcomeError(f"{path}: {UNKNOWN_ATTEMPTS_MAX} writes in a row without an answer")
+
+    async def delete(self, store: MetadataStore, path: str) -> None:
+        """Delete the node; fine if it is gone."""
+        for _ in range(UNKNOWN_ATTEMPTS_MAX):
+            try:
+                await store.delete(path)
+            except NoSuchNodeError:
+                pass
+            except UnknownOutcomeError:
+                continue
+            self.version = MUST_NOT_EXIST
+            self._in_doubt = None
+            return
+        raise UnknownOutcomeError(f"{path}: {UNKNOWN_ATTEMPTS_MAX} deletions in a row without an answer")
+
+    async def _settle(self, store: MetadataStore, path: str) -> bool:
+        """Find out about the write in doubt; True if it happened."""
+        value = self._in_doubt
+        if value is None:
+            return False
+        node = await store.get(path)
+        found = MUST_NOT_EXIST if node is None else node.stat.version
+        if node is not None and node.value == value and found == self.version + 1:
+            self.version = found
+            self._in_doubt = None
+            return True
+        if found != self.version:
+            raise _fenced(path, self.version, node)
+        self._in_doubt = None
+        return False
+
+
+def _fenced(path: str, version: int, node: Node | None = None) -> LedgerFencedError:
+    found = "" if node is None else f", found {node.stat.version}"
+    return LedgerFencedError(f"{path}: another owner changed it (version {version} expected{found})")
