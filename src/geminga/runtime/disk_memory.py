@@ -75,8 +75,9 @@ class MemoryDisk:
         return MemoryFile(path, content)
 
     async def close_file(self, file: DiskFile) -> None:
-        """Close; a second close does nothing."""
+        """Close after everything submitted before; a second close does nothing."""
         assert isinstance(file, MemoryFile)
+        await _completions_delivered()
         file.is_open = False
 
     async def sync_file(self, file: DiskFile) -> None:
@@ -157,7 +158,8 @@ class MemoryDisk:
         self._locks.add(path)
 
     async def close(self) -> None:
-        """Release the locks; the files stay for the life of the object."""
+        """Deliver what was submitted, release the locks; the files stay for the life of the object."""
+        await _completions_delivered()
         self._locks.clear()
 
     def _content(self, path: str) -> bytearray:
@@ -176,6 +178,12 @@ class MemoryDisk:
         self._check_dir(_parent(path))
 
 
+async def _completions_delivered() -> None:
+    delivered = asyncio.Event()
+    asyncio.get_running_loop().call_soon(delivered.set)  # behind all completions so far
+    await delivered.wait()
+
+
 def _parent(path: str) -> str:
     return posixpath.dirname(path) or "."
 
@@ -190,7 +198,7 @@ def resize(content: bytearray, size_bytes: int) -> None:
 
 def write_at(content: bytearray, offset: int, buffers: Sequence[Buffer]) -> None:
     """Write ``buffers`` back to back into ``content`` from ``offset``; a gap before it reads as zeros."""
-    if offset > len(content):
+    if offset > len(content) and any(buffers):
         content.extend(bytes(offset - len(content)))
     if offset == len(content):
         for buffer in buffers:

@@ -80,9 +80,11 @@ class SimTransport(asyncio.Transport):
 
     def write(self, data: Buffer) -> None:
         """Send; ignored once closing, as asyncio does."""
+        if self._closing or not self._alive():
+            return
         if self._eof_sent:
             raise RuntimeError("Cannot call write() after write_eof()")
-        if self._closing or not self._alive() or not data:
+        if not data:
             return
         self.outgoing.push(bytes(data))
         self.check_high_water()
