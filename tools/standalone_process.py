@@ -57,6 +57,7 @@ class StandaloneProcess:
         #: From exec to the ready line, as seen from here, for every start.
         self.start_seconds: list[float] = []
         self.started_at = 0.0
+        self._lines: SimpleQueue[str] = SimpleQueue()
 
     @property
     def service_url(self) -> str:
@@ -88,9 +89,14 @@ class StandaloneProcess:
 
     def start(self, timeout_s: float = 60.0) -> None:
         """Start and wait for the ready line."""
+        self.launch()
+        self.wait_ready(timeout_s)
+
+    def launch(self) -> None:
+        """Start, and do not wait."""
         assert not self.is_running
         log = self.log.open("a", encoding="utf-8")
-        lines: SimpleQueue[str] = SimpleQueue()
+        self._lines = SimpleQueue()
         source = str(ROOT / "src")
         inherited = os.environ.get("PYTHONPATH")
         environment = {**os.environ, "PYTHONPATH": f"{source}{os.pathsep}{inherited}" if inherited else source}
@@ -104,9 +110,12 @@ class StandaloneProcess:
             preexec_fn=self.before_exec,
         )
         log.close()
-        threading.Thread(target=self._read, args=(self.process, lines), daemon=True).start()
+        threading.Thread(target=self._read, args=(self.process, self._lines), daemon=True).start()
+
+    def wait_ready(self, timeout_s: float = 60.0) -> None:
+        """Wait for the ready line of a launched process; one that does not come up is killed."""
         try:
-            self._wait_ready(lines, timeout_s)
+            self._wait_ready(self._lines, timeout_s)
         except StartError:
             self.kill()
             raise

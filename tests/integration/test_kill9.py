@@ -1,0 +1,88 @@
+"""kill -9 at seeded moments under load: nothing acknowledged lost, order per key kept, start-up recovers by itself.
+
+CRASH_ROUNDS sets the rounds of the long test, CRASH_SEED the seed. The producer and the consumer are official clients
+that live through all rounds; a second subscription that nobody reads meanwhile keeps every message for the audit.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+import time
+
+import pytest
+from tools.standalone_process import StandaloneProcess
+
+from support.crash_load import Consuming, Publishing, drain
+from support.official import quiet_client
+
+pytestmark = pytest.mark.integration
+
+ROUNDS = 4
+ROUNDS_LONG = int(os.environ.get("CRASH_ROUNDS", "100"))
+SEED = int(os.environ.get("CRASH_SEED", "1"))
+LOAD_S_MAX = 0.8
+#: Every fifth round the broker is killed again while it starts.
+START_S_MAX = 0.6
+
+
+def crash_rounds(process: StandaloneProcess, rng: random.Random, rounds: int) -> None:
+    """Kill and restart ``rounds`` times."""
+    for number in range(rounds):
+        threading.Event().wait(rng.uniform(0.01, LOAD_S_MAX))
+        process.kill()
+        if number % 5 == 3:
+            process.launch()
+            threading.Event().wait(rng.uniform(0.0, START_S_MAX))
+            process.kill()
+        process.start()
+
+
+def run_crashes(tmp_path, *, rounds: int, batching: bool, seed: int) -> None:
+    """One story: load, kills, stop, audit."""
+    topic = "persistent://public/default/crash"
+    process = StandaloneProcess(tmp_path / "data", log=tmp_path / "broker.log")
+    with process:
+        client = quiet_client(process.service_url, tmp_path)
+        client.subscribe(topic, "audit").close()
+        publishing = Publishing(client, topic, batching=batching)
+        consuming = Consuming(client, topic, "live")
+        consuming.start()
+        publishing.start()
+        try:
+            crash_rounds(process, random.Random(seed), rounds)
+        finally:
+            publishing.stop()
+        deadline = time.monotonic() + 30
+        while consuming.missing(publishing.acknowledged) and time.monotonic() < deadline:
+            threading.Event().wait(0.2)
+        consuming.stop()
+        audit = drain(client, topic, "audit", publishing.acknowledged)
+        client.close()
+        exit_code = process.stop()
+    assert publishing.errors == []
+    assert len(publishing.acknowledged) == publishing.sent > 0
+    assert publishing.acknowledged - audit.first == set(), f"seed {seed}: acknowledged and lost"
+    assert audit.out_of_order == []
+    assert consuming.missing(publishing.acknowledged) == set(), f"seed {seed}: not delivered to the live consumer"
+    assert consuming.deliveries.out_of_order == []
+    assert exit_code == 0
+    print(
+        f"{rounds} rounds, {publishing.sent} sent and acknowledged, {audit.repeated} stored twice (resent), "
+        f"{consuming.deliveries.repeated} delivered again to the live consumer, "
+        f"slowest start {max(process.start_seconds):.2f} s"
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("batching", [False, True])
+def test_killed_broker_loses_nothing_acknowledged(tmp_path, batching: bool) -> None:
+    run_crashes(tmp_path, rounds=ROUNDS, batching=batching, seed=SEED)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("batching", [False, True])
+def test_broker_killed_many_times_loses_nothing_acknowledged(tmp_path, batching: bool) -> None:
+    run_crashes(tmp_path, rounds=ROUNDS_LONG // 2, batching=batching, seed=SEED + 1000)

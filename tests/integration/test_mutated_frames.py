@@ -1,0 +1,113 @@
+"""Damaged frames at a real process: it lives on, closes or answers, leaks nothing, and says one line for each close.
+
+MUTATED_FRAMES sets the count of the long test, MUTATED_SEED the seed. Automatic creation is off: a damaged name must
+not make a topic, or memory would grow for a good reason.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from tools.standalone_process import StandaloneProcess
+
+from geminga.wire._generated import pulsar_api_pb2 as pb
+from support.mutations import is_whole, mutate, valid_frames
+from support.official import quiet_client
+from support.raw_protocol import RawConnection, frame, producer_frame
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
+
+COUNT = 4_000
+COUNT_LONG = int(os.environ.get("MUTATED_FRAMES", "100000"))
+SEED = int(os.environ.get("MUTATED_SEED", "1"))
+GROWTH_BYTES_MAX = 2_000_000
+TOPIC = "persistent://public/default/mutated"
+PING = frame(pb.BaseCommand(type=pb.BaseCommand.PING, ping=pb.CommandPing()))
+SETTINGS = {"allowAutoTopicCreation": "false", "allowAutoSubscriptionCreation": "false", "managedLedgerCacheSizeMB": 1}
+
+
+def open_sockets(process: StandaloneProcess) -> int:
+    """How many sockets the broker has open."""
+    found = 0
+    for entry in Path(f"/proc/{process.pid}/fd").iterdir():
+        try:
+            found += entry.readlink().name.startswith("socket:")
+        except FileNotFoundError:
+            continue
+    return found
+
+
+def feed(process: StandaloneProcess, rng: random.Random, frames: list[bytes], count: int) -> tuple[int, int]:
+    """Send ``count`` damaged frames; (connections that the broker closed on us, answers)."""
+    closed = answers = 0
+    connection: RawConnection | None = None
+    for number in range(count):
+        if connection is None:
+            connection = RawConnection(process.broker_port, handshake=number % 10 != 0)
+            if number % 10 != 0:
+                connection.send(producer_frame(TOPIC))
+                connection.expect(pb.BaseCommand.PRODUCER_SUCCESS)
+        data = mutate(rng, frames)
+        whole = is_whole(data)
+        try:
+            connection.send(data + (PING if whole else b""))
+            if not whole:
+                connection.socket.shutdown(1)
+            while (answer := connection.receive()) is not None and answer.type != pb.BaseCommand.PONG:
+                answers += 1
+        except ConnectionError:
+            answer = None
+        if answer is None:
+            closed += whole
+            connection.close()
+            connection = None
+    if connection is not None:
+        connection.close()
+    return closed, answers
+
+
+def run_mutations(tmp_path, count: int, seed: int) -> None:
+    """Half, measure, the other half, measure again."""
+    process = StandaloneProcess(tmp_path / "data", log=tmp_path / "broker.log", settings=SETTINGS)
+    with process:
+        process.request("PUT", f"/admin/v2/{TOPIC.replace('://', '/')}")
+        process.request("PUT", f"/admin/v2/{TOPIC.replace('://', '/')}/subscription/s")
+        before = open_sockets(process)
+        rng = random.Random(seed)
+        frames = valid_frames(TOPIC, "s")
+        closed_first, _ = feed(process, rng, frames, count // 2)
+        assert process.is_running, process.log_tail()
+        rss = process.rss_bytes()
+        closed_second, _ = feed(process, rng, frames, count - count // 2)
+        assert process.is_running, process.log_tail()
+        growth = process.rss_bytes() - rss
+        deadline = time.monotonic() + 10
+        while open_sockets(process) > before and time.monotonic() < deadline:
+            threading.Event().wait(0.1)
+        sockets = open_sockets(process)
+        client = quiet_client(process.service_url, tmp_path)
+        client.create_producer(TOPIC).send(b"still here")
+        client.close()
+        log = process.log.read_text(encoding="utf-8", errors="replace")
+    closed = closed_first + closed_second
+    print(f"{count} frames, {closed} whole ones closed the connection, RSS grew {growth / 1000:.0f} kB in the 2nd half")
+    assert sockets <= before, "connections leaked"
+    assert "Traceback" not in log
+    assert closed > 0
+    if count >= 50_000:
+        assert growth <= GROWTH_BYTES_MAX
+
+
+def test_damaged_frames_never_stop_the_broker(tmp_path) -> None:
+    run_mutations(tmp_path, COUNT, SEED)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+def test_many_damaged_frames_leak_nothing(tmp_path) -> None:
+    run_mutations(tmp_path, COUNT_LONG, SEED + 1000)

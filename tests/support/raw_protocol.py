@@ -1,0 +1,78 @@
+"""A plain socket that speaks just enough of Pulsar's protocol for what official clients would never send."""
+
+from __future__ import annotations
+
+import socket
+from typing import Self
+
+from geminga.wire._generated import pulsar_api_pb2 as pb
+
+
+class RawConnection:
+    """A blocking connection; frames in and out."""
+
+    def __init__(self, port: int, *, handshake: bool = True, timeout_s: float = 10.0) -> None:
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=timeout_s)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._buffer = b""
+        if handshake:
+            command = pb.BaseCommand(type=pb.BaseCommand.CONNECT)
+            command.connect.client_version = "raw"
+            command.connect.protocol_version = 20
+            self.send(frame(command))
+            assert self.expect(pb.BaseCommand.CONNECTED).connected.server_version
+
+    def send(self, data: bytes) -> None:
+        """Bytes as they are."""
+        self.socket.sendall(data)
+
+    def receive(self) -> pb.BaseCommand | None:
+        """The next command; None when the broker closed. PING is answered and passed over."""
+        while True:
+            while len(self._buffer) < 4 or len(self._buffer) < 4 + int.from_bytes(self._buffer[:4], "big"):
+                try:
+                    data = self.socket.recv(65536)
+                except ConnectionError:
+                    return None
+                if not data:
+                    return None
+                self._buffer += data
+            end = 4 + int.from_bytes(self._buffer[:4], "big")
+            size = int.from_bytes(self._buffer[4:8], "big")
+            command = pb.BaseCommand.FromString(self._buffer[8 : 8 + size])
+            self._buffer = self._buffer[end:]
+            if command.type != pb.BaseCommand.PING:
+                return command
+            self.send(frame(pb.BaseCommand(type=pb.BaseCommand.PONG, pong=pb.CommandPong())))
+
+    def expect(self, kind: int) -> pb.BaseCommand:
+        """The next command, which must be of ``kind``."""
+        command = self.receive()
+        assert command is not None, "the broker closed the connection"
+        assert command.type == kind, str(command)
+        return command
+
+    def close(self) -> None:
+        """Close."""
+        self.socket.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def frame(command: pb.BaseCommand, payload: bytes = b"") -> bytes:
+    """A command, and what goes behind it, as a frame."""
+    data = command.SerializeToString()
+    return (len(data) + 4 + len(payload)).to_bytes(4, "big") + len(data).to_bytes(4, "big") + data + payload
+
+
+def producer_frame(topic: str, *, producer_id: int = 0, request_id: int = 1) -> bytes:
+    """PRODUCER."""
+    command = pb.BaseCommand(type=pb.BaseCommand.PRODUCER)
+    command.producer.topic = topic
+    command.producer.producer_id = producer_id
+    command.producer.request_id = request_id
+    return frame(command)
