@@ -17,6 +17,7 @@ from geminga.bookkeeper.core.distribution import Distribution
 from geminga.bookkeeper.core.ensemble_change import EnsembleChange, change_ensemble
 from geminga.bookkeeper.environment import LedgerEnvironment
 from geminga.bookkeeper.ledger_store import StoredLedger
+from geminga.bookkeeper.ports import Bookie
 from geminga.bookkeeper.read_op import PayloadsDone, ReadOp, read_single
 from geminga.model.errors import (
     LedgerClosedError,
@@ -40,11 +41,13 @@ class LedgerHandle:
     """See the module. Made by ``BookKeeper.create_ledger`` and ``open_ledger``."""
 
     __slots__ = (
+        "_bookie",
         "_changes",
         "_confirmed_length_bytes",
         "_digest",
         "_distribution",
         "_drained",
+        "_ensemble",
         "_env",
         "_error",
         "_failed_bookies",
@@ -87,6 +90,10 @@ class LedgerHandle:
         #: Whether the ledger's end is fixed for ever.
         self.is_closed = metadata.is_closed
         self._confirmed_length_bytes = length_bytes
+        #: Who takes new entries now.
+        self._ensemble = metadata.fragments[-1].ensemble
+        #: The only bookie of an ensemble of one, looked up by the first append.
+        self._bookie: Bookie | None = None
         #: Pending adds; made by the first append.
         self._queue: AddQueue | None = None
         #: Why the handle is dead.
@@ -127,30 +134,40 @@ class LedgerHandle:
         if not self._is_writable or self._error is not None or self._is_closing:
             asyncio.get_running_loop().call_soon(done, first, count, self._error or self._closed_error())
             return first
-        invariant(count, f"ledger {self.ledger_id}: append of no entries")
         queue = self._queue
         if queue is None:
             queue = self._queue = AddQueue(self._distribution)
-        ledger_id = self.ledger_id
-        whole = self._digest.encode(ledger_id, first, self.last_add_confirmed, self.length_bytes, entries)
+        ledger_id, length = self.ledger_id, self.length_bytes
+        whole = self._digest.encode(ledger_id, first, self.last_add_confirmed, length, entries)
         self.last_add_pushed = first + count - 1
-        self.length_bytes += sum(map(len, entries))
-        pending = queue.push(first, whole, self.length_bytes, done)
-        ensemble = self._stored.metadata.fragments[-1].ensemble
-        if len(ensemble) == 1:
-            bookie_id = ensemble[0]
-            self._env.bookies.get(bookie_id).add_entries(
-                ledger_id,
-                first,
-                whole,
-                master_key=self._master_key,
-                recovery=False,
-                done=partial(self._on_added, pending, 0, bookie_id, first, count),
-            )
-        else:
+        self.length_bytes = length = length + (len(entries[0]) if count == 1 else sum(map(len, entries)))
+        pending = queue.push(first, whole, length, done)
+        ensemble = self._ensemble
+        if len(ensemble) > 1:
             for index, bookie_id in enumerate(ensemble):
                 self._send(pending, index, bookie_id)
+            return first
+        bookie = self._bookie
+        if bookie is None:
+            bookie = self._bookie = self._env.bookies.get(ensemble[0])
+        bookie.add_entries(
+            ledger_id,
+            first,
+            whole,
+            master_key=self._master_key,
+            recovery=False,
+            done=partial(self._on_single_added, pending, ensemble[0]),
+        )
         return first
+
+    def _on_single_added(self, pending: PendingAdd, bookie_id: str, error: StorageError | None) -> None:
+        """The only bookie of the ensemble answered: its word is the ack quorum."""
+        if error is not None or self._ensemble[0] != bookie_id:
+            self._on_added(pending, 0, bookie_id, pending.first_entry_id, pending.count, error)
+        elif self._error is None:
+            pending.acks = 1
+            pending.unacknowledged = 0
+            self._complete()
 
     def _send(self, pending: PendingAdd, index: int, bookie_id: str) -> None:
         """Send what bookie ``index`` holds of a batch."""
@@ -172,21 +189,25 @@ class LedgerHandle:
     ) -> None:
         """A bookie answered; late answers of bookies that were replaced or of a dead handle mean nothing."""
         queue = self._queue
-        if queue is None or self._error is not None or self._stored.metadata.fragments[-1].ensemble[index] != bookie_id:
+        if queue is None or self._error is not None or self._ensemble[index] != bookie_id:
             return
         if error is not None:
             self._on_add_failed(bookie_id, error)
             return
         queue.acknowledge(pending, index, first, count)
-        self._complete(queue)
+        self._complete()
 
-    def _complete(self, queue: AddQueue) -> None:
+    def _complete(self) -> None:
+        """Complete from the head of the queue what has its ack quorum."""
+        queue = self._queue
+        if queue is None:
+            return
         while (completed := queue.pop_completed()) is not None:
-            first = completed.first_entry_id
-            self.last_add_confirmed = first + completed.count - 1
+            first, count = completed.first_entry_id, completed.count
+            self.last_add_confirmed = first + count - 1
             self._confirmed_length_bytes = completed.length_bytes
             self._changes = 0
-            completed.done(first, completed.count, None)
+            completed.done(first, count, None)
         if self._drained is not None and not queue and not self._drained.done():
             self._drained.set_result(None)
 
@@ -249,7 +270,8 @@ class LedgerHandle:
 
     def _resend(self, change: EnsembleChange) -> EnsembleChange | None:
         """The new ensemble is in the metadata: send the pending adds to the newcomers; the next change, if needed."""
-        ensemble = change.fragments[-1].ensemble
+        ensemble = self._ensemble = change.fragments[-1].ensemble
+        self._bookie = None
         failed = {name: e for name, e in (self._failed_bookies or {}).items() if name in ensemble}
         queue = self._queue
         invariant(queue is not None, f"ledger {self.ledger_id}: ensemble change without a pending add")
@@ -263,7 +285,7 @@ class LedgerHandle:
         for pending in pending_adds:
             for index in change.replaced:
                 self._send(pending, index, ensemble[index])
-        self._complete(queue)
+        self._complete()
         return None
 
     def _die(self, error: StorageError) -> None:

@@ -19,11 +19,9 @@ AppendDone = Callable[[int, int, StorageError | None], None]
 class PendingAdd:
     """One appended batch: consecutive entries, whole, and which bookies have acknowledged them."""
 
-    __slots__ = ("acks", "count", "done", "entries", "first_entry_id", "length_bytes", "unacknowledged")
+    __slots__ = ("acks", "count", "done", "entries", "first_entry_id", "length_bytes", "unacknowledged", "unit_acks")
 
-    def __init__(
-        self, first_entry_id: int, entries: Sequence[bytes], length_bytes: int, done: AppendDone, units: int
-    ) -> None:
+    def __init__(self, first_entry_id: int, entries: Sequence[bytes], length_bytes: int, done: AppendDone) -> None:
         self.first_entry_id = first_entry_id
         self.count = len(entries)
         #: With header and digest; kept for an ensemble change.
@@ -31,15 +29,12 @@ class PendingAdd:
         #: Payload bytes of the ledger up to and with this batch.
         self.length_bytes = length_bytes
         self.done = done
-        #: Bit mask of the bookie indexes that acknowledged, one for each unit.
-        self.acks = [0] * units
+        #: Bit mask of the bookie indexes that acknowledged a batch that is one unit.
+        self.acks = 0
+        #: The same for each entry where each is a unit, else None.
+        self.unit_acks: list[int] | None = None
         #: Units that have not reached their ack quorum.
-        self.unacknowledged = units
-
-    @property
-    def last_entry_id(self) -> int:
-        """Its last entry."""
-        return self.first_entry_id + self.count - 1
+        self.unacknowledged = 1
 
 
 class AddQueue:
@@ -60,25 +55,32 @@ class AddQueue:
 
     def push(self, first_entry_id: int, entries: Sequence[bytes], length_bytes: int, done: AppendDone) -> PendingAdd:
         """Add a batch behind all others."""
-        pending = PendingAdd(first_entry_id, entries, length_bytes, done, 1 if self._is_uniform else len(entries))
+        pending = PendingAdd(first_entry_id, entries, length_bytes, done)
+        if not self._is_uniform:
+            pending.unit_acks = [0] * pending.count
+            pending.unacknowledged = pending.count
         self._pending.append(pending)
         return pending
 
     def acknowledge(self, pending: PendingAdd, index: int, first_entry_id: int, count: int) -> None:
         """Bookie ``index`` of the ensemble has stored ``count`` entries of the batch from ``first_entry_id``."""
         bit = 1 << index
-        acks = pending.acks
-        if self._is_uniform:
-            first, end = 0, 1
-        else:
-            first = first_entry_id - pending.first_entry_id
-            end = first + count
-            invariant(0 <= first < end <= pending.count, f"acknowledged {first_entry_id}+{count} outside its batch")
+        unit_acks = pending.unit_acks
+        if unit_acks is None:
+            acks = pending.acks
+            if not acks & bit:
+                pending.acks = acks = acks | bit
+                if acks.bit_count() == self._ack_quorum:
+                    pending.unacknowledged = 0
+            return
+        first = first_entry_id - pending.first_entry_id
+        end = first + count
+        invariant(0 <= first < end <= pending.count, f"acknowledged {first_entry_id}+{count} outside its batch")
         for unit in range(first, end):
-            before = acks[unit]
-            if not before & bit:
-                acks[unit] = before | bit
-                if acks[unit].bit_count() == self._ack_quorum:
+            acks = unit_acks[unit]
+            if not acks & bit:
+                unit_acks[unit] = acks = acks | bit
+                if acks.bit_count() == self._ack_quorum:
                     pending.unacknowledged -= 1
 
     def replaced(self, indexes: Collection[int]) -> list[PendingAdd]:
@@ -90,9 +92,15 @@ class AddQueue:
         for index in indexes:
             mask |= 1 << index
         for pending in self._pending:
-            pending.acks = [acks & ~mask for acks in pending.acks]
-            pending.unacknowledged = sum(1 for acks in pending.acks if acks.bit_count() < self._ack_quorum)
+            pending.acks &= ~mask
+            if pending.unit_acks is not None:
+                pending.unit_acks = [acks & ~mask for acks in pending.unit_acks]
+            pending.unacknowledged = self._short(pending)
         return list(self._pending)
+
+    def _short(self, pending: PendingAdd) -> int:
+        units = pending.unit_acks if pending.unit_acks is not None else (pending.acks,)
+        return sum(1 for acks in units if acks.bit_count() < self._ack_quorum)
 
     def pop_completed(self) -> PendingAdd | None:
         """The head if it has reached its ack quorum (call until None), else None."""
@@ -111,7 +119,7 @@ class AddQueue:
         """Batches are adjacent and counted right."""
         previous: PendingAdd | None = None
         for pending in self._pending:
-            short = sum(1 for acks in pending.acks if acks.bit_count() < self._ack_quorum)
+            short = self._short(pending)
             invariant(short == pending.unacknowledged, f"batch {pending.first_entry_id}: {short} units short")
             if previous is not None:
                 invariant(

@@ -113,11 +113,7 @@ class Crc32cDigest:
     __slots__ = ()
     overhead_bytes = CRC32C_PREFIX_BYTES
 
-    def encode(
-        self, ledger_id: int, first_entry_id: int, lac: int, length: int, payloads: Sequence[bytes]
-    ) -> list[bytes]:
-        """See :class:`EntryDigest`."""
-        return encode_entries(ledger_id, first_entry_id, lac, length, payloads)
+    encode = staticmethod(encode_entries)
 
     def payload(self, ledger_id: int, entry_id: int, entry: bytes) -> bytes | CorruptionError:
         """See :class:`EntryDigest`."""
