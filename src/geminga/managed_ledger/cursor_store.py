@@ -180,7 +180,7 @@ class CursorStore:
     def _take_plan(self, refs: Refs) -> WritePlan:
         state = self.cursor.state
         plan = plan_write(state, refs)
-        state.dirty_parts.clear()
+        state.clean()
         self._is_dirty = False
         return plan
 

@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 
 _NO_LONGS: Final[Mapping[str, int]] = {}
 _NO_TEXTS: Final[Mapping[str, str]] = {}
+#: One object for all idle managed ledgers: an empty set takes 216 bytes.
+_NO_CURSORS: Final[frozenset[ManagedCursor]] = frozenset()
 
 _log = get_logger(__name__)
 
@@ -90,7 +92,7 @@ class ManagedLedger:
         self.last_confirmed_position = self.ledgers.last_position
         #: Durable cursors by name.
         self.cursors: dict[str, ManagedCursor] = {}
-        self.non_durable_cursors: frozenset[ManagedCursor] = frozenset()
+        self.non_durable_cursors = _NO_CURSORS
         #: Another owner took over: everything fails; open it anew.
         self.is_fenced = False
         self.is_closed = False
@@ -104,7 +106,7 @@ class ManagedLedger:
         self._reads: LedgerReads | None = None
         #: Empty ledgers that left the list in memory; deleted once it is written.
         self._garbage: tuple[int, ...] = ()
-        self._active: frozenset[ManagedCursor] = frozenset()
+        self._active = _NO_CURSORS
         self._listeners: tuple[Callable[[], None], ...] = ()
         self._is_notifying = False
         self._is_trimming = False
@@ -586,13 +588,13 @@ class ManagedLedger:
 
     def on_cursor_inactive(self, cursor: ManagedCursor) -> None:
         """The cursor reads no more."""
-        self._active -= {cursor}
+        self._active = self._active - {cursor} or _NO_CURSORS
         if not self._active:
             self._drop_window()
 
     def on_non_durable_closed(self, cursor: ManagedCursor) -> None:
         """A cursor in memory is gone."""
-        self.non_durable_cursors -= {cursor}
+        self.non_durable_cursors = self.non_durable_cursors - {cursor} or _NO_CURSORS
 
     def on_cursor_read(self) -> None:
         """A cursor read on: what all active cursors have passed is not kept."""
