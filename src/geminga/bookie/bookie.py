@@ -432,6 +432,8 @@ class LocalBookie:
         """Flush, checkpoint and close. A flush that fails is left to the journal and the next start."""
         if self._is_closed:
             return
+        while self._waiting and self._cache.flushing is not None:
+            await self._continue_flush()
         self._is_closed = True
         for timer in self._timers:
             timer.cancel()

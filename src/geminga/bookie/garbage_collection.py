@@ -54,6 +54,8 @@ class GarbageCollector:
         self._ledgers = ledgers
         #: Logs with a chunk that could not be copied: kept as they are.
         self._damaged_logs: set[int] = set()
+        #: True while deletions are not in the checkpoint (there was no space for it).
+        self._is_deletion_pending = False
 
     async def collect(self, compact_below: float) -> GcResult:
         """One round; logs with a live share under ``compact_below`` are compacted. Raises OSError."""
@@ -79,13 +81,15 @@ class GarbageCollector:
         if live is None:
             return 0
         dead = sorted(known - live)
-        if not dead:
+        if not dead and not self._is_deletion_pending:
             return 0
         async with storage.lock:
+            self._is_deletion_pending = True
             storage.states.delete(dead)
             for ledger_id in dead:
                 storage.cache.drop_ledger(ledger_id)
             await storage.write_checkpoint(storage.index.runs)
+            self._is_deletion_pending = False
         crash_point(points.GC_LEDGERS_DELETED)
         storage.stats.deleted_ledgers += len(dead)
         return len(dead)

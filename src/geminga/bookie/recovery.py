@@ -315,7 +315,8 @@ async def replay_journal(
         scan = scan_journal(data, seed=group_seed(storage.instance_id), journal_id=journal_id, known_sequence=known)
         header = decode_file_header(data)
         if header is None or header[1:] != (journal_id, storage.instance_id):
-            if scan.groups or journal_id != ids[-1]:
+            # Without groups it was never used: its creation was interrupted. If it was, the chain of groups tells.
+            if scan.groups:
                 is_damaged = True
                 _refuse(accept_damage, f"{path} at offset 0: the header is damaged")
         elif scan.damaged_at == FILE_HEADER_BYTES and last > mark_sequence:
