@@ -1,0 +1,154 @@
+"""What only the threaded disk does: short writes, vectors, lanes, batched completions."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+
+import pytest
+
+from geminga.runtime import ReadRequest, ThreadedDisk
+from geminga.runtime.disk_threads import IOV_MAX, JOIN_BYTES_MAX
+
+
+async def append(disk, file, offset, *buffers, sync=False):
+    future = asyncio.get_running_loop().create_future()
+    disk.append(file, offset, buffers, sync=sync, done=future.set_result)
+    return await future
+
+
+def on_disk(story):
+    async def main():
+        disk = ThreadedDisk()
+        try:
+            await story(disk)
+        finally:
+            await disk.close()
+
+    asyncio.run(main())
+
+
+def test_short_writes_are_continued(tmp_path, monkeypatch):
+    real_pwrite, real_pwritev = os.pwrite, os.pwritev
+    monkeypatch.setattr(os, "pwrite", lambda fd, data, offset: real_pwrite(fd, memoryview(data)[:7], offset))
+    # Stops in the middle of the second buffer.
+    monkeypatch.setattr(
+        os,
+        "pwritev",
+        lambda fd, buffers, offset: real_pwritev(
+            fd, [buffers[0], memoryview(buffers[1])[: len(buffers[1]) // 2]], offset
+        ),
+    )
+
+    async def story(disk):
+        file = await disk.open_file(f"{tmp_path}/f", lane="w", create=True)
+        assert await append(disk, file, 0, b"0123456789" * 3) is None
+        large = [bytes([i]) * (JOIN_BYTES_MAX // 2000) for i in range(100)] * 40
+        assert await append(disk, file, 30, *large) is None
+        assert (tmp_path / "f").read_bytes() == b"0123456789" * 3 + b"".join(large)
+
+    on_disk(story)
+
+
+def test_append_of_more_buffers_than_one_call_takes_is_split(tmp_path):
+    async def story(disk):
+        file = await disk.open_file(f"{tmp_path}/f", lane="w", create=True)
+        buffers = [b"%08d" % i * 20 for i in range(2 * IOV_MAX + 3)]
+        assert await append(disk, file, 0, *buffers, sync=True) is None
+        assert (tmp_path / "f").read_bytes() == b"".join(buffers)
+
+    on_disk(story)
+
+
+def test_failed_write_is_told_as_oserror(tmp_path, monkeypatch):
+    def full(fd, data, offset):
+        raise OSError(errno.ENOSPC, "full")
+
+    async def story(disk):
+        file = await disk.open_file(f"{tmp_path}/f", lane="w", create=True)
+        monkeypatch.setattr(os, "pwrite", full)
+        error = await append(disk, file, 0, b"x")
+        assert error.errno == errno.ENOSPC
+        error = await append(disk, file, 0, "not bytes")
+        assert error.errno == errno.ENOSPC
+        monkeypatch.undo()
+        error = await append(disk, file, 0, "not bytes")
+        assert error.errno == errno.EIO
+
+    on_disk(story)
+
+
+def test_failed_sync_is_told_as_oserror(tmp_path, monkeypatch):
+    def broken(fd):
+        raise OSError(errno.EIO, "broken")
+
+    async def story(disk):
+        file = await disk.open_file(f"{tmp_path}/f", lane="w", create=True)
+        monkeypatch.setattr(os, "fdatasync", broken)
+        assert (await append(disk, file, 0, b"x", sync=True)).errno == errno.EIO
+        with pytest.raises(OSError, match="broken"):
+            await disk.sync_file(file)
+        assert await append(disk, file, 0, b"x", sync=False) is None
+
+    on_disk(story)
+
+
+def test_write_file_that_fails_leaves_the_old_and_no_temporary(tmp_path, monkeypatch):
+    def broken(fd):
+        raise OSError(errno.EIO, "broken")
+
+    async def story(disk):
+        await disk.write_file(f"{tmp_path}/f", b"old")
+        monkeypatch.setattr(os, "fsync", broken)
+        with pytest.raises(OSError, match="broken"):
+            await disk.write_file(f"{tmp_path}/f", b"new")
+        assert os.listdir(tmp_path) == ["f"]
+        assert (tmp_path / "f").read_bytes() == b"old"
+
+    on_disk(story)
+
+
+def test_failed_preallocation_removes_the_new_file(tmp_path, monkeypatch):
+    def full(fd, offset, size):
+        raise OSError(errno.ENOSPC, "full")
+
+    async def story(disk):
+        monkeypatch.setattr(os, "posix_fallocate", full)
+        with pytest.raises(OSError, match="full"):
+            await disk.open_file(f"{tmp_path}/f", lane="w", create=True, preallocate_bytes=10)
+        assert os.listdir(tmp_path) == []
+
+    on_disk(story)
+
+
+def test_read_that_the_kernel_cuts_short_is_continued(tmp_path, monkeypatch):
+    real_pread = os.pread
+    monkeypatch.setattr(os, "pread", lambda fd, size, offset: real_pread(fd, min(size, 3), offset))
+
+    async def story(disk):
+        file = await disk.open_file(f"{tmp_path}/f", lane="w", create=True)
+        await append(disk, file, 0, b"0123456789")
+        future = asyncio.get_running_loop().create_future()
+        disk.read([ReadRequest(file, 1, 8), ReadRequest(file, 5, 50)], lane="r", done=future.set_result)
+        assert await future == [b"12345678", b"56789"]
+
+    on_disk(story)
+
+
+def test_completions_that_gather_wake_the_loop_once(tmp_path):
+    async def story(disk):
+        file = await disk.open_file(f"{tmp_path}/f", lane="w", create=True)
+        loop = asyncio.get_running_loop()
+        wakes = []
+        real = loop.call_soon_threadsafe
+        loop.call_soon_threadsafe = lambda *args, **kwargs: (wakes.append(1), real(*args, **kwargs))
+        done = []
+        for i in range(50):
+            disk.append(file, i, [b"x"], sync=False, done=done.append)
+        await disk.close_file(file)
+        del loop.call_soon_threadsafe
+        assert done == [None] * 50
+        assert len(wakes) <= 51
+
+    on_disk(story)

@@ -1,0 +1,27 @@
+"""The composition of the real runtime."""
+
+from __future__ import annotations
+
+import asyncio
+
+from geminga.runtime import real_runtime, spawn
+
+
+def test_real_runtime_works_and_hears_of_failed_tasks(tmp_path):
+    fatal = []
+
+    async def fail():
+        raise ValueError("boom")
+
+    async def main():
+        runtime = real_runtime(lambda part, error: fatal.append(part))
+        await runtime.disk.write_file(f"{tmp_path}/f", b"x")
+        assert await runtime.threads.call("lane", lambda: 1) == 1
+        assert runtime.clock.monotonic() > 0
+        assert runtime.rng.below(1) == 0
+        await asyncio.wait([spawn(fail(), name="doomed")])
+        await runtime.threads.close()
+        await runtime.disk.close()
+
+    asyncio.run(main())
+    assert fatal == ["doomed"]
