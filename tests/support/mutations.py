@@ -43,8 +43,15 @@ def valid_frames(topic: str, subscription: str) -> list[bytes]:
     add(kinds.GET_SCHEMA, "getSchema", topic=topic, request_id=12)
     add(kinds.PING, "ping")
     add(kinds.PONG, "pong")
-    add(kinds.NEW_TXN, "newTxn", request_id=14, txn_ttl_seconds=1)
-    add(kinds.WATCH_TOPIC_LIST, "watchTopicList", request_id=15, watcher_id=1, namespace="public/default")
+    add(kinds.NEW_TXN, "newTxn", request_id=14)
+    add(
+        kinds.WATCH_TOPIC_LIST,
+        "watchTopicList",
+        request_id=15,
+        watcher_id=1,
+        namespace="public/default",
+        topics_pattern=".*",
+    )
     schema = kinds(type=kinds.GET_OR_CREATE_SCHEMA)
     schema.getOrCreateSchema.request_id = 13
     schema.getOrCreateSchema.topic = topic
