@@ -154,10 +154,7 @@ class KeySharedDispatcher(SharedDispatcher[C]):
         holder = self._holders.holder(sticky_hash)
         if holder is not None and holder is not consumer:
             return False
-        if not self.replay.has_hash(sticky_hash):
-            return True
-        if self._reading is None:
-            return False
+        # Lent positions come in order, so only those that wait can be earlier.
         first = self.replay.first_waiting(sticky_hash)
         return first is None or entry.position <= first
 

@@ -143,6 +143,10 @@ class ReplayQueue:
         """The hashes of all members."""
         return list(self._live)
 
+    def positions(self) -> list[Position]:
+        """All members, lent or not, in log order."""
+        return sorted(self._hash_of)
+
     def discard_up_to(self, position: Position) -> None:
         """Forget everything up to and including ``position``."""
         for p in [p for p in self._hash_of if p <= position]:
