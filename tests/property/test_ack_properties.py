@@ -1,0 +1,219 @@
+"""Acknowledged ranges and batch ack sets, against plain sets."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from geminga.managed_ledger.core.ack_ranges import PART_BITS, PART_ENTRIES, AckRanges
+from geminga.managed_ledger.core.batch_acks import BatchAcks, bits_of_words, words_of_bits
+from geminga.managed_ledger.core.cursor import CROSSED, MOVED, CursorState, before
+from geminga.managed_ledger.core.positions import LedgerInfo, LedgerList
+from geminga.model.position import EARLIEST, LATEST, Position
+
+# Around the borders of parts, and small ones that make runs.
+entry_ids = st.integers(0, 40) | st.integers(PART_ENTRIES - 5, PART_ENTRIES + 5) | st.integers(0, 5 * PART_ENTRIES)
+holes = st.dictionaries(st.integers(0, 3), st.sets(entry_ids, min_size=1, max_size=60), max_size=3)
+
+
+def ranges_of(sets):
+    found = []
+    for ledger_id in sorted(sets):
+        for entry_id in sorted(sets[ledger_id]):
+            if found and found[-1][0] == ledger_id and found[-1][2] + 1 == entry_id:
+                found[-1][2] = entry_id
+            else:
+                found.append([ledger_id, entry_id, entry_id])
+    return [tuple(item) for item in found]
+
+
+def filled(sets):
+    acked = AckRanges()
+    for ledger_id, ids in sets.items():
+        assert acked.add_many(ledger_id, sorted(ids)) == len(ids)
+    return acked
+
+
+@given(holes, st.integers(0, 100))
+def test_ranges_are_the_runs_of_the_set(sets, limit):
+    acked = filled(sets)
+    acked.check_invariants()
+    assert acked.count == sum(map(len, sets.values()))
+    assert [tuple(item) for item in acked.ranges(1000)] == ranges_of(sets)
+    assert [tuple(item) for item in acked.ranges(limit)] == ranges_of(sets)[:limit]
+
+
+@given(holes, st.integers(0, 3), entry_ids, st.integers(0, 30))
+def test_lookups_are_those_of_the_set(sets, ledger_id, entry_id, width):
+    acked = filled(sets)
+    ids = sets.get(ledger_id, set())
+    assert acked.contains(ledger_id, entry_id) == (entry_id in ids)
+    expected = entry_id
+    while expected in ids:
+        expected += 1
+    assert acked.first_clear(ledger_id, entry_id) == expected
+    wanted = [i for i in range(entry_id, entry_id + width + 1) if i not in ids]
+    assert list(acked.clear_ids(ledger_id, entry_id, entry_id + width)) == wanted
+
+
+@given(st.integers(0, 200), st.integers(0, 70_000), st.integers(1, 200_000))
+def test_first_clear_finds_the_end_of_long_runs(first, length, probe):
+    acked = AckRanges()
+    acked.add_range(7, first, first + length)
+    expected = first + length + 1 if first <= probe <= first + length else probe
+    assert acked.first_clear(7, probe) == expected
+
+
+@given(holes, st.integers(0, 3), entry_ids)
+def test_discard_through_keeps_what_is_behind(sets, ledger_id, entry_id):
+    acked = filled(sets)
+    acked.discard_through(ledger_id, entry_id)
+    left = {key: {i for i in ids if (key, i) > (ledger_id, entry_id)} for key, ids in sets.items()}
+    assert [tuple(item) for item in acked.ranges(1000)] == ranges_of({key: ids for key, ids in left.items() if ids})
+    acked.check_invariants()
+
+
+@given(holes)
+def test_parts_written_and_loaded_give_the_same_set(sets):
+    acked = filled(sets)
+    parts = list(acked.parts())
+    assert parts == sorted({(key, i >> PART_BITS) for key, ids in sets.items() for i in ids})
+    loaded = AckRanges()
+    for ledger_id, part in parts:
+        loaded.load_part(ledger_id, part, acked.part_bytes(ledger_id, part))
+    assert loaded.ranges(10_000) == acked.ranges(10_000)
+    assert loaded.count == acked.count
+
+
+@given(st.integers(0, (1 << 200) - 1))
+def test_words_and_bits_are_inverse(bits):
+    words = words_of_bits(bits)
+    assert bits_of_words(words) == bits
+    assert bits_of_words([*words, 0, 0]) == bits
+    assert all(-(1 << 63) <= word < (1 << 63) for word in words)
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 3), st.integers(0, 15)), max_size=30))
+def test_batch_sets_merge_by_and(merges):
+    batches, expected = BatchAcks(), {}
+    for ledger_id, entry_id, bits in merges:
+        key = (ledger_id, entry_id)
+        left = expected.pop(key, bits) & bits
+        assert batches.merge(ledger_id, entry_id, bits) == left
+        if left:
+            expected[key] = left
+    assert [(item[0], item[1]) for item in batches] == sorted(expected)
+    assert all(batches.get(*key) == bits for key, bits in expected.items())
+    assert batches.count == len(expected)
+
+
+class CursorAgainstSets(RuleBasedStateMachine):
+    """Random acknowledgements over a growing, trimmed ledger list; the oracle is a set of indexes per entry."""
+
+    @initialize(sizes=st.lists(st.integers(0, 6), min_size=1, max_size=4), batch=st.integers(1, 70))
+    def start(self, sizes, batch):
+        self.batch = batch
+        self.full = (1 << batch) - 1
+        self.ledgers = LedgerList([LedgerInfo(2 * i, size, closed_ms=1) for i, size in enumerate(sizes)])
+        self.state = CursorState(before(EARLIEST, self.ledgers))
+        #: Unacknowledged indexes of every entry ever.
+        self.unacked = dict.fromkeys(self.entries(), self.full)
+
+    def entries(self):
+        return [Position(i.ledger_id, e) for i in self.ledgers.infos for e in range(i.entries)]
+
+    def run(self, change):
+        mark_before = self.state.mark_delete
+        flags = change()
+        assert bool(flags & MOVED) == (self.state.mark_delete != mark_before) or flags & CROSSED
+        self.state.check_invariants()
+
+    any_position = st.builds(Position, st.integers(-1, 12), st.integers(-1, 8))
+
+    @rule(positions=st.lists(any_position, min_size=1, max_size=6))
+    def acknowledge(self, positions):
+        self.run(lambda: self.state.acknowledge(positions, None, self.ledgers))
+        for position in positions:
+            if position in self.unacked:
+                self.unacked[position] = 0
+
+    @rule(position=any_position, bits=st.integers(0, (1 << 70) - 1), other=st.none() | any_position)
+    def acknowledge_indexes(self, position, bits, other):
+        bits &= self.full
+        positions = [position] if other is None or other == position else [position, other]
+        sets = [list(words_of_bits(bits)), None][: len(positions)]
+        self.run(lambda: self.state.acknowledge(positions, sets, self.ledgers))
+        for item, left in zip(positions, (bits, 0), strict=False):
+            if item in self.unacked:
+                self.unacked[item] &= left
+
+    @rule(position=any_position)
+    def acknowledge_cumulative(self, position):
+        self.run(lambda: self.state.acknowledge_cumulative(position, None, self.ledgers))
+        for entry in self.unacked:
+            if entry <= position:
+                self.unacked[entry] = 0
+
+    @rule(position=any_position, bits=st.integers(1, (1 << 70) - 1))
+    def acknowledge_cumulative_inside_a_batch(self, position, bits):
+        bits &= self.full
+        if position not in self.unacked or not bits:
+            return
+        self.run(lambda: self.state.acknowledge_cumulative(position, words_of_bits(bits), self.ledgers))
+        for entry in self.unacked:
+            if entry < position:
+                self.unacked[entry] = 0
+        self.unacked[position] &= bits
+
+    @rule(count=st.integers(1, 4))
+    def grow(self, count):
+        last = self.ledgers.last
+        for entry_id in range(last.entries, last.entries + count):
+            self.unacked[Position(last.ledger_id, entry_id)] = self.full
+        last.entries += count
+        self.state.advance(self.ledgers)
+
+    @precondition(lambda self: len(self.ledgers) < 6)
+    @rule()
+    def roll(self):
+        self.ledgers.append(LedgerInfo(self.ledgers.last.ledger_id + 2))
+
+    @rule()
+    def trim(self):
+        going = [i.ledger_id for i in self.ledgers.infos[:-1] if self.state.mark_delete >= (i.ledger_id, i.entries - 1)]
+        self.ledgers.remove(going)
+
+    @rule(position=any_position | st.sampled_from([EARLIEST, LATEST]))
+    def reset(self, position):
+        self.state.reset(position, self.ledgers)
+        for entry in self.entries():
+            self.unacked[entry] = 0 if entry < position else self.full
+
+    @rule(count=st.integers(0, 5))
+    def skip(self, count):
+        target = self.state.skipping(count, self.ledgers)
+        left = [entry for entry in self.entries() if self.unacked[entry]]
+        self.run(lambda: self.state.acknowledge_cumulative(target, None, self.ledgers))
+        for entry in left[:count]:
+            self.unacked[entry] = 0
+
+    @invariant()
+    def agrees_with_the_sets(self):
+        if not hasattr(self, "state"):
+            return
+        entries = self.entries()
+        unacked = [entry for entry in entries if self.unacked[entry]]
+        for entry in entries:
+            assert self.state.is_acknowledged(entry) == (not self.unacked[entry])
+            partly = self.unacked[entry] not in (0, self.full)
+            words = self.state.ack_set(entry)
+            assert (words is not None and bits_of_words(words) == self.unacked[entry]) if partly else True
+        assert self.state.backlog(self.ledgers) == len(unacked)
+        # Mark-delete is as far as it can be: the entry behind it is not acknowledged.
+        following = self.ledgers.next_position(self.state.mark_delete)
+        assert following not in entries or self.unacked[following]
+        assert (not unacked) or self.state.mark_delete < unacked[0]
+
+
+TestCursorAgainstSets = CursorAgainstSets.TestCase
