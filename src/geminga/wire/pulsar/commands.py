@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from typing import Final, cast
 
 import crc32c
-from google.protobuf.message import DecodeError
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import DecodeError, Message
 
 from geminga.model.errors import ProtocolError, ServerError
 from geminga.wire._generated import pulsar_api_pb2 as pb
@@ -18,16 +19,46 @@ from geminga.wire.pulsar.frame import encode_frame
 #: The newest protocol version spoken here (v21: AUTO_CONSUME schema known to the broker).
 PROTOCOL_VERSION: Final = pb.v21
 
+#: Field of BaseCommand that carries a type's payload: it has the type's number.
+_FIELD_OF_TYPE: Final = {
+    number: pb.BaseCommand.DESCRIPTOR.fields_by_number[number].name for number in pb.BaseCommand.Type.values()
+}
+
 PING_FRAME: Final = encode_frame(pb.BaseCommand(type=pb.BaseCommand.PING, ping=pb.CommandPing()).SerializeToString())
 PONG_FRAME: Final = encode_frame(pb.BaseCommand(type=pb.BaseCommand.PONG, pong=pb.CommandPong()).SerializeToString())
 
 
 def decode_command(data: bytes) -> pb.BaseCommand:
-    """A command; raises ProtocolError for bytes that are none, or of a type that is not known here."""
+    """A command whose payload is there and complete; raises ProtocolError for anything else.
+
+    The generated classes are lenient where the protocol is not: they leave out required fields, read an unknown
+    type as the first one, and give bytes for text that is not UTF-8. All of it is refused here, once.
+    """
     try:
-        return pb.BaseCommand.FromString(data)
+        command = pb.BaseCommand.FromString(data)
     except DecodeError as error:
-        raise ProtocolError(f"{len(data)} bytes that are no known command") from error
+        raise ProtocolError(f"{len(data)} bytes that are no command") from error
+    if not command.HasField("type"):
+        raise ProtocolError("a command of a type that is not known")
+    name = _FIELD_OF_TYPE[command.type]
+    if not command.HasField(name) or not command.IsInitialized():
+        raise ProtocolError(f"a {pb.BaseCommand.Type.Name(command.type)} command with required fields missing")
+    if not data.isascii() and not _is_text_valid(command):
+        raise ProtocolError(f"a {pb.BaseCommand.Type.Name(command.type)} command with text that is not UTF-8")
+    return command
+
+
+def _is_text_valid(message: Message) -> bool:
+    for field, value in message.ListFields():
+        kind = field.type
+        if kind == FieldDescriptor.TYPE_STRING:
+            if not all(isinstance(text, str) for text in ([value] if isinstance(value, (str, bytes)) else value)):
+                return False
+        elif kind == FieldDescriptor.TYPE_MESSAGE and not all(
+            _is_text_valid(part) for part in ([value] if isinstance(value, Message) else value)
+        ):
+            return False
+    return True
 
 
 def encode_command(command: pb.BaseCommand) -> bytes:

@@ -1,0 +1,110 @@
+"""Settings of the broker: Pulsar's keys, defaults of Pulsar 4.2. Exceptions are listed in docs/compatibility.md."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from geminga.broker.subscription.config import SubscriptionConfig
+from geminga.model.limits import MESSAGE_SIZE_BYTES_MAX_DEFAULT
+from geminga.model.settings import setting
+
+#: Class names of Pulsar's two interceptors, as an operator's file has them; the last part is what counts.
+INTERCEPTOR_TIMESTAMP: Final = "AppendBrokerTimestampMetadataInterceptor"
+INTERCEPTOR_INDEX: Final = "AppendIndexMetadataInterceptor"
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerConfig(SubscriptionConfig):
+    """Connections, topics and producers, beside what subscriptions have."""
+
+    cluster_name: str = setting("clusterName", "standalone", "letters, digits and -=:._")
+
+    # ---- connections
+    message_bytes_max: int = setting(
+        "maxMessageSize", MESSAGE_SIZE_BYTES_MAX_DEFAULT, "bytes > 0", minimum=1, maximum=1 << 30
+    )
+    keep_alive_interval_s: int = setting("keepAliveIntervalSeconds", 30, "seconds > 0", minimum=1)
+    liveness_check_timeout_ms: int = setting(
+        "connectionLivenessCheckTimeoutMillis", 5000, "milliseconds, 0: off", minimum=0
+    )
+    connections_max: int = setting("brokerMaxConnections", 0, "an integer >= 0, 0: no limit", minimum=0)
+    connections_per_ip_max: int = setting("brokerMaxConnectionsPerIp", 0, "an integer >= 0, 0: no limit", minimum=0)
+    pending_publishes_max: int = setting("maxPendingPublishRequestsPerConnection", 1000, "an integer > 0", minimum=1)
+    #: Bytes of publishes not yet answered, over all connections; above it nothing more is read from publishers.
+    publish_buffer_mb: int = setting("maxMessagePublishBufferSizeInMB", 64, "MiB > 0, or -1 for 64", minimum=-1)
+
+    # ---- topics
+    allow_auto_topic_creation: bool = setting("allowAutoTopicCreation", True, "true or false")
+    auto_topic_creation_type: str = setting(
+        "allowAutoTopicCreationType",
+        "non-partitioned",
+        "partitioned or non-partitioned",
+        choices=("partitioned", "non-partitioned"),
+    )
+    default_partitions: int = setting("defaultNumPartitions", 1, "an integer > 0", minimum=1)
+    partitions_max: int = setting("maxNumPartitionsPerPartitionedTopic", 0, "an integer >= 0, 0: no limit", minimum=0)
+    topics_per_namespace_max: int = setting("maxTopicsPerNamespace", 0, "an integer >= 0, 0: no limit", minimum=0)
+    concurrent_topic_loads_max: int = setting("maxConcurrentTopicLoadRequest", 5000, "an integer > 0", minimum=1)
+    enable_persistent_topics: bool = setting("enablePersistentTopics", True, "true or false")
+    enable_non_persistent_topics: bool = setting("enableNonPersistentTopics", True, "true or false")
+    delete_inactive_topics: bool = setting("brokerDeleteInactiveTopicsEnabled", True, "true or false")
+    delete_inactive_topics_frequency_s: int = setting(
+        "brokerDeleteInactiveTopicsFrequencySeconds", 60, "seconds > 0", minimum=1
+    )
+    delete_inactive_topics_mode: str = setting(
+        "brokerDeleteInactiveTopicsMode",
+        "delete_when_no_subscriptions",
+        "delete_when_no_subscriptions or delete_when_subscriptions_caught_up",
+        choices=("delete_when_no_subscriptions", "delete_when_subscriptions_caught_up"),
+    )
+    #: None: as long as the frequency, as in Pulsar.
+    delete_inactive_topics_after_s: int | None = setting(
+        "brokerDeleteInactiveTopicsMaxInactiveDurationSeconds", None, "seconds > 0, or empty"
+    )
+    entry_metadata_interceptors: tuple[str, ...] = setting(
+        "brokerEntryMetadataInterceptors", (), "class names of Pulsar's interceptors, comma separated"
+    )
+    expose_entry_metadata: bool = setting("exposingBrokerEntryMetadataToClientEnabled", False, "true or false")
+    pattern_evaluation: bool = setting("enableBrokerSideSubscriptionPatternEvaluation", True, "true or false")
+    pattern_length_max: int = setting("subscriptionPatternMaxLength", 50, "characters >= 0", minimum=0)
+    topic_list_watcher: bool = setting("enableBrokerTopicListWatcher", True, "true or false")
+
+    subscription_types_enabled: tuple[str, ...] = setting(
+        "subscriptionTypesEnabled",
+        ("Exclusive", "Shared", "Failover", "Key_Shared"),
+        "Exclusive, Shared, Failover, Key_Shared, comma separated",
+    )
+
+    # ---- producers
+    producers_per_topic_max: int = setting("maxProducersPerTopic", 0, "an integer >= 0, 0: no limit", minimum=0)
+    encryption_required: bool = setting("encryptionRequireOnProducer", False, "true or false")
+    deduplication: bool = setting("brokerDeduplicationEnabled", False, "true or false")
+    #: Entries stored between two snapshots of the sequence ids.
+    deduplication_snapshot_entries: int = setting(
+        "brokerDeduplicationEntriesInterval", 1000, "an integer > 0", minimum=1
+    )
+    #: Producers whose sequence ids a snapshot holds.
+    deduplication_producers_max: int = setting(
+        "brokerDeduplicationMaxNumberOfProducers", 10_000, "an integer > 0", minimum=1
+    )
+
+    @property
+    def appends_broker_timestamp(self) -> bool:
+        """Whether entries get the broker's time."""
+        return any(name.strip().endswith(INTERCEPTOR_TIMESTAMP) for name in self.entry_metadata_interceptors)
+
+    @property
+    def appends_index(self) -> bool:
+        """Whether entries get the index of their last message."""
+        return any(name.strip().endswith(INTERCEPTOR_INDEX) for name in self.entry_metadata_interceptors)
+
+    @property
+    def publish_buffer_bytes(self) -> int:
+        """See :attr:`publish_buffer_mb`."""
+        return (self.publish_buffer_mb if self.publish_buffer_mb > 0 else 64) << 20
+
+    @property
+    def inactive_topic_duration_s(self) -> int:
+        """How long a topic must be unused before it is deleted."""
+        return self.delete_inactive_topics_after_s or self.delete_inactive_topics_frequency_s

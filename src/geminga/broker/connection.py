@@ -1,0 +1,443 @@
+"""One client connection: bytes in, commands to their handlers, bytes out, back-pressure both ways.
+
+Everything that one socket read brought is handled as one batch: consecutive SENDs of a producer reach its topic
+as one call, and receipts that become ready in one turn of the loop leave as one write. No task and no future
+per entry: a SEND costs a slice, a checksum, and two list appends here.
+
+Back-pressure towards the client: reading stops while more publishes than ``maxPendingPublishRequestsPerConnection``
+are unanswered, while the broker holds more unanswered bytes than its publish buffer, or while the client does not
+take what is written to it. Towards the dispatchers: :attr:`Connection.is_writable` and :meth:`Connection.on_writable`.
+
+A client that breaks the protocol is disconnected with one line in the log; nothing it sends raises further up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from enum import IntFlag
+from typing import TYPE_CHECKING, Final
+
+import crc32c
+
+from geminga.model.errors import ChecksumMismatchError, GemingaError, ProtocolError
+from geminga.runtime import Buffer, get_logger
+from geminga.wire._generated import pulsar_api_pb2 as pb
+from geminga.wire.pulsar import commands, hot
+from geminga.wire.pulsar.frame import FrameDecoder
+from geminga.wire.pulsar.metadata import MAGIC_CHECKSUM
+
+if TYPE_CHECKING:
+    from geminga.broker.producer import Producer
+    from geminga.broker.service import Broker
+    from geminga.broker.subscription.consumer import Consumer
+
+_log = get_logger(__name__)
+
+#: Bytes in the transport's write buffer at which dispatchers are told to stop, and to go on.
+WRITE_BUFFER_HIGH_BYTES: Final = 512 * 1024
+WRITE_BUFFER_LOW_BYTES: Final = 128 * 1024
+#: Bytes in the write buffer at which reading stops too: the client takes nothing.
+WRITE_BUFFER_STOP_READING_BYTES: Final = 8 * 1024 * 1024
+#: Ids of producers closed by the broker, whose late SENDs are dropped instead of closing the connection.
+CLOSED_PRODUCERS_REMEMBERED_MAX: Final = 1000
+#: Payloads up to this size are copied for the checksum: cheaper than a memoryview.
+_CHECKSUM_COPY_BYTES_MAX: Final = 2048
+
+_crc32c = crc32c.crc32c
+
+#: Handles one command of one type.
+Handler = Callable[["Connection", pb.BaseCommand], None]
+
+
+class PauseReason(IntFlag):
+    """Why nothing is read from a connection."""
+
+    NONE = 0
+    PENDING_PUBLISHES = 1
+    PUBLISH_BUFFER = 2
+    WRITE_BUFFER = 4
+
+
+class Connection(asyncio.Protocol):
+    """The server's side of one connection; all of it runs on the loop's thread."""
+
+    __slots__ = (
+        "_awaiting_pong",
+        "_closed_producers",
+        "_decoder",
+        "_flush_scheduled",
+        "_keep_alive",
+        "_liveness_timer",
+        "_liveness_waiters",
+        "_loop",
+        "_out",
+        "_paused",
+        "_pending_publishes",
+        "_transport",
+        "_writable_callbacks",
+        "broker",
+        "client_version",
+        "consumers",
+        "is_closed",
+        "is_connected",
+        "is_writable",
+        "listener",
+        "peer",
+        "producers",
+        "protocol_version",
+        "requests",
+        "supports_broker_entry_metadata",
+        "waiting_producers",
+        "watchers",
+    )
+
+    def __init__(self, broker: Broker, listener: str = "") -> None:
+        """``listener``: name of the advertised listener that accepted it, for lookups that name none."""
+        self.broker = broker
+        self.listener = listener
+        #: ``/address:port``, as Pulsar prints it.
+        self.peer = ""
+        self.client_version = ""
+        self.protocol_version = 0
+        self.supports_broker_entry_metadata = False
+        #: By the client's ids. Producers that are still being created are not here but in ``requests``.
+        self.producers: dict[int, Producer] = {}
+        self.consumers: dict[int, Consumer] = {}
+        #: Producers that wait for exclusive access.
+        self.waiting_producers: dict[int, Producer] = {}
+        #: Ids under creation: (command type, producer or consumer id) -> request id.
+        self.requests: dict[tuple[int, int], int] = {}
+        #: Topic list watches by the client's ids; each value ends its watch.
+        self.watchers: dict[int, Callable[[], None]] = {}
+        #: The handshake is done.
+        self.is_connected = False
+        self.is_closed = False
+        #: False while the transport's buffer is over its high mark.
+        self.is_writable = True
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._decoder = FrameDecoder(broker.config.message_bytes_max)
+        self._out: list[bytes] = []
+        self._flush_scheduled = False
+        self._writable_callbacks: list[Callable[[], None]] = []
+        self._liveness_waiters: list[asyncio.Future[bool]] = []
+        self._liveness_timer: asyncio.TimerHandle | None = None
+        self._closed_producers: dict[int, None] = {}
+        self._pending_publishes = 0
+        self._paused = PauseReason.NONE
+        self._awaiting_pong = False
+        self._keep_alive: asyncio.TimerHandle | None = None
+
+    # ---- the transport's events
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Accepted: wait for CONNECT."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        address = transport.get_extra_info("peername")
+        self.peer = f"/{address[0]}:{address[1]}" if isinstance(address, tuple) else "/unknown"
+        transport.set_write_buffer_limits(high=WRITE_BUFFER_HIGH_BYTES, low=WRITE_BUFFER_LOW_BYTES)
+        refusal = self.broker.connection_opened(self)
+        if refusal:
+            self.close(refusal)
+            return
+        self._arm_keep_alive()
+
+    def data_received(self, data: bytes) -> None:
+        """Handle every frame that ``data`` completes, as one batch."""
+        self._awaiting_pong = False
+        if self._liveness_waiters:
+            self._answer_liveness(True)
+        self._handle_frames(self._decoder.feed(data))
+        error = self._decoder.error
+        if error is not None and not self.is_closed:
+            self.close(str(error))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Gone: producers and consumers leave their topics."""
+        self.is_closed = True
+        self.is_connected = False
+        if self._keep_alive is not None:
+            self._keep_alive.cancel()
+            self._keep_alive = None
+        self._out.clear()
+        self._writable_callbacks.clear()
+        self._answer_liveness(False)
+        for end_watch in list(self.watchers.values()):
+            end_watch()
+        self.watchers.clear()
+        for producer in [*self.producers.values(), *self.waiting_producers.values()]:
+            producer.connection_lost()
+        self.producers.clear()
+        self.waiting_producers.clear()
+        for consumer in list(self.consumers.values()):
+            consumer.close()
+        self.consumers.clear()
+        self.broker.connection_closed(self)
+
+    def pause_writing(self) -> None:
+        """The transport's buffer is over its high mark."""
+        self.is_writable = False
+
+    def resume_writing(self) -> None:
+        """The client took what was written."""
+        self.is_writable = True
+        self._resume(PauseReason.WRITE_BUFFER)
+        callbacks, self._writable_callbacks = self._writable_callbacks, []
+        for callback in callbacks:
+            callback()
+
+    # ---- frames in
+
+    def _handle_frames(self, frames: list[tuple[bytes, bytes]]) -> None:
+        producer: Producer | None = None
+        producer_id = -1
+        entries: list[bytes] = []
+        sequence_ids: list[tuple[int, int]] = []
+        messages = 0
+        has_chunks = False
+        for command, payload in frames:
+            if command[:3] == hot.SEND_PREFIX and self.is_connected:
+                send = hot.decode_send(command)
+                if send is not None:
+                    if send[0] != producer_id:
+                        if entries and producer is not None:
+                            producer.publish(entries, sequence_ids, messages, has_chunks=has_chunks)
+                            entries, sequence_ids, messages, has_chunks = [], [], 0, False
+                        producer_id = send[0]
+                        producer = self.sending_producer(producer_id)
+                    if producer is None:
+                        if self.is_closed:
+                            return
+                        continue
+                    sequence_id, highest = send[1], send[2]
+                    if highest < sequence_id:
+                        highest = sequence_id
+                    if payload[:2] == MAGIC_CHECKSUM and int.from_bytes(payload[2:6], "big") != _crc32c(
+                        payload[6:] if len(payload) < _CHECKSUM_COPY_BYTES_MAX else memoryview(payload)[6:]
+                    ):
+                        if entries:
+                            producer.publish(entries, sequence_ids, messages, has_chunks=has_chunks)
+                            entries, sequence_ids, messages, has_chunks = [], [], 0, False
+                        producer.reject(sequence_id, ChecksumMismatchError("Checksum failed on the broker"))
+                        continue
+                    entries.append(payload)
+                    sequence_ids.append((sequence_id, highest))
+                    messages += send[3]
+                    if send[4]:
+                        has_chunks = True
+                    continue
+            if entries and producer is not None:
+                producer.publish(entries, sequence_ids, messages, has_chunks=has_chunks)
+                entries, sequence_ids, messages, has_chunks = [], [], 0, False
+            producer_id = -1
+            if self.is_closed or not self._handle_command(command, payload):
+                return
+        if entries and producer is not None:
+            producer.publish(entries, sequence_ids, messages, has_chunks=has_chunks)
+
+    def sending_producer(self, producer_id: int) -> Producer | None:
+        """The producer of a SEND; None if the SEND is to be dropped, or was for nobody and the connection is closed."""
+        producer = self.producers.get(producer_id)
+        if producer is None and producer_id not in self._closed_producers:
+            self.close(f"SEND of producer {producer_id}, which is not ready")
+        return producer
+
+    def _handle_command(self, command: bytes, payload: bytes) -> bool:
+        """Handle one command that is no plain SEND; False if the connection is closed now."""
+        if self.is_connected:
+            if command[:3] == hot.FLOW_PREFIX:
+                flow = hot.decode_flow(command)
+                if flow is not None:
+                    self.broker.handlers.flow(self, flow[0], flow[1])
+                    return not self.is_closed
+            elif command[:3] == hot.ACK_PREFIX:
+                self.broker.handlers.ack(self, command)
+                return not self.is_closed
+        try:
+            decoded = commands.decode_command(command)
+            if not self.is_connected and decoded.type != pb.BaseCommand.CONNECT:
+                raise ProtocolError(f"{pb.BaseCommand.Type.Name(decoded.type)} before CONNECT")
+            if decoded.type == pb.BaseCommand.SEND:
+                self.broker.handlers.send(self, decoded.send, payload)
+            else:
+                handler = self.broker.handlers.table.get(decoded.type)
+                if handler is None:
+                    raise ProtocolError(f"a client does not send {pb.BaseCommand.Type.Name(decoded.type)}")
+                handler(self, decoded)
+        except ProtocolError as error:
+            self.close(str(error))
+        return not self.is_closed
+
+    # ---- bytes out
+
+    def write(self, data: bytes) -> None:
+        """Write now, behind everything that :meth:`write_soon` holds; nothing once the connection is closed."""
+        if self.is_closed or self._transport is None:
+            return
+        if self._out:
+            self._out.append(data)
+            data = b"".join(self._out)
+            self._out.clear()
+        self._transport.write(data)
+
+    def write_many(self, parts: list[Buffer]) -> None:
+        """Write the parts back to back with one transport call."""
+        if self.is_closed or self._transport is None:
+            return
+        if self._out:
+            parts = [*self._out, *parts]
+            self._out.clear()
+        self._transport.writelines(parts)
+
+    def write_soon(self, data: bytes) -> None:
+        """Write at the end of this turn of the loop, together with what else comes until then."""
+        self._out.append(data)
+        if not self._flush_scheduled:
+            self._flush_scheduled = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flush_scheduled = False
+        if self._out and not self.is_closed and self._transport is not None:
+            out, self._out = self._out, []
+            self._transport.write(out[0] if len(out) == 1 else b"".join(out))
+            if not self.is_writable and self._transport.get_write_buffer_size() > WRITE_BUFFER_STOP_READING_BYTES:
+                self._pause(PauseReason.WRITE_BUFFER)
+
+    def send_command(self, command: pb.BaseCommand) -> None:
+        """Encode and write a command."""
+        self.write(commands.encode_command(command))
+
+    def send_success(self, request_id: int) -> None:
+        """Answer SUCCESS."""
+        self.write(commands.success(request_id))
+
+    def send_error(self, request_id: int, error: GemingaError) -> None:
+        """Answer ERROR with the error's code and text."""
+        self.write(commands.error(request_id, error.server_error, str(error)))
+
+    def on_writable(self, callback: Callable[[], None]) -> None:
+        """Call ``callback`` once when the connection is writable again (at once in the next turn if it is)."""
+        if self.is_closed:
+            return
+        if self.is_writable:
+            self._loop.call_soon(callback)
+        else:
+            self._writable_callbacks.append(callback)
+
+    # ---- back-pressure towards the client
+
+    def publish_started(self, count: int, size_bytes: int) -> None:
+        """``count`` publishes wait for their answers now."""
+        self._pending_publishes += count
+        if self._pending_publishes > self.broker.config.pending_publishes_max:
+            self._pause(PauseReason.PENDING_PUBLISHES)
+        if self.broker.publish_buffer.add(size_bytes, self):
+            self._pause(PauseReason.PUBLISH_BUFFER)
+
+    def publish_finished(self, count: int, size_bytes: int) -> None:
+        """``count`` publishes were answered."""
+        self._pending_publishes -= count
+        if self._paused and self._pending_publishes <= self.broker.config.pending_publishes_max // 2:
+            self._resume(PauseReason.PENDING_PUBLISHES)
+        self.broker.publish_buffer.remove(size_bytes)
+
+    def publish_buffer_has_room(self) -> None:
+        """The broker's publish buffer is below its mark again."""
+        self._resume(PauseReason.PUBLISH_BUFFER)
+
+    @property
+    def pending_publishes(self) -> int:
+        """Publishes not answered yet."""
+        return self._pending_publishes
+
+    @property
+    def paused(self) -> PauseReason:
+        """Why nothing is read now."""
+        return self._paused
+
+    def _pause(self, reason: PauseReason) -> None:
+        if not self._paused and self._transport is not None and not self.is_closed:
+            self._transport.pause_reading()
+        self._paused |= reason
+
+    def _resume(self, reason: PauseReason) -> None:
+        if not self._paused & reason:
+            return
+        self._paused &= ~reason
+        if not self._paused and self._transport is not None and not self.is_closed:
+            # The client was not heard because it was not listened to.
+            self._awaiting_pong = False
+            self._transport.resume_reading()
+
+    # ---- life
+
+    def close(self, reason: str = "") -> None:
+        """Close; a ``reason`` is the one line the log gets, an empty one is no news."""
+        if self.is_closed:
+            return
+        if reason:
+            _log.warning("closing connection %s (%s): %s", self.peer, self.client_version or "no client yet", reason)
+        if self._out and self._transport is not None:
+            self._transport.write(b"".join(self._out))
+            self._out.clear()
+        self.is_closed = True
+        if self._transport is not None:
+            self._transport.close()
+
+    def producer_closed_by_broker(self, producer_id: int) -> None:
+        """Forget a producer that the client was told to close: SENDs already on their way are dropped."""
+        self.producers.pop(producer_id, None)
+        self._closed_producers[producer_id] = None
+        if len(self._closed_producers) > CLOSED_PRODUCERS_REMEMBERED_MAX:
+            del self._closed_producers[next(iter(self._closed_producers))]
+
+    def producer_opened(self, producer_id: int) -> None:
+        """A producer id is in use (again): its SENDs count."""
+        self._closed_producers.pop(producer_id, None)
+
+    def check_liveness(self) -> asyncio.Future[bool]:
+        """Whether the peer answers a PING within ``connectionLivenessCheckTimeoutMillis``; closes it if not."""
+        future: asyncio.Future[bool] = self._loop.create_future()
+        timeout_ms = self.broker.config.liveness_check_timeout_ms
+        if self.is_closed or timeout_ms == 0:
+            future.set_result(not self.is_closed)
+            return future
+        self._liveness_waiters.append(future)
+        if len(self._liveness_waiters) == 1:
+            self._liveness_timer = self._loop.call_later(timeout_ms / 1000, self._liveness_timeout)
+            self.write(commands.PING_FRAME)
+        return future
+
+    def _liveness_timeout(self) -> None:
+        if self._liveness_waiters:
+            self.close("no answer to a liveness check")
+            self._answer_liveness(False)
+
+    def _answer_liveness(self, is_alive: bool) -> None:
+        if self._liveness_timer is not None:
+            self._liveness_timer.cancel()
+            self._liveness_timer = None
+        waiters, self._liveness_waiters = self._liveness_waiters, []
+        for future in waiters:
+            if not future.done():
+                future.set_result(is_alive)
+
+    def _arm_keep_alive(self) -> None:
+        interval_s = self.broker.config.keep_alive_interval_s
+        self._keep_alive = self._loop.call_later(interval_s, self._keep_alive_due)
+
+    def _keep_alive_due(self) -> None:
+        if self.is_closed:
+            return
+        if not self.is_connected:
+            self.close("no handshake within the keep-alive interval")
+            return
+        if self._awaiting_pong and not self._paused:
+            self.close("no answer to a keep-alive PING")
+            return
+        self._awaiting_pong = True
+        self.write(commands.PING_FRAME)
+        self._arm_keep_alive()

@@ -1,0 +1,33 @@
+"""What is done with each command: one module per family, one table for the connection."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from geminga.broker.connection import Connection, Handler
+from geminga.broker.handlers import lookup, producer, schema, session, topic_list, transaction
+from geminga.broker.subscription import handlers as subscription
+from geminga.wire._generated import pulsar_api_pb2 as pb
+
+__all__ = ["Handlers", "all_handlers"]
+
+
+@dataclass(frozen=True, slots=True)
+class Handlers:
+    """The table, and the entries of the commands that have hand-written codecs."""
+
+    table: Mapping[int, Handler]
+    flow: Callable[[Connection, int, int], None]
+    ack: Callable[[Connection, bytes], None]
+    send: Callable[[Connection, pb.CommandSend, bytes], None]
+
+
+def all_handlers() -> Handlers:
+    """The handlers of every family."""
+    table: dict[int, Handler] = {}
+    for family in (session, lookup, topic_list, producer, schema, transaction, subscription):
+        table.update(family.HANDLERS)
+    return Handlers(
+        table=table, flow=subscription.handle_flow, ack=subscription.handle_ack_bytes, send=producer.handle_send
+    )

@@ -1,0 +1,54 @@
+"""LOOKUP and PARTITIONED_METADATA."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from geminga.broker.connection import Connection, Handler
+from geminga.model.errors import GemingaError, TopicNotFoundError
+from geminga.model.topic_name import TopicName
+from geminga.runtime import spawn
+from geminga.wire._generated import pulsar_api_pb2 as pb
+from geminga.wire.pulsar import commands
+
+
+def handle_lookup(connection: Connection, command: pb.BaseCommand) -> None:
+    """LOOKUP -> LOOKUP_RESPONSE with the URLs of the listener the client asks for, or came through."""
+    spawn(_lookup(connection, command.lookupTopic), name=f"look up {command.lookupTopic.topic}")
+
+
+async def _lookup(connection: Connection, request: pb.CommandLookupTopic) -> None:
+    try:
+        listener = request.advertised_listener_name or connection.listener
+        endpoint = await connection.broker.lookup(TopicName.parse(request.topic), listener)
+    except GemingaError as error:
+        connection.write(commands.lookup_failed(request.request_id, error.server_error, str(error)))
+        return
+    connection.write(
+        commands.lookup_connect(request.request_id, endpoint.broker_url, endpoint.broker_url_tls, is_authoritative=True)
+    )
+
+
+def handle_partitioned_metadata(connection: Connection, command: pb.BaseCommand) -> None:
+    """PARTITIONED_METADATA -> its response; creates the topic by policy unless the client forbids it."""
+    request = command.partitionMetadata
+    spawn(_partitioned_metadata(connection, request), name=f"partitions of {request.topic}")
+
+
+async def _partitioned_metadata(connection: Connection, request: pb.CommandPartitionedTopicMetadata) -> None:
+    broker = connection.broker
+    try:
+        name = TopicName.parse(request.topic)
+        count = await broker.partitioned_count(name, create=request.metadata_auto_creation_enabled)
+        if not count and not request.metadata_auto_creation_enabled and not await broker.topic_exists(name):
+            raise TopicNotFoundError(f"Topic {name} not found")
+    except GemingaError as error:
+        connection.write(commands.partitions_failed(request.request_id, error.server_error, str(error)))
+        return
+    connection.write(commands.partitions(request.request_id, count))
+
+
+HANDLERS: Final[dict[int, Handler]] = {
+    pb.BaseCommand.LOOKUP: handle_lookup,
+    pb.BaseCommand.PARTITIONED_METADATA: handle_partitioned_metadata,
+}

@@ -1,0 +1,179 @@
+"""PRODUCER, CLOSE_PRODUCER, and SENDs that the hot codec does not take."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from geminga.broker.connection import Connection, Handler
+from geminga.broker.core.producer_access import AccessMode
+from geminga.broker.producer import Producer
+from geminga.broker.topic_base import Topic
+from geminga.model.errors import (
+    ChecksumMismatchError,
+    GemingaError,
+    MetadataError,
+    NotAllowedError,
+    UnavailableError,
+)
+from geminga.model.position import EARLIEST
+from geminga.model.topic_name import TopicName
+from geminga.runtime import spawn
+from geminga.wire._generated import pulsar_api_pb2 as pb
+from geminga.wire.pulsar import commands
+from geminga.wire.pulsar.metadata import checksum_matches
+
+
+def handle_producer(connection: Connection, command: pb.BaseCommand) -> None:
+    """PRODUCER -> PRODUCER_SUCCESS, a second one once a waiting producer has access, or ERROR."""
+    request = command.producer
+    existing = connection.producers.get(request.producer_id)
+    if existing is not None:
+        # As Pulsar: the client repeats itself after a timeout of its own.
+        _send_success(connection, request.request_id, existing)
+        return
+    key = (int(pb.BaseCommand.PRODUCER), request.producer_id)
+    if key in connection.requests or request.producer_id in connection.waiting_producers:
+        connection.send_error(request.request_id, UnavailableError("Producer is already present on the connection"))
+        return
+    connection.requests[key] = request.request_id
+    spawn(_create_producer(connection, request), name=f"producer of {request.topic}")
+
+
+async def _create_producer(connection: Connection, request: pb.CommandProducer) -> None:
+    key = (int(pb.BaseCommand.PRODUCER), request.producer_id)
+    producer: Producer | None = None
+    try:
+        topic = await connection.broker.get_topic(TopicName.parse(request.topic), create=True)
+        if topic.is_encryption_required and not request.encrypted:
+            raise MetadataError(f"Encryption is required in {topic.name}")
+        await _create_initial_subscription(topic, request)
+        producer = await _new_producer(topic, connection, request)
+        is_ready = await topic.add_producer(producer)
+    except GemingaError as error:
+        if connection.requests.pop(key, None) is not None:
+            connection.send_error(request.request_id, error)
+        return
+    if connection.requests.pop(key, None) != request.request_id or connection.is_closed:
+        # The client closed it, or is gone, while it was made.
+        producer.is_closed = True
+        topic.remove_producer(producer)
+        return
+    if is_ready:
+        _open(connection, request.request_id, producer)
+    else:
+        _wait(connection, request.request_id, producer)
+
+
+def _open(connection: Connection, request_id: int, producer: Producer) -> None:
+    if producer.is_closed:
+        connection.send_error(request_id, UnavailableError("Producer was disconnected while it was created"))
+        return
+    connection.producers[producer.producer_id] = producer
+    connection.producer_opened(producer.producer_id)
+    _send_success(connection, request_id, producer)
+
+
+def _wait(connection: Connection, request_id: int, producer: Producer) -> None:
+    def ready(error: GemingaError | None) -> None:
+        connection.waiting_producers.pop(producer.producer_id, None)
+        if connection.is_closed:
+            return
+        if error is not None:
+            connection.send_error(request_id, error)
+        else:
+            _open(connection, request_id, producer)
+
+    producer.ready = ready
+    connection.waiting_producers[producer.producer_id] = producer
+    connection.write(
+        commands.producer_success(
+            request_id, producer.name, last_sequence_id=-1, schema_version=b"", topic_epoch=None, is_ready=False
+        )
+    )
+
+
+async def _new_producer(topic: Topic, connection: Connection, request: pb.CommandProducer) -> Producer:
+    broker = connection.broker
+    name = request.producer_name or await broker.generate_producer_name()
+    return Producer(
+        topic,
+        connection,
+        producer_id=request.producer_id,
+        name=name,
+        epoch=request.epoch,
+        # The broker's word on names it made itself; a client that comes back with one says so.
+        is_user_provided_name=bool(request.producer_name) and request.user_provided_producer_name,
+        access_mode=AccessMode(request.producer_access_mode),
+        topic_epoch=request.topic_epoch if request.HasField("topic_epoch") else None,
+        is_encrypted=request.encrypted,
+        metadata={pair.key: pair.value for pair in request.metadata},
+        connected_since_ms=broker.runtime.clock.wall_ms(),
+    )
+
+
+async def _create_initial_subscription(topic: Topic, request: pb.CommandProducer) -> None:
+    name = request.initial_subscription_name
+    if not name or name in topic.subscriptions:
+        return
+    if not await topic.may_create_subscriptions():
+        raise NotAllowedError(
+            "Could not create the initial subscription due to the auto subscription creation is not allowed."
+        )
+    await topic.ensure_subscription(name, EARLIEST)
+
+
+def _send_success(connection: Connection, request_id: int, producer: Producer) -> None:
+    connection.write(
+        commands.producer_success(
+            request_id,
+            producer.name,
+            last_sequence_id=producer.topic.last_sequence_id(producer.name),
+            schema_version=producer.schema_version,
+            topic_epoch=producer.topic_epoch,
+            is_ready=True,
+        )
+    )
+
+
+def handle_close_producer(connection: Connection, command: pb.BaseCommand) -> None:
+    """CLOSE_PRODUCER -> SUCCESS, once everything it sent is answered."""
+    request = command.close_producer
+    producer = connection.producers.pop(request.producer_id, None)
+    if producer is not None:
+        producer.close(lambda: connection.send_success(request.request_id))
+        return
+    waiting = connection.waiting_producers.pop(request.producer_id, None)
+    if waiting is not None:
+        waiting.is_closed = True
+        waiting.ready = None
+        waiting.topic.remove_producer(waiting)
+    creation = connection.requests.pop((int(pb.BaseCommand.PRODUCER), request.producer_id), None)
+    if creation is not None:
+        connection.send_error(creation, UnavailableError("Closed producer before creation was complete"))
+    # Also for one the broker closed at the same time: the client wants it gone, and it is.
+    connection.producer_opened(request.producer_id)
+    connection.send_success(request.request_id)
+
+
+def handle_send(connection: Connection, request: pb.CommandSend, payload: bytes) -> None:
+    """A SEND with a transaction, a message id of its own, or in an unusual form."""
+    producer = connection.sending_producer(request.producer_id)
+    if producer is None:
+        return
+    if request.HasField("txnid_most_bits") or request.HasField("txnid_least_bits"):
+        producer.reject(request.sequence_id, NotAllowedError("Transactions are not enabled on this broker"))
+        return
+    if not checksum_matches(payload):
+        producer.reject(request.sequence_id, ChecksumMismatchError("Checksum failed on the broker"))
+        return
+    if request.num_messages < 0:
+        producer.reject(request.sequence_id, NotAllowedError("A negative number of messages"))
+        return
+    highest = max(request.sequence_id, request.highest_sequence_id)
+    producer.publish([payload], [(request.sequence_id, highest)], request.num_messages, has_chunks=request.is_chunk)
+
+
+HANDLERS: Final[dict[int, Handler]] = {
+    pb.BaseCommand.PRODUCER: handle_producer,
+    pb.BaseCommand.CLOSE_PRODUCER: handle_close_producer,
+}

@@ -1,0 +1,61 @@
+"""CONNECT, PING, PONG, AUTH_RESPONSE."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from geminga.broker.connection import Connection, Handler
+from geminga.model.errors import ProtocolError
+from geminga.wire._generated import pulsar_api_pb2 as pb
+from geminga.wire.pulsar import commands
+
+#: Characters of the client's version that are kept.
+CLIENT_VERSION_LENGTH_MAX: Final = 200
+
+
+def handle_connect(connection: Connection, command: pb.BaseCommand) -> None:
+    """CONNECT -> CONNECTED. Authentication is off: every method name is taken, and everybody is anonymous."""
+    if connection.is_connected:
+        raise ProtocolError("CONNECT on a connection that is connected already")
+    request = command.connect
+    broker = connection.broker
+    connection.client_version = request.client_version[:CLIENT_VERSION_LENGTH_MAX]
+    # A newer client is told our version, an older one its own, so that neither uses what the other lacks.
+    connection.protocol_version = min(commands.PROTOCOL_VERSION, request.protocol_version)
+    connection.supports_broker_entry_metadata = (
+        broker.config.expose_entry_metadata and request.feature_flags.supports_broker_entry_metadata
+    )
+    connection.is_connected = True
+    flags = pb.FeatureFlags(
+        supports_topic_watchers=broker.config.topic_list_watcher,
+        supports_get_partitioned_metadata_without_auto_creation=True,
+    )
+    connection.write(
+        commands.connected(
+            f"Geminga {broker.version}".rstrip(),
+            connection.protocol_version,
+            broker.config.message_bytes_max,
+            flags,
+        )
+    )
+
+
+def handle_ping(connection: Connection, command: pb.BaseCommand) -> None:
+    """PING -> PONG."""
+    connection.write(commands.PONG_FRAME)
+
+
+def handle_pong(connection: Connection, command: pb.BaseCommand) -> None:
+    """PONG: the connection is alive, which every byte says."""
+
+
+def handle_auth_response(connection: Connection, command: pb.BaseCommand) -> None:
+    """AUTH_RESPONSE: nobody was challenged, so it says nothing."""
+
+
+HANDLERS: Final[dict[int, Handler]] = {
+    pb.BaseCommand.CONNECT: handle_connect,
+    pb.BaseCommand.PING: handle_ping,
+    pb.BaseCommand.PONG: handle_pong,
+    pb.BaseCommand.AUTH_RESPONSE: handle_auth_response,
+}

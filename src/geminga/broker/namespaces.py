@@ -1,0 +1,100 @@
+"""Policies of namespaces as topics need them, and the names of the topics a namespace has.
+
+Policies are remembered and read again after a change was heard of, or after a minute in case the news was lost.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from enum import Enum
+from typing import TYPE_CHECKING, Final
+
+from geminga.broker.resources import Policies, Resources
+from geminga.metadata.ports import ChangeKind, MetadataStore, Notification
+from geminga.model.topic_name import TopicName
+
+if TYPE_CHECKING:
+    from geminga.broker.service import Broker
+
+#: Where the namespaces' policies are.
+POLICIES_PREFIX: Final = "/admin/policies/"
+#: Where the topics are.
+LEDGERS_PREFIX: Final = "/managed-ledgers/"
+#: Namespaces remembered; the oldest is forgotten first.
+NAMESPACES_REMEMBERED_MAX: Final = 10_000
+#: Milliseconds after which remembered policies are read again.
+POLICIES_AGE_MS_MAX: Final = 60_000
+
+
+class TopicMode(Enum):
+    """Which topics to list."""
+
+    PERSISTENT = "persistent"
+    NON_PERSISTENT = "non_persistent"
+    ALL = "all"
+
+
+class Namespaces:
+    """See the module."""
+
+    __slots__ = ("_broker", "_changed", "_policies", "_resources", "_unwatch")
+
+    def __init__(self, broker: Broker, resources: Resources, changed: Callable[[str], None]) -> None:
+        """``changed`` is called with the name of a namespace whose policies may have changed."""
+        self._broker = broker
+        self._resources = resources
+        self._changed = changed
+        #: When read (monotonic milliseconds), and what was found.
+        self._policies: dict[str, tuple[float, Policies | None]] = {}
+        self._unwatch: Callable[[], None] | None = None
+
+    def start(self, metadata: MetadataStore) -> None:
+        """Listen for changes."""
+        self._unwatch = metadata.watch(POLICIES_PREFIX.rstrip("/"), self._on_change)
+
+    def close(self) -> None:
+        """Stop listening."""
+        if self._unwatch is not None:
+            self._unwatch()
+            self._unwatch = None
+
+    def forget(self, namespace: str) -> None:
+        """Read the policies of ``namespace`` again when they are next asked for."""
+        self._policies.pop(namespace, None)
+
+    async def policies(self, namespace: str) -> Policies | None:
+        """Policies of ``tenant/namespace``; None if there is no such namespace. Raises MetadataError."""
+        now_ms = self._broker.runtime.clock.monotonic() * 1000
+        known = self._policies.get(namespace)
+        if known is not None and now_ms - known[0] < POLICIES_AGE_MS_MAX and known[1] is not None:
+            return known[1]
+        found = await self._resources.find_namespace_policies(namespace)
+        self._policies.pop(namespace, None)
+        self._policies[namespace] = (now_ms, found)
+        if len(self._policies) > NAMESPACES_REMEMBERED_MAX:
+            del self._policies[next(iter(self._policies))]
+        return found
+
+    def _on_change(self, notification: Notification) -> None:
+        if notification.kind is ChangeKind.CHILDREN_CHANGED:
+            return
+        namespace = notification.path[len(POLICIES_PREFIX) :]
+        if namespace.count("/") == 1:
+            self._policies.pop(namespace, None)
+            self._changed(namespace)
+
+
+def compile_pattern(text: str) -> re.Pattern[str] | None:
+    """The pattern of a pattern subscription without its domain; None if it is none that can be evaluated here."""
+    _, separator, rest = text.partition("://")
+    try:
+        return re.compile(rest if separator else text)
+    except re.error:
+        return None
+
+
+def matches(pattern: re.Pattern[str], topic: str) -> bool:
+    """Whether a topic's name without its domain matches; a partition counts by its partitioned topic's name."""
+    whole = str(TopicName.parse(topic).partitioned_topic)
+    return pattern.fullmatch(whole.partition("://")[2]) is not None

@@ -1,0 +1,252 @@
+"""The broker: connections, topics, and the services that other parts (handlers, REST, metrics) call.
+
+Made by a composition root, which also listens (``runtime.network.listen(broker.new_connection, ...)``) and says
+with :meth:`Broker.start` under which URLs clients reach it. :meth:`Broker.close` sends every client away
+gracefully and closes every topic.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from geminga.broker.config import BrokerConfig
+from geminga.broker.connection import Connection
+from geminga.broker.handlers import Handlers, all_handlers
+from geminga.broker.inactive_topics import InactiveTopics
+from geminga.broker.lookup import Endpoint, Endpoints
+from geminga.broker.namespaces import Namespaces, TopicMode
+from geminga.broker.publish_buffer import PublishBuffer
+from geminga.broker.resources import Resources
+from geminga.broker.topic_registry import TopicRegistry
+from geminga.managed_ledger import ManagedLedgerFactory
+from geminga.metadata.ports import MUST_NOT_EXIST, MetadataStore
+from geminga.model.errors import GemingaError, UnavailableError
+from geminga.model.position import Position
+from geminga.model.topic_name import TopicName
+from geminga.runtime import Runtime, get_logger, spawn
+
+if TYPE_CHECKING:
+    from geminga.broker.topic_base import Topic
+
+_log = get_logger(__name__)
+
+#: A sequential node below gives each broker its own number, so that generated producer names never repeat.
+PRODUCER_NAMES_PATH: Final = "/counters/producer-name"
+
+
+class Broker:
+    """See the module."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        metadata: MetadataStore,
+        ledgers: ManagedLedgerFactory,
+        config: BrokerConfig,
+        resources: Resources,
+        *,
+        version: str = "",
+    ) -> None:
+        """``version``: of the program, told to clients."""
+        self.runtime = runtime
+        self.metadata = metadata
+        self.ledgers = ledgers
+        self.config = config
+        self.resources = resources
+        self.version = version
+        self.is_closing = False
+        self.connections: set[Connection] = set()
+        #: Connections accepted since the start; read at scrape time.
+        self.connections_opened = 0
+        self.publish_buffer = PublishBuffer(config.publish_buffer_bytes)
+        self.handlers: Handlers = all_handlers()
+        self.registry = TopicRegistry(self)
+        self.namespaces = Namespaces(self, resources, self._policies_watched)
+        self._endpoints: Endpoints | None = None
+        self._inactive_topics = InactiveTopics(self)
+        self._connections_by_ip: dict[str, int] = {}
+        self._producer_name_prefix: asyncio.Future[str | GemingaError] | None = None
+        self._producers_named = 0
+
+    # ---- life
+
+    async def start(self, endpoints: Sequence[Endpoint]) -> None:
+        """Begin to serve; ``endpoints`` are the advertised listeners, the default one first."""
+        self._endpoints = Endpoints(endpoints)
+        self.namespaces.start(self.metadata)
+        self._inactive_topics.start()
+
+    async def close(self) -> None:
+        """Send clients away gracefully, close topics and connections. The caller stopped listening before."""
+        if self.is_closing:
+            return
+        self.is_closing = True
+        self._inactive_topics.close()
+        self.namespaces.close()
+        await self.registry.close()
+        for connection in list(self.connections):
+            connection.close()
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it serves: between :meth:`start` and :meth:`close`."""
+        return self._endpoints is not None and not self.is_closing
+
+    # ---- connections
+
+    def new_connection(self) -> Connection:
+        """The protocol of a new connection."""
+        return Connection(self)
+
+    def connection_opened(self, connection: Connection) -> str:
+        """Count a connection; why it can not stay, or an empty text."""
+        self.connections.add(connection)
+        self.connections_opened += 1
+        address = connection.peer.rpartition(":")[0]
+        count = self._connections_by_ip.get(address, 0) + 1
+        self._connections_by_ip[address] = count
+        config = self.config
+        if config.connections_max and len(self.connections) > config.connections_max:
+            return f"reached brokerMaxConnections={config.connections_max}"
+        if config.connections_per_ip_max and count > config.connections_per_ip_max:
+            return f"reached brokerMaxConnectionsPerIp={config.connections_per_ip_max}"
+        return ""
+
+    def connection_closed(self, connection: Connection) -> None:
+        """A connection is gone."""
+        self.connections.discard(connection)
+        self.publish_buffer.forget(connection)
+        address = connection.peer.rpartition(":")[0]
+        left = self._connections_by_ip.get(address, 0) - 1
+        if left > 0:
+            self._connections_by_ip[address] = left
+        else:
+            self._connections_by_ip.pop(address, None)
+
+    # ---- lookup
+
+    @property
+    def endpoints(self) -> Endpoints:
+        """The advertised listeners; raises UnavailableError before :meth:`start`."""
+        if self._endpoints is None:
+            raise UnavailableError("the broker is starting")
+        return self._endpoints
+
+    @property
+    def broker_url(self) -> str:
+        """The binary service URL that clients are told."""
+        return self.endpoints.default.broker_url
+
+    @property
+    def web_url(self) -> str:
+        """The HTTP service URL that clients are told."""
+        return self.endpoints.default.web_url
+
+    async def lookup(self, name: TopicName, listener: str = "") -> Endpoint:
+        """Where the topic is served; raises TopicNotFoundError without its namespace, UnavailableError."""
+        await self.registry.require_namespace(name)
+        return self.endpoints.find(listener)
+
+    # ---- topics
+
+    @property
+    def topics(self) -> Mapping[str, Topic]:
+        """The loaded topics by full name."""
+        return self.registry.loaded
+
+    async def get_topic(self, name: TopicName, *, create: bool) -> Topic:
+        """See :meth:`TopicRegistry.get`."""
+        return await self.registry.get(name, create=create)
+
+    async def create_topic(self, name: TopicName, properties: Mapping[str, str] | None = None) -> Topic:
+        """See :meth:`TopicRegistry.create`."""
+        return await self.registry.create(name, properties)
+
+    async def topic_exists(self, name: TopicName) -> bool:
+        """See :meth:`TopicRegistry.exists`."""
+        return await self.registry.exists(name)
+
+    async def delete_topic(self, name: TopicName, *, force: bool = False) -> None:
+        """See :meth:`TopicRegistry.delete`."""
+        await self.registry.delete(name, force=force)
+
+    async def unload_topic(self, name: TopicName) -> None:
+        """See :meth:`TopicRegistry.unload`."""
+        await self.registry.unload(name)
+
+    async def terminate_topic(self, name: TopicName) -> Position:
+        """See :meth:`TopicRegistry.terminate`."""
+        return await self.registry.terminate(name)
+
+    async def list_topics(self, namespace: str, *, mode: TopicMode | str = TopicMode.PERSISTENT) -> list[str]:
+        """See :meth:`TopicRegistry.list`; ``mode`` may be its text."""
+        return await self.registry.list(namespace, mode=TopicMode(mode))
+
+    async def partitioned_count(self, name: TopicName, *, create: bool = False) -> int:
+        """See :meth:`TopicRegistry.partitioned_count`."""
+        return await self.registry.partitioned_count(name, create=create)
+
+    async def ensure_partitioned(self, name: TopicName) -> int:
+        """Create the topic as a partitioned one if the policies say so and there is none; its partitions or 0."""
+        return await self.registry.partitioned_count(name, create=True)
+
+    async def create_partitioned_topic(
+        self, name: TopicName, partitions: int, properties: Mapping[str, str] | None = None
+    ) -> None:
+        """See :meth:`TopicRegistry.create_partitioned`."""
+        await self.registry.create_partitioned(name, partitions, properties)
+
+    async def update_partitions(self, name: TopicName, partitions: int) -> None:
+        """See :meth:`TopicRegistry.update_partitions`."""
+        await self.registry.update_partitions(name, partitions)
+
+    async def delete_partitioned_topic(self, name: TopicName, *, force: bool = False) -> None:
+        """See :meth:`TopicRegistry.delete_partitioned`."""
+        await self.registry.delete_partitioned(name, force=force)
+
+    # ---- policies
+
+    async def policies_changed(self, namespace: str) -> None:
+        """Take note of changed policies; on return the loaded topics of the namespace follow them."""
+        self.namespaces.forget(namespace)
+        for topic in list(self.topics.values()):
+            if topic.name.namespace != namespace or topic.is_closing:
+                continue
+            try:
+                await topic.apply_policies()
+            except GemingaError as error:
+                _log.warning("%s: changed policies could not be applied: %s", topic.name, error)
+
+    def _policies_watched(self, namespace: str) -> None:
+        if any(topic.name.namespace == namespace for topic in self.topics.values()):
+            spawn(self.policies_changed(namespace), name=f"apply policies of {namespace}")
+
+    # ---- producers
+
+    async def generate_producer_name(self) -> str:
+        """A name no producer of this cluster ever had: ``{cluster}-{number of this broker's run}-{counter}``."""
+        prefix = await self._name_prefix()
+        number, self._producers_named = self._producers_named, self._producers_named + 1
+        return f"{prefix}-{number}"
+
+    async def _name_prefix(self) -> str:
+        known = self._producer_name_prefix
+        if known is None:
+            known = self._producer_name_prefix = asyncio.get_running_loop().create_future()
+            result: str | GemingaError = UnavailableError("naming producers was cut short")
+            try:
+                node = await self.metadata.put(
+                    f"{PRODUCER_NAMES_PATH}/-", b"", expected_version=MUST_NOT_EXIST, ephemeral=True, sequential=True
+                )
+                result = f"{self.config.cluster_name}-{int(node.path.rpartition('-')[2])}"
+            except GemingaError as error:
+                result = error
+                self._producer_name_prefix = None
+            finally:
+                known.set_result(result)
+        found = await asyncio.shield(known)
+        if isinstance(found, GemingaError):
+            raise found
+        return found

@@ -1,0 +1,296 @@
+"""A persistent topic: its managed ledger, producers and subscriptions.
+
+Publishing: :meth:`PersistentTopic.publish` -> deduplication, broker entry metadata -> one append of the managed
+ledger -> receipts. Subscriptions hear of new entries through one tail listener. What both kinds of topic share
+is in :mod:`.topic_base`.
+
+After a failed write the producer is disconnected, so that what it sent behind the failed entry can not overtake
+it: the client connects again and sends everything unanswered again, in order. With deduplication the topic's
+tail is read again first, because a failed write may have been stored.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from geminga.broker.producer import Producer, PublishGroup, SequenceIds, is_terminal
+from geminga.broker.subscription.subscribe import create_subscription, subscribe
+from geminga.broker.subscription.subscription import Subscription, decode_cursor_name
+from geminga.broker.topic_base import Topic
+from geminga.broker.topic_dedup import DEDUP_CURSOR, TopicDeduplication
+from geminga.managed_ledger import AppendResult, ManagedLedger
+from geminga.model.errors import ConflictError, GemingaError, LedgerFencedError
+from geminga.model.position import Position
+from geminga.model.topic_name import TopicName
+from geminga.runtime import get_logger, spawn
+from geminga.wire._generated import pulsar_api_pb2 as pb
+from geminga.wire.pulsar.metadata import broker_entry_metadata, encode_broker_entry_metadata, peek_metadata
+
+if TYPE_CHECKING:
+    from geminga.broker.connection import Connection
+    from geminga.broker.service import Broker
+    from geminga.broker.subscription.consumer import Consumer
+
+__all__ = ["PersistentTopic", "Topic", "is_internal_cursor"]
+
+_log = get_logger(__name__)
+
+#: Property of the managed ledger that holds the epoch of exclusive access (Pulsar's name).
+EPOCH_PROPERTY: Final = "pulsar.topic.epoch"
+#: Cursors whose names begin so belong to the broker, not to a subscription.
+INTERNAL_CURSOR_PREFIX: Final = "pulsar."
+
+
+def is_internal_cursor(name: str) -> bool:
+    """Whether a cursor belongs to the broker itself (deduplication, replication)."""
+    return name == DEDUP_CURSOR or name.startswith(INTERNAL_CURSOR_PREFIX)
+
+
+class PersistentTopic(Topic):
+    """A topic whose messages are stored."""
+
+    __slots__ = (
+        "_appends_index",
+        "_appends_time",
+        "_index",
+        "_pending_groups",
+        "_policies_busy",
+        "_remove_tail_listener",
+        "_subscriptions",
+        "dedup",
+        "ledger",
+    )
+
+    def __init__(self, broker: Broker, name: TopicName, ledger: ManagedLedger) -> None:
+        """``ledger`` is open; :meth:`load` makes the topic ready."""
+        super().__init__(broker, name)
+        self.ledger = ledger
+        self._subscriptions: dict[str, Subscription] = {}
+        #: None: deduplication is off.
+        self.dedup: TopicDeduplication | None = None
+        self._appends_time = broker.config.appends_broker_timestamp
+        self._appends_index = broker.config.appends_index
+        #: Index of the newest message, if entries are indexed.
+        self._index = -1
+        #: One change of policies at a time; made when first needed.
+        self._policies_busy: asyncio.Lock | None = None
+        #: Groups handed to the ledger and not answered in full.
+        self._pending_groups = 0
+        self._remove_tail_listener = ledger.add_tail_listener(self._entries_available)
+
+    # ---- state
+
+    @property
+    def subscriptions(self) -> dict[str, Subscription]:
+        """Subscriptions by name, those of Readers included."""
+        return self._subscriptions
+
+    @property
+    def last_position(self) -> Position:
+        """The last position that a consumer can get; entry id -1 of the current ledger if there is none."""
+        return self.ledger.last_confirmed_position
+
+    @property
+    def max_read_position(self) -> Position:
+        """No dispatcher reads behind this."""
+        return self.ledger.last_confirmed_position
+
+    @property
+    def is_terminated(self) -> bool:
+        """Whether nothing can be published any more."""
+        return self.ledger.terminated_position is not None
+
+    @property
+    def backlog_count(self) -> int:
+        """Entries that some subscription has not acknowledged: the largest backlog of all."""
+        return max((s.cursor.backlog_count for s in self._subscriptions.values() if s.is_durable), default=0)
+
+    @property
+    def pending_groups(self) -> int:
+        """Groups of entries being written now."""
+        return self._pending_groups
+
+    # ---- publishing
+
+    def publish(
+        self, producer: Producer, entries: list[bytes], sequence_ids: SequenceIds, messages: int, has_chunks: bool
+    ) -> None:
+        """Store entries in order and answer each; never raises."""
+        if self.dedup is None:
+            self.append(producer, entries, sequence_ids, messages)
+        else:
+            self.dedup.publish(producer, entries, sequence_ids, messages, has_chunks=has_chunks)
+
+    def append(
+        self,
+        producer: Producer,
+        entries: list[bytes],
+        sequence_ids: SequenceIds,
+        messages: int,
+        *,
+        is_recorded: bool = True,
+    ) -> None:
+        """Append entries that were judged already."""
+        size_bytes = 0
+        for entry in entries:
+            size_bytes += len(entry)
+        group = producer.group(sequence_ids, messages, size_bytes)
+        group.is_recorded = is_recorded
+        if self._appends_time or self._appends_index:
+            entries = self._with_entry_metadata(entries)
+        self._pending_groups += 1
+        self.ledger.append(entries, group.appended)
+
+    def published(self, group: PublishGroup, result: AppendResult) -> None:
+        """Entries are on stable storage and answered."""
+        if self.dedup is not None:
+            self.dedup.stored(group, result)
+        if group.is_answered:
+            if not group.has_failed:
+                messages, size_bytes = group.messages, group.size_bytes
+                producer = group.producer
+                self.messages_in += messages
+                self.bytes_in += size_bytes
+                producer.messages_in += messages
+                producer.bytes_in += size_bytes
+            self._group_done()
+
+    def publish_failed(self, group: PublishGroup, error: GemingaError) -> None:
+        """Entries could not be stored, or nobody knows; their producer was told."""
+        producer = group.producer
+        if not is_terminal(error):
+            if not producer.is_closed:
+                _log.warning("%s: publishing of %s failed: %s", self.name, producer.name, error)
+            if self.dedup is not None:
+                self.dedup.write_failed()
+            producer.disconnect()
+            if isinstance(error, LedgerFencedError) and not self.is_closing:
+                # Another broker owns the topic now.
+                spawn(self.broker.unload_topic(self.name), name=f"unload fenced {self.name}")
+        if group.is_answered:
+            self._group_done()
+
+    def last_sequence_id(self, producer_name: str) -> int:
+        """The highest stored sequence id of a producer, if deduplication is on; -1 otherwise."""
+        return self.dedup.state.last_sequence_id(producer_name) if self.dedup is not None else -1
+
+    def _group_done(self) -> None:
+        self._pending_groups -= 1
+        if not self._pending_groups and self.dedup is not None:
+            self.dedup.nothing_pending()
+
+    def _with_entry_metadata(self, entries: list[bytes]) -> list[bytes]:
+        now_ms = self.broker.runtime.clock.wall_ms() if self._appends_time else None
+        if not self._appends_index:
+            prefix = encode_broker_entry_metadata(broker_timestamp_ms=now_ms, index=None)
+            return [prefix + entry for entry in entries]
+        stamped = []
+        for entry in entries:
+            metadata = peek_metadata(entry)
+            self._index += metadata.num_messages_in_batch if metadata is not None else 1
+            stamped.append(encode_broker_entry_metadata(broker_timestamp_ms=now_ms, index=self._index) + entry)
+        return stamped
+
+    def _entries_available(self) -> None:
+        for subscription in self._subscriptions.values():
+            subscription.on_entries_available()
+
+    # ---- subscriptions
+
+    async def subscribe(self, connection: Connection, request: pb.CommandSubscribe) -> Consumer:
+        """Attach a consumer, creating its subscription if need be; raises GemingaError."""
+        allow_creation = await self.check_may_subscribe(request)
+        consumer = await subscribe(self, connection, request, allow_creation=allow_creation)
+        self.touch()
+        if self.is_closing:
+            consumer.disconnect()
+        return consumer
+
+    async def create_subscription(
+        self, name: str, position: Position, properties: Mapping[str, str] | None = None
+    ) -> Subscription:
+        """Create a durable subscription that starts at ``position``; raises ConflictError if it exists."""
+        if name in self._subscriptions:
+            raise ConflictError(f"Subscription {name} of {self.name} exists already")
+        subscription = await create_subscription(self, name, position, properties=properties)
+        self.touch()
+        return subscription
+
+    # ---- life
+
+    async def load(self) -> None:
+        """Subscriptions from the ledger's cursors, the index of the newest message, sequence ids."""
+        self._load_subscriptions()
+        if self._appends_index:
+            await self._load_index()
+        await self.apply_policies()
+
+    async def apply_policies(self) -> None:
+        """Switch deduplication on or off as broker and namespace want it."""
+        policies = await self.broker.namespaces.policies(self.name.namespace)
+        wanted = policies.deduplication_enabled if policies is not None else None
+        is_wanted = self.broker.config.deduplication if wanted is None else wanted
+        async with self._policies_lock():
+            if is_wanted and self.dedup is None:
+                dedup = TopicDeduplication(self)
+                await dedup.recover()
+                self.dedup = dedup
+            elif not is_wanted:
+                dedup_was, self.dedup = self.dedup, None
+                if dedup_was is not None:
+                    dedup_was.stop()
+                if DEDUP_CURSOR in self.ledger.cursors:
+                    # Also one left from before this topic was loaded: it would keep everything from being trimmed.
+                    await self.ledger.delete_cursor(DEDUP_CURSOR)
+
+    def _policies_lock(self) -> asyncio.Lock:
+        if self._policies_busy is None:
+            self._policies_busy = asyncio.Lock()
+        return self._policies_busy
+
+    async def store_epoch(self, epoch: int) -> None:
+        """Make the epoch of exclusive access durable; raises StorageError."""
+        await self.ledger.set_properties({**self.ledger.properties, EPOCH_PROPERTY: str(epoch)})
+
+    def stored_epoch(self) -> int | None:
+        """The epoch of exclusive access as stored, None if there never was one."""
+        text = self.ledger.properties.get(EPOCH_PROPERTY)
+        return int(text) if text is not None else None
+
+    async def terminate(self) -> Position:
+        """End the topic: nothing can be published any more; returns its last position."""
+        position = await self.ledger.terminate()
+        for producer in list(self.producers.values()):
+            producer.disconnect()
+        self._entries_available()
+        return position
+
+    async def close_storage(self) -> None:
+        """Save what a quick reload needs and close the ledger."""
+        self._remove_tail_listener()
+        if self.dedup is not None:
+            await self.dedup.close()
+        await self.ledger.close()
+
+    async def delete_storage(self) -> None:
+        """Remove the ledger with all its cursors."""
+        self._remove_tail_listener()
+        await self.broker.ledgers.delete(self.name.managed_ledger_name)
+
+    def _load_subscriptions(self) -> None:
+        for cursor_name, cursor in self.ledger.cursors.items():
+            if not is_internal_cursor(cursor_name):
+                name = decode_cursor_name(cursor_name)
+                self._subscriptions[name] = Subscription.create(self, name, cursor)
+
+    async def _load_index(self) -> None:
+        last = self.ledger.last_confirmed_position
+        entries = await self.ledger.read([last]) if last.entry_id >= 0 else []
+        metadata = broker_entry_metadata(entries[0].data) if entries else None
+        if metadata is not None and metadata.HasField("index"):
+            self._index = metadata.index
+        else:
+            # Entries from before indexing was on: one message each is the least there can be.
+            self._index = self.ledger.entry_count - 1

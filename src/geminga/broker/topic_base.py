@@ -1,0 +1,295 @@
+"""What persistent and non-persistent topics share: name, producers and their access, subscriptions, closing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from geminga.broker.core.producer_access import Granted, ProducerAccess, Queued
+from geminga.broker.producer import Producer, PublishGroup, SequenceIds
+from geminga.managed_ledger import AppendResult
+from geminga.model.errors import (
+    ConflictError,
+    GemingaError,
+    NotAllowedError,
+    ProducerBusyError,
+    ProducerFencedError,
+    SubscriptionNotFoundError,
+    TopicClosingError,
+    TopicTerminatedError,
+    invariant,
+)
+from geminga.model.position import Position
+from geminga.model.topic_name import TopicName
+from geminga.runtime import get_logger, spawn
+from geminga.wire._generated import pulsar_api_pb2 as pb
+
+if TYPE_CHECKING:
+    from geminga.broker.connection import Connection
+    from geminga.broker.service import Broker
+    from geminga.broker.subscription.consumer import Consumer
+    from geminga.broker.subscription.non_persistent import NonPersistentSubscription
+    from geminga.broker.subscription.subscription import Subscription
+
+    AnySubscription = Subscription | NonPersistentSubscription
+
+_log = get_logger(__name__)
+
+
+class Topic:
+    """A loaded topic. Subclasses store messages or do not."""
+
+    __slots__ = (
+        "_access",
+        "broker",
+        "bytes_in",
+        "created_ms",
+        "is_closing",
+        "is_encryption_required",
+        "last_active_ms",
+        "messages_in",
+        "name",
+        "producers",
+    )
+
+    def __init__(self, broker: Broker, name: TopicName) -> None:
+        self.broker = broker
+        self.name = name
+        #: By producer name; those that wait for exclusive access are here too.
+        self.producers: dict[str, Producer] = {}
+        #: Messages and bytes published since it was loaded; read at scrape time.
+        self.messages_in = 0
+        self.bytes_in = 0
+        self.created_ms = broker.runtime.clock.wall_ms()
+        #: When a producer, consumer or subscription last came or went.
+        self.last_active_ms = self.created_ms
+        #: It is being unloaded or deleted: nothing new may attach.
+        self.is_closing = False
+        self.is_encryption_required = broker.config.encryption_required
+        #: Made when the first producer comes; None: no producer yet.
+        self._access: ProducerAccess[Producer] | None = None
+
+    # ---- what subclasses answer
+
+    @property
+    def subscriptions(self) -> Mapping[str, AnySubscription]:
+        """Subscriptions by name."""
+        raise AssertionError(f"{type(self).__name__} has no subscriptions")
+
+    @property
+    def is_persistent(self) -> bool:
+        """Whether messages are stored."""
+        return self.name.is_persistent
+
+    @property
+    def last_position(self) -> Position:
+        """The last position that a consumer can get."""
+        raise AssertionError(f"{type(self).__name__} has no last position")
+
+    @property
+    def max_read_position(self) -> Position:
+        """No dispatcher reads behind this."""
+        return self.last_position
+
+    @property
+    def is_terminated(self) -> bool:
+        """Whether nothing can be published any more."""
+        return False
+
+    def publish(
+        self, producer: Producer, entries: list[bytes], sequence_ids: SequenceIds, messages: int, has_chunks: bool
+    ) -> None:
+        """Take entries in order and answer each through the producer's groups; never raises."""
+        raise AssertionError(f"{type(self).__name__} takes no messages")
+
+    def published(self, group: PublishGroup, result: AppendResult) -> None:
+        """Entries of a group were stored."""
+
+    def publish_failed(self, group: PublishGroup, error: GemingaError) -> None:
+        """Entries of a group could not be stored."""
+
+    def last_sequence_id(self, producer_name: str) -> int:
+        """The highest stored sequence id of a producer, if deduplication knows; -1 otherwise."""
+        return -1
+
+    async def load(self) -> None:
+        """Bring back what is stored of it: subscriptions, epochs, sequence ids."""
+
+    async def apply_policies(self) -> None:
+        """The namespace's policies changed, or are applied for the first time."""
+
+    async def store_epoch(self, epoch: int) -> None:
+        """Make the epoch of exclusive access durable."""
+
+    def stored_epoch(self) -> int | None:
+        """The epoch of exclusive access as stored, None if there never was one."""
+        return None
+
+    async def close_storage(self) -> None:
+        """Close what is below, after producers and consumers left."""
+
+    async def delete_storage(self) -> None:
+        """Remove everything stored, after producers and consumers left."""
+
+    # ---- producers
+
+    async def add_producer(self, producer: Producer) -> bool:
+        """Let a producer in; False if it waits for exclusive access (it hears through ``producer.granted()``).
+
+        Raises TopicClosingError, TopicTerminatedError, ProducerBusyError, ProducerFencedError, StorageError.
+        """
+        self._check_open()
+        await self._make_room_for(producer)
+        self._check_open()
+        limit = self.broker.config.producers_per_topic_max
+        if limit and len(self.producers) >= limit:
+            raise ProducerBusyError(f"Topic {self.name} reached its limit of {limit} producers")
+        if self._access is None:
+            self._access = ProducerAccess(self.stored_epoch())
+        outcome = self._access.requested(producer, producer.name, producer.access_mode, producer.topic_epoch)
+        self.producers[producer.name] = producer
+        self.touch()
+        if isinstance(outcome, Queued):
+            return False
+        await self._grant(outcome)
+        return True
+
+    def remove_producer(self, producer: Producer) -> None:
+        """It is gone, connected or waiting; the next in the queue for exclusive access gets its turn."""
+        if self.producers.get(producer.name) is producer:
+            del self.producers[producer.name]
+            self.touch()
+        if self._access is None:
+            return
+        granted = self._access.left(producer)
+        if granted is not None:
+            spawn(self._grant_waiting(granted), name=f"grant access to {self.name}")
+
+    async def _make_room_for(self, producer: Producer) -> None:
+        existing = self.producers.get(producer.name)
+        if existing is None:
+            return
+        if not _is_successor(producer, existing) and existing.connection is not producer.connection:
+            # The old connection may be dead without our knowing; its end removes the old producer.
+            await existing.connection.check_liveness()
+            existing = self.producers.get(producer.name)
+            if existing is None:
+                return
+        if not _is_successor(producer, existing):
+            raise ProducerBusyError(f"Producer with name '{producer.name}' is already connected to topic {self.name}")
+        existing.is_closed = True
+        self.remove_producer(existing)
+
+    async def _grant(self, granted: Granted[Producer]) -> None:
+        producer = granted.token
+        for fenced in granted.fenced:
+            fenced.fence(ProducerFencedError(f"Fenced out by producer {producer.name}"))
+        if producer.access_mode and granted.epoch is not None and granted.epoch != self.stored_epoch():
+            try:
+                await self.store_epoch(granted.epoch)
+            except GemingaError:
+                self.remove_producer(producer)
+                raise
+        producer.topic_epoch = granted.epoch
+
+    async def _grant_waiting(self, granted: Granted[Producer]) -> None:
+        producer = granted.token
+        try:
+            await self._grant(granted)
+        except GemingaError as error:
+            producer.fence(error)
+            return
+        if self.producers.get(producer.name) is producer:
+            producer.granted()
+
+    def _check_open(self) -> None:
+        if self.is_closing:
+            raise TopicClosingError(f"Topic {self.name} is being unloaded or deleted")
+        if self.is_terminated:
+            raise TopicTerminatedError("Topic was already terminated")
+
+    # ---- subscriptions
+
+    async def subscribe(self, connection: Connection, request: pb.CommandSubscribe) -> Consumer:
+        """Attach a consumer, creating its subscription if need be; raises GemingaError."""
+        raise AssertionError(f"{type(self).__name__} has no subscriptions")
+
+    async def create_subscription(
+        self, name: str, position: Position, properties: Mapping[str, str] | None = None
+    ) -> AnySubscription:
+        """Create a durable subscription that starts at ``position``; raises ConflictError if it exists."""
+        raise AssertionError(f"{type(self).__name__} has no subscriptions")
+
+    async def delete_subscription(self, name: str, *, force: bool = False) -> None:
+        """Delete a subscription; raises SubscriptionNotFoundError, PreconditionFailedError if it is in use."""
+        subscription = self.subscriptions.get(name)
+        if subscription is None:
+            raise SubscriptionNotFoundError(f"Subscription {name} of {self.name} does not exist")
+        await subscription.delete(force)
+        self.touch()
+
+    async def check_may_subscribe(self, request: pb.CommandSubscribe) -> bool:
+        """Raise if this type of subscription is off; whether a subscription that is not there may be created."""
+        if self.is_closing:
+            raise TopicClosingError(f"Topic {self.name} is being unloaded or deleted")
+        policies = await self.broker.namespaces.policies(self.name.namespace)
+        type_name = pb.CommandSubscribe.SubType.Name(request.subType)
+        enabled = self.broker.config.subscription_types_enabled
+        if policies is not None and policies.subscription_types_enabled:
+            enabled = policies.subscription_types_enabled
+        if type_name not in enabled:
+            raise NotAllowedError(f"Topic[{self.name}] doesn't support {type_name} sub type!")
+        return await self.may_create_subscriptions()
+
+    async def may_create_subscriptions(self) -> bool:
+        """Whether the policies let subscriptions be created on demand."""
+        policies = await self.broker.namespaces.policies(self.name.namespace)
+        override = policies.auto_subscription_creation if policies is not None else None
+        return self.broker.config.allow_auto_subscription_creation if override is None else override
+
+    async def ensure_subscription(self, name: str, position: Position) -> None:
+        """Create a durable subscription unless there is one of that name."""
+        try:
+            await self.create_subscription(name, position)
+        except ConflictError:
+            return
+
+    def touch(self) -> None:
+        """Something used the topic now."""
+        self.last_active_ms = self.broker.runtime.clock.wall_ms()
+
+    # ---- life
+
+    @property
+    def backlog_count(self) -> int:
+        """Entries that some subscription has not acknowledged: the largest backlog of all."""
+        return 0
+
+    @property
+    def is_in_use(self) -> bool:
+        """Whether a producer or a consumer is connected."""
+        return bool(self.producers) or any(subscription.consumers for subscription in self.subscriptions.values())
+
+    async def detach_all(self) -> None:
+        """Send every producer and consumer away; their clients look the topic up again."""
+        self.is_closing = True
+        for producer in list(self.producers.values()):
+            producer.disconnect()
+        await asyncio.gather(*(subscription.close() for subscription in list(self.subscriptions.values())))
+
+    def check_invariants(self) -> None:
+        """Raise InvariantError where producers and their access disagree."""
+        for name, producer in self.producers.items():
+            invariant(producer.name == name and producer.topic is self, f"{self.name}: producer {name} is misplaced")
+        if self._access is not None:
+            self._access.check_invariants()
+
+
+def _is_successor(producer: Producer, existing: Producer) -> bool:
+    """Whether the client connects the same producer again on the same connection."""
+    return (
+        producer.producer_id == existing.producer_id
+        and producer.connection is existing.connection
+        and existing.epoch < producer.epoch
+    )

@@ -1,0 +1,218 @@
+"""Deduplication of one topic: the shell around :mod:`.core.dedup`.
+
+Sequence ids are kept by a cursor of the broker's own (``pulsar.dedup``, as in Pulsar): its properties are a
+snapshot of the highest stored id of each producer, its mark-delete position says up to where. Recovery takes the
+snapshot and replays the entries behind it. The cursor also keeps what is not in a snapshot from being trimmed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from geminga.broker.core.dedup import UNKNOWN_TEXT, Deduplication, Verdict
+from geminga.broker.producer import Producer, PublishGroup, SequenceIds
+from geminga.managed_ledger import AppendResult, Entry, ManagedCursor
+from geminga.model.errors import GemingaError, StorageError, UnknownOutcomeError
+from geminga.model.position import EARLIEST, Position
+from geminga.runtime import get_logger, spawn
+from geminga.wire.pulsar.metadata import peek_metadata
+
+if TYPE_CHECKING:
+    from geminga.broker.topic import PersistentTopic
+
+_log = get_logger(__name__)
+
+#: The cursor that keeps the snapshots (Pulsar's name).
+DEDUP_CURSOR: Final = "pulsar.dedup"
+#: One read of a replay.
+REPLAY_ENTRIES: Final = 500
+REPLAY_BYTES: Final = 4 << 20
+#: Seconds between two tries to find out what a failed write left behind.
+SETTLE_RETRY_S: Final = 1.0
+
+
+class TopicDeduplication:
+    """Judges messages, follows what is stored, takes snapshots."""
+
+    __slots__ = (
+        "_cursor",
+        "_is_closed",
+        "_is_saving",
+        "_is_settling",
+        "_last_stored",
+        "_stored_since_snapshot",
+        "_topic",
+        "state",
+    )
+
+    def __init__(self, topic: PersistentTopic) -> None:
+        """Not usable before :meth:`recover`."""
+        self._topic = topic
+        self.state = Deduplication()
+        self._cursor: ManagedCursor | None = None
+        #: Everything up to here is in ``state``.
+        self._last_stored = EARLIEST
+        self._stored_since_snapshot = 0
+        self._is_saving = False
+        self._is_settling = False
+        self._is_closed = False
+
+    # ---- publishing
+
+    def publish(
+        self, producer: Producer, entries: list[bytes], sequence_ids: SequenceIds, messages: int, *, has_chunks: bool
+    ) -> None:
+        """Judge each entry; neighbours with the same verdict stay together."""
+        judge = self.state.published
+        name = producer.name
+        accepted = 0
+        if not has_chunks:
+            verdicts = []
+            for sequence_id, highest in sequence_ids:
+                verdict = judge(name, sequence_id, highest)
+                verdicts.append((verdict, True))
+                accepted += verdict is Verdict.ACCEPTED
+        else:
+            verdicts = [
+                (Verdict.ACCEPTED, False) if _is_chunk_before_last(entry) else (judge(name, sequence_id, highest), True)
+                for entry, (sequence_id, highest) in zip(entries, sequence_ids, strict=True)
+            ]
+        if accepted == len(entries):
+            self._topic.append(producer, entries, sequence_ids, messages)
+            return
+        start = 0
+        for end in range(1, len(verdicts) + 1):
+            if end == len(verdicts) or verdicts[end] != verdicts[start]:
+                verdict, is_recorded = verdicts[start]
+                self._publish_run(producer, entries[start:end], sequence_ids[start:end], verdict, is_recorded)
+                start = end
+
+    def _publish_run(
+        self,
+        producer: Producer,
+        entries: list[bytes],
+        sequence_ids: SequenceIds,
+        verdict: Verdict,
+        is_recorded: bool,
+    ) -> None:
+        if verdict is Verdict.ACCEPTED:
+            messages = sum(_message_count(entry) for entry in entries)
+            self._topic.append(producer, entries, sequence_ids, messages, is_recorded=is_recorded)
+        elif verdict is Verdict.DUPLICATE:
+            producer.group(sequence_ids, 0, 0).same_id(-1, -1)
+        else:
+            producer.group(sequence_ids, 0, 0).failed(UnknownOutcomeError(UNKNOWN_TEXT), len(sequence_ids))
+            producer.disconnect_soon()
+
+    def stored(self, group: PublishGroup, result: AppendResult) -> None:
+        """The next part of a group is on stable storage."""
+        if group.is_recorded:
+            end = group.answered_count
+            name = group.producer.name
+            highest = max([pair[1] for pair in group.sequence_ids[end - result.count : end]])
+            self.state.stored(name, highest)
+        self._last_stored = Position(result.ledger_id, result.first_entry_id + result.count - 1)
+        self._stored_since_snapshot += result.count
+        if self._stored_since_snapshot >= self._topic.broker.config.deduplication_snapshot_entries:
+            self._save_soon()
+
+    # ---- after a failed write
+
+    def write_failed(self) -> None:
+        """Nobody knows what of the writes under way is stored: judge nothing until the tail was read again."""
+        self.state.begin_settling()
+
+    def nothing_pending(self) -> None:
+        """No write is under way."""
+        if self.state.is_settling and not self._is_settling and not self._is_closed:
+            self._is_settling = True
+            spawn(self._settle(), name=f"settle deduplication of {self._topic.name}")
+
+    async def _settle(self) -> None:
+        try:
+            await self._replay()
+        except StorageError as error:
+            _log.warning("%s: can not read the tail after a failed write: %s", self._topic.name, error)
+            asyncio.get_running_loop().call_later(SETTLE_RETRY_S, self._settle_again)
+            return
+        self._is_settling = False
+        if not self._topic.pending_groups:
+            self.state.settled()
+
+    def _settle_again(self) -> None:
+        self._is_settling = False
+        self.nothing_pending()
+
+    # ---- recovery and snapshots
+
+    async def recover(self) -> None:
+        """Take the snapshot and replay what is behind it; raises StorageError."""
+        ledger = self._topic.ledger
+        self._cursor = await ledger.open_cursor(DEDUP_CURSOR, initial=EARLIEST)
+        for name, sequence_id in self._cursor.properties.items():
+            self.state.stored(name, sequence_id)
+        self._last_stored = self._cursor.mark_delete_position
+        await self._replay()
+
+    async def _replay(self) -> None:
+        ledger = self._topic.ledger
+        while self._last_stored < ledger.last_confirmed_position:
+            start = ledger.next_position(self._last_stored)
+            entries = await ledger.read_range(start, REPLAY_ENTRIES, REPLAY_BYTES)
+            if not entries:
+                break
+            for entry in entries:
+                self._replayed(entry)
+            self._last_stored = max(self._last_stored, entries[-1].position)
+            self._stored_since_snapshot += len(entries)
+
+    def _replayed(self, entry: Entry) -> None:
+        metadata = peek_metadata(entry.data)
+        if metadata is None or not isinstance(metadata.producer_name, str):
+            return
+        if metadata.HasField("chunk_id") and metadata.chunk_id < metadata.num_chunks_from_msg - 1:
+            return
+        self.state.stored(metadata.producer_name, max(metadata.sequence_id, metadata.highest_sequence_id))
+
+    async def close(self) -> None:
+        """Save a snapshot, so that the next load replays little."""
+        self._is_closed = True
+        if self._stored_since_snapshot and not self._is_saving:
+            await self._save()
+
+    def stop(self) -> None:
+        """Deduplication was switched off: nothing is saved any more."""
+        self._is_closed = True
+
+    def _save_soon(self) -> None:
+        if not self._is_saving and not self._is_closed:
+            self._is_saving = True
+            spawn(self._save(), name=f"save sequence ids of {self._topic.name}")
+
+    async def _save(self) -> None:
+        cursor = self._cursor
+        position = self._last_stored
+        newest = list(self.state.persisted.items())[-self._topic.broker.config.deduplication_producers_max :]
+        self._stored_since_snapshot = 0
+        try:
+            if cursor is not None:
+                # The snapshot first: replaying entries it covers is harmless, missing some is not.
+                await cursor.set_properties(dict(newest))
+                cursor.acknowledge_cumulative(position)
+        except GemingaError as error:
+            _log.warning("%s: sequence ids could not be saved: %s", self._topic.name, error)
+        finally:
+            self._is_saving = False
+
+
+def _is_chunk_before_last(entry: bytes) -> bool:
+    metadata = peek_metadata(entry)
+    return (
+        metadata is not None and metadata.HasField("chunk_id") and metadata.chunk_id < metadata.num_chunks_from_msg - 1
+    )
+
+
+def _message_count(entry: bytes) -> int:
+    metadata = peek_metadata(entry)
+    return metadata.num_messages_in_batch if metadata is not None else 1

@@ -1,0 +1,340 @@
+"""The topics of this broker: load on demand, create, list, unload, delete; partitioned topics.
+
+One load at a time per topic: whoever asks while it is under way waits for the same result. A topic that is being
+unloaded or deleted is gone from the registry only when its ledger is closed, so that the next load starts clean.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from geminga.broker.namespaces import TopicMode
+from geminga.broker.resources import Policies
+from geminga.broker.topic import PersistentTopic
+from geminga.broker.topic_base import Topic
+from geminga.broker.topic_non_persistent import NonPersistentTopic
+from geminga.model.errors import (
+    ConflictError,
+    GemingaError,
+    NotAllowedError,
+    PreconditionFailedError,
+    TooManyRequestsError,
+    TopicNotFoundError,
+    UnavailableError,
+)
+from geminga.model.position import Position
+from geminga.model.topic_name import TopicName
+from geminga.runtime import get_logger, spawn
+
+if TYPE_CHECKING:
+    from geminga.broker.service import Broker
+
+_log = get_logger(__name__)
+
+#: Partitions created or deleted at the same time.
+PARTITIONS_AT_ONCE: Final = 16
+
+
+class TopicRegistry:
+    """See the module."""
+
+    __slots__ = ("_broker", "_ending", "_loading", "loaded")
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        #: By full name.
+        self.loaded: dict[str, Topic] = {}
+        self._loading: dict[str, asyncio.Future[Topic | GemingaError]] = {}
+        #: Topics being unloaded or deleted.
+        self._ending: dict[str, asyncio.Future[None]] = {}
+
+    # ---- one topic
+
+    async def get(self, name: TopicName, *, create: bool) -> Topic:
+        """The topic, loaded if need be. ``create``: on demand, if the policies allow it.
+
+        Raises TopicNotFoundError, UnavailableError, NotAllowedError, StorageError.
+        """
+        topic = self.loaded.get(str(name))
+        if topic is not None and not topic.is_closing:
+            return topic
+        if create:
+            create = await self._may_create(name)
+        return await self._load(name, create=create)
+
+    async def create(self, name: TopicName, properties: Mapping[str, str] | None = None) -> Topic:
+        """Create by the administrator's wish; raises ConflictError if it exists, NotFoundError of its namespace."""
+        await self.require_namespace(name)
+        if await self.exists(name) or await self._partitions(name):
+            raise ConflictError("This topic already exists")
+        await self._check_topic_limit(name, 1)
+        topic = await self._load(name, create=True)
+        if properties and isinstance(topic, PersistentTopic):
+            await topic.ledger.set_properties({**topic.ledger.properties, **properties})
+        return topic
+
+    async def exists(self, name: TopicName) -> bool:
+        """Whether the topic is stored, or loaded if it is not persistent."""
+        if str(name) in self.loaded:
+            return True
+        return name.is_persistent and await self._broker.ledgers.exists(name.managed_ledger_name)
+
+    async def unload(self, name: TopicName) -> None:
+        """Send its clients away and close it; nothing if it is not loaded."""
+        await self._end(name, delete=False)
+
+    async def delete(self, name: TopicName, *, force: bool = False) -> None:
+        """Delete with everything stored. Raises TopicNotFoundError; PreconditionFailedError while it is in use."""
+        topic = await self._load(name, create=False)
+        if not force:
+            if topic.producers:
+                raise PreconditionFailedError(f"Topic has {len(topic.producers)} connected producers")
+            consumers = sum(len(subscription.consumers) for subscription in topic.subscriptions.values())
+            if consumers:
+                raise PreconditionFailedError(f"Topic has {consumers} connected consumers")
+        await self._end(name, delete=True)
+
+    async def terminate(self, name: TopicName) -> Position:
+        """End a persistent topic: no more publishing; returns its last position."""
+        topic = await self._load(name, create=False)
+        if not isinstance(topic, PersistentTopic):
+            raise NotAllowedError("Termination of a non-persistent topic is not allowed")
+        return await topic.terminate()
+
+    async def close(self) -> None:
+        """Unload everything."""
+        while self._loading:
+            await next(iter(self._loading.values()))
+        names = [topic.name for topic in self.loaded.values()]
+        results = await asyncio.gather(*(self.unload(name) for name in names), return_exceptions=True)
+        for name, result in zip(names, results, strict=True):
+            if isinstance(result, GemingaError):
+                _log.warning("closing %s: %s", name, result)
+            elif result is not None:
+                raise result
+
+    async def _load(self, name: TopicName, *, create: bool) -> Topic:
+        key = str(name)
+        while (ending := self._ending.get(key)) is not None:
+            await asyncio.shield(ending)
+        topic = self.loaded.get(key)
+        if topic is not None:
+            return topic
+        load = self._loading.get(key)
+        if load is None:
+            if self._broker.is_closing:
+                raise UnavailableError("the broker is closing")
+            if len(self._loading) >= self._broker.config.concurrent_topic_loads_max:
+                raise TooManyRequestsError("too many topics are being loaded")
+            load = self._loading[key] = asyncio.get_running_loop().create_future()
+            # A task of its own: the first to ask may go away, the others still want the topic.
+            spawn(self._load_into(load, name, create=create), name=f"load {key}")
+        result = await asyncio.shield(load)
+        if isinstance(result, GemingaError):
+            raise result
+        return result
+
+    async def _load_into(self, load: asyncio.Future[Topic | GemingaError], name: TopicName, *, create: bool) -> None:
+        result: Topic | GemingaError = UnavailableError(f"loading {name} was cut short")
+        try:
+            result = await self._load_now(name, create=create)
+        except GemingaError as error:
+            result = error
+        finally:
+            del self._loading[str(name)]
+            load.set_result(result)
+
+    async def _load_now(self, name: TopicName, *, create: bool) -> Topic:
+        config = self._broker.config
+        if not (config.enable_persistent_topics if name.is_persistent else config.enable_non_persistent_topics):
+            raise NotAllowedError(f"{name.domain} topics are not enabled")
+        if not name.is_persistent:
+            if not create and not await self._partitions(name.partitioned_topic):
+                raise _not_found(name)
+            topic: Topic = NonPersistentTopic(self._broker, name)
+        else:
+            ledgers = self._broker.ledgers
+            if not create and not await ledgers.exists(name.managed_ledger_name):
+                raise _not_found(name)
+            topic = PersistentTopic(self._broker, name, await ledgers.open(name.managed_ledger_name))
+        await topic.load()
+        self.loaded[str(name)] = topic
+        return topic
+
+    async def _end(self, name: TopicName, *, delete: bool) -> None:
+        key = str(name)
+        while (ending := self._ending.get(key)) is not None:
+            await asyncio.shield(ending)
+        topic = self.loaded.get(key)
+        if topic is None:
+            return
+        ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._ending[key] = ended
+        try:
+            await topic.detach_all()
+            await (topic.delete_storage() if delete else topic.close_storage())
+        finally:
+            # Also after an error: what can not be closed can not be used, and the next load recovers it.
+            self.loaded.pop(key, None)
+            del self._ending[key]
+            ended.set_result(None)
+
+    # ---- creation on demand
+
+    async def _may_create(self, name: TopicName) -> bool:
+        policies = await self.require_namespace(name)
+        if await self.exists(name):
+            return True
+        if name.is_partition:
+            partitions = await self._partitions(name)
+            if partitions:
+                if name.partition < partitions:
+                    return True
+                raise NotAllowedError(f"Illegal topic partition name {name} with max allowed {partitions} partitions")
+        elif await self._partitions(name):
+            raise NotAllowedError(f"{name} is a partitioned topic: only its partitions take producers and consumers")
+        is_allowed, topic_type, _ = self.auto_creation(policies)
+        if is_allowed and (topic_type == "non-partitioned" or name.is_partition):
+            await self._check_topic_limit(name, 1)
+            return True
+        return False
+
+    def auto_creation(self, policies: Policies) -> tuple[bool, str, int]:
+        """Whether topics are created on demand in a namespace, of which type, with how many partitions."""
+        config = self._broker.config
+        override = policies.auto_topic_creation
+        if override is None:
+            return config.allow_auto_topic_creation, config.auto_topic_creation_type, config.default_partitions
+        return (
+            override.allowed,
+            override.topic_type or config.auto_topic_creation_type,
+            override.partitions or config.default_partitions,
+        )
+
+    async def require_namespace(self, name: TopicName) -> Policies:
+        """The policies of the topic's namespace; raises TopicNotFoundError if there is none."""
+        policies = await self._broker.namespaces.policies(name.namespace)
+        if policies is None:
+            raise TopicNotFoundError(f"Namespace {name.namespace} of topic {name} does not exist")
+        if policies.is_deleted:
+            raise TopicNotFoundError(f"Namespace {name.namespace} is being deleted")
+        return policies
+
+    async def _check_topic_limit(self, name: TopicName, count: int) -> None:
+        policies = await self.require_namespace(name)
+        limit = policies.number("max_topics_per_namespace")
+        if limit is None:
+            limit = self._broker.config.topics_per_namespace_max
+        if limit and len(await self.list(name.namespace, mode=TopicMode.ALL)) + count > limit:
+            raise PreconditionFailedError("Exceed maximum number of topics in namespace.")
+
+    # ---- partitioned topics
+
+    async def partitioned_count(self, name: TopicName, *, create: bool = False) -> int:
+        """Partitions of a topic, 0 if it is not partitioned; ``create``: on demand by policy.
+
+        Raises TopicNotFoundError if there is no such topic and none may be created.
+        """
+        policies = await self.require_namespace(name)
+        partitions = await self._partitions(name) if not name.is_partition else 0
+        if partitions or name.is_partition or await self.exists(name):
+            return partitions
+        is_allowed, topic_type, default = self.auto_creation(policies)
+        if not create:
+            return 0
+        if not is_allowed:
+            raise _not_found(name)
+        if topic_type == "partitioned":
+            try:
+                await self.create_partitioned(name, default)
+            except ConflictError:
+                return await self._partitions(name)
+            return default
+        return 0
+
+    async def create_partitioned(
+        self, name: TopicName, partitions: int, properties: Mapping[str, str] | None = None
+    ) -> None:
+        """Create a partitioned topic with its partitions; raises ConflictError, PreconditionFailedError."""
+        await self.require_namespace(name)
+        self._check_partition_limit(partitions)
+        if await self.exists(name):
+            raise ConflictError("This topic already exists")
+        await self._check_topic_limit(name, partitions)
+        await self._broker.resources.create_partitioned_topic(name, partitions, properties)
+        await self._create_partitions(name, 0, partitions)
+
+    async def update_partitions(self, name: TopicName, partitions: int) -> None:
+        """Add partitions; raises NotFoundError, ConflictError for fewer than there are."""
+        self._check_partition_limit(partitions)
+        present = await self._partitions(name)
+        await self._broker.resources.update_partitioned_topic(name, partitions)
+        await self._create_partitions(name, present, partitions)
+        await self._copy_subscriptions(name, present, partitions)
+
+    async def delete_partitioned(self, name: TopicName, *, force: bool = False) -> None:
+        """Delete a partitioned topic and its partitions; raises NotFoundError, PreconditionFailedError if in use."""
+        partitions = await self._partitions(name)
+        if not partitions:
+            raise TopicNotFoundError(f"Partitioned topic not found {name}")
+        names = [name.with_partition(index) for index in range(partitions)]
+        if not force:
+            for partition in names:
+                topic = self.loaded.get(str(partition))
+                if topic is not None and topic.is_in_use:
+                    raise PreconditionFailedError("Topic has active producers/subscriptions")
+        for partition in names:
+            try:
+                await self.delete(partition, force=force)
+            except TopicNotFoundError:
+                continue
+        await self._broker.resources.delete_partitioned_topic(name)
+
+    async def _partitions(self, name: TopicName) -> int:
+        return await self._broker.resources.partitioned_topic_metadata(name) or 0
+
+    def _check_partition_limit(self, partitions: int) -> None:
+        limit = self._broker.config.partitions_max
+        if partitions < 1 or (limit and partitions > limit):
+            bounds = f"1 to {limit}" if limit else "at least 1"
+            raise PreconditionFailedError(f"Number of partitions should be {bounds}, not {partitions}")
+
+    async def _create_partitions(self, name: TopicName, first: int, end: int) -> None:
+        if not name.is_persistent:
+            return
+        for start in range(first, end, PARTITIONS_AT_ONCE):
+            names = [name.with_partition(index) for index in range(start, min(end, start + PARTITIONS_AT_ONCE))]
+            await asyncio.gather(*(self._load(partition, create=True) for partition in names))
+
+    async def _copy_subscriptions(self, name: TopicName, present: int, end: int) -> None:
+        if not name.is_persistent or not present:
+            return
+        model = await self._load(name.with_partition(0), create=True)
+        durable = [subscription.name for subscription in model.subscriptions.values() if subscription.is_durable]
+        for index in range(present, end):
+            topic = await self._load(name.with_partition(index), create=True)
+            for subscription in durable:
+                if subscription not in topic.subscriptions:
+                    await topic.create_subscription(subscription, Position(-1, -1))
+
+    # ---- lists
+
+    async def list(self, namespace: str, *, mode: TopicMode = TopicMode.PERSISTENT) -> list[str]:
+        """Full names of the topics of ``tenant/namespace`` (partitions one by one), sorted."""
+        found: set[str] = set()
+        if mode is not TopicMode.NON_PERSISTENT:
+            for ledger_name in await self._broker.ledgers.list(f"{namespace}/persistent"):
+                found.add(str(TopicName.from_managed_ledger_name(ledger_name)))
+        if mode is not TopicMode.PERSISTENT:
+            prefix = f"non-persistent://{namespace}/"
+            found.update(name for name in self.loaded if name.startswith(prefix))
+            for text in await self._broker.resources.list_partitioned_topics(namespace, "non-persistent"):
+                name = TopicName.parse(text)
+                found.update(str(name.with_partition(index)) for index in range(await self._partitions(name)))
+        return sorted(found)
+
+
+def _not_found(name: TopicName) -> TopicNotFoundError:
+    return TopicNotFoundError(f"Topic {name} not found")
