@@ -58,8 +58,8 @@ _BANNED_CLASS_SUFFIXES = ("Impl", "Manager", "Helper", "Helpers", "Util", "Utils
 
 #: Packages that own the operating system, tasks and threads.
 _OS_OWNERS = frozenset({"runtime", "app", "sim"})
-#: Packages that may catch every exception: ``runtime.spawn`` and the process boundary.
-_BROAD_CATCHERS = frozenset({"runtime", "app"})
+#: Packages that may catch every exception: ``runtime.spawn``, the process boundary, and the simulator's own loop.
+_BROAD_CATCHERS = frozenset({"runtime", "app", "sim"})
 
 _BANNED_ATTRIBUTE_CALLS = frozenset(
     [

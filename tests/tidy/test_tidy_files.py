@@ -15,7 +15,7 @@ def test_tracked_files_hold_no_markers_machine_paths_or_package_indexes() -> Non
     for path in tracked_files():
         if path.suffix in TEXT_SUFFIXES:
             found += text_violations(path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8"))
-    assert found == []
+    assert not found, "\n".join(found)
 
 
 def test_lock_file_names_versions_and_hashes_only() -> None:

@@ -31,7 +31,7 @@ RULES: list[Rule] = [
 @pytest.mark.parametrize("rule", RULES)
 def test_product_keeps_the_rule(rule: Rule) -> None:
     found = [line for module in product_modules() for line in rule(module)]
-    assert found == []
+    assert not found, "\n".join(found)
 
 
 PLANTED: list[tuple[Rule, str, str]] = [
@@ -78,7 +78,8 @@ def _test_files() -> dict[str, str]:
 
 
 def test_every_module_has_a_test_file() -> None:
-    assert untested_modules(product_modules(), _test_files()) == []
+    found = untested_modules(product_modules(), _test_files())
+    assert not found, "\n".join(found)
 
 
 def test_module_without_test_file_is_caught() -> None:
