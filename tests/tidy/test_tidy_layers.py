@@ -18,7 +18,8 @@ def test_product_imports_follow_the_layer_table() -> None:
 
 
 def test_layer_table_has_no_cycle() -> None:
-    assert import_cycles(LAYERS) == []
+    packages = {name: targets - {""} for name, targets in LAYERS.items()}
+    assert import_cycles(packages) == []
 
 
 def test_modules_import_each_other_without_a_cycle() -> None:
