@@ -83,8 +83,8 @@ def mutate(rng: random.Random, frames: list[bytes]) -> bytes:
             other = rng.choice(frames)
             data[at:] = other[rng.randrange(len(other)) :]
         elif kind == 6 and len(data) >= 8:
-            data[rng.choice((0, 4)) :][:4] = rng.randbytes(4)
-            data[rng.choice((0, 1, 2, 3, 4, 5, 6, 7))] = rng.randrange(256)
+            data[rng.choice((0, 4, 6))] = rng.randrange(256)
+            data[rng.choice((3, 7))] = rng.randrange(256)
         elif kind == 7:
             data = bytearray(frame_of(b"\x08" + bytes((rng.randrange(128),)) + rng.randbytes(rng.randrange(12))))
         else:
