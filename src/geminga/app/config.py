@@ -53,7 +53,13 @@ class Config:
         return dict(sorted(found.items()))
 
 
-CONFIG_CLASSES: Final = (ServerConfig, BrokerConfig, ManagedLedgerConfig, BookKeeperConfig, BookieConfig)
+CONFIG_CLASSES: Final = (
+    ServerConfig,
+    BrokerConfig,
+    ManagedLedgerConfig,
+    BookKeeperConfig,
+    BookieConfig,
+)
 
 
 def load_config(

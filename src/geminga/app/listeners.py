@@ -2,17 +2,19 @@
 
 A listener is a name for a set of URLs that clients of one network are told; ``?listenerName`` of a lookup picks one.
 Rules as Pulsar's: a name has at most one URL of a scheme; ``internalListenerName`` must be one of the names and is
-the first if it is not given. Without ``advertisedListeners`` there is one unnamed listener, the advertised address
-with the ports that are served.
+the first if it is not given. Without ``advertisedListeners`` there is one listener, the advertised address with the
+ports that are served.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
+from geminga.app.server_config import ServerConfig
+from geminga.broker.lookup import DEFAULT_LISTENER, Endpoint
 from geminga.model.errors import ConfigurationError
 
 BROKER_SCHEMES: Final = ("pulsar", "pulsar+ssl")
@@ -36,16 +38,6 @@ class ListenerUrl(NamedTuple):
         return f"{self.scheme}://{host}:{self.port}"
 
 
-@dataclass(frozen=True, slots=True)
-class AdvertisedListener:
-    """The URLs of one listener; empty text for a scheme it does not have."""
-
-    broker_url: str = ""
-    broker_url_tls: str = ""
-    web_url: str = ""
-    web_url_tls: str = ""
-
-
 def parse_listener(key: str, text: str) -> ListenerUrl:
     """Parse one item of ``advertisedListeners`` or ``bindAddresses``; raises :class:`ConfigurationError`."""
     listener, separator, url = text.partition(":")
@@ -61,8 +53,8 @@ def parse_listener(key: str, text: str) -> ListenerUrl:
     return ListenerUrl(listener, parts.scheme, parts.hostname, port)
 
 
-def advertised_listeners(texts: Sequence[str], internal: str) -> dict[str, AdvertisedListener]:
-    """Listener name -> URLs, the internal one first; raises :class:`ConfigurationError`."""
+def advertised_listeners(texts: Sequence[str], internal: str) -> list[Endpoint]:
+    """The listeners that ``advertisedListeners`` names, the internal one first; raises ConfigurationError."""
     urls: dict[str, dict[str, str]] = {}
     for text in texts:
         item = parse_listener("advertisedListeners", text)
@@ -73,16 +65,30 @@ def advertised_listeners(texts: Sequence[str], internal: str) -> dict[str, Adver
     if internal and internal not in urls:
         names = ", ".join(urls) or "none"
         raise ConfigurationError(f"internalListenerName={internal}: expected one of advertisedListeners ({names})")
-    order = sorted(urls, key=lambda name: name != internal) if internal else list(urls)
-    return {
-        name: AdvertisedListener(
+    return [
+        Endpoint(
+            name,
             urls[name].get("pulsar", ""),
             urls[name].get("pulsar+ssl", ""),
             urls[name].get("http", ""),
             urls[name].get("https", ""),
         )
-        for name in order
-    }
+        for name in sorted(urls, key=lambda name: bool(internal) and name != internal)
+    ]
+
+
+def endpoints(config: ServerConfig, *, host_name: str, broker_port: int, web_port: int) -> list[Endpoint]:
+    """What clients are told, given the ports that were bound and this machine's name; raises ConfigurationError.
+
+    A listener of ``advertisedListeners`` that has no HTTP URL gets that of the advertised address.
+    """
+    advertised = config.advertised_address or (
+        host_name if config.bind_address in WILDCARD_ADDRESSES else config.bind_address
+    )
+    host = f"[{advertised}]" if ":" in advertised else advertised
+    own = Endpoint(DEFAULT_LISTENER, f"pulsar://{host}:{broker_port}", "", f"http://{host}:{web_port}", "")
+    named = advertised_listeners(config.advertised_listeners, config.internal_listener_name)
+    return [replace(endpoint, web_url=endpoint.web_url or own.web_url) for endpoint in named] or [own]
 
 
 def bound_addresses(texts: Sequence[str]) -> list[ListenerUrl]:

@@ -1,0 +1,98 @@
+"""The ``geminga`` command. Imports are lazy: what a subcommand does not use it does not load.
+
+Exit codes: 0 after a clean stop, 1 for an error (one readable paragraph on standard error, no traceback),
+2 for bad arguments. A fatal error (failed fsync, corrupt state) ends the process at once with 1, so that nothing
+is acknowledged after it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated, Final, NoReturn
+
+import typer
+
+import geminga
+
+#: Columns that error paragraphs are wrapped to.
+PARAGRAPH_COLUMNS: Final = 100
+
+_app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False)
+
+
+def main() -> NoReturn:
+    """Entry point of the command."""
+    from geminga.model.errors import GemingaError
+
+    try:
+        _app(prog_name="geminga")
+    except (GemingaError, OSError) as error:
+        fail(str(error))
+    raise SystemExit(0)
+
+
+def fail(sentence: str) -> NoReturn:
+    """Print one paragraph on standard error and exit with 1."""
+    print_paragraph(sentence)
+    raise SystemExit(1)
+
+
+def print_paragraph(sentence: str) -> None:
+    """``geminga: sentence`` on standard error, wrapped."""
+    import textwrap
+
+    print(textwrap.fill(f"geminga: {sentence}", PARAGRAPH_COLUMNS, break_long_words=False), file=sys.stderr, flush=True)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"geminga {geminga.__version__}")
+        raise typer.Exit
+
+
+@_app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Geminga: an Apache-Pulsar-compatible messaging system in Python."""
+
+
+@_app.command()
+def standalone(
+    data: Annotated[str, typer.Option("--data", metavar="DIR", help="Directory that keeps everything; made if new.")],
+    broker_port: Annotated[
+        int | None, typer.Option("--broker-port", help="Port of the binary protocol (6650); 0: a free one.")
+    ] = None,
+    web_port: Annotated[
+        int | None, typer.Option("--web-port", help="Port of the admin REST and metrics (8080); 0: a free one.")
+    ] = None,
+    config: Annotated[
+        list[str] | None,
+        typer.Option("--config", metavar="FILE", help="Pulsar's .conf or a .toml file; may be repeated."),
+    ] = None,
+    assignments: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Set a configuration key; may be repeated, wins over files."),
+    ] = None,
+    json_line: Annotated[bool, typer.Option("--json", help="Print the ready line as JSON.")] = False,
+    log_level: Annotated[str, typer.Option("--log-level", help="debug, info, warning or error.")] = "info",
+) -> None:
+    """Run a broker with its storage and metadata in this process, until SIGTERM or SIGINT."""
+    from geminga.app.config import load_config
+    from geminga.app.process import configure_logging, run_standalone
+
+    configure_logging(log_level)
+    overrides = list(assignments or ())
+    if broker_port is not None:
+        overrides.append(f"brokerServicePort={broker_port}")
+    if web_port is not None:
+        overrides.append(f"webServicePort={web_port}")
+    loaded = load_config(config or (), os.environ, overrides)
+    run_standalone(loaded, os.path.abspath(data), json_line=json_line)
+
+
+if __name__ == "__main__":
+    main()

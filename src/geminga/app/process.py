@@ -1,0 +1,109 @@
+"""The process of ``geminga standalone``: logging, signals, the ready line, the end."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import logging
+import os
+import signal
+import sys
+import time
+from typing import Final, NoReturn
+
+from geminga import __version__
+from geminga.app.config import Config
+from geminga.app.event_loop import loop_factory
+from geminga.app.standalone import Addresses, StandaloneServer
+from geminga.model.errors import ConfigurationError
+from geminga.runtime import get_logger
+
+#: Exit code after a fatal error.
+EXIT_FATAL: Final = 1
+LOG_LEVELS: Final = ("debug", "info", "warning", "error")
+
+_IMPORTED_AT: Final = time.monotonic()
+_log = get_logger(__name__)
+
+
+def configure_logging(level: str) -> None:
+    """One line a record on standard error; raises :class:`ConfigurationError` for an unknown level."""
+    if level not in LOG_LEVELS:
+        raise ConfigurationError(f"--log-level {level}: expected one of {', '.join(LOG_LEVELS)}")
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    root = logging.getLogger()
+    root.addHandler(handler)
+    root.setLevel(logging.WARNING)
+    logging.getLogger("geminga").setLevel(level.upper())
+
+
+def run_standalone(config: Config, data_dir: str, *, json_line: bool) -> None:
+    """Run until SIGTERM or SIGINT; raises what kept it from starting (GemingaError, OSError)."""
+    for warning in config.warnings:
+        _log.warning("%s", warning)
+    with asyncio.Runner(loop_factory=loop_factory(config.server.event_loop)) as runner:
+        runner.run(_serve(config, data_dir, json_line))
+
+
+async def _serve(config: Config, data_dir: str, json_line: bool) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    server = StandaloneServer(config, data_dir, on_fatal=_end_at_once, pid=os.getpid())
+    addresses = await server.start()
+    # What was made until now lives as long as the process: later collections need not look at it.
+    gc.collect()
+    gc.freeze()
+    print(ready_line(addresses, data_dir, json_line=json_line), flush=True)
+    await stop.wait()
+    _log.info("stopping")
+    try:
+        async with asyncio.timeout(config.server.shutdown_timeout_ms / 1000):
+            await server.stop()
+    except TimeoutError:
+        _log.error("not stopped within brokerShutdownTimeoutMs=%d; leaving", config.server.shutdown_timeout_ms)
+
+
+def ready_line(addresses: Addresses, data_dir: str, *, json_line: bool) -> str:
+    """The line that tells that everything is up."""
+    seconds = round(seconds_since_exec(), 3)
+    if json_line:
+        return json.dumps(
+            {
+                "brokerServiceUrl": addresses.broker_service_url,
+                "webServiceUrl": addresses.web_service_url,
+                "startupSeconds": seconds,
+                "pid": os.getpid(),
+                "dataDir": data_dir,
+                "version": __version__,
+            }
+        )
+    return (
+        f"Geminga {__version__} is ready after {seconds:.2f} s: {addresses.broker_service_url} "
+        f"{addresses.web_service_url} (data in {data_dir}, process {os.getpid()})"
+    )
+
+
+def seconds_since_exec() -> float:
+    """Seconds since the kernel started this process; where it does not tell, since this module was imported."""
+    try:
+        with open("/proc/self/stat", "rb") as file:
+            # Field 22, counted behind the command's closing parenthesis: start time in clock ticks after boot.
+            ticks = int(file.read().rpartition(b")")[2].split()[19])
+        return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+    except (OSError, AttributeError, IndexError, ValueError):
+        return time.monotonic() - _IMPORTED_AT
+
+
+def _end_at_once(part: str, error: BaseException) -> NoReturn:
+    # Not an orderly stop: after a failed fsync or on corrupt state nothing more may be written or acknowledged.
+    from geminga.app.cli import print_paragraph
+
+    print_paragraph(
+        f"stopped by a fatal error in {part}: {error or type(error).__name__}. Nothing was acknowledged after it. "
+        "Find out what is wrong with the disk or the data before you start again."
+    )
+    os._exit(EXIT_FATAL)

@@ -1,0 +1,50 @@
+"""What ``/metrics`` tells of the process and the bookie in it."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from geminga.bookie import LocalBookie
+
+_PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
+_STARTED_S: Final = time.time()
+
+
+def process_metrics() -> Mapping[str, float]:
+    """CPU seconds, memory, open files; what this system does not tell is left out."""
+    times = os.times()
+    values = {"process_cpu_seconds_total": times.user + times.system, "process_start_time_seconds": _STARTED_S}
+    try:
+        with open("/proc/self/statm", "rb") as file:
+            fields = file.read().split()
+        values["process_virtual_memory_bytes"] = int(fields[0]) * _PAGE_BYTES
+        values["process_resident_memory_bytes"] = int(fields[1]) * _PAGE_BYTES
+        values["process_open_fds"] = len(os.listdir("/proc/self/fd"))
+    except OSError:
+        pass
+    return values
+
+
+def bookie_metrics(bookie: LocalBookie) -> Callable[[], Mapping[str, float]]:
+    """Counters of the in-process bookie, under BookKeeper's names where it has one."""
+
+    def read() -> Mapping[str, float]:
+        stats = bookie.stats
+        return {
+            "bookie_SERVER_STATUS": 1 if bookie.is_writable else 0,
+            "bookie_WRITE_BYTES": stats.added_bytes,
+            "bookie_ADD_ENTRY_count": stats.added_entries,
+            "bookie_READ_ENTRY_count": stats.read_entries,
+            "bookie_flush_count": stats.flushes,
+            "bookie_flushed_bytes": stats.flushed_bytes,
+            "bookie_compacted_bytes": stats.compacted_bytes,
+            "bookie_removed_entry_logs": stats.removed_logs,
+            "bookie_deleted_ledger_count": stats.deleted_ledgers,
+            "bookie_damaged_chunks": stats.damaged_chunks,
+            "bookie_disk_full_count": stats.disk_full_count,
+        }
+
+    return read

@@ -1,0 +1,226 @@
+"""The composition root of ``geminga standalone`` and ``geminga.Standalone``: everything in one process.
+
+Start, in this order: data directory -> metadata store -> bookie (recovers by itself) -> ledger client -> managed
+ledgers -> broker -> listeners. Stop is the reverse: first no new connections, then producers and consumers are
+closed gracefully, topics and ledgers closed, at last the stores. A start that fails closes what it had opened.
+
+A fatal error (failed fsync, corrupt state) is handed to ``on_fatal``, which must not return to the loop: nothing
+may be acknowledged after it.
+"""
+
+from __future__ import annotations
+
+import os.path
+import socket
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final
+
+from geminga import __version__
+from geminga.app.config import Config
+from geminga.app.cookies import remember_instance_id, remembered_instance_id
+from geminga.app.data_directory import BOOKIE_DIRECTORY, METADATA_FILE, claim_directory
+from geminga.app.listeners import bound_addresses, endpoints, is_loopback
+from geminga.app.process_metrics import bookie_metrics, process_metrics
+from geminga.bookie import LocalBookie
+from geminga.bookkeeper import BookKeeper, LocalBookiePool, MetadataLiveLedgers
+from geminga.broker.connection import Connection
+from geminga.broker.metrics import Metrics
+from geminga.broker.resources import Resources
+from geminga.broker.rest.context import RestContext
+from geminga.broker.rest.server import HttpServer
+from geminga.broker.rest.stats import TopicStatistics
+from geminga.broker.service import Broker
+from geminga.managed_ledger import ManagedLedgerFactory
+from geminga.metadata import MemoryMetadataStore, SqliteMetadataStore
+from geminga.metadata.ports import MetadataStore
+from geminga.model.errors import GemingaError, UnavailableError
+from geminga.runtime import MemoryDisk, Runtime, get_logger, real_runtime
+from geminga.runtime.ports import FatalHandler
+
+#: The in-process bookie's id, as BookKeeper writes it: never connected to, but ledger metadata names it.
+BOOKIE_ID: Final = "127.0.0.1:3181"
+#: Directory of the bookie where there is no data directory.
+MEMORY_DIRECTORY: Final = "/geminga"
+
+_log = get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Addresses:
+    """Where a running standalone is reached."""
+
+    broker_service_url: str
+    web_service_url: str
+    broker_port: int
+    web_port: int
+
+
+class StandaloneServer:
+    """One standalone on the running loop. ``data_dir`` None: everything in memory, gone with the object."""
+
+    def __init__(self, config: Config, data_dir: str | None, *, on_fatal: FatalHandler, pid: int) -> None:
+        self._config = config
+        self._data_dir = data_dir
+        self._on_fatal = on_fatal
+        self._pid = pid
+        self._closers: list[tuple[str, Callable[[], Awaitable[None]]]] = []
+        #: Set by :meth:`start`.
+        self.broker: Broker | None = None
+        self.runtime: Runtime | None = None
+
+    async def start(self) -> Addresses:
+        """Start everything; raises GemingaError or OSError with a sentence, after closing what had been opened."""
+        try:
+            return await self._start()
+        except (GemingaError, OSError):
+            await self.stop()
+            raise
+
+    async def stop(self) -> None:
+        """Stop everything that was started, in reverse order; an error in one part does not keep the rest open."""
+        closers, self._closers = self._closers, []
+        for part, close in reversed(closers):
+            try:
+                await close()
+            except (GemingaError, OSError) as error:
+                _log.error("closing the %s failed: %s", part, error)
+
+    def cut_connections(self) -> None:
+        """Cut every client off at once, without a word: after a fatal error nothing may be acknowledged."""
+        if self.broker is None:
+            return
+        for connection in list(self.broker.connections):
+            connection.abort()
+
+    async def _start(self) -> Addresses:
+        config = self._config
+        runtime = await self._open_runtime()
+        metadata = await self._open_metadata(runtime)
+        bookie = await self._open_bookie(runtime, metadata)
+        bookkeeper = BookKeeper(runtime, metadata, LocalBookiePool({BOOKIE_ID: bookie}), config.bookkeeper)
+        ledgers = ManagedLedgerFactory(runtime, metadata, bookkeeper, config.managed_ledger)
+        self._closers.append(("managed ledgers", ledgers.close))
+        resources = Resources(metadata)
+        broker = Broker(runtime, metadata, ledgers, config.broker, resources, version=__version__)
+        self.broker = broker
+        self._closers.append(("broker", broker.close))
+        return await self._listen(runtime, broker, bookie)
+
+    async def _open_bookie(self, runtime: Runtime, metadata: MetadataStore) -> LocalBookie:
+        directory = os.path.join(self._data_dir or MEMORY_DIRECTORY, BOOKIE_DIRECTORY)
+        await runtime.disk.make_dirs(directory)
+        known = await remembered_instance_id(metadata, BOOKIE_ID)
+        bookie = await LocalBookie.open(
+            runtime,
+            directory,
+            self._config.bookie,
+            ledgers=MetadataLiveLedgers(metadata),
+            expected_instance_id=known,
+        )
+        self._closers.append(("bookie", bookie.close))
+        if known is None:
+            await remember_instance_id(metadata, BOOKIE_ID, bookie.instance_id, directory)
+        return bookie
+
+    async def _open_runtime(self) -> Runtime:
+        runtime = real_runtime(self._on_fatal)
+        if self._data_dir is None:
+            await runtime.disk.close()
+            runtime = Runtime(
+                clock=runtime.clock,
+                rng=runtime.rng,
+                disk=MemoryDisk(),
+                network=runtime.network,
+                threads=runtime.threads,
+                on_fatal=runtime.on_fatal,
+            )
+        self.runtime = runtime
+        self._closers.append(("threads", runtime.threads.close))
+        self._closers.append(("disk", runtime.disk.close))
+        if self._data_dir is not None:
+            await claim_directory(runtime.disk, self._data_dir, pid=self._pid, program=f"geminga {__version__}")
+        return runtime
+
+    async def _open_metadata(self, runtime: Runtime) -> MetadataStore:
+        metadata: MetadataStore
+        if self._data_dir is None:
+            metadata = MemoryMetadataStore(runtime)
+        else:
+            metadata = await SqliteMetadataStore.open(runtime, os.path.join(self._data_dir, METADATA_FILE))
+        self._closers.append(("metadata store", metadata.close))
+        return metadata
+
+    async def _listen(self, runtime: Runtime, broker: Broker, bookie: LocalBookie) -> Addresses:
+        config = self._config.server
+        http = HttpServer(
+            runtime, self._rest_context(broker, bookie).application_maker(), requests_max=config.http_requests_max
+        )
+        self._closers.append(("HTTP server", http.close))
+        extra = bound_addresses(config.bind_addresses)
+        web_port = await _bound("webServicePort", http.listen, config.bind_address, config.web_port)
+        broker_port = await self._open_broker_port(runtime, broker, "", config.bind_address, config.broker_port)
+        for item in extra:
+            if item.scheme == "http":
+                await _bound("bindAddresses", http.listen, item.host, item.port)
+            else:
+                await self._open_broker_port(runtime, broker, item.listener, item.host, item.port)
+        listeners = endpoints(config, host_name=socket.gethostname(), broker_port=broker_port, web_port=web_port)
+        default = listeners[0]
+        await broker.resources.bootstrap(
+            config.cluster_name, {"serviceUrl": default.web_url, "brokerServiceUrl": default.broker_url}
+        )
+        await broker.start(listeners)
+        self._warn_if_open_to_all()
+        return Addresses(default.broker_url, default.web_url, broker_port, web_port)
+
+    def _rest_context(self, broker: Broker, bookie: LocalBookie) -> RestContext:
+        config = self._config.server
+        statistics = TopicStatistics(broker)
+        metrics = Metrics(
+            broker,
+            statistics,
+            cluster=config.cluster_name,
+            has_topic_level=config.topic_metrics,
+            sources=(process_metrics, bookie_metrics(bookie)),
+        )
+        return RestContext(
+            broker=broker,
+            metrics=metrics,
+            statistics=statistics,
+            cluster=config.cluster_name,
+            version=__version__,
+            body_bytes_max=config.http_body_bytes_max,
+            force_delete_namespace=config.force_delete_namespace,
+            force_delete_tenant=config.force_delete_tenant,
+            configuration=self._config.values(),
+        )
+
+    async def _open_broker_port(self, runtime: Runtime, broker: Broker, name: str, host: str, port: int) -> int:
+        def connection() -> Connection:
+            return Connection(broker, name)
+
+        async def listen(host: str, port: int) -> int:
+            listener = await runtime.network.listen(connection, host, port)
+            self._closers.append(("listener", listener.close))
+            return listener.port
+
+        return await _bound("brokerServicePort" if not name else "bindAddresses", listen, host, port)
+
+    def _warn_if_open_to_all(self) -> None:
+        config = self._config.server
+        hosts = [config.bind_address] + [item.host for item in bound_addresses(config.bind_addresses)]
+        outside = sorted({host for host in hosts if not is_loopback(host)})
+        if outside:
+            _log.warning(
+                "listening on %s without authentication: whoever reaches this machine can read, write and "
+                "delete everything",
+                ", ".join(outside),
+            )
+
+
+async def _bound(key: str, listen: Callable[[str, int], Awaitable[int]], host: str, port: int) -> int:
+    try:
+        return await listen(host, port)
+    except OSError as error:
+        raise UnavailableError(f"{key}: can not listen on {host}:{port}: {error.strerror or error}") from error

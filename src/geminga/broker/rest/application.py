@@ -1,0 +1,99 @@
+"""The admin REST, lookup and metrics as one ASGI application.
+
+``/admin/v2`` (clusters, tenants, namespaces, topics, brokers), ``/lookup/v2`` and ``/metrics``, at Pulsar's paths.
+Errors are ``{"reason": ...}`` with Pulsar's status; an unexpected one is logged in full here and answered as 500
+without any of it.
+"""
+
+from __future__ import annotations
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from geminga.broker.rest import (
+    brokers,
+    clusters,
+    lookup,
+    messages,
+    namespace_policies,
+    namespaces,
+    partitions,
+    subscriptions,
+    tenants,
+    topics,
+)
+from geminga.broker.rest.context import RestContext
+from geminga.broker.rest.requests import error_response
+from geminga.model.errors import GemingaError, StorageError
+from geminga.runtime import get_logger
+
+_log = get_logger(__name__)
+
+ROUTES = [
+    *brokers.ROUTES,
+    *clusters.ROUTES,
+    *tenants.ROUTES,
+    *namespace_policies.ROUTES,
+    *namespaces.ROUTES,
+    *lookup.ROUTES,
+    *subscriptions.ROUTES,
+    *messages.ROUTES,
+    *partitions.ROUTES,
+    *topics.ROUTES,
+]
+
+
+def make_application(context: RestContext) -> ASGIApp:
+    """The application; ``context`` is what its handlers administer."""
+    application = Starlette(
+        routes=ROUTES,
+        exception_handlers={
+            GemingaError: _refused,
+            HTTPException: _http_error,
+            ClientDisconnect: _disconnected,
+            Exception: _unexpected,
+        },
+    )
+    application.state.context = context
+    return _EncodedPaths(application)
+
+
+class _EncodedPaths:
+    """Lets the application route on the path as it was sent: ``%2F`` in a name is no separator."""
+
+    def __init__(self, application: ASGIApp) -> None:
+        self._application = application
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            raw = scope.get("raw_path")
+            path = raw.decode("latin-1") if raw else scope["path"]
+            scope = {**scope, "path": path.rstrip("/") or "/"}
+        await self._application(scope, receive, send)
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    assert isinstance(error, GemingaError)
+    if isinstance(error, StorageError):
+        _log.warning("%s %s: %s", request.method, request.url.path, error)
+    return error_response(error.http_status, str(error) or type(error).__name__)
+
+
+async def _http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    reasons = {404: f"no such resource: {request.url.path}", 405: f"{request.method} is not possible here"}
+    response = error_response(error.status_code, reasons.get(error.status_code, error.detail))
+    response.headers.update(error.headers or {})
+    return response
+
+
+async def _disconnected(request: Request, error: Exception) -> Response:
+    return Response(status_code=400)
+
+
+async def _unexpected(request: Request, error: Exception) -> Response:
+    _log.error("%s %s failed", request.method, request.url.path, exc_info=error)
+    return error_response(500, "internal error; the broker's log has it")

@@ -1,0 +1,101 @@
+"""``/admin/v2/brokers`` and ``/metrics``: what an operator asks of the broker itself."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from geminga.broker.rest.requests import RestError, context_of, json_response
+from geminga.broker.service import Broker
+from geminga.model.errors import UnavailableError
+
+#: Parts of key names whose values are not shown.
+SECRET_WORDS = ("password", "secret", "token")
+
+
+async def health(request: Request) -> Response:
+    """``ok`` if the broker serves and its storage takes writes; 503 otherwise."""
+    broker = context_of(request).broker
+    _require_ready(broker)
+    # Reading metadata goes through the store's thread: it answers only if that is alive.
+    await broker.resources.clusters.list()
+    return PlainTextResponse("ok")
+
+
+async def ready(request: Request) -> Response:
+    """``ok`` once the broker takes connections."""
+    _require_ready(context_of(request).broker)
+    return PlainTextResponse("ok")
+
+
+async def list_brokers(request: Request) -> Response:
+    """The active brokers as ``host:port`` of their HTTP service: this one."""
+    context = context_of(request)
+    cluster = request.path_params.get("cluster", context.cluster)
+    if cluster != context.cluster:
+        await context.broker.resources.clusters.get(cluster)
+        return json_response([])
+    return json_response([_broker_id(request)])
+
+
+async def leader_broker(request: Request) -> Response:
+    """The broker that leads the cluster: this one."""
+    web_url = context_of(request).broker.web_url
+    return json_response({"serviceUrl": web_url, "brokerId": _broker_id(request)})
+
+
+async def version(request: Request) -> Response:
+    """The program's version."""
+    return PlainTextResponse(context_of(request).version)
+
+
+async def runtime_configuration(request: Request) -> Response:
+    """Every key in force and its value; secrets are hidden."""
+    return json_response(
+        {
+            key: "****" if value and any(word in key.lower() for word in SECRET_WORDS) else value
+            for key, value in context_of(request).configuration.items()
+        }
+    )
+
+
+async def dynamic_configuration(request: Request) -> Response:
+    """Names, or names and values, of what was changed at run time: nothing, since nothing can be."""
+    return json_response({} if request.url.path.endswith("/values") else [])
+
+
+async def refuse_dynamic_configuration(request: Request) -> Response:
+    """Refuse to change a key at run time."""
+    raise RestError(412, f"{request.path_params['key']} can not be changed while the broker runs")
+
+
+async def metrics(request: Request) -> Response:
+    """Prometheus text."""
+    return Response(context_of(request).metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+
+def _require_ready(broker: Broker) -> None:
+    if broker.is_closing or not broker.endpoints.default.broker_url:
+        raise UnavailableError("the broker is stopping")
+
+
+def _broker_id(request: Request) -> str:
+    return context_of(request).broker.web_url.partition("://")[2]
+
+
+ROUTES = [
+    Route("/admin/v2/brokers/health", health, methods=["GET"]),
+    Route("/admin/v2/brokers/ready", ready, methods=["GET"]),
+    Route("/admin/v2/brokers/leaderBroker", leader_broker, methods=["GET"]),
+    Route("/admin/v2/brokers/version", version, methods=["GET"]),
+    Route("/admin/v2/brokers/configuration", dynamic_configuration, methods=["GET"]),
+    Route("/admin/v2/brokers/configuration/values", dynamic_configuration, methods=["GET"]),
+    Route("/admin/v2/brokers/configuration/runtime", runtime_configuration, methods=["GET"]),
+    Route("/admin/v2/brokers/configuration/{key}/{value}", refuse_dynamic_configuration, methods=["POST"]),
+    Route("/admin/v2/brokers/configuration/{key}", refuse_dynamic_configuration, methods=["DELETE"]),
+    Route("/admin/v2/brokers", list_brokers, methods=["GET"]),
+    Route("/admin/v2/brokers/{cluster}", list_brokers, methods=["GET"]),
+    Route("/status.html", ready, methods=["GET"]),
+    Route("/metrics", metrics, methods=["GET"]),
+]

@@ -1,0 +1,40 @@
+"""Deleting a namespace with everything in it."""
+
+from __future__ import annotations
+
+from geminga.broker.namespaces import TopicMode
+from geminga.broker.service import Broker
+from geminga.model.errors import NotFoundError, TopicNotFoundError
+from geminga.model.topic_name import TopicName
+
+
+async def topics_of_namespace(broker: Broker, namespace: str) -> list[TopicName]:
+    """Every topic in the namespace, partitions one by one."""
+    return [TopicName.parse(name) for name in await broker.list_topics(namespace, mode=TopicMode.ALL)]
+
+
+async def partitioned_topics_of_namespace(broker: Broker, namespace: str) -> list[TopicName]:
+    """Every partitioned topic of the namespace, of both domains."""
+    resources = broker.resources.partitioned_topics
+    names = [*await resources.list(namespace), *await resources.list(namespace, "non-persistent")]
+    return [TopicName.parse(name) for name in names]
+
+
+async def delete_namespace_and_topics(broker: Broker, namespace: str) -> None:
+    """Delete all topics by force, then the namespace.
+
+    The namespace is marked as deleted first, so that clients that reconnect do not bring topics back. Cut short, it
+    is finished by the next call.
+    """
+    await broker.resources.namespaces.set_policy(namespace, "deleted", True)
+    for name in await partitioned_topics_of_namespace(broker, namespace):
+        try:
+            await broker.delete_partitioned_topic(name, force=True)
+        except (TopicNotFoundError, NotFoundError):
+            continue
+    for name in await topics_of_namespace(broker, namespace):
+        try:
+            await broker.delete_topic(name, force=True)
+        except (TopicNotFoundError, NotFoundError):
+            continue
+    await broker.resources.namespaces.delete(namespace)

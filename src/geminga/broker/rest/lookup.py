@@ -1,0 +1,54 @@
+"""``/lookup/v2``: which broker serves a topic, and in which bundle it lies."""
+
+from __future__ import annotations
+
+import zlib
+
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from geminga.broker.rest.requests import context_of, json_response, topic_of
+
+
+async def lookup(request: Request) -> Response:
+    """The broker's URLs for the listener that ``listenerName`` (or the header) names.
+
+    Texts are never null, since the C++ client refuses that; an absent URL is empty.
+    """
+    broker = context_of(request).broker
+    listener = request.query_params.get("listenerName") or request.headers.get("X-Pulsar-ListenerName", "")
+    endpoint = await broker.lookup(topic_of(request), listener)
+    return json_response(
+        {
+            "brokerUrl": endpoint.broker_url,
+            "brokerUrlTls": endpoint.broker_url_tls,
+            "httpUrl": endpoint.web_url,
+            "httpUrlTls": endpoint.web_url_tls,
+            "nativeUrl": endpoint.broker_url,
+        }
+    )
+
+
+async def bundle(request: Request) -> Response:
+    """The hash range of the topic's bundle, ``0x40000000_0x80000000``."""
+    name = topic_of(request)
+    policies = await context_of(request).broker.resources.namespaces.get(name.namespace)
+    return PlainTextResponse(bundle_range(policies.bundle_boundaries, str(name)))
+
+
+def bundle_range(boundaries: tuple[str, ...], topic: str) -> str:
+    """The bundle that holds the CRC32 of the topic's full name, as Pulsar places topics."""
+    value = zlib.crc32(topic.encode())
+    bounds = [int(boundary, 16) for boundary in boundaries]
+    # The last bundle includes its upper bound.
+    index = max(at for at, bound in enumerate(bounds[:-1]) if bound <= value)
+    return f"{boundaries[index]}_{boundaries[index + 1]}"
+
+
+_PATH = "/lookup/v2/topic/{domain:str}/{tenant}/{namespace}/{topic}"
+
+ROUTES = [
+    Route(f"{_PATH}/bundle", bundle, methods=["GET"]),
+    Route(_PATH, lookup, methods=["GET"]),
+]

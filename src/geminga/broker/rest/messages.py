@@ -1,0 +1,198 @@
+"""Messages of a topic: peek, read by position, find by time, the backlog.
+
+A message goes out as Pulsar does it: the payload as the body, decompressed; its metadata as ``X-Pulsar-*`` headers.
+Of a batch the whole payload goes out with ``X-Pulsar-num-batch-message``, and the client takes it apart.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from geminga.broker.resources.documents import Document
+from geminga.broker.rest.requests import (
+    RestError,
+    context_of,
+    json_response,
+    message_id_json,
+    path_int,
+    path_text,
+    topic_of,
+)
+from geminga.broker.rest.targets import partitions_or_self, persistent_topic, refuse_partitioned, subscription_of
+from geminga.broker.subscription import seek
+from geminga.broker.subscription.messages import entry_timestamp_ms
+from geminga.broker.subscription.stats import iso_time
+from geminga.managed_ledger import Entry
+from geminga.model.errors import NotFoundError
+from geminga.model.position import EARLIEST, Position
+from geminga.wire._generated import pulsar_api_pb2 as pb
+from geminga.wire.pulsar.metadata import broker_entry_metadata, split_entry
+
+#: How far behind the first unacknowledged message a peek may look.
+PEEK_POSITION_MAX = 10_000
+
+
+async def peek(request: Request) -> Response:
+    """The n-th (from 1) entry that the subscription has not acknowledged; nothing changes."""
+    broker, name = context_of(request).broker, topic_of(request)
+    await refuse_partitioned(broker, name, "peeking at messages")
+    number = path_int(request, "position")
+    if not 1 <= number <= PEEK_POSITION_MAX:
+        raise RestError(412, f"the position to peek at must be 1 to {PEEK_POSITION_MAX}")
+    subscription = await subscription_of(broker, name, path_text(request, "subscription"))
+    entries = await seek.peek(subscription, number)
+    if len(entries) < number:
+        raise NotFoundError(f"subscription {subscription.name} has {len(entries)} messages to peek at, not {number}")
+    return entry_response(entries[-1])
+
+
+async def entry_by_position(request: Request) -> Response:
+    """The entry at a ledger id and entry id."""
+    broker, name = context_of(request).broker, topic_of(request)
+    await refuse_partitioned(broker, name, "reading by position")
+    topic = await persistent_topic(broker, name)
+    position = Position(path_int(request, "ledger"), path_int(request, "entry"))
+    entries = await topic.ledger.read([position])
+    if not entries:
+        raise NotFoundError(f"topic {name} has no message {position}")
+    return entry_response(entries[0])
+
+
+async def message_id_by_time(request: Request) -> Response:
+    """The id of the first message published at that time (ms since the epoch) or later."""
+    broker, name = context_of(request).broker, topic_of(request)
+    await refuse_partitioned(broker, name, "finding a message by time")
+    ledger = (await persistent_topic(broker, name)).ledger
+    timestamp_ms = path_int(request, "timestamp")
+    before = await ledger.find_last(lambda entry: entry_timestamp_ms(entry.data) < timestamp_ms)
+    position = ledger.next_position(before if before is not None else EARLIEST)
+    return json_response(message_id_json(position, name.partition))
+
+
+async def backlog(request: Request) -> Response:
+    """Stored bytes and messages, and what each subscription has not acknowledged."""
+    broker, name = context_of(request).broker, topic_of(request)
+    size = entries = waiting = 0
+    cursors: Document = {}
+    for target in await partitions_or_self(broker, name):
+        topic = await persistent_topic(broker, target)
+        size += topic.ledger.size_bytes
+        entries += topic.ledger.entry_count
+        for subscription in topic.subscriptions.values():
+            count = subscription.cursor.backlog_count
+            waiting += count
+            cursors[subscription.name] = {
+                "cursorBacklog": count,
+                "cursorLedgerId": subscription.cursor.mark_delete_position.ledger_id,
+            }
+    return json_response(
+        {
+            "storageSize": size,
+            "totalMessages": entries,
+            "messageBacklog": waiting,
+            "brokerName": broker.web_url.partition("://")[2],
+            "topicName": str(name),
+            "cursorDetails": cursors,
+            "statGeneratedAt": iso_time(broker.runtime.clock.wall_ms()),
+        }
+    )
+
+
+def entry_response(entry: Entry) -> Response:
+    """An entry as an HTTP answer; see the module."""
+    metadata, start = split_entry(entry.data)
+    if metadata is None:
+        raise RestError(500, f"the entry {entry.position} holds no message metadata")
+    payload = entry.data[start:]
+    is_encrypted = bool(metadata.encryption_keys)
+    headers = _headers(entry, metadata, len(payload))
+    if not is_encrypted:
+        payload = decompressed(metadata, payload)
+    return Response(payload, headers=headers, media_type="application/octet-stream")
+
+
+def decompressed(metadata: pb.MessageMetadata, payload: bytes) -> bytes:
+    """The payload as it was before compression; raises :class:`RestError` (501) for what this machine can not read."""
+    kind = metadata.compression
+    if kind == pb.NONE:
+        return payload
+    if kind == pb.ZLIB:
+        size = metadata.uncompressed_size
+        try:
+            return zlib.decompressobj().decompress(payload, size) if size else b""
+        except zlib.error as error:
+            raise RestError(500, f"the message's payload can not be decompressed: {error}") from error
+    name = pb.CompressionType.Name(kind)
+    raise RestError(501, f"the message is compressed with {name}, which this server does not decompress; consume it")
+
+
+def _headers(entry: Entry, metadata: pb.MessageMetadata, payload_size: int) -> dict[str, str]:
+    headers = {"X-Pulsar-Message-ID": str(entry.position)}
+    broker_metadata = broker_entry_metadata(entry.data)
+    if broker_metadata is not None:
+        if broker_metadata.HasField("broker_timestamp"):
+            headers["X-Pulsar-Broker-Entry-METADATA-timestamp"] = iso_time(broker_metadata.broker_timestamp)
+        if broker_metadata.HasField("index"):
+            headers["X-Pulsar-Broker-Entry-METADATA-index"] = str(broker_metadata.index)
+    headers["X-Pulsar-producer-name"] = metadata.producer_name
+    headers["X-Pulsar-sequence-id"] = str(metadata.sequence_id)
+    headers["X-Pulsar-publish-time"] = iso_time(metadata.publish_time)
+    for key, name in (
+        ("event_time", "X-Pulsar-event-time"),
+        ("deliver_at_time", "X-Pulsar-deliver-at-time"),
+    ):
+        if metadata.HasField(key):
+            headers[name] = iso_time(getattr(metadata, key))
+    for key, name in (
+        ("replicated_from", "X-Pulsar-replicated-from"),
+        ("partition_key", "X-Pulsar-partition-key"),
+        ("uncompressed_size", "X-Pulsar-uncompressed-size"),
+        ("encryption_algo", "X-Pulsar-encryption-algo"),
+        ("marker_type", "X-Pulsar-marker-type"),
+        ("txnid_least_bits", "X-Pulsar-txnid-least-bits"),
+        ("txnid_most_bits", "X-Pulsar-txnid-most-bits"),
+        ("highest_sequence_id", "X-Pulsar-highest-sequence-id"),
+        ("uuid", "X-Pulsar-uuid"),
+        ("num_chunks_from_msg", "X-Pulsar-PROPERTY-TOTAL-CHUNKS"),
+        ("chunk_id", "X-Pulsar-PROPERTY-CHUNK-ID"),
+        ("total_chunk_msg_size", "X-Pulsar-total-chunk-msg-size"),
+    ):
+        if metadata.HasField(key):
+            headers[name] = str(getattr(metadata, key))
+    for key, name in (
+        ("partition_key_b64_encoded", "X-Pulsar-partition-key-b64-encoded"),
+        ("null_value", "X-Pulsar-null-value"),
+        ("null_partition_key", "X-Pulsar-null-partition-key"),
+    ):
+        if metadata.HasField(key):
+            headers[name] = "true" if getattr(metadata, key) else "false"
+    if metadata.compression != pb.NONE:
+        headers["X-Pulsar-compression"] = pb.CompressionType.Name(metadata.compression)
+    if metadata.encryption_keys:
+        headers["X-Pulsar-Is-Encrypted"] = "true"
+    if metadata.HasField("num_messages_in_batch"):
+        headers["X-Pulsar-num-batch-message"] = str(metadata.num_messages_in_batch)
+        headers["X-Pulsar-batch-size"] = str(payload_size)
+    if metadata.properties:
+        headers["X-Pulsar-PROPERTY"] = json.dumps({pair.key: pair.value for pair in metadata.properties})
+    return {name: value for name, value in headers.items() if _fits_a_header(value)}
+
+
+def _fits_a_header(value: str) -> bool:
+    # Names and keys are free text; what HTTP can not carry in a header is left out rather than changed.
+    return value.isprintable() and value.isascii()
+
+
+_TOPIC = "/admin/v2/{domain:str}/{tenant}/{namespace}/{topic}"
+
+ROUTES = [
+    Route(f"{_TOPIC}/subscription/{{subscription}}/position/{{position}}", peek, methods=["GET"]),
+    Route(f"{_TOPIC}/ledger/{{ledger}}/entry/{{entry}}", entry_by_position, methods=["GET"]),
+    Route(f"{_TOPIC}/messageid/{{timestamp}}", message_id_by_time, methods=["GET"]),
+    Route(f"{_TOPIC}/backlog", backlog, methods=["GET"]),
+]

@@ -1,0 +1,201 @@
+"""Policies of a namespace, one by one: read, set, remove.
+
+Each is a field of the namespace's ``Policies`` document. Reading one that is not set answers 204 without a body, as
+Pulsar does; setting answers 204. The broker hears of changes through the metadata store's watch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from geminga.broker.resources.documents import Document, Json
+from geminga.broker.resources.policies import Policies
+from geminga.broker.rest.requests import RestError, context_of, json_body, json_response, namespace_of, no_content
+
+SCHEMA_STRATEGIES = (
+    "UNDEFINED",
+    "ALWAYS_INCOMPATIBLE",
+    "ALWAYS_COMPATIBLE",
+    "BACKWARD",
+    "FORWARD",
+    "FULL",
+    "BACKWARD_TRANSITIVE",
+    "FORWARD_TRANSITIVE",
+    "FULL_TRANSITIVE",
+)
+QUOTA_TYPES = ("destination_storage", "message_age")
+QUOTA_POLICIES = ("producer_request_hold", "producer_exception", "consumer_backlog_eviction")
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """One policy: its path, the field that holds it, how it is set and what may be set."""
+
+    path: str
+    key: str
+    #: Returns the value to store; raises :class:`RestError`.
+    check: Callable[[Json], Json]
+    set_method: str = "POST"
+
+
+def _is_int(value: Json) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _boolean(value: Json) -> Json:
+    if not isinstance(value, bool):
+        raise RestError(400, "the body must be true or false")
+    return value
+
+
+def _ttl(value: Json) -> Json:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise RestError(412, "the body must be whole seconds, 0 or more (0: never expire)")
+    return value
+
+
+def _strategy(value: Json) -> Json:
+    if value not in SCHEMA_STRATEGIES:
+        raise RestError(400, f"the body must be one of {', '.join(SCHEMA_STRATEGIES)}")
+    return value
+
+
+def _object(value: Json) -> Document:
+    if not isinstance(value, dict):
+        raise RestError(400, "the body must be a JSON object")
+    return value
+
+
+def _retention(value: Json) -> Json:
+    document = _object(value)
+    minutes, size = document.get("retentionTimeInMinutes", 0), document.get("retentionSizeInMB", 0)
+    if not isinstance(minutes, int) or not isinstance(size, int) or minutes < -1 or size < -1:
+        raise RestError(
+            412, "retentionTimeInMinutes and retentionSizeInMB must be whole numbers, -1 (no limit) or more"
+        )
+    # Pulsar's rule: one of the two alone would keep nothing, since either limit ends retention.
+    if (minutes == 0) != (size == 0):
+        raise RestError(412, "retention needs both a time and a size, or neither: 0 with the other set keeps nothing")
+    return document
+
+
+def _topic_creation(value: Json) -> Json:
+    document = _object(value)
+    if not isinstance(document.get("allowAutoTopicCreation"), bool):
+        raise RestError(406, "allowAutoTopicCreation must be true or false")
+    topic_type, partitions = document.get("topicType"), document.get("defaultNumPartitions")
+    if document["allowAutoTopicCreation"]:
+        if topic_type not in ("partitioned", "non-partitioned"):
+            raise RestError(406, "topicType must be partitioned or non-partitioned")
+        if topic_type == "partitioned" and (not isinstance(partitions, int) or partitions < 1):
+            raise RestError(406, "defaultNumPartitions must be a whole number, 1 or more")
+        if topic_type == "non-partitioned" and partitions not in (None, 0, -1):
+            raise RestError(406, "defaultNumPartitions goes with topicType partitioned only")
+    return document
+
+
+def _subscription_creation(value: Json) -> Json:
+    document = _object(value)
+    if not isinstance(document.get("allowAutoSubscriptionCreation"), bool):
+        raise RestError(406, "allowAutoSubscriptionCreation must be true or false")
+    return document
+
+
+POLICIES = (
+    Policy("deduplication", "deduplicationEnabled", _boolean),
+    Policy("messageTTL", "message_ttl_in_seconds", _ttl),
+    Policy("retention", "retention_policies", _retention),
+    Policy("schemaCompatibilityStrategy", "schema_compatibility_strategy", _strategy, "PUT"),
+    Policy("autoTopicCreation", "autoTopicCreationOverride", _topic_creation),
+    Policy("autoSubscriptionCreation", "autoSubscriptionCreationOverride", _subscription_creation),
+)
+
+
+async def _set(request: Request, key: str, value: Json) -> None:
+    context = context_of(request)
+    namespace = namespace_of(request)
+    await context.broker.resources.namespaces.set_policy(namespace, key, value)
+
+
+def _routes_of(policy: Policy) -> list[Route]:
+    async def read(request: Request) -> Response:
+        policies = await context_of(request).broker.resources.namespaces.get(namespace_of(request))
+        value = policies.document.get(policy.key)
+        return no_content() if value is None else json_response(value)
+
+    async def write(request: Request) -> Response:
+        await _set(request, policy.key, policy.check(await json_body(request)))
+        return no_content()
+
+    async def remove(request: Request) -> Response:
+        await _set(request, policy.key, None)
+        return no_content()
+
+    path = f"/admin/v2/namespaces/{{tenant}}/{{namespace}}/{policy.path}"
+    return [
+        Route(path, read, methods=["GET"]),
+        Route(path, write, methods=[policy.set_method]),
+        Route(path, remove, methods=["DELETE"]),
+    ]
+
+
+async def get_backlog_quotas(request: Request) -> Response:
+    """Quota type -> quota."""
+    policies = await context_of(request).broker.resources.namespaces.get(namespace_of(request))
+    return json_response(_quotas(policies))
+
+
+async def set_backlog_quota(request: Request) -> Response:
+    """Set the quota of ``backlogQuotaType``."""
+    kind, quota = _quota_type(request), _object(await json_body(request))
+    if quota.get("policy") not in QUOTA_POLICIES:
+        raise RestError(400, f"policy must be one of {', '.join(QUOTA_POLICIES)}")
+    for key in ("limitSize", "limitTime"):
+        if quota.get(key) is not None and not _is_int(quota[key]):
+            raise RestError(400, f"{key} must be a whole number")
+    await _change_quotas(request, lambda quotas: {**quotas, kind: quota})
+    return no_content()
+
+
+async def remove_backlog_quota(request: Request) -> Response:
+    """Remove the quota of ``backlogQuotaType``."""
+    kind = _quota_type(request)
+    await _change_quotas(request, lambda quotas: {key: value for key, value in quotas.items() if key != kind})
+    return no_content()
+
+
+async def _change_quotas(request: Request, change: Callable[[Document], Document]) -> None:
+    context = context_of(request)
+    namespace = namespace_of(request)
+
+    def apply(document: Document) -> Document:
+        return {**document, "backlog_quota_map": change(_quotas(Policies(document)))}
+
+    await context.broker.resources.namespaces.update(namespace, apply)
+
+
+def _quota_type(request: Request) -> str:
+    kind = request.query_params.get("backlogQuotaType", QUOTA_TYPES[0])
+    if kind not in QUOTA_TYPES:
+        raise RestError(400, f"backlogQuotaType={kind}: expected {' or '.join(QUOTA_TYPES)}")
+    return kind
+
+
+def _quotas(policies: Policies) -> Document:
+    value = policies.document.get("backlog_quota_map")
+    return dict(value) if isinstance(value, dict) else {}
+
+
+_PATH = "/admin/v2/namespaces/{tenant}/{namespace}"
+
+ROUTES = [
+    *(route for policy in POLICIES for route in _routes_of(policy)),
+    Route(f"{_PATH}/backlogQuotaMap", get_backlog_quotas, methods=["GET"]),
+    Route(f"{_PATH}/backlogQuota", set_backlog_quota, methods=["POST"]),
+    Route(f"{_PATH}/backlogQuota", remove_backlog_quota, methods=["DELETE"]),
+]

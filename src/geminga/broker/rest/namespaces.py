@@ -1,0 +1,148 @@
+"""``/admin/v2/namespaces``: the namespaces themselves, their topics, bundles, permissions and unloading."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from geminga.broker.namespaces import TopicMode
+from geminga.broker.resources.documents import Document, Json
+from geminga.broker.rest.deletion import (
+    delete_namespace_and_topics,
+    partitioned_topics_of_namespace,
+    topics_of_namespace,
+)
+from geminga.broker.rest.requests import (
+    RestError,
+    context_of,
+    flag,
+    json_body,
+    json_response,
+    namespace_of,
+    no_content,
+    object_body,
+    path_text,
+)
+from geminga.model.errors import ConflictError
+
+#: Pulsar's ``mode`` of a list of topics, and the broker's.
+MODES = {"PERSISTENT": TopicMode.PERSISTENT, "NON_PERSISTENT": TopicMode.NON_PERSISTENT, "ALL": TopicMode.ALL}
+#: Pulsar's AuthAction.
+ACTIONS = ("produce", "consume", "functions", "sources", "sinks", "packages")
+
+
+async def list_namespaces(request: Request) -> Response:
+    """Full names of a tenant's namespaces."""
+    return json_response([*await context_of(request).broker.resources.namespaces.list(path_text(request, "tenant"))])
+
+
+async def get_policies(request: Request) -> Response:
+    """The whole policies document."""
+    policies = await context_of(request).broker.resources.namespaces.get(namespace_of(request))
+    return json_response(policies.document)
+
+
+async def create_namespace(request: Request) -> Response:
+    """Create, with policies in the body or with defaults."""
+    namespaces = context_of(request).broker.resources.namespaces
+    await namespaces.create(namespace_of(request), await object_body(request))
+    return no_content()
+
+
+async def delete_namespace(request: Request) -> Response:
+    """Delete an empty namespace; with ``force`` (and ``forceDeleteNamespaceAllowed``) also its topics."""
+    context = context_of(request)
+    broker, namespace = context.broker, namespace_of(request)
+    await broker.resources.namespaces.get(namespace)
+    if flag(request, "force"):
+        if not context.force_delete_namespace:
+            raise RestError(405, "forced deletion of namespaces needs forceDeleteNamespaceAllowed=true")
+    elif await topics_of_namespace(broker, namespace) or await partitioned_topics_of_namespace(broker, namespace):
+        raise ConflictError(f"namespace {namespace} is not empty")
+    await delete_namespace_and_topics(broker, namespace)
+    return no_content()
+
+
+async def list_topics(request: Request) -> Response:
+    """Topics of a namespace, partitions one by one; ``mode`` picks the domain."""
+    broker, namespace = context_of(request).broker, namespace_of(request)
+    await broker.resources.namespaces.get(namespace)
+    mode = request.query_params.get("mode", "PERSISTENT").upper()
+    if mode not in MODES:
+        raise RestError(412, f"mode={mode}: expected {', '.join(MODES)}")
+    return json_response([*await broker.list_topics(namespace, mode=MODES[mode])])
+
+
+async def get_bundles(request: Request) -> Response:
+    """The hash boundaries of the namespace's bundles."""
+    policies = await context_of(request).broker.resources.namespaces.get(namespace_of(request))
+    boundaries: list[Json] = [*policies.bundle_boundaries]
+    return json_response({"boundaries": boundaries, "numBundles": len(boundaries) - 1})
+
+
+async def unload(request: Request) -> Response:
+    """Unload every topic of the namespace."""
+    broker, namespace = context_of(request).broker, namespace_of(request)
+    await broker.resources.namespaces.get(namespace)
+    for topic in [topic for topic in broker.topics.values() if topic.name.namespace == namespace]:
+        await broker.unload_topic(topic.name)
+    return no_content()
+
+
+async def get_permissions(request: Request) -> Response:
+    """Role -> actions."""
+    policies = await context_of(request).broker.resources.namespaces.get(namespace_of(request))
+    return json_response(_granted(dict(policies.document)))
+
+
+async def grant_permission(request: Request) -> Response:
+    """Give a role actions, replacing those it had. Kept; nothing checks it while authorization is off."""
+    role = path_text(request, "role")
+    actions = await json_body(request)
+    if not isinstance(actions, list) or not all(action in ACTIONS for action in actions):
+        raise RestError(400, f"the body must be a list of actions out of {', '.join(ACTIONS)}")
+
+    def grant(document: Document) -> Document:
+        return _with_permissions(document, {**_granted(document), role: actions})
+
+    await context_of(request).broker.resources.namespaces.update(namespace_of(request), grant)
+    return no_content()
+
+
+async def revoke_permission(request: Request) -> Response:
+    """Take every action from a role."""
+    role = path_text(request, "role")
+
+    def revoke(document: Document) -> Document:
+        return _with_permissions(document, {key: value for key, value in _granted(document).items() if key != role})
+
+    await context_of(request).broker.resources.namespaces.update(namespace_of(request), revoke)
+    return no_content()
+
+
+def _granted(document: Document) -> Document:
+    auth = document.get("auth_policies")
+    granted = auth.get("namespace_auth") if isinstance(auth, dict) else None
+    return granted if isinstance(granted, dict) else {}
+
+
+def _with_permissions(document: Document, granted: Document) -> Document:
+    auth = document.get("auth_policies")
+    return {**document, "auth_policies": {**(auth if isinstance(auth, dict) else {}), "namespace_auth": granted}}
+
+
+_PATH = "/admin/v2/namespaces/{tenant}/{namespace}"
+
+ROUTES = [
+    Route("/admin/v2/namespaces/{tenant}", list_namespaces, methods=["GET"]),
+    Route(_PATH, get_policies, methods=["GET"]),
+    Route(_PATH, create_namespace, methods=["PUT"]),
+    Route(_PATH, delete_namespace, methods=["DELETE"]),
+    Route(f"{_PATH}/topics", list_topics, methods=["GET"]),
+    Route(f"{_PATH}/bundles", get_bundles, methods=["GET"]),
+    Route(f"{_PATH}/unload", unload, methods=["PUT"]),
+    Route(f"{_PATH}/permissions", get_permissions, methods=["GET"]),
+    Route(f"{_PATH}/permissions/{{role}}", grant_permission, methods=["POST"]),
+    Route(f"{_PATH}/permissions/{{role}}", revoke_permission, methods=["DELETE"]),
+]

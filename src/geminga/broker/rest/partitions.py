@@ -1,0 +1,88 @@
+"""``/admin/v2/{domain}/.../{topic}/partitions``: partitioned topics."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from geminga.broker.resources.documents import Json
+from geminga.broker.rest.requests import (
+    RestError,
+    context_of,
+    flag,
+    json_body,
+    json_response,
+    no_content,
+    topic_of,
+)
+from geminga.model.errors import TopicNotFoundError
+
+
+def _count(value: Json) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise RestError(400, "the body must be the number of partitions")
+    if value < 1:
+        raise RestError(406, f"a partitioned topic has at least one partition, not {value}")
+    return value
+
+
+async def create(request: Request) -> Response:
+    """Create; the body is the number of partitions, or an object with it and with properties."""
+    body = await json_body(request)
+    properties: dict[str, str] = {}
+    if isinstance(body, dict):
+        given = body.get("properties")
+        if isinstance(given, dict):
+            properties = {key: str(value) for key, value in given.items()}
+        body = body.get("partitions")
+    count = _count(body)
+    await context_of(request).broker.create_partitioned_topic(topic_of(request), count, properties)
+    return no_content()
+
+
+async def update(request: Request) -> Response:
+    """Grow to the number of partitions in the body."""
+    broker, name = context_of(request).broker, topic_of(request)
+    count = _count(await json_body(request))
+    found = await broker.resources.partitioned_topics.find(name)
+    if found is None:
+        raise TopicNotFoundError(f"partitioned topic {name} does not exist")
+    if count < found.partitions:
+        raise RestError(422, f"{name} has {found.partitions} partitions and can not shrink to {count}")
+    await broker.update_partitions(name, count)
+    return no_content()
+
+
+async def read(request: Request) -> Response:
+    """The number of partitions; 0 for a topic that is not partitioned.
+
+    With ``checkAllowAutoCreation`` a topic that does not exist is created if the policies say partitioned.
+    """
+    broker, name = context_of(request).broker, topic_of(request)
+    creates = flag(request, "checkAllowAutoCreation")
+    await broker.partitioned_count(name, create=creates)
+    found = None if name.is_partition else await broker.resources.partitioned_topics.find(name)
+    if found is None:
+        if not creates and not await broker.topic_exists(name):
+            raise TopicNotFoundError(f"topic {name} does not exist")
+        return json_response({"partitions": 0, "deleted": False})
+    return json_response(
+        {"partitions": found.partitions, "deleted": found.is_deleted, "properties": {**found.properties}}
+    )
+
+
+async def delete(request: Request) -> Response:
+    """Delete the topic with all its partitions."""
+    await context_of(request).broker.delete_partitioned_topic(topic_of(request), force=flag(request, "force"))
+    return no_content()
+
+
+_PATH = "/admin/v2/{domain:str}/{tenant}/{namespace}/{topic}/partitions"
+
+ROUTES = [
+    Route(_PATH, create, methods=["PUT"]),
+    Route(_PATH, update, methods=["POST"]),
+    Route(_PATH, read, methods=["GET"]),
+    Route(_PATH, delete, methods=["DELETE"]),
+]

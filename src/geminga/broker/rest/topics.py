@@ -1,0 +1,217 @@
+"""``/admin/v2/{persistent|non-persistent}``: topics themselves: create, delete, list, statistics, unload, end.
+
+Where a path names a partitioned topic, operations that make sense for all partitions are carried out on each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from geminga.broker.namespaces import TopicMode
+from geminga.broker.resources.documents import Document, Json
+from geminga.broker.rest.requests import (
+    RestError,
+    context_of,
+    domain_of,
+    flag,
+    json_response,
+    message_id_json,
+    namespace_of,
+    no_content,
+    text_map_body,
+    topic_of,
+)
+from geminga.broker.rest.stats import internal_stats
+from geminga.broker.rest.targets import partitions_or_self, persistent_topic
+from geminga.broker.topic import EPOCH_PROPERTY
+from geminga.model.errors import NotAllowedError, TopicNotFoundError
+from geminga.model.topic_name import TopicName
+
+#: Properties of a topic that are the broker's own and are neither shown nor changed here.
+INTERNAL_PROPERTIES = (EPOCH_PROPERTY,)
+
+
+async def list_topics(request: Request) -> Response:
+    """Topics of a namespace and domain, partitions one by one."""
+    broker, namespace, domain = context_of(request).broker, namespace_of(request), domain_of(request)
+    await broker.resources.namespaces.get(namespace)
+    mode = TopicMode.PERSISTENT if domain == "persistent" else TopicMode.NON_PERSISTENT
+    return json_response([*await broker.list_topics(namespace, mode=mode)])
+
+
+async def list_partitioned_topics(request: Request) -> Response:
+    """Partitioned topics of a namespace and domain."""
+    resources, namespace = context_of(request).broker.resources, namespace_of(request)
+    await resources.namespaces.get(namespace)
+    return json_response([*await resources.partitioned_topics.list(namespace, domain_of(request))])
+
+
+async def create_topic(request: Request) -> Response:
+    """Create a topic that is not partitioned; the body may hold its properties."""
+    properties = await text_map_body(request)
+    await context_of(request).broker.create_topic(topic_of(request), properties)
+    return no_content()
+
+
+async def delete_topic(request: Request) -> Response:
+    """Delete; with ``force`` also while producers and consumers are connected."""
+    await context_of(request).broker.delete_topic(topic_of(request), force=flag(request, "force"))
+    return no_content()
+
+
+async def get_stats(request: Request) -> Response:
+    """Statistics of one topic or partition."""
+    broker, name = context_of(request).broker, topic_of(request)
+    topic = await broker.get_topic(name, create=False)
+    return json_response(_with_options(request, context_of(request).statistics.of_topic(topic)))
+
+
+async def get_partitioned_stats(request: Request) -> Response:
+    """Sums over all partitions, and with ``perPartition`` (the default) each one's own."""
+    broker, name = context_of(request).broker, topic_of(request)
+    found = await broker.resources.partitioned_topics.find(name)
+    if found is None:
+        raise TopicNotFoundError(f"partitioned topic {name} does not exist")
+    names = [name.with_partition(index) for index in range(found.partitions)]
+    each: dict[str, Document] = {}
+    for partition in names:
+        try:
+            topic = await broker.get_topic(partition, create=False)
+        except TopicNotFoundError:
+            continue  # nobody used this partition yet
+        each[str(partition)] = _with_options(request, context_of(request).statistics.of_topic(topic))
+    stats = context_of(request).statistics.of_partitions(found.partitions, list(each.values()))
+    if flag(request, "perPartition", True):
+        stats["partitions"] = {**each}
+    return json_response(stats)
+
+
+async def get_internal_stats(request: Request) -> Response:
+    """Ledgers and cursors of one topic or partition."""
+    topic = await persistent_topic(context_of(request).broker, topic_of(request))
+    return json_response(internal_stats(topic))
+
+
+async def unload(request: Request) -> Response:
+    """Close the topic (or each partition): clients look it up again, its next use loads it again."""
+    broker, name = context_of(request).broker, topic_of(request)
+    names = await partitions_or_self(broker, name)
+    if len(names) == 1 and names[0] == name:
+        await broker.get_topic(name, create=False)
+    for each in names:
+        await broker.unload_topic(each)
+    return no_content()
+
+
+async def terminate(request: Request) -> Response:
+    """End the topic: nothing can be published any more. Answers its last message id."""
+    broker, name = context_of(request).broker, topic_of(request)
+    if await broker.resources.partitioned_topics.find(name) is not None and not name.is_partition:
+        raise NotAllowedError(f"{name} is partitioned: end it at terminate/partitions")
+    if not name.is_persistent:
+        raise NotAllowedError("a non-persistent topic can not be ended")
+    position = await broker.terminate_topic(name)
+    return json_response(message_id_json(position, name.partition))
+
+
+async def terminate_partitions(request: Request) -> Response:
+    """End every partition; answers index -> last message id."""
+    broker, name = context_of(request).broker, topic_of(request)
+    ended: Document = {}
+    for partition in await _partitions(request, name):
+        ended[str(partition.partition)] = message_id_json(await broker.terminate_topic(partition), partition.partition)
+    return json_response(ended)
+
+
+async def last_message_id(request: Request) -> Response:
+    """The id of the newest message."""
+    name = topic_of(request)
+    topic = await persistent_topic(context_of(request).broker, name)
+    return json_response(message_id_json(topic.last_position, name.partition))
+
+
+async def get_properties(request: Request) -> Response:
+    """The topic's properties."""
+    return json_response({**_visible(await _properties(request))})
+
+
+async def set_properties(request: Request) -> Response:
+    """Add properties, replacing those of the same name."""
+    given = await text_map_body(request)
+    await _replace_properties(request, {**await _properties(request), **given})
+    return no_content()
+
+
+async def remove_property(request: Request) -> Response:
+    """Remove the property ``key``."""
+    key = request.query_params.get("key", "")
+    present = await _properties(request)
+    await _replace_properties(request, {name: value for name, value in present.items() if name != key})
+    return no_content()
+
+
+async def _properties(request: Request) -> dict[str, str]:
+    broker, name = context_of(request).broker, topic_of(request)
+    found = None if name.is_partition else await broker.resources.partitioned_topics.find(name)
+    if found is not None:
+        return dict(found.properties)
+    return dict((await persistent_topic(broker, name)).ledger.properties)
+
+
+async def _replace_properties(request: Request, properties: dict[str, str]) -> None:
+    broker, name = context_of(request).broker, topic_of(request)
+    if not name.is_partition and await broker.resources.partitioned_topics.find(name) is not None:
+        await broker.resources.partitioned_topics.set_properties(name, properties)
+        return
+    ledger = (await persistent_topic(broker, name)).ledger
+    kept = {key: value for key, value in ledger.properties.items() if key in INTERNAL_PROPERTIES}
+    await ledger.set_properties({**_visible(properties), **kept})
+
+
+def _visible(properties: dict[str, str]) -> dict[str, str]:
+    return {key: value for key, value in properties.items() if key not in INTERNAL_PROPERTIES}
+
+
+async def _partitions(request: Request, name: TopicName) -> Sequence[TopicName]:
+    broker = context_of(request).broker
+    found = await broker.resources.partitioned_topics.find(name)
+    if found is None or name.is_partition:
+        raise RestError(405, f"{name} is not partitioned")
+    return await partitions_or_self(broker, name)
+
+
+def _with_options(request: Request, stats: Document) -> Document:
+    if flag(request, "excludePublishers"):
+        stats["publishers"] = []
+    subscriptions = stats.get("subscriptions")
+    if flag(request, "excludeConsumers") and isinstance(subscriptions, dict):
+        for subscription in subscriptions.values():
+            if isinstance(subscription, dict):
+                empty: list[Json] = []
+                subscription["consumers"] = empty
+    return stats
+
+
+_NAMESPACE = "/admin/v2/{domain:str}/{tenant}/{namespace}"
+_TOPIC = f"{_NAMESPACE}/{{topic}}"
+
+ROUTES = [
+    Route(f"{_NAMESPACE}/partitioned", list_partitioned_topics, methods=["GET"]),
+    Route(_NAMESPACE, list_topics, methods=["GET"]),
+    Route(f"{_TOPIC}/stats", get_stats, methods=["GET"]),
+    Route(f"{_TOPIC}/partitioned-stats", get_partitioned_stats, methods=["GET"]),
+    Route(f"{_TOPIC}/internalStats", get_internal_stats, methods=["GET"]),
+    Route(f"{_TOPIC}/unload", unload, methods=["PUT"]),
+    Route(f"{_TOPIC}/terminate", terminate, methods=["POST"]),
+    Route(f"{_TOPIC}/terminate/partitions", terminate_partitions, methods=["POST"]),
+    Route(f"{_TOPIC}/lastMessageId", last_message_id, methods=["GET"]),
+    Route(f"{_TOPIC}/properties", get_properties, methods=["GET"]),
+    Route(f"{_TOPIC}/properties", set_properties, methods=["PUT"]),
+    Route(f"{_TOPIC}/properties", remove_property, methods=["DELETE"]),
+    Route(_TOPIC, create_topic, methods=["PUT"]),
+    Route(_TOPIC, delete_topic, methods=["DELETE"]),
+]
