@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from enum import IntFlag
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 import crc32c
 
@@ -133,8 +133,8 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Accepted: wait for CONNECT."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # No isinstance: uvloop's transports are not asyncio's.
+        self._transport = transport = cast(asyncio.Transport, transport)
         address = transport.get_extra_info("peername")
         self.peer = f"/{address[0]}:{address[1]}" if isinstance(address, tuple) else "/unknown"
         transport.set_write_buffer_limits(high=WRITE_BUFFER_HIGH_BYTES, low=WRITE_BUFFER_LOW_BYTES)
@@ -386,6 +386,13 @@ class Connection(asyncio.Protocol):
         self.is_closed = True
         if self._transport is not None:
             self._transport.close()
+
+    def abort(self) -> None:
+        """Cut it off at once: what was not sent yet is dropped, so nothing is acknowledged any more."""
+        self.is_closed = True
+        self._out.clear()
+        if self._transport is not None:
+            self._transport.abort()
 
     def producer_closed_by_broker(self, producer_id: int) -> None:
         """Forget a producer that the client was told to close: SENDs already on their way are dropped."""
