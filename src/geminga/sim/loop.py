@@ -175,13 +175,14 @@ class SimLoop(BaseEventLoop):
 
     def lose(self, boot: Boot) -> None:
         """Drop every handle and timer of ``boot``; keep its tasks as they are, for ever unfinished."""
+        # Held first: some tasks are kept alive by nothing but the handles dropped below.
+        self.lost_tasks.extend(task for task, owner in self.pending_tasks() if owner is boot)
         self._ready = deque(handle for handle in self._ready if _boot_of(handle) is not boot)
         kept = [timer for timer in self._scheduled if _boot_of(timer) is not boot]
         heapq.heapify(kept)
         self._scheduled = kept
         self._timer_cancelled_count = sum(timer.cancelled() for timer in kept)
         boot.held.clear()
-        self.lost_tasks.extend(task for task, owner in self.pending_tasks() if owner is boot)
 
     def is_lost(self, task: object) -> bool:
         """Whether ``task`` belongs to a crashed node."""
