@@ -19,7 +19,7 @@ import asyncio
 import os
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from concurrent.futures import Future
 from types import TracebackType
 from typing import Final, Self
@@ -28,6 +28,9 @@ from geminga.app.config import config_from
 from geminga.app.config_sources import from_mapping
 from geminga.app.event_loop import loop_factory
 from geminga.app.standalone import Addresses, StandaloneServer
+from geminga.broker.resources import Json
+from geminga.broker.rest.deletion import delete_namespace_and_topics
+from geminga.broker.service import Broker
 from geminga.model.errors import GemingaError, LocalError
 from geminga.runtime import get_logger
 
@@ -102,6 +105,16 @@ class Standalone:
     def data_dir(self) -> str | None:
         """The data directory, or None in memory."""
         return self._data_dir
+
+    # ---- what tests need of the administration, without HTTP
+
+    def create_namespace(self, namespace: str) -> None:
+        """Create ``tenant/namespace``, and the tenant if need be; raises ConflictError if it exists."""
+        self._call(_create_namespace(self._broker(), namespace))
+
+    def delete_namespace(self, namespace: str) -> None:
+        """Delete ``tenant/namespace`` with its topics, also while clients are connected; raises NotFoundError."""
+        self._call(delete_namespace_and_topics(self._broker(), namespace))
 
     # ---- life
 
@@ -196,7 +209,27 @@ class Standalone:
             self._started.set_exception(error)
         raise _FatalStop(1)
 
+    def _broker(self) -> Broker:
+        self._running()
+        assert self._server is not None
+        assert self._server.broker is not None
+        return self._server.broker
+
+    def _call(self, coro: Coroutine[object, object, None]) -> None:
+        """Carry out ``coro`` on the broker's loop and wait for it; raises what it raises."""
+        assert self._loop is not None
+        asyncio.run_coroutine_threadsafe(coro, self._loop).result()
+
     def _running(self) -> Addresses:
         if self._addresses is None:
             raise LocalError("the broker is not running: use 'with Standalone() as broker' or call start()")
         return self._addresses
+
+
+async def _create_namespace(broker: Broker, namespace: str) -> None:
+    tenants = broker.resources.tenants
+    tenant = namespace.partition("/")[0]
+    if not await tenants.exists(tenant):
+        clusters: list[Json] = [broker.config.cluster_name]
+        await tenants.create(tenant, {"adminRoles": [], "allowedClusters": clusters})
+    await broker.resources.namespaces.create(namespace)

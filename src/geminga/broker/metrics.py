@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 #: Metric -> value, of what another part of the process counts (the process itself, the bookie).
 Source = Callable[[], Mapping[str, float]]
+#: ``SubscriptionStats``.
+Stats = dict[str, object]
 Labels = tuple[tuple[str, str], ...]
 
 #: Subscription metrics: name -> field of ``SubscriptionStats``.
@@ -70,7 +72,12 @@ class Metrics:
         totals: dict[str, float] = {}
         by_namespace: dict[str, dict[str, float]] = {}
         for topic in self._broker.topics.values():
-            values = self._topic_values(topic)
+            stats = {
+                name: subscription_stats(item)
+                for name, item in topic.subscriptions.items()
+                if isinstance(item, Subscription)
+            }
+            values = self._topic_values(topic, stats)
             of_namespace = by_namespace.setdefault(topic.name.namespace, {"pulsar_topics_count": 0})
             of_namespace["pulsar_topics_count"] += 1
             for name, value in values.items():
@@ -78,13 +85,12 @@ class Metrics:
             if self._has_topic_level:
                 labels = (*cluster, ("namespace", topic.name.namespace), ("topic", str(topic.name)))
                 page.add_all(values, labels)
-                self._add_subscriptions(page, topic, labels)
+                _add_subscriptions(page, topic, stats, labels)
         for namespace, values in by_namespace.items():
             labels = (*cluster, ("namespace", namespace))
             # Series with and without a topic label must not be mixed: a sum over them would count twice.
-            page.add_all(
-                {"pulsar_topics_count": values["pulsar_topics_count"]} if self._has_topic_level else values, labels
-            )
+            count = {"pulsar_topics_count": values["pulsar_topics_count"]}
+            page.add_all(count if self._has_topic_level else values, labels)
             for name, value in values.items():
                 totals[name] = totals.get(name, 0) + value
         self._add_broker(page, cluster, totals)
@@ -114,7 +120,7 @@ class Metrics:
         page.add("pulsar_connection_created_total_count", cluster, opened)
         page.add("pulsar_connection_closed_total_count", cluster, opened - active)
 
-    def _topic_values(self, topic: Topic) -> dict[str, float]:
+    def _topic_values(self, topic: Topic, stats: Mapping[str, Stats]) -> dict[str, float]:
         rate_in, throughput_in = self._statistics.rates_in(topic)
         messages_out, bytes_out = totals_out(topic)
         subscriptions = topic.subscriptions
@@ -130,9 +136,8 @@ class Metrics:
             "pulsar_out_bytes_total": bytes_out,
             "pulsar_average_msg_size": throughput_in / rate_in if rate_in else 0.0,
         }
-        rates_out = [rate for item in subscriptions.values() for rate in (_rates_out(item),)]
-        values["pulsar_rate_out"] = sum(rate for rate, _ in rates_out)
-        values["pulsar_throughput_out"] = sum(throughput for _, throughput in rates_out)
+        values["pulsar_rate_out"] = sum(_number_of(item, "msgRateOut") for item in stats.values())
+        values["pulsar_throughput_out"] = sum(_number_of(item, "msgThroughputOut") for item in stats.values())
         if isinstance(topic, PersistentTopic):
             values["pulsar_storage_size"] = topic.ledger.size_bytes
             values["pulsar_storage_logical_size"] = topic.ledger.size_bytes
@@ -141,27 +146,19 @@ class Metrics:
             values["pulsar_msg_backlog"] = sum(item.cursor.backlog_count for item in topic.subscriptions.values())
         return values
 
-    def _add_subscriptions(self, page: _Page, topic: Topic, labels: Labels) -> None:
-        for name, subscription in topic.subscriptions.items():
-            own = (*labels, ("subscription", name))
-            page.add("pulsar_subscription_consumers_count", own, len(subscription.consumers))
-            if not isinstance(subscription, Subscription):
-                continue
-            stats = subscription_stats(subscription)
+
+def _add_subscriptions(page: _Page, topic: Topic, stats: Mapping[str, Stats], labels: Labels) -> None:
+    for name, subscription in topic.subscriptions.items():
+        own = (*labels, ("subscription", name))
+        page.add("pulsar_subscription_consumers_count", own, len(subscription.consumers))
+        if name in stats:
             for metric, field in SUBSCRIPTION_METRICS.items():
-                value = stats.get(field)
-                if isinstance(value, int | float):
-                    page.add(metric, own, value)
+                page.add(metric, own, _number_of(stats[name], field))
 
 
-def _rates_out(subscription: object) -> tuple[float, float]:
-    if not isinstance(subscription, Subscription):
-        return 0.0, 0.0
-    stats = subscription_stats(subscription)
-    rate, throughput = stats["msgRateOut"], stats["msgThroughputOut"]
-    assert isinstance(rate, float)
-    assert isinstance(throughput, float)
-    return rate, throughput
+def _number_of(stats: Stats, field: str) -> float:
+    value = stats.get(field)
+    return value if isinstance(value, int | float) else 0
 
 
 class _Page:
