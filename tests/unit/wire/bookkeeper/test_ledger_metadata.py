@@ -21,12 +21,8 @@ PREAMBLE = b"BookieMetadataFormatVersion\t3\n"
 
 
 def test_bytes_are_preamble_size_and_message():
-    # Fields by hand: quorumSize 1, ensembleSize 1, length 0, lastEntryId -1, state OPEN, one segment, CRC32C,
-    # empty password, ackQuorumSize 1.
-    message = bytes.fromhex(
-        "0801" "1001" "1800" "20ffffffffffffffffff01" "2801" "3207" "0a03623a31" "1000" "3803" "4200" "4801"
-    )  # fmt: skip
-    message = message.replace(bytes.fromhex("32070a03623a311000"), bytes.fromhex("3207") + b"\x0a\x03b:1\x10\x00")
+    # The worked example of docs/formats/ledger-metadata.md.
+    message = bytes.fromhex("08011001180020ffffffffffffffffff01280132070a03623a311000380342004801")
     assert encode_ledger_metadata(OPEN) == PREAMBLE + bytes([len(message)]) + message
 
 
