@@ -76,6 +76,8 @@ def subscription_stats(subscription: Subscription) -> Json:
         "unackedMessages": shared.core.unacked_count if shared is not None else 0,
         "isDurable": subscription.is_durable,
         "isReplicated": False,
+        "subscriptionProperties": dict(subscription.properties),
+        "nonContiguousDeletedMessagesRanges": subscription.cursor.individually_acknowledged_count,
     }
     if shared is not None and isinstance(shared.core, KeySharedDispatcher):
         draining = shared.core.draining()

@@ -67,14 +67,14 @@ async def create_subscription(
     limit = topic.broker.config.max_subscriptions_per_topic
     if 0 < limit <= len(topic.subscriptions):
         raise NotAllowedError(f"Exceed the maximum number of subscriptions of the topic: {topic.name}")
-    cursor = await topic.ledger.open_cursor(encode_cursor_name(name), initial=position)
+    cursor = await topic.ledger.open_cursor(
+        encode_cursor_name(name), initial=position, cursor_properties=properties or {}
+    )
     existing = topic.subscriptions.get(name)
     if existing is not None:
         return existing
     subscription = Subscription.create(topic, name, cursor)
     topic.subscriptions[name] = subscription
-    if properties:
-        await subscription.set_properties(properties)
     return subscription
 
 

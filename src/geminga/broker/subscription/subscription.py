@@ -149,6 +149,7 @@ class Subscription:
             return
         dispatch.close()
         self.dispatch = None
+        self.cursor.deactivate()
         if self._reader is not None and not self._reader.is_busy:
             self._reader = None
         if self._redeliveries is not None and not self._redeliveries:
@@ -240,9 +241,14 @@ class Subscription:
         finally:
             self.unfence()
 
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """What the subscription's maker noted with it."""
+        return self.cursor.cursor_properties
+
     async def set_properties(self, properties: Mapping[str, str]) -> None:
         """Replace the subscription's properties."""
-        await self.cursor.set_properties(dict(properties))
+        await self.cursor.set_cursor_properties(dict(properties))
 
     # ---- private ----
 

@@ -1,0 +1,250 @@
+"""Subscriptions on a real managed ledger in memory, with a connection that writes down what it is sent."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from types import SimpleNamespace
+
+from geminga import sim
+from geminga.bookkeeper.client import BookKeeper
+from geminga.bookkeeper.memory import LocalBookiePool, MemoryBookie
+from geminga.broker.config import BrokerConfig
+from geminga.broker.subscription import handlers
+from geminga.broker.subscription.consumer import Consumer
+from geminga.broker.subscription.subscribe import create_subscription, subscribe
+from geminga.managed_ledger import AppendResult, ManagedLedger, ManagedLedgerConfig, ManagedLedgerFactory
+from geminga.metadata.memory import MemoryMetadataStore
+from geminga.model import EARLIEST, GemingaError, Position, TopicName
+from geminga.wire._generated import pulsar_api_pb2 as pb
+from geminga.wire.pulsar.frame import FrameDecoder
+from geminga.wire.pulsar.metadata import encode_entry, split_entry
+
+Sub = pb.CommandSubscribe
+
+
+class Received:
+    """A MESSAGE as the client sees it."""
+
+    def __init__(self, command: pb.CommandMessage, headers_and_payload: bytes):
+        metadata, offset = split_entry(headers_and_payload)
+        assert metadata is not None
+        self.metadata = metadata
+        self.payload = headers_and_payload[offset:]
+        self.text = self.payload.decode()
+        self.id = command.message_id
+        self.position = Position(command.message_id.ledgerId, command.message_id.entryId)
+        self.redelivery_count = command.redelivery_count
+        self.ack_set = list(command.ack_set)
+        self.epoch = command.consumer_epoch if command.HasField("consumer_epoch") else None
+        self.consumer_id = command.consumer_id
+
+
+class RecordingConnection:
+    """The surface of a connection; decodes every frame that is written to it."""
+
+    def __init__(self, topic: RecordedTopic):
+        self.broker = topic.broker
+        self.peer = "/127.0.0.1:4711"
+        self.client_version = "test"
+        self.supports_broker_entry_metadata = False
+        self.consumers: dict[int, Consumer] = {}
+        self.requests: dict[tuple[int, int], int] = {}
+        self.is_closed = False
+        self.is_writable = True
+        self.is_alive = True
+        self.messages: list[Received] = []
+        self.commands: list[pb.BaseCommand] = []
+        self.write_calls = 0
+        self._decoder = FrameDecoder(5 * 1024 * 1024)
+        self._callbacks: list[Callable[[], None]] = []
+
+    def write(self, data: bytes) -> None:
+        for command, payload in self._decoder.feed(bytes(data)):
+            decoded = pb.BaseCommand.FromString(command)
+            if decoded.type == pb.BaseCommand.MESSAGE:
+                self.messages.append(Received(decoded.message, payload))
+            else:
+                self.commands.append(decoded)
+
+    def write_many(self, parts: list[bytes]) -> None:
+        self.write_calls += 1
+        self.write(b"".join(parts))
+
+    def send_command(self, command: pb.BaseCommand) -> None:
+        self.commands.append(command)
+
+    def send_success(self, request_id: int) -> None:
+        self.commands.append(
+            pb.BaseCommand(type=pb.BaseCommand.SUCCESS, success=pb.CommandSuccess(request_id=request_id))
+        )
+
+    def send_error(self, request_id: int, error: GemingaError) -> None:
+        self.commands.append(
+            pb.BaseCommand(
+                type=pb.BaseCommand.ERROR,
+                error=pb.CommandError(request_id=request_id, error=int(error.server_error), message=str(error)),
+            )
+        )
+
+    def on_writable(self, callback: Callable[[], None]) -> None:
+        self._callbacks.append(callback)
+
+    def check_liveness(self) -> Awaitable[bool]:
+        future = asyncio.get_running_loop().create_future()
+        future.set_result(self.is_alive)
+        return future
+
+    def set_writable(self) -> None:
+        self.is_writable = True
+        callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            callback()
+
+    def drop(self) -> None:
+        """The connection ends."""
+        self.is_closed = True
+        for consumer in list(self.consumers.values()):
+            consumer.connection_lost()
+
+    def of_type(self, command_type: int) -> list[pb.BaseCommand]:
+        return [command for command in self.commands if command.type == command_type]
+
+    def texts(self, consumer_id: int | None = None) -> list[str]:
+        return [m.text for m in self.messages if consumer_id in (None, m.consumer_id)]
+
+
+class RecordedTopic:
+    """A topic as subscriptions need it, over a real managed ledger."""
+
+    def __init__(self, runtime: object, ledger: ManagedLedger, name: str, config: BrokerConfig):
+        self.name = TopicName.parse(name)
+        self.ledger = ledger
+        self.subscriptions: dict[str, object] = {}
+        self.broker = SimpleNamespace(runtime=runtime, config=config, get_topic=self._get_topic)
+        self.sequence_id = 0
+        ledger.add_tail_listener(self._entries_available)
+
+    async def _get_topic(self, name: TopicName, *, create: bool) -> RecordedTopic:
+        assert name == self.name
+        return self
+
+    def _entries_available(self) -> None:
+        for subscription in list(self.subscriptions.values()):
+            subscription.on_entries_available()
+
+    async def subscribe(self, connection: RecordingConnection, request: Sub) -> Consumer:
+        return await subscribe(self, connection, request)
+
+    def connect(self) -> RecordingConnection:
+        return RecordingConnection(self)
+
+    async def create_subscription(self, name: str, position: Position = EARLIEST):
+        return await create_subscription(self, name, position)
+
+    async def publish(self, *texts: str, key: str | None = None, batch: int = 0, **fields) -> list[Position]:
+        """Publish each text as an entry; with ``batch``, as a batch of that many messages (its payload is opaque)."""
+        entries = []
+        for text in texts:
+            metadata = pb.MessageMetadata(
+                producer_name="p",
+                sequence_id=self.sequence_id,
+                publish_time=fields.pop("publish_time", 0) or self.broker.runtime.clock.wall_ms(),
+                **fields,
+            )
+            self.sequence_id += 1
+            if key is not None:
+                metadata.partition_key = key
+            if batch:
+                metadata.num_messages_in_batch = batch
+            entries.append(encode_entry(metadata, text.encode()))
+        return await self.append(entries)
+
+    async def append(self, entries: list[bytes]) -> list[Position]:
+        future = asyncio.get_running_loop().create_future()
+        positions: list[Position] = []
+
+        def done(result: AppendResult) -> None:
+            assert result.error is None
+            positions.extend(Position(result.ledger_id, result.first_entry_id + i) for i in range(result.count))
+            if len(positions) == len(entries):
+                future.set_result(None)
+
+        self.ledger.append(entries, done)
+        await future
+        await settle()
+        return positions
+
+    async def join(
+        self,
+        connection: RecordingConnection,
+        sub_type: int = Sub.Shared,
+        *,
+        consumer_id: int = 1,
+        name: str = "c",
+        subscription: str = "sub",
+        permits: int = 1000,
+        **fields,
+    ) -> Consumer:
+        request = Sub(
+            topic=str(self.name),
+            subscription=subscription,
+            subType=sub_type,
+            consumer_id=consumer_id,
+            request_id=1,
+            consumer_name=name,
+            initialPosition=fields.pop("initialPosition", Sub.Earliest),
+            **fields,
+        )
+        consumer = await self.subscribe(connection, request)
+        if permits:
+            handlers.handle_flow(connection, consumer_id, permits)
+        await settle()
+        return consumer
+
+
+async def settle(seconds: float = 0.0) -> None:
+    """Let everything that is ready run, and virtual time pass."""
+    loop = asyncio.get_running_loop()
+    for _ in range(30):
+        future = loop.create_future()
+        loop.call_soon(future.set_result, None)
+        await future
+    if seconds:
+        future = loop.create_future()
+        loop.call_later(seconds, future.set_result, None)
+        await future
+        await settle()
+
+
+def with_topic(
+    scenario: Callable[[RecordedTopic], Coroutine[object, object, None]],
+    *,
+    name: str = "persistent://public/default/t",
+    entries_per_ledger: int = 50_000,
+    **config: object,
+) -> None:
+    """Run ``scenario`` in virtual time on a fresh topic with settings ``config``."""
+
+    async def on_node(node) -> None:
+        runtime = node.runtime
+        metadata = MemoryMetadataStore(runtime)
+        bookkeeper = BookKeeper(runtime, metadata, LocalBookiePool({"b1": MemoryBookie()}))
+        ledgers = ManagedLedgerFactory(
+            runtime,
+            metadata,
+            bookkeeper,
+            ManagedLedgerConfig(max_entries_per_ledger=entries_per_ledger, min_rollover_minutes=0),
+        )
+        topic_name = TopicName.parse(name)
+        ledger = await ledgers.open(topic_name.managed_ledger_name)
+        topic = RecordedTopic(runtime, ledger, name, BrokerConfig(**config))
+        await scenario(topic)
+        for subscription in list(topic.subscriptions.values()):
+            await subscription.close()
+        await ledgers.close()
+
+    async def main(world) -> None:
+        await world.node("broker").run(on_node)
+
+    sim.run(main)

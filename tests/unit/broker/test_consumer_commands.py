@@ -1,0 +1,284 @@
+"""Commands of consumers from bytes to answers: subscribe, close, seek, unsubscribe, last message id, statistics."""
+
+from __future__ import annotations
+
+import pytest
+
+from geminga.broker.subscription import handlers, seek
+from geminga.broker.subscription.stats import subscription_stats
+from geminga.model import EARLIEST, LATEST
+from geminga.model.errors import ServerError
+from geminga.wire._generated import pulsar_api_pb2 as pb
+from support.subscriptions import Sub, settle, with_topic
+
+TEXTS = [f"m{i}" for i in range(10)]
+UINT64_MINUS_ONE = (1 << 64) - 1
+
+
+async def call(connection, **command):
+    """Run a handler as the connection does."""
+    name = next(iter(command))
+    types = {
+        "subscribe": pb.BaseCommand.SUBSCRIBE,
+        "seek": pb.BaseCommand.SEEK,
+        "unsubscribe": pb.BaseCommand.UNSUBSCRIBE,
+        "close_consumer": pb.BaseCommand.CLOSE_CONSUMER,
+        "consumerStats": pb.BaseCommand.CONSUMER_STATS,
+        "getLastMessageId": pb.BaseCommand.GET_LAST_MESSAGE_ID,
+    }
+    handlers.HANDLERS[types[name]](connection, pb.BaseCommand(type=types[name], **command))
+    await settle()
+
+
+def subscribe_request(topic, consumer_id=1, request_id=1, **fields):
+    return Sub(
+        topic=str(topic.name),
+        subscription="sub",
+        subType=fields.pop("subType", Sub.Shared),
+        consumer_id=consumer_id,
+        request_id=request_id,
+        **fields,
+    )
+
+
+def answers(connection):
+    return [
+        c.success.request_id if c.type == pb.BaseCommand.SUCCESS else (c.error.request_id, c.error.error)
+        for c in connection.commands
+        if c.type in (pb.BaseCommand.SUCCESS, pb.BaseCommand.ERROR)
+    ]
+
+
+def test_subscribe_answers_success_and_repeats_it():
+    async def scenario(topic):
+        connection = topic.connect()
+        await call(connection, subscribe=subscribe_request(topic))
+        await call(connection, subscribe=subscribe_request(topic, request_id=2))
+        assert answers(connection) == [1, 2]
+        assert connection.requests == {}
+        assert len(topic.subscriptions["sub"].consumers) == 1
+        assert connection.consumers[1].name  # made up
+
+    with_topic(scenario)
+
+
+def test_subscribe_twice_at_once_gets_service_not_ready():
+    async def scenario(topic):
+        connection = topic.connect()
+        handlers.handle_subscribe(connection, pb.BaseCommand(subscribe=subscribe_request(topic)))
+        await call(connection, subscribe=subscribe_request(topic, request_id=2))
+        assert answers(connection) == [(2, ServerError.SERVICE_NOT_READY), 1]
+
+    with_topic(scenario)
+
+
+def test_subscribe_closed_while_it_is_made_leaves_nothing():
+    async def scenario(topic):
+        connection = topic.connect()
+        handlers.handle_subscribe(connection, pb.BaseCommand(subscribe=subscribe_request(topic)))
+        await call(connection, close_consumer=pb.CommandCloseConsumer(consumer_id=1, request_id=2))
+        assert answers(connection) == [2]
+        assert connection.consumers == {}
+        assert not topic.subscriptions["sub"].consumers
+
+    with_topic(scenario)
+
+
+def test_two_connections_create_one_subscription():
+    async def scenario(topic):
+        first, second = topic.connect(), topic.connect()
+        handlers.handle_subscribe(first, pb.BaseCommand(subscribe=subscribe_request(topic)))
+        handlers.handle_subscribe(second, pb.BaseCommand(subscribe=subscribe_request(topic)))
+        await settle()
+        assert answers(first) == answers(second) == [1]
+        assert len(topic.subscriptions["sub"].consumers) == 2
+
+    with_topic(scenario)
+
+
+def test_initial_position_latest_skips_what_was_published():
+    async def scenario(topic):
+        await topic.publish("old")
+        connection = topic.connect()
+        await call(connection, subscribe=subscribe_request(topic))
+        handlers.handle_flow(connection, 1, 10)
+        await topic.publish("new")
+        assert connection.texts() == ["new"]
+
+    with_topic(scenario)
+
+
+@pytest.mark.parametrize("sub_type", [Sub.Exclusive, Sub.Shared])
+def test_seek_disconnects_and_starts_over_at_the_id(sub_type):
+    async def scenario(topic):
+        connection = topic.connect()
+        await topic.join(connection, sub_type)
+        positions = await topic.publish(*TEXTS)
+        target = pb.MessageIdData(ledgerId=positions[6].ledger_id, entryId=positions[6].entry_id)
+        await call(connection, seek=pb.CommandSeek(consumer_id=1, request_id=3, message_id=target))
+        assert answers(connection) == [3]
+        assert len(connection.of_type(pb.BaseCommand.CLOSE_CONSUMER)) == 1
+        assert connection.consumers == {}
+        await topic.join(connection, sub_type, consumer_id=2)
+        assert connection.texts(2) == TEXTS[6:]
+
+    with_topic(scenario)
+
+
+@pytest.mark.parametrize(("entry", "expected"), [(-1, TEXTS), ((1 << 63) - 1, [])])
+def test_seek_to_the_ends(entry, expected):
+    async def scenario(topic):
+        connection = topic.connect()
+        await topic.join(connection)
+        await topic.publish(*TEXTS)
+        target = pb.MessageIdData(ledgerId=entry & UINT64_MINUS_ONE, entryId=entry & UINT64_MINUS_ONE)
+        await call(connection, seek=pb.CommandSeek(consumer_id=1, request_id=3, message_id=target))
+        await topic.join(connection, consumer_id=2)
+        assert connection.texts(2) == expected
+
+    with_topic(scenario)
+
+
+def test_seek_by_time_finds_the_first_published_then():
+    async def scenario(topic):
+        connection = topic.connect()
+        await topic.join(connection)
+        for i, text in enumerate(TEXTS):
+            await topic.publish(text, publish_time=1000 + 10 * i)
+        for time, first in ((1050, 5), (1051, 6), (5, 0)):
+            request = pb.CommandSeek(consumer_id=1, request_id=3, message_publish_time=time)
+            await call(connection, seek=request)
+            connection.messages.clear()
+            await topic.join(connection)
+            assert connection.texts() == TEXTS[first:]
+
+    with_topic(scenario)
+
+
+def test_seek_inside_a_batch_brings_the_rest_of_it():
+    async def scenario(topic):
+        connection = topic.connect()
+        await topic.join(connection)
+        positions = await topic.publish("batch", batch=4)
+        target = pb.MessageIdData(ledgerId=positions[0].ledger_id, entryId=positions[0].entry_id, ack_set=[0b1100])
+        await call(connection, seek=pb.CommandSeek(consumer_id=1, request_id=3, message_id=target))
+        await topic.join(connection, consumer_id=2)
+        assert connection.messages[-1].ack_set == [0b1100]
+
+    with_topic(scenario)
+
+
+def test_seek_of_reader_keeps_its_subscription_until_it_returns():
+    async def scenario(topic):
+        await topic.publish(*TEXTS)
+        connection = topic.connect()
+        latest = pb.MessageIdData(ledgerId=(1 << 63) - 1, entryId=(1 << 63) - 1)
+        await topic.join(connection, Sub.Exclusive, durable=False, start_message_id=latest)
+        request = pb.CommandSeek(consumer_id=1, request_id=3, message_publish_time=1)
+        await call(connection, seek=request)
+        await topic.join(connection, Sub.Exclusive, consumer_id=2, durable=False, start_message_id=latest)
+        assert connection.texts(2) == TEXTS
+        request = pb.CommandSeek(consumer_id=2, request_id=3, message_publish_time=1)
+        await call(connection, seek=request)
+        assert "sub" in topic.subscriptions
+        await settle(61)
+        assert topic.subscriptions == {}
+
+    with_topic(scenario)
+
+
+def test_unsubscribe_needs_to_be_alone_unless_forced():
+    async def scenario(topic):
+        first, second = topic.connect(), topic.connect()
+        await topic.join(first)
+        await topic.join(second)
+        await call(first, unsubscribe=pb.CommandUnsubscribe(consumer_id=1, request_id=3))
+        assert answers(first) == [(3, ServerError.METADATA_ERROR)]
+        await call(first, unsubscribe=pb.CommandUnsubscribe(consumer_id=1, request_id=4, force=True))
+        await settle(1)
+        assert answers(first)[1:] == [4]
+        assert topic.subscriptions == {}
+        assert not topic.ledger.cursors
+        assert len(second.of_type(pb.BaseCommand.CLOSE_CONSUMER)) == 1
+        assert not first.of_type(pb.BaseCommand.CLOSE_CONSUMER)
+
+    with_topic(scenario)
+
+
+def test_last_message_id_names_batch_index_and_skips_markers():
+    async def scenario(topic):
+        connection = topic.connect()
+        await topic.join(connection)
+
+        async def last():
+            await call(connection, getLastMessageId=pb.CommandGetLastMessageId(consumer_id=1, request_id=3))
+            return connection.of_type(pb.BaseCommand.GET_LAST_MESSAGE_ID_RESPONSE)[-1].getLastMessageIdResponse
+
+        assert (await last()).last_message_id.entryId == UINT64_MINUS_ONE
+        positions = [*(await topic.publish("a")), *(await topic.publish("b", batch=7))]
+        await topic.publish("marker", marker_type=10)
+        answer = await last()
+        assert answer.last_message_id.entryId == positions[1].entry_id
+        assert answer.last_message_id.batch_index == 6
+        assert answer.consumer_mark_delete_position.entryId == UINT64_MINUS_ONE
+
+    with_topic(scenario)
+
+
+def test_consumer_stats_tells_of_the_consumer_or_of_none():
+    async def scenario(topic):
+        connection = topic.connect()
+        await topic.join(connection, name="me")
+        await topic.publish(*TEXTS)
+        await call(connection, consumerStats=pb.CommandConsumerStats(consumer_id=1, request_id=3))
+        await call(connection, consumerStats=pb.CommandConsumerStats(consumer_id=2, request_id=4))
+        known, unknown = [c.consumerStatsResponse for c in connection.of_type(pb.BaseCommand.CONSUMER_STATS_RESPONSE)]
+        assert (known.consumerName, known.unackedMessages, known.msgBacklog) == ("me", 10, 10)
+        assert known.type == "Shared"
+        assert unknown.error_code == ServerError.CONSUMER_NOT_FOUND
+
+    with_topic(scenario)
+
+
+def test_subscription_statistics_have_pulsars_names_and_rates():
+    async def scenario(topic):
+        connection = topic.connect()
+        await topic.join(connection, Sub.Key_Shared, name="me")
+        stats = subscription_stats(topic.subscriptions["sub"])
+        assert stats["msgRateOut"] == 0
+        await topic.publish(*TEXTS)
+        await settle(10)
+        stats = subscription_stats(topic.subscriptions["sub"])
+        assert stats["msgRateOut"] == pytest.approx(1.0, rel=0.1)
+        assert (stats["type"], stats["msgBacklog"], stats["unackedMessages"]) == ("Key_Shared", 10, 10)
+        consumer = stats["consumers"][0]
+        assert (consumer["consumerName"], consumer["availablePermits"]) == ("me", 990)
+        assert consumer["keyHashRanges"]
+        assert consumer["connectedSince"].endswith("Z")
+
+    with_topic(scenario)
+
+
+def test_administration_skips_clears_expires_and_peeks():
+    async def scenario(topic):
+        connection = topic.connect()
+        consumer = await topic.join(connection, permits=3)
+        for i, text in enumerate(TEXTS):
+            await topic.publish(text, publish_time=1000 + i)
+        subscription = topic.subscriptions["sub"]
+        assert [e.entry_id for e in await seek.peek(subscription, 3)] == [0, 1, 2]
+        await seek.skip(subscription, 2)
+        assert subscription.cursor.backlog_count == 8
+        assert consumer.unacked_count == 1
+        assert await seek.expire(subscription, subscription.now_ms() - 1005)
+        assert subscription.cursor.backlog_count == 5
+        assert not await seek.expire(subscription, subscription.now_ms() - 1005)
+        await seek.clear_backlog(subscription)
+        assert subscription.cursor.backlog_count == 0
+        assert consumer.unacked_count == 0
+        await seek.seek(subscription, EARLIEST)
+        assert subscription.cursor.backlog_count == 10
+        await seek.seek(subscription, LATEST)
+        assert subscription.cursor.backlog_count == 0
+
+    with_topic(scenario)
