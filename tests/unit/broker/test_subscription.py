@@ -138,7 +138,7 @@ def test_shared_consumers_take_turns():
         await topic.publish(*[f"m{i}" for i in range(90)])
         texts = [connection.texts() for connection in connections]
         assert sorted(len(t) for t in texts) == [20, 30, 40]  # whole turns of 20 messages
-        assert sorted(sum(texts, [])) == sorted(f"m{i}" for i in range(90))
+        assert sorted(t for group in texts for t in group) == sorted(f"m{i}" for i in range(90))
 
     with_topic(scenario)
 
