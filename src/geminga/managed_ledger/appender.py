@@ -15,19 +15,20 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from geminga.bookkeeper import LedgerHandle
+from geminga.managed_ledger import crash_points as points
 from geminga.managed_ledger.core.positions import LedgerInfo
 from geminga.managed_ledger.entry import AppendDone, AppendResult
 from geminga.model.errors import (
     GemingaError,
     LedgerClosedError,
     LedgerFencedError,
+    NoSuchLedgerError,
     StorageError,
     TopicTerminatedError,
     invariant,
 )
 from geminga.model.position import Position
-from geminga.runtime import get_logger, spawn
-from geminga.runtime.points import crash_point
+from geminga.runtime import crash_point, get_logger, spawn
 
 if TYPE_CHECKING:
     from geminga.managed_ledger.managed_ledger import ManagedLedger
@@ -286,7 +287,7 @@ class Appender:
             info.entries = recovered.last_add_confirmed + 1
             info.size_bytes = recovered.length_bytes
             self._ml.on_recovered(info)
-        crash_point("ml.failed_ledger.closed")
+        crash_point(points.FAILED_LEDGER_CLOSED)
 
     async def drain(self) -> None:
         """Until every written entry is confirmed or failed."""
@@ -354,5 +355,8 @@ async def close_quietly(handle: LedgerHandle) -> None:
     """Close a ledger whose end the list knows already; left open, it is closed by whoever reads it."""
     try:
         await handle.close()
+    except NoSuchLedgerError:
+        # Trimmed already.
+        return
     except StorageError as error:
         _log.warning("ledger %d was not closed: %s", handle.ledger_id, error)

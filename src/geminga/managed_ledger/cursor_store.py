@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from geminga.bookkeeper import LedgerHandle
+from geminga.managed_ledger import crash_points as points
 from geminga.managed_ledger.core.cursor_format import (
     Refs,
     WritePlan,
@@ -24,8 +25,7 @@ from geminga.managed_ledger.entry import AckDone
 from geminga.managed_ledger.metadata_io import MetadataNode, cursor_path
 from geminga.model.errors import LedgerClosedError, LedgerFencedError, StorageError
 from geminga.model.limits import METADATA_VALUE_BYTES_MAX
-from geminga.runtime import get_logger, spawn
-from geminga.runtime.points import crash_point
+from geminga.runtime import crash_point, get_logger, spawn
 from geminga.wire.managed_ledger import CursorInfoRecord, encode_cursor_info
 
 if TYPE_CHECKING:
@@ -170,7 +170,7 @@ class CursorStore:
 
         def marked(_first: int, _count: int, error: StorageError | None) -> None:
             if error is None:
-                crash_point("cursor.marker.durable")
+                crash_point(points.CURSOR_MARKER_DURABLE)
                 self._completed(waiters, None)
             else:
                 spawn(self._recover_from(error, waiters), name=f"cursor-write-failed-{self._ml.name}")
@@ -188,10 +188,10 @@ class CursorStore:
         first = -1
         if plan.segments:
             first = handle.append(plan.segments, _ignore)
-            crash_point("cursor.segments.appended")
+            crash_point(points.CURSOR_SEGMENTS_APPENDED)
         refs = plan.refs(first)
         handle.append([plan.marker(refs)], marked)
-        crash_point("cursor.marker.appended")
+        crash_point(points.CURSOR_MARKER_APPENDED)
         self._appended += len(plan.segments) + 1
         return refs
 
@@ -221,7 +221,7 @@ class CursorStore:
 
     async def _open_ledger(self) -> None:
         handle = await self._ml.factory.create_ledger(self._ml, cursor_name=self.cursor.name)
-        crash_point("cursor.ledger.created")
+        crash_point(points.CURSOR_LEDGER_CREATED)
         self._appended = 0
         self._opened_ms = int(self._ml.runtime.clock.monotonic() * 1000)
         future: asyncio.Future[StorageError | None] = asyncio.get_running_loop().create_future()
@@ -230,9 +230,9 @@ class CursorStore:
         error = await future
         if error is not None:
             raise error
-        crash_point("cursor.ledger.written")
+        crash_point(points.CURSOR_LEDGER_WRITTEN)
         await self._put_node(self._record(ledger_id=handle.ledger_id, with_state=False))
-        crash_point("cursor.ledger.named")
+        crash_point(points.CURSOR_LEDGER_NAMED)
         old, self._ledger_id = self._ledger_id, handle.ledger_id
         self._handle, self._refs = handle, refs
         await self._delete_ledger(old)
@@ -264,7 +264,7 @@ class CursorStore:
             _log.warning("%s/%s: the cursor's node was not written: %s", self._ml.name, self.cursor.name, error)
             self._is_dirty = True
             return False
-        crash_point("cursor.state.in_node")
+        crash_point(points.CURSOR_STATE_IN_NODE)
         old, self._ledger_id = self._ledger_id, -1
         self._handle, self._refs = None, _NO_REFS
         await self._delete_ledger(old)

@@ -287,7 +287,7 @@ class ManagedLedgerFactory:
                 name = owner.decode()
                 if ledger_id not in named.get(name, ()):
                     # Read after the ledger was seen: if it is named now, it is no orphan.
-                    named[name] = await self._named_ledgers(name)
+                    named[name] = await self.named_ledgers(name)
                     if ledger_id not in named[name]:
                         await self.bookkeeper.delete_ledger(ledger_id)
                         deleted.append(ledger_id)
@@ -295,7 +295,8 @@ class ManagedLedgerFactory:
                 _log.warning("ledger %d: could not tell whether it is garbage: %s", ledger_id, error)
         return deleted
 
-    async def _named_ledgers(self, name: str) -> set[int]:
+    async def named_ledgers(self, name: str) -> set[int]:
+        """Ids of the ledgers that the metadata of a managed ledger and of its cursors name; -1 may be among them."""
         path = ledger_path(name)
         node = await self.metadata.get(path)
         found: set[int] = set()

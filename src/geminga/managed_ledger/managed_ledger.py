@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from geminga.bookkeeper import BookKeeper, LedgerHandle
+from geminga.managed_ledger import crash_points as points
 from geminga.managed_ledger.appender import Appender, close_quietly
 from geminga.managed_ledger.core.cursor import CursorState, before
 from geminga.managed_ledger.core.positions import LedgerInfo, LedgerList
@@ -33,8 +34,7 @@ from geminga.model.errors import (
     TopicTerminatedError,
 )
 from geminga.model.position import LATEST, Position
-from geminga.runtime import get_logger, spawn
-from geminga.runtime.points import crash_point
+from geminga.runtime import crash_point, get_logger, spawn
 from geminga.runtime.ports import Runtime
 from geminga.wire.managed_ledger import LedgerRecord, ManagedLedgerRecord, encode_managed_ledger_info
 
@@ -239,11 +239,11 @@ class ManagedLedger:
         if isinstance(refusal, StorageError):
             raise refusal
         handle = await self.factory.create_ledger(self)
-        crash_point("ml.ledger.created")
+        crash_point(points.LEDGER_CREATED)
         info = LedgerInfo(handle.ledger_id)
         self._drop_empty()
         await self._put_list([*self.ledgers.infos, info])
-        crash_point("ml.ledger.listed")
+        crash_point(points.LEDGER_LISTED)
         self.ledgers.append(info)
         opened(handle, info)
         self.factory.watch_rollover(self)
@@ -311,7 +311,7 @@ class ManagedLedger:
         if handle is not None:
             self._drop_empty()
             await self._put_list(self.ledgers.infos)
-            crash_point("ml.roll.listed")
+            crash_point(points.ROLL_LISTED)
             await close_quietly(handle)
 
     def _resume(self) -> None:
@@ -354,18 +354,18 @@ class ManagedLedger:
             return
         if self.factory.defects.trim_before_metadata:
             await self._delete_ledgers(going)
-            crash_point("ml.trim.deleted")
+            crash_point(points.TRIM_DELETED)
         # What the cursors passed is durable first: a cursor that came back before a deleted ledger would lose count.
         for cursor in tuple(self.cursors.values()):
             await cursor.flush()
-        crash_point("ml.trim.flushed")
+        crash_point(points.TRIM_FLUSHED)
         await self._put_list([info for info in self.ledgers.infos if info.ledger_id not in going])
-        crash_point("ml.trim.listed")
+        crash_point(points.TRIM_LISTED)
         self.ledgers.remove(going)
         if not len(self.ledgers):
             self.last_confirmed_position = self.ledgers.last_position
         await self._delete_ledgers(going)
-        crash_point("ml.trim.deleted")
+        crash_point(points.TRIM_DELETED)
 
     async def truncate(self) -> None:
         """Acknowledge everything for every cursor and delete all ledgers, whatever retention says."""
@@ -560,7 +560,7 @@ class ManagedLedger:
             )
             store.attach(cursor)
             await store.create_node()
-            crash_point("cursor.created")
+            crash_point(points.CURSOR_CREATED)
             self.cursors[name] = cursor
         return cursor
 
@@ -576,7 +576,7 @@ class ManagedLedger:
         if cursor is None or cursor.store is None:
             return
         await cursor.store.delete_node()
-        crash_point("cursor.deleted")
+        crash_point(points.CURSOR_DELETED)
         self.cursors.pop(name, None)
         cursor.store = None
         await cursor.close()
@@ -670,8 +670,10 @@ class ManagedLedger:
             await cursor.close()
         self.cursors.clear()
         self._drop_window()
+        crash_point(points.DELETE_CURSORS_GONE)
         async with self.list_lock():
             await self._node.delete(self.metadata, ledger_path(self.name))
+        crash_point(points.DELETE_NODE_GONE)
         self.factory.on_closed(self)
         own = [info.ledger_id for info in self.ledgers.infos]
         return (*self._garbage, *own, *(ledger_id for ledger_id in cursor_ledgers if ledger_id >= 0))

@@ -1,0 +1,42 @@
+"""A crash at any step of a topic's life: cursors come back complete, nothing durable is lost, nothing is left over."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from geminga.managed_ledger import Defects, crash_points
+from geminga.managed_ledger.core import cursor_format
+from geminga.sim import SimWorld, run_seeds
+from support.cursor_crash import TopicStory, topic_story
+
+SEEDS = int(os.environ.get("GEMINGA_SEEDS", "60"))
+SEEDS_LONG = int(os.environ.get("GEMINGA_SEEDS_LONG", "600"))
+
+
+@pytest.fixture(autouse=True)
+def _few_inline_ranges(monkeypatch):
+    """Markers that hold only two ranges, so that these short stories write segments."""
+    monkeypatch.setattr(cursor_format, "INLINE_RANGES_MAX", 2)
+
+
+def test_topic_crash_at_any_step_keeps_every_promise():
+    run_seeds(topic_story, range(SEEDS)).check()
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+def test_topic_crash_points_over_many_seeds_are_all_hit(capsys):
+    report = run_seeds(topic_story, range(10_000, 10_000 + SEEDS_LONG))
+    with capsys.disabled():
+        print("\n" + report.table())
+    report.check(hits_min=20, labels=crash_points.ALL)
+
+
+@pytest.mark.long
+def test_topic_that_deletes_ledgers_before_the_list_is_caught():
+    async def defective(world: SimWorld) -> None:
+        await TopicStory(world, defects=Defects(trim_before_metadata=True)).run()
+
+    assert run_seeds(defective, range(500), failures_max=1).failures, "500 seeds did not notice"
