@@ -1,0 +1,219 @@
+"""Creating and deleting ledgers, their ids, and the list for the bookies' garbage collection."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from geminga.bookkeeper import BookKeeperConfig, MetadataLiveLedgers
+from geminga.bookkeeper.ledger_store import ID_GENERATOR_PATH, LedgerIds, LedgerStore
+from geminga.metadata import MemoryMetadataStore, MetadataFaults, WriteFault
+from geminga.model.errors import (
+    CorruptionError,
+    MetadataError,
+    NoSuchLedgerError,
+    NotEnoughBookiesError,
+)
+from geminga.wire.bookkeeper.digest import DigestType
+from geminga.wire.bookkeeper.ledger_metadata import LedgerFragment, LedgerMetadata, LedgerState
+from geminga.wire.bookkeeper.ledger_path import ledger_path
+from support.ledgers import Appends, Cluster, run_cluster
+
+
+async def create(client, **more):
+    return await client.create_ledger(ensemble_size=1, write_quorum=1, ack_quorum=1, **more)
+
+
+def test_created_ledger_has_the_metadata_that_was_asked_for():
+    async def main(cluster: Cluster):
+        config = BookKeeperConfig(digest_type="MAC", password="pw")
+        client = cluster.client(config=config)
+        handle = await client.create_ledger(
+            ensemble_size=3, write_quorum=2, ack_quorum=1, custom_metadata={"application": b"pulsar"}
+        )
+        stored = await LedgerStore(cluster.stores[0]).read(handle.ledger_id)
+        metadata = stored.metadata
+        assert metadata == handle.metadata
+        assert (metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum) == (3, 2, 1)
+        assert (metadata.state, metadata.digest_type, metadata.password) == (LedgerState.OPEN, DigestType.HMAC, b"pw")
+        assert dict(metadata.custom_metadata) == {"application": b"pulsar"}
+        assert metadata.created_ms == cluster.runtime.clock.wall_ms()
+        assert sorted(metadata.last_fragment.ensemble) == ["b0", "b1", "b2"]
+        assert await Appends(handle).append_and_wait(b"x") is None
+        assert await handle.read_entries(0, 0) == [b"x"]
+
+    run_cluster(main)
+
+
+def test_too_few_bookies_is_said_before_anything_is_written():
+    async def main(cluster: Cluster):
+        client = cluster.client()
+        cluster.bookies["b1"].is_writable = False
+        with pytest.raises(NotEnoughBookiesError, match="need 3"):
+            await client.create_ledger(ensemble_size=3, write_quorum=3, ack_quorum=2)
+        assert await cluster.stores[0].children("/") == []
+
+    run_cluster(main)
+
+
+def test_ids_ascend_and_are_never_reused_also_by_the_next_process():
+    async def main(cluster: Cluster):
+        config = BookKeeperConfig(ledger_id_batch_size=3)
+        first = cluster.client(config=config)
+        ids = [(await create(first)).ledger_id for _ in range(5)]
+        for ledger_id in ids:
+            await first.delete_ledger(ledger_id)
+        ids += [(await create(cluster.client(config=config))).ledger_id for _ in range(2)]
+        assert ids == [0, 1, 2, 3, 4, 6, 9]
+
+    run_cluster(main)
+
+
+def test_ledger_of_a_moved_managed_ledger_gets_a_larger_id():
+    async def main(cluster: Cluster):
+        one, other = cluster.client(), cluster.client()
+        low = (await create(one)).ledger_id
+        high = (await create(other)).ledger_id
+        assert high > low + 1
+        back = (await create(one, newer_than=high)).ledger_id
+        assert back > high
+
+    run_cluster(main)
+
+
+def test_concurrent_creations_over_clients_get_different_ids():
+    async def main(cluster: Cluster):
+        def client():
+            faults = MetadataFaults(unknown_before_percent=15, unknown_after_percent=15, delay_ms_max=3)
+            return cluster.client(faults=faults, config=BookKeeperConfig(ledger_id_batch_size=2))
+
+        clients = [client() for _ in range(4)]
+        handles = await asyncio.gather(*(create(clients[i % 4]) for i in range(24)))
+        assert len({handle.ledger_id for handle in handles}) == 24
+
+    run_cluster(main)
+
+
+@pytest.mark.parametrize("fault", [WriteFault.UNKNOWN_BEFORE, WriteFault.UNKNOWN_AFTER])
+@pytest.mark.parametrize("step", [0, 1])
+def test_unknown_outcome_of_a_creation_is_settled(fault, step):
+    """Step 0 is the counter of ids, step 1 the ledger's node."""
+
+    async def main(cluster: Cluster):
+        client = cluster.client()
+        cluster.stores[0].faults.next_writes.extend([WriteFault.NONE] * step + [fault])
+        handle = await create(client)
+        await Appends(handle).append_and_wait(b"x")
+        await handle.close()
+        live = await MetadataLiveLedgers(cluster.stores[0]).live_ledger_ids()
+        assert live == {handle.ledger_id}
+
+    run_cluster(main)
+
+
+def test_id_that_another_took_is_left_to_it():
+    async def main(cluster: Cluster):
+        client = cluster.client()
+        theirs = LedgerMetadata(1, 1, 1, (LedgerFragment(0, ("b0",)),), creation_token=5)
+        assert await LedgerStore(cluster.stores[0]).create(0, theirs) is not None
+        assert (await create(client)).ledger_id == 1
+        assert (await LedgerStore(cluster.stores[0]).read(0)).metadata == theirs
+
+    run_cluster(main)
+
+
+def test_damaged_counter_is_refused():
+    async def main(cluster: Cluster):
+        client = cluster.client()
+        await cluster.stores[0].put(ID_GENERATOR_PATH, b"-7", expected_version=None)
+        with pytest.raises(CorruptionError, match="idgen"):
+            await create(client)
+
+    run_cluster(main)
+
+
+def test_ids_give_up_when_every_attempt_is_unknown():
+    async def main(cluster: Cluster):
+        store = MemoryMetadataStore(cluster.runtime, faults=MetadataFaults(unknown_before_percent=100))
+        with pytest.raises(MetadataError):
+            await LedgerIds(store, 10).next_id()
+
+    run_cluster(main)
+
+
+# ---- deletion
+
+
+def test_deleted_ledger_is_gone_and_deleting_twice_is_fine():
+    async def main(cluster: Cluster):
+        client = cluster.client()
+        handle = await create(client)
+        await client.delete_ledger(handle.ledger_id)
+        await client.delete_ledger(handle.ledger_id)
+        with pytest.raises(NoSuchLedgerError):
+            await client.open_ledger(handle.ledger_id)
+
+    run_cluster(main)
+
+
+@pytest.mark.parametrize("fault", [WriteFault.UNKNOWN_BEFORE, WriteFault.UNKNOWN_AFTER])
+def test_unknown_outcome_of_a_deletion_is_settled(fault):
+    async def main(cluster: Cluster):
+        client = cluster.client()
+        handle = await create(client)
+        cluster.stores[0].faults.next_writes.append(fault)
+        await client.delete_ledger(handle.ledger_id)
+        assert not await cluster.stores[0].exists(ledger_path(handle.ledger_id))
+
+    run_cluster(main)
+
+
+def test_writer_of_a_deleted_ledger_can_not_close_it_back_into_being():
+    async def main(cluster: Cluster):
+        client = cluster.client()
+        handle = await create(client)
+        await cluster.client().delete_ledger(handle.ledger_id)
+        with pytest.raises(NoSuchLedgerError):
+            await handle.close()
+        assert not await cluster.stores[0].exists(ledger_path(handle.ledger_id))
+
+    run_cluster(main)
+
+
+# ---- the list of live ledgers
+
+
+def test_live_ledgers_are_those_with_metadata_in_both_layouts():
+    async def main(cluster: Cluster):
+        client = cluster.client()
+        store = cluster.stores[0]
+        ids = {(await create(client)).ledger_id for _ in range(3)}
+        for ledger_id in (10_000, 1 << 31, 1 << 62):
+            metadata = LedgerMetadata(1, 1, 1, (LedgerFragment(0, ("b0",)),), creation_token=1)
+            await LedgerStore(store).create(ledger_id, metadata)
+            ids.add(ledger_id)
+        await store.put("/ledgers/available/b0", b"", expected_version=None)
+        await store.put("/ledgers/00/0000/other", b"", expected_version=None)
+        assert await MetadataLiveLedgers(store).live_ledger_ids() == ids
+
+    run_cluster(main)
+
+
+def test_live_ledgers_are_unknown_while_the_metadata_is():
+    async def main(cluster: Cluster):
+        client = cluster.client()
+        await create(client)
+        store = cluster.stores[0]
+        store.expire_session(outage_ms=50)
+        assert await MetadataLiveLedgers(store).live_ledger_ids() is None
+
+    run_cluster(main)
+
+
+def test_no_ledgers_is_an_empty_set_not_unknown():
+    async def main(cluster: Cluster):
+        cluster.client()
+        assert await MetadataLiveLedgers(cluster.stores[0]).live_ledger_ids() == set()
+
+    run_cluster(main)

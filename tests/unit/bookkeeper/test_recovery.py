@@ -1,0 +1,258 @@
+"""Opening ledgers that a writer left open: fencing, finding the end, refusing to guess."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from geminga.bookkeeper import BookKeeperConfig
+from geminga.metadata import MetadataFaults
+from geminga.model.errors import (
+    CorruptionError,
+    DiskIOError,
+    LedgerFencedError,
+    NoSuchLedgerError,
+    UnknownEntryError,
+)
+from geminga.wire.bookkeeper.ledger_metadata import LedgerState
+from support.ledgers import Appends, Cluster, payloads, run_cluster, turn
+
+QUORUMS = [(1, 1, 1), (2, 2, 1), (3, 3, 2), (3, 2, 2), (3, 2, 1), (3, 3, 3)]
+
+
+async def create(client, quorums=(1, 1, 1)):
+    size, write, ack = quorums
+    return await client.create_ledger(ensemble_size=size, write_quorum=write, ack_quorum=ack)
+
+
+@pytest.mark.parametrize("quorums", QUORUMS)
+@pytest.mark.parametrize("batch_size", [1, 3, 100])
+def test_abandoned_ledger_is_closed_behind_its_last_entry(quorums, batch_size):
+    async def main(cluster: Cluster):
+        handle = await create(cluster.client(), quorums)
+        await Appends(handle).append_and_wait(*payloads(0, 7))
+        await turn()
+        client = cluster.client(config=BookKeeperConfig(recovery_read_batch_size=batch_size))
+        reader = await client.open_ledger(handle.ledger_id)
+        assert (reader.last_add_confirmed, reader.is_closed) == (6, True)
+        assert reader.length_bytes == sum(map(len, payloads(0, 7)))
+        assert await reader.read_entries(0, 6) == payloads(0, 7)
+        assert reader.metadata.state is LedgerState.CLOSED
+        again = await cluster.client().open_ledger(handle.ledger_id)
+        assert again.metadata == reader.metadata
+
+    run_cluster(main)
+
+
+@pytest.mark.parametrize("quorums", QUORUMS)
+def test_empty_ledger_is_closed_empty_and_stays_fenced(quorums):
+    async def main(cluster: Cluster):
+        handle = await create(cluster.client(), quorums)
+        reader = await cluster.client().open_ledger(handle.ledger_id)
+        assert (reader.last_add_confirmed, reader.length_bytes) == (-1, 0)
+        assert isinstance(await Appends(handle).append_and_wait(b"late"), LedgerFencedError)
+
+    run_cluster(main)
+
+
+def test_entry_on_one_bookie_only_is_kept_and_copied():
+    async def main(cluster: Cluster):
+        handle = await create(cluster.client(), (3, 3, 2))
+        appends = Appends(handle)
+        await appends.append_and_wait(*payloads(0, 2))
+        await turn()
+        ensemble = handle.metadata.last_fragment.ensemble
+        # Not acknowledged: recovery may drop or keep it. Its holder is the first to be asked, so it is kept.
+        for name in (ensemble[0], ensemble[2]):
+            cluster.bookies[name].add_error = DiskIOError("broken")
+        appends.append(*payloads(2, 1))
+        for bookie in cluster.bookies.values():
+            bookie.add_error = None
+        reader = await cluster.client().open_ledger(handle.ledger_id)
+        assert reader.last_add_confirmed == 2
+        await turn(3)
+        entries = {cluster.bookies[name].entry(handle.ledger_id, 2) for name in ensemble}
+        assert len(entries) == 1
+        assert None not in entries
+
+    run_cluster(main)
+
+
+@pytest.mark.parametrize("down", [1, 2])
+def test_recovery_goes_on_without_one_bookie_and_waits_without_two(down):
+    async def main(cluster: Cluster):
+        handle = await create(cluster.client(), (3, 3, 2))
+        await Appends(handle).append_and_wait(*payloads(0, 5))
+        await turn()
+        for name in sorted(cluster.bookies)[:down]:
+            cluster.bookies[name].fail(DiskIOError("down"))
+        client = cluster.client()
+        if down == 1:
+            assert (await client.open_ledger(handle.ledger_id)).last_add_confirmed == 4
+            return
+        with pytest.raises(UnknownEntryError):
+            await client.open_ledger(handle.ledger_id)
+        for bookie in cluster.bookies.values():
+            bookie.fail(None)
+        assert (await client.open_ledger(handle.ledger_id)).last_add_confirmed == 4
+
+    run_cluster(main)
+
+
+@pytest.mark.parametrize("error", [DiskIOError("eio"), UnknownEntryError("limbo")])
+def test_io_error_is_never_taken_for_the_end(error):
+    """B4: the only bookie can not read: the ledger is not closed short."""
+
+    async def main(cluster: Cluster):
+        handle = await create(cluster.client())
+        await Appends(handle).append_and_wait(*payloads(0, 3))
+        bookie = cluster.bookies["b0"]
+        bookie.read_error = error
+        client = cluster.client()
+        with pytest.raises(UnknownEntryError):
+            await client.open_ledger(handle.ledger_id)
+        bookie.read_error = None
+        assert (await client.open_ledger(handle.ledger_id)).last_add_confirmed == 2
+
+    run_cluster(main, bookies=1)
+
+
+def test_damaged_entry_is_never_taken_for_the_end():
+    async def main(cluster: Cluster):
+        handle = await create(cluster.client())
+        await Appends(handle).append_and_wait(*payloads(0, 3))
+        cluster.bookies["b0"].corrupt(handle.ledger_id, 1)
+        with pytest.raises(UnknownEntryError, match="CRC32C"):
+            await cluster.client().open_ledger(handle.ledger_id)
+
+    run_cluster(main, bookies=1)
+
+
+def test_wiped_bookie_does_not_shorten_the_ledger():
+    """B3, B6: one of three lost everything and says so with certainty."""
+
+    async def main(cluster: Cluster):
+        handle = await create(cluster.client(), (3, 3, 2))
+        appends = Appends(handle)
+        for i in range(4):
+            await appends.append_and_wait(*payloads(i, 1))
+        await turn()
+        cluster.bookies["b1"].forget_ledger(handle.ledger_id)
+        reader = await cluster.client().open_ledger(handle.ledger_id)
+        assert reader.last_add_confirmed == 3
+        assert await reader.read_entries(0, 3) == payloads(0, 4)
+
+    run_cluster(main)
+
+
+def test_acknowledged_entry_that_no_bookie_has_is_damage():
+    async def main(cluster: Cluster):
+        handle = await create(cluster.client())
+        appends = Appends(handle)
+        for i in range(3):
+            await appends.append_and_wait(*payloads(i, 1))
+        cluster.bookies["b0"].forget_entry(handle.ledger_id, 1)
+        with pytest.raises(CorruptionError, match="entry 1"):
+            await cluster.client().open_ledger(handle.ledger_id)
+
+    run_cluster(main, bookies=1)
+
+
+def test_late_add_after_recovery_is_refused_by_every_bookie():
+    """B1: a bookie that was silent while the LAC was asked is fenced before it is read."""
+
+    async def main(cluster: Cluster):
+        handle = await create(cluster.client(), (3, 3, 2))
+        appends = Appends(handle)
+        await appends.append_and_wait(*payloads(0, 3))
+        await turn()
+        silent = cluster.bookies[handle.metadata.last_fragment.ensemble[2]]
+        silent.fence_error = DiskIOError("silent")
+        reader = await cluster.client().open_ledger(handle.ledger_id)
+        silent.fence_error = None
+        assert isinstance(await appends.append_and_wait(b"late"), LedgerFencedError)
+        assert reader.last_add_confirmed == handle.last_add_confirmed == 2
+
+    run_cluster(main)
+
+
+def test_write_back_goes_to_another_bookie_when_one_refuses():
+    async def main(cluster: Cluster):
+        handle = await create(cluster.client(), (2, 2, 2))
+        appends = Appends(handle)
+        await appends.append_and_wait(*payloads(0, 2))
+        broken = handle.metadata.last_fragment.ensemble[1]
+        cluster.bookies[broken].add_error = DiskIOError("read-only")
+        cluster.pool.unavailable.add(broken)
+        reader = await cluster.client().open_ledger(handle.ledger_id)
+        assert reader.last_add_confirmed == 1
+        assert broken not in reader.metadata.last_fragment.ensemble
+        assert await reader.read_entries(0, 1) == payloads(0, 2)
+
+    run_cluster(main)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_concurrent_recoverers_agree_under_unknown_outcomes(seed):
+    async def main(cluster: Cluster):
+        handle = await create(cluster.client(), (3, 3, 2))
+        appends = Appends(handle)
+        await appends.append_and_wait(*payloads(0, 3))
+        appends.append(*payloads(3, 2))
+
+        def faults():
+            return MetadataFaults(unknown_before_percent=20, unknown_after_percent=20, delay_ms_max=5)
+
+        readers = await asyncio.gather(*(cluster.client(faults=faults()).open_ledger(handle.ledger_id) for _ in "abc"))
+        assert len({reader.last_add_confirmed for reader in readers}) == 1
+        assert readers[0].metadata == readers[1].metadata == readers[2].metadata
+        acknowledged = max(first + count for first, count, error in appends.done if error is None)
+        assert readers[0].last_add_confirmed >= acknowledged - 1
+        last = readers[0].last_add_confirmed
+        assert await readers[0].read_entries(0, last) == payloads(0, last + 1)
+
+    run_cluster(main, seed=seed)
+
+
+# ---- without recovery
+
+
+def test_reading_along_sees_what_later_headers_prove_and_disturbs_nobody():
+    async def main(cluster: Cluster):
+        handle = await create(cluster.client(), (3, 3, 2))
+        appends = Appends(handle)
+        await appends.append_and_wait(*payloads(0, 2))
+        client = cluster.client()
+        early = await client.open_ledger(handle.ledger_id, recover=False)
+        assert (early.last_add_confirmed, early.is_closed) == (-1, False)
+        await appends.append_and_wait(*payloads(2, 1))
+        reader = await client.open_ledger(handle.ledger_id, recover=False)
+        assert (reader.last_add_confirmed, reader.length_bytes) == (1, 18)
+        assert await reader.read_entries(0, 1) == payloads(0, 2)
+        assert await appends.append_and_wait(b"still going") is None
+        await handle.close()
+        closed = await client.open_ledger(handle.ledger_id, recover=False)
+        assert (closed.last_add_confirmed, closed.is_closed) == (3, True)
+
+    run_cluster(main)
+
+
+def test_reader_without_recovery_can_not_close_the_writers_ledger():
+    async def main(cluster: Cluster):
+        handle = await create(cluster.client())
+        reader = await cluster.client().open_ledger(handle.ledger_id, recover=False)
+        await reader.close()
+        assert await Appends(handle).append_and_wait(b"x") is None
+        await handle.close()
+
+    run_cluster(main)
+
+
+def test_missing_ledger_is_no_such_ledger():
+    async def main(cluster: Cluster):
+        for recover in (True, False):
+            with pytest.raises(NoSuchLedgerError):
+                await cluster.client().open_ledger(77, recover=recover)
+
+    run_cluster(main)
