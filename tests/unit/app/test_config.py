@@ -1,0 +1,153 @@
+"""Configuration: types, bounds, precedence, and what an operator is told."""
+
+from __future__ import annotations
+
+import pytest
+
+from geminga.app.config import Config, config_from, load_config, parse_value, value_text
+from geminga.app.config_sources import ConfigEntry
+from geminga.model.errors import ConfigurationError
+from geminga.model.settings import Setting
+
+
+def entry(text: str) -> ConfigEntry:
+    return ConfigEntry("someKey", text, "test")
+
+
+@pytest.mark.parametrize(
+    ("type_name", "text", "value"),
+    [
+        ("int", "42", 42),
+        ("int", " -1 ", -1),
+        ("float", "0.5", 0.5),
+        ("bool", "true", True),
+        ("bool", "FALSE", False),
+        ("str", "a b", "a b"),
+        ("int|None", "7", 7),
+        ("tuple[str,...]", "a, b,,c", ("a", "b", "c")),
+    ],
+)
+def test_value_of_each_type_is_parsed(type_name: str, text: str, value: object) -> None:
+    assert parse_value(Setting("someKey", ""), type_name, entry(text)) == value
+
+
+@pytest.mark.parametrize(
+    ("type_name", "text"),
+    [("int", "4.5"), ("int", "x"), ("float", "x"), ("float", "nan"), ("bool", "yes"), ("bool", "1")],
+)
+def test_value_of_the_wrong_type_names_key_value_place_and_expectation(type_name: str, text: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        parse_value(Setting("someKey", "something else"), type_name, entry(text))
+    assert str(caught.value) == f"someKey={text} (test): expected something else"
+
+
+def test_value_outside_its_bounds_is_refused() -> None:
+    setting = Setting("someKey", "1 to 3", minimum=1, maximum=3)
+    assert parse_value(setting, "int", entry("1")) == 1
+    assert parse_value(setting, "int", entry("3")) == 3
+    for text in ("0", "4"):
+        with pytest.raises(ConfigurationError, match="1 to 3"):
+            parse_value(setting, "int", entry(text))
+
+
+def test_value_that_is_no_choice_is_refused() -> None:
+    setting = Setting("someKey", "", choices=("a", "b"))
+    assert parse_value(setting, "str", entry("b")) == "b"
+    with pytest.raises(ConfigurationError, match="one of a, b"):
+        parse_value(setting, "str", entry("c"))
+
+
+def test_later_sources_win(tmp_path) -> None:
+    first, second = tmp_path / "a.conf", tmp_path / "b.conf"
+    first.write_text("brokerServicePort=1\nwebServicePort=1\nkeepAliveIntervalSeconds=1\nmaxMessageSize=1\n")
+    second.write_text("webServicePort=2\nkeepAliveIntervalSeconds=2\nmaxMessageSize=2\n")
+    environment = {"GEMINGA_keepAliveIntervalSeconds": "3", "GEMINGA_maxMessageSize": "3", "PATH": "/bin"}
+    config = load_config([str(first), str(second)], environment, ["maxMessageSize=4"])
+    assert config.server.broker_port == 1
+    assert config.server.web_port == 2
+    assert config.broker.keep_alive_interval_s == 3
+    assert config.broker.message_bytes_max == 4
+
+
+def test_empty_value_leaves_the_default() -> None:
+    assert load_config(overrides=["brokerServicePort=", "clusterName="]) == Config(
+        *(getattr(load_config(), name) for name in ("server", "broker", "managed_ledger", "bookkeeper", "bookie"))
+    )
+
+
+def test_defaults_bind_loopback_only() -> None:
+    assert load_config().server.bind_address == "127.0.0.1"
+
+
+def test_unknown_key_is_a_warning_that_names_it_and_the_nearest() -> None:
+    (warning,) = load_config(overrides=["maxMesageSize=5"]).warnings
+    assert "maxMesageSize" in warning
+    assert "did you mean maxMessageSize?" in warning
+
+
+def test_many_unknown_keys_are_counted() -> None:
+    warnings = load_config(overrides=[f"nobodyKnows{index}=1" for index in range(25)]).warnings
+    assert len(warnings) == 21
+    assert warnings[-1] == "5 more unknown configuration keys are ignored"
+
+
+def test_keys_of_pulsar_without_effect_are_one_warning() -> None:
+    keys = ["loadBalancerEnabled", "zookeeperServers", "narExtractionDirectory", "tlsKeyStore", "webSocketNumIoThreads"]
+    (warning,) = load_config(overrides=[f"{key}=1" for key in [*keys, "brokerInterceptors"]]).warnings
+    assert warning.startswith("6 of Pulsar's configuration keys have no effect here: ")
+    assert warning.endswith("and 1 more")
+
+
+def test_key_of_several_packages_reaches_all_of_them() -> None:
+    config = load_config(overrides=["clusterName=east"])
+    assert config.server.cluster_name == "east"
+    assert config.broker.cluster_name == "east"
+
+
+@pytest.mark.parametrize("key", ["authenticationEnabled", "authorizationEnabled"])
+def test_protection_that_is_not_there_refuses_to_start(key: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"{key}=true"):
+        load_config(overrides=[f"{key}=true"])
+    assert load_config(overrides=[f"{key}=false"]).warnings == ()
+
+
+@pytest.mark.parametrize(
+    "assignment",
+    [
+        "acknowledgmentAtBatchIndexLevelEnabled=true",
+        "maxMessageSize=1024000",
+        "allowAutoTopicCreation=true",
+        "allowAutoTopicCreationType=non-partitioned",
+        "subscriptionKeySharedUseConsistentHashing=false",
+        "transactionCoordinatorEnabled=false",
+        "topicLevelPoliciesEnabled=false",
+        "brokerDeduplicationEnabled=true",
+        "managedLedgerMaxEntriesPerLedger=100",
+        "journalMaxGroupWaitMSec=1",
+    ],
+)
+def test_settings_of_operators_are_accepted(assignment: str) -> None:
+    config = load_config(overrides=[assignment])
+    assert not any("unknown" in warning for warning in config.warnings)
+
+
+def test_values_lists_every_key_with_text_that_parses_back() -> None:
+    config = load_config(overrides=["maxMessageSize=1000000", "advertisedListeners=a:pulsar://h:1"])
+    values = config.values()
+    assert values["maxMessageSize"] == "1000000"
+    assert values["advertisedListeners"] == "a:pulsar://h:1"
+    assert list(values) == sorted(values)
+    again = config_from(ConfigEntry(key, text, "test") for key, text in values.items())
+    assert again == config
+
+
+def test_value_text_is_what_a_file_would_hold() -> None:
+    assert [value_text(value) for value in (None, True, False, 3, 0.5, "x", ("a", "b"))] == [
+        "",
+        "true",
+        "false",
+        "3",
+        "0.5",
+        "x",
+        "a,b",
+    ]

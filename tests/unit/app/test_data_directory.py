@@ -1,0 +1,85 @@
+"""The claim on a data directory, on real disks and in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from geminga.app.data_directory import DIRECTORY_FORMAT, FORMAT_FILE, PROCESS_FILE, claim_directory
+from geminga.model.errors import DataDirectoryError
+from geminga.runtime import ThreadedDisk
+
+
+def claim(path, pid: int = 1) -> bool:
+    async def main() -> bool:
+        disk = ThreadedDisk()
+        try:
+            return await claim_directory(disk, str(path), pid=pid, program="geminga test")
+        finally:
+            await disk.close()
+
+    return asyncio.run(main())
+
+
+def test_new_directory_is_made_and_marked(tmp_path) -> None:
+    path = tmp_path / "a" / "b"
+    assert claim(path, pid=7)
+    assert json.loads((path / FORMAT_FILE).read_bytes()) == {"format": DIRECTORY_FORMAT, "createdBy": "geminga test"}
+    assert json.loads((path / PROCESS_FILE).read_bytes()) == {"pid": 7}
+
+
+def test_own_directory_is_taken_again_and_its_mark_is_kept(tmp_path) -> None:
+    claim(tmp_path / "d", pid=7)
+    before = (tmp_path / "d" / FORMAT_FILE).read_bytes()
+    assert not claim(tmp_path / "d", pid=8)
+    assert (tmp_path / "d" / FORMAT_FILE).read_bytes() == before
+    assert json.loads((tmp_path / "d" / PROCESS_FILE).read_bytes()) == {"pid": 8}
+
+
+def test_directory_in_use_is_refused_with_the_holders_pid(tmp_path) -> None:
+    async def main() -> None:
+        disk = ThreadedDisk()
+        other = ThreadedDisk()
+        await claim_directory(disk, str(tmp_path / "d"), pid=4711, program="p")
+        with pytest.raises(DataDirectoryError, match=r"in use by process 4711"):
+            await claim_directory(other, str(tmp_path / "d"), pid=1, program="p")
+        await other.close()
+        await disk.close()
+
+    asyncio.run(main())
+
+
+def test_newer_format_is_refused_and_left_alone(tmp_path) -> None:
+    (tmp_path / FORMAT_FILE).write_text(json.dumps({"format": DIRECTORY_FORMAT + 1, "createdBy": "geminga 9.9"}))
+    with pytest.raises(DataDirectoryError, match=r"format 2, written by geminga 9\.9"):
+        claim(tmp_path)
+    assert not (tmp_path / PROCESS_FILE).exists()
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"format":0}', '{"format":"1"}', '{"format":true}'])
+def test_damaged_mark_is_refused(tmp_path, text: str) -> None:
+    (tmp_path / FORMAT_FILE).write_text(text)
+    with pytest.raises(DataDirectoryError, match="damaged"):
+        claim(tmp_path)
+
+
+def test_foreign_directory_is_refused_with_what_was_found(tmp_path) -> None:
+    (tmp_path / "thesis.txt").write_text("mine")
+    with pytest.raises(DataDirectoryError, match=r"belongs to something else.*thesis\.txt"):
+        claim(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["thesis.txt"]
+
+
+def test_leftovers_of_a_first_start_that_was_cut_short_do_not_count(tmp_path) -> None:
+    (tmp_path / f"{FORMAT_FILE}.tmp").write_text("{")
+    (tmp_path / "lost+found").mkdir()
+    assert claim(tmp_path)
+
+
+def test_path_that_is_a_file_is_a_sentence(tmp_path) -> None:
+    path = tmp_path / "file"
+    path.write_text("x")
+    with pytest.raises(DataDirectoryError, match="data directory"):
+        claim(path)

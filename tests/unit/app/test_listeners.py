@@ -1,0 +1,71 @@
+"""Advertised listeners and bind addresses."""
+
+from __future__ import annotations
+
+import pytest
+
+from geminga.app.listeners import advertised_listeners, bound_addresses, endpoints, is_loopback, parse_listener
+from geminga.app.server_config import ServerConfig
+from geminga.model.errors import ConfigurationError
+
+
+def test_listener_is_taken_apart() -> None:
+    item = parse_listener("advertisedListeners", "internal:pulsar+ssl://host:6651")
+    assert item == ("internal", "pulsar+ssl", "host", 6651)
+    assert item.url == "pulsar+ssl://host:6651"
+    assert parse_listener("k", "v6:http://[::1]:80").url == "http://[::1]:80"
+
+
+@pytest.mark.parametrize("text", ["", "x", "a:pulsar://host", "a:ftp://host:1", ":pulsar://h:1", "a:pulsar://h:99999"])
+def test_listener_that_is_none_names_key_and_value(text: str) -> None:
+    with pytest.raises(ConfigurationError, match="bindAddresses="):
+        parse_listener("bindAddresses", text)
+
+
+def test_listeners_are_grouped_and_the_internal_one_comes_first() -> None:
+    texts = ["out:pulsar://a:1", "in:pulsar://b:2", "out:http://a:80"]
+    assert [endpoint.name for endpoint in advertised_listeners(texts, "")] == ["out", "in"]
+    found = advertised_listeners(texts, "in")
+    assert [endpoint.name for endpoint in found] == ["in", "out"]
+    assert found[1].broker_url == "pulsar://a:1"
+    assert found[1].web_url == "http://a:80"
+
+
+def test_listeners_that_contradict_each_other_are_refused() -> None:
+    with pytest.raises(ConfigurationError, match="two pulsar URLs"):
+        advertised_listeners(["a:pulsar://h:1", "a:pulsar://h:2"], "")
+    with pytest.raises(ConfigurationError, match="internalListenerName=b"):
+        advertised_listeners(["a:pulsar://h:1"], "b")
+
+
+@pytest.mark.parametrize(
+    ("config", "broker_url"),
+    [
+        (ServerConfig(), "pulsar://127.0.0.1:10"),
+        (ServerConfig(advertised_address="broker.example"), "pulsar://broker.example:10"),
+        (ServerConfig(bind_address="0.0.0.0"), "pulsar://machine:10"),
+        (ServerConfig(bind_address="::1"), "pulsar://[::1]:10"),
+        (ServerConfig(advertised_listeners=("a:pulsar://h:1",)), "pulsar://h:1"),
+    ],
+)
+def test_clients_are_told_the_advertised_address(config: ServerConfig, broker_url: str) -> None:
+    found = endpoints(config, host_name="machine", broker_port=10, web_port=20)
+    assert found[0].broker_url == broker_url
+    assert found[0].web_url.endswith(":20")
+
+
+def test_bound_addresses_refuse_tls() -> None:
+    assert bound_addresses(["a:pulsar://127.0.0.1:0"])[0].port == 0
+    with pytest.raises(ConfigurationError, match="no TLS"):
+        bound_addresses(["a:pulsar+ssl://127.0.0.1:0"])
+
+
+def test_loopback_is_told_from_the_rest() -> None:
+    assert [is_loopback(host) for host in ("127.0.0.1", "localhost", "::1", "0.0.0.0", "10.0.0.1", "")] == [
+        True,
+        True,
+        True,
+        False,
+        False,
+        False,
+    ]
