@@ -8,7 +8,8 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from geminga import sim
-from geminga.runtime import Disk, DiskFile, MemoryDisk, ReadRequest, ThreadedDisk
+from geminga.runtime import Disk, MemoryDisk, ReadRequest, ThreadedDisk
+from support.disks import append, read
 
 Story = Callable[[Disk, str], Awaitable[None]]
 Run = Callable[[Story], None]
@@ -53,20 +54,6 @@ def run_sim(story: Story, root: str) -> None:
 def run(request, tmp_path) -> Run:
     runners = {"memory": run_memory, "sim": run_sim, "threads": run_threads}
     return lambda story: runners[request.param](story, f"{tmp_path}/disk")
-
-
-async def append(disk: Disk, file: DiskFile, offset: int, *buffers, sync: bool = True) -> None:
-    future = asyncio.get_running_loop().create_future()
-    disk.append(file, offset, buffers, sync=sync, done=future.set_result)
-    error = await future
-    if error is not None:
-        raise error
-
-
-async def read(disk: Disk, *requests: tuple[DiskFile, int, int], lane: str = "reads"):
-    future = asyncio.get_running_loop().create_future()
-    disk.read([ReadRequest(*request) for request in requests], lane=lane, done=future.set_result)
-    return list(await future)
 
 
 def test_append_of_several_buffers_reads_back_joined(run):
