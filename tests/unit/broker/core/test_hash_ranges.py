@@ -1,0 +1,133 @@
+"""The three ways to divide key hashes."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from geminga.broker.core.consumer_state import ConsumerState
+from geminga.broker.core.hash_ranges import (
+    HASH_RANGE_SIZE,
+    ConsistentHashRing,
+    HashRangeAutoSplit,
+    StickyRanges,
+    sticky_hash_of,
+)
+from geminga.model.errors import ConsumerAssignError
+from geminga.wire.pulsar.keys import murmur3_32
+
+
+def selectors():
+    return [HashRangeAutoSplit(), ConsistentHashRing(100, murmur3_32)]
+
+
+def test_sticky_hash_is_never_zero_and_in_range():
+    assert sticky_hash_of(0) == 1
+    assert sticky_hash_of(HASH_RANGE_SIZE) == 1
+    assert sticky_hash_of(HASH_RANGE_SIZE * 3 + 77) == 77
+
+
+def test_auto_split_halves_the_widest_range_and_gives_it_back():
+    a, b, c = (ConsumerState(name) for name in "abc")
+    split = HashRangeAutoSplit()
+    split.add(a)
+    assert split.ranges() == [(0, 65535, a)]
+    split.add(b)
+    assert split.ranges() == [(0, 32768, b), (32769, 65535, a)]
+    split.add(c)
+    assert split.ranges() == [(0, 16384, c), (16385, 32768, b), (32769, 65535, a)]
+    split.remove(a)
+    assert split.ranges() == [(0, 16384, c), (16385, 65535, b)]
+    split.remove(c)
+    assert split.ranges() == [(0, 65535, b)]
+    split.remove(b)
+    assert split.select(5) is None
+
+
+def test_auto_split_without_room_refuses():
+    split = HashRangeAutoSplit()
+    # A state that would take 65536 consumers to reach.
+    split._ends = list(range(1, HASH_RANGE_SIZE + 1))
+    split._consumers = [ConsumerState("x")] * HASH_RANGE_SIZE
+    with pytest.raises(ConsumerAssignError):
+        split.add(ConsumerState("one too many"))
+
+
+def test_ring_spreads_and_consumers_of_one_name_share():
+    ring = ConsistentHashRing(100, murmur3_32)
+    consumers = [ConsumerState("same") for _ in range(4)]
+    for consumer in consumers:
+        ring.add(consumer)
+    shares = dict.fromkeys(consumers, 0)
+    for sticky_hash in range(1, HASH_RANGE_SIZE):
+        chosen = ring.select(sticky_hash)
+        assert chosen is not None
+        shares[chosen] += 1
+    assert all(0.15 < share / HASH_RANGE_SIZE < 0.40 for share in shares.values())
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 5)), max_size=25))
+def test_selectors_any_history_ranges_cover_everything_and_agree_with_select(history):
+    for selector in selectors():
+        consumers: list[ConsumerState] = []
+        for joins, index in history:
+            if joins:
+                consumers.append(ConsumerState(f"c{index}"))
+                selector.add(consumers[-1])
+            elif consumers:
+                selector.remove(consumers.pop(index % len(consumers)))
+        ranges = selector.ranges()
+        assert bool(ranges) == bool(consumers)
+        if not consumers:
+            continue
+        assert ranges[0][0] == 0
+        assert ranges[-1][1] == HASH_RANGE_SIZE - 1
+        assert all(left[1] + 1 == right[0] for left, right in zip(ranges, ranges[1:], strict=False))
+        for first, last, consumer in ranges:
+            assert consumer in consumers
+            assert selector.select(max(1, first)) is consumer
+            assert selector.select(last) is consumer
+
+
+def test_ring_join_moves_hashes_to_the_newcomer_only():
+    ring = ConsistentHashRing(100, murmur3_32)
+    for name in "abc":
+        ring.add(ConsumerState(name))
+    before = {h: ring.select(h) for h in range(1, HASH_RANGE_SIZE, 7)}
+    newcomer = ConsumerState("d")
+    ring.add(newcomer)
+    moved = [h for h, consumer in before.items() if ring.select(h) is not consumer]
+    assert all(ring.select(h) is newcomer for h in moved)
+    ring.remove(newcomer)
+    assert all(ring.select(h) is consumer for h, consumer in before.items())
+
+
+@pytest.mark.parametrize(
+    "wanted", [[], [(5, 4)], [(0, 65536)], [(0, 10), (10, 20)], [(90, 110)], [(100, 100)], [(50, 300)]]
+)
+def test_sticky_ranges_wrong_or_taken_are_refused(wanted):
+    ranges = StickyRanges()
+    owner = ConsumerState("owner")
+    ranges.want(owner, [(100, 200)])
+    ranges.add(owner)
+    other = ConsumerState("other")
+    ranges.want(other, wanted)
+    with pytest.raises(ConsumerAssignError):
+        ranges.add(other)
+    assert ranges.ranges() == [(100, 200, owner)]
+
+
+def test_sticky_ranges_unnamed_hash_is_nobodys_and_freed_ranges_can_be_taken():
+    ranges = StickyRanges()
+    a, b = ConsumerState("a"), ConsumerState("b")
+    ranges.want(a, [(0, 9), (20, 29)])
+    ranges.add(a)
+    assert ranges.select(9) is a
+    assert ranges.select(15) is None
+    assert ranges.select(20) is a
+    assert ranges.select(30) is None
+    ranges.remove(a)
+    ranges.want(b, [(5, 25)])
+    ranges.add(b)
+    assert ranges.select(15) is b

@@ -1,0 +1,116 @@
+"""Subscriptions of non-persistent topics: who gets what, and what is dropped."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+
+from geminga.broker.config import BrokerConfig
+from geminga.broker.subscription import handlers
+from geminga.broker.subscription.non_persistent import subscribe_non_persistent
+from geminga.broker.subscription.stats import non_persistent_subscription_stats
+from geminga.model import TopicName
+from geminga.model.errors import ConsumerBusyError
+from geminga.runtime import SystemClock, SystemRng
+from geminga.wire._generated import pulsar_api_pb2 as pb
+from geminga.wire.pulsar.metadata import encode_entry
+from support.subscriptions import RecordingConnection, Sub
+
+
+class NonPersistentTopicInMemory:
+    """A topic as the subscriptions need it."""
+
+    def __init__(self):
+        self.name = TopicName.parse("non-persistent://public/default/t")
+        self.subscriptions = {}
+        runtime = SimpleNamespace(clock=SystemClock(), rng=SystemRng(1))
+        self.broker = SimpleNamespace(runtime=runtime, config=BrokerConfig())
+
+    async def join(self, connection, sub_type, *, consumer_id=1, permits=100, **fields):
+        request = Sub(
+            topic=str(self.name), subscription="s", subType=sub_type, consumer_id=consumer_id, request_id=1, **fields
+        )
+        consumer = await subscribe_non_persistent(self, connection, request)
+        if permits:
+            handlers.handle_flow(connection, consumer_id, permits)
+        return consumer
+
+    def publish(self, *texts, keys=None):
+        for index, text in enumerate(texts):
+            metadata = pb.MessageMetadata(producer_name="p", sequence_id=index, publish_time=1)
+            if keys:
+                metadata.partition_key = keys[index]
+            for subscription in self.subscriptions.values():
+                subscription.dispatch([encode_entry(metadata, text.encode())])
+
+
+def with_non_persistent(scenario):
+    asyncio.run(scenario(NonPersistentTopicInMemory()))
+
+
+@pytest.mark.parametrize("sub_type", [Sub.Exclusive, Sub.Failover, Sub.Shared, Sub.Key_Shared])
+def test_messages_reach_a_consumer_with_permits_and_the_rest_is_dropped(sub_type):
+    async def scenario(topic):
+        connection = RecordingConnection(topic)
+        consumer = await topic.join(connection, sub_type, permits=2)
+        topic.publish("a", "b", "c")
+        assert connection.texts() == ["a", "b"]
+        assert consumer.permits == 0
+        stats = non_persistent_subscription_stats(topic.subscriptions["s"])
+        assert topic.subscriptions["s"].messages_dropped == 1
+        assert stats["msgOutCounter"] == 2
+
+    with_non_persistent(scenario)
+
+
+def test_exclusive_is_busy_and_failover_takes_over():
+    async def scenario(topic):
+        first, second = RecordingConnection(topic), RecordingConnection(topic)
+        a = await topic.join(first, Sub.Exclusive)
+        with pytest.raises(ConsumerBusyError):
+            await topic.join(second, Sub.Exclusive)
+        a.close()
+        a = await topic.join(first, Sub.Failover, consumer_name="a", priority_level=0)
+        await topic.join(second, Sub.Failover, consumer_name="b", priority_level=1)
+        topic.publish("1")
+        a.close()
+        topic.publish("2")
+        assert (first.texts(), second.texts()) == (["1"], ["2"])
+
+    with_non_persistent(scenario)
+
+
+def test_shared_takes_turns_and_key_shared_goes_by_key():
+    async def scenario(topic):
+        first, second = RecordingConnection(topic), RecordingConnection(topic)
+        a, b = await topic.join(first, Sub.Shared), await topic.join(second, Sub.Shared)
+        topic.publish("1", "2", "3", "4")
+        assert (first.texts(), second.texts()) == (["1", "3"], ["2", "4"])
+        a.close()
+        b.close()
+        first.messages.clear()
+        second.messages.clear()
+        await topic.join(first, Sub.Key_Shared, consumer_name="a")
+        await topic.join(second, Sub.Key_Shared, consumer_name="b")
+        keys = [f"k{i % 20}" for i in range(200)]
+        topic.publish(*keys, keys=keys)
+        assert first.messages
+        assert second.messages
+        assert not set(first.texts()) & set(second.texts())
+
+    with_non_persistent(scenario)
+
+
+def test_non_durable_subscription_goes_with_its_last_consumer():
+    async def scenario(topic):
+        connection = RecordingConnection(topic)
+        consumer = await topic.join(connection, Sub.Exclusive, durable=False)
+        consumer.close()
+        assert topic.subscriptions == {}
+        await topic.join(connection, Sub.Exclusive)
+        connection.drop()
+        assert set(topic.subscriptions) == {"s"}
+
+    with_non_persistent(scenario)
