@@ -63,6 +63,9 @@ def publish(client: pulsar.Client, broker: StandaloneProcess, events: Events, pr
     producer = client.create_producer(
         TOPIC,
         producer_name="demo",
+        # Without it, a client that is cut off before its first receipt numbers its next message from 0 again (client
+        # 4.2 takes over the broker's last sequence id), and deduplication would rightly take that for a repetition.
+        initial_sequence_id=0,
         send_timeout_millis=0,
         block_if_queue_full=True,
         batching_enabled=True,
@@ -163,17 +166,12 @@ def report(
     table.add_row("lost", f"{len(verdict.lost):,}", "acknowledged, yet never delivered")
     table.add_row("out of order", f"{len(verdict.out_of_order):,}", "first deliveries, per key")
     starts = broker.start_seconds
-    table.add_row("start", f"{starts[0] * 1000:,.0f} ms", f"says itself: {ready_time(broker)}")
+    table.add_row("start", f"{starts[0] * 1000:,.0f} ms", "exec to ready line, Python's own start included")
     for seconds in starts[1:]:
         table.add_row("start after kill -9", f"{seconds * 1000:,.0f} ms", "recovery included")
     console.print(table)
     failures = verdict.failures(expects_no_duplicates=dedup)
     return [*failures, *(f"{count:,} sends failed with {name}" for name, count in state.errors.items())]
-
-
-def ready_time(broker: StandaloneProcess) -> str:
-    """The start-up time as the last ready line has it."""
-    return ", ".join(f"{k} {v}" for k, v in broker.ready.items() if isinstance(v, int | float) and "ort" not in k)
 
 
 def main() -> int:
