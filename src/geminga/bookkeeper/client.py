@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from geminga.bookkeeper import crash_points
 from geminga.bookkeeper.config import BookKeeperConfig
 from geminga.bookkeeper.core.placement import choose_ensemble
 from geminga.bookkeeper.environment import LedgerEnvironment
@@ -14,7 +15,7 @@ from geminga.bookkeeper.ports import BookiePool
 from geminga.bookkeeper.recovery import read_last_add_confirmed, recover_stored_ledger
 from geminga.metadata.ports import MetadataStore
 from geminga.model.errors import MetadataError
-from geminga.runtime.ports import Runtime
+from geminga.runtime import Runtime, crash_point
 from geminga.wire.bookkeeper.digest import DigestType
 from geminga.wire.bookkeeper.ledger_metadata import LedgerFragment, LedgerMetadata
 
@@ -76,6 +77,7 @@ class BookKeeper:
             ledger_id = await self._ids.next_id(newer_than)
             stored = await self._ledgers.create(ledger_id, metadata)
             if stored is not None:
+                crash_point(crash_points.CREATED)
                 return LedgerHandle(self._env, ledger_id, stored, is_writable=True)
         raise MetadataError(f"no ledger could be created in {CREATE_ATTEMPTS_MAX} attempts")
 
@@ -101,3 +103,4 @@ class BookKeeper:
     async def delete_ledger(self, ledger_id: int) -> None:
         """Delete the ledger's metadata; bookies collect its entries later. Fine if it is gone already."""
         await self._ledgers.delete(ledger_id)
+        crash_point(crash_points.DELETED)

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
+from geminga.bookkeeper import crash_points
 from geminga.bookkeeper.core.add_entry import AddQueue, AppendDone, PendingAdd
 from geminga.bookkeeper.core.distribution import Distribution
 from geminga.bookkeeper.core.ensemble_change import EnsembleChange, change_ensemble
@@ -27,7 +28,7 @@ from geminga.model.errors import (
     StorageError,
     invariant,
 )
-from geminga.runtime import get_logger, spawn
+from geminga.runtime import crash_point, get_logger, spawn
 from geminga.wire.bookkeeper.digest import EntryDigest, digest_for, master_key
 from geminga.wire.bookkeeper.ledger_metadata import LedgerMetadata, LedgerState
 
@@ -259,7 +260,9 @@ class LedgerHandle:
                 return found.with_fragments(fragments)  # noqa: B023 -- called within this round only
 
             try:
+                crash_point(crash_points.CHANGE_PLANNED)
                 self._stored = await self._env.ledgers.update(self.ledger_id, apply, known=self._stored)
+                crash_point(crash_points.CHANGE_WRITTEN)
             except StorageError as error:
                 self._die(error)
                 return
@@ -272,19 +275,19 @@ class LedgerHandle:
         """The new ensemble is in the metadata: send the pending adds to the newcomers; the next change, if needed."""
         ensemble = self._ensemble = change.fragments[-1].ensemble
         self._bookie = None
-        failed = {name: e for name, e in (self._failed_bookies or {}).items() if name in ensemble}
+        self._failed_bookies = {name: e for name, e in (self._failed_bookies or {}).items() if name in ensemble}
         queue = self._queue
         invariant(queue is not None, f"ledger {self.ledger_id}: ensemble change without a pending add")
         assert queue is not None
-        pending_adds = queue.replaced(change.replaced)
-        if failed:
-            self._failed_bookies = failed
+        for pending in queue.replaced(change.replaced):
+            for index in change.replaced:
+                self._send(pending, index, ensemble[index])
+        if self._error is not None:
+            return None
+        if self._failed_bookies:
             return self._plan_change()
         self._failed_bookies = None
         queue.is_changing_ensemble = False
-        for pending in pending_adds:
-            for index in change.replaced:
-                self._send(pending, index, ensemble[index])
         self._complete()
         return None
 
@@ -355,6 +358,7 @@ class LedgerHandle:
             if self._drained is None:
                 self._drained = asyncio.get_running_loop().create_future()
             await self._drained
+        crash_point(crash_points.CLOSE_DRAINED)
         last_entry_id, length_bytes = self.last_add_confirmed, self._confirmed_length_bytes
 
         def apply(found: LedgerMetadata) -> LedgerMetadata:
@@ -365,4 +369,5 @@ class LedgerHandle:
             raise LedgerFencedError(f"ledger {self.ledger_id} is {found.state.name}: another writer has it")
 
         self._stored = await self._env.ledgers.update(self.ledger_id, apply, known=self._stored)
+        crash_point(crash_points.CLOSED)
         self.is_closed = True

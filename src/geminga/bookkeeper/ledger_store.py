@@ -10,6 +10,7 @@ from collections.abc import Callable
 from collections.abc import Set as AbstractSet
 from typing import Final, NamedTuple
 
+from geminga.bookkeeper import crash_points
 from geminga.metadata import cas
 from geminga.metadata.ports import MUST_NOT_EXIST, MetadataStore
 from geminga.model.errors import (
@@ -20,7 +21,7 @@ from geminga.model.errors import (
     UnknownOutcomeError,
     invariant,
 )
-from geminga.runtime import get_logger
+from geminga.runtime import crash_point, get_logger
 from geminga.wire.bookkeeper.ledger_metadata import LedgerMetadata, decode_ledger_metadata, encode_ledger_metadata
 from geminga.wire.bookkeeper.ledger_path import (
     LEDGERS_ROOT,
@@ -148,6 +149,7 @@ class LedgerIds:
             except UnknownOutcomeError:
                 # Another process may have written the same number: only a certain success is ours.
                 continue
+            crash_point(crash_points.IDS_TAKEN)
             self._next, self._end = first, end
             return
         raise MetadataError(f"no ledger ids after {ID_ATTEMPTS_MAX} attempts at {ID_GENERATOR_PATH}")

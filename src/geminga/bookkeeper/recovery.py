@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, TypeVar
 
+from geminga.bookkeeper import crash_points
 from geminga.bookkeeper.core.add_entry import AddQueue
 from geminga.bookkeeper.core.distribution import Distribution
 from geminga.bookkeeper.core.reads import ReadVerdict, RecoveryRead, worst_error
@@ -27,7 +28,7 @@ from geminga.bookkeeper.ledger_store import StoredLedger
 from geminga.bookkeeper.ports import LacResult
 from geminga.bookkeeper.read_op import fragment_of
 from geminga.model.errors import BadVersionError, StorageError, UnknownEntryError, invariant
-from geminga.runtime import get_logger
+from geminga.runtime import crash_point, get_logger
 from geminga.wire.bookkeeper.digest import digest_for, master_key, read_header
 from geminga.wire.bookkeeper.ledger_metadata import LedgerFragment, LedgerMetadata, LedgerState
 
@@ -100,17 +101,25 @@ class _Session:
             case MarkInRecovery():
                 self._stored = await self._env.ledgers.update(self._ledger_id, _mark, known=self._stored)
                 self._marked = self._stored.metadata
+                crash_point(crash_points.RECOVERY_MARKED)
                 return self._marked
             case FenceAndReadLac(ensemble):
-                return await self.read_lac(ensemble, fence=True)
+                lac = await self.read_lac(ensemble, fence=True)
+                crash_point(crash_points.RECOVERY_FENCED)
+                return lac
             case ReadForward(fragments, first_entry_id, count):
-                return await self.read_forward(fragments, first_entry_id, count, fence=True)
+                entries = await self.read_forward(fragments, first_entry_id, count, fence=True)
+                crash_point(crash_points.RECOVERY_READ)
+                return entries
             case WriteBack(fragments, first_entry_id, entries):
-                return await self._write_back(fragments, first_entry_id, entries)
+                result = await self._write_back(fragments, first_entry_id, entries)
+                crash_point(crash_points.RECOVERY_WRITTEN_BACK)
+                return result
             case CloseLedger():
                 self._stored = await self._env.ledgers.update(
                     self._ledger_id, partial(self._close, command), known=self._stored
                 )
+                crash_point(crash_points.RECOVERY_CLOSED)
                 return self._stored.metadata
 
     def _close(self, command: CloseLedger, found: LedgerMetadata) -> LedgerMetadata:

@@ -265,9 +265,10 @@ def test_failed_bookie_is_replaced_and_nothing_is_lost(quorums):
     run_cluster(main, bookies=4)
 
 
-def test_second_failure_during_the_change_is_replaced_too():
+@pytest.mark.parametrize("quorums", [(3, 3, 2), (3, 3, 3), (3, 2, 2)])
+def test_second_failure_during_the_change_is_replaced_too(quorums):
     async def main(cluster: Cluster):
-        handle = await create(cluster.client(), (3, 3, 2))
+        handle = await create(cluster.client(), quorums)
         appends = Appends(handle)
         first, second, _ = handle.metadata.last_fragment.ensemble
         for name in (first, second):

@@ -1,0 +1,16 @@
+"""Crashes at every step of creating, appending, changing, closing, recovering and deleting ledgers."""
+
+from __future__ import annotations
+
+import pytest
+
+from geminga.bookkeeper import crash_points
+from geminga.sim import run_seeds
+from support.ledger_life import ledger_life
+
+
+@pytest.mark.slow
+def test_ledgers_survive_crashes_at_every_step():
+    report = run_seeds(ledger_life, range(200))
+    report.check(hits_min=20, labels=crash_points.ALL)
+    assert all(report.crashes[label] for label in crash_points.ALL), report.table()
