@@ -65,7 +65,7 @@ def publish(client: pulsar.Client, broker: StandaloneProcess, events: Events, pr
         producer_name="demo",
         # Without it, a client that is cut off before its first receipt numbers its next message from 0 again (client
         # 4.2 takes over the broker's last sequence id), and deduplication would rightly take that for a repetition.
-        initial_sequence_id=0,
+        initial_sequence_id=1,
         send_timeout_millis=0,
         block_if_queue_full=True,
         batching_enabled=True,
