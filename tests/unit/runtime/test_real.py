@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import sys
+
+import pytest
 
 from geminga.runtime import real_runtime, spawn
+from geminga.runtime.real import SWITCH_INTERVAL_S
 
 
 def test_real_runtime_works_and_hears_of_failed_tasks(tmp_path):
@@ -25,3 +29,17 @@ def test_real_runtime_works_and_hears_of_failed_tasks(tmp_path):
 
     asyncio.run(main())
     assert fatal == ["doomed"]
+
+
+def test_real_runtime_lowers_the_switch_interval_and_never_raises_it():
+    async def main():
+        real_runtime(lambda part, error: None)
+
+    before = sys.getswitchinterval()
+    try:
+        for set_to, expected in ((0.005, SWITCH_INTERVAL_S), (0.0001, 0.0001)):
+            sys.setswitchinterval(set_to)
+            asyncio.run(main())
+            assert sys.getswitchinterval() == pytest.approx(expected)
+    finally:
+        sys.setswitchinterval(before)
