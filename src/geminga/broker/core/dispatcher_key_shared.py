@@ -34,6 +34,7 @@ from geminga.broker.core.draining_hashes import HashHolders
 from geminga.broker.core.hash_ranges import StickyKeySelector
 from geminga.broker.core.redelivery import RedeliveryTracker
 from geminga.model import Position, invariant
+from geminga.model.errors import InvariantError
 
 #: Hash of positions whose key is not known yet (delayed messages that came due).
 _UNKNOWN = 0
@@ -106,10 +107,11 @@ class KeySharedDispatcher(SharedDispatcher[C]):
         groups: dict[C, list[Candidate]] = {}
         replay, holders, ordered = self.replay, self._holders, self._is_ordered
         for entry in entries:
-            invariant(entry.sticky_hash > 0, f"entry {entry.position} without a key hash")
             if self._reading is not None and entry.position not in replay:
                 continue  # acknowledged while it was read
             sticky_hash = entry.sticky_hash
+            if not sticky_hash:
+                raise InvariantError(f"entry {entry.position} without a key hash")
             selected = self.selector.select(sticky_hash)
             consumer = self._by_name.get(selected) if selected is not None else None
             if (

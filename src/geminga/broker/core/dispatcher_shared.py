@@ -18,6 +18,7 @@ from typing import Generic, TypeVar
 from geminga.broker.core.consumer_state import ConsumerState
 from geminga.broker.core.redelivery import RedeliveryTracker, ReplayQueue
 from geminga.model import Position, invariant
+from geminga.model.errors import InvariantError
 
 C = TypeVar("C", bound=ConsumerState)
 
@@ -240,7 +241,8 @@ class SharedDispatcher(Generic[C]):
             return False
         freed = consumer.add_unacked(-message_count)
         self.unacked_count -= message_count
-        invariant(self.unacked_count >= 0, f"{self.unacked_count} unacknowledged messages")
+        if self.unacked_count < 0:
+            raise InvariantError(f"{self.unacked_count} unacknowledged messages")
         if self._is_blocked and self.unacked_count <= self._limits.unacked_max // 2:
             self._is_blocked = False
             return True
@@ -275,12 +277,13 @@ class SharedDispatcher(Generic[C]):
                     self.replay.discard(position)
 
     def _book(self, consumer: C, entry: Candidate) -> None:
-        if self._reading is not None or len(self.replay):
+        if len(self.replay):
             self.replay.discard(entry.position)
-        consumer.pending.add(entry.position, entry.message_count, entry.sticky_hash)
-        consumer.note_sent(entry.message_count, 1)
-        consumer.add_unacked(entry.message_count)
-        self.unacked_count += entry.message_count
+        count = entry.message_count
+        consumer.pending.add(entry.position, count, entry.sticky_hash)
+        consumer.note_sent(count, 1)
+        consumer.add_unacked(count)
+        self.unacked_count += count
         if 0 < self._limits.unacked_max <= self.unacked_count:
             self._is_blocked = True
 

@@ -10,7 +10,7 @@ exactly and nothing has to be found.
 from __future__ import annotations
 
 from geminga.broker.core.consumer_state import ConsumerState
-from geminga.model import invariant
+from geminga.model.errors import InvariantError
 
 
 class HashHolders:
@@ -33,13 +33,15 @@ class HashHolders:
             self._holder[sticky_hash] = consumer
             self._count[sticky_hash] = 1
             return
-        invariant(holder is consumer, f"hash {sticky_hash} sent to {consumer.name} while {holder.name} holds it")
+        if holder is not consumer:
+            raise InvariantError(f"hash {sticky_hash} sent to {consumer.name} while {holder.name} holds it")
         self._count[sticky_hash] += 1
 
     def release(self, sticky_hash: int) -> bool:
         """One entry of that hash was acknowledged or given back; True if nobody holds the hash now."""
         count = self._count.get(sticky_hash, 0)
-        invariant(count > 0, f"hash {sticky_hash} released but not held")
+        if count < 1:
+            raise InvariantError(f"hash {sticky_hash} released but not held")
         if count == 1:
             del self._holder[sticky_hash]
             del self._count[sticky_hash]

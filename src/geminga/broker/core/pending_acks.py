@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from geminga.model import Position, invariant
+from geminga.model import Position
+from geminga.model.errors import InvariantError
 
 
 class PendingAcks:
@@ -23,7 +24,8 @@ class PendingAcks:
 
     def add(self, position: Position, message_count: int, sticky_hash: int = 0) -> None:
         """The entry was sent; it must not be pending here already."""
-        invariant(position not in self._counts, f"entry {position} sent twice to one consumer without redelivery")
+        if position in self._counts:
+            raise InvariantError(f"entry {position} sent twice to one consumer without redelivery")
         self._counts[position] = message_count
         if sticky_hash:
             self._hashes[position] = sticky_hash

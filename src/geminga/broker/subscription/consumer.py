@@ -13,9 +13,11 @@ from geminga.broker.core.consumer_state import ConsumerState
 from geminga.broker.core.dispatcher_shared import Candidate
 from geminga.broker.subscription.ports import ConsumerConnection
 from geminga.broker.subscription.rates import Rates
+from geminga.model import Position
 from geminga.runtime import Buffer
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.hot import encode_message_head
+from geminga.wire.pulsar.message_head import MessageHeadEncoder
 from geminga.wire.pulsar.metadata import MAGIC_BROKER_ENTRY_METADATA, strip_broker_entry_metadata
 
 if TYPE_CHECKING:
@@ -39,6 +41,7 @@ class Consumer(ConsumerState):
     """See the module. Hashes and compares by identity."""
 
     __slots__ = (
+        "_heads",
         "_is_waiting",
         "bytes_out",
         "connected_since_ms",
@@ -95,6 +98,8 @@ class Consumer(ConsumerState):
         self.last_flow_ms = 0
         #: Rates between scrapes, kept by the statistics.
         self.rates: Rates | None = None
+        #: Made when the first message is sent.
+        self._heads: MessageHeadEncoder | None = None
         self._is_waiting = False
 
     def can_receive(self) -> bool:
@@ -117,28 +122,24 @@ class Consumer(ConsumerState):
     def send(self, entries: Sequence[Candidate], *, redeliveries: RedeliveryTracker | None, now_ms: int) -> None:
         """Write MESSAGE frames for ``entries`` with one call; their permits are the dispatcher's business."""
         parts: list[Buffer] = []
-        consumer_id, partition = self.consumer_id, self.partition
-        epoch = None if self.epoch == NO_EPOCH else self.epoch
+        heads = self._heads
+        if heads is None:
+            epoch = None if self.epoch == NO_EPOCH else self.epoch
+            heads = self._heads = MessageHeadEncoder(self.consumer_id, self.partition, epoch)
+        encode = heads.encode
+        counts = redeliveries or None
         keeps_broker_metadata = self.connection.supports_broker_entry_metadata
         message_count = byte_count = 0
         for entry in entries:
             data = entry.data
             if not keeps_broker_metadata and data[:2] == MAGIC_BROKER_ENTRY_METADATA:
                 data = strip_broker_entry_metadata(data)
-            position = entry.position
+            ledger_id, entry_id = position = entry.position
             size = len(data)
-            parts.append(
-                encode_message_head(
-                    consumer_id,
-                    position[0],
-                    position[1],
-                    partition,
-                    size,
-                    redeliveries.count(position) if redeliveries else 0,
-                    entry.ack_set,
-                    epoch,
-                )
-            )
+            if counts is None and entry.ack_set is None:
+                parts.append(encode(ledger_id, entry_id, size))
+            else:
+                parts.append(self._rare_head(position, size, counts.count(position) if counts else 0, entry.ack_set))
             parts.append(data)
             message_count += entry.message_count
             byte_count += size
@@ -146,6 +147,15 @@ class Consumer(ConsumerState):
         self.bytes_out += byte_count
         self.last_consumed_ms = now_ms
         self.connection.write_many(parts)
+
+    def start_epoch(self, epoch: int) -> None:
+        """The client counts a redelivery: messages carry ``epoch`` from now on."""
+        self.epoch = epoch
+        self._heads = None
+
+    def _rare_head(self, position: Position, size: int, count: int, ack_set: Sequence[int] | None) -> bytes:
+        epoch = None if self.epoch == NO_EPOCH else self.epoch
+        return encode_message_head(self.consumer_id, *position, self.partition, size, count, ack_set, epoch)
 
     def notify_active_change(self, *, is_active: bool) -> None:
         """ACTIVE_CONSUMER_CHANGE."""

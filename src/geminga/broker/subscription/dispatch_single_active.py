@@ -68,7 +68,7 @@ class SingleActiveDispatch(Dispatch):
         if epoch != NO_EPOCH:
             if epoch < consumer.epoch:
                 return
-            consumer.epoch = epoch
+            consumer.start_epoch(epoch)
         self.reader.rewind()
         self.wake()
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -83,7 +85,7 @@ def test_selectors_any_history_ranges_cover_everything_and_agree_with_select(his
             continue
         assert ranges[0][0] == 0
         assert ranges[-1][1] == HASH_RANGE_SIZE - 1
-        assert all(left[1] + 1 == right[0] for left, right in zip(ranges, ranges[1:], strict=False))
+        assert all(left[1] + 1 == right[0] for left, right in pairwise(ranges))
         for first, last, consumer in ranges:
             assert consumer in consumers
             assert selector.select(max(1, first)) is consumer
