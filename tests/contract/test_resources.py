@@ -1,0 +1,249 @@
+"""Clusters, tenants, namespaces and partitioned topics, over every metadata backend."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from geminga.broker.resources import Resources
+from geminga.broker.resources.documents import CHANGE_ATTEMPTS_MAX, DocumentStore
+from geminga.metadata import WriteFault
+from geminga.model.errors import ConflictError, CorruptionError, NotFoundError, PreconditionFailedError
+from geminga.model.topic_name import TopicName
+from support.metadata_stores import Harness, MemoryCase, SqliteCase
+
+URLS = {"serviceUrl": "http://127.0.0.1:8080", "brokerServiceUrl": "pulsar://127.0.0.1:6650"}
+TOPIC = TopicName.parse("persistent://public/default/orders/2024")
+
+
+@pytest.fixture(params=["memory", "memory-simulated", "sqlite"])
+def case(request, tmp_path):
+    if request.param == "sqlite":
+        return SqliteCase(tmp_path)
+    return MemoryCase(simulated=request.param == "memory-simulated")
+
+
+async def bootstrapped(h: Harness) -> Resources:
+    resources = Resources(h.store)
+    await resources.bootstrap("standalone", URLS)
+    return resources
+
+
+def test_bootstrap_makes_what_a_standalone_starts_with(case) -> None:
+    async def main(h: Harness) -> None:
+        resources = await bootstrapped(h)
+        assert await resources.clusters.list() == ["standalone"]
+        assert await resources.clusters.get("standalone") == URLS
+        assert await resources.tenants.list() == ["public", "pulsar"]
+        assert await resources.namespaces.list("public") == ["public/default"]
+        assert await resources.namespaces.list("pulsar") == ["pulsar/system"]
+        policies = await resources.get_namespace_policies("public/default")
+        assert policies.replication_clusters == ("standalone",)
+        assert policies.bundle_boundaries == ("0x00000000", "0x40000000", "0x80000000", "0xc0000000", "0xffffffff")
+
+    case.run(main)
+
+
+def test_bootstrap_again_keeps_changes_and_tells_the_new_urls(case) -> None:
+    async def main(h: Harness) -> None:
+        resources = await bootstrapped(h)
+        await resources.namespaces.set_policy("public/default", "deduplicationEnabled", True)
+        await resources.bootstrap("standalone", {**URLS, "serviceUrl": "http://127.0.0.1:9"})
+        assert (await resources.clusters.get("standalone"))["serviceUrl"] == "http://127.0.0.1:9"
+        assert (await resources.get_namespace_policies("public/default")).deduplication_enabled is True
+
+    case.run(main)
+
+
+def test_everything_lies_at_pulsars_paths_as_json(case) -> None:
+    async def main(h: Harness) -> None:
+        resources = await bootstrapped(h)
+        await resources.create_partitioned_topic(TOPIC, 3)
+        for path in (
+            "/admin/clusters/standalone",
+            "/admin/policies/public",
+            "/admin/policies/public/default",
+            "/admin/partitioned-topics/public/default/persistent/orders%2F2024",
+        ):
+            node = await h.store.get(path)
+            assert node is not None, path
+            assert isinstance(json.loads(node.value), dict)
+
+    case.run(main)
+
+
+def test_cluster_is_created_changed_and_deleted(case) -> None:
+    async def main(h: Harness) -> None:
+        clusters = Resources(h.store).clusters
+        await clusters.create("east", {"serviceUrl": "http://e"})
+        with pytest.raises(ConflictError):
+            await clusters.create("east", {})
+        await clusters.update("east", {"serviceUrl": "http://f"})
+        assert await clusters.get("east") == {"serviceUrl": "http://f"}
+        await clusters.delete("east")
+        for attempt in (clusters.get("east"), clusters.update("east", {}), clusters.delete("east")):
+            with pytest.raises(NotFoundError):
+                await attempt
+        with pytest.raises(PreconditionFailedError):
+            await clusters.create("no good", {})
+
+    case.run(main)
+
+
+def test_cluster_without_data_is_still_there(case) -> None:
+    async def main(h: Harness) -> None:
+        clusters = Resources(h.store).clusters
+        await clusters.create("bare", {})
+        assert await clusters.find("bare") == {}
+
+    case.run(main)
+
+
+def test_tenant_is_checked_against_names_clusters_and_roles(case) -> None:
+    async def main(h: Harness) -> None:
+        tenants = (await bootstrapped(h)).tenants
+        good = {"allowedClusters": ["standalone"], "adminRoles": ["b", "a"]}
+        await tenants.create("acme", good)
+        assert await tenants.get("acme") == {"allowedClusters": ["standalone"], "adminRoles": ["a", "b"]}
+        with pytest.raises(ConflictError):
+            await tenants.create("acme", good)
+        for name, info in (
+            ("a/b", good),
+            ("x", {}),
+            ("x", {"allowedClusters": []}),
+            ("x", {"allowedClusters": ["nowhere"]}),
+            ("x", {"allowedClusters": "standalone"}),
+            ("x", {**good, "adminRoles": [" padded "]}),
+        ):
+            with pytest.raises(PreconditionFailedError):
+                await tenants.create(name, info)
+        with pytest.raises(NotFoundError):
+            await tenants.update("nobody", good)
+
+    case.run(main)
+
+
+def test_tenant_with_namespaces_can_not_be_deleted(case) -> None:
+    async def main(h: Harness) -> None:
+        resources = await bootstrapped(h)
+        await resources.tenants.create("acme", {"allowedClusters": ["standalone"]})
+        await resources.namespaces.create("acme/orders")
+        with pytest.raises(ConflictError):
+            await resources.tenants.delete("acme")
+        await resources.namespaces.delete("acme/orders")
+        await resources.tenants.delete("acme")
+        with pytest.raises(NotFoundError):
+            await resources.tenants.delete("acme")
+
+    case.run(main)
+
+
+def test_namespace_is_created_listed_and_deleted(case) -> None:
+    async def main(h: Harness) -> None:
+        namespaces = (await bootstrapped(h)).namespaces
+        await namespaces.create("public/a")
+        with pytest.raises(ConflictError):
+            await namespaces.create("public/a")
+        with pytest.raises(NotFoundError):
+            await namespaces.create("nobody/a")
+        for name in ("public/a b", "public/", "public"):
+            with pytest.raises(PreconditionFailedError):
+                await namespaces.create(name)
+        with pytest.raises(PreconditionFailedError):
+            await namespaces.create("public/b", {"replication_clusters": ["elsewhere"]})
+        assert await namespaces.list("public") == ["public/a", "public/default"]
+        await namespaces.delete("public/a")
+        assert await namespaces.find("public/a") is None
+        with pytest.raises(NotFoundError):
+            await namespaces.get("public/a")
+        with pytest.raises(NotFoundError):
+            await namespaces.list("nobody")
+
+    case.run(main)
+
+
+def test_unknown_policies_survive_a_change(case) -> None:
+    async def main(h: Harness) -> None:
+        namespaces = (await bootstrapped(h)).namespaces
+        await namespaces.create("public/a", {"from_the_future": {"x": [1]}, "message_ttl_in_seconds": 5})
+        await namespaces.set_policy("public/a", "message_ttl_in_seconds", None)
+        policies = await namespaces.get("public/a")
+        assert policies.message_ttl_seconds is None
+        assert "message_ttl_in_seconds" not in policies.document
+        assert policies.document["from_the_future"] == {"x": [1]}
+
+    case.run(main)
+
+
+def test_partitioned_topic_grows_and_never_shrinks(case) -> None:
+    async def main(h: Harness) -> None:
+        resources = await bootstrapped(h)
+        topics = resources.partitioned_topics
+        assert await resources.partitioned_topic_metadata(TOPIC) is None
+        await resources.create_partitioned_topic(TOPIC, 2, {"owner": "me"})
+        with pytest.raises(ConflictError):
+            await resources.create_partitioned_topic(TOPIC, 2)
+        await resources.update_partitioned_topic(TOPIC, 5)
+        with pytest.raises(ConflictError):
+            await resources.update_partitioned_topic(TOPIC, 4)
+        assert await resources.partitioned_topic_metadata(TOPIC) == 5
+        assert await resources.partitioned_topic_metadata(TOPIC.with_partition(1)) == 5
+        found = await topics.find(TOPIC)
+        assert found is not None
+        assert found.properties == {"owner": "me"}
+        await topics.set_properties(TOPIC, {"owner": "you"})
+        assert await resources.list_partitioned_topics("public/default") == [str(TOPIC)]
+        await resources.delete_partitioned_topic(TOPIC)
+        with pytest.raises(NotFoundError):
+            await resources.delete_partitioned_topic(TOPIC)
+        for name, count in ((TOPIC, 0), (TOPIC.with_partition(0), 1)):
+            with pytest.raises(PreconditionFailedError):
+                await resources.create_partitioned_topic(name, count)
+
+    case.run(main)
+
+
+def test_damaged_document_is_an_error_that_names_its_path(case) -> None:
+    async def main(h: Harness) -> None:
+        await h.store.put("/admin/clusters/east", b"{", expected_version=None)
+        await h.store.put("/admin/clusters/west", b"[]", expected_version=None)
+        for name in ("east", "west"):
+            with pytest.raises(CorruptionError, match=f"/admin/clusters/{name}"):
+                await Resources(h.store).clusters.get(name)
+
+    case.run(main)
+
+
+@pytest.mark.parametrize("fault", [WriteFault.UNKNOWN_BEFORE, WriteFault.UNKNOWN_AFTER])
+def test_unknown_outcome_of_a_write_is_found_out(case, fault: WriteFault) -> None:
+    async def main(h: Harness) -> None:
+        resources = await bootstrapped(h)
+        h.store.faults.next_writes.append(fault)
+        await resources.namespaces.create("public/a")
+        assert await resources.namespaces.find("public/a") is not None
+        h.store.faults.next_writes.append(fault)
+        await resources.namespaces.set_policy("public/a", "deduplicationEnabled", True)
+        assert (await resources.namespaces.get("public/a")).deduplication_enabled is True
+
+    case.run(main)
+
+
+def test_change_that_always_loses_is_given_up(case) -> None:
+    async def main(h: Harness) -> None:
+        store = DocumentStore(h.store)
+        await store.create("/x", {"n": 0}, "exists")
+        calls = 0
+
+        def losing(document):
+            nonlocal calls
+            calls += 1
+            return {"n": calls}
+
+        for _ in range(CHANGE_ATTEMPTS_MAX):
+            h.store.faults.next_writes.append(WriteFault.UNKNOWN_BEFORE)
+        with pytest.raises(ConflictError, match="kept changing"):
+            await store.change("/x", losing, "missing")
+        assert calls == CHANGE_ATTEMPTS_MAX
+
+    case.run(main)
