@@ -77,7 +77,7 @@ class LedgerHandle:
         metadata = stored.metadata
         self._env = env
         self._stored = stored
-        self._distribution = Distribution(metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum)
+        self._distribution = Distribution.of(metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum)
         self._digest: EntryDigest = digest_for(metadata.digest_type, metadata.password)
         self._master_key = master_key(metadata.password)
         self._is_writable = is_writable

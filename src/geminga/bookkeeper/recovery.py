@@ -79,7 +79,7 @@ class _Session:
         self._ledger_id = ledger_id
         self._stored = stored
         self._marked = metadata
-        self._distribution = Distribution(metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum)
+        self._distribution = Distribution.of(metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum)
         self._digest = digest_for(metadata.digest_type, metadata.password)
         self._master_key = master_key(metadata.password)
         self._fenced: set[str] = set()

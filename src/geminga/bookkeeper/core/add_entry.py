@@ -6,8 +6,7 @@ counted by itself. Completion waits for the head of the queue, and for an ensemb
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 from geminga.bookkeeper.core.distribution import Distribution
 from geminga.model.errors import StorageError, invariant
@@ -19,7 +18,17 @@ AppendDone = Callable[[int, int, StorageError | None], None]
 class PendingAdd:
     """One appended batch: consecutive entries, whole, and which bookies have acknowledged them."""
 
-    __slots__ = ("acks", "count", "done", "entries", "first_entry_id", "length_bytes", "unacknowledged", "unit_acks")
+    __slots__ = (
+        "acks",
+        "count",
+        "done",
+        "entries",
+        "first_entry_id",
+        "length_bytes",
+        "next",
+        "unacknowledged",
+        "unit_acks",
+    )
 
     def __init__(self, first_entry_id: int, entries: Sequence[bytes], length_bytes: int, done: AppendDone) -> None:
         self.first_entry_id = first_entry_id
@@ -35,23 +44,35 @@ class PendingAdd:
         self.unit_acks: list[int] | None = None
         #: Units that have not reached their ack quorum.
         self.unacknowledged = 1
+        #: The batch behind it in the queue.
+        self.next: PendingAdd | None = None
 
 
 class AddQueue:
-    """The pending adds of one ledger, oldest first."""
+    """The pending adds of one ledger, oldest first.
 
-    __slots__ = ("_ack_quorum", "_is_uniform", "_pending", "distribution", "is_changing_ensemble")
+    A linked list, because an idle ledger's queue (there may be one for each of many topics) must cost next to nothing.
+    """
+
+    __slots__ = ("_ack_quorum", "_head", "_is_uniform", "_tail", "distribution", "is_changing_ensemble")
 
     def __init__(self, distribution: Distribution) -> None:
         self.distribution = distribution
         self._ack_quorum = distribution.ack_quorum
         self._is_uniform = distribution.is_uniform
-        self._pending: deque[PendingAdd] = deque()
+        self._head: PendingAdd | None = None
+        self._tail: PendingAdd | None = None
         #: True: nothing completes, because the fragment that will hold the head is being decided.
         self.is_changing_ensemble = False
 
-    def __len__(self) -> int:
-        return len(self._pending)
+    def __bool__(self) -> bool:
+        return self._head is not None
+
+    def __iter__(self) -> Iterator[PendingAdd]:
+        pending = self._head
+        while pending is not None:
+            yield pending
+            pending = pending.next
 
     def push(self, first_entry_id: int, entries: Sequence[bytes], length_bytes: int, done: AppendDone) -> PendingAdd:
         """Add a batch behind all others."""
@@ -59,7 +80,11 @@ class AddQueue:
         if not self._is_uniform:
             pending.unit_acks = [0] * pending.count
             pending.unacknowledged = pending.count
-        self._pending.append(pending)
+        if self._tail is None:
+            self._head = pending
+        else:
+            self._tail.next = pending
+        self._tail = pending
         return pending
 
     def acknowledge(self, pending: PendingAdd, index: int, first_entry_id: int, count: int) -> None:
@@ -91,12 +116,12 @@ class AddQueue:
         mask = 0
         for index in indexes:
             mask |= 1 << index
-        for pending in self._pending:
+        for pending in self:
             pending.acks &= ~mask
             if pending.unit_acks is not None:
                 pending.unit_acks = [acks & ~mask for acks in pending.unit_acks]
             pending.unacknowledged = self._short(pending)
-        return list(self._pending)
+        return list(self)
 
     def _short(self, pending: PendingAdd) -> int:
         units = pending.unit_acks if pending.unit_acks is not None else (pending.acks,)
@@ -104,21 +129,28 @@ class AddQueue:
 
     def pop_completed(self) -> PendingAdd | None:
         """The head if it has reached its ack quorum (call until None), else None."""
-        pending = self._pending
-        if pending and not pending[0].unacknowledged and not self.is_changing_ensemble:
-            return pending.popleft()
-        return None
+        head = self._head
+        if head is None or head.unacknowledged or self.is_changing_ensemble:
+            return None
+        self._head = head.next
+        if self._head is None:
+            self._tail = None
+        # A slow bookie's late answer keeps this batch alive: it must not keep all behind it.
+        head.next = None
+        return head
 
     def pop_all(self) -> list[PendingAdd]:
         """Empty the queue: they all fail, in order."""
-        pending = list(self._pending)
-        self._pending.clear()
+        pending = list(self)
+        self._head = self._tail = None
+        for batch in pending:
+            batch.next = None
         return pending
 
     def check_invariants(self) -> None:
         """Batches are adjacent and counted right."""
         previous: PendingAdd | None = None
-        for pending in self._pending:
+        for pending in self:
             short = self._short(pending)
             invariant(short == pending.unacknowledged, f"batch {pending.first_entry_id}: {short} units short")
             if previous is not None:

@@ -7,9 +7,13 @@ their index in the ensemble here. With E == Qw every bookie holds every entry ("
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import NamedTuple
+from functools import lru_cache
+from typing import Final, NamedTuple
 
 from geminga.model.errors import invariant
+
+#: Different (E, Qw, Qa) that are kept.
+DISTRIBUTIONS_CACHED_MAX: Final = 64
 
 
 class Distribution(NamedTuple):
@@ -61,6 +65,12 @@ class Distribution(NamedTuple):
         return all(
             sum(silent[i] for i in self.write_set(start)) < self.ack_quorum for start in range(self.ensemble_size)
         )
+
+    @staticmethod
+    @lru_cache(maxsize=DISTRIBUTIONS_CACHED_MAX)
+    def of(ensemble_size: int, write_quorum: int, ack_quorum: int) -> Distribution:
+        """One object for all ledgers that have these sizes."""
+        return Distribution(ensemble_size, write_quorum, ack_quorum)
 
     @property
     def absences_needed(self) -> int:

@@ -25,6 +25,10 @@ NO_SESSION: Final = 0
 SEQUENCE_DIGITS: Final = 10
 
 
+#: Shared by all leaves: most nodes are leaves, and an empty set of its own is larger than the rest of a node.
+_NO_CHILDREN: Final[frozenset[str]] = frozenset()
+
+
 class _TreeNode:
     """A node; ``children`` and ``next_sequence`` are those below it."""
 
@@ -37,7 +41,7 @@ class _TreeNode:
         self.modified_ms = now_ms
         #: The session whose end removes the node, NO_SESSION for a persistent one.
         self.session = session
-        self.children: set[str] = set()
+        self.children: set[str] | frozenset[str] = _NO_CHILDREN
         self.next_sequence = 0
 
 
@@ -206,7 +210,10 @@ class MetadataTree:
         parent_path, name = split_path(path)
         invariant(name not in parent.children, f"{path}: in its parent's children but not in the tree")
         self._nodes[path] = node
-        parent.children.add(name)
+        if isinstance(parent.children, set):
+            parent.children.add(name)
+        else:
+            parent.children = {name}
         notifications.append(Notification(ChangeKind.CREATED, path))
         notifications.append(Notification(ChangeKind.CHILDREN_CHANGED, parent_path))
 
@@ -214,7 +221,10 @@ class MetadataTree:
         parent_path, name = split_path(path)
         node = self._nodes.pop(path)
         invariant(not node.children, f"{path}: removed with children {sorted(node.children)[:3]}")
-        self._nodes[parent_path].children.discard(name)
+        siblings = self._nodes[parent_path].children
+        invariant(isinstance(siblings, set) and name in siblings, f"{path}: unknown to its parent")
+        if isinstance(siblings, set):
+            siblings.discard(name)
         return [Notification(ChangeKind.DELETED, path), Notification(ChangeKind.CHILDREN_CHANGED, parent_path)]
 
     def check_invariants(self) -> None:

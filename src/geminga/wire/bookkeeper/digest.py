@@ -23,12 +23,15 @@ import struct
 import zlib
 from collections.abc import Sequence
 from enum import IntEnum
+from functools import lru_cache
 from typing import Final, NamedTuple, Protocol
 
 from crc32c import crc32c
 
 from geminga.model.errors import CorruptionError
 
+#: Passwords whose master key is kept; ledgers of one cluster nearly always have the same.
+MASTER_KEYS_CACHED_MAX: Final = 64
 #: Bytes before the digest.
 HEADER_BYTES: Final = 32
 #: Bytes before the payload with CRC32C.
@@ -84,6 +87,7 @@ def read_header(entry: bytes) -> EntryHeader:
     return EntryHeader._make(_HEADER.unpack_from(entry))
 
 
+@lru_cache(maxsize=MASTER_KEYS_CACHED_MAX)
 def master_key(password: bytes) -> bytes:
     """What a bookie is shown to prove the right to write or fence a ledger (20 bytes)."""
     return hashlib.sha1(b"ledger" + password).digest()
