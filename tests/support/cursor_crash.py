@@ -317,13 +317,13 @@ class TopicStory:
             await ml.delete_cursor(name)
         else:
             initial = self.rng.choice([EARLIEST, LATEST, *self.some(ml, 1)])
-            lac = ml.last_confirmed_position
+            before = set(self.entries(ml))
             self.uncertain[name] = None
             cursor = await ml.open_cursor(name, initial=initial)
             if not is_halted():
                 mark_delete = cursor.mark_delete_position
                 if initial == LATEST:
-                    assert lac <= mark_delete <= ml.last_confirmed_position
+                    assert all(p <= mark_delete for p in before.intersection(self.entries(ml)))
                 else:
                     assert ml.next_position(mark_delete) == ml.next_position(ml.previous_position(initial))
                 self.cursors[name] = CursorOracle({p: 0 for p in self.entries(ml) if p <= mark_delete})
@@ -390,7 +390,7 @@ class TopicStory:
                 if oracle is None:
                     self.cursors[name].states.clear()
         self.uncertain.clear()
-        assert sorted(ml.cursors) == sorted(self.cursors)
+        assert sorted(ml.cursors) == sorted(self.cursors), f"{sorted(ml.cursors)}, expected {sorted(self.cursors)}"
 
     def check_cursor(self, ml: ManagedLedger, name: str, cursor: ManagedCursor, entries: list[Position]) -> None:
         cursor.state.check_invariants()
@@ -406,7 +406,11 @@ class TopicStory:
         assert not allowed or seen in allowed, (
             f"cursor {name} came back as {seen}, expected one of {len(allowed)}: {allowed[0]} ... {allowed[-1]}"
         )
-        assert cursor.backlog_count == len(entries) - sum(not bits for bits in found.values())
+        backlog = len(entries) - sum(not bits for bits in found.values())
+        assert cursor.backlog_count == backlog, (
+            f"backlog of {name} is {cursor.backlog_count}, not {backlog}: {cursor.mark_delete_position}, "
+            f"{cursor.state.acked.ranges(100)}, {ml.ledgers.infos}"
+        )
         oracle.recovered(found)
 
     # ---- the story

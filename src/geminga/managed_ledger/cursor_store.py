@@ -47,6 +47,7 @@ class CursorStore:
         "_cursor",
         "_handle",
         "_idle",
+        "_is_deleted",
         "_is_dirty",
         "_ledger_id",
         "_ml",
@@ -73,6 +74,8 @@ class CursorStore:
         #: A persist, a node write or a close is under way (or about to start on the loop's next turn).
         self._busy = False
         self._idle: list[asyncio.Future[None]] | None = None
+        #: The node is gone: nothing is written any more.
+        self._is_deleted = False
         self._cursor: ManagedCursor | None = None
 
     def attach(self, cursor: ManagedCursor) -> None:
@@ -94,6 +97,10 @@ class CursorStore:
 
     def changed(self, is_dirty: bool, done: AckDone | None) -> None:
         """The state changed (or a caller wants to know that it is durable)."""
+        if self._is_deleted:
+            if done is not None:
+                done(self._deleted_error())
+            return
         if is_dirty:
             self._is_dirty = True
         if done is None:
@@ -113,7 +120,7 @@ class CursorStore:
 
     def flush_background(self) -> None:
         """The factory's timer: persist if anything changed."""
-        if self._is_dirty and not self._busy and not self.cursor.is_closed:
+        if self._is_dirty and not self._busy and not self.cursor.is_closed and not self._is_deleted:
             self._busy = True
             self._persist()
 
@@ -155,6 +162,8 @@ class CursorStore:
                 self._idle = []
             self._idle.append(future)
             await future
+        if self._is_deleted:
+            raise self._deleted_error()
         self._busy = True
 
     # ---- cursor ledger
@@ -324,16 +333,20 @@ class CursorStore:
     async def delete_node(self) -> None:
         """The cursor is deleted: its node goes, whoever waits is told."""
         await self._acquire()
-        waiters, self._waiters = self._waiters or [], None
-        error: StorageError | None = None
         try:
             await self._node.delete(self._ml.metadata, cursor_path(self._ml.name, self.cursor.name))
-            self._is_dirty = False
-        except StorageError as failure:
-            error = failure
-        self._completed(waiters, error or LedgerClosedError(f"cursor {self.cursor.name} is deleted"))
-        if error is not None:
-            raise error
+        except StorageError:
+            self._completed([], None)
+            raise
+        self._is_deleted = True
+        waiters, self._waiters = self._waiters or [], None
+        self._is_dirty = False
+        for done in waiters:
+            done(self._deleted_error())
+        self._completed([], None)
+
+    def _deleted_error(self) -> LedgerClosedError:
+        return LedgerClosedError(f"cursor {self.cursor.name} is deleted")
 
     async def delete_ledgers(self) -> None:
         """After :meth:`delete_node`: the ledger goes too."""

@@ -159,7 +159,7 @@ class ManagedLedgerFactory:
     async def _recover_cursor(self, ml: ManagedLedger, name: str, record: CursorInfoRecord) -> CursorState:
         """The newest complete state: in the node, or in the cursor ledger it names."""
         of_node = state_of_record(record, ml.ledgers)
-        of_node.advance(ml.ledgers)
+        of_node.forget_missing(ml.ledgers)
         if record.cursor_ledger_id < 0:
             return of_node
         try:

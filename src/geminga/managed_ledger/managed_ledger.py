@@ -341,29 +341,35 @@ class ManagedLedger:
             if not self.is_closed and not self.is_fenced:
                 await self._trim(self.retention_ms, self.retention_bytes)
 
-    async def _trim(self, retention_ms: int, retention_bytes: int) -> None:
+    def _trimmable(self, retention_ms: int, retention_bytes: int) -> list[int]:
         slowest = min((cursor.mark_delete_position for cursor in self.cursors.values()), default=None)
-        going = ledgers_to_trim(
+        return ledgers_to_trim(
             self.ledgers.infos,
             slowest,
             retention_ms=retention_ms,
             retention_bytes=retention_bytes,
             now_ms=self.runtime.clock.wall_ms(),
         )
+
+    async def _trim(self, retention_ms: int, retention_bytes: int) -> None:
+        """Make durable that all cursors are past them, leave the list, delete; the lock is held."""
+        going = self._trimmable(retention_ms, retention_bytes)
         if not going:
             return
         if self.factory.defects.trim_before_metadata:
             await self._delete_ledgers(going)
             crash_point(points.TRIM_DELETED)
-        # What the cursors passed is durable first: a cursor that came back before a deleted ledger would lose count.
         for cursor in tuple(self.cursors.values()):
             await cursor.flush()
         crash_point(points.TRIM_FLUSHED)
+        # A cursor may have been reset meanwhile.
+        going = [ledger_id for ledger_id in self._trimmable(retention_ms, retention_bytes) if ledger_id in going]
         await self._put_list([info for info in self.ledgers.infos if info.ledger_id not in going])
         crash_point(points.TRIM_LISTED)
         self.ledgers.remove(going)
-        if not len(self.ledgers):
-            self.last_confirmed_position = self.ledgers.last_position
+        self.last_confirmed_position = self.ledgers.last_position
+        for cursor in (*self.cursors.values(), *self.non_durable_cursors):
+            cursor.state.forget_missing(self.ledgers)
         await self._delete_ledgers(going)
         crash_point(points.TRIM_DELETED)
 

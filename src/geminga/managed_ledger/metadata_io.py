@@ -16,6 +16,7 @@ from geminga.model.errors import BadVersionError, LedgerFencedError, NoSuchNodeE
 ROOT: Final = "/managed-ledgers"
 #: Times a write is repeated at once after an unknown outcome that turned out not to have happened.
 UNKNOWN_ATTEMPTS_MAX: Final = 8
+_DELETED: Final = -2
 
 
 def ledger_path(name: str) -> str:
@@ -39,12 +40,14 @@ class MetadataNode:
     __slots__ = ("_in_doubt", "version")
 
     def __init__(self, version: int = MUST_NOT_EXIST) -> None:
-        #: As we know it; -1: does not exist yet.
+        #: As we know it; -1: does not exist yet; -2: we deleted it, and it must not come back.
         self.version = version
         self._in_doubt: bytes | None = None
 
     async def put(self, store: MetadataStore, path: str, value: bytes) -> None:
         """Replace (or create) the node. Raises LedgerFencedError, UnknownOutcomeError, MetadataError."""
+        if self.version == _DELETED:
+            raise LedgerFencedError(f"{path} was deleted")
         await self._settle(store, path)
         for _ in range(UNKNOWN_ATTEMPTS_MAX):
             try:
@@ -69,7 +72,7 @@ class MetadataNode:
                 pass
             except UnknownOutcomeError:
                 continue
-            self.version = MUST_NOT_EXIST
+            self.version = _DELETED
             self._in_doubt = None
             return
         raise UnknownOutcomeError(f"{path}: {UNKNOWN_ATTEMPTS_MAX} deletions in a row without an answer")

@@ -125,6 +125,13 @@ class AckRanges:
         if not ledgers:
             self._ledgers = None
 
+    def discard_ledger(self, ledger_id: int) -> None:
+        """Forget one ledger."""
+        if self._ledgers is not None and ledger_id in self._ledgers:
+            self.count -= len(self._ledgers.pop(ledger_id))
+            if not self._ledgers:
+                self._ledgers = None
+
     def clear(self) -> None:
         """Forget everything."""
         self._ledgers = None

@@ -98,6 +98,11 @@ class BatchAcks:
             if not entries:
                 del ledgers[ledger_id]
 
+    def discard_ledger(self, ledger_id: int) -> None:
+        """Forget one ledger."""
+        if self._ledgers is not None:
+            self.count -= len(self._ledgers.pop(ledger_id, ()))
+
     def clear(self) -> None:
         """Forget everything."""
         self._ledgers = None

@@ -125,6 +125,16 @@ class CursorState:
         self.read_position = ledgers.next_position(self.mark_delete)
         return CHANGED | MOVED | CROSSED
 
+    def forget_missing(self, ledgers: LedgerList) -> None:
+        """Drop what is kept of ledgers that were trimmed while the mark-delete position was before them."""
+        for ledger_id in self.acked.ledger_ids:
+            if ledgers.find(ledger_id) is None:
+                self.acked.discard_ledger(ledger_id)
+        for ledger_id in self.batches.ledger_ids:
+            if ledgers.find(ledger_id) is None:
+                self.batches.discard_ledger(ledger_id)
+        self.advance(ledgers)
+
     def rewind(self, ledgers: LedgerList) -> None:
         """Read again from the first entry that is not acknowledged."""
         self.read_position = ledgers.next_position(self.mark_delete)

@@ -165,12 +165,12 @@ def recovery(
                 continue
             state = state_of_record(record, ledgers)
             if record.marker is None or record.marker.is_inline:
-                state.advance(ledgers)
+                state.forget_missing(ledgers)
                 return state
             if (yield from _load_segments(state, record.marker)):
                 state.acked.discard_through(*state.mark_delete)
                 state.batches.discard_through(*state.mark_delete)
-                state.advance(ledgers)
+                state.forget_missing(ledgers)
                 return state
         last = first - 1
     return None
