@@ -1,0 +1,267 @@
+"""A broker over memory storage in a simulated node, and clients that speak frames to it without a socket."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from geminga import sim
+from geminga.bookkeeper import BookKeeper, BookKeeperConfig
+from geminga.bookkeeper.memory import LocalBookiePool, MemoryBookie
+from geminga.broker.config import BrokerConfig
+from geminga.broker.connection import Connection
+from geminga.broker.lookup import Endpoint
+from geminga.broker.resources import Resources
+from geminga.broker.service import Broker
+from geminga.managed_ledger import ManagedLedgerConfig, ManagedLedgerFactory
+from geminga.metadata.memory import MemoryMetadataStore
+from geminga.runtime import Runtime
+from geminga.wire._generated import pulsar_api_pb2 as pb
+from geminga.wire.pulsar.commands import decode_command, encode_command
+from geminga.wire.pulsar.frame import FrameDecoder, encode_frame_head
+from geminga.wire.pulsar.metadata import encode_entry
+
+T = TypeVar("T")
+Type = pb.BaseCommand
+
+#: Virtual seconds a client waits for an answer.
+PATIENCE_S = 60.0
+TOPIC = "persistent://public/default/topic"
+
+
+class MemoryTransport(asyncio.Transport):
+    """What a connection writes, as a list; reading and closing as the loop's own transports do it."""
+
+    def __init__(self, peername: tuple[str, int] = ("127.0.0.1", 40000)) -> None:
+        super().__init__({"peername": peername})
+        self.protocol: asyncio.Protocol | None = None
+        self.written: list[bytes] = []
+        self.is_reading_paused = False
+        self.buffered_bytes = 0
+        self.on_write: Callable[[bytes], None] = self.written.append
+        self._is_closing = False
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        if not self._is_closing:
+            self.on_write(bytes(data))
+
+    def writelines(self, list_of_data) -> None:
+        self.write(b"".join(list_of_data))
+
+    def pause_reading(self) -> None:
+        self.is_reading_paused = True
+
+    def resume_reading(self) -> None:
+        self.is_reading_paused = False
+
+    def is_closing(self) -> bool:
+        return self._is_closing
+
+    def get_write_buffer_size(self) -> int:
+        return self.buffered_bytes
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        pass
+
+    def close(self) -> None:
+        if not self._is_closing:
+            self._is_closing = True
+            assert self.protocol is not None
+            asyncio.get_running_loop().call_soon(self.protocol.connection_lost, None)
+
+
+class Client:
+    """One connection of a client that checks nothing by itself."""
+
+    def __init__(self, broker: Broker, port: int = 40000) -> None:
+        self.transport = MemoryTransport(("127.0.0.1", port))
+        self.transport.on_write = self._on_write
+        self.connection: Connection = broker.new_connection()
+        self.transport.protocol = self.connection
+        self.received: deque[tuple[pb.BaseCommand, bytes]] = deque()
+        self._decoder = FrameDecoder(1 << 30)
+        self._news = asyncio.Event()
+        self._request_id = 0
+        self.connection.connection_made(self.transport)
+
+    def _on_write(self, data: bytes) -> None:
+        for command, payload in self._decoder.feed(data):
+            self.received.append((decode_command(command), payload))
+        self._news.set()
+
+    @property
+    def is_closed(self) -> bool:
+        return self.transport.is_closing()
+
+    def next_request_id(self) -> int:
+        self._request_id += 1
+        return self._request_id
+
+    def send_bytes(self, data: bytes) -> None:
+        self.connection.data_received(data)
+
+    def send(self, command: pb.BaseCommand) -> None:
+        self.send_bytes(encode_command(command))
+
+    async def wait_for_news(self) -> None:
+        """Until something was received that nobody took yet."""
+        async with asyncio.timeout(PATIENCE_S):
+            while not self.received:
+                self._news.clear()
+                await self._news.wait()
+
+    async def expect(self, kind: int) -> pb.BaseCommand:
+        """The next command of this kind; others before it are dropped, except errors."""
+        return (await self.expect_with_payload(kind))[0]
+
+    async def expect_with_payload(self, kind: int) -> tuple[pb.BaseCommand, bytes]:
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                while self.received:
+                    command, payload = self.received.popleft()
+                    if command.type == kind:
+                        return command, payload
+                    assert command.type != Type.ERROR, str(command)
+                await self.wait_for_news()
+
+    async def connect(self) -> pb.CommandConnected:
+        self.send(
+            pb.BaseCommand(type=Type.CONNECT, connect=pb.CommandConnect(client_version="test", protocol_version=21))
+        )
+        return (await self.expect(Type.CONNECTED)).connected
+
+    def request_producer(self, topic: str = TOPIC, producer_id: int = 1, **fields) -> int:
+        request_id = self.next_request_id()
+        request = pb.CommandProducer(topic=topic, producer_id=producer_id, request_id=request_id, **fields)
+        self.send(pb.BaseCommand(type=Type.PRODUCER, producer=request))
+        return request_id
+
+    async def create_producer(self, topic: str = TOPIC, producer_id: int = 1, **fields) -> pb.CommandProducerSuccess:
+        self.request_producer(topic, producer_id, **fields)
+        return (await self.expect(Type.PRODUCER_SUCCESS)).producer_success
+
+    async def close_producer(self, producer_id: int = 1) -> None:
+        request = pb.CommandCloseProducer(producer_id=producer_id, request_id=self.next_request_id())
+        self.send(pb.BaseCommand(type=Type.CLOSE_PRODUCER, close_producer=request))
+        await self.expect(Type.SUCCESS)
+
+    def send_message(self, sequence_id: int, payload: bytes = b"payload", producer_id: int = 1, **fields) -> None:
+        self.send_bytes(send_frame(sequence_id, payload, producer_id, **fields))
+
+    async def receipt(self) -> pb.CommandSendReceipt:
+        return (await self.expect(Type.SEND_RECEIPT)).send_receipt
+
+    async def publish(self, sequence_id: int, payload: bytes = b"payload", producer_id: int = 1) -> tuple[int, int]:
+        """(ledger id, entry id) of a message sent now."""
+        self.send_message(sequence_id, payload, producer_id)
+        receipt = await self.receipt()
+        assert receipt.sequence_id == sequence_id
+        return receipt.message_id.ledgerId, receipt.message_id.entryId
+
+    async def error(self) -> pb.CommandError:
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                while self.received:
+                    command, _ = self.received.popleft()
+                    if command.type == Type.ERROR:
+                        return command.error
+                await self.wait_for_news()
+
+    async def subscribe(self, topic: str = TOPIC, consumer_id: int = 1, permits: int = 1000, **fields) -> None:
+        request = pb.CommandSubscribe(
+            topic=topic,
+            subscription=fields.pop("subscription", "sub"),
+            subType=fields.pop("subType", pb.CommandSubscribe.Exclusive),
+            consumer_id=consumer_id,
+            request_id=self.next_request_id(),
+            initialPosition=pb.CommandSubscribe.Earliest,
+            **fields,
+        )
+        self.send(pb.BaseCommand(type=Type.SUBSCRIBE, subscribe=request))
+        await self.expect(Type.SUCCESS)
+        flow = pb.CommandFlow(consumer_id=consumer_id, messagePermits=permits)
+        self.send(pb.BaseCommand(type=Type.FLOW, flow=flow))
+
+    def lose(self) -> None:
+        """The connection breaks."""
+        self.transport.close()
+
+
+def send_frame(sequence_id: int, payload: bytes = b"payload", producer_id: int = 1, **fields) -> bytes:
+    """A SEND frame of one message."""
+    producer_name = fields.pop("producer_name", "producer")
+    metadata_fields = fields.pop("metadata", {})
+    metadata = pb.MessageMetadata(
+        producer_name=producer_name, sequence_id=sequence_id, publish_time=1, **metadata_fields
+    )
+    entry = encode_entry(metadata, payload)
+    send = pb.CommandSend(producer_id=producer_id, sequence_id=sequence_id, **fields)
+    command = pb.BaseCommand(type=Type.SEND, send=send).SerializeToString()
+    return encode_frame_head(command, len(entry)) + entry
+
+
+class BrokerWorld:
+    """A broker, what is below it, and its clients."""
+
+    def __init__(self, runtime: Runtime, config: BrokerConfig, ledger_config: ManagedLedgerConfig) -> None:
+        self.runtime = runtime
+        self.config = config
+        self.ledger_config = ledger_config
+        self.metadata = MemoryMetadataStore(runtime)
+        self.bookie = MemoryBookie()
+        self.resources = Resources(self.metadata)
+        self._ports = 40000
+        self.broker = self._new_broker()
+
+    def _new_broker(self) -> Broker:
+        bookkeeper = BookKeeper(
+            self.runtime, self.metadata, LocalBookiePool({"bookie": self.bookie}), BookKeeperConfig()
+        )
+        self.ledgers = ManagedLedgerFactory(self.runtime, self.metadata, bookkeeper, self.ledger_config)
+        return Broker(self.runtime, self.metadata, self.ledgers, self.config, self.resources, version="test")
+
+    async def start(self) -> None:
+        await self.resources.bootstrap("standalone", {"brokerServiceUrl": "pulsar://broker:6650"})
+        await self.broker.start(ENDPOINTS)
+
+    async def restart(self) -> None:
+        """Stop cleanly and start again on the same storage."""
+        await self.stop()
+        self.broker = self._new_broker()
+        await self.broker.start(ENDPOINTS)
+
+    async def stop(self) -> None:
+        await self.broker.close()
+        await self.ledgers.close()
+
+    async def client(self) -> Client:
+        self._ports += 1
+        client = Client(self.broker, self._ports)
+        await client.connect()
+        return client
+
+
+ENDPOINTS = [
+    Endpoint("internal", "pulsar://broker:6650", "", "http://broker:8080", ""),
+    Endpoint("external", "pulsar://example.org:7000", "pulsar+ssl://example.org:7001"),
+]
+
+
+def run_with_broker(
+    scenario: Callable[[BrokerWorld], Awaitable[T]], *, ledger_config: ManagedLedgerConfig | None = None, **settings
+) -> T:
+    """Run ``scenario`` with a started broker in virtual time; it is stopped afterwards."""
+
+    async def main(world: sim.SimWorld) -> T:
+        async def on_node(node: sim.SimNode) -> T:
+            broker_world = BrokerWorld(node.runtime, BrokerConfig(**settings), ledger_config or ManagedLedgerConfig())
+            await broker_world.start()
+            result = await scenario(broker_world)
+            await broker_world.stop()
+            return result
+
+        return await world.node("broker").run(on_node)
+
+    return sim.run(main)

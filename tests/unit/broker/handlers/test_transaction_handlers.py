@@ -1,0 +1,37 @@
+"""Every transaction command gets an answer of its own kind: not allowed."""
+
+from __future__ import annotations
+
+import pytest
+
+from geminga.wire._generated import pulsar_api_pb2 as pb
+from support.broker_world import BrokerWorld, Type, run_with_broker
+
+TXN = {"request_id": 5, "txnid_most_bits": 1, "txnid_least_bits": 2}
+COMMANDS = [
+    (
+        {"tcClientConnectRequest": pb.CommandTcClientConnectRequest(request_id=5, tc_id=0)},
+        Type.TC_CLIENT_CONNECT_REQUEST,
+    ),
+    ({"newTxn": pb.CommandNewTxn(request_id=5)}, Type.NEW_TXN),
+    ({"addPartitionToTxn": pb.CommandAddPartitionToTxn(**TXN)}, Type.ADD_PARTITION_TO_TXN),
+    ({"addSubscriptionToTxn": pb.CommandAddSubscriptionToTxn(**TXN)}, Type.ADD_SUBSCRIPTION_TO_TXN),
+    ({"endTxn": pb.CommandEndTxn(**TXN)}, Type.END_TXN),
+    ({"endTxnOnPartition": pb.CommandEndTxnOnPartition(**TXN)}, Type.END_TXN_ON_PARTITION),
+    ({"endTxnOnSubscription": pb.CommandEndTxnOnSubscription(**TXN)}, Type.END_TXN_ON_SUBSCRIPTION),
+]
+
+
+@pytest.mark.parametrize(("field", "kind"), COMMANDS)
+def test_transactions_are_not_allowed(field: dict, kind: int) -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        client = await world.client()
+        client.send(pb.BaseCommand(type=kind, **field))
+        # Every response follows its request in the list of types.
+        command = await client.expect(kind + 1)
+        answer = getattr(command, pb.BaseCommand.DESCRIPTOR.fields_by_number[kind + 1].name)
+        assert answer.request_id == 5
+        assert answer.error == pb.NotAllowedError
+        assert not client.is_closed
+
+    run_with_broker(scenario)

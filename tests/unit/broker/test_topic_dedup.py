@@ -1,0 +1,188 @@
+"""Deduplication on a topic: duplicates, unknown answers, failed writes, recovery, snapshots, switching."""
+
+from __future__ import annotations
+
+import asyncio
+
+from geminga.broker.topic import PersistentTopic
+from geminga.broker.topic_dedup import DEDUP_CURSOR
+from geminga.model.errors import DiskFullError
+from geminga.model.position import EARLIEST
+from geminga.wire._generated import pulsar_api_pb2 as pb
+from support.broker_world import TOPIC, BrokerWorld, Type, run_with_broker, send_frame
+
+NO_ID = (1 << 64) - 1
+
+
+def topic_of(world: BrokerWorld) -> PersistentTopic:
+    topic = world.broker.topics[TOPIC]
+    assert isinstance(topic, PersistentTopic)
+    return topic
+
+
+async def turns(count: int = 5) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)  # noqa: TID251  # turns of the loop, not time
+
+
+async def moment(seconds: float) -> None:
+    future = asyncio.get_running_loop().create_future()
+    asyncio.get_running_loop().call_later(seconds, future.set_result, None)
+    await future
+
+
+def test_duplicates_get_a_receipt_without_id_and_are_not_stored() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        client = await world.client()
+        await client.create_producer(producer_name="producer")
+        await client.publish(5)
+        client.send_bytes(send_frame(4) + send_frame(5) + send_frame(6) + send_frame(6))
+        receipts = [await client.receipt() for _ in range(3)]
+        ids = [(r.sequence_id, r.message_id.ledgerId == NO_ID, r.message_id.entryId) for r in receipts]
+        assert ids == [(4, True, NO_ID), (5, True, NO_ID), (6, False, 1)]
+        # The second 6 came while the first was being written.
+        error = (await client.expect(Type.SEND_ERROR)).send_error
+        assert (error.sequence_id, error.error) == (6, pb.MetadataError) or error.error == pb.PersistenceError
+        assert "Cannot determine" in error.message
+        await client.expect(Type.CLOSE_PRODUCER)
+        assert topic_of(world).ledger.entry_count == 2
+        success = await client.create_producer(producer_name="producer", epoch=1)
+        assert success.last_sequence_id == 6
+
+    run_with_broker(scenario, deduplication=True)
+
+
+def test_batches_count_up_to_their_highest_sequence_id() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        client = await world.client()
+        await client.create_producer(producer_name="producer")
+        client.send_message(0, highest_sequence_id=9, num_messages=10)
+        receipt = await client.receipt()
+        assert (receipt.sequence_id, receipt.highest_sequence_id) == (0, 9)
+        client.send_message(3, highest_sequence_id=9, num_messages=7)
+        assert (await client.receipt()).message_id.ledgerId == NO_ID
+        await client.publish(10)
+
+    run_with_broker(scenario, deduplication=True)
+
+
+def test_chunks_share_a_sequence_id_and_only_the_last_counts() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        client = await world.client()
+        await client.create_producer(producer_name="producer")
+
+        def chunk(index: int) -> bytes:
+            metadata = {"uuid": "p-0", "num_chunks_from_msg": 3, "total_chunk_msg_size": 3, "chunk_id": index}
+            return send_frame(0, b"x", metadata=metadata, is_chunk=True)
+
+        client.send_bytes(chunk(0) + chunk(1))
+        client.send_bytes(chunk(2))
+        assert [(await client.receipt()).message_id.entryId for _ in range(3)] == [0, 1, 2]
+        client.send_bytes(chunk(2))
+        assert (await client.receipt()).message_id.ledgerId == NO_ID
+        await client.publish(1)
+
+    run_with_broker(scenario, deduplication=True)
+
+
+def test_sequence_ids_survive_a_restart_by_snapshot_and_replay() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        client = await world.client()
+        await client.create_producer(producer_name="producer")
+        await client.create_producer(producer_id=2, producer_name="q")
+        for sequence_id in range(25):
+            await client.publish(sequence_id)
+            client.send_message(sequence_id * 2, producer_id=2, producer_name="q")
+            await client.receipt()
+        cursor = topic_of(world).ledger.cursors[DEDUP_CURSOR]
+        await moment(2)
+        # Snapshots are taken as it goes, so that a crash replays little.
+        assert cursor.mark_delete_position.entry_id >= 29
+        assert cursor.properties["producer"] >= 14
+        await world.restart()
+        client = await world.client()
+        assert (await client.create_producer(producer_name="producer")).last_sequence_id == 24
+        assert (await client.create_producer(producer_id=2, producer_name="q")).last_sequence_id == 48
+        client.send_message(24)
+        assert (await client.receipt()).message_id.ledgerId == NO_ID
+
+    run_with_broker(scenario, deduplication=True, deduplication_snapshot_entries=10)
+
+
+def test_failed_write_that_was_stored_is_a_duplicate_afterwards() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        client = await world.client()
+        await client.create_producer(producer_name="producer")
+        await topic_of(world).create_subscription("keeper", EARLIEST)
+        await client.publish(0)
+        world.bookie.add_error = DiskFullError("no space left on device")
+        client.send_message(1)
+        await client.expect(Type.SEND_ERROR)
+        await client.expect(Type.CLOSE_PRODUCER)
+        world.bookie.add_error = None
+        await moment(3)
+        dedup = topic_of(world).dedup
+        assert dedup is not None
+        assert not dedup.state.is_settling
+        success = await client.create_producer(producer_name="producer", epoch=1)
+        assert success.last_sequence_id == 0
+        receipt = await client.publish(1)
+        assert receipt[0] != NO_ID
+        assert topic_of(world).ledger.entry_count == 2
+
+    run_with_broker(scenario, deduplication=True)
+
+
+def test_resend_while_the_first_is_being_written_is_unknown_and_never_acknowledged() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        first = await world.client()
+        await first.create_producer(producer_name="producer")
+        await first.publish(0)
+        world.bookie.holds_replies = True
+        first.send_message(1)
+        first.lose()
+        await turns()
+        second = await world.client()
+        assert (await second.create_producer(producer_name="producer", epoch=1)).last_sequence_id == 0
+        second.send_message(1)
+        error = (await second.expect(Type.SEND_ERROR)).send_error
+        assert error.sequence_id == 1
+        await second.expect(Type.CLOSE_PRODUCER)
+        world.bookie.holds_replies = False
+        world.bookie.release()
+        await turns(20)
+        await second.create_producer(producer_name="producer", epoch=2)
+        second.send_message(1)
+        assert (await second.receipt()).message_id.ledgerId == NO_ID
+        assert topic_of(world).ledger.entry_count == 2
+
+    run_with_broker(scenario, deduplication=True)
+
+
+def test_namespace_policy_switches_deduplication_on_and_off_while_it_runs() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        client = await world.client()
+        await client.create_producer(producer_name="producer")
+        await client.publish(3)
+        namespaces = world.resources.namespaces
+        for is_on in (True, False):
+            await namespaces.set_policy("public/default", "deduplicationEnabled", is_on)
+            await world.broker.policies_changed("public/default")
+            client.send_message(3)
+            receipt = await client.receipt()
+            assert (receipt.message_id.ledgerId == NO_ID) == is_on
+            assert (DEDUP_CURSOR in topic_of(world).ledger.cursors) == is_on
+            assert "pulsar.dedup" not in topic_of(world).subscriptions
+
+    run_with_broker(scenario)
+
+
+def test_changed_policy_is_heard_of_without_being_told() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        client = await world.client()
+        await client.create_producer(producer_name="producer")
+        await world.resources.namespaces.set_policy("public/default", "deduplicationEnabled", True)
+        await moment(1)
+        assert topic_of(world).dedup is not None
+
+    run_with_broker(scenario)

@@ -1,0 +1,83 @@
+"""Framing: whole, byte by byte, truncated, with trailing bytes, with flipped bits."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from geminga.model.errors import ProtocolError
+from geminga.model.limits import FRAME_PADDING_BYTES
+from geminga.wire.pulsar.frame import FrameDecoder, encode_frame, encode_frame_head
+
+MESSAGE_BYTES_MAX = 1000
+FRAMES = st.lists(st.tuples(st.binary(max_size=40), st.binary(max_size=40)), max_size=6)
+
+
+def encode(frames: list[tuple[bytes, bytes]]) -> bytes:
+    return b"".join(encode_frame_head(command, len(payload)) + payload for command, payload in frames)
+
+
+@given(FRAMES)
+def test_frames_fed_whole_come_back(frames) -> None:
+    assert FrameDecoder(MESSAGE_BYTES_MAX).feed(encode(frames)) == frames
+
+
+@given(FRAMES)
+def test_frames_fed_byte_by_byte_are_the_same(frames) -> None:
+    decoder = FrameDecoder(MESSAGE_BYTES_MAX)
+    got = [frame for byte in encode(frames) for frame in decoder.feed(bytes((byte,)))]
+    assert got == frames
+    assert decoder.buffered_bytes == 0
+
+
+@given(FRAMES, st.data())
+def test_frames_cut_anywhere_are_the_same(frames, data) -> None:
+    encoded = encode(frames)
+    cut = data.draw(st.integers(0, len(encoded)))
+    decoder = FrameDecoder(MESSAGE_BYTES_MAX)
+    assert decoder.feed(encoded[:cut]) + decoder.feed(encoded[cut:]) == frames
+
+
+@given(FRAMES, st.binary(max_size=7))
+def test_trailing_bytes_wait(frames, tail) -> None:
+    decoder = FrameDecoder(MESSAGE_BYTES_MAX)
+    assert decoder.feed(encode(frames) + tail) == frames
+    assert decoder.buffered_bytes == len(tail)
+
+
+@given(FRAMES, st.data())
+def test_flipped_bit_gives_frames_or_an_error_and_never_raises(frames, data) -> None:
+    encoded = bytearray(encode(frames))
+    if encoded:
+        bit = data.draw(st.integers(0, len(encoded) * 8 - 1))
+        encoded[bit // 8] ^= 1 << bit % 8
+    decoder = FrameDecoder(MESSAGE_BYTES_MAX)
+    whole = decoder.feed(bytes(encoded))
+    one_by_one = FrameDecoder(MESSAGE_BYTES_MAX)
+    assert [frame for byte in encoded for frame in one_by_one.feed(bytes((byte,)))] == whole
+    assert (decoder.error is None) == (one_by_one.error is None)
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"\x00\x00\x00\x00\x00\x00\x00\x00",  # smaller than its own command size
+        b"\x00\x00\x00\x03\x00\x00\x00\x00",
+        b"\x00\x00\x00\x08\x00\x00\x00\x05",  # the command does not fit
+        b"\xff\xff\xff\xff\x00\x00\x00\x04",  # negative as an int32
+        (MESSAGE_BYTES_MAX + FRAME_PADDING_BYTES + 1).to_bytes(4, "big") + b"\x00\x00\x00\x04",
+    ],
+)
+def test_impossible_size_ends_the_stream_after_the_frames_before_it(head: bytes) -> None:
+    decoder = FrameDecoder(MESSAGE_BYTES_MAX)
+    assert decoder.feed(encode_frame(b"ok") + head) == [(b"ok", b"")]
+    assert isinstance(decoder.error, ProtocolError)
+    assert decoder.feed(encode_frame(b"ok")) == []
+    assert decoder.buffered_bytes == 0
+
+
+def test_largest_frame_passes() -> None:
+    payload = b"x" * (MESSAGE_BYTES_MAX + FRAME_PADDING_BYTES - 4 - 2)
+    decoder = FrameDecoder(MESSAGE_BYTES_MAX)
+    assert decoder.feed(encode([(b"ab", payload)])) == [(b"ab", payload)]

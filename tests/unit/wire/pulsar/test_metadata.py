@@ -1,0 +1,58 @@
+"""Headers in front of payloads: checksum, message metadata, broker entry metadata."""
+
+from __future__ import annotations
+
+import pytest
+
+from geminga.wire._generated import pulsar_api_pb2 as pb
+from geminga.wire.pulsar import metadata
+
+MESSAGE = pb.MessageMetadata(producer_name="p", sequence_id=5, publish_time=7, num_messages_in_batch=3)
+ENTRY = metadata.encode_entry(MESSAGE, b"payload")
+
+
+def test_entry_example() -> None:
+    assert metadata.encode_entry(pb.MessageMetadata(producer_name="p", sequence_id=1, publish_time=2), b"x") == (
+        bytes.fromhex("0e01 d92c604b 00000007 0a 01 70 10 01 18 02 78")
+    )
+
+
+def test_entry_gives_its_metadata_and_payload_back() -> None:
+    found, offset = metadata.split_entry(ENTRY)
+    assert found == MESSAGE
+    assert ENTRY[offset:] == b"payload"
+    assert metadata.checksum_matches(ENTRY)
+
+
+def test_flipped_bit_is_found_by_the_checksum() -> None:
+    for bit in range(16, len(ENTRY) * 8):
+        damaged = bytearray(ENTRY)
+        damaged[bit // 8] ^= 1 << bit % 8
+        assert not metadata.checksum_matches(bytes(damaged))
+
+
+def test_entry_without_checksum_is_accepted() -> None:
+    bare = ENTRY[6:]
+    assert metadata.checksum_matches(bare)
+    assert metadata.peek_metadata(bare) == MESSAGE
+
+
+@pytest.mark.parametrize("size", range(len(ENTRY) - len(b"payload")))
+def test_truncated_headers_give_nothing(size: int) -> None:
+    assert metadata.split_entry(ENTRY[:size]) == (None, 0)
+
+
+def test_broker_entry_metadata_is_found_skipped_and_stripped() -> None:
+    whole = metadata.encode_broker_entry_metadata(broker_timestamp_ms=9, index=11) + ENTRY
+    assert metadata.broker_entry_metadata(whole) == pb.BrokerEntryMetadata(broker_timestamp=9, index=11)
+    assert metadata.peek_metadata(whole) == MESSAGE
+    assert whole[metadata.message_offset(whole) :] == ENTRY
+    assert metadata.strip_broker_entry_metadata(whole) == ENTRY
+    assert metadata.strip_broker_entry_metadata(ENTRY) == ENTRY
+    assert metadata.broker_entry_metadata(ENTRY) is None
+
+
+def test_damaged_broker_entry_metadata_gives_nothing() -> None:
+    assert metadata.broker_entry_metadata(b"\x0e\x02") is None
+    assert metadata.broker_entry_metadata(b"\x0e\x02\x00\x00\x00\x02\xff\xff") is None
+    assert metadata.peek_metadata(b"\x0e\x02\x7f\xff\xff\xff") is None
