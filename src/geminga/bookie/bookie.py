@@ -80,8 +80,12 @@ class LocalBookie:
         self._fencing: dict[int, list[FenceDone]] = {}
         #: Ledgers whose fence could not be made durable.
         self._volatile_fences: set[int] = set()
+        #: Known ledgers that are in neither journal nor checkpoint for certain (the disk was full).
+        self._unjournaled: set[int] = set()
         self._flush_task: asyncio.Task[None] | None = None
         self._flush_failed: StorageError | None = None
+        #: Set for good by a failed sync.
+        self._failed: StorageError | None = None
         self._timers: list[asyncio.TimerHandle] = []
         self._probing = False
         self._is_closed = False
@@ -166,6 +170,7 @@ class LocalBookie:
             self._master_keys.get(ledger_id) != master_key
             or not self.is_writable
             or (ledger_id in self._fenced and not recovery)
+            or self._unjournaled
             or self._is_closed
         ):
             error = self._refusal(ledger_id, master_key, recovery=recovery)
@@ -187,6 +192,8 @@ class LocalBookie:
         """Why an add may not go in; None if it may, a ledger first heard of being noted then."""
         if self._is_closed:
             return DiskIOError("the bookie is closed")
+        if self._failed is not None:
+            return self._failed
         if not self.is_writable:
             return DiskFullError(f"the disk of {self._storage.directory} is full")
         states = self._states
@@ -200,14 +207,25 @@ class LocalBookie:
             return None
         if known_key != master_key:
             return StorageError(f"ledger {ledger_id} has another master key")
+        if ledger_id in self._unjournaled:
+            self._note_ledger(ledger_id, master_key)
         if not recovery and (ledger_id in states.fenced or ledger_id in states.limbo):
             return LedgerFencedError(f"ledger {ledger_id} is fenced")
         return None
 
     def _know(self, ledger_id: int, master_key: bytes) -> None:
         self._states.know(ledger_id, master_key)
+        self._note_ledger(ledger_id, master_key)
+
+    def _note_ledger(self, ledger_id: int, master_key: bytes) -> None:
+        """Write the ledger to the journal, in front of its first add or fence; once more if that failed."""
+        self._unjournaled.discard(ledger_id)
         record = encode_ledger(ledger_id, master_key)
-        self._journal.add(record, (), len(record), _ignore)
+        self._journal.add(record, (), len(record), lambda error: self._ledger_noted(ledger_id, error))
+
+    def _ledger_noted(self, ledger_id: int, error: StorageError | None) -> None:
+        if error is not None:
+            self._unjournaled.add(ledger_id)
 
     def _wait(self, add: _Add) -> None:
         self._waiting.append(add)
@@ -251,6 +269,8 @@ class LocalBookie:
             return
         if known_key is None:
             self._know(ledger_id, master_key)
+        elif ledger_id in self._unjournaled:
+            self._note_ledger(ledger_id, master_key)
         states.fence(ledger_id)
         self._fencing[ledger_id] = [done]
         record = encode_fence(ledger_id)
@@ -304,24 +324,39 @@ class LocalBookie:
         return self._flush_task
 
     async def _flush(self) -> None:
+        """Carry out the flush begun, and those begun meanwhile."""
         self._flush_failed = None
         try:
-            await self._storage.flush()
-            await self._journal.delete_before(self._storage.checkpoint.mark_journal_id)
-            await self._storage.merge_if_needed()
+            while self._cache.flushing is not None:
+                await self._storage.flush()
+                self._drain_waiting()
+                await self._journal.delete_before(self._storage.checkpoint.mark_journal_id)
+                if self._cache.flushing is None:
+                    await self._merge()
         except OSError as error:
             if is_disk_full(error):
                 self._flush_failed = DiskFullError(f"no space to flush to {self._storage.directory}: {error}")
                 self._became_full(self._flush_failed)
             else:
                 self._flush_failed = DiskIOError(f"flushing to {self._storage.directory}: {error}")
-                self._runtime.on_fatal("bookie flush", error)
+                self._fail("bookie flush", error)
         finally:
             self._flush_task = None
-        if self._waiting:
-            self._drain_waiting()
-        if self._cache.is_full and self._cache.flushing is None:
-            self._start_flush()
+
+    async def _merge(self) -> None:
+        """Merging saves work but is not needed: without space the runs stay as they are."""
+        try:
+            await self._storage.merge_if_needed()
+        except OSError as error:
+            if not is_disk_full(error):
+                raise
+            _log.warning("no space to merge the index of %s: %s", self._storage.directory, error)
+
+    def _fail(self, part: str, error: OSError) -> None:
+        """After a failed write or sync nothing unsynced may be trusted: take nothing more, tell the process."""
+        self._failed = DiskIOError(f"{part}: {error}")
+        self.is_writable = False
+        self._runtime.on_fatal(part, error)
 
     async def flush(self) -> None:
         """Checkpoint everything added so far. Raises DiskFullError or DiskIOError."""
@@ -372,7 +407,7 @@ class LocalBookie:
 
     async def probe_disk(self) -> None:
         """Read-only when the disk is nearly full; writable again once there is space and what failed succeeds."""
-        if self._probing or self._is_closed:
+        if self._probing or self._is_closed or self._failed is not None:
             return
         self._probing = True
         try:
@@ -390,7 +425,7 @@ class LocalBookie:
                 self.is_writable = True
         except OSError as error:
             if not is_disk_full(error):
-                self._runtime.on_fatal("bookie disk check", error)
+                self._fail("bookie disk check", error)
         finally:
             self._probing = False
 
@@ -409,7 +444,7 @@ class LocalBookie:
             except OSError as error:
                 if is_disk_full(error):
                     raise DiskFullError(f"no space to compact in {self._storage.directory}: {error}") from error
-                self._runtime.on_fatal("bookie garbage collection", error)
+                self._fail("bookie garbage collection", error)
                 raise DiskIOError(f"garbage collection in {self._storage.directory}: {error}") from error
 
     async def _collect_on_timer(self) -> None:
@@ -456,7 +491,3 @@ class _Add:
     master_key: bytes
     recovery: bool
     done: AddDone
-
-
-def _ignore(error: StorageError | None) -> None:
-    """For records whose outcome the add in the same or a later group tells."""
