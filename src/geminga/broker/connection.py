@@ -246,16 +246,16 @@ class Connection(asyncio.Protocol):
 
     def _handle_command(self, command: bytes, payload: bytes) -> bool:
         """Handle one command that is no plain SEND; False if the connection is closed now."""
-        if self.is_connected:
-            if command[:3] == hot.FLOW_PREFIX:
-                flow = hot.decode_flow(command)
-                if flow is not None:
-                    self.broker.handlers.flow(self, flow[0], flow[1])
-                    return not self.is_closed
-            elif command[:3] == hot.ACK_PREFIX:
-                self.broker.handlers.ack(self, command)
-                return not self.is_closed
         try:
+            if self.is_connected:
+                if command[:3] == hot.FLOW_PREFIX:
+                    flow = hot.decode_flow(command)
+                    if flow is not None:
+                        self.broker.handlers.flow(self, flow[0], flow[1])
+                        return not self.is_closed
+                elif command[:3] == hot.ACK_PREFIX:
+                    self.broker.handlers.ack(self, command)
+                    return not self.is_closed
             decoded = commands.decode_command(command)
             if not self.is_connected and decoded.type != pb.BaseCommand.CONNECT:
                 raise ProtocolError(f"{pb.BaseCommand.Type.Name(decoded.type)} before CONNECT")
