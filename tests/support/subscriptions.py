@@ -222,6 +222,7 @@ def with_topic(
     *,
     name: str = "persistent://public/default/t",
     entries_per_ledger: int = 50_000,
+    seed: int = 0,
     **config: object,
 ) -> None:
     """Run ``scenario`` in virtual time on a fresh topic with settings ``config``."""
@@ -247,4 +248,4 @@ def with_topic(
     async def main(world) -> None:
         await world.node("broker").run(on_node)
 
-    sim.run(main)
+    sim.run(main, seed)
