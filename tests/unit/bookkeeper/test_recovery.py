@@ -7,6 +7,9 @@ import asyncio
 import pytest
 
 from geminga.bookkeeper import BookKeeperConfig
+from geminga.bookkeeper.environment import LedgerEnvironment
+from geminga.bookkeeper.ledger_store import LedgerStore
+from geminga.bookkeeper.recovery import read_last_add_confirmed
 from geminga.metadata import MetadataFaults
 from geminga.model.errors import (
     CorruptionError,
@@ -234,6 +237,22 @@ def test_reading_along_sees_what_later_headers_prove_and_disturbs_nobody():
         await handle.close()
         closed = await client.open_ledger(handle.ledger_id, recover=False)
         assert (closed.last_add_confirmed, closed.is_closed) == (3, True)
+
+    run_cluster(main)
+
+
+def test_last_add_confirmed_waits_for_enough_bookies():
+    async def main(cluster: Cluster):
+        handle = await create(cluster.client(), (3, 3, 2))
+        for i in range(3):
+            await Appends(handle).append_and_wait(*payloads(i, 1))
+        await turn()
+        env = LedgerEnvironment(LedgerStore(cluster.stores[0]), cluster.pool, cluster.runtime.rng.below)
+        assert await read_last_add_confirmed(env, handle.ledger_id, handle.metadata) == (1, 18)
+        for name in ("b0", "b1"):
+            cluster.bookies[name].fail(DiskIOError("down"))
+        with pytest.raises(UnknownEntryError):
+            await read_last_add_confirmed(env, handle.ledger_id, handle.metadata)
 
     run_cluster(main)
 
