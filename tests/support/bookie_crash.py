@@ -71,6 +71,8 @@ class BookieStory:
         self.fenced: set[int] = set()
         self.deleted: set[int] = set()
         self.disk_full = False
+        #: Adds of this life without an answer.
+        self.outstanding = 0
         self.bookie: LocalBookie | None = None
 
     # ---- one life ---------------------------------------------------------------------------------------------
@@ -83,12 +85,25 @@ class BookieStory:
 
     async def live(self, node: SimNode) -> None:
         """Start, check, work, and sometimes stop in order."""
+        self.outstanding = 0
         bookie = await self.open()
         await self.check(bookie)
         for _ in range(STEPS):
             await self.step(bookie)
         if self.rng.random() < 0.5:
+            await self.settle(bookie)
+        if self.rng.random() < 0.5:
             await bookie.close()
+
+    async def settle(self, bookie: LocalBookie) -> None:
+        """Every add gets its answer, and space that came back is noticed."""
+        for _ in range(600):
+            if not self.outstanding and bookie.is_writable:
+                break
+            await self.world.sleep(0.1)
+        if not is_halted():
+            assert not self.outstanding, f"{self.outstanding} adds without an answer"
+            assert bookie.is_writable, "still read-only, although there is space again"
 
     async def live_and_end(self, node: SimNode) -> None:
         """Start without faults, check, stop in order."""
@@ -147,9 +162,12 @@ class BookieStory:
             self.tried.setdefault((ledger_id, first + i), set()).add(entry)
         self.next_entry[ledger_id] = max(self.next_entry[ledger_id], first + count)
 
+        self.outstanding += 1
+
         def done(error: StorageError | None) -> None:
             if is_halted():
                 return
+            self.outstanding -= 1
             if error is None:
                 self.acked.update((ledger_id, first + i) for i in range(count))
             elif isinstance(error, DiskFullError):

@@ -315,8 +315,12 @@ class LocalBookie:
 
     def _start_flush(self) -> asyncio.Task[None]:
         """Turn the halves and flush the full one; the caller made sure that none is being flushed."""
-        self._storage.begin_flush((self._journal.sequence, self._journal.journal_id))
+        self._turn_cache()
         return self._continue_flush()
+
+    def _turn_cache(self) -> None:
+        """The half that was filling is flushed next; what it holds is in groups up to the next one."""
+        self._storage.begin_flush((self._journal.sequence, self._journal.journal_id))
 
     def _continue_flush(self) -> asyncio.Task[None]:
         if self._flush_task is None:
@@ -329,10 +333,11 @@ class LocalBookie:
         try:
             while self._cache.flushing is not None:
                 await self._storage.flush()
+                if self._cache.is_full:
+                    self._turn_cache()
                 self._drain_waiting()
                 await self._journal.delete_before(self._storage.checkpoint.mark_journal_id)
-                if self._cache.flushing is None:
-                    await self._merge()
+                await self._merge()
         except OSError as error:
             if is_disk_full(error):
                 self._flush_failed = DiskFullError(f"no space to flush to {self._storage.directory}: {error}")

@@ -347,7 +347,7 @@ async def _settle_end(
     runtime: Runtime, path: str, data: bytes, end: int, has_groups: bool, storage: LedgerStorage
 ) -> None:
     """Cut a torn end off and make what was read durable, so that the next start finds the same."""
-    torn = len(data) - end - data[end:].count(0)
+    torn = not data.endswith(bytes(max(0, len(data) - end)))
     if torn:
         _log.warning("%s at offset %d: a torn group of which nobody was told is cut off", path, end)
     if not torn and not has_groups:
