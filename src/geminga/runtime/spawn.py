@@ -25,6 +25,9 @@ _fatal_handlers: WeakKeyDictionary[asyncio.AbstractEventLoop, FatalHandler] = We
 def set_fatal_handler(handler: FatalHandler | None, loop: asyncio.AbstractEventLoop | None = None) -> None:
     """Who hears of unexpected exceptions of tasks of ``loop`` (default: the running one). None: only the log."""
     loop = loop or asyncio.get_running_loop()
+    # A handler usually leads back to its loop, so the weak key alone would keep both for ever.
+    for other in [other for other in _fatal_handlers if other.is_closed()]:
+        del _fatal_handlers[other]
     if handler is None:
         _fatal_handlers.pop(loop, None)
     else:

@@ -6,7 +6,7 @@ handles of a crashed node are dropped, those of a paused node are held.
 
 Private parts of asyncio it relies on, one self-test each: ``BaseEventLoop._run_once``, ``_ready``,
 ``_scheduled``, ``_stopping``, ``_timer_cancelled_count``, ``_write_to_self``, ``Handle._run``, ``_cancelled``,
-``_scheduled``, ``_when``, ``_context``, ``_callback``, ``Task._log_destroy_pending``.
+``_scheduled``, ``_when``, ``_context``, ``_callback``, ``Task._log_destroy_pending``, ``_log_traceback``.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ class SimLoop(BaseEventLoop):
     ) -> asyncio.Task[T]:
         task: asyncio.Task[T] = asyncio.Task(coro, loop=loop, context=context, **options)
         if len(self._tasks) >= self._tasks_compact_at:
-            self._tasks = [pair for pair in self._tasks if _is_pending(pair[0]())]
+            self._tasks = [pair for pair in self._tasks if _is_of_interest(pair[0]())]
             self._tasks_compact_at = 2 * len(self._tasks) + 1000
         boot = CURRENT_BOOT.get() if context is None else context.get(CURRENT_BOOT)
         self._tasks.append((weakref.ref(task), boot))
@@ -159,6 +159,21 @@ class SimLoop(BaseEventLoop):
         """Tasks that are not done, oldest first, with the boot whose code they run (None: the scenario's)."""
         pairs = ((reference(), boot) for reference, boot in self._tasks)
         return [(task, boot) for task, boot in pairs if task is not None and not task.done()]
+
+    def unheard_errors(self) -> list[BaseException]:
+        """Exceptions of tasks that ended without anyone fetching them, those of crashed nodes left out.
+
+        asyncio reports these when the task is collected, which may be after the run.
+        """
+        errors = []
+        for reference, boot in self._tasks:
+            task = reference()
+            if task is not None and task.done() and _failed_unheard(task) and (boot is None or boot.alive):
+                error = task.exception()
+                if error is not None:
+                    error.add_note(f"of task {task.get_name()}, which nobody awaited")
+                    errors.append(error)
+        return errors
 
     def _waiting(self) -> list[str]:
         names = []
@@ -250,8 +265,12 @@ def _is_task_step(handle: asyncio.Handle) -> bool:
     return isinstance(owner, asyncio.Task) or type(callback).__name__.startswith("Task")
 
 
-def _is_pending(task: asyncio.Task[Any] | None) -> bool:
-    return task is not None and not task.done()
+def _is_of_interest(task: asyncio.Task[Any] | None) -> bool:
+    return task is not None and (not task.done() or _failed_unheard(task))
+
+
+def _failed_unheard(task: asyncio.Task[Any]) -> bool:
+    return task._log_traceback
 
 
 def _fail_on_exception(loop: asyncio.AbstractEventLoop, details: dict[str, Any]) -> None:

@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
+from geminga.runtime import set_fatal_handler
 from geminga.runtime.points import set_point_hook
 from geminga.runtime.spawn import forget
 from geminga.sim.world import SimWorld
@@ -35,7 +36,10 @@ def run_in(world: SimWorld, main: Callable[[SimWorld], Coroutine[Any, Any, T]]) 
     gc.disable()  # the loop collects at fixed steps
     set_point_hook(world.points)
     try:
-        return loop.run_until_complete(loop.create_task(main(world), name="scenario"))
+        result = loop.run_until_complete(loop.create_task(main(world), name="scenario"))
+        for error in loop.unheard_errors():
+            raise error
+        return result
     except BaseException as error:
         note = (
             f"simulation failed: seed={world.seed} virtual time={loop.time():.6f} s steps={loop.steps} "
@@ -60,6 +64,7 @@ def _take_down(world: SimWorld) -> None:
             node.boot.alive = False
     loop.set_exception_handler(lambda *_: None)
     loop.close()
+    set_fatal_handler(None, loop)
     loop.lost_tasks = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

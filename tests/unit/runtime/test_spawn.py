@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import weakref
 
 from geminga.runtime import set_fatal_handler, spawn
 from geminga.runtime.spawn import forget
@@ -85,6 +86,24 @@ def test_forgotten_task_is_not_held():
         await task
 
     asyncio.run(main())
+
+
+def test_handler_of_a_closed_loop_is_not_kept():
+    class Component:
+        def fatal(self, part, error):
+            raise AssertionError(part)
+
+    references = []
+
+    async def main(component):
+        component.loop = asyncio.get_running_loop()
+        set_fatal_handler(component.fatal)
+        references.append(weakref.ref(component))
+
+    asyncio.run(main(Component()))
+    asyncio.run(main(Component()))
+    gc.collect()
+    assert references[0]() is None
 
 
 async def fail():

@@ -301,6 +301,22 @@ def test_hook_steps_of_tasks_are_told_from_callbacks():
     run(main)
 
 
+def test_hook_log_traceback_tells_whether_an_exception_was_fetched():
+    async def fail():
+        raise ValueError("boom")
+
+    async def main():
+        task = asyncio.get_running_loop().create_task(fail())
+        assert task._log_traceback is False
+        await asyncio.wait([task])
+        assert task._log_traceback is True
+        assert asyncio.get_running_loop().unheard_errors() == [task.exception()]
+        assert task._log_traceback is False
+        assert asyncio.get_running_loop().unheard_errors() == []
+
+    run(main)
+
+
 def test_hook_log_destroy_pending_silences_a_collected_task():
     loop = SimLoop()
     reported = []

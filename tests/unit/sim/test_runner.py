@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import weakref
 
 import pytest
 
@@ -28,6 +29,18 @@ def test_crashed_coroutines_that_await_in_finally_are_disposed_of_quietly(recwar
     sim.run(scenario)
     gc.collect()
     assert not recwarn.list
+
+
+def test_world_is_not_kept_after_its_run():
+    async def scenario(world):
+        world.node("a").run(lambda node: node.world.sleep(1000))
+        await world.sleep(1)
+        world.crash(world.node("a"))
+        return weakref.ref(world)
+
+    reference = sim.run(scenario)
+    gc.collect()
+    assert reference() is None
 
 
 def test_failure_tells_its_seed_time_and_last_events(capsys):
