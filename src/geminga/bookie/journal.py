@@ -316,6 +316,11 @@ class Journal:
             self._idle = asyncio.get_running_loop().create_future()
             await self._idle
         files = [self._file]
+        if self._file is not None and self._error is None:
+            try:
+                await self._runtime.disk.truncate(self._file, self._offset)
+            except OSError as error:
+                _log.warning("%s keeps its preallocated size: %s", self._file.path, error)
         if self._spare is not None:
             spare = await self._spare
             files.append(spare[1] if spare is not None else None)

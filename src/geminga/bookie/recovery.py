@@ -31,6 +31,7 @@ from geminga.bookie.core.journal_format import (
     Add,
     Fence,
     Group,
+    JournalScan,
     Ledger,
     decode_file_header,
     decode_records,
@@ -325,7 +326,7 @@ async def replay_journal(
         elif scan.damaged_at is not None:
             is_damaged = True
             _refuse(accept_damage, f"{path} at offset {scan.damaged_at}: the journal is damaged")
-        await _settle_end(runtime, path, data, scan.end, bool(scan.groups), storage)
+        await _settle_end(runtime, path, scan)
         if scan.groups:
             is_mark_known = True
             previous_end = f"{path} at offset {scan.end}"
@@ -343,19 +344,16 @@ def _refuse(accept_damage: bool, what: str) -> None:
     _log.error("%s: accepted by the operator, entries may be lost", what)
 
 
-async def _settle_end(
-    runtime: Runtime, path: str, data: bytes, end: int, has_groups: bool, storage: LedgerStorage
-) -> None:
+async def _settle_end(runtime: Runtime, path: str, scan: JournalScan) -> None:
     """Cut a torn end off and make what was read durable, so that the next start finds the same."""
-    torn = not data.endswith(bytes(max(0, len(data) - end)))
-    if torn:
-        _log.warning("%s at offset %d: a torn group of which nobody was told is cut off", path, end)
-    if not torn and not has_groups:
+    if scan.is_torn:
+        _log.warning("%s at offset %d: a torn group of which nobody was told is cut off", path, scan.end)
+    if not scan.is_torn and not scan.groups:
         return
     file = await runtime.disk.open_file(path, lane=JOURNAL_LANE)
     try:
-        if torn and len(data) >= FILE_HEADER_BYTES:
-            await runtime.disk.truncate(file, end)
+        if scan.is_torn:
+            await runtime.disk.truncate(file, scan.end)
         await runtime.disk.sync_file(file)
     finally:
         await runtime.disk.close_file(file)

@@ -99,6 +99,8 @@ class JournalScan:
     #: Offset at which groups are missing although later ones were written, or None; the first group's
     #: predecessors may also be missing from the end of an earlier file.
     damaged_at: int | None
+    #: Whether anything but zeros lies behind ``end``: a torn group.
+    is_torn: bool
 
 
 def group_seed(instance_id: bytes) -> int:
@@ -179,13 +181,14 @@ def scan_journal(data: bytes, *, seed: int, journal_id: int, known_sequence: int
     groups: list[Group] = []
     damaged_at: int | None = None
     last = known_sequence
+    used_bytes = len(data.rstrip(b"\0"))
     offset = end = FILE_HEADER_BYTES
     while True:
         group = decode_group(view, offset, seed=seed, journal_id=journal_id)
         if group is None:
-            offset = data.find(GROUP_MAGIC, offset + 1)
+            offset = data.find(GROUP_MAGIC, offset + 1, used_bytes)
             if offset < 0:
-                return JournalScan(groups, end, damaged_at)
+                return JournalScan(groups, end, damaged_at, used_bytes > end)
             continue
         # A group knows the last one that was durable before it: if that was not found, it is damaged.
         if damaged_at is None and (group.previous > last or (groups and group.sequence <= groups[-1].sequence)):
