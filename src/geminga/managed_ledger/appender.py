@@ -243,7 +243,7 @@ class Appender:
             self._flush_waiting()
         if previous is not None:
             await close_quietly(previous)
-            self._ml.on_list_changed()
+            self._ml.trim_later()
 
     def _open(self, handle: LedgerHandle, info: LedgerInfo) -> None:
         """The new ledger is in the list."""

@@ -7,38 +7,30 @@ that are full by age. It runs only while there is something to do.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from geminga.bookkeeper import BookKeeper, LedgerHandle, MetadataLiveLedgers
 from geminga.bookkeeper.ledger_store import LedgerStore
 from geminga.managed_ledger.config import ManagedLedgerConfig
-from geminga.managed_ledger.core.cursor import CursorState
-from geminga.managed_ledger.core.cursor_format import recovery, state_of_record
 from geminga.managed_ledger.core.rollover import RolloverPolicy
-from geminga.managed_ledger.cursor_store import CursorStore
 from geminga.managed_ledger.entry_cache import EntryCache, TailWindow
 from geminga.managed_ledger.managed_cursor import ManagedCursor
 from geminga.managed_ledger.managed_ledger import ManagedLedger
-from geminga.managed_ledger.metadata_io import ROOT, MetadataNode, cursor_name_of, ledger_path
+from geminga.managed_ledger.metadata_io import ROOT, ledger_path
+from geminga.managed_ledger.opening import load
 from geminga.metadata.ports import MetadataStore
 from geminga.model.errors import (
-    CorruptionError,
     GemingaError,
-    NoSuchEntryError,
-    NoSuchLedgerError,
     StorageError,
     UnavailableError,
 )
 from geminga.runtime import get_logger
 from geminga.runtime.ports import Runtime
 from geminga.wire.managed_ledger import (
-    CursorInfoRecord,
-    ManagedLedgerRecord,
     decode_cursor_info,
     decode_managed_ledger_info,
-    encode_managed_ledger_info,
 )
 
 #: How often ledgers are looked at for their age, seconds.
@@ -118,7 +110,7 @@ class ManagedLedgerFactory:
         opening = self._opening[name] = asyncio.get_running_loop().create_future()
         result = UnavailableError(f"opening {name} was cancelled")
         try:
-            result = await self._load(name)
+            result = await load(self, name)
             self._open[name] = result
         except GemingaError as error:
             result = error
@@ -127,51 +119,6 @@ class ManagedLedgerFactory:
             del self._opening[name]
             opening.set_result(result)
         return result
-
-    async def _load(self, name: str) -> ManagedLedger:
-        path = ledger_path(name)
-        node = await self.metadata.get(path)
-        if node is None:
-            fresh = MetadataNode()
-            record = ManagedLedgerRecord()
-            await fresh.put(self.metadata, path, encode_managed_ledger_info(record))
-            return ManagedLedger(self, name, fresh, record)
-        ml = ManagedLedger(self, name, MetadataNode(node.stat.version), decode_managed_ledger_info(node.value))
-        await ml.recover_last_ledger()
-        for encoded in await self.metadata.children(path):
-            cursor = await self._load_cursor(ml, f"{path}/{encoded}", cursor_name_of(encoded))
-            if cursor is not None:
-                ml.cursors[cursor.name] = cursor
-        return ml
-
-    async def _load_cursor(self, ml: ManagedLedger, path: str, name: str) -> ManagedCursor | None:
-        node = await self.metadata.get(path)
-        if node is None:
-            return None
-        record = decode_cursor_info(node.value)
-        state = await self._recover_cursor(ml, name, record)
-        store = CursorStore(ml, MetadataNode(node.stat.version), record.cursor_ledger_id)
-        cursor = ManagedCursor(ml, name, state, store, record.cursor_properties)
-        store.attach(cursor)
-        state.rewind(ml.ledgers)
-        return cursor
-
-    async def _recover_cursor(self, ml: ManagedLedger, name: str, record: CursorInfoRecord) -> CursorState:
-        """The newest complete state: in the node, or in the cursor ledger it names."""
-        of_node = state_of_record(record, ml.ledgers)
-        of_node.forget_missing(ml.ledgers)
-        if record.cursor_ledger_id < 0:
-            return of_node
-        try:
-            handle = await self.bookkeeper.open_ledger(record.cursor_ledger_id, recover=True)
-        except NoSuchLedgerError:
-            _log.error("%s/%s: its ledger %d does not exist", ml.name, name, record.cursor_ledger_id)
-            return of_node
-        found = await _run_recovery(handle, recovery(handle.last_add_confirmed, ml.ledgers))
-        if found is None:
-            _log.error("%s/%s: no state in its ledger %d", ml.name, name, record.cursor_ledger_id)
-            return of_node
-        return found
 
     async def create_ledger(self, ml: ManagedLedger, *, cursor_name: str | None = None) -> LedgerHandle:
         """A ledger for entries, or for the cursor of that name; not listed anywhere yet."""
@@ -320,23 +267,3 @@ class ManagedLedgerFactory:
         for timer in (self._flush_timer, self._cache_timer, self._rollover_timer):
             if timer is not None:
                 timer.cancel()
-
-
-async def _run_recovery(
-    handle: LedgerHandle, steps: Generator[tuple[int, int], Sequence[bytes | None], CursorState | None]
-) -> CursorState | None:
-    """Feed ``core.cursor_format.recovery`` with entries; damaged and missing ones as None, other errors are raised."""
-    try:
-        first, last = next(steps)
-        while True:
-            payloads: list[bytes | None] = []
-            for entry_id in range(first, last + 1):
-                try:
-                    payloads.extend(await handle.read_entries(entry_id, entry_id))
-                except (CorruptionError, NoSuchEntryError) as error:
-                    _log.error("cursor ledger %d: entry %d: %s", handle.ledger_id, entry_id, error)
-                    payloads.append(None)
-            first, last = steps.send(payloads)
-    except StopIteration as stop:
-        found: CursorState | None = stop.value
-        return found

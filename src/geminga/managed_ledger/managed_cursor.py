@@ -376,7 +376,7 @@ class ManagedCursor:
                 done(LedgerClosedError(f"cursor {self.name} is closed"))
             return
         if flags & CROSSED:
-            self._ml.on_mark_delete_crossed()
+            self._ml.trim_later()
         if self.store is not None:
             if flags or done is not None:
                 self.store.changed(bool(flags), done)

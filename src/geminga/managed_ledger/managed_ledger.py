@@ -13,23 +13,24 @@ from typing import TYPE_CHECKING, Final
 
 from geminga.bookkeeper import BookKeeper, LedgerHandle
 from geminga.managed_ledger import crash_points as points
+from geminga.managed_ledger import queries
 from geminga.managed_ledger.appender import Appender, close_quietly
 from geminga.managed_ledger.core.cursor import CursorState, before
 from geminga.managed_ledger.core.positions import LedgerInfo, LedgerList
 from geminga.managed_ledger.core.rollover import RolloverPolicy
-from geminga.managed_ledger.core.trim import ledgers_to_trim
 from geminga.managed_ledger.cursor_store import CursorStore
 from geminga.managed_ledger.entry import AppendDone, Entry
 from geminga.managed_ledger.entry_cache import EntryCache, TailWindow
 from geminga.managed_ledger.managed_cursor import ManagedCursor
 from geminga.managed_ledger.metadata_io import MetadataNode, ledger_path
-from geminga.managed_ledger.reads import READ_RUN_ENTRIES_MAX, LedgerReads, ReadDone, runs_of
+from geminga.managed_ledger.reads import LedgerReads, ReadDone
+from geminga.managed_ledger.stats import internal_stats
+from geminga.managed_ledger.trimming import trim_list
 from geminga.metadata.ports import MetadataStore
 from geminga.model.errors import (
     GemingaError,
     LedgerClosedError,
     LedgerFencedError,
-    NoSuchLedgerError,
     StorageError,
     TopicTerminatedError,
 )
@@ -242,7 +243,7 @@ class ManagedLedger:
         crash_point(points.LEDGER_CREATED)
         info = LedgerInfo(handle.ledger_id)
         self._drop_empty()
-        await self._put_list([*self.ledgers.infos, info])
+        await self.put_list([*self.ledgers.infos, info])
         crash_point(points.LEDGER_LISTED)
         self.ledgers.append(info)
         opened(handle, info)
@@ -264,7 +265,7 @@ class ManagedLedger:
             self.ledgers.remove(empty)
             self._garbage += tuple(empty)
 
-    async def _put_list(
+    async def put_list(
         self,
         infos: Sequence[LedgerInfo],
         *,
@@ -286,9 +287,10 @@ class ManagedLedger:
             self.on_fenced(error)
             raise
         garbage, self._garbage = self._garbage, ()
-        await self._delete_ledgers(garbage)
+        await self.delete_ledgers(garbage)
 
-    async def _delete_ledgers(self, ledger_ids: Sequence[int]) -> None:
+    async def delete_ledgers(self, ledger_ids: Sequence[int]) -> None:
+        """Delete ledgers that left the list; one that can not be deleted now is left to the collector."""
         for ledger_id in ledger_ids:
             if self._reads is not None:
                 self._reads.forget(ledger_id)
@@ -301,7 +303,8 @@ class ManagedLedger:
         """Close the open ledger; the next append opens another."""
         async with self.list_lock():
             await self._close_open_ledger()
-        self._resume()
+        if self._appender is not None:
+            self._appender.resume()
 
     async def _close_open_ledger(self) -> None:
         """Drain, close, and say so in the list; the lock is held."""
@@ -310,20 +313,12 @@ class ManagedLedger:
         handle = await self._appender.detach()
         if handle is not None:
             self._drop_empty()
-            await self._put_list(self.ledgers.infos)
+            await self.put_list(self.ledgers.infos)
             crash_point(points.ROLL_LISTED)
             await close_quietly(handle)
 
-    def _resume(self) -> None:
-        if self._appender is not None:
-            self._appender.resume()
-
-    def on_list_changed(self) -> None:
-        """A ledger was closed: it may be consumed already."""
-        self.on_mark_delete_crossed()
-
-    def on_mark_delete_crossed(self) -> None:
-        """A cursor left a ledger behind: trim in the background."""
+    def trim_later(self) -> None:
+        """A cursor left a ledger behind, or a ledger was closed: trim in the background."""
         if not self._is_trimming and not self.is_closed and len(self.ledgers) > 1:
             self._is_trimming = True
             spawn(self._trim_quietly(), name=f"trim-{self.name}")
@@ -339,39 +334,14 @@ class ManagedLedger:
         self._is_trimming = False
         async with self.list_lock():
             if not self.is_closed and not self.is_fenced:
-                await self._trim(self.retention_ms, self.retention_bytes)
+                await trim_list(self, self.retention_ms, self.retention_bytes)
 
-    def _trimmable(self, retention_ms: int, retention_bytes: int) -> list[int]:
-        slowest = min((cursor.mark_delete_position for cursor in self.cursors.values()), default=None)
-        return ledgers_to_trim(
-            self.ledgers.infos,
-            slowest,
-            retention_ms=retention_ms,
-            retention_bytes=retention_bytes,
-            now_ms=self.runtime.clock.wall_ms(),
-        )
-
-    async def _trim(self, retention_ms: int, retention_bytes: int) -> None:
-        """Make durable that all cursors are past them, leave the list, delete; the lock is held."""
-        going = self._trimmable(retention_ms, retention_bytes)
-        if not going:
-            return
-        if self.factory.defects.trim_before_metadata:
-            await self._delete_ledgers(going)
-            crash_point(points.TRIM_DELETED)
-        for cursor in tuple(self.cursors.values()):
-            await cursor.flush()
-        crash_point(points.TRIM_FLUSHED)
-        # A cursor may have been reset meanwhile.
-        going = [ledger_id for ledger_id in self._trimmable(retention_ms, retention_bytes) if ledger_id in going]
-        await self._put_list([info for info in self.ledgers.infos if info.ledger_id not in going])
-        crash_point(points.TRIM_LISTED)
-        self.ledgers.remove(going)
+    def on_trimmed(self, ledger_ids: Sequence[int]) -> None:
+        """The list without these ledgers is written: memory follows."""
+        self.ledgers.remove(ledger_ids)
         self.last_confirmed_position = self.ledgers.last_position
         for cursor in (*self.cursors.values(), *self.non_durable_cursors):
             cursor.state.forget_missing(self.ledgers)
-        await self._delete_ledgers(going)
-        crash_point(points.TRIM_DELETED)
 
     async def truncate(self) -> None:
         """Acknowledge everything for every cursor and delete all ledgers, whatever retention says."""
@@ -379,7 +349,7 @@ class ManagedLedger:
         for cursor in tuple(self.cursors.values()):
             await cursor.clear_backlog()
         async with self.list_lock():
-            await self._trim(0, 0)
+            await trim_list(self, 0, 0)
 
     async def terminate(self) -> Position:
         """End the log: nothing can be appended any more. Returns the last position."""
@@ -392,7 +362,7 @@ class ManagedLedger:
             handle = await appender.leave()
             self._drop_empty()
             position = self.ledgers.last_position
-            await self._put_list(self.ledgers.infos, terminated=position)
+            await self.put_list(self.ledgers.infos, terminated=position)
             self.terminated_position = position
             if handle is not None:
                 await close_quietly(handle)
@@ -401,7 +371,7 @@ class ManagedLedger:
     async def set_properties(self, properties: Mapping[str, str]) -> None:
         """Replace the text properties. Durable on return."""
         async with self.list_lock():
-            await self._put_list(self.ledgers.infos, properties=properties)
+            await self.put_list(self.ledgers.infos, properties=properties)
             self.properties = dict(properties)
 
     def set_retention(self, *, retention_ms: int, retention_bytes: int) -> None:
@@ -409,23 +379,12 @@ class ManagedLedger:
         self.retention_ms = retention_ms
         self.retention_bytes = retention_bytes
 
-    async def recover_last_ledger(self) -> None:
-        """Opening: find where the last ledger ends if the list does not say."""
+    def end_recovered(self, entries: int, size_bytes: int) -> None:
+        """Opening: the last ledger was closed by recovery, or turned out not to exist (no entries)."""
         last = self.ledgers.last
-        if last is None or last.closed_ms:
-            return
-        try:
-            handle = await self.bookkeeper.open_ledger(last.ledger_id, recover=True)
-        except NoSuchLedgerError:
-            # Created, listed, and never written: its node was deleted as garbage or never became durable.
-            _log.error("%s: its last ledger %d does not exist and leaves the list", self.name, last.ledger_id)
-            self.ledgers.remove((last.ledger_id,))
-        else:
-            last.entries = handle.last_add_confirmed + 1
-            last.size_bytes = handle.length_bytes
-            last.closed_ms = max(1, self.runtime.clock.wall_ms())
-            if last.entries:
-                self.reads.keep(handle)
+        assert last is not None
+        last.entries, last.size_bytes = entries, size_bytes
+        last.closed_ms = max(1, self.runtime.clock.wall_ms())
         self._drop_empty()
         self.last_confirmed_position = self.ledgers.last_position
 
@@ -466,77 +425,17 @@ class ManagedLedger:
         else:
             self.reads.read(info, first, last, done)
 
-    async def _payloads(self, info: LedgerInfo, first: int, last: int) -> Sequence[bytes]:
-        """Like :meth:`read_ledger`, from the cache if all is there; empty if the ledger went meanwhile."""
-        window = self.tail_window
-        if window is not None and window.ledger_id == info.ledger_id:
-            cached = window.get(first, last)
-            if len(cached) == last - first + 1:
-                return cached
-        future: asyncio.Future[Sequence[bytes] | StorageError] = asyncio.get_running_loop().create_future()
-
-        def done(result: Sequence[bytes] | StorageError) -> None:
-            if not future.done():
-                future.set_result(result)
-
-        self.read_ledger(info, first, last, done)
-        result = await future
-        if isinstance(result, StorageError):
-            if isinstance(result, NoSuchLedgerError) and self.ledgers.find(info.ledger_id) is None:
-                return ()
-            raise result
-        return result
-
     async def read(self, positions: Sequence[Position]) -> list[Entry]:
         """The entries at ``positions``, in that order; those that no longer exist are left out."""
-        if self.is_closed:
-            raise LedgerClosedError(f"{self.name} is closed")
-        found: dict[tuple[int, int], bytes] = {}
-        for run in runs_of(positions):
-            info = self.ledgers.find(run.ledger_id)
-            first, last = max(run.first, 0), min(run.last, info.entries - 1 if info is not None else -1)
-            if info is not None and first <= last:
-                for entry_id, payload in enumerate(await self._payloads(info, first, last), first):
-                    found[run.ledger_id, entry_id] = payload
-        return [Entry(*position, found[position]) for position in positions if position in found]
+        return await queries.read(self, positions)
 
     async def read_range(self, first: Position, max_entries: int, max_bytes: int) -> list[Entry]:
         """Entries from ``first`` on, acknowledged or not; at least one if there is any."""
-        if self.is_closed:
-            raise LedgerClosedError(f"{self.name} is closed")
-        entries: list[Entry] = []
-        size_bytes = 0
-        position = first
-        while len(entries) < max_entries and size_bytes < max_bytes:
-            position = self.ledgers.at_or_after(position)
-            info = self.ledgers.find(position.ledger_id)
-            if info is None or position.entry_id >= info.entries:
-                break
-            fitting = max(1, (max_bytes - size_bytes) // max(1, info.size_bytes // info.entries))
-            count = min(max_entries - len(entries), info.entries - position.entry_id, READ_RUN_ENTRIES_MAX, fitting)
-            payloads = await self._payloads(info, position.entry_id, position.entry_id + count - 1)
-            for entry_id, payload in enumerate(payloads, position.entry_id):
-                size_bytes += len(payload)
-                if size_bytes > max_bytes and entries:
-                    return entries
-                entries.append(Entry(position.ledger_id, entry_id, payload))
-            position = Position(position.ledger_id, position.entry_id + count)
-        return entries
+        return await queries.read_range(self, first, max_entries, max_bytes)
 
     async def find_last(self, predicate: Callable[[Entry], bool]) -> Position | None:
         """The newest entry for which ``predicate`` holds, given that it holds for all older ones; None if for none."""
-        found: Position | None = None
-        low, high = self.first_position, self.last_confirmed_position
-        while (count := self.ledgers.count_between(low, high)) > 0:
-            middle = self.ledgers.position_at(self.ledgers.index_of(low) + (count - 1) // 2)
-            entries = await self.read([middle])
-            if entries and not predicate(entries[0]):
-                high = self.ledgers.previous_position(middle)
-                continue
-            # An entry trimmed meanwhile was older than any that can be found.
-            found = middle if entries else found
-            low = self.ledgers.next_position(middle)
-        return found
+        return await queries.find_last(self, predicate)
 
     # ---- cursors
 
@@ -586,7 +485,7 @@ class ManagedLedger:
         self.cursors.pop(name, None)
         cursor.store = None
         await cursor.close()
-        self.on_mark_delete_crossed()
+        self.trim_later()
 
     def on_cursor_active(self, cursor: ManagedCursor) -> None:
         """The cursor began to read."""
@@ -656,7 +555,7 @@ class ManagedLedger:
         try:
             await handle.close()
             self._drop_empty()
-            await self._put_list(self.ledgers.infos)
+            await self.put_list(self.ledgers.infos)
         except StorageError as error:
             _log.warning("%s: the list was not closed: %s", self.name, error)
 
@@ -686,30 +585,11 @@ class ManagedLedger:
 
     def stats_internal(self) -> dict[str, object]:
         """What Pulsar's ``internalStats`` tells of a managed ledger."""
-        last = self.ledgers.last
-        return {
-            "entriesAddedCounter": self.entry_count,
-            "numberOfEntries": self.entry_count,
-            "totalSize": self.size_bytes,
-            "currentLedgerEntries": last.entries if last is not None else 0,
-            "currentLedgerSize": last.size_bytes if last is not None else 0,
-            "lastConfirmedEntry": str(self.last_confirmed_position),
-            "state": self._state_name(),
-            "ledgers": [
-                {
-                    "ledgerId": info.ledger_id,
-                    "entries": info.entries,
-                    "size": info.size_bytes,
-                    "timestamp": info.closed_ms,
-                    "offloaded": bool(info.offload_context),
-                }
-                for info in self.ledgers.infos
-            ],
-            "cursors": {name: self._cursor_stats(cursor) for name, cursor in self.cursors.items()},
-            "properties": dict(self.properties),
-        }
+        return internal_stats(self)
 
-    def _state_name(self) -> str:
+    @property
+    def state_name(self) -> str:
+        """For people: Terminated, Fenced, Closed, LedgerOpened or Idle."""
         if self.terminated_position is not None:
             return "Terminated"
         if self.is_fenced:
@@ -717,19 +597,3 @@ class ManagedLedger:
         if self.is_closed:
             return "Closed"
         return "LedgerOpened" if self._appender is not None and self._appender.handle is not None else "Idle"
-
-    def _cursor_stats(self, cursor: ManagedCursor) -> dict[str, object]:
-        state = cursor.state
-        return {
-            "markDeletePosition": str(state.mark_delete),
-            "readPosition": str(state.read_position),
-            "waitingReadOp": False,
-            "pendingReadOps": 0,
-            "messagesConsumedCounter": self.entry_count - cursor.backlog_count,
-            "cursorLedger": cursor.store.ledger_id if cursor.store is not None else -1,
-            "individuallyDeletedMessages": str([tuple(item) for item in state.acked.ranges(100)]),
-            "numberOfEntriesSinceFirstNotAckedMessage": cursor.backlog_count + state.acked.count,
-            "totalNonContiguousDeletedMessagesRange": len(state.acked.ranges(10_000)),
-            "properties": dict(state.properties),
-            "active": cursor.is_active,
-        }

@@ -1,0 +1,113 @@
+"""Opening a managed ledger: its last ledger is recovered, and every cursor comes back at its newest complete state."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from typing import TYPE_CHECKING
+
+from geminga.bookkeeper import LedgerHandle
+from geminga.managed_ledger.core.cursor import CursorState
+from geminga.managed_ledger.core.cursor_format import recovery, state_of_record
+from geminga.managed_ledger.cursor_store import CursorStore
+from geminga.managed_ledger.managed_cursor import ManagedCursor
+from geminga.managed_ledger.managed_ledger import ManagedLedger
+from geminga.managed_ledger.metadata_io import MetadataNode, cursor_name_of, ledger_path
+from geminga.model.errors import CorruptionError, NoSuchEntryError, NoSuchLedgerError
+from geminga.runtime import get_logger
+from geminga.wire.managed_ledger import (
+    CursorInfoRecord,
+    ManagedLedgerRecord,
+    decode_cursor_info,
+    decode_managed_ledger_info,
+    encode_managed_ledger_info,
+)
+
+if TYPE_CHECKING:
+    from geminga.managed_ledger.factory import ManagedLedgerFactory
+
+_log = get_logger(__name__)
+
+
+async def load(factory: ManagedLedgerFactory, name: str) -> ManagedLedger:
+    """Read, or create, the managed ledger of that name. Raises StorageError."""
+    path = ledger_path(name)
+    node = await factory.metadata.get(path)
+    if node is None:
+        fresh = MetadataNode()
+        record = ManagedLedgerRecord()
+        await fresh.put(factory.metadata, path, encode_managed_ledger_info(record))
+        return ManagedLedger(factory, name, fresh, record)
+    ml = ManagedLedger(factory, name, MetadataNode(node.stat.version), decode_managed_ledger_info(node.value))
+    await _recover_last_ledger(ml)
+    for encoded in await factory.metadata.children(path):
+        cursor = await _load_cursor(ml, f"{path}/{encoded}", cursor_name_of(encoded))
+        if cursor is not None:
+            ml.cursors[cursor.name] = cursor
+    return ml
+
+
+async def _recover_last_ledger(ml: ManagedLedger) -> None:
+    """Find where the last ledger ends if the list does not say."""
+    last = ml.ledgers.last
+    if last is None or last.closed_ms:
+        return
+    try:
+        handle = await ml.bookkeeper.open_ledger(last.ledger_id, recover=True)
+    except NoSuchLedgerError:
+        _log.error("%s: its last ledger %d does not exist and leaves the list", ml.name, last.ledger_id)
+        ml.end_recovered(0, 0)
+        return
+    ml.end_recovered(handle.last_add_confirmed + 1, handle.length_bytes)
+    if handle.last_add_confirmed >= 0:
+        ml.reads.keep(handle)
+
+
+async def _load_cursor(ml: ManagedLedger, path: str, name: str) -> ManagedCursor | None:
+    node = await ml.metadata.get(path)
+    if node is None:
+        return None
+    record = decode_cursor_info(node.value)
+    state = await _recover_cursor(ml, name, record)
+    store = CursorStore(ml, MetadataNode(node.stat.version), record.cursor_ledger_id)
+    cursor = ManagedCursor(ml, name, state, store, record.cursor_properties)
+    store.attach(cursor)
+    state.rewind(ml.ledgers)
+    return cursor
+
+
+async def _recover_cursor(ml: ManagedLedger, name: str, record: CursorInfoRecord) -> CursorState:
+    """The newest complete state: in the node, or in the cursor ledger it names."""
+    of_node = state_of_record(record, ml.ledgers)
+    of_node.forget_missing(ml.ledgers)
+    if record.cursor_ledger_id < 0:
+        return of_node
+    try:
+        handle = await ml.bookkeeper.open_ledger(record.cursor_ledger_id, recover=True)
+    except NoSuchLedgerError:
+        _log.error("%s/%s: its ledger %d does not exist", ml.name, name, record.cursor_ledger_id)
+        return of_node
+    found = await _run_recovery(handle, recovery(handle.last_add_confirmed, ml.ledgers))
+    if found is None:
+        _log.error("%s/%s: no state in its ledger %d", ml.name, name, record.cursor_ledger_id)
+        return of_node
+    return found
+
+
+async def _run_recovery(
+    handle: LedgerHandle, steps: Generator[tuple[int, int], Sequence[bytes | None], CursorState | None]
+) -> CursorState | None:
+    """Feed ``core.cursor_format.recovery`` with entries; damaged and missing ones as None, other errors are raised."""
+    try:
+        first, last = next(steps)
+        while True:
+            payloads: list[bytes | None] = []
+            for entry_id in range(first, last + 1):
+                try:
+                    payloads.extend(await handle.read_entries(entry_id, entry_id))
+                except (CorruptionError, NoSuchEntryError) as error:
+                    _log.error("cursor ledger %d: entry %d: %s", handle.ledger_id, entry_id, error)
+                    payloads.append(None)
+            first, last = steps.send(payloads)
+    except StopIteration as stop:
+        found: CursorState | None = stop.value
+        return found

@@ -1,0 +1,90 @@
+"""Reads of a managed ledger that belong to no cursor: by position, by range, by search."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from geminga.managed_ledger.core.positions import LedgerInfo
+from geminga.managed_ledger.entry import Entry
+from geminga.managed_ledger.reads import READ_RUN_ENTRIES_MAX, runs_of
+from geminga.model.errors import LedgerClosedError, NoSuchLedgerError, StorageError
+from geminga.model.position import Position
+
+if TYPE_CHECKING:
+    from geminga.managed_ledger.managed_ledger import ManagedLedger
+
+
+async def read(ml: ManagedLedger, positions: Sequence[Position]) -> list[Entry]:
+    """See ``ManagedLedger.read``."""
+    found: dict[tuple[int, int], bytes] = {}
+    for run in runs_of(positions):
+        info = ml.ledgers.find(run.ledger_id)
+        first, last = max(run.first, 0), min(run.last, info.entries - 1 if info is not None else -1)
+        if info is not None and first <= last:
+            for entry_id, payload in enumerate(await _payloads(ml, info, first, last), first):
+                found[run.ledger_id, entry_id] = payload
+    return [Entry(*position, found[position]) for position in positions if position in found]
+
+
+async def read_range(ml: ManagedLedger, first: Position, max_entries: int, max_bytes: int) -> list[Entry]:
+    """See ``ManagedLedger.read_range``."""
+    entries: list[Entry] = []
+    size_bytes = 0
+    position = first
+    while len(entries) < max_entries and size_bytes < max_bytes:
+        position = ml.ledgers.at_or_after(position)
+        info = ml.ledgers.find(position.ledger_id)
+        if info is None or position.entry_id >= info.entries:
+            break
+        fitting = max(1, (max_bytes - size_bytes) // max(1, info.size_bytes // info.entries))
+        count = min(max_entries - len(entries), info.entries - position.entry_id, READ_RUN_ENTRIES_MAX, fitting)
+        payloads = await _payloads(ml, info, position.entry_id, position.entry_id + count - 1)
+        for entry_id, payload in enumerate(payloads, position.entry_id):
+            size_bytes += len(payload)
+            if size_bytes > max_bytes and entries:
+                return entries
+            entries.append(Entry(position.ledger_id, entry_id, payload))
+        position = Position(position.ledger_id, position.entry_id + count)
+    return entries
+
+
+async def find_last(ml: ManagedLedger, predicate: Callable[[Entry], bool]) -> Position | None:
+    """See ``ManagedLedger.find_last``: binary search, one entry read a step."""
+    found: Position | None = None
+    low, high = ml.first_position, ml.last_confirmed_position
+    while (count := ml.ledgers.count_between(low, high)) > 0:
+        middle = ml.ledgers.position_at(ml.ledgers.index_of(low) + (count - 1) // 2)
+        entries = await read(ml, [middle])
+        if entries and not predicate(entries[0]):
+            high = ml.ledgers.previous_position(middle)
+            continue
+        # An entry trimmed meanwhile was older than any that can be found.
+        found = middle if entries else found
+        low = ml.ledgers.next_position(middle)
+    return found
+
+
+async def _payloads(ml: ManagedLedger, info: LedgerInfo, first: int, last: int) -> Sequence[bytes]:
+    """Consecutive entries, from the cache if all are there; none if the ledger went meanwhile."""
+    if ml.is_closed:
+        raise LedgerClosedError(f"{ml.name} is closed")
+    window = ml.tail_window
+    if window is not None and window.ledger_id == info.ledger_id:
+        cached = window.get(first, last)
+        if len(cached) == last - first + 1:
+            return cached
+    future: asyncio.Future[Sequence[bytes] | StorageError] = asyncio.get_running_loop().create_future()
+
+    def done(result: Sequence[bytes] | StorageError) -> None:
+        if not future.done():
+            future.set_result(result)
+
+    ml.read_ledger(info, first, last, done)
+    result = await future
+    if isinstance(result, StorageError):
+        if isinstance(result, NoSuchLedgerError) and ml.ledgers.find(info.ledger_id) is None:
+            return ()
+        raise result
+    return result

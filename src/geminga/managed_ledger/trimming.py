@@ -1,0 +1,44 @@
+"""Deleting ledgers that nobody needs: cursors durable first, then the list, then the ledgers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from geminga.managed_ledger import crash_points as points
+from geminga.managed_ledger.core.trim import ledgers_to_trim
+from geminga.runtime import crash_point
+
+if TYPE_CHECKING:
+    from geminga.managed_ledger.managed_ledger import ManagedLedger
+
+
+async def trim_list(ml: ManagedLedger, retention_ms: int, retention_bytes: int) -> None:
+    """Trim what ``core.trim`` lets go; the list lock is held. Raises StorageError; then a later call goes on."""
+    going = _trimmable(ml, retention_ms, retention_bytes)
+    if not going:
+        return
+    if ml.factory.defects.trim_before_metadata:
+        await ml.delete_ledgers(going)
+        crash_point(points.TRIM_DELETED)
+    for name, cursor in tuple(ml.cursors.items()):
+        if ml.cursors.get(name) is cursor:
+            await cursor.flush()
+    crash_point(points.TRIM_FLUSHED)
+    # A cursor may have been reset meanwhile.
+    going = [ledger_id for ledger_id in _trimmable(ml, retention_ms, retention_bytes) if ledger_id in going]
+    await ml.put_list([info for info in ml.ledgers.infos if info.ledger_id not in going])
+    crash_point(points.TRIM_LISTED)
+    ml.on_trimmed(going)
+    await ml.delete_ledgers(going)
+    crash_point(points.TRIM_DELETED)
+
+
+def _trimmable(ml: ManagedLedger, retention_ms: int, retention_bytes: int) -> list[int]:
+    slowest = min((cursor.mark_delete_position for cursor in ml.cursors.values()), default=None)
+    return ledgers_to_trim(
+        ml.ledgers.infos,
+        slowest,
+        retention_ms=retention_ms,
+        retention_bytes=retention_bytes,
+        now_ms=ml.runtime.clock.wall_ms(),
+    )
