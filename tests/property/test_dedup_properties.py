@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from itertools import pairwise
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -82,7 +83,7 @@ class DedupMachine(RuleBasedStateMachine):
         self.dedup.check_invariants()
         for name in NAMES:
             firsts = [(first, last) for who, first, last in self.log if who == name]
-            assert all(before[1] < after[0] for before, after in zip(firsts, firsts[1:], strict=False))
+            assert all(before[1] < after[0] for before, after in pairwise(firsts))
 
 
 TestDedup = DedupMachine.TestCase
