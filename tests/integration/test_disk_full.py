@@ -23,6 +23,8 @@ pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 TOPIC = "persistent://public/default/full"
 SMALL = {"journalPreAllocSizeMB": 1, "journalMaxSizeMB": 4}
+#: Less than a journal file, more than the metadata store needs.
+LIMIT_BYTES = 700_000
 RECOVERY_S = 45
 
 
@@ -71,7 +73,7 @@ def test_full_disk_refuses_publishing_clearly_and_recovers(process, tmp_path) ->
     before = client.create_producer(TOPIC, producer_name="before", batching_enabled=False)
     before.send(b"before")
 
-    limit_files(process, 4096)
+    limit_files(process, LIMIT_BYTES)
     error = until(pb.BaseCommand.SEND_ERROR, process.broker_port, 30)[-1]
     assert error is not None
     assert error.send_error.error == pb.PersistenceError
@@ -98,7 +100,7 @@ def test_broker_that_was_full_when_killed_starts_again_with_everything_acknowled
     client = quiet_client(process.service_url, tmp_path)
     client.subscribe(TOPIC, "s").close()
     client.close()
-    limit_files(process, 300_000)
+    limit_files(process, LIMIT_BYTES)
     answers = until(pb.BaseCommand.SEND_ERROR, process.broker_port, 30)
     acknowledged = sum(a is not None and a.type == pb.BaseCommand.SEND_RECEIPT for a in answers)
     process.kill()

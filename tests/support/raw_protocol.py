@@ -14,6 +14,9 @@ class RawConnection:
     def __init__(self, port: int, *, handshake: bool = True, timeout_s: float = 10.0) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=timeout_s)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        host, port = self.socket.getsockname()[:2]
+        #: Our end, as the broker sees it.
+        self.address = f"{host}:{port}"
         self._buffer = b""
         if handshake:
             command = pb.BaseCommand(type=pb.BaseCommand.CONNECT)
