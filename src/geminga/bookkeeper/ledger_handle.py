@@ -21,6 +21,7 @@ from geminga.bookkeeper.ledger_store import StoredLedger
 from geminga.bookkeeper.ports import Bookie
 from geminga.bookkeeper.read_op import PayloadsDone, ReadOp, read_single
 from geminga.model.errors import (
+    InvariantError,
     LedgerClosedError,
     LedgerFencedError,
     NoSuchEntryError,
@@ -135,6 +136,8 @@ class LedgerHandle:
         if not self._is_writable or self._error is not None or self._is_closing:
             asyncio.get_running_loop().call_soon(done, first, count, self._error or self._closed_error())
             return first
+        if not count:
+            raise InvariantError(f"ledger {self.ledger_id}: an append without entries")
         queue = self._queue
         if queue is None:
             queue = self._queue = AddQueue(self._distribution)

@@ -11,6 +11,7 @@ from geminga.model.errors import (
     CorruptionError,
     DiskFullError,
     DiskIOError,
+    InvariantError,
     LedgerClosedError,
     LedgerFencedError,
     NoSuchEntryError,
@@ -148,6 +149,15 @@ def test_done_that_appends_again_keeps_the_order():
         handle.append([b"x"], done)
         await finished
         assert order == sorted(order)
+
+    run_cluster(main)
+
+
+def test_append_without_entries_is_a_bug_of_the_caller():
+    async def main(cluster: Cluster):
+        handle = await create(cluster.client())
+        with pytest.raises(InvariantError):
+            Appends(handle).append()
 
     run_cluster(main)
 
