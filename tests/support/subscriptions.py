@@ -123,6 +123,8 @@ class RecordedTopic:
         self.subscriptions: dict[str, object] = {}
         self.broker = SimpleNamespace(runtime=runtime, config=config, get_topic=self._get_topic)
         self.sequence_id = 0
+        #: Set by :func:`with_topic`.
+        self.bookie = MemoryBookie()
         ledger.add_tail_listener(self._entries_available)
 
     async def _get_topic(self, name: TopicName, *, create: bool) -> RecordedTopic:
@@ -222,6 +224,7 @@ def with_topic(
     *,
     name: str = "persistent://public/default/t",
     entries_per_ledger: int = 50_000,
+    cache_size_mb: int = 32,
     seed: int = 0,
     **config: object,
 ) -> None:
@@ -230,16 +233,20 @@ def with_topic(
     async def on_node(node) -> None:
         runtime = node.runtime
         metadata = MemoryMetadataStore(runtime)
-        bookkeeper = BookKeeper(runtime, metadata, LocalBookiePool({"b1": MemoryBookie()}))
+        bookie = MemoryBookie()
+        bookkeeper = BookKeeper(runtime, metadata, LocalBookiePool({"b1": bookie}))
         ledgers = ManagedLedgerFactory(
             runtime,
             metadata,
             bookkeeper,
-            ManagedLedgerConfig(max_entries_per_ledger=entries_per_ledger, min_rollover_minutes=0),
+            ManagedLedgerConfig(
+                max_entries_per_ledger=entries_per_ledger, min_rollover_minutes=0, cache_size_mb=cache_size_mb
+            ),
         )
         topic_name = TopicName.parse(name)
         ledger = await ledgers.open(topic_name.managed_ledger_name)
         topic = RecordedTopic(runtime, ledger, name, BrokerConfig(**config))
+        topic.bookie = bookie
         await scenario(topic)
         for subscription in list(topic.subscriptions.values()):
             await subscription.close()

@@ -53,11 +53,6 @@ class PendingAcks:
         self._counts[position] = remaining
         return before - remaining
 
-    def remove_up_to(self, position: Position) -> int:
-        """Forget all entries up to and including ``position``; how many messages that were."""
-        gone = [p for p in self._counts if p <= position]
-        return sum(self._counts.pop(p) for p in gone)
-
     def drain(self) -> list[tuple[Position, int, int]]:
         """Forget everything: (position, message count, sticky hash) in log order."""
         hashes = self._hashes

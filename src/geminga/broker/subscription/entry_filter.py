@@ -36,7 +36,7 @@ def sticky_key(metadata: pb.MessageMetadata) -> bytes:
         key = metadata.partition_key.encode()
         if metadata.partition_key_b64_encoded:
             try:
-                return b64decode(key)
+                return b64decode(key, validate=True)
             except Base64Error:
                 return key
         return key

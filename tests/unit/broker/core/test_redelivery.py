@@ -1,0 +1,94 @@
+"""Redelivery counts and the replay queue."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from geminga.broker.core import redelivery
+from geminga.broker.core.redelivery import RedeliveryTracker, ReplayQueue
+from geminga.model import Position
+
+
+def at(entry_id):
+    return Position(1, entry_id)
+
+
+def test_tracker_counts_until_acknowledged():
+    tracker = RedeliveryTracker()
+    assert not tracker
+    for _ in range(3):
+        tracker.increment(at(1))
+    tracker.increment(at(2))
+    assert (tracker.count(at(1)), tracker.count(at(2)), tracker.count(at(3))) == (3, 1, 0)
+    tracker.forget(at(1))
+    assert tracker.count(at(1)) == 0
+    tracker.increment(at(5))
+    tracker.forget_up_to(at(4))
+    assert len(tracker) == 1
+    tracker.clear()
+    assert not tracker
+
+
+def test_tracker_full_still_counts_what_it_knows(monkeypatch):
+    monkeypatch.setattr(redelivery, "REDELIVERY_COUNTS_MAX", 1)
+    tracker = RedeliveryTracker()
+    for entry_id in (1, 2, 1):
+        tracker.increment(at(entry_id))
+    assert (tracker.count(at(1)), tracker.count(at(2))) == (2, 0)
+
+
+actions = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 15), st.integers(0, 2)), max_size=80)
+
+
+@given(actions)
+def test_replay_queue_any_history_equals_a_sorted_list(history):
+    queue = ReplayQueue()
+    members: dict[Position, int] = {}
+    lent: set[Position] = set()
+    for kind, entry_id, sticky_hash in history:
+        position = at(entry_id)
+        waiting = sorted(p for p, h in members.items() if h == sticky_hash and p not in lent)
+        if kind <= 1:
+            if members.get(position, sticky_hash) != sticky_hash:
+                lent.discard(position)
+            members[position] = sticky_hash
+            queue.add(position, sticky_hash)
+        elif kind == 2:
+            members.pop(position, None)
+            lent.discard(position)
+            queue.discard(position)
+        elif kind == 3:
+            taken = queue.take(sticky_hash, 1 + entry_id % 4)
+            assert taken == waiting[: 1 + entry_id % 4]
+            lent.update(taken)
+        elif kind == 4:
+            for p in sorted(lent):
+                queue.give_back(p)
+            lent.clear()
+        else:
+            queue.discard_up_to(at(entry_id // 3))
+            for p in [p for p in members if p <= at(entry_id // 3)]:
+                del members[p]
+                lent.discard(p)
+        queue.check_invariants()
+        assert len(queue) == len(members)
+        assert queue.positions() == sorted(members)
+        for h in range(3):
+            free = sorted(p for p, hash_of in members.items() if hash_of == h and p not in lent)
+            assert queue.first_waiting(h) == (free[0] if free else None)
+            assert queue.has_hash(h) == (h in members.values())
+            assert queue.count(h) == list(members.values()).count(h)
+    assert sorted(queue.hashes()) == sorted(set(members.values()))
+
+
+def test_replay_queue_heap_stays_bounded_when_positions_come_and_go():
+    queue = ReplayQueue()
+    queue.add(at(0))
+    for _ in range(500):
+        queue.add(at(5))
+        queue.discard(at(5))
+    assert len(queue._heaps[0]) < 100
+    assert queue.take(0, 10) == [at(0)]
+    queue.clear()
+    assert len(queue) == 0

@@ -1,0 +1,60 @@
+"""What of the entries that were read is for consumers, and under which key."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+
+import pytest
+
+from geminga.broker.core.hash_ranges import sticky_hash_of
+from geminga.broker.subscription.entry_filter import NONE_KEY, count_bits, filter_entries, sticky_key
+from geminga.managed_ledger import Entry
+from geminga.wire._generated import pulsar_api_pb2 as pb
+from geminga.wire.pulsar.keys import murmur3_32
+from support.subscriptions import settle, with_topic
+
+
+@pytest.mark.parametrize(
+    ("fields", "key"),
+    [
+        ({"ordering_key": b"o", "partition_key": "p"}, b"o"),
+        ({"partition_key": "schl\u00fcssel"}, "schl\u00fcssel".encode()),
+        ({"partition_key": b64encode(b"\x00\xff").decode(), "partition_key_b64_encoded": True}, b"\x00\xff"),
+        ({"partition_key": "no base64", "partition_key_b64_encoded": True}, b"no base64"),
+        ({}, b"producer-7"),
+    ],
+)
+def test_sticky_key_goes_by_ordering_partition_then_producer(fields, key):
+    metadata = pb.MessageMetadata(producer_name="producer", sequence_id=7, publish_time=1, **fields)
+    assert sticky_key(metadata) == key
+
+
+def test_sticky_key_of_nothing_is_none_key():
+    assert sticky_key(pb.MessageMetadata()) == NONE_KEY
+
+
+def test_count_bits_takes_words_as_signed():
+    assert count_bits([-1, 1]) == 65
+    assert count_bits([]) == 0
+
+
+def test_filter_leaves_out_markers_and_damaged_entries_and_counts_what_is_left():
+    async def scenario(topic):
+        subscription = await topic.create_subscription("sub")
+        await topic.publish("a", key="k")
+        marker = (await topic.publish("marker", marker_type=10))[0]
+        batch = (await topic.publish("b", batch=8, key="k"))[0]
+        subscription.cursor.acknowledge([batch], [[0b11]])
+        await settle()
+        entries = await topic.ledger.read_range(topic.ledger.first_position, 10, 1 << 20)
+        damaged = Entry(marker.ledger_id, 99, b"\x0e\x01")
+        unwanted = []
+        candidates = filter_entries(
+            [*entries, damaged], subscription.cursor, by_key=True, delayed=None, now_ms=0, unwanted=unwanted
+        )
+        assert unwanted == [marker, damaged.position]
+        assert [c.message_count for c in candidates] == [1, 2]
+        assert [c.ack_set for c in candidates] == [None, (0b11,)]
+        assert {c.sticky_hash for c in candidates} == {sticky_hash_of(murmur3_32(b"k"))}
+
+    with_topic(scenario)
