@@ -65,7 +65,9 @@ def feed(process: StandaloneProcess, rng: random.Random, frames: list[bytes], co
                 connection.socket.shutdown(1)
             while (answer := connection.receive()) is not None and not (whole and answer.type == pb.BaseCommand.PONG):
                 pass
-        except ConnectionError:
+        except TimeoutError:
+            pytest.fail(f"neither answer nor close after {data!r}")
+        except OSError:  # reset, or not connected any more
             answer = None
         if answer is None:
             if whole:
