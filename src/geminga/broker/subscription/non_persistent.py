@@ -21,6 +21,7 @@ from geminga.broker.subscription.consumer import Consumer, Exclusive, Failover, 
 from geminga.broker.subscription.entry_filter import sticky_key
 from geminga.broker.subscription.ports import ConsumerConnection, SubscriptionTopic
 from geminga.broker.subscription.rates import Rates
+from geminga.broker.subscription.subscribe import new_consumer
 from geminga.model import Position
 from geminga.model.errors import ConsumerAssignError, ConsumerBusyError, PreconditionFailedError
 from geminga.wire._generated import pulsar_api_pb2 as pb
@@ -235,8 +236,6 @@ async def subscribe_non_persistent(
     topic: NonPersistentSubscriptionTopic, connection: ConsumerConnection, request: pb.CommandSubscribe
 ) -> Consumer:
     """A new consumer of ``request.subscription``, which is created if it must."""
-    from geminga.broker.subscription.subscribe import new_consumer
-
     subscription = topic.subscriptions.get(request.subscription)
     if subscription is None:
         subscription = NonPersistentSubscription(topic, request.subscription, is_durable=request.durable)

@@ -124,8 +124,11 @@ class Subscription:
                 dispatch = SingleActiveDispatch(self, consumer)
             else:
                 dispatch = SharedDispatch(self, consumer)
-        # Known only once a consumer is in it: an error must leave nothing behind.
-        dispatch.add(consumer)
+        try:
+            dispatch.add(consumer)
+        finally:
+            if not dispatch.consumers:
+                self._drop_reader()
         self.dispatch = dispatch
         self.type = consumer.type
         dispatch.wake()
@@ -150,8 +153,7 @@ class Subscription:
         dispatch.close()
         self.dispatch = None
         self.cursor.deactivate()
-        if self._reader is not None and not self._reader.is_busy:
-            self._reader = None
+        self._drop_reader()
         if self._redeliveries is not None and not self._redeliveries:
             self._redeliveries = None
         if not self.is_durable and self._fence is None:
@@ -251,6 +253,10 @@ class Subscription:
         await self.cursor.set_cursor_properties(dict(properties))
 
     # ---- private ----
+
+    def _drop_reader(self) -> None:
+        if self._reader is not None and not self._reader.is_busy:
+            self._reader = None
 
     def _on_reader_idle(self) -> None:
         if self.dispatch is None:
