@@ -88,6 +88,7 @@ def main() -> int:
     parser.add_argument("--topics", type=int, default=1, help="publish: spread the connections over this many topics")
     parser.add_argument("--seconds", type=float, default=3.0, help="of each measured rate")
     parser.add_argument("--warmup", type=float, default=1.0)
+    parser.add_argument("--rounds", type=int, default=3, help="publish: turns of floor and product, medians are shown")
     parser.add_argument("--rate", type=int, default=2_000, help="latency: sends per second")
     parser.add_argument("--count", type=int, default=10_000, help="topics: how many")
     parser.add_argument("--loop", choices=("asyncio", "uvloop"), default="uvloop", help="product and floor")
@@ -104,7 +105,7 @@ def main() -> int:
     base.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(prefix="bench-", dir=base))
     settings = dict(pair.split("=", 1) for pair in options.set)
-    bench = Bench(scratch, options.seconds, options.warmup, options.loop, settings)
+    bench = Bench(scratch, options.seconds, options.warmup, options.rounds, options.loop, settings)
     console.print(f"Python {platform.python_version()}, {os.cpu_count()} CPUs, {platform.system()}, scratch on {base}")
     failed = 0
     try:

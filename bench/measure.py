@@ -5,6 +5,7 @@ Sizes of runs: a rate is taken over ``seconds`` behind ``warmup_s``, or until th
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import statistics
 import time
@@ -94,14 +95,17 @@ def publish_once(bench: Bench, port: int, size: int, connections: int, *, topics
 def publish(
     bench: Bench, sizes: tuple[int, ...] = SIZES, connections: tuple[int, ...] = CONNECTIONS, topics: int = 1
 ) -> list[Row]:
-    """Unbatched durable publish: floor and product in turn, on the same disk, in one run."""
+    """Unbatched durable publish: floor and product in turn, ``rounds`` times, medians, on the same disk in one run."""
     rows = []
     for size in sizes:
         for count in connections:
-            with bench.floor() as port:
-                floor = publish_once(bench, port, size, count)
-            with bench.product() as broker:
-                rate = publish_once(bench, broker.broker_port, size, count, topics=min(topics, count))
+            floors, rates = [], []
+            for _ in range(bench.rounds):
+                with bench.floor() as port:
+                    floors.append(publish_once(bench, port, size, count))
+                with bench.product() as broker:
+                    rates.append(publish_once(bench, broker.broker_port, size, count, topics=min(topics, count)))
+            floor, rate = statistics.median(floors), statistics.median(rates)
             goal = GOALS.get(size)
             rows.append(
                 {
@@ -112,6 +116,7 @@ def publish(
                     "product/s": round(rate),
                     "MB/s": rate * size / 1e6,
                     "ratio": rate / floor,
+                    "ratios": " ".join(f"{p / f:.2f}" for p, f in zip(rates, floors, strict=True)),
                     "goal": goal if goal is not None else "-",
                     "met": "-" if goal is None else ("yes" if rate / floor >= goal else "NO"),
                 }
@@ -125,7 +130,7 @@ def loops(bench: Bench, size: int = 100) -> list[Row]:
     """asyncio against uvloop, and what the floor costs without protobuf classes."""
     rows = []
     for loop in ("asyncio", "uvloop"):
-        variant = Bench(bench.scratch, bench.seconds, bench.warmup_s, loop, bench.settings)
+        variant = dataclasses.replace(bench, loop=loop)
         for count in CONNECTIONS:
             row: Row = {"loop": loop, "payload B": size, "connections": count}
             for codec in ("fixed", "generated"):

@@ -30,6 +30,8 @@ class Bench:
     scratch: Path
     seconds: float
     warmup_s: float
+    #: How often floor and product take turns; medians are shown.
+    rounds: int
     loop: str
     settings: dict[str, str]
 
