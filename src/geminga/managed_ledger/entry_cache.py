@@ -72,7 +72,7 @@ class TailWindow:
 class EntryCache:
     """The budget and the order of eviction; the windows belong to the managed ledgers."""
 
-    __slots__ = ("_order", "budget_bytes", "hits", "misses", "size_bytes")
+    __slots__ = ("_is_marked", "_order", "budget_bytes", "hits", "misses", "size_bytes")
 
     def __init__(self, budget_bytes: int) -> None:
         self.budget_bytes = budget_bytes
@@ -80,8 +80,9 @@ class EntryCache:
         #: Entries served from here / from bookies, for metrics.
         self.hits = 0
         self.misses = 0
-        #: Appends, oldest first: the window and the last entry id. None marks a tick of :meth:`evict_old`.
+        #: Appends, oldest first: the window and the last entry id. None (at most one) marks a tick of :meth:`evict_old`.
         self._order: deque[tuple[TailWindow, int] | None] = deque()
+        self._is_marked = False
 
     @property
     def is_empty(self) -> bool:
@@ -117,14 +118,15 @@ class EntryCache:
 
     def evict_old(self) -> None:
         """Evict what was there at the previous call already; called once per eviction time."""
-        while self._order and self._order[0] is not None:
+        while self._is_marked:
             self._evict_oldest()
         if self._order:
-            self._order.popleft()
-        if self._order:
             self._order.append(None)
+            self._is_marked = True
 
     def _evict_oldest(self) -> None:
         oldest = self._order.popleft()
-        if oldest is not None:
+        if oldest is None:
+            self._is_marked = False
+        else:
             self.size_bytes -= oldest[0].evict_through(oldest[1])

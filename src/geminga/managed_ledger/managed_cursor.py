@@ -16,7 +16,6 @@ from geminga.managed_ledger.entry import AckDone, Entry
 from geminga.managed_ledger.entry_cache import TailWindow
 from geminga.model.errors import LedgerClosedError, NoSuchLedgerError, StorageError, invariant
 from geminga.model.position import LATEST, Position
-from geminga.runtime import spawn
 
 if TYPE_CHECKING:
     from geminga.managed_ledger.core.positions import LedgerInfo
@@ -414,8 +413,3 @@ class ManagedCursor:
         """Persist in the background what nobody waits for; the factory's timer asks."""
         if self.store is not None:
             self.store.flush_background()
-
-    def spawn_deletion(self) -> None:
-        """Delete its ledger in the background; its node is gone."""
-        if self.store is not None:
-            spawn(self.store.delete_ledgers(), name=f"delete-cursor-{self.name}")

@@ -483,8 +483,9 @@ class ManagedLedger:
         await cursor.store.delete_node()
         crash_point(points.CURSOR_DELETED)
         self.cursors.pop(name, None)
-        cursor.store = None
+        store, cursor.store = cursor.store, None
         await cursor.close()
+        await store.delete_ledgers()
         self.trim_later()
 
     def on_cursor_active(self, cursor: ManagedCursor) -> None:
@@ -536,26 +537,18 @@ class ManagedLedger:
             await cursor.close()
         self._drop_window()
         async with self.list_lock():
-            handle = await self._leave(appender)
-            if handle is not None and not self.is_fenced:
-                await self._say_closed(handle)
+            if appender is not None and not self.is_fenced:
+                await self._say_closed(appender)
         self.factory.on_closed(self)
 
-    async def _leave(self, appender: Appender | None) -> LedgerHandle | None:
-        if appender is None or self.is_fenced:
-            return None
-        try:
-            return await appender.leave()
-        except StorageError as error:
-            _log.warning("%s: its open ledger could not be left in order: %s", self.name, error)
-            return None
-
-    async def _say_closed(self, handle: LedgerHandle) -> None:
+    async def _say_closed(self, appender: Appender) -> None:
         """Left open, the ledger would be recovered by the next owner: slower, but as right."""
         try:
-            await handle.close()
-            self._drop_empty()
-            await self.put_list(self.ledgers.infos)
+            handle = await appender.leave()
+            if handle is not None:
+                await handle.close()
+                self._drop_empty()
+                await self.put_list(self.ledgers.infos)
         except StorageError as error:
             _log.warning("%s: the list was not closed: %s", self.name, error)
 
@@ -567,11 +560,18 @@ class ManagedLedger:
             self._appender.stop(refusal)
             await self._appender.drain()
         cursor_ledgers = [c.store.ledger_id for c in self.cursors.values() if c.store is not None]
-        for cursor in tuple(self.cursors.values()):
+        try:
+            await self._delete_nodes()
+        finally:
+            self.factory.on_closed(self)
+        own = [info.ledger_id for info in self.ledgers.infos]
+        return (*self._garbage, *own, *(ledger_id for ledger_id in cursor_ledgers if ledger_id >= 0))
+
+    async def _delete_nodes(self) -> None:
+        for cursor in (*self.cursors.values(), *self.non_durable_cursors):
             if cursor.store is not None:
                 await cursor.store.delete_node()
                 cursor.store = None
-        for cursor in (*self.cursors.values(), *self.non_durable_cursors):
             await cursor.close()
         self.cursors.clear()
         self._drop_window()
@@ -579,9 +579,6 @@ class ManagedLedger:
         async with self.list_lock():
             await self._node.delete(self.metadata, ledger_path(self.name))
         crash_point(points.DELETE_NODE_GONE)
-        self.factory.on_closed(self)
-        own = [info.ledger_id for info in self.ledgers.infos]
-        return (*self._garbage, *own, *(ledger_id for ledger_id in cursor_ledgers if ledger_id >= 0))
 
     def stats_internal(self) -> dict[str, object]:
         """What Pulsar's ``internalStats`` tells of a managed ledger."""

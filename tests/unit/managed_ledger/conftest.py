@@ -1,0 +1,18 @@
+"""Runs an async test in a simulated world with a managed ledger's surroundings."""
+
+from __future__ import annotations
+
+import pytest
+
+from geminga import sim
+from support.ledger_world import SMALL, LedgerWorld
+
+
+@pytest.fixture
+def in_world():
+    """``in_world(scenario, config)`` runs ``scenario(LedgerWorld)`` in virtual time."""
+
+    def run(scenario, config=SMALL):
+        return sim.run(lambda world: scenario(LedgerWorld(world, config)))
+
+    return run

@@ -1,0 +1,124 @@
+"""The append path: rollover, failed writes, unknown outcomes."""
+
+from __future__ import annotations
+
+import pytest
+
+from geminga.managed_ledger import ManagedLedgerConfig
+from geminga.metadata.core.faults import WriteFault
+from geminga.model.errors import (
+    DiskFullError,
+)
+from geminga.model.position import EARLIEST, Position
+from support.ledger_world import append, read_all
+
+
+def test_append_over_a_rollover_is_split_and_completed_in_order(in_world):
+    async def scenario(w):
+        ml = await w.open()
+        results = await append(ml, [b"%d" % i for i in range(25)])
+        assert [(r.index, r.count, r.first_entry_id) for r in results] == [(0, 10, 0), (10, 10, 0), (20, 5, 0)]
+        assert [info.entries for info in ml.ledgers.infos] == [10, 10, 5]
+        assert ml.last_confirmed_position == Position(results[-1].ledger_id, 4)
+        entries = await ml.read_range(ml.first_position, 100, 1 << 20)
+        assert [entry.data for entry in entries] == [b"%d" % i for i in range(25)]
+
+    in_world(scenario)
+
+
+def test_append_by_size_rolls_behind_the_entry_that_crosses_the_limit(in_world):
+    async def scenario(w):
+        ml = await w.open()
+        results = await append(ml, [bytes(600_000)] * 5)
+        assert [r.count for r in results] == [2, 2, 1]
+
+    in_world(scenario, ManagedLedgerConfig(max_size_per_ledger_mb=1, min_rollover_minutes=0))
+
+
+def test_append_before_the_minimum_age_does_not_roll(in_world):
+    async def scenario(w):
+        ml = await w.open()
+        await w.fill(ml, 35)
+        assert len(ml.ledgers) == 1
+        # The timer looks once a minute.
+        await w.world.sleep(121)
+        assert len(ml.ledgers) == 2
+
+    in_world(scenario, ManagedLedgerConfig(max_entries_per_ledger=10, min_rollover_minutes=1))
+
+
+def test_ledger_past_its_maximum_age_rolls_by_itself_and_an_empty_one_does_not(in_world):
+    async def scenario(w):
+        ml = await w.open()
+        await w.fill(ml, 1)
+        await w.world.sleep(5 * 60)
+        assert len(ml.ledgers) == 2
+        await w.world.sleep(20 * 60)
+        assert len(ml.ledgers) == 2
+        await w.factory.close()
+
+    in_world(scenario, ManagedLedgerConfig(min_rollover_minutes=0, max_rollover_minutes=3))
+
+
+def test_failed_write_is_reported_and_later_appends_go_to_a_new_ledger(in_world):
+    async def scenario(w):
+        ml = await w.open()
+        await w.fill(ml, 3)
+        w.bookie.add_error = DiskFullError("full")
+        (result,) = await append(ml, [b"lost"])
+        assert isinstance(result.error, DiskFullError)
+        w.bookie.add_error = None
+        (position,) = await w.fill(ml, 1, "next")
+        assert [info.entries for info in ml.ledgers.infos] == [3, 1]
+        again = await w.reopen()
+        cursor = again.new_non_durable_cursor("r", EARLIEST)
+        assert await read_all(cursor) == [b"m0", b"m1", b"m2", b"next0"]
+        assert position == again.last_confirmed_position
+
+    in_world(scenario)
+
+
+def test_failed_write_that_was_stored_is_not_in_the_log(in_world):
+    async def scenario(w):
+        ml = await w.open()
+        await w.fill(ml, 1)
+        w.bookie.stores_before_error = True
+        w.bookie.add_error = DiskFullError("full")
+        (result,) = await append(ml, [b"stored"])
+        assert result.error is not None
+        w.bookie.add_error = None
+        await w.fill(ml, 1, "next")
+        for log in (ml, await w.reopen()):
+            assert await read_all(log.new_non_durable_cursor("r", EARLIEST)) == [b"m0", b"next0"]
+
+    in_world(scenario)
+
+
+def test_no_new_ledger_fails_appends_and_recovers_when_there_are_bookies_again(in_world):
+    async def scenario(w):
+        ml = await w.open()
+        w.bookie.is_writable = False
+        (result,) = await append(ml, [b"a"])
+        assert result.error is not None
+        assert result.error.retriable
+        w.bookie.is_writable = True
+        await w.world.sleep(1)
+        await w.fill(ml, 1)
+
+    in_world(scenario)
+
+
+@pytest.mark.parametrize("fault", [WriteFault.UNKNOWN_AFTER, WriteFault.UNKNOWN_BEFORE])
+def test_list_change_with_unknown_outcome_is_settled(in_world, fault):
+    async def scenario(w):
+        ml = await w.open()
+        for _ in range(3):
+            await w.fill(ml, 10)
+            await ml.roll()
+            # The new ledger's own node comes first, then the list.
+            w.faults.next_writes.extend([WriteFault.NONE, fault])
+        await w.fill(ml, 1)
+        assert not ml.is_fenced
+        assert [info.entries for info in (await w.reopen()).ledgers.infos] == [10, 10, 10, 1]
+
+    in_world(scenario)

@@ -1,0 +1,276 @@
+"""Where a cursor's state lies, and when it is written."""
+
+from __future__ import annotations
+
+from geminga.managed_ledger import ManagedLedgerConfig
+from geminga.managed_ledger.metadata_io import cursor_path
+from geminga.metadata.core.faults import WriteFault
+from geminga.model.errors import DiskFullError, LedgerClosedError
+from geminga.model.position import EARLIEST, Position
+from geminga.wire.managed_ledger import decode_cursor_info
+from support.ledger_world import NAME, acknowledge
+
+#: Room for one range in the node: most states need the cursor ledger.
+NARROW = ManagedLedgerConfig(max_ranges_in_metadata=1)
+
+
+async def node_of(w, name="s"):
+    node = await w.store.get(cursor_path(NAME, name))
+    return None if node is None else decode_cursor_info(node.value)
+
+
+async def filled(w, count=8):
+    ml = await w.open()
+    positions = await w.fill(ml, count)
+    return ml, await ml.open_cursor("s", initial=EARLIEST), positions
+
+
+def test_cursor_that_never_acknowledged_has_no_ledger(in_world):
+    async def scenario(w):
+        _ml, cursor, _ = await filled(w)
+        node = await node_of(w)
+        assert (node.cursor_ledger_id, node.mark_delete) == (-1, cursor.mark_delete_position)
+        adds = w.bookie.add_calls
+        await w.factory.close()
+        assert w.bookie.add_calls == adds
+        assert (await w.reopen()).cursors["s"].backlog_count == 8
+
+    in_world(scenario)
+
+
+def test_cursor_is_persisted_in_the_background_once_a_second(in_world):
+    async def scenario(w):
+        _ml, cursor, positions = await filled(w)
+        cursor.acknowledge(positions[:1])
+        await w.world.sleep(0.5)
+        assert (await node_of(w)).cursor_ledger_id == -1
+        await w.world.sleep(0.7)
+        adds = w.bookie.add_calls
+        for position in positions[1:5]:
+            cursor.acknowledge([position])
+            await w.world.sleep(0.1)
+        assert w.bookie.add_calls == adds
+        await w.let_background_persist()
+        assert w.bookie.add_calls == adds + 1
+        assert (await w.reopen()).cursors["s"].mark_delete_position == positions[4]
+
+    in_world(scenario)
+
+
+def test_cursor_acknowledgements_of_one_turn_share_a_write(in_world):
+    async def scenario(w):
+        _ml, cursor, positions = await filled(w)
+        await acknowledge(cursor, positions[:1])
+        adds = w.bookie.add_calls
+        answers = []
+        for position in positions[1:6]:
+            cursor.acknowledge([position], None, answers.append)
+        await w.world.sleep(0.01)
+        assert answers == [None] * 5
+        assert w.bookie.add_calls == adds + 1
+
+    in_world(scenario)
+
+
+def test_cursor_acknowledgements_during_a_write_share_the_next(in_world):
+    async def scenario(w):
+        _ml, cursor, positions = await filled(w)
+        await acknowledge(cursor, positions[:1])
+        w.bookie.holds_replies = True
+        adds = w.bookie.add_calls
+        answers = []
+        cursor.acknowledge(positions[1:2], None, answers.append)
+        await w.world.sleep(0.01)
+        for position in positions[2:5]:
+            cursor.acknowledge([position], None, answers.append)
+            await w.world.sleep(0.01)
+        assert (answers, w.bookie.add_calls) == ([], adds + 1)
+        w.bookie.release()
+        await w.world.sleep(0.01)
+        assert (answers, w.bookie.add_calls) == ([None] * 4, adds + 2)
+
+    in_world(scenario)
+
+
+def test_cursor_acknowledgement_again_is_answered_when_the_first_is_durable(in_world):
+    async def scenario(w):
+        _ml, cursor, positions = await filled(w)
+        cursor.acknowledge(positions[:1])
+        assert await acknowledge(cursor, positions[:1]) is None
+        assert (await w.reopen()).cursors["s"].mark_delete_position == positions[0]
+
+    in_world(scenario)
+
+
+def test_cursor_closed_in_order_lies_in_its_node(in_world):
+    async def scenario(w):
+        _ml, cursor, positions = await filled(w)
+        await acknowledge(cursor, [positions[0], positions[3]], None)
+        ledger_id = (await node_of(w)).cursor_ledger_id
+        assert ledger_id >= 0
+        cursor.acknowledge(positions[5:6])
+        await w.factory.close()
+        node = await node_of(w)
+        assert (node.cursor_ledger_id, node.mark_delete, len(node.ranges)) == (-1, positions[0], 2)
+        assert ledger_id not in await w.factory.named_ledgers(NAME)
+        assert (await w.reopen()).cursors["s"].is_acknowledged(positions[5])
+
+    in_world(scenario)
+
+
+def test_cursor_too_large_for_its_node_is_closed_in_its_ledger(in_world):
+    async def scenario(w):
+        _ml, cursor, positions = await filled(w)
+        cursor.acknowledge([positions[1], positions[3], positions[5]])
+        await w.factory.close()
+        assert (await node_of(w)).cursor_ledger_id >= 0
+        found = (await w.reopen()).cursors["s"]
+        assert [found.is_acknowledged(p) for p in positions[:6]] == [False, True] * 3
+
+    in_world(scenario, NARROW)
+
+
+def test_cursor_write_that_failed_goes_to_the_node(in_world):
+    async def scenario(w):
+        _ml, cursor, positions = await filled(w)
+        await acknowledge(cursor, positions[:1])
+        w.bookie.add_error = DiskFullError("full")
+        assert await acknowledge(cursor, positions[2:3]) is None
+        node = await node_of(w)
+        assert (node.cursor_ledger_id, node.mark_delete, len(node.ranges)) == (-1, positions[0], 1)
+        w.bookie.add_error = None
+        assert await acknowledge(cursor, positions[1:2]) is None
+        assert (await node_of(w)).cursor_ledger_id >= 0
+        assert (await w.reopen()).cursors["s"].mark_delete_position == positions[2]
+
+    in_world(scenario)
+
+
+def test_cursor_write_that_failed_and_does_not_fit_the_node_is_an_error_and_loses_nothing(in_world):
+    async def scenario(w):
+        _ml, cursor, positions = await filled(w)
+        await acknowledge(cursor, [positions[1], positions[3]])
+        w.bookie.add_error = DiskFullError("full")
+        assert isinstance(await acknowledge(cursor, [positions[5]]), DiskFullError)
+        w.bookie.add_error = None
+        found = (await w.reopen()).cursors["s"]
+        assert [found.is_acknowledged(p) for p in positions[:6]] == [False, True, False, True, False, False]
+        assert await acknowledge(found, [positions[5]]) is None
+        found = (await w.reopen()).cursors["s"]
+        assert found.is_acknowledged(positions[5])
+
+    in_world(scenario, NARROW)
+
+
+def test_cursor_ledger_rolls_by_entries_and_the_old_one_is_deleted(in_world):
+    async def scenario(w):
+        _ml, cursor, positions = await filled(w)
+        seen = set()
+        for position in positions:
+            await acknowledge(cursor, [position])
+            seen.add((await node_of(w)).cursor_ledger_id)
+        assert len(seen) == 3
+        live = [ledger_id for ledger_id in sorted(seen) if ledger_id in await w.factory.named_ledgers(NAME)]
+        assert live == [max(seen)]
+        for ledger_id in sorted(seen)[:-1]:
+            assert not await w.store.exists(f"/ledgers/00/0000/L{ledger_id:04d}")
+        assert (await w.reopen()).cursors["s"].backlog_count == 0
+
+    in_world(scenario, ManagedLedgerConfig(cursor_max_entries_per_ledger=3))
+
+
+def test_cursor_ledger_rolls_by_age(in_world):
+    async def scenario(w):
+        _ml, cursor, positions = await filled(w)
+        await acknowledge(cursor, positions[:1])
+        first = (await node_of(w)).cursor_ledger_id
+        await w.world.sleep(61)
+        await acknowledge(cursor, positions[1:2])
+        assert (await node_of(w)).cursor_ledger_id > first
+
+    in_world(scenario, ManagedLedgerConfig(cursor_rollover_seconds=60))
+
+
+def test_cursor_node_with_unknown_outcome_is_settled(in_world):
+    async def scenario(w):
+        _ml, cursor, positions = await filled(w)
+        for index, fault in enumerate((WriteFault.UNKNOWN_AFTER, WriteFault.UNKNOWN_BEFORE)):
+            w.faults.next_writes.extend([WriteFault.NONE, fault])
+            assert await acknowledge(cursor, [positions[index]]) is None
+            await cursor.set_cursor_properties({"n": str(index)})
+        found = (await w.reopen()).cursors["s"]
+        assert found.mark_delete_position == positions[1]
+        assert found.cursor_properties == {"n": "1"}
+
+    in_world(scenario, ManagedLedgerConfig(cursor_max_entries_per_ledger=1))
+
+
+def test_cursor_deleted_is_gone_with_its_ledger(in_world):
+    async def scenario(w):
+        ml, cursor, positions = await filled(w)
+        await acknowledge(cursor, positions[:1])
+        ledger_id = cursor.store.ledger_id
+        cursor.acknowledge(positions[1:2])
+        await ml.delete_cursor("s")
+        await ml.delete_cursor("s")
+        assert isinstance(await acknowledge(cursor, positions[2:3]), LedgerClosedError)
+        await w.let_background_persist()
+        assert await node_of(w) is None
+        assert not await w.store.exists(f"/ledgers/00/0000/L{ledger_id:04d}")
+        assert not (await w.reopen()).cursors
+
+    in_world(scenario)
+
+
+def test_cursor_properties_survive(in_world):
+    async def scenario(w):
+        ml = await w.open()
+        cursor = await ml.open_cursor("a/b c", properties={"p": -5}, cursor_properties={"owner": "me"})
+        again = (await w.reopen()).cursors["a/b c"]
+        assert (again.properties, again.cursor_properties) == ({"p": -5}, {"owner": "me"})
+        await again.set_properties({"p": 6})
+        again = (await w.reopen()).cursors["a/b c"]
+        assert (again.properties, again.cursor_properties) == ({"p": 6}, {"owner": "me"})
+        assert cursor.mark_delete_position == again.mark_delete_position
+
+    in_world(scenario)
+
+
+def test_cursor_with_ten_thousand_alternating_holes_comes_back(in_world):
+    async def scenario(w):
+        ml = await w.open()
+        positions = await w.fill(ml, 20_000)
+        cursor = await ml.open_cursor("s", initial=EARLIEST)
+        assert await acknowledge(cursor, positions[1::2]) is None
+        await acknowledge(cursor, [positions[5_000]])
+        found = (await w.reopen()).cursors["s"]
+        assert found.backlog_count == 9_999
+        assert found.individually_acknowledged_count == 10_001
+        assert found.is_acknowledged(positions[5_000])
+
+    in_world(scenario, ManagedLedgerConfig())
+
+
+def test_cursor_that_pulsar_wrote_is_recovered(in_world):
+    """A plain PositionInfo as the last entry of the cursor ledger, as Apache's broker writes it."""
+
+    async def scenario(w):
+        from geminga.wire._generated import managed_ledger_pb2 as pb
+
+        _ml, cursor, positions = await filled(w)
+        await acknowledge(cursor, positions[:1])
+        ledger_id = positions[0].ledger_id
+        foreign = pb.PositionInfo(ledgerId=ledger_id, entryId=1)
+        foreign.individualDeletedMessages.add(
+            lowerEndpoint=pb.NestedPositionInfo(ledgerId=ledger_id, entryId=2),
+            upperEndpoint=pb.NestedPositionInfo(ledgerId=ledger_id, entryId=4),
+        )
+        foreign.individualDeletedMessageRanges.add(key=ledger_id, values=[1 << 6])
+        cursor.store._handle.append([foreign.SerializeToString()], lambda *_: None)
+        await w.world.sleep(0.01)
+        found = (await w.reopen()).cursors["s"]
+        assert found.mark_delete_position == positions[1]
+        assert [found.is_acknowledged(p) for p in positions[2:8]] == [False, True, True, False, True, False]
+        assert found.ack_set(Position(ledger_id, 2)) is None
+
+    in_world(scenario)

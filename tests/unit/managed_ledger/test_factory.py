@@ -1,0 +1,111 @@
+"""The factory: names, sharing, deletion, garbage, its timers."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from geminga.model.errors import DiskFullError, LedgerClosedError, StorageError, UnavailableError
+from geminga.model.position import EARLIEST
+from support.ledger_world import NAME, acknowledge, append, read_entries
+
+
+def test_open_at_the_same_time_shares_one(in_world):
+    async def scenario(w):
+        first, second = await asyncio.gather(w.factory.open(NAME), w.factory.open(NAME))
+        assert first is second
+        assert w.factory.get(NAME) is first
+
+    in_world(scenario)
+
+
+def test_open_that_fails_fails_for_all_who_wait_and_works_later(in_world):
+    async def scenario(w):
+        ml = await w.open()
+        await w.fill(ml, 3)
+        w.new_process()
+        w.bookie.fence_error = DiskFullError("full")
+        results = await asyncio.gather(*(w.factory.open(NAME) for _ in range(2)), return_exceptions=True)
+        assert all(isinstance(result, StorageError) for result in results)
+        w.bookie.fence_error = None
+        assert (await w.open()).entry_count == 3
+
+    in_world(scenario)
+
+
+def test_list_and_exists_tell_names(in_world):
+    async def scenario(w):
+        for name in ("t/n/persistent/b", "t/n/persistent/a", "t/m/persistent/c"):
+            await w.factory.open(name)
+        assert await w.factory.list("t/n/persistent") == ["t/n/persistent/a", "t/n/persistent/b"]
+        assert await w.factory.list("t/x/persistent") == []
+        assert await w.factory.exists("t/m/persistent/c")
+        assert not await w.factory.exists("t/m/persistent/d")
+
+    in_world(scenario)
+
+
+@pytest.mark.parametrize("is_open", [True, False])
+def test_delete_leaves_nothing(in_world, is_open):
+    async def scenario(w):
+        ml = await w.open()
+        cursor = await ml.open_cursor("s", initial=EARLIEST)
+        positions = await w.fill(ml, 25)
+        await acknowledge(cursor, positions[3:4])
+        if not is_open:
+            w.new_process()
+        await w.factory.delete(NAME)
+        await w.factory.delete(NAME)
+        assert not await w.factory.exists(NAME)
+        assert await w.store.children("/ledgers/00/0000") == []
+        if is_open:
+            (result,) = await append(ml, [b"x"])
+            assert isinstance(result.error, LedgerClosedError)
+        assert (await w.open()).entry_count == 0
+
+    in_world(scenario)
+
+
+def test_orphan_ledgers_are_collected_when_old_enough(in_world):
+    async def scenario(w):
+        ml = await w.open()
+        cursor = await ml.open_cursor("s", initial=EARLIEST)
+        positions = await w.fill(ml, 3)
+        await acknowledge(cursor, positions[1:2])
+        orphan = await w.factory.create_ledger(ml)
+        other = await w.factory.create_ledger(ml, cursor_name="s")
+        foreign = await w.bookkeeper.create_ledger(ensemble_size=1, write_quorum=1, ack_quorum=1)
+        assert await w.factory.collect_orphan_ledgers() == []
+        await w.world.sleep(3601)
+        assert await w.factory.collect_orphan_ledgers() == [orphan.ledger_id, other.ledger_id]
+        await w.bookkeeper.open_ledger(foreign.ledger_id)
+        assert len(await ml.read(positions)) == 3
+
+    in_world(scenario)
+
+
+def test_close_is_final(in_world):
+    async def scenario(w):
+        await w.open()
+        await w.factory.close()
+        with pytest.raises(UnavailableError):
+            await w.factory.open(NAME)
+
+    in_world(scenario)
+
+
+def test_idle_factory_has_no_timer(in_world):
+    async def scenario(w):
+        ml = await w.open()
+        cursor = await ml.open_cursor("s", initial=EARLIEST)
+        await read_entries(cursor)
+        positions = await w.fill(ml, 3)
+        cursor.acknowledge(positions)
+        await w.world.sleep(10)
+        assert (w.factory._flush_timer, w.factory._cache_timer) == (None, None)
+        await ml.close()
+        await w.world.sleep(120)
+        assert w.factory._rollover_timer is None
+
+    in_world(scenario)

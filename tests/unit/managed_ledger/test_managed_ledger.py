@@ -1,0 +1,98 @@
+"""Managed ledgers: notification, ending, properties."""
+
+from __future__ import annotations
+
+from geminga.model.errors import (
+    LedgerClosedError,
+    TopicTerminatedError,
+)
+from geminga.model.position import EARLIEST, LATEST, Position
+from support.ledger_world import NAME, append, read_all
+
+
+def test_ledger_that_is_new_is_empty_and_has_no_ledger(in_world):
+    async def scenario(w):
+        ml = await w.open()
+        assert ml.last_confirmed_position == EARLIEST
+        assert (ml.entry_count, ml.size_bytes, len(ml.ledgers)) == (0, 0, 0)
+        assert w.bookie.add_calls == 0
+        assert await w.factory.list("public/default/persistent") == [NAME]
+
+    in_world(scenario)
+
+
+def test_tail_listener_is_called_once_a_group_until_removed(in_world):
+    async def scenario(w):
+        ml = await w.open()
+        calls = []
+        remove = ml.add_tail_listener(lambda: calls.append(ml.last_confirmed_position))
+        await w.fill(ml, 5)
+        await w.world.sleep(0.01)
+        assert calls == [Position(ml.ledgers.last.ledger_id, 4)]
+        remove()
+        await w.fill(ml, 1)
+        await w.world.sleep(0.01)
+        assert len(calls) == 1
+
+    in_world(scenario)
+
+
+def test_truncate_empties_the_log_whatever_holds_it(in_world):
+    async def scenario(w):
+        ml = await w.open()
+        ml.set_retention(retention_ms=-1, retention_bytes=-1)
+        cursor = await ml.open_cursor("s", initial=EARLIEST)
+        await w.fill(ml, 25)
+        await ml.truncate()
+        assert (ml.entry_count, cursor.backlog_count) == (0, 0)
+        await w.fill(ml, 2, "n")
+        assert await read_all(cursor) == [b"n0", b"n1"]
+
+    in_world(scenario)
+
+
+def test_terminated_log_refuses_appends_for_ever(in_world):
+    async def scenario(w):
+        ml = await w.open()
+        positions = await w.fill(ml, 3)
+        assert await ml.terminate() == positions[-1]
+        assert await ml.terminate() == positions[-1]
+        for log in (ml, await w.reopen()):
+            assert log.terminated_position == positions[-1]
+            (result,) = await append(log, [b"x"])
+            assert isinstance(result.error, TopicTerminatedError)
+            assert len(await log.read(positions)) == 3
+
+    in_world(scenario)
+
+
+def test_closed_log_refuses_appends(in_world):
+    async def scenario(w):
+        ml = await w.open()
+        await ml.close()
+        await ml.close()
+        (result,) = await append(ml, [b"x"])
+        assert isinstance(result.error, LedgerClosedError)
+
+    in_world(scenario)
+
+
+def test_properties_survive(in_world):
+    async def scenario(w):
+        ml = await w.open()
+        await ml.set_properties({"a": "1"})
+        assert (await w.reopen()).properties == {"a": "1"}
+
+    in_world(scenario)
+
+
+def test_latest_of_a_trimmed_log_is_behind_everything(in_world):
+    async def scenario(w):
+        ml = await w.open()
+        await w.fill(ml, 3)
+        reader = ml.new_non_durable_cursor("r", LATEST)
+        assert not reader.has_more_entries
+        await w.fill(ml, 1, "n")
+        assert await read_all(reader) == [b"n0"]
+
+    in_world(scenario)

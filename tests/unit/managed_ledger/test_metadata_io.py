@@ -1,0 +1,78 @@
+"""Nodes owned by one writer: versions, unknown outcomes, names."""
+
+from __future__ import annotations
+
+import pytest
+
+from geminga.managed_ledger.metadata_io import MetadataNode, cursor_name_of, cursor_path
+from geminga.metadata.core.faults import WriteFault
+from geminga.model.errors import LedgerFencedError, UnknownOutcomeError
+
+PATH = "/managed-ledgers/x"
+BEFORE, AFTER = WriteFault.UNKNOWN_BEFORE, WriteFault.UNKNOWN_AFTER
+
+
+@pytest.mark.parametrize("faults", [[], [BEFORE], [AFTER], [BEFORE, AFTER], [BEFORE, BEFORE, BEFORE]])
+def test_put_with_unknown_outcomes_writes_once(in_world, faults):
+    async def scenario(w):
+        node = MetadataNode()
+        for number in range(3):
+            w.faults.next_writes.extend(faults)
+            await node.put(w.store, PATH, b"%d" % number)
+            found = await w.store.get(PATH)
+            assert (found.value, found.stat.version) == (b"%d" % number, number)
+            assert node.version == number
+
+    in_world(scenario)
+
+
+def test_put_of_another_owner_fences(in_world):
+    async def scenario(w):
+        ours, theirs = MetadataNode(), MetadataNode()
+        await ours.put(w.store, PATH, b"1")
+        theirs.version = ours.version
+        await theirs.put(w.store, PATH, b"2")
+        with pytest.raises(LedgerFencedError):
+            await ours.put(w.store, PATH, b"3")
+        w.faults.next_writes.append(BEFORE)
+        with pytest.raises(LedgerFencedError):
+            await ours.put(w.store, PATH, b"3")
+
+    in_world(scenario)
+
+
+def test_put_in_doubt_is_settled_by_the_next(in_world):
+    async def scenario(w):
+        node = MetadataNode()
+        w.faults.next_writes.extend([BEFORE] * 7 + [AFTER])
+        await node.put(w.store, PATH, b"1")
+        w.faults.next_writes.extend([BEFORE] * 8)
+        with pytest.raises(UnknownOutcomeError):
+            await node.put(w.store, PATH, b"2")
+        await node.put(w.store, PATH, b"3")
+        assert (await w.store.get(PATH)).value == b"3"
+
+    in_world(scenario)
+
+
+def test_deleted_node_does_not_come_back(in_world):
+    async def scenario(w):
+        node = MetadataNode()
+        await node.put(w.store, PATH, b"1")
+        w.faults.next_writes.extend([BEFORE, AFTER])
+        await node.delete(w.store, PATH)
+        await node.delete(w.store, PATH)
+        with pytest.raises(LedgerFencedError):
+            await node.put(w.store, PATH, b"2")
+        assert not await w.store.exists(PATH)
+
+    in_world(scenario)
+
+
+@pytest.mark.parametrize(
+    ("name", "encoded"),
+    [("sub", "sub"), ("a/b c", "a%2Fb+c"), ("\u00e4~*", "%C3%A4%7E*"), ("a+b%", "a%2Bb%25")],
+)
+def test_cursor_names_are_encoded_as_in_java(name, encoded):
+    assert cursor_path("t/n/persistent/x", name) == f"/managed-ledgers/t/n/persistent/x/{encoded}"
+    assert cursor_name_of(encoded) == name

@@ -1,0 +1,62 @@
+"""Reads that belong to no cursor."""
+
+from __future__ import annotations
+
+import pytest
+
+from geminga.model.errors import LedgerClosedError
+from geminga.model.position import LATEST, Position
+
+
+@pytest.mark.parametrize("limit", [-1, 0, 4, 9, 10, 24, 99])
+def test_find_last_gives_the_newest_entry_of_a_monotone_predicate(in_world, limit):
+    async def scenario(w):
+        ml = await w.open()
+        positions = await w.fill(ml, 25)
+        found = await ml.find_last(lambda entry: int(entry.data[1:]) <= limit)
+        assert found == (positions[min(limit, 24)] if limit >= 0 else None)
+
+    in_world(scenario)
+
+
+def test_find_last_of_an_empty_log_is_none(in_world):
+    async def scenario(w):
+        ml = await w.open()
+        assert await ml.find_last(lambda entry: True) is None
+
+    in_world(scenario)
+
+
+def test_read_gives_entries_in_the_order_asked_for_and_leaves_out_others(in_world):
+    async def scenario(w):
+        ml = await w.open()
+        positions = await w.fill(ml, 25)
+        wanted = [positions[20], Position(99, 0), positions[3], positions[4], Position(positions[0].ledger_id, 10)]
+        assert [entry.data for entry in await ml.read(wanted)] == [b"m20", b"m3", b"m4"]
+        assert await ml.read([]) == []
+
+    in_world(scenario)
+
+
+def test_read_range_stops_at_its_limits(in_world):
+    async def scenario(w):
+        ml = await w.open()
+        positions = await w.fill(ml, 25)
+        assert len(await ml.read_range(positions[5], 7, 1000)) == 7
+        assert len(await ml.read_range(positions[5], 100, 7)) == 3
+        assert len(await ml.read_range(positions[5], 100, 1)) == 1
+        assert len(await ml.read_range(positions[5], 100, 1000)) == 20
+        assert await ml.read_range(LATEST, 100, 1000) == []
+
+    in_world(scenario)
+
+
+def test_read_of_a_closed_log_is_an_error(in_world):
+    async def scenario(w):
+        ml = await w.open()
+        positions = await w.fill(ml, 1)
+        await ml.close()
+        with pytest.raises(LedgerClosedError):
+            await ml.read(positions)
+
+    in_world(scenario)

@@ -1,0 +1,20 @@
+"""What an operator is told."""
+
+from __future__ import annotations
+
+from geminga.model.position import EARLIEST
+from support.ledger_world import acknowledge
+
+
+def test_stats_tell_ledgers_and_cursors(in_world):
+    async def scenario(w):
+        ml = await w.open()
+        cursor = await ml.open_cursor("s", initial=EARLIEST)
+        positions = await w.fill(ml, 12)
+        await acknowledge(cursor, positions[2:4])
+        stats = ml.stats_internal()
+        assert (stats["numberOfEntries"], stats["state"], len(stats["ledgers"])) == (12, "LedgerOpened", 2)
+        assert stats["cursors"]["s"]["numberOfEntriesSinceFirstNotAckedMessage"] == 12
+        assert stats["cursors"]["s"]["totalNonContiguousDeletedMessagesRange"] == 1
+
+    in_world(scenario)
