@@ -48,12 +48,48 @@ def is_internal_cursor(name: str) -> bool:
     return name == DEDUP_CURSOR or name.startswith(INTERNAL_CURSOR_PREFIX)
 
 
+class AppendBatch:
+    """Groups of several producers that go to the managed ledger with one append."""
+
+    __slots__ = ("_groups", "_next", "entries")
+
+    def __init__(self, group: PublishGroup, entries: list[bytes]) -> None:
+        self.entries = entries
+        self._groups = [group]
+        #: Index of the first group that is not done.
+        self._next = 0
+
+    def add(self, group: PublishGroup, entries: list[bytes]) -> None:
+        """Put a group at the end."""
+        if len(self._groups) == 1:
+            # Until now the list was the producer's own.
+            self.entries = [*self.entries, *entries]
+        else:
+            self.entries += entries
+        self._groups.append(group)
+
+    def appended(self, result: AppendResult) -> None:
+        """The managed ledger is done with the next entries: tell their groups, in order."""
+        ledger_id, entry_id, index, count, error = result
+        while count:
+            group = self._groups[self._next]
+            left = group.count - group.answered_count
+            part = min(left, count)
+            group.appended(AppendResult(ledger_id, entry_id, index, part, error))
+            if part == left:
+                self._next += 1
+            entry_id += part
+            index += part
+            count -= part
+
+
 class PersistentTopic(Topic):
     """A topic whose messages are stored."""
 
     __slots__ = (
         "_appends_index",
         "_appends_time",
+        "_batch",
         "_index",
         "_pending_groups",
         "_policies_busy",
@@ -72,6 +108,8 @@ class PersistentTopic(Topic):
         self.dedup: TopicDeduplication | None = None
         self._appends_time = broker.config.appends_broker_timestamp
         self._appends_index = broker.config.appends_index
+        #: What the present turn of the loop brought; None: nothing yet.
+        self._batch: AppendBatch | None = None
         #: Index of the newest message, if entries are indexed.
         self._index = -1
         #: One change of policies at a time; made when first needed.
@@ -141,7 +179,18 @@ class PersistentTopic(Topic):
         if self._appends_time or self._appends_index:
             entries = self._with_entry_metadata(entries)
         self._pending_groups += 1
-        self.ledger.append(entries, group.appended)
+        batch = self._batch
+        if batch is None:
+            # Groups that other connections bring in this turn of the loop join it: one append for all of them.
+            self._batch = AppendBatch(group, entries)
+            asyncio.get_running_loop().call_soon(self._append_batch)
+        else:
+            batch.add(group, entries)
+
+    def _append_batch(self) -> None:
+        batch, self._batch = self._batch, None
+        if batch is not None:
+            self.ledger.append(batch.entries, batch.appended)
 
     def published(self, group: PublishGroup, result: AppendResult) -> None:
         """Entries are on stable storage and answered."""
@@ -261,6 +310,7 @@ class PersistentTopic(Topic):
 
     async def terminate(self) -> Position:
         """End the topic: nothing can be published any more; returns its last position."""
+        self._append_batch()
         position = await self.ledger.terminate()
         for producer in list(self.producers.values()):
             producer.disconnect()
@@ -269,6 +319,7 @@ class PersistentTopic(Topic):
 
     async def close_storage(self) -> None:
         """Save what a quick reload needs and close the ledger."""
+        self._append_batch()
         self._remove_tail_listener()
         if self.dedup is not None:
             await self.dedup.close()
