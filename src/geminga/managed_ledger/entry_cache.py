@@ -80,7 +80,7 @@ class EntryCache:
         #: Entries served from here / from bookies, for metrics.
         self.hits = 0
         self.misses = 0
-        #: Appends, oldest first: the window and the last entry id. None (at most one) marks a tick of :meth:`evict_old`.
+        #: Appends, oldest first: the window and the last entry id. None (at most one) marks a tick.
         self._order: deque[tuple[TailWindow, int] | None] = deque()
         self._is_marked = False
 
