@@ -40,10 +40,6 @@ STOP_GRACE_S: Final = 10.0
 _log = get_logger(__name__)
 
 
-class _FatalStop(SystemExit):
-    """Leaves the loop at once: asyncio lets SystemExit through, and no further callback runs."""
-
-
 class Standalone:
     """A standalone in this process. ``data_dir`` None: in memory.
 
@@ -178,17 +174,26 @@ class Standalone:
         self._loop = loop
         asyncio.set_event_loop(loop)
         try:
-            loop.run_until_complete(self._serve())
-            loop.run_until_complete(loop.shutdown_asyncgens())
-        except _FatalStop:
-            pass
-        except BaseException as error:
-            if self._started.done():
-                raise
-            self._started.set_exception(error)
+            self._serve_until_stopped(loop)
         finally:
             asyncio.set_event_loop(None)
             loop.close()
+
+    def _serve_until_stopped(self, loop: asyncio.AbstractEventLoop) -> None:
+        serving = loop.create_task(self._serve(), name="standalone")
+        try:
+            loop.run_until_complete(serving)
+        except BaseException as error:
+            if self._fatal is None:
+                if self._started.done():
+                    raise
+                self._started.set_exception(error)
+                return
+        if self._fatal is not None:
+            serving.cancel()
+            loop.run_until_complete(self._abandon())
+            if not self._started.done():
+                self._started.set_exception(self._fatal)
 
     async def _serve(self) -> None:
         self._stop = asyncio.Event()
@@ -199,15 +204,24 @@ class Standalone:
         await self._stop.wait()
         await server.stop()
 
+    async def _abandon(self) -> None:
+        assert self._server is not None
+        try:
+            async with asyncio.timeout(STOP_GRACE_S / 2):
+                await self._server.abandon()
+        except TimeoutError:
+            _log.error("threads or files did not close after the fatal error")
+
     def _on_fatal(self, part: str, error: BaseException) -> None:
+        if self._fatal is not None:
+            return
         _log.critical("fatal error in %s, stopping: %s", part, error)
+        self._fatal = error
+        # From here on no client can hear anything; the loop ends with this turn.
         if self._server is not None:
             self._server.cut_connections()
-        if self._started.done():
-            self._fatal = error
-        else:
-            self._started.set_exception(error)
-        raise _FatalStop(1)
+        assert self._loop is not None
+        self._loop.stop()
 
     def _broker(self) -> Broker:
         self._running()

@@ -23,6 +23,7 @@ from geminga.app.data_directory import BOOKIE_DIRECTORY, METADATA_FILE, claim_di
 from geminga.app.listeners import bound_addresses, endpoints, is_loopback
 from geminga.app.process_metrics import bookie_metrics, process_metrics
 from geminga.bookie import LocalBookie
+from geminga.bookie.recovery import COOKIE_NAME
 from geminga.bookkeeper import BookKeeper, LocalBookiePool, MetadataLiveLedgers
 from geminga.broker.connection import Connection
 from geminga.broker.metrics import Metrics
@@ -34,7 +35,7 @@ from geminga.broker.service import Broker
 from geminga.managed_ledger import ManagedLedgerFactory
 from geminga.metadata import MemoryMetadataStore, SqliteMetadataStore
 from geminga.metadata.ports import MetadataStore
-from geminga.model.errors import GemingaError, UnavailableError
+from geminga.model.errors import DataDirectoryError, GemingaError, UnavailableError
 from geminga.runtime import MemoryDisk, Runtime, get_logger, real_runtime
 from geminga.runtime.ports import FatalHandler
 
@@ -42,6 +43,9 @@ from geminga.runtime.ports import FatalHandler
 BOOKIE_ID: Final = "127.0.0.1:3181"
 #: Directory of the bookie where there is no data directory.
 MEMORY_DIRECTORY: Final = "/geminga"
+
+#: What is closed even after a fatal error: it holds ports, threads or files and writes nothing of its own.
+ABANDONED_PARTS: Final = ("HTTP server", "listener", "threads", "disk")
 
 _log = get_logger(__name__)
 
@@ -67,6 +71,7 @@ class StandaloneServer:
         self._closers: list[tuple[str, Callable[[], Awaitable[None]]]] = []
         #: Set by :meth:`start`.
         self.broker: Broker | None = None
+        self._http: HttpServer | None = None
         self.runtime: Runtime | None = None
 
     async def start(self) -> Addresses:
@@ -88,10 +93,24 @@ class StandaloneServer:
 
     def cut_connections(self) -> None:
         """Cut every client off at once, without a word: after a fatal error nothing may be acknowledged."""
-        if self.broker is None:
-            return
-        for connection in list(self.broker.connections):
-            connection.abort()
+        if self.broker is not None:
+            self.broker.is_closing = True
+            for connection in list(self.broker.connections):
+                connection.abort()
+        if self._http is not None:
+            self._http.abort()
+
+    async def abandon(self) -> None:
+        """After a fatal error: let go of ports, threads and files, without an orderly stop."""
+        self.cut_connections()
+        closers, self._closers = self._closers, []
+        for part, close in reversed(closers):
+            if part not in ABANDONED_PARTS:
+                continue
+            try:
+                await close()
+            except (GemingaError, OSError) as error:
+                _log.error("closing the %s failed: %s", part, error)
 
     async def _start(self) -> Addresses:
         config = self._config
@@ -111,6 +130,8 @@ class StandaloneServer:
         directory = os.path.join(self._data_dir or MEMORY_DIRECTORY, BOOKIE_DIRECTORY)
         await runtime.disk.make_dirs(directory)
         known = await remembered_instance_id(metadata, BOOKIE_ID)
+        if known is not None:
+            await self._refuse_wiped_bookie(runtime, self._config.bookie.ledger_directory or f"{directory}/ledgers")
         bookie = await LocalBookie.open(
             runtime,
             directory,
@@ -122,6 +143,18 @@ class StandaloneServer:
         if known is None:
             await remember_instance_id(metadata, BOOKIE_ID, bookie.instance_id, directory)
         return bookie
+
+    async def _refuse_wiped_bookie(self, runtime: Runtime, ledger_directory: str) -> None:
+        # The bookie itself would take empty directories for a first start and forget what it acknowledged.
+        try:
+            names = await runtime.disk.list_dir(ledger_directory)
+        except FileNotFoundError:
+            names = []
+        if COOKIE_NAME not in names:
+            raise DataDirectoryError(
+                f"the bookie's directory {ledger_directory} is empty, but the metadata store knows that it had "
+                "entries: was it wiped or not mounted? Bring it back, or begin anew with another data directory"
+            )
 
     async def _open_runtime(self) -> Runtime:
         runtime = real_runtime(self._on_fatal)
@@ -156,6 +189,7 @@ class StandaloneServer:
         http = HttpServer(
             runtime, self._rest_context(broker, bookie).application_maker(), requests_max=config.http_requests_max
         )
+        self._http = http
         self._closers.append(("HTTP server", http.close))
         extra = bound_addresses(config.bind_addresses)
         web_port = await _bound("webServicePort", http.listen, config.bind_address, config.web_port)

@@ -52,6 +52,14 @@ class HttpServer:
         self._listeners.append(listener)
         return listener.port
 
+    def abort(self) -> None:
+        """Cut every connection at once, answered or not."""
+        for waiting in tuple(self._waiting):
+            waiting.abort()
+        for connection in tuple(self._loaded[1].connections) if self._loaded is not None else ():
+            if connection.transport is not None:
+                connection.transport.abort()
+
     async def close(self) -> None:
         """Stop accepting, let the requests under way finish, close the connections."""
         for listener in self._listeners:

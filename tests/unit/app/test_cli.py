@@ -1,0 +1,99 @@
+"""The command line: arguments, errors, the ready line, what is imported when."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+import geminga
+from geminga.app.process import LOG_LEVELS, configure_logging, ready_line, seconds_since_exec
+from geminga.app.standalone import Addresses
+from geminga.model.errors import ConfigurationError
+
+ADDRESSES = Addresses("pulsar://127.0.0.1:1", "http://127.0.0.1:2", 1, 2)
+
+
+def run(*arguments: str, **options) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "geminga", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, **options)
+
+
+def test_version_is_printed() -> None:
+    result = run("--version")
+    assert (result.returncode, result.stdout) == (0, f"geminga {geminga.__version__}\n")
+
+
+def test_version_loads_no_broker() -> None:
+    code = (
+        "import sys, geminga.app.cli as cli\n"
+        "sys.argv = ['geminga', '--version']\n"
+        "try: cli.main()\n"
+        "except SystemExit: pass\n"
+        "print([name for name in ('google.protobuf', 'asyncio', 'starlette', 'uvicorn') if name in sys.modules])\n"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert result.stdout.splitlines()[-1] == "[]"
+
+
+def test_package_and_plugin_load_nothing_heavy() -> None:
+    code = (
+        "import sys, geminga, geminga.pytest_plugin\n"
+        "print([name for name in ('google.protobuf', 'starlette', 'uvicorn', 'typer') if name in sys.modules])\n"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert result.stdout == "[]\n"
+
+
+@pytest.mark.parametrize("arguments", [["standalone"], ["standalone", "--data"], ["fly"], ["standalone", "--nope"]])
+def test_bad_arguments_end_with_code_two(arguments: list[str]) -> None:
+    result = run(*arguments)
+    assert result.returncode == 2
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--set", "maxMessageSize=much"], "maxMessageSize=much (--set): expected bytes > 0"),
+        (["--set", "novalue"], "expected key=value"),
+        (["--broker-port", "70000"], "brokerServicePort=70000"),
+        (["--config", "/nowhere/broker.conf"], "No such file"),
+        (["--log-level", "loud"], "--log-level loud"),
+        (["--set", "bindAddresses=a:pulsar+ssl://127.0.0.1:0", "--broker-port", "0", "--web-port", "0"], "no TLS"),
+    ],
+)
+def test_error_is_one_readable_paragraph(tmp_path, arguments: list[str], expected: str) -> None:
+    result = run("standalone", "--data", str(tmp_path / "d"), *arguments)
+    assert result.returncode == 1
+    assert expected in " ".join(result.stderr.split())
+    assert "Traceback" not in result.stderr
+
+
+def test_environment_is_read(tmp_path) -> None:
+    import os
+
+    result = run("standalone", "--data", str(tmp_path / "d"), env={**os.environ, "GEMINGA_maxMessageSize": "x"})
+    assert "environment variable GEMINGA_maxMessageSize" in " ".join(result.stderr.split())
+
+
+def test_ready_line_says_where_and_how_fast() -> None:
+    line = ready_line(ADDRESSES, "/data", json_line=False)
+    assert "pulsar://127.0.0.1:1" in line
+    assert "http://127.0.0.1:2" in line
+    assert "\n" not in line
+    document = json.loads(ready_line(ADDRESSES, "/data", json_line=True))
+    assert set(document) == {"brokerServiceUrl", "webServiceUrl", "startupSeconds", "pid", "dataDir", "version"}
+    assert document["startupSeconds"] > 0
+
+
+def test_seconds_since_exec_grows() -> None:
+    first = seconds_since_exec()
+    assert 0 < first <= seconds_since_exec()
+
+
+def test_unknown_log_level_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match=", ".join(LOG_LEVELS)):
+        configure_logging("loud")

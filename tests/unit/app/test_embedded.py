@@ -1,0 +1,149 @@
+"""``geminga.Standalone``: one thread for the broker, errors in the caller's."""
+
+from __future__ import annotations
+
+import asyncio
+import threading  # noqa: TID251 - which threads are left is what is tested
+import urllib.request
+
+import pulsar
+import pytest
+
+import geminga
+from geminga.app.embedded import Standalone
+from geminga.model.errors import (
+    ConfigurationError,
+    ConflictError,
+    DataDirectoryError,
+    DiskIOError,
+    LocalError,
+    NotFoundError,
+    UnavailableError,
+)
+from support.official import quiet_client
+
+TOPIC = "persistent://public/default/embedded"
+
+
+def broker_threads() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("geminga")]
+
+
+def test_blocking_client_works_in_the_same_thread(tmp_path) -> None:
+    with geminga.Standalone() as broker:
+        assert broker.startup_seconds > 0
+        assert broker.service_url == f"pulsar://127.0.0.1:{broker.broker_port}"
+        client = quiet_client(broker.service_url, tmp_path)
+        consumer = client.subscribe(TOPIC, "s")
+        client.create_producer(TOPIC).send(b"hello")
+        assert consumer.receive(10_000).data() == b"hello"
+        client.close()
+        with urllib.request.urlopen(f"{broker.web_service_url}/admin/v2/brokers/health") as answer:
+            assert answer.read() == b"ok"
+    assert broker_threads() == []
+
+
+def test_messages_survive_on_a_directory(tmp_path) -> None:
+    for attempt in range(2):
+        with Standalone(tmp_path / "data") as broker:
+            assert broker.data_dir == str(tmp_path / "data")
+            client = quiet_client(broker.service_url, tmp_path)
+            consumer = client.subscribe(TOPIC, "s", initial_position=pulsar.InitialPosition.Earliest)
+            if attempt == 0:
+                client.create_producer(TOPIC).send(b"kept")
+            else:
+                assert consumer.receive(10_000).data() == b"kept"
+            client.close()
+
+
+def test_async_context_manager_runs_beside_the_callers_loop() -> None:
+    async def main() -> str:
+        async with Standalone() as broker:
+            _, writer = await asyncio.open_connection("127.0.0.1", broker.broker_port)
+            writer.close()
+            await writer.wait_closed()
+            return broker.service_url
+
+    assert asyncio.run(main()).startswith("pulsar://127.0.0.1:")
+
+
+def test_configuration_reaches_the_broker() -> None:
+    with Standalone(config={"advertisedAddress": "broker.example", "clusterName": "east"}) as broker:
+        assert broker.service_url.startswith("pulsar://broker.example:")
+        with urllib.request.urlopen(f"http://127.0.0.1:{broker.web_port}/admin/v2/clusters") as answer:
+            assert answer.read() == b'["east"]'
+
+
+def test_bad_configuration_is_raised_where_it_is_given() -> None:
+    with pytest.raises(ConfigurationError, match="maxMessageSize=much"):
+        Standalone(config={"maxMessageSize": "much"})
+
+
+def test_errors_at_start_are_raised_in_the_caller(tmp_path) -> None:
+    (tmp_path / "foreign").write_text("x")
+    with pytest.raises(DataDirectoryError, match="belongs to something else"):
+        Standalone(tmp_path).start()
+    with Standalone() as broker, pytest.raises(UnavailableError, match="brokerServicePort: can not listen"):
+        Standalone(broker_port=broker.broker_port).start()
+    assert broker_threads() == []
+
+
+def test_directory_in_use_is_refused_and_free_again_after_the_stop(tmp_path) -> None:
+    with Standalone(tmp_path / "d"), pytest.raises(DataDirectoryError, match="in use by process"):
+        Standalone(tmp_path / "d").start()
+    with Standalone(tmp_path / "d"):
+        pass
+
+
+def test_several_run_at_once() -> None:
+    with Standalone() as first, Standalone() as second:
+        assert first.broker_port != second.broker_port
+
+
+def test_misuse_is_told() -> None:
+    broker = Standalone()
+    with pytest.raises(LocalError, match="not running"):
+        _ = broker.service_url
+    broker.stop()
+    with broker, pytest.raises(LocalError, match="started already"):
+        broker.start()
+    with pytest.raises(LocalError, match="not running"):
+        _ = broker.web_service_url
+
+
+def test_namespace_is_made_and_deleted_without_http() -> None:
+    with Standalone() as broker:
+        broker.create_namespace("acme/orders")
+        with pytest.raises(ConflictError):
+            broker.create_namespace("acme/orders")
+        broker.delete_namespace("acme/orders")
+        with pytest.raises(NotFoundError):
+            broker.delete_namespace("acme/orders")
+
+
+def test_fatal_error_cuts_clients_off_and_is_raised_by_stop() -> None:
+    async def peer(port: int, fail) -> bytes:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        fail()
+        data = await reader.read()
+        writer.close()
+        return data
+
+    broker = Standalone().start()
+    server, loop = broker._server, broker._loop
+    assert server is not None
+    assert server.runtime is not None
+    on_fatal = server.runtime.on_fatal
+    error = DiskIOError("fsync failed")
+
+    def fail() -> None:
+        loop.call_soon_threadsafe(on_fatal, "journal", error)
+
+    try:
+        received = asyncio.run(peer(broker.broker_port, fail))
+    except ConnectionResetError:
+        received = b""
+    assert received == b""
+    with pytest.raises(DiskIOError, match="fsync failed"):
+        broker.stop()
+    assert broker_threads() == []
