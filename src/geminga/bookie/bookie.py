@@ -74,6 +74,7 @@ class LocalBookie:
         self._states = storage.states
         self._master_keys = storage.states.master_keys
         self._fenced = storage.states.fenced
+        self._has_limbo = bool(storage.states.limbo)
         #: Adds that came while both halves of the cache were full: bounded by what the callers have in flight.
         self._waiting: deque[_Add] = deque()
         #: Ledgers whose fence is being made durable, with those who wait for it.
@@ -171,6 +172,7 @@ class LocalBookie:
             or not self.is_writable
             or (ledger_id in self._fenced and not recovery)
             or self._unjournaled
+            or self._has_limbo
             or self._is_closed
         ):
             error = self._refusal(ledger_id, master_key, recovery=recovery)
@@ -205,11 +207,13 @@ class LocalBookie:
                 return LedgerFencedError(f"ledger {ledger_id} is in limbo: it may have been fenced")
             self._know(ledger_id, master_key)
             return None
-        if known_key != master_key:
+        if not recovery and ledger_id in states.limbo:
+            return LedgerFencedError(f"ledger {ledger_id} is in limbo: it may have been fenced")
+        if known_key != master_key and ledger_id not in states.limbo:
             return StorageError(f"ledger {ledger_id} has another master key")
         if ledger_id in self._unjournaled:
             self._note_ledger(ledger_id, master_key)
-        if not recovery and (ledger_id in states.fenced or ledger_id in states.limbo):
+        if not recovery and ledger_id in states.fenced:
             return LedgerFencedError(f"ledger {ledger_id} is fenced")
         return None
 
@@ -257,7 +261,7 @@ class LocalBookie:
         if known_key is None and ledger_id in states.deleted:
             done(NoSuchLedgerError(f"ledger {ledger_id} was deleted"))
             return
-        if known_key is not None and known_key != master_key:
+        if known_key is not None and known_key != master_key and ledger_id not in states.limbo:
             done(StorageError(f"ledger {ledger_id} has another master key"))
             return
         waiters = self._fencing.get(ledger_id)

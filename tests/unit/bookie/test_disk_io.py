@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from geminga.bookie.disk_io import append, is_disk_full, next_turn, read, unlink_if_there
+from geminga.runtime import ReadRequest
+from support.bookie_node import BookieNode, run_bookie
+
+
+def test_errors_that_mean_no_space():
+    assert all(is_disk_full(OSError(code, "")) for code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
+    assert not is_disk_full(OSError(errno.EIO, ""))
+
+
+def test_append_and_read_wait_for_the_disk():
+    async def main(case: BookieNode) -> None:
+        disk = case.node.runtime.disk
+        file = await disk.open_file("/f", lane="a", create=True)
+        await append(disk, file, 0, [b"one", b"two"], sync=True)
+        await next_turn()
+        assert await read(disk, [ReadRequest(file, 3, 9)], lane="b") == [b"two"]
+        case.disk.inject("write", "/f")
+        with pytest.raises(OSError, match="injected"):
+            await append(disk, file, 6, [b"x"], sync=False)
+        await unlink_if_there(disk, "/f")
+        await unlink_if_there(disk, "/f")
+
+    run_bookie(main, is_open=False)

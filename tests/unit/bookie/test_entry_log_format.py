@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+from itertools import pairwise
+
+from geminga.bookie.core import entry_log_format as fmt
+from support.format_docs import documented_bytes
+
+INSTANCE = bytes(range(16))
+SEED = fmt.log_seed(INSTANCE, 1)
+
+
+def test_chunk_is_as_documented():
+    data = documented_bytes("entry-log")
+    assert fmt.encode_entries(7, 0, [b"one", b"two!"], SEED) == data
+    chunk = fmt.decode_chunk(memoryview(data), 0, SEED)
+    assert chunk is not None
+    assert (chunk.kind, chunk.ledger_id, chunk.first_entry_id, chunk.entry_count) == (fmt.KIND_ENTRIES, 7, 0, 2)
+    ends = fmt.chunk_entry_ends(chunk)
+    assert [bytes(chunk.body[a:b]) for a, b in pairwise(ends)] == [b"one", b"two!"]
+
+
+def test_file_header_round_trip():
+    header = fmt.encode_file_header(5, INSTANCE)
+    assert fmt.decode_file_header(header) == (1, 5, INSTANCE)
+    assert fmt.decode_file_header(header[:20]) is None
+
+
+def test_chunk_of_another_log_never_decodes():
+    data = memoryview(fmt.encode_entries(7, 0, [b"one"], SEED))
+    assert fmt.decode_chunk(data, 0, fmt.log_seed(INSTANCE, 2)) is None
+
+
+def test_entries_are_split_at_gaps_and_at_the_size_limit():
+    entries = {i: bytes(40) for i in (9, 8, 7, 1, 3)}
+    entries[4] = bytes(500)
+    split = [(first, len(stretch)) for first, stretch in fmt.split_into_chunks(entries, 100)]
+    assert split == [(1, 1), (3, 1), (4, 1), (7, 2), (9, 1)]
+
+
+def test_consecutive_stretches_of_edge_cases():
+    assert fmt.consecutive_stretches([]) == []
+    assert fmt.consecutive_stretches([4]) == [(0, 1)]
+    assert fmt.consecutive_stretches([4, 5, 6]) == [(0, 3)]
+    assert fmt.consecutive_stretches([4, 6, 7]) == [(0, 1), (1, 3)]
+
+
+def test_find_chunk_skips_what_only_looks_like_one():
+    chunk = fmt.encode_entries(7, 0, [b"one"], SEED)
+    assert fmt.find_chunk(b"GMEC" + bytes(50) + chunk, 0, SEED) == 54
+    assert fmt.find_chunk(chunk[:-1], 0, SEED) == -1

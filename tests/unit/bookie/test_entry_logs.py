@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from geminga.bookie.entry_logs import EntryLogs
+from support.bookie_node import BookieNode, run_bookie
+
+
+async def make_logs(case: BookieNode, open_file_limit: int = 2) -> EntryLogs:
+    await case.node.runtime.disk.make_dirs("/l")
+    return EntryLogs(case.node.runtime, "/l", bytes(16), open_file_limit)
+
+
+def test_log_is_cut_to_its_durable_size_when_reopened():
+    async def main(case: BookieNode) -> None:
+        logs = await make_logs(case)
+        writer = await logs.create()
+        writer.put(b"durable")
+        await writer.sync()
+        logs.sizes[1] = writer.offset
+        writer.put(b"not")
+        await writer.drain()
+        await logs.close_writer(writer)
+        again = await logs.reopen(1)
+        assert again.offset == 64 + 7
+        assert again.put(b"next") == 71
+        await again.sync()
+        assert case.disk.synced_contents(logs.path(1))[64:] == b"durablenext"
+        await logs.close_writer(again)
+
+    run_bookie(main, is_open=False)
+
+
+def test_open_files_are_bounded_and_pinned_ones_stay():
+    async def main(case: BookieNode) -> None:
+        logs = await make_logs(case)
+        for _ in range(4):
+            await logs.close_writer(await logs.create())
+        pinned = await logs.pin(1)
+        for log_id in (2, 3, 4):
+            await logs.pin(log_id)
+            logs.unpin(log_id)
+        assert await logs.pin(1) is pinned
+        assert set(logs._handles) == {1, 4}
+        logs.unpin(1)
+        logs.unpin(1)
+        await logs.remove(1)
+        assert case.files("0000000001.log") == []
+        with pytest.raises(FileNotFoundError):
+            await logs.pin(1)
+        await logs.close()
+
+    run_bookie(main, is_open=False)
+
+
+def test_log_that_could_not_be_made_leaves_nothing():
+    async def main(case: BookieNode) -> None:
+        logs = await make_logs(case)
+        case.disk.inject("write", "*.log", error=errno.ENOSPC)
+        with pytest.raises(OSError, match="No space"):
+            await logs.create()
+        assert case.files(".log") == []
+        assert (await logs.create()).log_id == 2
+
+    run_bookie(main, is_open=False)

@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import errno
+
+from geminga.model.errors import CorruptionError, DiskIOError, NoSuchEntryError
+from support.bookie_node import BookieNode, entries_of, run_bookie
+
+
+def test_consecutive_entries_come_with_few_reads():
+    async def main(case: BookieNode) -> None:
+        for ledger_id in (1, 2):
+            for first in range(0, 100, 10):
+                assert await case.add(ledger_id, first, entries_of(ledger_id, first, 10)) is None
+            await case.bookie.flush()
+        assert await case.read(1, *range(100)) == entries_of(1, 0, 100)
+        assert case.bookie.stats.chunk_reads <= 2
+        reads = case.bookie.stats.chunk_reads
+        for i in range(100):
+            assert await case.read(1, i) == entries_of(1, i, 1)
+        assert case.bookie.stats.chunk_reads == reads
+
+    run_bookie(main)
+
+
+def test_cache_and_log_serve_one_call_together():
+    async def main(case: BookieNode) -> None:
+        await case.add(1, 0, entries_of(1, 0, 5))
+        await case.bookie.flush()
+        await case.add(1, 5, entries_of(1, 5, 2))
+        results = await case.read(1, 6, 0, 7, 4)
+        assert [results[0], results[1], results[3]] == [entries_of(1, i, 1)[0] for i in (6, 0, 4)]
+        assert isinstance(results[2], NoSuchEntryError)
+
+    run_bookie(main)
+
+
+def test_damage_is_named_with_file_and_offset_and_never_served():
+    async def main(case: BookieNode) -> None:
+        await case.add(1, 0, entries_of(1, 0, 5))
+        await case.bookie.flush()
+        await case.add(2, 0, entries_of(2, 0, 5))
+        await case.bookie.flush()
+        row = case.bookie.storage.index.find(1, 0)
+        assert row is not None
+        [log] = case.files(".log")
+        offset = row.location & ((1 << 40) - 1)
+        case.flip(log, offset + row.size_bytes - 1)
+        results = await case.read(1, 0, 4)
+        assert all(isinstance(error, CorruptionError) for error in results)
+        assert f"{log} at offset {offset}" in str(results[0])
+        assert await case.read(2, 0) == entries_of(2, 0, 1)
+        assert case.bookie.stats.damaged_chunks == 1
+
+    run_bookie(main)
+
+
+def test_read_error_is_not_absence_and_goes_away():
+    async def main(case: BookieNode) -> None:
+        await case.add(1, 0, entries_of(1, 0, 5))
+        await case.bookie.flush()
+        case.disk.inject("read", "*.log", error=errno.EIO)
+        assert isinstance((await case.read(1, 0))[0], DiskIOError)
+        case.disk.inject("open", "*.log", error=errno.EMFILE)
+        assert await case.read(1, 0) == entries_of(1, 0, 1)
+
+    run_bookie(main)
+
+
+def test_cache_of_chunks_is_bounded():
+    async def main(case: BookieNode) -> None:
+        await case.reopen(read_cache_max_size_mb=0.002)
+        for ledger_id in range(1, 9):
+            await case.add(ledger_id, 0, entries_of(ledger_id, 0, 5, size=100))
+        await case.bookie.flush()
+        for ledger_id in range(1, 9):
+            assert await case.read(ledger_id, 0) == entries_of(ledger_id, 0, 1, size=100)
+        assert 0 < case.bookie._reader._chunk_bytes <= 0.002 * (1 << 20)
+
+    run_bookie(main)

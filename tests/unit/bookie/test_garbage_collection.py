@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import asyncio
+import errno
+
+import pytest
+
+from geminga.model.errors import DiskFullError, NoSuchLedgerError
+from support.bookie_node import BookieNode, entries_of, run_bookie
+
+
+async def fill(case: BookieNode, ledger_ids: range) -> None:
+    """Each ledger 1,000 bytes, a flush each: about four ledgers to a log."""
+    for ledger_id in ledger_ids:
+        assert await case.add(ledger_id, 0, entries_of(ledger_id, 0, 10, size=100)) is None
+        await case.bookie.flush()
+
+
+def test_unknown_live_ledgers_delete_nothing():
+    async def main(case: BookieNode) -> None:
+        await fill(case, range(1, 9))
+        result = await case.bookie.collect_garbage()
+        assert result.deleted_ledgers == result.removed_logs == 0
+        assert await case.read(1, 0) == entries_of(1, 0, 1, size=100)
+
+    run_bookie(main)
+
+
+def test_logs_of_deleted_ledgers_go_and_late_writers_fail():
+    async def main(case: BookieNode) -> None:
+        await fill(case, range(1, 13))
+        logs = len(case.files(".log"))
+        case.ledgers.live = {11, 12}
+        result = await case.bookie.collect_garbage(compact_below=0.0)
+        assert result.deleted_ledgers == 10
+        assert result.removed_logs == logs - len(case.files(".log")) > 0
+        for _ in range(2):
+            assert isinstance((await case.read(1, 0))[0], NoSuchLedgerError)
+            assert isinstance(await case.add(1, 10, [b"late"]), NoSuchLedgerError)
+            assert isinstance(await case.fence(1), NoSuchLedgerError)
+            assert await case.read(12, 9) == entries_of(12, 9, 1, size=100)
+            await case.reopen()
+
+    run_bookie(main)
+
+
+def test_compaction_keeps_live_entries_and_frees_the_rest():
+    async def main(case: BookieNode) -> None:
+        await fill(case, range(1, 21))
+        case.ledgers.live = {1, 5, 10, 15, 20}
+        used = case.disk.used_bytes()
+        result = await case.bookie.collect_garbage(compact_below=0.9)
+        assert result.compacted_logs >= 3
+        assert result.copied_bytes > 0
+        assert case.disk.used_bytes() < used - 8_000
+        for _ in range(2):
+            for ledger_id in sorted(case.ledgers.live):
+                assert await case.read(ledger_id, *range(10)) == entries_of(ledger_id, 0, 10, size=100)
+            await case.reopen()
+
+    run_bookie(main)
+
+
+def test_reads_go_on_while_logs_are_compacted():
+    async def main(case: BookieNode) -> None:
+        await fill(case, range(1, 21))
+        case.ledgers.live = set(range(1, 21, 3))
+
+        async def read_all() -> None:
+            for _ in range(20):
+                for ledger_id in range(1, 21, 3):
+                    assert await case.read(ledger_id, 3) == entries_of(ledger_id, 3, 1, size=100)
+
+        await asyncio.gather(read_all(), case.bookie.collect_garbage(compact_below=0.95), read_all())
+
+    run_bookie(main)
+
+
+def test_log_with_a_damaged_chunk_is_kept():
+    async def main(case: BookieNode) -> None:
+        await fill(case, range(1, 9))
+        case.ledgers.live = {1, 8}
+        row = case.bookie.storage.index.find(1, 0)
+        assert row is not None
+        log = case.bookie.storage.logs.path(row.location >> 40)
+        case.flip(log, (row.location & 0xFFFFFF) + 50)
+        result = await case.bookie.collect_garbage(compact_below=0.9)
+        assert result.compacted_logs == 0
+        assert log in case.disk.paths()
+        assert (await case.bookie.collect_garbage(compact_below=0.9)).copied_bytes == 0
+
+    run_bookie(main)
+
+
+def test_full_disk_stops_compaction_and_harms_nothing():
+    async def main(case: BookieNode) -> None:
+        await fill(case, range(1, 9))
+        case.ledgers.live = {1, 8}
+        fault = case.disk.inject("write", "*.log", error=errno.ENOSPC, times=None)
+        with pytest.raises(DiskFullError):
+            await case.bookie.collect_garbage(compact_below=0.9)
+        fault.remove()
+        assert await case.read(1, 0) == entries_of(1, 0, 1, size=100)
+        assert (await case.bookie.collect_garbage(compact_below=0.9)).compacted_logs > 0
+        assert await case.read(1, 0) == entries_of(1, 0, 1, size=100)
+
+    run_bookie(main)

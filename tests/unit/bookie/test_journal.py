@@ -1,0 +1,156 @@
+from __future__ import annotations
+
+import asyncio
+import errno
+
+from geminga.bookie import BookieConfig, Defects
+from geminga.bookie.core import journal_format as fmt
+from geminga.bookie.journal import Journal, journal_name
+from geminga.model.errors import DiskFullError, DiskIOError, StorageError
+from support.bookie_node import BookieNode, run_bookie
+
+INSTANCE = bytes(16)
+
+
+async def make_journal(case: BookieNode, **changes: object) -> tuple[Journal, list[StorageError]]:
+    full: list[StorageError] = []
+    config = BookieConfig(journal_pre_alloc_size_mb=0.002, **changes)  # type: ignore[arg-type]
+    await case.node.runtime.disk.make_dirs("/j")
+    journal = Journal(case.node.runtime, "/j", INSTANCE, config, defects=Defects(), on_full=full.append)
+    await journal.start(next_id=1, last_sequence=0, old_ids=())
+    return journal, full
+
+
+def start(journal: Journal, entry: bytes, log: list[object] | None = None) -> asyncio.Future[StorageError | None]:
+    future: asyncio.Future[StorageError | None] = asyncio.get_running_loop().create_future()
+
+    def done(error: StorageError | None) -> None:
+        future.set_result(error)
+        if log is not None:
+            log.append(entry)
+
+    header = fmt.encode_add_header(1, 0, [entry], len(entry))
+    journal.add(header, [entry], len(header) + len(entry), done)
+    return future
+
+
+def entries_in(case: BookieNode, journal_id: int) -> list[bytes]:
+    data = case.disk.synced_contents(f"/j/{journal_name(journal_id)}")
+    scan = fmt.scan_journal(data, seed=fmt.group_seed(INSTANCE), journal_id=journal_id, known_sequence=1 << 60)
+    records = [record for group in scan.groups for record in fmt.decode_records(group.body)]
+    return [entry for record in records if isinstance(record, fmt.Add) for entry in record.entries]
+
+
+def test_records_of_one_moment_share_a_group_and_are_answered_in_order():
+    async def main(case: BookieNode) -> None:
+        journal, _ = await make_journal(case)
+        log: list[object] = []
+        first = [start(journal, b"%d" % i, log) for i in range(5)]
+        await first[0]
+        second = [start(journal, b"%d" % i, log) for i in range(5, 8)]
+        assert await asyncio.gather(*first, *second) == [None] * 8
+        assert log == [b"%d" % i for i in range(8)]
+        assert journal.groups_written == 2
+        assert entries_in(case, 1) == log
+        await journal.close()
+
+    run_bookie(main, is_open=False)
+
+
+def test_what_arrives_during_a_sync_forms_the_next_group():
+    async def main(case: BookieNode) -> None:
+        case.disk.slow("sync", "*", 1.0, times=None)
+        journal, _ = await make_journal(case)
+        first = start(journal, b"first")
+        await case.world.sleep(0.5)
+        rest = [start(journal, b"rest") for _ in range(100)]
+        await asyncio.gather(first, *rest)
+        assert journal.groups_written == 2
+        await journal.close()
+
+    run_bookie(main, is_open=False)
+
+
+def test_waiting_for_a_group_ends_with_the_set_time():
+    async def main(case: BookieNode) -> None:
+        journal, _ = await make_journal(case, journal_flush_when_queue_empty=False, journal_max_group_wait_ms=50)
+        begun = case.world.now
+        one = start(journal, b"one")
+        await case.world.sleep(0.04)
+        two = start(journal, b"two")
+        await asyncio.gather(one, two)
+        assert 0.05 <= case.world.now - begun < 0.1
+        assert journal.groups_written == 1
+        await journal.close()
+
+    run_bookie(main, is_open=False)
+
+
+def test_full_file_is_followed_by_the_next_and_old_ones_go():
+    async def main(case: BookieNode) -> None:
+        journal, _ = await make_journal(case)
+        for i in range(20):
+            assert await start(journal, b"%03d" % i * 100) is None
+        assert journal.journal_id > 2
+        found = [entry for i in range(1, journal.journal_id + 1) for entry in entries_in(case, i)]
+        assert found == [b"%03d" % i * 100 for i in range(20)]
+        await journal.delete_before(journal.journal_id)
+        assert case.files(journal_name(1)) == []
+        await journal.close()
+
+    run_bookie(main, is_open=False)
+
+
+def test_record_larger_than_a_file_gets_through():
+    async def main(case: BookieNode) -> None:
+        journal, _ = await make_journal(case)
+        assert await start(journal, b"small") is None
+        assert await start(journal, b"x" * 9000) is None
+        assert await start(journal, b"small") is None
+        await journal.close()
+
+    run_bookie(main, is_open=False)
+
+
+def test_full_disk_refuses_and_a_new_file_takes_over_when_space_returns():
+    async def main(case: BookieNode) -> None:
+        journal, full = await make_journal(case)
+        assert await start(journal, b"kept") is None
+        case.disk.inject("write", "*.journal", error=errno.ENOSPC, times=1)
+        results = await asyncio.gather(*(start(journal, b"lost") for _ in range(3)))
+        assert all(isinstance(error, DiskFullError) for error in results)
+        assert isinstance(await start(journal, b"lost"), DiskFullError)
+        assert len(full) == 1
+        assert journal.is_full
+        await journal.resume()
+        assert await start(journal, b"again") is None
+        assert journal.journal_id == 2
+        assert entries_in(case, 1) == [b"kept"]
+        assert entries_in(case, 2) == [b"again"]
+        assert case.fatal == []
+        await journal.close()
+
+    run_bookie(main, is_open=False)
+
+
+def test_failed_sync_is_fatal_and_never_acknowledged():
+    async def main(case: BookieNode) -> None:
+        journal, _ = await make_journal(case)
+        case.disk.inject("sync", "*.journal", error=errno.EIO)
+        assert isinstance(await start(journal, b"lost"), DiskIOError)
+        assert case.fatal == ["journal"]
+        assert isinstance(await start(journal, b"after"), DiskIOError)
+        await journal.close()
+
+    run_bookie(main, is_open=False)
+
+
+def test_closed_journal_refuses():
+    async def main(case: BookieNode) -> None:
+        journal, _ = await make_journal(case)
+        pending = start(journal, b"in time")
+        await journal.close()
+        assert pending.result() is None
+        assert isinstance(await start(journal, b"late"), DiskIOError)
+
+    run_bookie(main, is_open=False)

@@ -1,0 +1,313 @@
+from __future__ import annotations
+
+import pytest
+
+from geminga.model.errors import (
+    CorruptionError,
+    DataDirectoryError,
+    LedgerFencedError,
+    NoSuchEntryError,
+    UnknownEntryError,
+)
+from support.bookie_node import BookieNode, entries_of, run_bookie
+
+
+async def kill(case: BookieNode) -> None:
+    """Forget the running bookie as a killed process would: its locks go, the files stay as they are."""
+    await case.node.runtime.disk.close()
+    for timer in case.bookie._timers:
+        timer.cancel()
+
+
+def remove(case: BookieNode, *suffixes: str) -> None:
+    for suffix in suffixes:
+        for path in case.files(suffix):
+            directory, _, name = path.rpartition("/")
+            case.disk.directory(directory).change({name: None})
+
+
+async def fill(case: BookieNode) -> None:
+    for i in range(6):
+        assert await case.add(1, i, entries_of(1, i, 1)) is None
+
+
+def journal_with_entries(case: BookieNode) -> str:
+    return case.files(f"{case.bookie.journal.journal_id:010d}.journal")[0]
+
+
+# ---- identity
+
+
+def test_instance_keeps_its_id_and_another_is_refused():
+    async def main(case: BookieNode) -> None:
+        instance_id = case.bookie.instance_id
+        await case.reopen(expected_instance_id=instance_id)
+        assert case.bookie.instance_id == instance_id
+        await case.bookie.close()
+        with pytest.raises(DataDirectoryError, match="belongs to bookie"):
+            await case.open(expected_instance_id="ab" * 16)
+
+    run_bookie(main)
+
+
+@pytest.mark.parametrize("kept", ["journal", "ledgers"])
+def test_wiped_directory_beside_the_other_is_refused(kept):
+    async def main(case: BookieNode) -> None:
+        await fill(case)
+        await case.bookie.close()
+        wiped = "ledgers" if kept == "journal" else "journal"
+        for path in case.files(""):
+            directory, _, name = path.rpartition("/")
+            if directory == f"/b/{wiped}":
+                case.disk.directory(directory).change({name: None})
+        with pytest.raises(DataDirectoryError, match="no cookie"):
+            await case.open()
+
+    run_bookie(main)
+
+
+def test_emptied_journal_with_its_cookie_is_refused():
+    async def main(case: BookieNode) -> None:
+        await fill(case)
+        await case.bookie.close()
+        remove(case, ".journal")
+        with pytest.raises(DataDirectoryError, match="was emptied"):
+            await case.open()
+
+    run_bookie(main)
+
+
+def test_cookies_of_two_bookies_are_refused():
+    async def main(case: BookieNode) -> None:
+        await case.bookie.close()
+        await case.open(journal_directory="/other/journal", ledger_directory="/other/ledgers")
+        await case.bookie.close()
+        with pytest.raises(DataDirectoryError, match="belongs to bookie"):
+            await case.open(journal_directory="/other/journal")
+
+    run_bookie(main)
+
+
+@pytest.mark.parametrize("change", ["damaged", "newer", "role"])
+def test_bad_cookie_is_refused(change):
+    async def main(case: BookieNode) -> None:
+        from geminga.bookie.core.checkpoint_format import Cookie, encode_cookie
+
+        await case.bookie.close()
+        instance_id = bytes.fromhex(case.bookie.instance_id)
+        data = {
+            "damaged": b"geminga bookie\n",
+            "newer": encode_cookie(Cookie(instance_id, "journal", 2)),
+            "role": encode_cookie(Cookie(instance_id, "ledgers")),
+        }[change]
+        await case.node.runtime.disk.write_file("/b/journal/cookie", data)
+        with pytest.raises(DataDirectoryError, match="/b/journal/cookie"):
+            await case.open()
+
+    run_bookie(main)
+
+
+# ---- journal
+
+
+def test_replay_restores_entries_keys_and_fences():
+    async def main(case: BookieNode) -> None:
+        await fill(case)
+        await case.fence(4)
+        await kill(case)
+        await case.open()
+        assert await case.read(1, *range(6)) == entries_of(1, 0, 6)
+        assert isinstance(await case.add(4, 0, [b"x"]), LedgerFencedError)
+        assert "another master key" in str(await case.add(1, 6, [b"x"], key=b"wrong"))
+        assert await case.add(1, 6, entries_of(1, 6, 1)) is None
+
+    run_bookie(main)
+
+
+def test_damaged_group_is_named_and_refused():
+    async def main(case: BookieNode) -> None:
+        await fill(case)
+        path = journal_with_entries(case)
+        await kill(case)
+        case.flip(path, 64 + 45)
+        with pytest.raises(CorruptionError, match=f"{path} at offset 64"):
+            await case.open()
+
+    run_bookie(main)
+
+
+def test_damaged_journal_header_is_named_and_refused():
+    async def main(case: BookieNode) -> None:
+        await fill(case)
+        path = journal_with_entries(case)
+        await kill(case)
+        case.flip(path, 9)
+        with pytest.raises(CorruptionError, match=f"{path} at offset 0"):
+            await case.open()
+
+    run_bookie(main)
+
+
+def test_missing_journal_between_others_is_refused():
+    async def main(case: BookieNode) -> None:
+        await case.reopen(write_cache_max_size_mb=1.0)
+        for i in range(200):
+            assert await case.add(1, i, entries_of(1, i, 1, size=400)) is None
+            if len(case.files(".journal")) >= 4:
+                break
+        middle = sorted(case.files(".journal"))[1]
+        await kill(case)
+        remove(case, middle)
+        with pytest.raises(CorruptionError, match=r"missing"):
+            await case.open()
+
+    run_bookie(main)
+
+
+def test_journal_of_the_mark_must_exist():
+    async def main(case: BookieNode) -> None:
+        await fill(case)
+        path = journal_with_entries(case)
+        await kill(case)
+        remove(case, path)
+        await case.node.runtime.disk.write_file("/b/journal/0000000099.journal", b"")
+        with pytest.raises(CorruptionError, match=f"{path} is missing"):
+            await case.open()
+
+    run_bookie(main)
+
+
+def test_accepted_damage_puts_the_ledgers_in_limbo():
+    async def main(case: BookieNode) -> None:
+        case.ledgers.live = {1, 2}
+        await fill(case)
+        path = journal_with_entries(case)
+        await kill(case)
+        case.flip(path, 64 + 45)
+        await case.open(accept_damaged_journal=True)
+        for _ in range(2):
+            results = await case.read(1, *range(6))
+            assert results[1:] == entries_of(1, 1, 5)
+            assert isinstance(results[0], UnknownEntryError)
+            assert isinstance(await case.lac(1), UnknownEntryError)
+            assert isinstance((await case.read(2, 0))[0], UnknownEntryError)
+            assert isinstance(await case.add(1, 6, [b"x"]), LedgerFencedError)
+            assert isinstance(await case.add(2, 0, [b"x"]), LedgerFencedError)
+            assert await case.add(3, 0, [b"x"]) is None
+            await case.reopen()
+
+    run_bookie(main)
+
+
+def test_accepted_damage_without_the_list_of_ledgers_is_refused():
+    async def main(case: BookieNode) -> None:
+        await fill(case)
+        path = journal_with_entries(case)
+        await kill(case)
+        case.flip(path, 64 + 45)
+        with pytest.raises(DataDirectoryError, match="which ledgers exist"):
+            await case.open(accept_damaged_journal=True)
+
+    run_bookie(main)
+
+
+# ---- index, checkpoint, entry logs
+
+
+async def fill_and_close(case: BookieNode) -> None:
+    for ledger_id in (1, 2, 3):
+        for first in (0, 5):
+            assert await case.add(ledger_id, first, entries_of(ledger_id, first, 5, size=200)) is None
+            await case.bookie.flush()
+    await case.add(1, 3, entries_of(1, 3, 4, size=200), recovery=True)
+    await case.fence(2)
+    await case.bookie.close()
+
+
+async def check_all(case: BookieNode) -> None:
+    for ledger_id in (1, 2, 3):
+        assert await case.read(ledger_id, *range(10)) == entries_of(ledger_id, 0, 10, size=200)
+        assert isinstance((await case.read(ledger_id, 10))[0], NoSuchEntryError)
+    assert isinstance(await case.add(2, 10, [b"x"]), LedgerFencedError)
+    assert await case.add(3, 10, [b"x"]) is None
+
+
+@pytest.mark.parametrize("how", ["flip a bit", "remove", "remove all"])
+def test_index_is_rebuilt_from_the_entry_logs(how):
+    async def main(case: BookieNode) -> None:
+        await fill_and_close(case)
+        runs = case.files(".index")
+        if how == "flip a bit":
+            case.flip(runs[0], 80)
+        else:
+            remove(case, *(runs if how == "remove all" else runs[:1]))
+        await case.open()
+        await check_all(case)
+
+    run_bookie(main)
+
+
+@pytest.mark.parametrize("how", ["flip a bit", "remove"])
+def test_lost_checkpoint_is_made_again(how):
+    async def main(case: BookieNode) -> None:
+        await fill_and_close(case)
+        if how == "remove":
+            remove(case, "/checkpoint")
+        else:
+            case.flip("/b/ledgers/checkpoint", 40)
+        await case.open()
+        await check_all(case)
+        assert await case.add(9, 0, [b"x"]) is None
+        await case.reopen()
+        assert await case.read(9, 0) == [b"x"]
+
+    run_bookie(main)
+
+
+def test_lost_checkpoint_with_entries_in_the_journal_loses_nothing():
+    async def main(case: BookieNode) -> None:
+        await fill(case)
+        await case.bookie.flush()
+        assert await case.add(1, 6, entries_of(1, 6, 1)) is None
+        await kill(case)
+        remove(case, "/checkpoint")
+        await case.open()
+        assert await case.read(1, *range(7)) == entries_of(1, 0, 7)
+
+    run_bookie(main)
+
+
+def test_damaged_entry_log_is_named_when_the_index_must_be_rebuilt():
+    async def main(case: BookieNode) -> None:
+        await fill_and_close(case)
+        remove(case, ".index")
+        log = case.files(".log")[0]
+        case.flip(log, 300)
+        with pytest.raises(CorruptionError, match=f"{log} at offset"):
+            await case.open()
+
+    run_bookie(main)
+
+
+def test_missing_or_short_entry_log_is_refused():
+    async def main(case: BookieNode) -> None:
+        await fill_and_close(case)
+        log = case.files(".log")[0]
+        remove(case, log)
+        with pytest.raises(DataDirectoryError, match=log):
+            await case.open()
+
+    run_bookie(main)
+
+
+def test_leftovers_of_interrupted_steps_are_removed():
+    async def main(case: BookieNode) -> None:
+        await fill_and_close(case)
+        disk = case.node.runtime.disk
+        for name in ("0000000077.log", "0000000077.index", "checkpoint.tmp"):
+            await disk.write_file(f"/b/ledgers/{name}", b"half")
+        await case.open()
+        assert [path for path in case.disk.paths() if "77" in path or path.endswith(".tmp")] == []
+        await check_all(case)
+
+    run_bookie(main)

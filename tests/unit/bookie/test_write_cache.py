@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+import pytest
+
+from geminga.bookie.core.write_cache import WriteCache
+from geminga.model.errors import InvariantError
+
+
+def test_entries_stay_readable_until_the_flush_ends():
+    cache = WriteCache(100, 10)
+    cache.put(1, 0, [b"a", b""], 1)
+    assert cache.begin_flush() == {1: {0: b"a", 1: b""}}
+    cache.put(1, 1, [b"newer"], 5)
+    assert [cache.get(1, i) for i in range(3)] == [b"a", b"newer", None]
+    assert cache.last_entry_id(1) == 1
+    cache.end_flush()
+    assert [cache.get(1, i) for i in range(2)] == [None, b"newer"]
+    assert cache.get(2, 0) is None
+    assert cache.last_entry_id(2) == -1
+
+
+def test_full_counts_bytes_and_what_an_entry_costs():
+    cache = WriteCache(100, 10)
+    cache.put(1, 0, [b"12345"] * 6, 30)
+    assert (cache.filling_bytes, cache.is_full) == (90, False)
+    cache.put(1, 6, [b"1"], 1)
+    assert cache.is_full
+
+
+def test_one_flush_at_a_time():
+    cache = WriteCache(100, 10)
+    with pytest.raises(InvariantError):
+        cache.end_flush()
+    cache.begin_flush()
+    with pytest.raises(InvariantError):
+        cache.begin_flush()
+
+
+def test_dropped_ledger_gives_its_bytes_back():
+    cache = WriteCache(100, 10)
+    cache.put(1, 0, [b"12"], 2)
+    cache.put(2, 0, [b"12"], 2)
+    cache.drop_ledger(1)
+    cache.drop_ledger(7)
+    assert (cache.filling_bytes, cache.get(1, 0), cache.get(2, 0)) == (12, None, b"12")
