@@ -65,6 +65,9 @@ class MemoryTransport(asyncio.Transport):
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         pass
 
+    def abort(self) -> None:
+        self.close()
+
     def close(self) -> None:
         if not self._is_closing:
             self._is_closing = True

@@ -41,6 +41,8 @@ WRITE_BUFFER_LOW_BYTES: Final = 128 * 1024
 WRITE_BUFFER_STOP_READING_BYTES: Final = 8 * 1024 * 1024
 #: Ids of producers closed by the broker, whose late SENDs are dropped instead of closing the connection.
 CLOSED_PRODUCERS_REMEMBERED_MAX: Final = 1000
+#: Seconds a closed connection has to write what is buffered.
+CLOSE_GRACE_S: Final = 5.0
 #: Payloads up to this size are copied for the checksum: cheaper than a memoryview.
 _CHECKSUM_COPY_BYTES_MAX: Final = 2048
 
@@ -386,9 +388,18 @@ class Connection(asyncio.Protocol):
         self.is_closed = True
         if self._transport is not None:
             self._transport.close()
+            if self._keep_alive is not None:
+                self._keep_alive.cancel()
+            # What is still to be written is, but a peer that does not read must not keep its producers here.
+            self._keep_alive = self._loop.call_later(CLOSE_GRACE_S, self._transport.abort)
 
-    def abort(self) -> None:
-        """Cut it off at once: what was not sent yet is dropped, so nothing is acknowledged any more."""
+    def abort(self, reason: str = "") -> None:
+        """Cut it off at once: what was not sent yet is dropped, so nothing is acknowledged any more.
+
+        For a peer that is dead, and for a broker that must not go on.
+        """
+        if reason and not self.is_closed:
+            _log.warning("closing connection %s (%s): %s", self.peer, self.client_version, reason)
         self.is_closed = True
         self._out.clear()
         if self._transport is not None:
@@ -419,9 +430,10 @@ class Connection(asyncio.Protocol):
         return future
 
     def _liveness_timeout(self) -> None:
+        self._liveness_timer = None
         if self._liveness_waiters:
-            self.close("no answer to a liveness check")
-            self._answer_liveness(False)
+            # Its end answers the waiters, so that its producers are gone when they go on.
+            self.abort("no answer to a liveness check")
 
     def _answer_liveness(self, is_alive: bool) -> None:
         if self._liveness_timer is not None:
@@ -443,7 +455,7 @@ class Connection(asyncio.Protocol):
             self.close("no handshake within the keep-alive interval")
             return
         if self._awaiting_pong and not self._paused:
-            self.close("no answer to a keep-alive PING")
+            self.abort("no answer to a keep-alive PING")
             return
         self._awaiting_pong = True
         self.write(commands.PING_FRAME)

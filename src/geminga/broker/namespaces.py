@@ -26,6 +26,11 @@ NAMESPACES_REMEMBERED_MAX: Final = 10_000
 #: Milliseconds after which remembered policies are read again.
 POLICIES_AGE_MS_MAX: Final = 60_000
 
+#: Unbounded repetitions in a pattern that is evaluated here; matching takes time to this power of a name's length.
+PATTERN_REPETITIONS_MAX: Final = 3
+_REPETITION: Final = re.compile(r"[*+{]")
+_REPEATED_GROUP: Final = re.compile(r"\)[*+{]")
+
 
 class TopicMode(Enum):
     """Which topics to list."""
@@ -86,8 +91,14 @@ class Namespaces:
 
 
 def compile_pattern(text: str) -> re.Pattern[str] | None:
-    """The pattern of a pattern subscription without its domain; None if it is none that can be evaluated here."""
+    """The pattern of a pattern subscription without its domain; None if it is none that can be evaluated here.
+
+    Matching backtracks, and a client must not be able to keep the broker busy with that: a pattern with
+    repetitions of groups, or with many repetitions, is left to the client.
+    """
     _, separator, rest = text.partition("://")
+    if _REPEATED_GROUP.search(text) or len(_REPETITION.findall(text)) > PATTERN_REPETITIONS_MAX:
+        return None
     try:
         return re.compile(rest if separator else text)
     except re.error:

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 
 #: Request id of commands that the broker starts itself (as Pulsar: -1 as uint64).
 UNREQUESTED: Final = (1 << 64) - 1
+#: Codes of SEND_ERROR that clients treat in a way of their own.
+SEND_ERROR_CODES: Final = frozenset(
+    (ServerError.CHECKSUM_ERROR, ServerError.TOPIC_TERMINATED_ERROR, ServerError.NOT_ALLOWED_ERROR)
+)
 #: Pairs (sequence id, highest sequence id of the batch).
 SequenceIds = list[tuple[int, int]]
 
@@ -101,9 +105,8 @@ class PublishGroup:
 
     def failed(self, error: GemingaError, count: int) -> None:
         """SEND_ERROR for the next ``count`` entries."""
-        code = error.server_error
-        if code is ServerError.UNKNOWN_ERROR:
-            code = ServerError.PERSISTENCE_ERROR
+        # Everything that the client has no special word for is PersistenceError: connect again and resend.
+        code = error.server_error if error.server_error in SEND_ERROR_CODES else ServerError.PERSISTENCE_ERROR
         first = self._answered
         for sequence_id, _ in self.sequence_ids[first : first + count]:
             self._answers.append(commands.send_error(self.producer.producer_id, sequence_id, code, str(error)))

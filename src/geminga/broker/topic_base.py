@@ -165,6 +165,9 @@ class Topic:
         granted = self._access.left(producer)
         if granted is not None:
             spawn(self._grant_waiting(granted), name=f"grant access to {self.name}")
+        elif not self.producers and self._access.epoch == self.stored_epoch():
+            # An idle topic holds nothing that can be made again.
+            self._access = None
 
     async def _make_room_for(self, producer: Producer) -> None:
         existing = self.producers.get(producer.name)
@@ -276,7 +279,13 @@ class Topic:
         self.is_closing = True
         for producer in list(self.producers.values()):
             producer.disconnect()
-        await asyncio.gather(*(subscription.close() for subscription in list(self.subscriptions.values())))
+        closing = [subscription.close() for subscription in list(self.subscriptions.values())]
+        for result in await asyncio.gather(*closing, return_exceptions=True):
+            if isinstance(result, GemingaError):
+                # Its cursor is recovered from what was saved before.
+                _log.warning("%s: a subscription was not closed cleanly: %s", self.name, result)
+            elif result is not None:
+                raise result
 
     def check_invariants(self) -> None:
         """Raise InvariantError where producers and their access disagree."""

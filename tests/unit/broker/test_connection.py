@@ -226,3 +226,21 @@ def test_lost_connection_takes_its_producers_along() -> None:
         assert world.broker.connections == set()
 
     run_with_broker(scenario)
+
+
+def test_closed_connection_that_can_not_write_is_cut_off() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        client = await world.client()
+        await client.create_producer()
+        aborted: list[bool] = []
+        client.transport.close = lambda: None  # what is buffered is never taken
+        client.transport.abort = lambda: (aborted.append(True), client.connection.connection_lost(None))
+        client.connection.close("test")
+        assert not aborted
+        future = asyncio.get_running_loop().create_future()
+        asyncio.get_running_loop().call_later(6, future.set_result, None)
+        await future
+        assert aborted == [True]
+        assert world.broker.topics[TOPIC].producers == {}
+
+    run_with_broker(scenario)

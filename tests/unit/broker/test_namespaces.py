@@ -38,5 +38,6 @@ def test_patterns_match_names_without_domain_and_partition(pattern: str, topic: 
     assert matches(compiled, topic) == expected
 
 
-def test_what_is_no_pattern_is_none() -> None:
-    assert compile_pattern("(") is None
+@pytest.mark.parametrize("pattern", ["(", "(a+)+b", "(a|a)*b", ".*.*.*.*b", "a{2}{3}{4}{5}"])
+def test_what_is_no_pattern_or_could_take_for_ever_is_none(pattern: str) -> None:
+    assert compile_pattern(pattern) is None
