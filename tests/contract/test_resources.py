@@ -7,7 +7,10 @@ import json
 import pytest
 
 from geminga.broker.resources import Resources
+from geminga.broker.resources.clusters import CLUSTERS_PATH
 from geminga.broker.resources.documents import CHANGE_ATTEMPTS_MAX, DocumentStore
+from geminga.broker.resources.partitioned_topics import PARTITIONED_TOPICS_PATH
+from geminga.broker.resources.tenants import POLICIES_PATH
 from geminga.metadata import WriteFault
 from geminga.model.errors import ConflictError, CorruptionError, NotFoundError, PreconditionFailedError
 from geminga.model.topic_name import TopicName
@@ -57,14 +60,17 @@ def test_bootstrap_again_keeps_changes_and_tells_the_new_urls(case) -> None:
 
 
 def test_everything_lies_at_pulsars_paths_as_json(case) -> None:
+    assert (CLUSTERS_PATH, POLICIES_PATH) == ("/admin/clusters", "/admin/policies")
+    assert PARTITIONED_TOPICS_PATH == "/admin/partitioned-topics"
+
     async def main(h: Harness) -> None:
         resources = await bootstrapped(h)
         await resources.create_partitioned_topic(TOPIC, 3)
         for path in (
-            "/admin/clusters/standalone",
-            "/admin/policies/public",
-            "/admin/policies/public/default",
-            "/admin/partitioned-topics/public/default/persistent/orders%2F2024",
+            f"{CLUSTERS_PATH}/standalone",
+            f"{POLICIES_PATH}/public",
+            f"{POLICIES_PATH}/public/default",
+            f"{PARTITIONED_TOPICS_PATH}/public/default/persistent/orders%2F2024",
         ):
             node = await h.store.get(path)
             assert node is not None, path

@@ -8,6 +8,12 @@ import urllib.request
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+import pulsar
+
+#: Message ids that stand for the ends of a topic, as Pulsar writes them.
+LATEST = {"ledgerId": (1 << 63) - 1, "entryId": (1 << 63) - 1}
+EARLIEST = {"ledgerId": -1, "entryId": -1}
+
 
 class Answer(NamedTuple):
     """Status, headers (lower-case names) and body of an answer."""
@@ -64,3 +70,16 @@ class Rest:
 
 def _lower(headers: Any) -> dict[str, str]:
     return {name.lower(): value for name, value in headers.items()}
+
+
+def publish(client: pulsar.Client, topic: str, count: int, **options) -> list[pulsar.MessageId]:
+    """Publish ``m0``, ``m1``, ... with a key and a property; their ids."""
+    producer = client.create_producer(topic, **options)
+    ids = [producer.send(b"m%d" % index, properties={"n": str(index)}, partition_key="k") for index in range(count)]
+    producer.close()
+    return ids
+
+
+def backlog_of(rest: Rest, namespace: str, subscription: str = "s") -> int:
+    """Messages that a subscription of the namespace's topic ``t`` has not acknowledged."""
+    return rest.get(f"persistent/{namespace}/t/stats").json["subscriptions"][subscription]["msgBacklog"]

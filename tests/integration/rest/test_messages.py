@@ -1,0 +1,67 @@
+"""Messages over HTTP: peek, read, find."""
+
+from __future__ import annotations
+
+import json
+
+import pulsar
+import pytest
+
+from support.rest import EARLIEST, Rest, backlog_of, publish
+
+pytestmark = pytest.mark.integration
+
+
+def test_message_is_peeked_with_its_metadata(rest: Rest, namespace: str, client) -> None:
+    topic = f"persistent://{namespace}/t"
+    rest.put(f"persistent/{namespace}/t")
+    rest.put(f"persistent/{namespace}/t/subscription/s", EARLIEST)
+    ids = publish(client, topic, 3, producer_name="me")
+    answer = rest.get(f"persistent/{namespace}/t/subscription/s/position/2")
+    assert answer.body == b"m1"
+    assert answer.headers["x-pulsar-message-id"] == f"{ids[1].ledger_id()}:{ids[1].entry_id()}"
+    assert answer.headers["x-pulsar-producer-name"] == "me"
+    assert answer.headers["x-pulsar-sequence-id"] == "1"
+    assert answer.headers["x-pulsar-partition-key"] == "k"
+    assert answer.headers["x-pulsar-publish-time"].startswith("20")
+    assert json.loads(answer.headers["x-pulsar-property"]) == {"n": "1"}
+    assert backlog_of(rest, namespace) == 3
+    assert rest.get(f"persistent/{namespace}/t/subscription/s/position/4").status == 404
+    assert rest.get(f"persistent/{namespace}/t/subscription/s/position/0").status == 412
+    assert rest.get(f"persistent/{namespace}/t/subscription/none/position/1").status == 404
+    same = rest.get(f"persistent/{namespace}/t/ledger/{ids[1].ledger_id()}/entry/{ids[1].entry_id()}")
+    assert same.body == b"m1"
+    assert rest.get(f"persistent/{namespace}/t/ledger/{ids[1].ledger_id()}/entry/999").status == 404
+    rest.put(f"persistent/{namespace}/p/partitions", 2)
+    assert rest.get(f"persistent/{namespace}/p/subscription/s/position/1").status == 405
+
+
+def test_batch_is_peeked_whole_and_decompressed(rest: Rest, namespace: str, client) -> None:
+    topic = f"persistent://{namespace}/t"
+    producer = client.create_producer(
+        topic,
+        batching_enabled=True,
+        batching_max_publish_delay_ms=1000,
+        compression_type=pulsar.CompressionType.ZLib,
+    )
+    for index in range(3):
+        producer.send_async(b"x" * 500 + b"%d" % index, None)
+    producer.flush()
+    rest.put(f"persistent/{namespace}/t/subscription/s", EARLIEST)
+    answer = rest.get(f"persistent/{namespace}/t/subscription/s/position/1")
+    assert answer.headers["x-pulsar-num-batch-message"] == "3"
+    assert answer.headers["x-pulsar-compression"] == "ZLIB"
+    assert answer.body.count(b"x" * 500) == 3
+    assert len(answer.body) == int(answer.headers["x-pulsar-uncompressed-size"])
+
+
+def test_message_id_by_time_and_last_id(rest: Rest, namespace: str, client) -> None:
+    ids = publish(client, f"persistent://{namespace}/t", 3)
+    first = {"ledgerId": ids[0].ledger_id(), "entryId": ids[0].entry_id(), "partitionIndex": -1}
+    assert rest.get(f"persistent/{namespace}/t/messageid/0").json == first
+    last = rest.get(f"persistent/{namespace}/t/lastMessageId").json
+    assert last["entryId"] == ids[-1].entry_id()
+    later = rest.get(f"persistent/{namespace}/t/messageid/99999999999999").json
+    assert (later["ledgerId"], later["entryId"]) > (last["ledgerId"], last["entryId"])
+    backlog = rest.get(f"persistent/{namespace}/t/backlog").json
+    assert backlog["totalMessages"] == 3

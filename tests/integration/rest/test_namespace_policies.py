@@ -1,0 +1,65 @@
+"""Policies of a namespace over HTTP."""
+
+from __future__ import annotations
+
+import pytest
+
+from support.rest import Rest
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.mark.parametrize(
+    ("policy", "method", "value"),
+    [
+        ("deduplication", "POST", True),
+        ("messageTTL", "POST", 3600),
+        ("retention", "POST", {"retentionTimeInMinutes": 10, "retentionSizeInMB": -1}),
+        ("schemaCompatibilityStrategy", "PUT", "FORWARD"),
+        (
+            "autoTopicCreation",
+            "POST",
+            {"allowAutoTopicCreation": True, "topicType": "partitioned", "defaultNumPartitions": 3},
+        ),
+        ("autoSubscriptionCreation", "POST", {"allowAutoSubscriptionCreation": False}),
+    ],
+)
+def test_policy_is_set_read_and_removed(rest: Rest, namespace: str, policy: str, method: str, value) -> None:
+    path = f"namespaces/{namespace}/{policy}"
+    assert rest.call(method, path, value).status == 204
+    assert rest.get(path).json == value
+    assert rest.delete(path).status == 204
+    answer = rest.get(path)
+    assert (answer.status, answer.body) == (204, b"")
+    assert rest.call(method, f"namespaces/public/nowhere/{policy}", value).status == 404
+
+
+@pytest.mark.parametrize(
+    ("policy", "method", "value", "status"),
+    [
+        ("deduplication", "POST", "yes", 400),
+        ("messageTTL", "POST", -1, 412),
+        ("retention", "POST", {"retentionTimeInMinutes": 10, "retentionSizeInMB": 0}, 412),
+        ("retention", "POST", 3, 400),
+        ("schemaCompatibilityStrategy", "PUT", "SIDEWAYS", 400),
+        ("autoTopicCreation", "POST", {"allowAutoTopicCreation": True, "topicType": "round"}, 406),
+        ("autoTopicCreation", "POST", {"allowAutoTopicCreation": True, "topicType": "partitioned"}, 406),
+        ("autoSubscriptionCreation", "POST", {}, 406),
+    ],
+)
+def test_policy_that_makes_no_sense_is_refused(rest: Rest, namespace: str, policy, method, value, status) -> None:
+    answer = rest.call(method, f"namespaces/{namespace}/{policy}", value)
+    assert answer.status == status
+    assert answer.reason
+
+
+def test_backlog_quota_is_set_by_type(rest: Rest, namespace: str) -> None:
+    path = f"namespaces/{namespace}/backlogQuota"
+    quota = {"limitSize": 1000, "limitTime": -1, "policy": "producer_exception"}
+    assert rest.post(path, quota).status == 204
+    assert rest.post(f"{path}?backlogQuotaType=message_age", {**quota, "limitTime": 9}).status == 204
+    assert rest.get(f"{path}Map").json == {"destination_storage": quota, "message_age": {**quota, "limitTime": 9}}
+    assert rest.delete(f"{path}?backlogQuotaType=message_age").status == 204
+    assert list(rest.get(f"{path}Map").json) == ["destination_storage"]
+    assert rest.post(f"{path}?backlogQuotaType=what", quota).status == 400
+    assert rest.post(path, {"policy": "none"}).status == 400

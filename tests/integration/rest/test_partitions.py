@@ -1,0 +1,37 @@
+"""Partitioned topics over HTTP."""
+
+from __future__ import annotations
+
+import pytest
+
+from support.rest import Rest
+
+pytestmark = pytest.mark.integration
+
+
+def test_partitioned_topic_lives_and_grows(rest: Rest, namespace: str) -> None:
+    path = f"persistent/{namespace}/p"
+    assert rest.put(f"{path}/partitions", 2).status == 204
+    assert rest.put(f"{path}/partitions", 2).status == 409
+    assert rest.get(f"{path}/partitions").json["partitions"] == 2
+    assert rest.post(f"{path}/partitions", 1).status == 422
+    assert rest.post(f"{path}/partitions", 3).status == 204
+    assert rest.get(f"{path}/partitions").json["partitions"] == 3
+    assert rest.get(f"persistent/{namespace}/partitioned").json == [f"persistent://{namespace}/p"]
+    assert len(rest.get(f"persistent/{namespace}").json) == 3
+    assert rest.put(f"{path}/properties", {"a": "b"}).status == 204
+    assert rest.get(f"{path}/properties").json == {"a": "b"}
+    assert rest.delete(f"{path}/partitions").status == 204
+    assert rest.delete(f"{path}/partitions").status == 404
+    assert rest.get(f"persistent/{namespace}").json == []
+    for body, status in ((0, 406), (-1, 406), ("two", 400), (None, 400)):
+        assert rest.put(f"{path}/partitions", body).status == status
+
+
+def test_partitions_of_an_unknown_topic_depend_on_the_policy(rest: Rest, namespace: str) -> None:
+    path = f"persistent/{namespace}/u/partitions"
+    assert rest.get(path).status == 404
+    assert rest.get(f"{path}?checkAllowAutoCreation=true").json["partitions"] == 0
+    creation = {"allowAutoTopicCreation": True, "topicType": "partitioned", "defaultNumPartitions": 4}
+    rest.post(f"namespaces/{namespace}/autoTopicCreation", creation)
+    assert rest.get(f"persistent/{namespace}/v/partitions?checkAllowAutoCreation=true").json["partitions"] == 4

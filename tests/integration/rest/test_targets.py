@@ -1,0 +1,74 @@
+"""Which topics a path means, and deleting a namespace with all of them."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from geminga.broker.rest.deletion import (
+    delete_namespace_and_topics,
+    partitioned_topics_of_namespace,
+    topics_of_namespace,
+)
+from geminga.broker.rest.targets import partitions_or_self, persistent_topic, refuse_partitioned, subscription_of
+from geminga.model.errors import NotAllowedError, NotFoundError, SubscriptionNotFoundError, TopicNotFoundError
+from geminga.model.topic_name import TopicName
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+def on_loop(broker):
+    """Runs ``main(broker)`` on the broker's own loop."""
+
+    def run(main):
+        return asyncio.run_coroutine_threadsafe(main(broker._broker()), broker._loop).result(30)
+
+    return run
+
+
+def test_partitioned_topic_means_its_partitions(on_loop, namespace: str) -> None:
+    name = TopicName.parse(f"persistent://{namespace}/p")
+
+    async def main(broker) -> None:
+        assert await partitions_or_self(broker, name) == [name]
+        await broker.create_partitioned_topic(name, 2)
+        partitions = [name.with_partition(0), name.with_partition(1)]
+        assert await partitions_or_self(broker, name) == partitions
+        assert await partitions_or_self(broker, partitions[1]) == [partitions[1]]
+        await refuse_partitioned(broker, partitions[1], "this")
+        with pytest.raises(NotAllowedError, match="this needs one partition"):
+            await refuse_partitioned(broker, name, "this")
+
+    on_loop(main)
+
+
+def test_topic_and_subscription_must_exist(on_loop, namespace: str) -> None:
+    name = TopicName.parse(f"persistent://{namespace}/t")
+
+    async def main(broker) -> None:
+        with pytest.raises(TopicNotFoundError):
+            await persistent_topic(broker, name)
+        await broker.create_topic(name)
+        with pytest.raises(SubscriptionNotFoundError):
+            await subscription_of(broker, name, "s")
+
+    on_loop(main)
+
+
+def test_namespace_is_deleted_with_everything_and_a_second_call_finishes_the_first(on_loop, namespace: str) -> None:
+    async def main(broker) -> None:
+        await broker.create_topic(TopicName.parse(f"persistent://{namespace}/t"))
+        await broker.create_partitioned_topic(TopicName.parse(f"non-persistent://{namespace}/n"), 2)
+        assert len(await topics_of_namespace(broker, namespace)) == 3
+        assert len(await partitioned_topics_of_namespace(broker, namespace)) == 1
+        # As left behind by a deletion that was cut short.
+        await broker.resources.namespaces.set_policy(namespace, "deleted", True)
+        await delete_namespace_and_topics(broker, namespace)
+        assert await broker.resources.namespaces.find(namespace) is None
+        assert await broker.ledgers.list(f"{namespace}/persistent") == []
+        with pytest.raises(NotFoundError):
+            await delete_namespace_and_topics(broker, namespace)
+
+    on_loop(main)

@@ -1,0 +1,130 @@
+"""What the REST handlers share, as functions."""
+
+from __future__ import annotations
+
+import zlib
+
+import pytest
+
+from geminga.broker.rest.context import BODY_BYTES_MAX_DEFAULT
+from geminga.broker.rest.lookup import bundle_range
+from geminga.broker.rest.messages import decompressed, entry_response
+from geminga.broker.rest.requests import LONG_MAX, RestError, message_id_json, position_of
+from geminga.broker.rest.subscriptions import ack_set_from
+from geminga.managed_ledger import Entry
+from geminga.model.errors import GemingaError
+from geminga.model.position import EARLIEST, LATEST, Position
+from geminga.wire._generated import pulsar_api_pb2 as pb
+from geminga.wire.pulsar.metadata import encode_broker_entry_metadata, encode_entry
+
+
+def metadata(**fields) -> pb.MessageMetadata:
+    return pb.MessageMetadata(producer_name="p", sequence_id=5, publish_time=1_700_000_000_123, **fields)
+
+
+@pytest.mark.parametrize(
+    ("value", "position"),
+    [
+        ("latest", LATEST),
+        ("earliest", EARLIEST),
+        ({"ledgerId": 3, "entryId": 4}, Position(3, 4)),
+        ({"ledgerId": LONG_MAX, "entryId": LONG_MAX, "partitionIndex": -1}, LATEST),
+        ({"ledgerId": -1, "entryId": -1}, EARLIEST),
+    ],
+)
+def test_position_is_read_from_json(value, position: Position) -> None:
+    assert position_of(value) == position
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        5,
+        "first",
+        {},
+        {"ledgerId": 1},
+        {"ledgerId": "1", "entryId": 2},
+        {"ledgerId": True, "entryId": 2},
+        {"ledgerId": 1 << 63, "entryId": 0},
+        {"ledgerId": 1.5, "entryId": 0},
+    ],
+)
+def test_position_that_is_none_is_refused(value) -> None:
+    with pytest.raises(RestError) as caught:
+        position_of(value)
+    assert caught.value.http_status == 400
+    assert isinstance(caught.value, GemingaError)
+
+
+def test_message_id_is_written_as_pulsar_does() -> None:
+    assert message_id_json(Position(1, 2), 3) == {"ledgerId": 1, "entryId": 2, "partitionIndex": 3}
+
+
+@pytest.mark.parametrize(
+    ("first", "size", "words"),
+    [(1, 3, [0b110]), (2, 3, [0b100]), (0, 64, [-1]), (63, 64, [-(1 << 63)]), (64, 65, [0, 1]), (1, 65, [-2, 1])],
+)
+def test_ack_set_has_a_bit_for_each_message_to_deliver(first: int, size: int, words: list[int]) -> None:
+    assert ack_set_from(first, size) == words
+
+
+@pytest.mark.parametrize("topic", [f"persistent://public/default/t{index}" for index in range(50)])
+def test_bundle_holds_the_topics_hash(topic: str) -> None:
+    low, high = (int(part, 16) for part in bundle_range(("0x00000000", "0x80000000", "0xffffffff"), topic).split("_"))
+    assert low <= zlib.crc32(topic.encode()) <= high
+
+
+def test_entry_goes_out_with_its_metadata_as_headers() -> None:
+    fields = metadata(
+        partition_key="k",
+        event_time=1_700_000_000_000,
+        null_value=True,
+        properties=[pb.KeyValue(key="a", value="ü")],
+        num_messages_in_batch=2,
+        uuid="line\nbreak",
+    )
+    prefix = encode_broker_entry_metadata(broker_timestamp_ms=1_700_000_001_000, index=9)
+    response = entry_response(Entry(7, 8, prefix + encode_entry(fields, b"payload")))
+    assert response.body == b"payload"
+    headers = response.headers
+    assert headers["X-Pulsar-Message-ID"] == "7:8"
+    assert headers["X-Pulsar-publish-time"] == "2023-11-14T22:13:20.123Z"
+    assert headers["X-Pulsar-event-time"] == "2023-11-14T22:13:20.000Z"
+    assert headers["X-Pulsar-null-value"] == "true"
+    assert headers["X-Pulsar-PROPERTY"] == '{"a": "\\u00fc"}'
+    assert headers["X-Pulsar-num-batch-message"] == "2"
+    assert headers["X-Pulsar-batch-size"] == "7"
+    assert headers["X-Pulsar-Broker-Entry-METADATA-index"] == "9"
+    assert "X-Pulsar-uuid" not in headers
+
+
+def test_encrypted_entry_goes_out_as_it_is() -> None:
+    fields = metadata(compression=pb.ZLIB, uncompressed_size=100)
+    fields.encryption_keys.add(key="k", value=b"v")
+    response = entry_response(Entry(1, 2, encode_entry(fields, b"cipher")))
+    assert response.body == b"cipher"
+    assert response.headers["X-Pulsar-Is-Encrypted"] == "true"
+
+
+def test_damaged_entry_is_an_error() -> None:
+    with pytest.raises(RestError, match="no message metadata"):
+        entry_response(Entry(1, 2, b"\x0e\x01"))
+
+
+def test_payload_is_decompressed_where_that_is_possible() -> None:
+    data = b"x" * 1000
+    assert decompressed(metadata(), data) == data
+    compressed = zlib.compress(data)
+    assert decompressed(metadata(compression=pb.ZLIB, uncompressed_size=1000), compressed) == data
+    with pytest.raises(RestError, match="decompressed"):
+        decompressed(metadata(compression=pb.ZLIB, uncompressed_size=1000), b"junk")
+    with pytest.raises(RestError) as caught:
+        decompressed(metadata(compression=pb.LZ4, uncompressed_size=1000), compressed)
+    assert caught.value.http_status == 501
+
+
+def test_decompression_is_bounded_by_the_stated_size() -> None:
+    bomb = zlib.compress(b"\0" * 10_000_000)
+    assert len(decompressed(metadata(compression=pb.ZLIB, uncompressed_size=100), bomb)) == 100
+    assert BODY_BYTES_MAX_DEFAULT < 10**9
