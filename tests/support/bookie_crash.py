@@ -58,6 +58,7 @@ class BookieStory:
         self.world = world
         self.rng = world.rng("bookie story")
         self.node = world.node("bookie")
+        self.node.on_fatal = self.stop_process
         self.config = config
         self.defects = defects or Defects()
         self.metadata = Metadata()
@@ -74,6 +75,11 @@ class BookieStory:
         #: Adds of this life without an answer.
         self.outstanding = 0
         self.bookie: LocalBookie | None = None
+
+    def stop_process(self, part: str, error: BaseException) -> None:
+        """What the program does after a failed sync; anything else that is fatal is a bug."""
+        assert isinstance(error, OSError) and error.errno == errno.EIO, (part, error)
+        self.world.crash(self.node, power_loss=self.rng.random() < 0.5, reason=f"fatal: {part}")
 
     # ---- one life ---------------------------------------------------------------------------------------------
 
@@ -293,8 +299,11 @@ class BookieStory:
             self.world.crash_at_disk_step(self.node, self.rng.choice((3, 20, 80, 200)) + self.rng.randint(0, 60))
 
     def plan_faults(self) -> None:
-        """In some lives the disk is full for a while."""
+        """In some lives the disk is full for a while; in some a sync fails and the process stops."""
         self.node.disk.clear_faults()
+        if self.rng.random() < 0.1:
+            after = self.rng.randint(5, 60)
+            self.node.disk.inject("sync", self.rng.choice(("*.journal", "*.log", "*")), error=errno.EIO, after=after)
         self.disk_full = self.rng.random() < 0.25
         if self.disk_full:
             op = self.rng.choice(("write", "preallocate", "create", "*"))
@@ -317,8 +326,8 @@ class BookieStory:
             except NodeCrashedError:
                 continue
             except OSError as error:
-                # Starting needs space; a full disk refuses with its own error and harms nothing.
-                assert self.disk_full and error.errno == errno.ENOSPC, error
+                # Starting needs a disk: one that is full or fails refuses with its own error and harms nothing.
+                assert error.errno == errno.EIO or (self.disk_full and error.errno == errno.ENOSPC), error
             await self.world.sleep(self.rng.uniform(0, 0.01))
             self.world.crash(self.node, power_loss=self.rng.random() < 0.7, reason="end of life")
         self.node.disk.on_step = None
