@@ -78,13 +78,15 @@ def config_from(entries: Iterable[ConfigEntry]) -> Config:
     server = _built(ServerConfig, latest)
     _refuse_what_would_not_protect(server)
     known = {key for config_class in CONFIG_CLASSES for key in settings_of(config_class)}
+    bookie = _built(BookieConfig, latest)
+    warnings = [*_risks(bookie), *_warnings([entry for key, entry in latest.items() if key not in known], known)]
     return Config(
         server,
         _built(BrokerConfig, latest),
         _built(ManagedLedgerConfig, latest),
         _built(BookKeeperConfig, latest),
-        _built(BookieConfig, latest),
-        tuple(_warnings([entry for key, entry in latest.items() if key not in known], known)),
+        bookie,
+        tuple(warnings),
     )
 
 
@@ -177,6 +179,12 @@ def _refuse_what_would_not_protect(server: ServerConfig) -> None:
                 f"{key}=true: this version has no authentication and would serve everyone; "
                 f"set {key}=false to run it without"
             )
+
+
+def _risks(bookie: BookieConfig) -> Iterator[str]:
+    # Pulsar's standalone.conf has this, so it comes with a file that nobody looked at.
+    if not bookie.journal_sync_data:
+        yield "journalSyncData=false: messages are acknowledged before they are on stable storage; a power loss loses some"
 
 
 def _warnings(unused: Sequence[ConfigEntry], known: AbstractSet[str]) -> Iterator[str]:

@@ -91,6 +91,11 @@ def test_many_unknown_keys_are_counted() -> None:
     assert warnings[-1] == "5 more unknown configuration keys are ignored"
 
 
+def test_acknowledging_before_syncing_is_warned_of() -> None:
+    (warning,) = load_config(overrides=["journalSyncData=false"]).warnings
+    assert "power loss" in warning
+
+
 def test_keys_of_pulsar_without_effect_are_one_warning() -> None:
     keys = ["loadBalancerEnabled", "zookeeperServers", "narExtractionDirectory", "tlsKeyStore", "webSocketNumIoThreads"]
     (warning,) = load_config(overrides=[f"{key}=1" for key in [*keys, "brokerInterceptors"]]).warnings
