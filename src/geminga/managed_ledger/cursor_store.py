@@ -324,8 +324,9 @@ class CursorStore:
         try:
             if self._is_dirty or self._handle is None:
                 await self._open_ledger()
-            if self._handle is not None:
-                await self._handle.close()
+            handle, self._handle = self._handle, None
+            if handle is not None:
+                await handle.close()
         except StorageError as error:
             return error
         return None

@@ -252,11 +252,9 @@ class ManagedLedger:
     @property
     def newest_ledger_id(self) -> int:
         """No ledger of this list, and no position of a cursor, has a greater ledger id."""
-        newest = max(
-            self.last_confirmed_position.ledger_id, *(c.mark_delete_position[0] for c in self.cursors.values()), -1
-        )
         last = self.ledgers.last
-        return newest if last is None else max(newest, last.ledger_id)
+        known = [c.mark_delete_position.ledger_id for c in self.cursors.values()]
+        return max(-1 if last is None else last.ledger_id, self.last_confirmed_position.ledger_id, *known)
 
     def _drop_empty(self) -> None:
         """Closed ledgers without entries leave the list with its next write."""
@@ -447,9 +445,14 @@ class ManagedLedger:
         properties: Mapping[str, int] = _NO_LONGS,
         cursor_properties: Mapping[str, str] = _NO_TEXTS,
     ) -> ManagedCursor:
-        """The durable cursor of that name; a new one starts at ``initial`` (EARLIEST and LATEST are understood)."""
+        """The durable cursor of that name; a new one starts at ``initial`` (EARLIEST and LATEST are understood).
+
+        Names are path elements: a subscription's name comes encoded.
+        """
         cursor = self.cursors.get(name)
-        if cursor is not None:
+        if cursor is not None and not self.is_closed:
+            # One that was closed goes on where it stopped: it holds its ledgers all the time.
+            cursor.is_closed = False
             return cursor
         async with self.list_lock():
             cursor = self.cursors.get(name)

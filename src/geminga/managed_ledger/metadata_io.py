@@ -8,10 +8,9 @@ is written; until that succeeds the node stays *in doubt*.
 from __future__ import annotations
 
 from typing import Final
-from urllib.parse import quote_plus, unquote_plus
 
 from geminga.metadata.ports import MUST_NOT_EXIST, MetadataStore, Node
-from geminga.model.errors import BadVersionError, LedgerFencedError, NoSuchNodeError, UnknownOutcomeError
+from geminga.model.errors import BadVersionError, LedgerFencedError, NoSuchNodeError, UnknownOutcomeError, invariant
 
 ROOT: Final = "/managed-ledgers"
 #: Times a write is repeated at once after an unknown outcome that turned out not to have happened.
@@ -25,13 +24,9 @@ def ledger_path(name: str) -> str:
 
 
 def cursor_path(ledger_name: str, cursor_name: str) -> str:
-    """The node of a cursor; its name is encoded as by Java's URLEncoder."""
-    return f"{ROOT}/{ledger_name}/{quote_plus(cursor_name, safe='-_.*').replace('~', '%7E')}"
-
-
-def cursor_name_of(encoded: str) -> str:
-    """The cursor's name from its node's."""
-    return unquote_plus(encoded)
+    """The node of a cursor; the name is one path element already (the broker encodes subscription names)."""
+    invariant(cursor_name and "/" not in cursor_name, f"cursor name {cursor_name!r} is not encoded")
+    return f"{ROOT}/{ledger_name}/{cursor_name}"
 
 
 class MetadataNode:

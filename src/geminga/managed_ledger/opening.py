@@ -11,7 +11,7 @@ from geminga.managed_ledger.core.cursor_format import recovery, state_of_record
 from geminga.managed_ledger.cursor_store import CursorStore
 from geminga.managed_ledger.managed_cursor import ManagedCursor
 from geminga.managed_ledger.managed_ledger import ManagedLedger
-from geminga.managed_ledger.metadata_io import MetadataNode, cursor_name_of, ledger_path
+from geminga.managed_ledger.metadata_io import MetadataNode, ledger_path
 from geminga.model.errors import CorruptionError, NoSuchEntryError, NoSuchLedgerError
 from geminga.runtime import get_logger
 from geminga.wire.managed_ledger import (
@@ -39,8 +39,8 @@ async def load(factory: ManagedLedgerFactory, name: str) -> ManagedLedger:
         return ManagedLedger(factory, name, fresh, record)
     ml = ManagedLedger(factory, name, MetadataNode(node.stat.version), decode_managed_ledger_info(node.value))
     await _recover_last_ledger(ml)
-    for encoded in await factory.metadata.children(path):
-        cursor = await _load_cursor(ml, f"{path}/{encoded}", cursor_name_of(encoded))
+    for cursor_name in await factory.metadata.children(path):
+        cursor = await _load_cursor(ml, f"{path}/{cursor_name}", cursor_name)
         if cursor is not None:
             ml.cursors[cursor.name] = cursor
     return ml

@@ -21,7 +21,7 @@ async def trim_list(ml: ManagedLedger, retention_ms: int, retention_bytes: int) 
         await ml.delete_ledgers(going)
         crash_point(points.TRIM_DELETED)
     for name, cursor in tuple(ml.cursors.items()):
-        if ml.cursors.get(name) is cursor:
+        if ml.cursors.get(name) is cursor and not cursor.is_closed:
             await cursor.flush()
     crash_point(points.TRIM_FLUSHED)
     # A cursor may have been reset meanwhile.

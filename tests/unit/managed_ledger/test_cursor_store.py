@@ -225,11 +225,11 @@ def test_cursor_deleted_is_gone_with_its_ledger(in_world):
 def test_cursor_properties_survive(in_world):
     async def scenario(w):
         ml = await w.open()
-        cursor = await ml.open_cursor("a/b c", properties={"p": -5}, cursor_properties={"owner": "me"})
-        again = (await w.reopen()).cursors["a/b c"]
+        cursor = await ml.open_cursor("a%2Fb+c", properties={"p": -5}, cursor_properties={"owner": "me"})
+        again = (await w.reopen()).cursors["a%2Fb+c"]
         assert (again.properties, again.cursor_properties) == ({"p": -5}, {"owner": "me"})
         await again.set_properties({"p": 6})
-        again = (await w.reopen()).cursors["a/b c"]
+        again = (await w.reopen()).cursors["a%2Fb+c"]
         assert (again.properties, again.cursor_properties) == ({"p": 6}, {"owner": "me"})
         assert cursor.mark_delete_position == again.mark_delete_position
 
@@ -274,3 +274,20 @@ def test_cursor_that_pulsar_wrote_is_recovered(in_world):
         assert found.ack_set(Position(ledger_id, 2)) is None
 
     in_world(scenario)
+
+
+def test_cursor_closed_and_opened_again_goes_on(in_world):
+    async def scenario(w):
+        ml = await w.open()
+        positions = await w.fill(ml, 8)
+        cursor = await ml.open_cursor("s", initial=EARLIEST)
+        await acknowledge(cursor, [positions[1], positions[3], positions[5]])
+        await cursor.close()
+        again = await ml.open_cursor("s")
+        assert again.backlog_count == 5
+        assert await acknowledge(again, positions[:1]) is None
+        await again.close()
+        assert (await w.reopen()).cursors["s"].mark_delete_position == positions[1]
+
+    in_world(scenario)
+    in_world(scenario, NARROW)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from geminga.managed_ledger.metadata_io import MetadataNode, cursor_name_of, cursor_path
+from geminga.managed_ledger.metadata_io import MetadataNode, cursor_path
 from geminga.metadata.core.faults import WriteFault
-from geminga.model.errors import LedgerFencedError, UnknownOutcomeError
+from geminga.model.errors import InvariantError, LedgerFencedError, UnknownOutcomeError
 
 PATH = "/managed-ledgers/x"
 BEFORE, AFTER = WriteFault.UNKNOWN_BEFORE, WriteFault.UNKNOWN_AFTER
@@ -69,10 +69,8 @@ def test_deleted_node_does_not_come_back(in_world):
     in_world(scenario)
 
 
-@pytest.mark.parametrize(
-    ("name", "encoded"),
-    [("sub", "sub"), ("a/b c", "a%2Fb+c"), ("\u00e4~*", "%C3%A4%7E*"), ("a+b%", "a%2Bb%25")],
-)
-def test_cursor_names_are_encoded_as_in_java(name, encoded):
-    assert cursor_path("t/n/persistent/x", name) == f"/managed-ledgers/t/n/persistent/x/{encoded}"
-    assert cursor_name_of(encoded) == name
+def test_cursor_names_are_path_elements():
+    assert cursor_path("t/n/persistent/x", "a%2Fb") == "/managed-ledgers/t/n/persistent/x/a%2Fb"
+    for name in ("a/b", ""):
+        with pytest.raises(InvariantError):
+            cursor_path("t/n/persistent/x", name)
