@@ -184,7 +184,10 @@ def _refuse_what_would_not_protect(server: ServerConfig) -> None:
 def _risks(bookie: BookieConfig) -> Iterator[str]:
     # Pulsar's standalone.conf has this, so it comes with a file that nobody looked at.
     if not bookie.journal_sync_data:
-        yield "journalSyncData=false: messages are acknowledged before they are on stable storage; a power loss loses some"
+        yield (
+            "journalSyncData=false: messages are acknowledged before they are on stable storage, "
+            "a power loss loses some"
+        )
 
 
 def _warnings(unused: Sequence[ConfigEntry], known: AbstractSet[str]) -> Iterator[str]:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
 
 import pytest
 
+from geminga import Standalone
 from support.rest import Rest
 
 pytestmark = pytest.mark.integration
@@ -32,3 +35,31 @@ def test_connection_is_kept_for_several_requests(broker) -> None:
             chunk = connection.recv(4096)
             assert chunk
             received += chunk
+
+
+def test_connections_that_come_before_the_software_are_all_served() -> None:
+    request = b"GET /admin/v2/clusters HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+    with Standalone() as broker:
+        address = ("127.0.0.1", broker.web_port)
+        early = [socket.create_connection(address, timeout=20) for _ in range(8)]
+        early.pop().close()
+        for connection in early:
+            connection.sendall(request)
+        for connection in early:
+            received = b""
+            while chunk := connection.recv(4096):
+                received += chunk
+            assert received.endswith(b'["standalone"]')
+            connection.close()
+
+
+def test_software_is_loaded_with_the_first_connection_only() -> None:
+    code = (
+        "import sys, urllib.request, geminga\n"
+        "with geminga.Standalone() as broker:\n"
+        "    before = 'starlette' in sys.modules or 'uvicorn' in sys.modules\n"
+        "    urllib.request.urlopen(broker.web_service_url + '/metrics').read()\n"
+        "    print(before, 'starlette' in sys.modules)\n"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert result.stdout == "False True\n"
