@@ -11,7 +11,9 @@ from geminga.sim import Report, SimWorld, run_seeds
 from support.bookie_crash import BookieStory, bookie_story
 
 SEEDS = int(os.environ.get("GEMINGA_SEEDS", "60"))
-SEEDS_LONG = int(os.environ.get("GEMINGA_SEEDS_LONG", "600"))
+SEEDS_LONG = int(os.environ.get("GEMINGA_SEEDS_LONG", "2500"))
+#: Crashes at each named crash point that the long test demands of its seeds.
+CRASHES_MIN = 20
 
 
 def test_bookie_power_loss_at_any_step_keeps_every_promise():
@@ -25,8 +27,8 @@ def test_bookie_crash_points_over_many_seeds_are_all_hit(capsys):
     with capsys.disabled():
         print("\n" + report.table())
     report.check(hits_min=20, labels=crash_points.ALL)
-    rare = {label: report.crashes[label] for label in crash_points.ALL if report.crashes[label] < 1}
-    assert not rare, f"no crash ever happened at {rare}"
+    rare = {label: report.crashes[label] for label in crash_points.ALL if report.crashes[label] < CRASHES_MIN}
+    assert not rare, f"fewer than {CRASHES_MIN} crashes at {rare}"
 
 
 def _run_with(defects: Defects, seeds: range) -> Report:

@@ -18,6 +18,7 @@ from pyroaring import BitMap64
 from geminga.bookie import crash_points as points
 from geminga.bookie.config import BookieConfig, Defects
 from geminga.bookie.core.journal_format import encode_add_header, encode_fence, encode_ledger
+from geminga.bookie.core.ledger_states import KEYS_MAX
 from geminga.bookie.disk_io import is_disk_full
 from geminga.bookie.entry_reader import EntryReader, ReadDone
 from geminga.bookie.garbage_collection import GarbageCollector, GcResult
@@ -205,6 +206,8 @@ class LocalBookie:
                 return NoSuchLedgerError(f"ledger {ledger_id} was deleted")
             if ledger_id in states.limbo and not recovery:
                 return LedgerFencedError(f"ledger {ledger_id} is in limbo: it may have been fenced")
+            if not states.has_room_for(master_key):
+                return StorageError(f"ledger {ledger_id}: this bookie has {KEYS_MAX} master keys already")
             self._know(ledger_id, master_key)
             return None
         if not recovery and ledger_id in states.limbo:
@@ -270,6 +273,9 @@ class LocalBookie:
             return
         if ledger_id in states.fenced and ledger_id not in self._volatile_fences:
             done(None)
+            return
+        if known_key is None and not states.has_room_for(master_key):
+            done(StorageError(f"ledger {ledger_id}: this bookie has {KEYS_MAX} master keys already"))
             return
         if known_key is None:
             self._know(ledger_id, master_key)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
 from pyroaring import BitMap64
 
@@ -264,10 +263,6 @@ class LedgerStorage:
                 await unlink_if_there(self.runtime.disk, self.path(run_name(run.run_id)))
             except OSError as error:
                 _log.warning("could not remove index run %d: %s", run.run_id, error)
-
-    def forget_mark(self) -> None:
-        """Recovery found the checkpoint damaged: whatever mark comes next is newer."""
-        self.checkpoint = replace(self.checkpoint, mark_sequence=0, mark_journal_id=0)
 
     async def close(self) -> None:
         """Close all files; nothing is flushed."""

@@ -28,6 +28,7 @@ from geminga.bookie.core.index import Row, Run, make_location, merge_runs
 from geminga.bookie.core.index_format import decode_run
 from geminga.bookie.core.journal_format import (
     FILE_HEADER_BYTES,
+    INSTANCE_ID_BYTES,
     Add,
     Fence,
     Group,
@@ -53,7 +54,6 @@ from geminga.runtime import Runtime, crash_point, get_logger
 _log = get_logger(__name__)
 
 COOKIE_NAME = "cookie"
-INSTANCE_ID_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True)

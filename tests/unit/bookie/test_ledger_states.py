@@ -24,6 +24,15 @@ def test_changes_make_a_ledger_dirty_once():
     assert states.rows([3, 4]) == [LedgerState(3, b"k", True)]
 
 
+def test_master_keys_are_bounded(monkeypatch):
+    monkeypatch.setattr("geminga.bookie.core.ledger_states.KEYS_MAX", 2)
+    states = LedgerStates()
+    states.know(1, b"a")
+    states.know(2, b"b")
+    assert states.has_room_for(b"a")
+    assert not states.has_room_for(b"c")
+
+
 def test_deleted_ledger_stays_deleted_when_old_rows_are_read():
     states = LedgerStates()
     states.know(3, b"k")

@@ -18,7 +18,7 @@ from pyroaring import BitMap64
 
 _ROW: Final = struct.Struct(">qBH")
 _FENCED: Final = 1
-#: Different master keys in one table: the key number has 16 bits.
+#: Different master keys that a bookie takes: the key number has 16 bits.
 KEYS_MAX: Final = 65_535
 
 
@@ -45,6 +45,10 @@ class LedgerStates:
         #: Known ledgers whose state changed since it was last checkpointed.
         self.dirty: set[int] = set()
         self._interned: dict[bytes, bytes] = {}
+
+    def has_room_for(self, master_key: bytes) -> bool:
+        """Whether a ledger with this key can be noted: the table of states numbers keys with 16 bits."""
+        return master_key in self._interned or len(self._interned) < KEYS_MAX
 
     def know(self, ledger_id: int, master_key: bytes) -> bool:
         """Note a ledger; True if it was not known before."""
@@ -90,7 +94,7 @@ class LedgerStates:
 
 
 def encode_states(states: Iterable[LedgerState]) -> bytes:
-    """The table; at most ``KEYS_MAX`` different keys."""
+    """The table."""
     numbers: dict[bytes, int] = {}
     rows = bytearray()
     for ledger_id, master_key, is_fenced in states:
