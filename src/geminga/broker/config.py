@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from geminga.broker.resources.policies import Retention
 from geminga.broker.subscription.config import SubscriptionConfig
 from geminga.model.limits import MESSAGE_SIZE_BYTES_MAX_DEFAULT
 from geminga.model.settings import setting
@@ -66,6 +67,11 @@ class BrokerConfig(SubscriptionConfig):
         "brokerEntryMetadataInterceptors", (), "class names of Pulsar's interceptors, comma separated"
     )
     expose_entry_metadata: bool = setting("exposingBrokerEntryMetadataToClientEnabled", False, "true or false")
+    default_retention_minutes: int = setting(
+        "defaultRetentionTimeInMinutes", 0, "minutes >= 0, or -1 for no limit", minimum=-1
+    )
+    default_retention_mb: int = setting("defaultRetentionSizeInMB", 0, "MiB >= 0, or -1 for no limit", minimum=-1)
+    retention_check_interval_s: int = setting("retentionCheckIntervalInSeconds", 120, "seconds > 0", minimum=1)
     pattern_evaluation: bool = setting("enableBrokerSideSubscriptionPatternEvaluation", True, "true or false")
     pattern_length_max: int = setting("subscriptionPatternMaxLength", 50, "characters >= 0", minimum=0)
     topic_list_watcher: bool = setting("enableBrokerTopicListWatcher", True, "true or false")
@@ -98,6 +104,11 @@ class BrokerConfig(SubscriptionConfig):
     def appends_index(self) -> bool:
         """Whether entries get the index of their last message."""
         return any(name.strip().endswith(INTERCEPTOR_INDEX) for name in self.entry_metadata_interceptors)
+
+    @property
+    def default_retention(self) -> Retention:
+        """Retention of namespaces that have none of their own."""
+        return Retention(self.default_retention_minutes, self.default_retention_mb)
 
     @property
     def publish_buffer_bytes(self) -> int:

@@ -15,6 +15,7 @@ from geminga.broker.config import BrokerConfig
 from geminga.broker.connection import Connection
 from geminga.broker.handlers import Handlers, all_handlers
 from geminga.broker.inactive_topics import InactiveTopics
+from geminga.broker.ledger_upkeep import LedgerUpkeep
 from geminga.broker.lookup import Endpoint, Endpoints
 from geminga.broker.namespaces import Namespaces, TopicMode
 from geminga.broker.publish_buffer import PublishBuffer
@@ -66,6 +67,7 @@ class Broker:
         self.namespaces = Namespaces(self, resources, self._policies_watched)
         self._endpoints: Endpoints | None = None
         self._inactive_topics = InactiveTopics(self)
+        self._ledger_upkeep = LedgerUpkeep(self)
         self._connections_by_ip: dict[str, int] = {}
         self._producer_name_prefix: asyncio.Future[str | GemingaError] | None = None
         self._producers_named = 0
@@ -77,6 +79,7 @@ class Broker:
         self._endpoints = Endpoints(endpoints)
         self.namespaces.start(self.metadata)
         self._inactive_topics.start()
+        self._ledger_upkeep.start()
 
     async def close(self) -> None:
         """Send clients away gracefully, close topics and connections. The caller stopped listening before."""
@@ -84,6 +87,7 @@ class Broker:
             return
         self.is_closing = True
         self._inactive_topics.close()
+        self._ledger_upkeep.close()
         self.namespaces.close()
         await self.registry.close()
         for connection in list(self.connections):

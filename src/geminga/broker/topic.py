@@ -277,8 +277,11 @@ class PersistentTopic(Topic):
         await self.apply_policies()
 
     async def apply_policies(self) -> None:
-        """Switch deduplication on or off as broker and namespace want it."""
+        """Set retention, and switch deduplication on or off, as broker and namespace want it."""
         policies = await self.broker.namespaces.policies(self.name.namespace)
+        retention = policies.retention if policies is not None else None
+        retention_ms, retention_bytes = (retention or self.broker.config.default_retention).limits
+        self.ledger.set_retention(retention_ms=retention_ms, retention_bytes=retention_bytes)
         wanted = policies.deduplication_enabled if policies is not None else None
         is_wanted = self.broker.config.deduplication if wanted is None else wanted
         async with self._policies_lock():

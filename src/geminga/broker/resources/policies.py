@@ -37,6 +37,12 @@ class Retention(NamedTuple):
     time_minutes: int
     size_mb: int
 
+    @property
+    def limits(self) -> tuple[int, int]:
+        """(milliseconds, bytes); -1 stays "without limit"."""
+        time_ms = self.time_minutes * 60_000 if self.time_minutes >= 0 else -1
+        return time_ms, self.size_mb << 20 if self.size_mb >= 0 else -1
+
 
 @dataclass(frozen=True, slots=True)
 class Policies:
