@@ -130,10 +130,14 @@ class _WaitingConnection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._early = bytearray()
         self._is_eof = False
+        #: Set when the software was loaded between accepting the connection and :meth:`connection_made`.
+        self._successor: asyncio.Protocol | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
         self._transport.pause_reading()
+        if self._successor is not None:
+            self.hand_over(self._successor)
 
     def data_received(self, data: bytes) -> None:
         self._early += data
@@ -156,7 +160,10 @@ class _WaitingConnection(asyncio.Protocol):
     def hand_over(self, protocol: asyncio.Protocol) -> None:
         """Let ``protocol`` have the connection, with what came early."""
         transport = self._transport
-        if transport is None or transport.is_closing():
+        if transport is None:
+            self._successor = protocol
+            return
+        if transport.is_closing():
             return
         transport.set_protocol(protocol)
         protocol.connection_made(transport)
