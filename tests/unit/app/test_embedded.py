@@ -25,8 +25,20 @@ from support.official import quiet_client
 TOPIC = "persistent://public/default/embedded"
 
 
+@pytest.fixture(autouse=True)
+def others() -> set[threading.Thread]:
+    """Threads that were there before the test: those of a broker that serves the whole session."""
+    _others.clear()
+    _others.update(threading.enumerate())
+    return _others
+
+
+_others: set[threading.Thread] = set()
+
+
 def broker_threads() -> list[str]:
-    return [thread.name for thread in threading.enumerate() if thread.name.startswith("geminga")]
+    """Names of the broker threads this test left behind."""
+    return [t.name for t in threading.enumerate() if t.name.startswith("geminga") and t not in _others]
 
 
 def test_blocking_client_works_in_the_same_thread(tmp_path) -> None:
