@@ -317,7 +317,11 @@ def _write_whole(path: str, data: bytes) -> None:
     finally:
         os.close(fd)
     os.replace(temporary, path)
-    _sync_dir(os.path.dirname(path) or ".")
+    try:
+        _sync_dir(os.path.dirname(path) or ".")
+    except OSError as error:
+        # The new bytes are in place and may or may not stay: for want of space too, that is no state to go on from.
+        raise OSError(errno.EIO, f"replaced, but not known to be durable: {error}", path) from error
 
 
 def _sync_dir(path: str) -> None:
@@ -334,6 +338,11 @@ def _make_dirs(path: str) -> None:
     while not os.path.isdir(path):
         missing.append(path)
         path = os.path.dirname(path)
+    try:
+        # It may be there because an attempt before got no further than this.
+        _sync_dir(os.path.dirname(path))
+    except PermissionError:
+        pass  # a parent that we may not read was not made by us
     for directory in reversed(missing):
         try:
             os.mkdir(directory, 0o755)

@@ -1,7 +1,8 @@
 """Lanes: named daemon threads, one queue each, completions brought back to the loop in batches.
 
 A lane carries out its jobs in the order submitted. Completions of all lanes go to one deque; the loop is woken
-once for whatever has gathered there (one ``call_soon_threadsafe``, that is one byte on the self-pipe).
+once for whatever has gathered there (one ``call_soon_threadsafe``, that is one byte on the self-pipe). A completion
+that raises is a bug: it goes to the fatal handler, and those behind it are delivered all the same.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from collections import deque
 from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any
+
+from geminga.runtime.spawn import report_unexpected
 
 #: (function, its argument tuple, completion(result, error)).
 _Job = tuple[Callable[..., Any], tuple[Any, ...], Callable[[Any, BaseException | None], None]]
@@ -111,7 +114,10 @@ class Lanes:
         completions = self._completions
         while completions:
             done, result, error = completions.popleft()
-            done(result, error)
+            try:
+                done(result, error)
+            except BaseException as unexpected:  # who waits for the others must not wait for ever
+                report_unexpected(f"{self._prefix} completion", unexpected)
 
 
 def _nothing() -> None:

@@ -56,9 +56,18 @@ def _finished(task: asyncio.Task[Any]) -> None:
     if task.cancelled():
         return
     error = task.exception()
-    if error is None:
-        return
-    _log.error("task %s failed: %s", task.get_name(), error, exc_info=error)
-    handler = _fatal_handlers.get(task.get_loop())
+    if error is not None:
+        _log.error("task %s failed: %s", task.get_name(), error, exc_info=error)
+        _tell_handler(task.get_loop(), task.get_name(), error)
+
+
+def report_unexpected(part: str, error: BaseException) -> None:
+    """A callback of ``part`` on the running loop raised: log it and hand it to the fatal handler."""
+    _log.error("%s failed: %s", part, error, exc_info=error)
+    _tell_handler(asyncio.get_running_loop(), part, error)
+
+
+def _tell_handler(loop: asyncio.AbstractEventLoop, part: str, error: BaseException) -> None:
+    handler = _fatal_handlers.get(loop)
     if handler is not None:
-        handler(task.get_name(), error)
+        handler(part, error)

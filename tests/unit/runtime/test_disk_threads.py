@@ -152,3 +152,41 @@ def test_completions_that_gather_wake_the_loop_once(tmp_path):
         assert len(wakes) <= 51
 
     on_disk(story)
+
+
+def test_make_dirs_syncs_again_what_a_failed_attempt_left(tmp_path, monkeypatch):
+    synced: list[str] = []
+
+    def fsync(fd):
+        synced.append(os.readlink(f"/proc/self/fd/{fd}"))
+        if len(synced) == 2:
+            raise OSError(errno.EIO, "injected")
+
+    monkeypatch.setattr(os, "fsync", fsync)
+
+    async def story(disk):
+        with pytest.raises(OSError, match="injected"):
+            await disk.make_dirs(f"{tmp_path}/a/b")
+        assert (tmp_path / "a").is_dir()
+        await disk.make_dirs(f"{tmp_path}/a/b")
+        assert synced[2:] == [str(tmp_path), str(tmp_path / "a")]
+        await disk.make_dirs(f"{tmp_path}/a/b")
+        assert synced[4:] == [str(tmp_path / "a")]
+
+    on_disk(story)
+
+
+def test_write_file_whose_name_may_not_be_durable_is_an_io_error_even_when_the_disk_is_full(tmp_path, monkeypatch):
+    def fsync(fd):
+        if os.path.isdir(f"/proc/self/fd/{fd}"):
+            raise OSError(errno.ENOSPC, "injected")
+
+    monkeypatch.setattr(os, "fsync", fsync)
+
+    async def story(disk):
+        with pytest.raises(OSError, match="durable") as failure:
+            await disk.write_file(f"{tmp_path}/f", b"new")
+        # Whether the old or the new file counts after a crash is not known: nothing to be tried again.
+        assert failure.value.errno == errno.EIO
+
+    on_disk(story)

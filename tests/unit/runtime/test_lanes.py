@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import threading  # noqa: TID251 - a gate between the loop and a lane
 
 from geminga.runtime.lanes import Lanes
+from geminga.runtime.spawn import set_fatal_handler
 
 
 def test_jobs_of_a_lane_run_in_order_on_one_thread_of_its_own():
@@ -59,3 +61,46 @@ def test_loop_closed_under_a_job_ends_its_thread_quietly():
     release[0].put(None)
     threads[0].join(5)
     assert not threads[0].is_alive()
+
+
+def test_completion_that_raises_is_fatal_and_holds_up_no_other():
+    async def main():
+        fatal = []
+        set_fatal_handler(lambda part, error: fatal.append((part, error)))
+        lanes = Lanes("test")
+        error = ValueError("a bug")
+        gate = threading.Event()
+
+        def fail(_result, _error):
+            raise error
+
+        lanes.submit("a", gate.wait, (), fail)
+        after = lanes.call("b", int, "7")
+        other = lanes.call("a", int, "8")
+        gate.set()
+        assert await after == 7
+        assert await other == 8
+        assert fatal == [("test completion", error)]
+        await lanes.close()
+
+    asyncio.run(main())
+
+
+def test_completions_gathered_behind_one_that_raises_are_delivered():
+    async def main():
+        set_fatal_handler(lambda part, error: None)
+        lanes = Lanes("test")
+        gate = asyncio.get_running_loop().create_future()
+
+        def fail(_result, _error):
+            raise ValueError("a bug")
+
+        lanes.submit("a", int, (), fail)
+        lanes.submit("a", int, (), lambda result, _: gate.set_result(result))
+        # Both completions wait in the deque before the loop looks at it.
+        while len(lanes._completions) < 2:
+            pass
+        assert await asyncio.wait_for(gate, 5) == 0
+        await lanes.close()
+
+    asyncio.run(main())
