@@ -45,10 +45,10 @@ async def peek(request: Request) -> Response:
     if not 1 <= number <= PEEK_POSITION_MAX:
         raise RestError(412, f"the position to peek at must be 1 to {PEEK_POSITION_MAX}")
     subscription = await subscription_of(broker, name, path_text(request, "subscription"))
-    entries = await seek.peek(subscription, number)
-    if len(entries) < number:
-        raise NotFoundError(f"subscription {subscription.name} has {len(entries)} messages to peek at, not {number}")
-    return entry_response(entries[-1])
+    entry, found = await seek.peek(subscription, number)
+    if entry is None:
+        raise NotFoundError(f"subscription {subscription.name} has {found} messages to peek at, not {number}")
+    return entry_response(entry)
 
 
 async def entry_by_position(request: Request) -> Response:

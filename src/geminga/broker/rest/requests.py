@@ -16,7 +16,7 @@ from starlette.responses import Response
 
 from geminga.broker.resources.documents import Document, Json
 from geminga.broker.rest.context import BODY_BYTES_MAX_DEFAULT, RestContext
-from geminga.model.errors import InvalidTopicNameError, NotFoundError, RemoteError
+from geminga.model.errors import NotFoundError, RemoteError
 from geminga.model.position import Position
 from geminga.model.topic_name import TopicName, is_valid_named_entity
 
@@ -58,10 +58,15 @@ def error_response(status: int, reason: str) -> Response:
 
 
 def path_text(request: Request, name: str) -> str:
-    """A decoded element of the path; raises 412 for one that is empty or too long."""
-    text = unquote_plus(request.path_params[name])
+    """A decoded element of the path; raises 412 for one that is empty, too long, or no text."""
+    try:
+        text = unquote_plus(request.path_params[name], errors="strict")
+    except UnicodeDecodeError as error:
+        raise RestError(412, f"{name} is not percent-encoded UTF-8") from error
     if not text or len(text) > NAME_CHARACTERS_MAX:
         raise RestError(412, f"{name} has {len(text)} characters; 1 to {NAME_CHARACTERS_MAX} are allowed")
+    if any(character < " " for character in text):
+        raise RestError(412, f"{name} can not hold control characters")
     return text
 
 
@@ -94,8 +99,6 @@ def domain_of(request: Request) -> str:
 def topic_of(request: Request) -> TopicName:
     """The topic of the path; raises 412 for an invalid name."""
     domain, namespace, local = domain_of(request), namespace_of(request), path_text(request, "topic")
-    if any(character < " " for character in local):
-        raise InvalidTopicNameError("a topic name can not hold control characters")
     return TopicName.parse(f"{domain}://{namespace}/{local}")
 
 
@@ -127,6 +130,8 @@ async def json_body(request: Request) -> Json:
         return None
     try:
         value: Json = json.loads(body)
+        # Half a surrogate pair, NaN and numbers beyond a double can be read, but neither kept nor sent on as JSON.
+        json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
         raise RestError(400, f"the body is not JSON: {error}") from error
     return value

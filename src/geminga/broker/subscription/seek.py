@@ -71,20 +71,22 @@ def expire_up_to(subscription: Subscription, position: Position | None) -> bool:
     return True
 
 
-async def peek(subscription: Subscription, count: int) -> list[Entry]:
-    """The first ``count`` entries that are not acknowledged; nothing changes."""
+async def peek(subscription: Subscription, number: int) -> tuple[Entry | None, int]:
+    """The ``number``-th (from 1) entry that is not acknowledged, or None, and how many there are up to it.
+
+    Nothing changes, and however far back it looks, one read of entries is held at a time.
+    """
     cursor, ledger = subscription.cursor, subscription.topic.ledger
-    found: list[Entry] = []
+    bytes_max = subscription.topic.broker.config.dispatcher_max_read_size_bytes
+    found = 0
     position = ledger.next_position(cursor.mark_delete_position)
-    while len(found) < count:
-        entries = await ledger.read_range(
-            position, count, subscription.topic.broker.config.dispatcher_max_read_size_bytes
-        )
-        if not entries:
-            break
-        found.extend(entry for entry in entries if not cursor.is_acknowledged(entry.position))
+    while entries := await ledger.read_range(position, number - found, bytes_max):
+        for entry in entries:
+            found += not cursor.is_acknowledged(entry.position)
+            if found == number:
+                return entry, found
         position = ledger.next_position(entries[-1].position)
-    return found[:count]
+    return None, found
 
 
 def _settle(subscription: Subscription) -> None:
