@@ -39,10 +39,11 @@ def crash_rounds(process: StandaloneProcess, rng: random.Random, rounds: int) ->
         process.start()
 
 
-def run_crashes(tmp_path, *, rounds: int, batching: bool, seed: int) -> None:
+def run_crashes(tmp_path, *, rounds: int, batching: bool, seed: int, deduplication: bool = False) -> None:
     """One story: load, kills, stop, audit."""
     topic = "persistent://public/default/crash"
-    process = StandaloneProcess(tmp_path / "data", log=tmp_path / "broker.log")
+    settings = {"brokerDeduplicationEnabled": str(deduplication).lower()}
+    process = StandaloneProcess(tmp_path / "data", log=tmp_path / "broker.log", settings=settings)
     with process:
         client = quiet_client(process.service_url, tmp_path)
         client.subscribe(topic, "audit").close()
@@ -68,6 +69,8 @@ def run_crashes(tmp_path, *, rounds: int, batching: bool, seed: int) -> None:
     assert consuming.missing(publishing.acknowledged) == set(), f"seed {seed}: not delivered to the live consumer"
     assert consuming.deliveries.out_of_order == []
     assert exit_code == 0
+    if deduplication:
+        assert audit.repeated == 0, f"seed {seed}: stored twice in spite of deduplication"
     print(
         f"{rounds} rounds, {publishing.sent} sent and acknowledged, {audit.repeated} stored twice (resent), "
         f"{consuming.deliveries.repeated} delivered again to the live consumer, "
@@ -81,8 +84,14 @@ def test_killed_broker_loses_nothing_acknowledged(tmp_path, batching: bool) -> N
     run_crashes(tmp_path, rounds=ROUNDS, batching=batching, seed=SEED)
 
 
+@pytest.mark.slow
+def test_killed_broker_with_deduplication_stores_nothing_twice(tmp_path) -> None:
+    run_crashes(tmp_path, rounds=ROUNDS, batching=True, seed=SEED + 500, deduplication=True)
+
+
 @pytest.mark.long
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("batching", [False, True])
-def test_broker_killed_many_times_loses_nothing_acknowledged(tmp_path, batching: bool) -> None:
-    run_crashes(tmp_path, rounds=ROUNDS_LONG // 2, batching=batching, seed=SEED + 1000)
+@pytest.mark.parametrize(("batching", "deduplication"), [(False, False), (True, False), (False, True), (True, True)])
+def test_broker_killed_many_times_loses_nothing_acknowledged(tmp_path, batching: bool, deduplication: bool) -> None:
+    rounds = ROUNDS_LONG // 4
+    run_crashes(tmp_path, rounds=rounds, batching=batching, seed=SEED + 1000, deduplication=deduplication)

@@ -22,6 +22,8 @@ class Publishing:
         self._producer = client.create_producer(
             topic,
             producer_name="crash",
+            # So that a client which is cut off before its first receipt does not begin to number from 0 again.
+            initial_sequence_id=1,
             send_timeout_millis=0,
             block_if_queue_full=True,
             max_pending_messages=PENDING_MAX,
