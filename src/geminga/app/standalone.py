@@ -23,7 +23,6 @@ from geminga.app.data_directory import BOOKIE_DIRECTORY, METADATA_FILE, claim_di
 from geminga.app.listeners import bound_addresses, endpoints, is_loopback
 from geminga.app.process_metrics import bookie_metrics, process_metrics
 from geminga.bookie import LocalBookie
-from geminga.bookie.recovery import COOKIE_NAME
 from geminga.bookkeeper import BookKeeper, LocalBookiePool, MetadataLiveLedgers
 from geminga.broker.connection import Connection
 from geminga.broker.metrics import Metrics
@@ -130,8 +129,6 @@ class StandaloneServer:
         directory = os.path.join(self._data_dir or MEMORY_DIRECTORY, BOOKIE_DIRECTORY)
         await runtime.disk.make_dirs(directory)
         known = await remembered_instance_id(metadata, BOOKIE_ID)
-        if known is not None:
-            await self._refuse_wiped_bookie(runtime, self._config.bookie.ledger_directory or f"{directory}/ledgers")
         bookie = await LocalBookie.open(
             runtime,
             directory,
@@ -141,20 +138,14 @@ class StandaloneServer:
         )
         self._closers.append(("bookie", bookie.close))
         if known is None:
+            if bookie.has_ledgers:
+                # A first start that was interrupted has none. Their entries would be collected as garbage.
+                raise DataDirectoryError(
+                    f"the metadata store knows no bookie, but {directory} holds entries of ledgers: was "
+                    f"{METADATA_FILE} removed or emptied? Bring it back, or begin anew with another data directory"
+                )
             await remember_instance_id(metadata, BOOKIE_ID, bookie.instance_id, directory)
         return bookie
-
-    async def _refuse_wiped_bookie(self, runtime: Runtime, ledger_directory: str) -> None:
-        # The bookie itself would take empty directories for a first start and forget what it acknowledged.
-        try:
-            names = await runtime.disk.list_dir(ledger_directory)
-        except FileNotFoundError:
-            names = []
-        if COOKIE_NAME not in names:
-            raise DataDirectoryError(
-                f"the bookie's directory {ledger_directory} is empty, but the metadata store knows that it had "
-                "entries: was it wiped or not mounted? Bring it back, or begin anew with another data directory"
-            )
 
     async def _open_runtime(self) -> Runtime:
         runtime = real_runtime(self._on_fatal)

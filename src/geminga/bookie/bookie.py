@@ -142,6 +142,11 @@ class LocalBookie:
         return self._storage.instance_id.hex()
 
     @property
+    def has_ledgers(self) -> bool:
+        """Whether it ever stored anything."""
+        return bool(self._states.master_keys or self._states.deleted)
+
+    @property
     def storage(self) -> LedgerStorage:
         """For inspection: index, entry logs, checkpoint."""
         return self._storage
@@ -235,6 +240,11 @@ class LocalBookie:
             self._unjournaled.add(ledger_id)
 
     def _wait(self, add: _Add) -> None:
+        if not self.is_writable or self._is_closed:
+            # No flush will make room soon, or ever.
+            error = self._refusal(add.ledger_id, add.master_key, recovery=add.recovery)
+            add.done(error if error is not None else DiskFullError("no room in the write cache"))
+            return
         self._waiting.append(add)
         if self._cache.flushing is None:
             self._start_flush()
@@ -372,6 +382,7 @@ class LocalBookie:
         self._failed = DiskIOError(f"{part}: {error}")
         self.is_writable = False
         self._runtime.on_fatal(part, error)
+        self._refuse_waiting(self._failed)
 
     async def flush(self) -> None:
         """Checkpoint everything added so far. Raises DiskFullError or DiskIOError."""
@@ -393,6 +404,9 @@ class LocalBookie:
             _log.error("bookie becomes read-only: %s", error)
             self.is_writable = False
             self.stats.disk_full_count += 1
+        self._refuse_waiting(error)
+
+    def _refuse_waiting(self, error: StorageError) -> None:
         waiting, self._waiting = self._waiting, deque()
         for add in waiting:
             add.done(error)

@@ -32,6 +32,8 @@ _log = get_logger(__name__)
 #: The disk lane of the journal: reads and flushes never wait behind it.
 LANE = "journal"
 SUFFIX = ".journal"
+#: Id of the first file of a bookie; ids are never used again.
+FIRST_JOURNAL_ID = 1
 
 RecordDone = Callable[[StorageError | None], None]
 
@@ -316,7 +318,10 @@ class Journal:
             self._idle = asyncio.get_running_loop().create_future()
             await self._idle
         files = [self._file]
-        if self._file is not None and self._error is None:
+        is_whole = self._error is None
+        # At once: what comes while the files are being closed must not be written to them.
+        self._error = self._error or DiskIOError("the journal is closed")
+        if self._file is not None and is_whole:
             try:
                 await self._runtime.disk.truncate(self._file, self._offset)
             except OSError as error:
@@ -324,7 +329,6 @@ class Journal:
         if self._spare is not None:
             spare = await self._spare
             files.append(spare[1] if spare is not None else None)
-        self._error = self._error or DiskIOError("the journal is closed")
         self._file = self._spare = None
         for file in files:
             if file is not None:

@@ -43,9 +43,9 @@ from geminga.bookie.core.ledger_states import LedgerState, decode_states
 from geminga.bookie.disk_io import next_turn, unlink_if_there
 from geminga.bookie.entry_logs import SUFFIX as LOG_SUFFIX
 from geminga.bookie.entry_logs import log_name
+from geminga.bookie.journal import FIRST_JOURNAL_ID, journal_name
 from geminga.bookie.journal import LANE as JOURNAL_LANE
 from geminga.bookie.journal import SUFFIX as JOURNAL_SUFFIX
-from geminga.bookie.journal import journal_name
 from geminga.bookie.ledger_storage import CHECKPOINT_NAME, RUN_SUFFIX, LedgerStorage, run_name
 from geminga.bookie.limits import MERGE_ROWS_PER_TURN
 from geminga.model.errors import CorruptionError, DataDirectoryError
@@ -78,7 +78,10 @@ def _ids(names: Sequence[str], suffix: str) -> list[int]:
 async def establish_identity(
     runtime: Runtime, journal_directory: str, ledger_directory: str, expected_instance_id: str | None
 ) -> bytes:
-    """The bookie's instance id by its cookies, made if both directories are new. Raises DataDirectoryError."""
+    """The bookie's instance id by its cookies, made if both directories are new. Raises DataDirectoryError.
+
+    With an expected id nothing is ever made: who is remembered had data (FACTS B3, B6).
+    """
     disk = runtime.disk
     for directory in (journal_directory, ledger_directory):
         await disk.make_dirs(directory)
@@ -99,6 +102,8 @@ async def establish_identity(
         if has_ledgers and not has_journal:
             raise DataDirectoryError(f"{journal_directory} was emptied: {ledger_directory} still has entries")
     else:
+        if expected_instance_id is not None:
+            raise _emptied(journal_directory if journal_cookie is None else ledger_directory, expected_instance_id)
         # The journal's cookie is written first: alone and without data it is a first start that was interrupted.
         if ledger_cookie is not None or has_journal or has_ledgers:
             wiped = journal_directory if journal_cookie is None else ledger_directory
@@ -106,7 +111,7 @@ async def establish_identity(
         instance_id = (
             journal_cookie.instance_id
             if journal_cookie is not None
-            else bytes.fromhex(expected_instance_id or runtime.rng.token(INSTANCE_ID_BYTES))
+            else bytes.fromhex(runtime.rng.token(INSTANCE_ID_BYTES))
         )
         for directory, role in ((journal_directory, "journal"), (ledger_directory, "ledgers")):
             await disk.write_file(f"{directory}/{COOKIE_NAME}", encode_cookie(Cookie(instance_id, role)))
@@ -114,7 +119,17 @@ async def establish_identity(
         raise DataDirectoryError(
             f"{ledger_directory} belongs to bookie {instance_id.hex()}, not {expected_instance_id}"
         )
+    if expected_instance_id is not None and not has_journal:
+        # It is remembered only once it has a journal.
+        raise _emptied(journal_directory, expected_instance_id)
     return instance_id
+
+
+def _emptied(directory: str, expected_instance_id: str) -> DataDirectoryError:
+    return DataDirectoryError(
+        f"{directory} was emptied, or is not mounted: bookie {expected_instance_id} had data there. "
+        "Bring it back, or begin anew with another data directory"
+    )
 
 
 async def _read_cookie(runtime: Runtime, directory: str, names: Sequence[str], role: str) -> Cookie | None:
@@ -302,6 +317,12 @@ async def replay_journal(
     ids = _ids(await runtime.disk.list_dir(directory), JOURNAL_SUFFIX)
     mark_sequence, mark_journal_id = storage.checkpoint.mark_sequence, storage.checkpoint.mark_journal_id
     is_damaged = False
+    if not storage.checkpoint.serial and ids and ids[0] != FIRST_JOURNAL_ID:
+        # Journals go only behind a checkpoint. (An index rebuilt from the entry logs has one by now.)
+        raise DataDirectoryError(
+            f"{storage.path(CHECKPOINT_NAME)} is missing, and so are the entry logs: {directory} begins with "
+            f"{journal_name(ids[0])}, so there were some"
+        )
     if mark_journal_id and mark_journal_id not in ids:
         is_damaged = True
         _refuse(accept_damage, f"{directory}/{journal_name(mark_journal_id)} is missing")

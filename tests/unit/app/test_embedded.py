@@ -107,6 +107,25 @@ def test_directory_in_use_is_refused_and_free_again_after_the_stop(tmp_path) -> 
         pass
 
 
+@pytest.mark.parametrize("content", [None, b""])
+def test_lost_metadata_beside_a_bookie_with_entries_is_refused(tmp_path, content) -> None:
+    with Standalone(tmp_path / "d") as broker:
+        client = quiet_client(broker.service_url, tmp_path)
+        client.create_producer(TOPIC).send(b"precious")
+        client.close()
+    path = tmp_path / "d" / "metadata.sqlite"
+    saved = path.read_bytes()
+    path.unlink() if content is None else path.write_bytes(content)
+    with pytest.raises(DataDirectoryError, match=r"was metadata\.sqlite removed"):
+        Standalone(tmp_path / "d").start()
+    path.write_bytes(saved)
+    with Standalone(tmp_path / "d") as broker:
+        client = quiet_client(broker.service_url, tmp_path)
+        consumer = client.subscribe(TOPIC, "s", initial_position=pulsar.InitialPosition.Earliest)
+        assert consumer.receive(10_000).data() == b"precious"
+        client.close()
+
+
 def test_several_run_at_once() -> None:
     with Standalone() as first, Standalone() as second:
         assert first.broker_port != second.broker_port

@@ -176,3 +176,63 @@ def test_file_sizes_come_from_the_settings():
     assert config.journal_file_size_bytes == 8 << 20
     assert config.write_cache_half_bytes == 3 << 19
     assert BookieConfig().journal_file_size_bytes == 16 << 20
+
+
+def test_half_turned_while_old_journals_are_deleted_is_flushed_too():
+    async def main(case: BookieNode) -> None:
+        case.disk.slow("unlink", "*.journal", 2.0)
+        half = case.bookie.storage.cache.half_bytes_max
+        entry = b"x" * (half // 4)
+        await asyncio.gather(*[case.start_add(1, i, [entry]) for i in range(4)])
+        # The first half is in the entry log; its flush is busy with the journals while the second one fills.
+        await case.world.sleep(0.5)
+        assert case.bookie.storage.cache.flushing is None
+        later = [case.start_add(1, i, [entry]) for i in range(4, 16)]
+        await case.world.sleep(10)
+        assert [add.done() and add.result() for add in later] == [None] * 12
+        assert case.bookie.storage.cache.flushing is None
+        assert case.bookie.storage.index.last_entry_id(1) >= 7
+
+    run_bookie(main)
+
+
+def test_adds_on_a_full_disk_are_refused_at_once_although_both_halves_are_full():
+    async def main(case: BookieNode) -> None:
+        case.disk.inject("write", "*.log", error=errno.ENOSPC, times=None)
+        half = case.bookie.storage.cache.half_bytes_max
+        adds = [case.start_add(1, i, [b"x" * (half // 2)]) for i in range(6)]
+        await case.world.sleep(0.05)
+        assert all(add.done() for add in adds)
+        assert not case.bookie.is_writable
+        late = case.start_add(1, 6, [b"x"])
+        await next_turn()
+        assert late.done()
+        assert isinstance(late.result(), DiskFullError)
+
+    run_bookie(main)
+
+
+def test_failed_sync_answers_the_adds_that_wait_for_room():
+    async def main(case: BookieNode) -> None:
+        case.disk.slow("sync", "*.log", 0.5)
+        case.disk.inject("sync", "*.log", error=errno.EIO)
+        half = case.bookie.storage.cache.half_bytes_max
+        adds = [case.start_add(1, i, [b"x" * (half // 2)]) for i in range(6)]
+        await case.world.sleep(5)
+        assert case.fatal == ["bookie flush"]
+        assert all(add.done() for add in adds)
+        assert isinstance(adds[-1].result(), DiskIOError)
+
+    run_bookie(main)
+
+
+def test_fence_while_the_journal_is_closing_is_answered():
+    async def main(case: BookieNode) -> None:
+        await case.add(1, 0, entries_of(1, 0, 1))
+        case.disk.slow("truncate", "*.journal", 1.0)
+        closing = asyncio.ensure_future(case.bookie.close())
+        await case.world.sleep(0.5)
+        assert isinstance(await case.fence(1), DiskIOError)
+        await closing
+
+    run_bookie(main)

@@ -50,6 +50,32 @@ def test_instance_keeps_its_id_and_another_is_refused():
     run_bookie(main)
 
 
+@pytest.mark.parametrize("keeps_cookies", [False, True])
+def test_emptied_bookie_that_is_remembered_is_refused(keeps_cookies):
+    async def main(case: BookieNode) -> None:
+        instance_id = case.bookie.instance_id
+        await fill(case)
+        await case.bookie.close()
+        remove(case, *([".journal", ".log", ".index", "checkpoint"] if keeps_cookies else [""]))
+        with pytest.raises(DataDirectoryError, match="emptied"):
+            await case.open(expected_instance_id=instance_id)
+        assert not case.files(".journal")
+
+    run_bookie(main)
+
+
+def test_lost_checkpoint_and_logs_are_told_by_the_journals_that_are_gone():
+    async def main(case: BookieNode) -> None:
+        await fill(case)
+        await case.reopen()
+        await case.bookie.close()
+        remove(case, "checkpoint", ".log", ".index")
+        with pytest.raises(DataDirectoryError, match="checkpoint is missing"):
+            await case.open()
+
+    run_bookie(main)
+
+
 @pytest.mark.parametrize("kept", ["journal", "ledgers"])
 def test_wiped_directory_beside_the_other_is_refused(kept):
     async def main(case: BookieNode) -> None:
