@@ -16,6 +16,7 @@ from geminga.broker.subscription.subscribe import create_subscription, subscribe
 from geminga.managed_ledger import AppendResult, ManagedLedger, ManagedLedgerConfig, ManagedLedgerFactory
 from geminga.metadata.memory import MemoryMetadataStore
 from geminga.model import EARLIEST, GemingaError, Position, TopicName
+from geminga.runtime import spawn
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.frame import FrameDecoder
 from geminga.wire.pulsar.metadata import encode_entry, split_entry
@@ -89,6 +90,12 @@ class RecordingConnection:
 
     def on_writable(self, callback: Callable[[], None]) -> None:
         self._callbacks.append(callback)
+
+    def run(self, work: Coroutine[None, None, None], name: str) -> None:
+        spawn(work, name=name)
+
+    def request_ended(self, key: tuple[int, int], request_id: int) -> bool:
+        return self.requests.pop(key, None) == request_id and not self.is_closed
 
     def check_liveness(self) -> Awaitable[bool]:
         future = asyncio.get_running_loop().create_future()

@@ -5,8 +5,9 @@ as one call, and receipts that become ready in one turn of the loop leave as one
 per entry: a SEND costs a slice, a checksum, and two list appends here.
 
 Back-pressure towards the client: reading stops while more publishes than ``maxPendingPublishRequestsPerConnection``
-are unanswered, while the broker holds more unanswered bytes than its publish buffer, or while the client does not
-take what is written to it. Towards the dispatchers: :attr:`Connection.is_writable` and :meth:`Connection.on_writable`.
+are unanswered, while the broker holds more unanswered bytes than its publish buffer, while too many other requests
+are under way, or while the client does not take what is written to it. Towards the dispatchers:
+:attr:`Connection.is_writable` and :meth:`Connection.on_writable`.
 
 A client that breaks the protocol is disconnected with one line in the log; nothing it sends raises further up.
 """
@@ -14,14 +15,14 @@ A client that breaks the protocol is disconnected with one line in the log; noth
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from enum import IntFlag
 from typing import TYPE_CHECKING, Final, cast
 
 import crc32c
 
-from geminga.model.errors import ChecksumMismatchError, GemingaError, ProtocolError
-from geminga.runtime import Buffer, get_logger
+from geminga.model.errors import ChecksumMismatchError, GemingaError, NotAllowedError, ProtocolError
+from geminga.runtime import Buffer, get_logger, spawn
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar import commands, hot
 from geminga.wire.pulsar.frame import FrameDecoder
@@ -39,6 +40,10 @@ WRITE_BUFFER_HIGH_BYTES: Final = 512 * 1024
 WRITE_BUFFER_LOW_BYTES: Final = 128 * 1024
 #: Bytes in the write buffer at which reading stops too: the client takes nothing.
 WRITE_BUFFER_STOP_READING_BYTES: Final = 8 * 1024 * 1024
+#: Requests of a connection that are worked on at the same time; above it nothing more is read until half are done.
+REQUESTS_PENDING_MAX: Final = 1000
+#: Request id of an ERROR that answers no request (as Pulsar: -1 as uint64).
+UNREQUESTED: Final = (1 << 64) - 1
 #: Ids of producers closed by the broker, whose late SENDs are dropped instead of closing the connection.
 CLOSED_PRODUCERS_REMEMBERED_MAX: Final = 1000
 #: Seconds a closed connection has to write what is buffered.
@@ -59,6 +64,7 @@ class PauseReason(IntFlag):
     PENDING_PUBLISHES = 1
     PUBLISH_BUFFER = 2
     WRITE_BUFFER = 4
+    PENDING_REQUESTS = 8
 
 
 class Connection(asyncio.Protocol):
@@ -76,6 +82,7 @@ class Connection(asyncio.Protocol):
         "_out",
         "_paused",
         "_pending_publishes",
+        "_pending_requests",
         "_transport",
         "_writable_callbacks",
         "broker",
@@ -127,6 +134,7 @@ class Connection(asyncio.Protocol):
         self._liveness_timer: asyncio.TimerHandle | None = None
         self._closed_producers: dict[int, None] = {}
         self._pending_publishes = 0
+        self._pending_requests = 0
         self._paused = PauseReason.NONE
         self._awaiting_pong = False
         self._keep_alive: asyncio.TimerHandle | None = None
@@ -142,6 +150,7 @@ class Connection(asyncio.Protocol):
         transport.set_write_buffer_limits(high=WRITE_BUFFER_HIGH_BYTES, low=WRITE_BUFFER_LOW_BYTES)
         refusal = self.broker.connection_opened(self)
         if refusal:
+            self.send_error(UNREQUESTED, NotAllowedError(refusal))
             self.close(refusal)
             return
         self._arm_keep_alive()
@@ -283,6 +292,8 @@ class Connection(asyncio.Protocol):
             data = b"".join(self._out)
             self._out.clear()
         self._transport.write(data)
+        if not self.is_writable:
+            self._check_write_buffer(self._transport)
 
     def write_many(self, parts: list[Buffer]) -> None:
         """Write the parts back to back with one transport call."""
@@ -292,6 +303,8 @@ class Connection(asyncio.Protocol):
             parts = [*self._out, *parts]
             self._out.clear()
         self._transport.writelines(parts)
+        if not self.is_writable:
+            self._check_write_buffer(self._transport)
 
     def write_soon(self, data: bytes) -> None:
         """Write at the end of this turn of the loop, together with what else comes until then."""
@@ -305,8 +318,12 @@ class Connection(asyncio.Protocol):
         if self._out and not self.is_closed and self._transport is not None:
             out, self._out = self._out, []
             self._transport.write(out[0] if len(out) == 1 else b"".join(out))
-            if not self.is_writable and self._transport.get_write_buffer_size() > WRITE_BUFFER_STOP_READING_BYTES:
-                self._pause(PauseReason.WRITE_BUFFER)
+            if not self.is_writable:
+                self._check_write_buffer(self._transport)
+
+    def _check_write_buffer(self, transport: asyncio.Transport) -> None:
+        if transport.get_write_buffer_size() > WRITE_BUFFER_STOP_READING_BYTES:
+            self._pause(PauseReason.WRITE_BUFFER)
 
     def send_command(self, command: pb.BaseCommand) -> None:
         """Encode and write a command."""
@@ -349,6 +366,28 @@ class Connection(asyncio.Protocol):
     def publish_buffer_has_room(self) -> None:
         """The broker's publish buffer is below its mark again."""
         self._resume(PauseReason.PUBLISH_BUFFER)
+
+    def run(self, work: Coroutine[None, None, None], name: str) -> None:
+        """Work on a request in a task of its own; the client is not read while too many of these are under way."""
+        self._pending_requests += 1
+        if self._pending_requests > REQUESTS_PENDING_MAX:
+            self._pause(PauseReason.PENDING_REQUESTS)
+        spawn(work, name=name).add_done_callback(self._request_done)
+
+    def request_ended(self, key: tuple[int, int], request_id: int) -> bool:
+        """Take a creation out of :attr:`requests`; whether the client still waits for it.
+
+        It may have closed what was being made, and asked for it again: then the entry is that of the later request.
+        """
+        if self.requests.get(key) != request_id:
+            return False
+        del self.requests[key]
+        return not self.is_closed
+
+    def _request_done(self, _: object) -> None:
+        self._pending_requests -= 1
+        if self._paused and self._pending_requests <= REQUESTS_PENDING_MAX // 2:
+            self._resume(PauseReason.PENDING_REQUESTS)
 
     @property
     def pending_publishes(self) -> int:
@@ -417,10 +456,13 @@ class Connection(asyncio.Protocol):
         self._closed_producers.pop(producer_id, None)
 
     def check_liveness(self) -> asyncio.Future[bool]:
-        """Whether the peer answers a PING within ``connectionLivenessCheckTimeoutMillis``; closes it if not."""
+        """Whether the peer answers a PING within ``connectionLivenessCheckTimeoutMillis``; closes it if not.
+
+        One that is not read because it sends so much is alive: its PONG would not be heard.
+        """
         future: asyncio.Future[bool] = self._loop.create_future()
         timeout_ms = self.broker.config.liveness_check_timeout_ms
-        if self.is_closed or timeout_ms == 0:
+        if self.is_closed or timeout_ms == 0 or self._paused & ~PauseReason.WRITE_BUFFER:
             future.set_result(not self.is_closed)
             return future
         self._liveness_waiters.append(future)

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
+from geminga.broker.connection import UNREQUESTED
 from geminga.broker.core.producer_access import AccessMode
 from geminga.managed_ledger import AppendResult
 from geminga.model.errors import GemingaError, NotAllowedError, ServerError, TopicClosingError, TopicTerminatedError
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
     from geminga.broker.connection import Connection
     from geminga.broker.topic_base import Topic
 
-#: Request id of commands that the broker starts itself (as Pulsar: -1 as uint64).
-UNREQUESTED: Final = (1 << 64) - 1
 #: Codes of SEND_ERROR that clients treat in a way of their own.
 SEND_ERROR_CODES: Final = frozenset(
     (ServerError.CHECKSUM_ERROR, ServerError.TOPIC_TERMINATED_ERROR, ServerError.NOT_ALLOWED_ERROR)
@@ -250,7 +249,7 @@ class Producer:
         """Like :meth:`disconnect`, once everything before is answered: what was refused is sent again, in order."""
         if not self._groups:
             self.disconnect()
-        elif not self.is_closed:
+        elif not self.is_closed and self._drained is None:
             self._drained = self.disconnect
 
     def fence(self, error: GemingaError) -> None:

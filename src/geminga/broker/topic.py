@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from geminga.broker.producer import Producer, PublishGroup, SequenceIds, is_terminal
 from geminga.broker.subscription.subscribe import create_subscription, subscribe
 from geminga.broker.subscription.subscription import Subscription, decode_cursor_name
-from geminga.broker.topic_base import Topic
+from geminga.broker.topic_base import Topic, closing_error
 from geminga.broker.topic_dedup import DEDUP_CURSOR, TopicDeduplication
 from geminga.managed_ledger import AppendResult, ManagedLedger
 from geminga.model.errors import ConflictError, GemingaError, LedgerFencedError
@@ -254,7 +254,9 @@ class PersistentTopic(Topic):
         consumer = await subscribe(self, connection, request, allow_creation=allow_creation)
         self.touch()
         if self.is_closing:
-            consumer.disconnect()
+            # Without CLOSE_CONSUMER, which the client would get before the answer to its SUBSCRIBE.
+            consumer.close()
+            raise closing_error(self.name)
         return consumer
 
     async def create_subscription(

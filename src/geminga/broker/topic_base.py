@@ -208,7 +208,7 @@ class Topic:
 
     def _check_open(self) -> None:
         if self.is_closing:
-            raise TopicClosingError(f"Topic {self.name} is being unloaded or deleted")
+            raise closing_error(self.name)
         if self.is_terminated:
             raise TopicTerminatedError("Topic was already terminated")
 
@@ -235,7 +235,7 @@ class Topic:
     async def check_may_subscribe(self, request: pb.CommandSubscribe) -> bool:
         """Raise if this type of subscription is off; whether a subscription that is not there may be created."""
         if self.is_closing:
-            raise TopicClosingError(f"Topic {self.name} is being unloaded or deleted")
+            raise closing_error(self.name)
         policies = await self.broker.namespaces.policies(self.name.namespace)
         type_name = pb.CommandSubscribe.SubType.Name(request.subType)
         enabled = self.broker.config.subscription_types_enabled
@@ -293,6 +293,11 @@ class Topic:
             invariant(producer.name == name and producer.topic is self, f"{self.name}: producer {name} is misplaced")
         if self._access is not None:
             self._access.check_invariants()
+
+
+def closing_error(name: TopicName) -> TopicClosingError:
+    """What a client is told that comes while the topic goes; it tries again."""
+    return TopicClosingError(f"Topic {name} is being unloaded or deleted")
 
 
 def _is_successor(producer: Producer, existing: Producer) -> bool:

@@ -15,7 +15,7 @@ from geminga.broker.subscription.non_persistent import (
     NonPersistentSubscription,
     subscribe_non_persistent,
 )
-from geminga.broker.topic_base import Topic
+from geminga.broker.topic_base import Topic, closing_error
 from geminga.model.errors import ConflictError
 from geminga.model.position import Position
 from geminga.model.topic_name import TopicName
@@ -65,7 +65,9 @@ class NonPersistentTopic(Topic):
         consumer = await subscribe_non_persistent(self, connection, request)
         self.touch()
         if self.is_closing:
-            consumer.disconnect()
+            # Without CLOSE_CONSUMER, which the client would get before the answer to its SUBSCRIBE.
+            consumer.close()
+            raise closing_error(self.name)
         return consumer
 
     async def create_subscription(

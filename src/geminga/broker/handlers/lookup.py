@@ -7,14 +7,13 @@ from typing import Final
 from geminga.broker.connection import Connection, Handler
 from geminga.model.errors import GemingaError, TopicNotFoundError
 from geminga.model.topic_name import TopicName
-from geminga.runtime import spawn
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar import commands
 
 
 def handle_lookup(connection: Connection, command: pb.BaseCommand) -> None:
     """LOOKUP -> LOOKUP_RESPONSE with the URLs of the listener the client asks for, or came through."""
-    spawn(_lookup(connection, command.lookupTopic), name=f"look up {command.lookupTopic.topic}")
+    connection.run(_lookup(connection, command.lookupTopic), f"look up {command.lookupTopic.topic}")
 
 
 async def _lookup(connection: Connection, request: pb.CommandLookupTopic) -> None:
@@ -32,7 +31,7 @@ async def _lookup(connection: Connection, request: pb.CommandLookupTopic) -> Non
 def handle_partitioned_metadata(connection: Connection, command: pb.BaseCommand) -> None:
     """PARTITIONED_METADATA -> its response; creates the topic by policy unless the client forbids it."""
     request = command.partitionMetadata
-    spawn(_partitioned_metadata(connection, request), name=f"partitions of {request.topic}")
+    connection.run(_partitioned_metadata(connection, request), f"partitions of {request.topic}")
 
 
 async def _partitioned_metadata(connection: Connection, request: pb.CommandPartitionedTopicMetadata) -> None:

@@ -17,7 +17,6 @@ from geminga.model.errors import (
 )
 from geminga.model.position import EARLIEST
 from geminga.model.topic_name import TopicName
-from geminga.runtime import spawn
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar import commands
 from geminga.wire.pulsar.metadata import checksum_matches
@@ -36,7 +35,7 @@ def handle_producer(connection: Connection, command: pb.BaseCommand) -> None:
         connection.send_error(request.request_id, UnavailableError("Producer is already present on the connection"))
         return
     connection.requests[key] = request.request_id
-    spawn(_create_producer(connection, request), name=f"producer of {request.topic}")
+    connection.run(_create_producer(connection, request), f"producer of {request.topic}")
 
 
 async def _create_producer(connection: Connection, request: pb.CommandProducer) -> None:
@@ -50,11 +49,11 @@ async def _create_producer(connection: Connection, request: pb.CommandProducer) 
         producer = await _new_producer(topic, connection, request)
         is_ready = await topic.add_producer(producer)
     except GemingaError as error:
-        if connection.requests.pop(key, None) is not None:
+        if connection.request_ended(key, request.request_id):
             connection.send_error(request.request_id, error)
         return
-    if connection.requests.pop(key, None) != request.request_id or connection.is_closed:
-        # The client closed it, or is gone, while it was made.
+    if not connection.request_ended(key, request.request_id):
+        # The client closed it, perhaps to ask again, or is gone, while it was made.
         producer.is_closed = True
         topic.remove_producer(producer)
         return

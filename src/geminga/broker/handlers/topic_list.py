@@ -27,7 +27,7 @@ _MODES: Final = {
 def handle_get_topics(connection: Connection, command: pb.BaseCommand) -> None:
     """GET_TOPICS_OF_NAMESPACE -> the names, filtered by the pattern if there is one that is short enough."""
     request = command.getTopicsOfNamespace
-    spawn(_get_topics(connection, request), name=f"topics of {request.namespace}")
+    connection.run(_get_topics(connection, request), f"topics of {request.namespace}")
 
 
 async def _get_topics(connection: Connection, request: pb.CommandGetTopicsOfNamespace) -> None:
@@ -158,7 +158,7 @@ def handle_watch(connection: Connection, command: pb.BaseCommand) -> None:
         previous()
     watch = TopicListWatch(connection, request.watcher_id, request.namespace, pattern)
     connection.watchers[request.watcher_id] = watch.close
-    spawn(_watch(connection, request, watch), name=f"watch topics of {request.namespace}")
+    connection.run(_watch(connection, request, watch), f"watch topics of {request.namespace}")
 
 
 async def _watch(connection: Connection, request: pb.CommandWatchTopicList, watch: TopicListWatch) -> None:
@@ -166,7 +166,8 @@ async def _watch(connection: Connection, request: pb.CommandWatchTopicList, watc
         topics = await watch.open()
     except GemingaError as error:
         watch.close()
-        connection.watchers.pop(request.watcher_id, None)
+        if connection.watchers.get(request.watcher_id) == watch.close:
+            del connection.watchers[request.watcher_id]
         connection.send_error(request.request_id, error)
         return
     if connection.watchers.get(request.watcher_id) != watch.close:

@@ -181,13 +181,17 @@ class Consumer(ConsumerState):
         """Tell the client to look the topic up and subscribe again; what it holds is given back."""
         if self.is_closed:
             return
+        self.notify_closed()
+        self.close()
+
+    def notify_closed(self) -> None:
+        """CLOSE_CONSUMER."""
         self.connection.send_command(
             pb.BaseCommand(
                 type=pb.BaseCommand.CLOSE_CONSUMER,
                 close_consumer=pb.CommandCloseConsumer(consumer_id=self.consumer_id, request_id=UNREQUESTED),
             )
         )
-        self.close()
 
     def connection_lost(self) -> None:
         """The connection ended."""

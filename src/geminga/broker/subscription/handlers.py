@@ -23,7 +23,6 @@ from geminga.model.errors import (
     NotAllowedError,
     UnavailableError,
 )
-from geminga.runtime import spawn
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar import hot
 from geminga.wire.pulsar.commands import decode_command
@@ -49,8 +48,11 @@ def handle_subscribe(connection: Connection, command: pb.BaseCommand) -> None:
     if key in connection.requests:
         connection.send_error(request.request_id, UnavailableError("Consumer is already present on the connection"))
         return
+    if not request.subscription:
+        connection.send_error(request.request_id, NotAllowedError("Empty subscription name"))
+        return
     connection.requests[key] = request.request_id
-    spawn(_subscribe(connection, request), name=f"subscribe {request.topic} {request.subscription}")
+    connection.run(_subscribe(connection, request), f"subscribe {request.topic} {request.subscription}")
 
 
 async def _subscribe(connection: Connection, request: pb.CommandSubscribe) -> None:
@@ -59,11 +61,11 @@ async def _subscribe(connection: Connection, request: pb.CommandSubscribe) -> No
         topic = await connection.broker.get_topic(TopicName.parse(request.topic), create=request.force_topic_creation)
         consumer = await topic.subscribe(connection, request)
     except GemingaError as error:
-        if connection.requests.pop(key, None) is not None:
+        if connection.request_ended(key, request.request_id):
             connection.send_error(request.request_id, error)
         return
-    if connection.requests.pop(key, None) != request.request_id or connection.is_closed:
-        consumer.close()  # closed while it was made
+    if not connection.request_ended(key, request.request_id):
+        consumer.close()  # closed while it was made, perhaps to be made again
         return
     connection.send_success(request.request_id)
     consumer.subscription.wake()
@@ -198,7 +200,12 @@ async def _unsubscribe(consumer: Consumer, *, is_forced: bool) -> None:
         raise MetadataError("Unconnected or shared consumer attempting to unsubscribe")
     # Without CLOSE_CONSUMER: this client asked for the end and would subscribe again.
     consumer.close()
-    await subscription.delete(force=True)
+    try:
+        await subscription.delete(force=True)
+    except GemingaError:
+        # The subscription stays, and the client still counts on its consumer: it must subscribe again.
+        consumer.notify_closed()
+        raise
 
 
 def handle_close_consumer(connection: Connection, command: pb.BaseCommand) -> None:
@@ -228,8 +235,8 @@ def handle_get_last_message_id(connection: Connection, command: pb.BaseCommand) 
     if consumer is None:
         connection.send_error(request.request_id, MetadataError("Consumer not found"))
         return
-    spawn(
-        _get_last_message_id(connection, request.request_id, consumer), name=f"last message id {consumer.consumer_id}"
+    connection.run(
+        _get_last_message_id(connection, request.request_id, consumer), f"last message id {consumer.consumer_id}"
     )
 
 
@@ -262,7 +269,7 @@ def _answer_after(connection: Connection, request_id: int, work: Coroutine[Any, 
         else:
             connection.send_success(request_id)
 
-    spawn(run(), name=name)
+    connection.run(run(), name)
 
 
 HANDLERS: Final[dict[int, Handler]] = {
