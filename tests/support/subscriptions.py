@@ -12,6 +12,7 @@ from geminga.bookkeeper.memory import LocalBookiePool, MemoryBookie
 from geminga.broker.config import BrokerConfig
 from geminga.broker.subscription import handlers
 from geminga.broker.subscription.consumer import Consumer
+from geminga.broker.subscription.limits import TopicLimits
 from geminga.broker.subscription.subscribe import create_subscription, subscribe
 from geminga.managed_ledger import AppendResult, ManagedLedger, ManagedLedgerConfig, ManagedLedgerFactory
 from geminga.metadata.memory import MemoryMetadataStore
@@ -128,6 +129,11 @@ class RecordedTopic:
         self.name = TopicName.parse(name)
         self.ledger = ledger
         self.subscriptions: dict[str, object] = {}
+        self.limits = TopicLimits(
+            consumers=config.max_consumers_per_topic,
+            consumers_per_subscription=config.max_consumers_per_subscription,
+            subscriptions=config.max_subscriptions_per_topic,
+        )
         self.broker = SimpleNamespace(runtime=runtime, config=config, get_topic=self._get_topic)
         self.sequence_id = 0
         #: Set by :func:`with_topic`.

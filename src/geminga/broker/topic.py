@@ -280,6 +280,7 @@ class PersistentTopic(Topic):
 
     async def apply_policies(self) -> None:
         """Set retention, and switch deduplication on or off, as broker and namespace want it."""
+        await super().apply_policies()
         policies = await self.broker.namespaces.policies(self.name.namespace)
         retention = policies.retention if policies is not None else None
         retention_ms, retention_bytes = (retention or self.broker.config.default_retention).limits

@@ -6,8 +6,11 @@ import asyncio
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from geminga.broker.config import BrokerConfig
 from geminga.broker.core.producer_access import Granted, ProducerAccess, Queued
 from geminga.broker.producer import Producer, PublishGroup, SequenceIds
+from geminga.broker.resources import Policies
+from geminga.broker.subscription.limits import NO_LIMITS, TopicLimits, is_reached
 from geminga.managed_ledger import AppendResult
 from geminga.model.errors import (
     ConflictError,
@@ -48,6 +51,7 @@ class Topic:
         "is_closing",
         "is_encryption_required",
         "last_active_ms",
+        "limits",
         "messages_in",
         "name",
         "producers",
@@ -66,6 +70,8 @@ class Topic:
         self.last_active_ms = self.created_ms
         #: It is being unloaded or deleted: nothing new may attach.
         self.is_closing = False
+        #: How many producers, consumers and subscriptions it may have.
+        self.limits = NO_LIMITS
         self.is_encryption_required = broker.config.encryption_required
         #: Made when the first producer comes; None: no producer yet.
         self._access: ProducerAccess[Producer] | None = None
@@ -115,9 +121,12 @@ class Topic:
 
     async def load(self) -> None:
         """Bring back what is stored of it: subscriptions, epochs, sequence ids."""
+        await self.apply_policies()
 
     async def apply_policies(self) -> None:
         """The namespace's policies changed, or are applied for the first time."""
+        policies = await self.broker.namespaces.policies(self.name.namespace)
+        self.limits = _limits(self.broker.config, policies)
 
     async def store_epoch(self, epoch: int) -> None:
         """Make the epoch of exclusive access durable."""
@@ -142,9 +151,8 @@ class Topic:
         self._check_open()
         await self._make_room_for(producer)
         self._check_open()
-        limit = self.broker.config.producers_per_topic_max
-        if limit and len(self.producers) >= limit:
-            raise ProducerBusyError(f"Topic {self.name} reached its limit of {limit} producers")
+        if is_reached(self.limits.producers, len(self.producers)):
+            raise ProducerBusyError("Topic reached max producers limit")
         if self._access is None:
             self._access = ProducerAccess(self.stored_epoch())
         outcome = self._access.requested(producer, producer.name, producer.access_mode, producer.topic_epoch)
@@ -293,6 +301,21 @@ class Topic:
             invariant(producer.name == name and producer.topic is self, f"{self.name}: producer {name} is misplaced")
         if self._access is not None:
             self._access.check_invariants()
+
+
+def _limits(config: BrokerConfig, policies: Policies | None) -> TopicLimits:
+    def limit(key: str, default: int) -> int:
+        found = policies.number(key) if policies is not None else None
+        return default if found is None else found
+
+    limits = TopicLimits(
+        limit("max_producers_per_topic", config.producers_per_topic_max),
+        limit("max_consumers_per_topic", config.max_consumers_per_topic),
+        limit("max_consumers_per_subscription", config.max_consumers_per_subscription),
+        limit("max_subscriptions_per_topic", config.max_subscriptions_per_topic),
+    )
+    # One object for all topics without limits: most have none.
+    return limits if any(limits) else NO_LIMITS
 
 
 def closing_error(name: TopicName) -> TopicClosingError:

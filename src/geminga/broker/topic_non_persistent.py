@@ -15,6 +15,7 @@ from geminga.broker.subscription.non_persistent import (
     NonPersistentSubscription,
     subscribe_non_persistent,
 )
+from geminga.broker.subscription.subscribe import check_subscription_limit
 from geminga.broker.topic_base import Topic, closing_error
 from geminga.model.errors import ConflictError
 from geminga.model.position import Position
@@ -76,6 +77,7 @@ class NonPersistentTopic(Topic):
         """Create a subscription, which keeps nothing while it has no consumers; raises ConflictError."""
         if name in self._subscriptions:
             raise ConflictError(f"Subscription {name} of {self.name} exists already")
+        check_subscription_limit(self, len(self._subscriptions))
         subscription = NonPersistentSubscription(self, name)
         self._subscriptions[name] = subscription
         self.touch()

@@ -24,7 +24,7 @@ from geminga.model.errors import (
     TopicNotFoundError,
     UnavailableError,
 )
-from geminga.model.position import Position
+from geminga.model.position import EARLIEST, Position
 from geminga.model.topic_name import TopicName
 from geminga.runtime import get_logger, spawn
 
@@ -316,8 +316,7 @@ class TopicRegistry:
         for index in range(present, end):
             topic = await self._load(name.with_partition(index), create=True)
             for subscription in durable:
-                if subscription not in topic.subscriptions:
-                    await topic.create_subscription(subscription, Position(-1, -1))
+                await topic.ensure_subscription(subscription, EARLIEST)
 
     # ---- lists
 

@@ -22,6 +22,11 @@ pytestmark = pytest.mark.integration
             {"allowAutoTopicCreation": True, "topicType": "partitioned", "defaultNumPartitions": 3},
         ),
         ("autoSubscriptionCreation", "POST", {"allowAutoSubscriptionCreation": False}),
+        ("maxTopicsPerNamespace", "POST", 100),
+        ("maxProducersPerTopic", "POST", 3),
+        ("maxConsumersPerTopic", "POST", 4),
+        ("maxConsumersPerSubscription", "POST", 0),
+        ("maxSubscriptionsPerTopic", "POST", 2),
     ],
 )
 def test_policy_is_set_read_and_removed(rest: Rest, namespace: str, policy: str, method: str, value) -> None:
@@ -38,6 +43,9 @@ def test_policy_is_set_read_and_removed(rest: Rest, namespace: str, policy: str,
     ("policy", "method", "value", "status"),
     [
         ("deduplication", "POST", "yes", 400),
+        ("maxProducersPerTopic", "POST", -1, 412),
+        ("maxConsumersPerTopic", "POST", 1 << 31, 412),
+        ("maxSubscriptionsPerTopic", "POST", "3", 412),
         ("messageTTL", "POST", -1, 412),
         ("retention", "POST", {"retentionTimeInMinutes": 10, "retentionSizeInMB": 0}, 412),
         ("retention", "POST", 3, 400),

@@ -62,3 +62,49 @@ def test_creation_of_subscriptions_on_demand_can_be_switched_off() -> None:
         await client.expect(Type.SUCCESS)
 
     run_with_broker(scenario, allow_auto_subscription_creation=False)
+
+
+async def subscribe_code(world: BrokerWorld, topic: str, subscription: str) -> int:
+    """Error code of a new consumer on a connection of its own; -1: it was let in."""
+    client = await world.client()
+    request = pb.CommandSubscribe(
+        topic=topic, subscription=subscription, subType=pb.CommandSubscribe.Shared, consumer_id=1, request_id=1
+    )
+    client.send(pb.BaseCommand(type=Type.SUBSCRIBE, subscribe=request))
+    await client.wait_for_news()
+    command, _ = client.received.popleft()
+    return command.error.error if command.type == Type.ERROR else -1
+
+
+@pytest.mark.parametrize("topic", TOPICS)
+def test_policies_of_the_namespace_limit_producers_consumers_and_subscriptions(topic: str) -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        async def set_policies(**policies: int | None) -> None:
+            await world.resources.namespaces.update("public/default", lambda document: {**document, **policies})
+            await world.broker.policies_changed("public/default")
+
+        first, second = await world.client(), await world.client()
+        await first.create_producer(topic)
+        await set_policies(max_producers_per_topic=1)
+        second.request_producer(topic)
+        error = await second.error()
+        assert (error.error, error.message) == (pb.ProducerBusy, "Topic reached max producers limit")
+        # 0 in the namespace is no limit, whatever the broker's own setting.
+        await set_policies(max_producers_per_topic=0)
+        await second.create_producer(topic, producer_id=2)
+
+        await set_policies(max_consumers_per_subscription=2)
+        assert [await subscribe_code(world, topic, "a") for _ in range(3)] == [-1, -1, pb.ConsumerBusy]
+        await set_policies(max_subscriptions_per_topic=2)
+        codes = [await subscribe_code(world, topic, name) for name in ("b", "c", "b")]
+        assert codes == [-1, pb.NotAllowedError, -1]
+        await set_policies(max_consumers_per_topic=4)
+        assert await subscribe_code(world, topic, "b") == pb.ConsumerBusy
+        await set_policies(max_consumers_per_topic=None, max_consumers_per_subscription=3)
+        assert await subscribe_code(world, topic, "b") == -1
+        # A topic loaded now knows them too.
+        other = topic + "-other"
+        for name, code in (("a", -1), ("b", -1), ("c", pb.NotAllowedError)):
+            assert await subscribe_code(world, other, name) == code
+
+    run_with_broker(scenario, producers_per_topic_max=1)

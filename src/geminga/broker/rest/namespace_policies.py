@@ -28,6 +28,8 @@ SCHEMA_STRATEGIES = (
     "FORWARD_TRANSITIVE",
     "FULL_TRANSITIVE",
 )
+#: Largest value of these policies: Pulsar keeps them as Java ints.
+INT_MAX = (1 << 31) - 1
 QUOTA_TYPES = ("destination_storage", "message_age")
 QUOTA_POLICIES = ("producer_request_hold", "producer_exception", "consumer_backlog_eviction")
 
@@ -54,8 +56,14 @@ def _boolean(value: Json) -> Json:
 
 
 def _ttl(value: Json) -> Json:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= INT_MAX:
         raise RestError(412, "the body must be whole seconds, 0 or more (0: never expire)")
+    return value
+
+
+def _limit(value: Json) -> Json:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= INT_MAX:
+        raise RestError(412, f"the body must be a whole number, 0 (no limit) to {INT_MAX}")
     return value
 
 
@@ -113,6 +121,11 @@ POLICIES = (
     Policy("schemaCompatibilityStrategy", "schema_compatibility_strategy", _strategy, "PUT"),
     Policy("autoTopicCreation", "autoTopicCreationOverride", _topic_creation),
     Policy("autoSubscriptionCreation", "autoSubscriptionCreationOverride", _subscription_creation),
+    Policy("maxTopicsPerNamespace", "max_topics_per_namespace", _limit),
+    Policy("maxProducersPerTopic", "max_producers_per_topic", _limit),
+    Policy("maxConsumersPerTopic", "max_consumers_per_topic", _limit),
+    Policy("maxConsumersPerSubscription", "max_consumers_per_subscription", _limit),
+    Policy("maxSubscriptionsPerTopic", "max_subscriptions_per_topic", _limit),
 )
 
 

@@ -19,9 +19,10 @@ from geminga.broker.core.hash_ranges import (
 )
 from geminga.broker.subscription.consumer import Consumer, Exclusive, Failover, Key_Shared
 from geminga.broker.subscription.entry_filter import sticky_key
+from geminga.broker.subscription.limits import is_reached
 from geminga.broker.subscription.ports import ConsumerConnection, SubscriptionTopic
 from geminga.broker.subscription.rates import Rates
-from geminga.broker.subscription.subscribe import new_consumer
+from geminga.broker.subscription.subscribe import check_consumer_limit, check_subscription_limit, new_consumer
 from geminga.model import Position
 from geminga.model.errors import ConsumerAssignError, ConsumerBusyError, PreconditionFailedError
 from geminga.wire._generated import pulsar_api_pb2 as pb
@@ -105,8 +106,7 @@ class NonPersistentSubscription:
         """Let ``consumer`` join; ConsumerBusyError or ConsumerAssignError if it does not fit."""
         if self.consumers and self.type != consumer.type:
             raise ConsumerBusyError("Subscription is of different type")
-        limit = self.topic.broker.config.max_consumers_per_subscription
-        if 0 < limit <= len(self.consumers):
+        if is_reached(self.topic.limits.consumers_per_subscription, len(self.consumers)):
             raise ConsumerBusyError("Subscription reached max consumers limit")
         if not self.consumers:
             self._reset(consumer)
@@ -236,8 +236,10 @@ async def subscribe_non_persistent(
     topic: NonPersistentSubscriptionTopic, connection: ConsumerConnection, request: pb.CommandSubscribe
 ) -> Consumer:
     """A new consumer of ``request.subscription``, which is created if it must."""
+    check_consumer_limit(topic, topic.subscriptions.values())
     subscription = topic.subscriptions.get(request.subscription)
     if subscription is None:
+        check_subscription_limit(topic, len(topic.subscriptions))
         subscription = NonPersistentSubscription(topic, request.subscription, is_durable=request.durable)
         topic.subscriptions[request.subscription] = subscription
     consumer = new_consumer(connection, subscription, request)

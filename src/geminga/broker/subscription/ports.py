@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import TYPE_CHECKING, Protocol
 
 from geminga.broker.subscription.config import SubscriptionConfig
+from geminga.broker.subscription.limits import TopicLimits
 from geminga.model.errors import GemingaError
 from geminga.model.topic_name import TopicName
 from geminga.runtime import Buffer, Runtime
@@ -95,6 +96,11 @@ class SubscriptionTopic(Protocol):
     @property
     def broker(self) -> SubscriptionBroker:
         """Its broker."""
+        ...
+
+    @property
+    def limits(self) -> TopicLimits:
+        """What it may have."""
         ...
 
 

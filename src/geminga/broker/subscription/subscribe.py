@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Final
 
 from geminga.broker.subscription.consumer import Consumer, Exclusive
+from geminga.broker.subscription.limits import is_reached
 from geminga.broker.subscription.messages import position_from
-from geminga.broker.subscription.ports import ConsumerConnection, PersistentSubscriptionTopic
+from geminga.broker.subscription.ports import ConsumerConnection, PersistentSubscriptionTopic, SubscriptionTopic
 from geminga.broker.subscription.seek import position_at_time
 from geminga.broker.subscription.subscription import Subscription, encode_cursor_name
 from geminga.model import EARLIEST, LATEST, Position
@@ -38,13 +39,14 @@ async def subscribe(
     ``allow_creation``: what policies say of subscriptions that do not exist. Raises SubscriptionNotFoundError,
     ConsumerBusyError, ConsumerAssignError, NotAllowedError, StorageError.
     """
-    _check_consumer_limit(topic)
+    check_consumer_limit(topic, topic.subscriptions.values())
     for _ in range(_ATTEMPTS_MAX):
         subscription = await _subscription_for(topic, request, allow_creation=allow_creation)
         consumer = new_consumer(connection, subscription, request)
         await _make_room(subscription, consumer)
         if topic.subscriptions.get(request.subscription) is not subscription:
             continue  # it ended or was deleted meanwhile
+        check_consumer_limit(topic, topic.subscriptions.values())
         await subscription.add_consumer(consumer)
         if topic.subscriptions.get(request.subscription) is subscription:
             connection.consumers[consumer.consumer_id] = consumer
@@ -64,9 +66,7 @@ async def create_subscription(
     existing = topic.subscriptions.get(name)
     if existing is not None:
         return existing
-    limit = topic.broker.config.max_subscriptions_per_topic
-    if 0 < limit <= len(topic.subscriptions):
-        raise NotAllowedError(f"Exceed the maximum number of subscriptions of the topic: {topic.name}")
+    check_subscription_limit(topic, len(topic.subscriptions))
     cursor = await topic.ledger.open_cursor(
         encode_cursor_name(name), initial=position, cursor_properties=properties or {}
     )
@@ -97,10 +97,19 @@ def new_consumer(
     )
 
 
-def _check_consumer_limit(topic: PersistentSubscriptionTopic) -> None:
-    limit = topic.broker.config.max_consumers_per_topic
-    if 0 < limit <= sum(len(subscription.consumers) for subscription in topic.subscriptions.values()):
+def check_consumer_limit(
+    topic: SubscriptionTopic, subscriptions: Collection[Subscription] | Collection[NonPersistentSubscription]
+) -> None:
+    """Raise ConsumerBusyError if the topic has all the consumers it may have."""
+    limit = topic.limits.consumers
+    if limit and is_reached(limit, sum(len(subscription.consumers) for subscription in subscriptions)):
         raise ConsumerBusyError("Topic reached max consumers limit")
+
+
+def check_subscription_limit(topic: SubscriptionTopic, count: int) -> None:
+    """Raise NotAllowedError if a topic with ``count`` subscriptions may not have another."""
+    if is_reached(topic.limits.subscriptions, count):
+        raise NotAllowedError(f"Exceed the maximum number of subscriptions of the topic: {topic.name}")
 
 
 async def _make_room(subscription: Subscription, consumer: Consumer) -> None:
@@ -139,6 +148,7 @@ async def _subscription_for(
         if start is not None:
             await subscription.cursor.reset(start)
         return subscription
+    check_subscription_limit(topic, len(topic.subscriptions))
     start = await _rolled_back(topic, request)
     if start is None:
         start = _start_position(request)

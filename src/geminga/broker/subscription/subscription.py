@@ -20,6 +20,7 @@ from geminga.broker.subscription.cursor_reader import CursorReader
 from geminga.broker.subscription.dispatch import Dispatch
 from geminga.broker.subscription.dispatch_shared import SharedDispatch
 from geminga.broker.subscription.dispatch_single_active import SingleActiveDispatch
+from geminga.broker.subscription.limits import is_reached
 from geminga.broker.subscription.ports import PersistentSubscriptionTopic
 from geminga.broker.subscription.rates import Rates
 from geminga.model import Position
@@ -115,8 +116,7 @@ class Subscription:
             await self._fence.wait()
         if self.dispatch is not None and self.dispatch.type != consumer.type:
             raise ConsumerBusyError("Subscription is of different type")
-        limit = self.topic.broker.config.max_consumers_per_subscription
-        if 0 < limit <= len(self.consumers):
+        if is_reached(self.topic.limits.consumers_per_subscription, len(self.consumers)):
             raise ConsumerBusyError("Subscription reached max consumers limit")
         dispatch = self.dispatch
         if dispatch is None:

@@ -9,6 +9,7 @@ import pytest
 
 from geminga.broker.config import BrokerConfig
 from geminga.broker.subscription import handlers
+from geminga.broker.subscription.limits import NO_LIMITS
 from geminga.broker.subscription.non_persistent import subscribe_non_persistent
 from geminga.broker.subscription.stats import non_persistent_subscription_stats
 from geminga.model import TopicName
@@ -24,6 +25,7 @@ class NonPersistentTopicInMemory:
 
     def __init__(self):
         self.name = TopicName.parse("non-persistent://public/default/t")
+        self.limits = NO_LIMITS
         self.subscriptions = {}
         runtime = SimpleNamespace(clock=SystemClock(), rng=SystemRng(1))
         self.broker = SimpleNamespace(runtime=runtime, config=BrokerConfig())
