@@ -15,12 +15,14 @@ from typing import Final, TypeAlias, TypeVar
 
 from geminga.metadata.core.faults import MetadataFaults, WriteFault
 from geminga.metadata.core.tree import NO_SESSION, check_path, check_value
+from geminga.metadata.core.wal import find_wal_damage
 from geminga.metadata.delay import delay
 from geminga.metadata.ports import Node, Notification, PutResult, SessionEvent, Unsubscribe
 from geminga.metadata.sqlite_tree import SqliteTree
 from geminga.metadata.watches import Watches
 from geminga.model.errors import (
     CorruptionError,
+    DataDirectoryError,
     DiskFullError,
     MetadataError,
     SessionExpiredError,
@@ -29,7 +31,7 @@ from geminga.model.errors import (
     UnavailableError,
     UnknownOutcomeError,
 )
-from geminga.runtime.ports import Runtime
+from geminga.runtime.ports import Disk, Runtime
 
 T = TypeVar("T")
 
@@ -92,7 +94,9 @@ class SqliteMetadataStore:
 
     @classmethod
     async def open(cls, runtime: Runtime, path: str, faults: MetadataFaults | None = None) -> SqliteMetadataStore:
-        """Open or create the file; the session before ends. Raises DataDirectoryError.
+        """Open or create the file; the session before ends. Raises DataDirectoryError, CorruptionError.
+
+        The whole file is checked first, and so is the log that a crash left.
 
         The caller holds the lock of the directory: two processes on one file are not told apart here.
         """
@@ -102,14 +106,19 @@ class SqliteMetadataStore:
             tree = SqliteTree(path)
             try:
                 tree.create_schema(now_ms)
+                tree.verify()
                 tree.begin()
                 tree.start_session()
                 tree.commit()
             except sqlite3.Error as error:
                 tree.close()
                 raise _error_of(error, path) from error
+            except StorageError:
+                tree.close()
+                raise
             return tree
 
+        await _check_log(runtime.disk, path)
         tree = await runtime.threads.call(_WRITE_LANE, open_writer)
         reader = await runtime.threads.call(_READ_LANE, lambda: SqliteTree(path, read_only=True))
         await runtime.disk.sync_dir(path.rpartition("/")[0] or ".")
@@ -311,6 +320,19 @@ class SqliteMetadataStore:
     async def _delay(self) -> None:
         if self.faults.delay_ms_max:
             await delay(self.faults.delay_ms(self._runtime.rng.random))
+
+
+async def _check_log(disk: Disk, path: str) -> None:
+    """Raise CorruptionError if a crash left a log of which SQLite would drop more than a torn end."""
+    log = f"{path}-wal"
+    try:
+        offset = find_wal_damage(await disk.read_file(log))
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise DataDirectoryError(f"{log} can not be read: {error}") from error
+    if offset is not None:
+        raise CorruptionError(f"{log} at offset {offset}: the log is damaged, committed changes are behind it")
 
 
 def _commit_group(tree: SqliteTree, group: list[_Write], fatal: list[BaseException]) -> None:
