@@ -207,15 +207,15 @@ class Connection(asyncio.Protocol):
         entries: list[bytes] = []
         sequence_ids: list[tuple[int, int]] = []
         messages = 0
-        has_chunks = False
+        chunks = 0
         for command, payload in frames:
             if command[:3] == hot.SEND_PREFIX and self.is_connected:
                 send = hot.decode_send(command)
                 if send is not None:
                     if send[0] != producer_id:
                         if entries and producer is not None:
-                            producer.publish(entries, sequence_ids, messages, has_chunks=has_chunks)
-                            entries, sequence_ids, messages, has_chunks = [], [], 0, False
+                            producer.publish(entries, sequence_ids, messages, chunks=chunks)
+                            entries, sequence_ids, messages, chunks = [], [], 0, 0
                         producer_id = send[0]
                         producer = self.sending_producer(producer_id)
                     if producer is None:
@@ -229,24 +229,24 @@ class Connection(asyncio.Protocol):
                         payload[6:] if len(payload) < _CHECKSUM_COPY_BYTES_MAX else memoryview(payload)[6:]
                     ):
                         if entries:
-                            producer.publish(entries, sequence_ids, messages, has_chunks=has_chunks)
-                            entries, sequence_ids, messages, has_chunks = [], [], 0, False
+                            producer.publish(entries, sequence_ids, messages, chunks=chunks)
+                            entries, sequence_ids, messages, chunks = [], [], 0, 0
                         producer.reject(sequence_id, ChecksumMismatchError("Checksum failed on the broker"))
                         continue
                     entries.append(payload)
                     sequence_ids.append((sequence_id, highest))
                     messages += send[3]
                     if send[4]:
-                        has_chunks = True
+                        chunks += 1
                     continue
             if entries and producer is not None:
-                producer.publish(entries, sequence_ids, messages, has_chunks=has_chunks)
-                entries, sequence_ids, messages, has_chunks = [], [], 0, False
+                producer.publish(entries, sequence_ids, messages, chunks=chunks)
+                entries, sequence_ids, messages, chunks = [], [], 0, 0
             producer_id = -1
             if self.is_closed or not self._handle_command(command, payload):
                 return
         if entries and producer is not None:
-            producer.publish(entries, sequence_ids, messages, has_chunks=has_chunks)
+            producer.publish(entries, sequence_ids, messages, chunks=chunks)
 
     def sending_producer(self, producer_id: int) -> Producer | None:
         """The producer of a SEND; None if the SEND is to be dropped, or was for nobody and the connection is closed."""

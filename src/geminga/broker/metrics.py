@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from geminga.broker.rest.stats import TopicStatistics, backlog_bytes, totals_out
-from geminga.broker.subscription.stats import subscription_stats
+from geminga.broker.subscription.stats import non_persistent_subscription_stats, subscription_stats
 from geminga.broker.subscription.subscription import Subscription
 from geminga.broker.topic import PersistentTopic
 from geminga.broker.topic_base import Topic
@@ -33,14 +33,20 @@ SUBSCRIPTION_METRICS: Final = {
     "pulsar_subscription_msg_rate_redeliver": "msgRateRedeliver",
     "pulsar_subscription_unacked_messages": "unackedMessages",
     "pulsar_subscription_blocked_on_unacked_messages": "blockedSubscriptionOnUnackedMsgs",
+    "pulsar_subscription_msg_drop_rate": "msgDropRate",
     "pulsar_subscription_msg_rate_out": "msgRateOut",
     "pulsar_subscription_msg_throughput_out": "msgThroughputOut",
     "pulsar_subscription_msg_ack_rate": "messageAckRate",
-    "pulsar_subscription_msg_in_replay": "msgInReplay",
+    "pulsar_subscription_in_replay": "msgInReplay",
+    "pulsar_subscription_last_expire_timestamp": "lastExpireTimestamp",
+    "pulsar_subscription_msg_rate_expired": "msgRateExpired",
+    "pulsar_subscription_total_msg_expired": "totalMsgExpired",
     "pulsar_subscription_last_acked_timestamp": "lastAckedTimestamp",
     "pulsar_subscription_last_consumed_timestamp": "lastConsumedTimestamp",
     "pulsar_subscription_last_consumed_flow_timestamp": "lastConsumedFlowTimestamp",
 }
+#: Totals that have a series for each subscription where there are series for each topic, as in Pulsar.
+BY_SUBSCRIPTION: Final = {"pulsar_out_messages_total": "msgOutCounter", "pulsar_out_bytes_total": "bytesOutCounter"}
 #: Prometheus types of the names that do not follow from their ending.
 COUNTERS: Final = frozenset(("process_cpu_seconds_total",))
 
@@ -74,8 +80,9 @@ class Metrics:
         for topic in self._broker.topics.values():
             stats = {
                 name: subscription_stats(item)
-                for name, item in topic.subscriptions.items()
                 if isinstance(item, Subscription)
+                else non_persistent_subscription_stats(item)
+                for name, item in topic.subscriptions.items()
             }
             values = self._topic_values(topic, stats)
             of_namespace = by_namespace.setdefault(topic.name.namespace, {"pulsar_topics_count": 0})
@@ -84,13 +91,14 @@ class Metrics:
                 of_namespace[name] = of_namespace.get(name, 0) + value
             if self._has_topic_level:
                 labels = (*cluster, ("namespace", topic.name.namespace), ("topic", str(topic.name)))
-                page.add_all(values, labels)
+                page.add_all({name: value for name, value in values.items() if name not in BY_SUBSCRIPTION}, labels)
                 _add_subscriptions(page, topic, stats, labels)
         for namespace, values in by_namespace.items():
             labels = (*cluster, ("namespace", namespace))
             # Series with and without a topic label must not be mixed: a sum over them would count twice.
-            count = {"pulsar_topics_count": values["pulsar_topics_count"]}
-            page.add_all(count if self._has_topic_level else values, labels)
+            page.add("pulsar_topics_count", labels, values["pulsar_topics_count"])
+            if not self._has_topic_level:
+                self._add_namespace(page, labels, values)
             for name, value in values.items():
                 totals[name] = totals.get(name, 0) + value
         self._add_broker(page, cluster, totals)
@@ -98,6 +106,14 @@ class Metrics:
             page.add_all(source(), cluster)
         self._statistics.sweep()
         return page.text()
+
+    @staticmethod
+    def _add_namespace(page: _Page, labels: Labels, values: Mapping[str, float]) -> None:
+        for name, value in values.items():
+            if name == "pulsar_msg_backlog":
+                page.add(name, (*labels, ("remote_cluster", "local")), value)
+            elif name not in ("pulsar_topics_count", "pulsar_average_msg_size"):
+                page.add(name, labels, value)
 
     def _add_broker(self, page: _Page, cluster: Labels, totals: Mapping[str, float]) -> None:
         for name in (
@@ -110,7 +126,7 @@ class Metrics:
             "rate_out",
             "throughput_out",
             "storage_size",
-            "storage_backlog_size",
+            "storage_logical_size",
             "msg_backlog",
         ):
             page.add(f"pulsar_broker_{name}", cluster, totals.get(f"pulsar_{name}", 0))
@@ -151,9 +167,8 @@ def _add_subscriptions(page: _Page, topic: Topic, stats: Mapping[str, Stats], la
     for name, subscription in topic.subscriptions.items():
         own = (*labels, ("subscription", name))
         page.add("pulsar_subscription_consumers_count", own, len(subscription.consumers))
-        if name in stats:
-            for metric, field in SUBSCRIPTION_METRICS.items():
-                page.add(metric, own, _number_of(stats[name], field))
+        for metric, field in (*SUBSCRIPTION_METRICS.items(), *BY_SUBSCRIPTION.items()):
+            page.add(metric, own, _number_of(stats[name], field))
 
 
 def _number_of(stats: Stats, field: str) -> float:

@@ -125,6 +125,7 @@ class Producer:
         "_groups",
         "access_mode",
         "bytes_in",
+        "chunks_in",
         "connected_since_ms",
         "connection",
         "epoch",
@@ -177,6 +178,8 @@ class Producer:
         #: Messages and bytes stored; read at scrape time.
         self.messages_in = 0
         self.bytes_in = 0
+        #: Entries that were parts of larger messages.
+        self.chunks_in = 0
         #: Not answered yet, oldest first; bounded by the connection's pending publishes.
         self._groups: deque[PublishGroup] = deque()
         self._drained: Callable[[], None] | None = None
@@ -186,8 +189,8 @@ class Producer:
         """Groups without an answer."""
         return len(self._groups)
 
-    def publish(self, entries: list[bytes], sequence_ids: SequenceIds, messages: int, *, has_chunks: bool) -> None:
-        """Publish entries that came with one socket read, in order."""
+    def publish(self, entries: list[bytes], sequence_ids: SequenceIds, messages: int, *, chunks: int) -> None:
+        """Publish entries that came with one socket read, in order; ``chunks`` of them are parts of larger messages."""
         if self.is_closed:
             return
         if self.topic.is_encryption_required and not _are_encrypted(entries):
@@ -195,7 +198,10 @@ class Producer:
             for sequence_id, _ in sequence_ids:
                 self.reject(sequence_id, error)
             return
-        self.topic.publish(self, entries, sequence_ids, messages, has_chunks)
+        if chunks:
+            self.chunks_in += chunks
+            self.topic.has_chunks = True
+        self.topic.publish(self, entries, sequence_ids, messages, chunks > 0)
 
     def group(self, sequence_ids: SequenceIds, messages: int, size_bytes: int) -> PublishGroup:
         """A new group at the end of the queue; the caller sees to its answer."""

@@ -48,6 +48,7 @@ class Topic:
         "broker",
         "bytes_in",
         "created_ms",
+        "has_chunks",
         "is_closing",
         "is_encryption_required",
         "last_active_ms",
@@ -65,6 +66,8 @@ class Topic:
         #: Messages and bytes published since it was loaded; read at scrape time.
         self.messages_in = 0
         self.bytes_in = 0
+        #: Whether a part of a larger message was published since it was loaded.
+        self.has_chunks = False
         self.created_ms = broker.runtime.clock.wall_ms()
         #: When a producer, consumer or subscription last came or went.
         self.last_active_ms = self.created_ms

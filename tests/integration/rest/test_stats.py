@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
+
 import pulsar
 import pytest
 
-from support.rest import Rest
+from support.rest import EARLIEST, Rest
 
 pytestmark = pytest.mark.integration
 
@@ -67,3 +69,40 @@ def test_partitioned_stats_sum_the_partitions(rest: Rest, namespace: str, client
     assert rest.get(f"persistent/{namespace}/p/partitioned-stats?perPartition=false").json["partitions"] == {}
     assert rest.get(f"persistent/{namespace}/x/partitioned-stats").status == 404
     consumer.close()
+
+
+def test_stats_tell_of_backlog_expiry_and_chunks(rest: Rest, namespace: str, client) -> None:
+    topic, path = f"persistent://{namespace}/t", f"persistent/{namespace}/t"
+    rest.put(path)
+    assert rest.get(f"{path}/stats").json["oldestBacklogMessageAgeSeconds"] == -1
+    for name in ("slow", "fast"):
+        rest.put(f"{path}/subscription/{name}", EARLIEST)
+    producer = client.create_producer(topic, chunking_enabled=True)
+    before_ms = time.time_ns() // 1_000_000
+    for _ in range(10):
+        producer.send(b"x" * 1000)
+    rest.post(f"{path}/subscription/fast/skip/6")
+    stats = rest.get(f"{path}/stats?getEarliestTimeInBacklog=true").json
+    slow, fast = stats["subscriptions"]["slow"], stats["subscriptions"]["fast"]
+    assert slow["backlogSize"] == stats["backlogSize"] == stats["storageSize"]
+    assert 0.35 < fast["backlogSize"] / stats["storageSize"] < 0.45
+    assert stats["oldestBacklogMessageAgeSeconds"] in (0, 1, 2)
+    assert stats["oldestBacklogMessageSubscriptionName"] == "slow"
+    assert stats["earliestMsgPublishTimeInBacklogs"] == slow["earliestMsgPublishTimeInBacklog"]
+    assert before_ms - 1000 < slow["earliestMsgPublishTimeInBacklog"] <= fast["earliestMsgPublishTimeInBacklog"]
+    assert (slow["totalMsgExpired"], slow["lastExpireTimestamp"], stats["msgChunkPublished"]) == (0, 0, False)
+
+    rest.post(f"{path}/subscription/slow/expireMessages", rest.get(f"{path}/lastMessageId").json)
+    producer.send(b"x" * 6_000_000)
+    consumer = client.subscribe(topic, "fast")
+    while len(consumer.receive(10_000).data()) == 1000:
+        pass
+    stats = rest.get(f"{path}/stats?getEarliestTimeInBacklog=true").json
+    slow = stats["subscriptions"]["slow"]
+    assert slow["totalMsgExpired"] == 10
+    assert slow["lastExpireTimestamp"] >= before_ms - 1000
+    assert slow["msgBacklog"] == 2
+    assert stats["msgChunkPublished"] is True
+    rest.post(f"{path}/subscription/slow/skip_all")
+    slow = rest.get(f"{path}/stats?getEarliestTimeInBacklog=true").json["subscriptions"]["slow"]
+    assert (slow["backlogSize"], slow["earliestMsgPublishTimeInBacklog"]) == (0, -1)

@@ -80,7 +80,7 @@ def test_closed_producer_is_silent_and_drops_what_comes() -> None:
         producer.disconnect()
         producer.disconnect()
         await client.expect(Type.CLOSE_PRODUCER)
-        producer.publish([b"late"], [(1, 1)], 1, has_chunks=False)
+        producer.publish([b"late"], [(1, 1)], 1, chunks=0)
         group.stored(1, 1, 1)
         assert producer.pending_groups == 0
         assert not client.received

@@ -135,13 +135,13 @@ class KeySharedDispatcher(SharedDispatcher[C]):
         self._reading = None
         return list(groups.items())
 
-    def draining(self) -> dict[int, ConsumerState]:
-        """Hashes that moved while their former consumer still holds entries of them -> that consumer."""
-        result: dict[int, ConsumerState] = {}
-        for consumer in self.consumers:
-            for sticky_hash in consumer.pending.hashes():
-                if self.selector.select(sticky_hash) is not consumer:
-                    result[sticky_hash] = consumer
+    def draining(self) -> dict[ConsumerState, tuple[int, int]]:
+        """Consumers that hold entries of hashes which moved on -> (such hashes, unacknowledged messages of them)."""
+        result: dict[ConsumerState, tuple[int, int]] = {}
+        for consumer in self.consumers if self._is_ordered else ():
+            moved = {h for h in consumer.pending.hashes() if self.selector.select(h) is not consumer}
+            if moved:
+                result[consumer] = len(moved), consumer.pending.messages_of(moved)
         return result
 
     def requeue(self, position: Position, sticky_hash: int = 0) -> None:

@@ -26,7 +26,7 @@ C = TypeVar("C", bound=ConsumerState)
 class Candidate:
     """An entry that was read and passed the filters."""
 
-    __slots__ = ("ack_set", "data", "message_count", "position", "sticky_hash")
+    __slots__ = ("ack_set", "data", "is_chunk", "message_count", "position", "sticky_hash")
 
     def __init__(
         self,
@@ -35,6 +35,7 @@ class Candidate:
         message_count: int,
         sticky_hash: int = 0,
         ack_set: Sequence[int] | None = None,
+        is_chunk: bool = False,
     ) -> None:
         self.position = position
         self.data = data
@@ -44,6 +45,8 @@ class Candidate:
         self.sticky_hash = sticky_hash
         #: Words of the not acknowledged messages of a batch, None if none is acknowledged.
         self.ack_set = ack_set
+        #: Part of a larger message; for statistics.
+        self.is_chunk = is_chunk
 
 
 @dataclass(frozen=True, slots=True)

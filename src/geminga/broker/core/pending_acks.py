@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 from geminga.model import Position
 from geminga.model.errors import InvariantError
 
@@ -64,6 +66,10 @@ class PendingAcks:
     def positions(self) -> list[Position]:
         """All pending entries in log order."""
         return sorted(self._counts)
+
+    def messages_of(self, hashes: Container[int]) -> int:
+        """Unacknowledged messages whose key has one of these hashes."""
+        return sum(self._counts[position] for position, sticky_hash in self._hashes.items() if sticky_hash in hashes)
 
     def hashes(self) -> dict[int, int]:
         """Sticky hash -> pending entries with it."""

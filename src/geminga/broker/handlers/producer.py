@@ -169,7 +169,7 @@ def handle_send(connection: Connection, request: pb.CommandSend, payload: bytes)
         producer.reject(request.sequence_id, NotAllowedError("A negative number of messages"))
         return
     highest = max(request.sequence_id, request.highest_sequence_id)
-    producer.publish([payload], [(request.sequence_id, highest)], request.num_messages, has_chunks=request.is_chunk)
+    producer.publish([payload], [(request.sequence_id, highest)], request.num_messages, chunks=int(request.is_chunk))
 
 
 HANDLERS: Final[dict[int, Handler]] = {

@@ -1,8 +1,9 @@
 """Statistics of topics under Pulsar's JSON names (``TopicStats``, ``PartitionedTopicStats``, internal statistics).
 
 Computed when somebody asks: counters are plain ints, rates are the change since the last question (see
-``subscription.rates``). Fields for what this version does not have are there with the value that says so, because
-administration tools read them without asking whether they exist.
+``subscription.rates``). Fields for what this version does not have are there with the value that says so (no offloads,
+no transactions), because administration tools read them without asking whether they exist. What it has and does not
+measure is left out: clients of Pulsar take an absent number for 0, as they do with brokers older than the field.
 """
 
 from __future__ import annotations
@@ -15,9 +16,11 @@ from geminga.broker.producer import Producer
 from geminga.broker.resources.documents import Document, Json
 from geminga.broker.subscription.non_persistent import NonPersistentSubscription
 from geminga.broker.subscription.rates import Rates
+from geminga.broker.subscription.stats import backlog_bytes as subscription_backlog
 from geminga.broker.subscription.stats import (
     iso_time,
     non_persistent_subscription_stats,
+    oldest_publish_time_ms,
     subscription_stats,
     totals,
 )
@@ -98,7 +101,7 @@ class TopicStatistics:
             "msgOutCounter": _total(subscriptions, "msgOutCounter"),
             "bytesOutInternalCounter": 0,
             "averageMsgSize": throughput_in / rate_in if rate_in else 0.0,
-            "msgChunkPublished": False,
+            "msgChunkPublished": topic.has_chunks,
             "storageSize": topic.ledger.size_bytes if isinstance(topic, PersistentTopic) else 0,
             "backlogSize": backlog_bytes(topic),
             "backlogQuotaLimitSize": -1,
@@ -118,9 +121,7 @@ class TopicStatistics:
             "subscriptions": {**subscriptions},
             "replication": {},
             "deduplicationStatus": _deduplication_status(topic),
-            "nonContiguousDeletedMessagesRanges": 0,
-            "nonContiguousDeletedMessagesRangesSerializedSize": 0,
-            "delayedMessageIndexSizeInBytes": 0,
+            "nonContiguousDeletedMessagesRanges": _total(subscriptions, "nonContiguousDeletedMessagesRanges"),
             "compaction": {
                 "lastCompactionRemovedEventCount": 0,
                 "lastCompactionSucceedTimestamp": 0,
@@ -153,13 +154,14 @@ class TopicStatistics:
         return stats
 
     def _publisher(self, topic: Topic, producer: Producer) -> Document:
-        rates = self._update((str(topic.name), producer.name), (producer.messages_in, producer.bytes_in))
+        counters = (producer.messages_in, producer.bytes_in, producer.chunks_in)
+        rates = self._update((str(topic.name), producer.name), counters)
         return {
             "accessMode": ACCESS_MODES[producer.access_mode],
             "msgRateIn": rates[0],
             "msgThroughputIn": rates[1],
             "averageMsgSize": rates[1] / rates[0] if rates[0] else 0.0,
-            "chunkedMessageRate": 0.0,
+            "chunkedMessageRate": rates[2],
             "producerId": producer.producer_id,
             "producerName": producer.name,
             "supportsPartialProducer": False,
@@ -169,7 +171,7 @@ class TopicStatistics:
             "clientVersion": producer.connection.client_version,
         }
 
-    def _update(self, key: tuple[str, ...], counters: tuple[int, int]) -> tuple[float, ...]:
+    def _update(self, key: tuple[str, ...], counters: tuple[int, ...]) -> tuple[float, ...]:
         rates = self._rates.get(key)
         if rates is None:
             rates = self._rates[key] = Rates()
@@ -177,11 +179,37 @@ class TopicStatistics:
 
 
 def backlog_bytes(topic: Topic) -> int:
-    """Bytes that the subscription furthest behind has not acknowledged, estimated from the mean entry size."""
-    if not isinstance(topic, PersistentTopic) or not topic.ledger.entry_count:
+    """Bytes that the durable subscription furthest behind has not acknowledged."""
+    if not isinstance(topic, PersistentTopic):
         return 0
-    furthest = max((item.cursor.backlog_count for item in topic.subscriptions.values()), default=0)
-    return topic.ledger.size_bytes * furthest // topic.ledger.entry_count
+    return max((subscription_backlog(item) for item in topic.subscriptions.values() if item.is_durable), default=0)
+
+
+async def add_backlog_age(topic: Topic, stats: Document, *, for_each: bool) -> None:
+    """Complete ``stats`` by what must be read from storage: how old the oldest message of the backlog is.
+
+    ``for_each``: also the publish time of each subscription's oldest one (``getEarliestTimeInBacklog``); -1 without
+    a backlog. Otherwise one entry is read.
+    """
+    if not isinstance(topic, PersistentTopic):
+        return
+    durable = [item for item in topic.subscriptions.values() if item.is_durable and item.cursor.backlog_count]
+    if durable:
+        slowest = min(durable, key=lambda item: item.cursor.mark_delete_position)
+        published_ms = await oldest_publish_time_ms(slowest)
+        if published_ms is not None:
+            age_ms = max(0, topic.broker.runtime.clock.wall_ms() - published_ms)
+            stats["oldestBacklogMessageAgeSeconds"] = age_ms // 1000
+            stats["oldestBacklogMessageSubscriptionName"] = slowest.name
+    if not for_each:
+        return
+    earliest: list[int] = []
+    for name, document in cast("dict[str, Document]", stats["subscriptions"]).items():
+        subscription = topic.subscriptions.get(name)
+        published_ms = await oldest_publish_time_ms(subscription) if subscription is not None else None
+        document["earliestMsgPublishTimeInBacklog"] = -1 if published_ms is None else published_ms
+        earliest += [] if published_ms is None else [published_ms]
+    stats["earliestMsgPublishTimeInBacklogs"] = min(earliest, default=0)
 
 
 def internal_stats(topic: PersistentTopic) -> Document:
@@ -189,8 +217,6 @@ def internal_stats(topic: PersistentTopic) -> Document:
     stats = cast("Document", topic.ledger.stats_internal())
     return {
         **stats,
-        "waitingCursorsCount": 0,
-        "pendingAddEntriesCount": 0,
         "schemaLedgers": [],
         "compactedLedger": {"ledgerId": -1, "entries": -1, "size": -1, "offloaded": False, "underReplicated": False},
     }

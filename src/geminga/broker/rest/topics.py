@@ -25,9 +25,10 @@ from geminga.broker.rest.requests import (
     text_map_body,
     topic_of,
 )
-from geminga.broker.rest.stats import internal_stats
+from geminga.broker.rest.stats import add_backlog_age, internal_stats
 from geminga.broker.rest.targets import partitions_or_self, persistent_topic
 from geminga.broker.topic import EPOCH_PROPERTY
+from geminga.broker.topic_base import Topic
 from geminga.model.errors import NotAllowedError, TopicNotFoundError
 from geminga.model.topic_name import TopicName
 
@@ -66,8 +67,7 @@ async def delete_topic(request: Request) -> Response:
 async def get_stats(request: Request) -> Response:
     """Statistics of one topic or partition."""
     broker, name = context_of(request).broker, topic_of(request)
-    topic = await broker.get_topic(name, create=False)
-    return json_response(_with_options(request, context_of(request).statistics.of_topic(topic)))
+    return json_response(await _stats_of(request, await broker.get_topic(name, create=False)))
 
 
 async def get_partitioned_stats(request: Request) -> Response:
@@ -83,7 +83,7 @@ async def get_partitioned_stats(request: Request) -> Response:
             topic = await broker.get_topic(partition, create=False)
         except TopicNotFoundError:
             continue  # nobody used this partition yet
-        each[str(partition)] = _with_options(request, context_of(request).statistics.of_topic(topic))
+        each[str(partition)] = await _stats_of(request, topic)
     stats = context_of(request).statistics.of_partitions(found.partitions, list(each.values()))
     if flag(request, "perPartition", True):
         stats["partitions"] = {**each}
@@ -184,7 +184,10 @@ async def _partitions(request: Request, name: TopicName) -> Sequence[TopicName]:
     return await partitions_or_self(broker, name)
 
 
-def _with_options(request: Request, stats: Document) -> Document:
+async def _stats_of(request: Request, topic: Topic) -> Document:
+    """``TopicStats`` with what the query asks for, and without what it excludes."""
+    stats = context_of(request).statistics.of_topic(topic)
+    await add_backlog_age(topic, stats, for_each=flag(request, "getEarliestTimeInBacklog"))
     if flag(request, "excludePublishers"):
         stats["publishers"] = []
     subscriptions = stats.get("subscriptions")

@@ -44,6 +44,7 @@ class Consumer(ConsumerState):
         "_heads",
         "_is_waiting",
         "bytes_out",
+        "chunks_out",
         "connected_since_ms",
         "connection",
         "consumer_id",
@@ -91,6 +92,8 @@ class Consumer(ConsumerState):
         self.is_closed = False
         self.messages_out = 0
         self.bytes_out = 0
+        #: Entries sent that were parts of larger messages.
+        self.chunks_out = 0
         self.messages_acked = 0
         self.messages_redelivered = 0
         self.last_acked_ms = 0
@@ -129,7 +132,7 @@ class Consumer(ConsumerState):
         encode = heads.encode
         counts = redeliveries or None
         keeps_broker_metadata = self.connection.supports_broker_entry_metadata
-        message_count = byte_count = 0
+        message_count = byte_count = chunk_count = 0
         for entry in entries:
             data = entry.data
             if not keeps_broker_metadata and data[:2] == MAGIC_BROKER_ENTRY_METADATA:
@@ -143,8 +146,11 @@ class Consumer(ConsumerState):
             parts.append(data)
             message_count += entry.message_count
             byte_count += size
+            if entry.is_chunk:
+                chunk_count += 1
         self.messages_out += message_count
         self.bytes_out += byte_count
+        self.chunks_out += chunk_count
         self.last_consumed_ms = now_ms
         self.connection.write_many(parts)
 

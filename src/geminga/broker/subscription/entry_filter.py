@@ -81,5 +81,6 @@ def filter_entries(
         if ack_set is not None:
             message_count = count_bits(ack_set) or 1
         sticky_hash = sticky_hash_of(murmur3_32(sticky_key(metadata))) if by_key else 0
-        candidates.append(Candidate(position, data, message_count, sticky_hash, ack_set))
+        is_chunk = metadata.num_chunks_from_msg > 1
+        candidates.append(Candidate(position, data, message_count, sticky_hash, ack_set, is_chunk))
     return candidates

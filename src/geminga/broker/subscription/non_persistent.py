@@ -53,6 +53,7 @@ class NonPersistentSubscription:
         "_single",
         "_turns",
         "bytes_out_closed",
+        "chunks_out_closed",
         "is_durable",
         "last_consumed_ms",
         "messages_acked_closed",
@@ -74,6 +75,7 @@ class NonPersistentSubscription:
         #: Messages that no consumer had a permit for.
         self.messages_dropped = 0
         self.messages_out_closed = 0
+        self.chunks_out_closed = 0
         self.bytes_out_closed = 0
         self.messages_acked_closed = 0
         self.messages_redelivered_closed = 0
@@ -133,6 +135,7 @@ class NonPersistentSubscription:
             return
         self.messages_out_closed += consumer.messages_out
         self.bytes_out_closed += consumer.bytes_out
+        self.chunks_out_closed += consumer.chunks_out
         self.messages_acked_closed += consumer.messages_acked
         if self._single is not None:
             if self._single.remove(consumer) and self.type == Failover:
@@ -155,7 +158,9 @@ class NonPersistentSubscription:
             if consumer is None:
                 self.messages_dropped += metadata.num_messages_in_batch
                 continue
-            candidate = Candidate(NO_POSITION, data, metadata.num_messages_in_batch)
+            candidate = Candidate(
+                NO_POSITION, data, metadata.num_messages_in_batch, is_chunk=metadata.num_chunks_from_msg > 1
+            )
             consumer.note_sent(candidate.message_count, 1)
             groups.setdefault(consumer, []).append(candidate)
         now_ms = self.now_ms()

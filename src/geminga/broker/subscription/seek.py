@@ -64,9 +64,12 @@ async def expire(subscription: Subscription, older_than_ms: int) -> bool:
 
 def expire_up_to(subscription: Subscription, position: Position | None) -> bool:
     """Acknowledge every entry up to ``position``; whether that changed anything."""
+    subscription.last_expired_ms = subscription.now_ms()
     if position is None or position <= subscription.cursor.mark_delete_position:
         return False
+    before = subscription.cursor.backlog_count
     subscription.cursor.acknowledge_cumulative(position)
+    subscription.entries_expired += before - subscription.cursor.backlog_count
     _settle(subscription)
     return True
 

@@ -6,12 +6,15 @@ somebody asked, at least :data:`RATE_WINDOW_MIN_S` ago.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
+from geminga.broker.core.consumer_state import ConsumerState
 from geminga.broker.core.dispatcher_key_shared import KeySharedDispatcher
 from geminga.broker.subscription.consumer import INDIVIDUAL_ACK_TYPES, Consumer, Key_Shared
 from geminga.broker.subscription.dispatch_shared import SharedDispatch
+from geminga.broker.subscription.messages import entry_timestamp_ms
 from geminga.broker.subscription.non_persistent import NonPersistentSubscription
 from geminga.broker.subscription.rates import Rates
 from geminga.wire._generated import pulsar_api_pb2 as pb
@@ -30,18 +33,18 @@ TYPE_NAMES: Final = {
 }
 
 
-def consumer_stats(consumer: Consumer) -> Json:
-    """``ConsumerStats`` of Pulsar's topic statistics."""
+def consumer_stats(consumer: Consumer, draining: tuple[int, int] | None) -> Json:
+    """``ConsumerStats`` of Pulsar's topic statistics; ``draining``: hashes and their messages, Key_Shared only."""
     rates = _consumer_rates(consumer)
     is_individual = consumer.type in INDIVIDUAL_ACK_TYPES
-    return {
+    stats: Json = {
         "msgRateOut": rates[0],
         "msgThroughputOut": rates[1],
         "bytesOutCounter": consumer.bytes_out,
         "msgOutCounter": consumer.messages_out,
         "msgRateRedeliver": rates[2],
         "messageAckRate": rates[3],
-        "chunkedMessageRate": 0.0,
+        "chunkedMessageRate": rates[4],
         "consumerName": consumer.name,
         "availablePermits": consumer.permits,
         "unackedMessages": consumer.unacked_count if is_individual else 0,
@@ -55,8 +58,10 @@ def consumer_stats(consumer: Consumer) -> Json:
         "lastConsumedFlowTimestamp": consumer.last_flow_ms,
         "keyHashRanges": _key_ranges(consumer),
         "metadata": dict(consumer.metadata),
-        "drainingHashesCount": 0,
     }
+    if draining is not None:
+        stats |= {"drainingHashesCount": draining[0], "drainingHashesUnackedMessages": draining[1]}
+    return stats
 
 
 def subscription_stats(subscription: Subscription) -> Json:
@@ -65,11 +70,16 @@ def subscription_stats(subscription: Subscription) -> Json:
     shared = dispatch if isinstance(dispatch, SharedDispatch) else None
     delayed = shared.delayed_count if shared is not None else 0
     backlog = subscription.cursor.backlog_count
-    stats = _common_stats(subscription)
+    key_shared = shared.core if shared is not None and isinstance(shared.core, KeySharedDispatcher) else None
+    draining = key_shared.draining() if key_shared is not None else None
+    stats = _common_stats(subscription, draining)
     stats |= {
+        "totalMsgExpired": subscription.entries_expired,
+        "msgRateExpired": _rates(subscription)[6],
+        "lastExpireTimestamp": subscription.last_expired_ms,
         "blockedSubscriptionOnUnackedMsgs": shared is not None and shared.core.is_blocked,
         "msgBacklog": backlog,
-        "backlogSize": -1,
+        "backlogSize": backlog_bytes(subscription),
         "msgBacklogNoDelayed": backlog - delayed,
         "msgDelayed": delayed,
         "msgInReplay": len(shared.core.replay) if shared is not None else 0,
@@ -79,40 +89,60 @@ def subscription_stats(subscription: Subscription) -> Json:
         "subscriptionProperties": dict(subscription.properties),
         "nonContiguousDeletedMessagesRanges": subscription.cursor.individually_acknowledged_count,
     }
-    if shared is not None and isinstance(shared.core, KeySharedDispatcher):
-        draining = shared.core.draining()
+    if shared is not None and draining is not None:
         stats |= {
             "allowOutOfOrderDelivery": shared.allows_out_of_order,
             "keySharedMode": shared.key_shared_mode,
-            "drainingHashesCount": len(draining),
-            "drainingHashesUnackedMessages": sum(
-                holder.pending.hashes().get(sticky_hash, 0) for sticky_hash, holder in draining.items()
-            ),
+            "drainingHashesCount": sum(hashes for hashes, _ in draining.values()),
+            "drainingHashesUnackedMessages": sum(messages for _, messages in draining.values()),
         }
     return stats
 
 
 def non_persistent_subscription_stats(subscription: NonPersistentSubscription) -> Json:
     """``SubscriptionStats`` of a non-persistent topic."""
-    stats = _common_stats(subscription)
+    stats = _common_stats(subscription, None)
     stats |= {
         "msgBacklog": 0,
         "unackedMessages": 0,
-        "msgDropRate": _rates(subscription)[4],
+        "msgDropRate": _rates(subscription)[5],
         "isDurable": subscription.is_durable,
         "isReplicated": False,
     }
     return stats
 
 
-def totals(subscription: Subscription | NonPersistentSubscription) -> tuple[int, int, int, int]:
-    """(messages out, bytes out, messages acknowledged, messages redelivered), consumers that are gone included."""
+def backlog_bytes(subscription: Subscription) -> int:
+    """Bytes not acknowledged: of the ledgers behind the mark-delete position, and by the mean entry of its own."""
+    ledger_id, entry_id = subscription.cursor.mark_delete_position
+    size_bytes = 0
+    for info in reversed(subscription.topic.ledger.ledgers.infos):
+        if info.ledger_id < ledger_id:
+            break
+        left = info.entries - entry_id - 1 if info.ledger_id == ledger_id else info.entries
+        if left > 0:
+            size_bytes += info.size_bytes * left // info.entries
+    return size_bytes
+
+
+async def oldest_publish_time_ms(subscription: Subscription) -> int | None:
+    """When the oldest entry that is not acknowledged was published; None without a backlog. Raises StorageError."""
+    if not subscription.cursor.backlog_count:
+        return None
+    ledger = subscription.topic.ledger
+    entries = await ledger.read([ledger.next_position(subscription.cursor.mark_delete_position)])
+    return entry_timestamp_ms(entries[0].data) if entries else None
+
+
+def totals(subscription: Subscription | NonPersistentSubscription) -> tuple[int, int, int, int, int]:
+    """Messages out, bytes out, messages acknowledged, messages redelivered, chunks out; gone consumers included."""
     consumers = subscription.consumers
     return (
         subscription.messages_out_closed + sum(c.messages_out for c in consumers),
         subscription.bytes_out_closed + sum(c.bytes_out for c in consumers),
         subscription.messages_acked_closed + sum(c.messages_acked for c in consumers),
         subscription.messages_redelivered_closed + sum(c.messages_redelivered for c in consumers),
+        subscription.chunks_out_closed + sum(c.chunks_out for c in consumers),
     )
 
 
@@ -150,9 +180,11 @@ def iso_time(time_ms: int) -> str:
     return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{time_ms % 1000:03d}Z"
 
 
-def _common_stats(subscription: Subscription | NonPersistentSubscription) -> Json:
+def _common_stats(
+    subscription: Subscription | NonPersistentSubscription, draining: Mapping[ConsumerState, tuple[int, int]] | None
+) -> Json:
     rates = _rates(subscription)
-    messages, size_bytes, _, _ = totals(subscription)
+    messages, size_bytes, _, _, _ = totals(subscription)
     consumers = subscription.consumers
     active = subscription.active_consumer
     stats: Json = {
@@ -162,15 +194,15 @@ def _common_stats(subscription: Subscription | NonPersistentSubscription) -> Jso
         "msgOutCounter": messages,
         "msgRateRedeliver": rates[2],
         "messageAckRate": rates[3],
-        "chunkedMessageRate": 0.0,
+        "chunkedMessageRate": rates[4],
         "type": TYPE_NAMES[subscription.type] if subscription.type is not None else "None",
-        "msgRateExpired": 0.0,
-        "totalMsgExpired": 0,
-        "lastExpireTimestamp": 0,
         "lastConsumedTimestamp": max([subscription.last_consumed_ms, *(c.last_consumed_ms for c in consumers)]),
         "lastConsumedFlowTimestamp": max([0, *(c.last_flow_ms for c in consumers)]),
         "lastAckedTimestamp": max([0, *(c.last_acked_ms for c in consumers)]),
-        "consumers": [consumer_stats(consumer) for consumer in consumers],
+        "consumers": [
+            consumer_stats(consumer, None if draining is None else draining.get(consumer, (0, 0)))
+            for consumer in consumers
+        ],
     }
     if active is not None:
         stats["activeConsumerName"] = active.name
@@ -181,8 +213,9 @@ def _rates(subscription: Subscription | NonPersistentSubscription) -> tuple[floa
     if subscription.rates is None:
         subscription.rates = Rates()
     dropped = subscription.messages_dropped if isinstance(subscription, NonPersistentSubscription) else 0
+    expired = 0 if isinstance(subscription, NonPersistentSubscription) else subscription.entries_expired
     now = subscription.topic.broker.runtime.clock.monotonic()
-    return subscription.rates.update(now, (*totals(subscription), dropped))
+    return subscription.rates.update(now, (*totals(subscription), dropped, expired))
 
 
 def _consumer_rates(consumer: Consumer) -> tuple[float, ...]:
@@ -193,6 +226,7 @@ def _consumer_rates(consumer: Consumer) -> tuple[float, ...]:
         consumer.bytes_out,
         consumer.messages_redelivered,
         consumer.messages_acked,
+        consumer.chunks_out,
     )
     return consumer.rates.update(consumer.subscription.topic.broker.runtime.clock.monotonic(), counters)
 

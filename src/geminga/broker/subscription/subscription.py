@@ -53,10 +53,13 @@ class Subscription:
         "_reader",
         "_redeliveries",
         "bytes_out_closed",
+        "chunks_out_closed",
         "cursor",
         "dispatch",
+        "entries_expired",
         "is_durable",
         "last_consumed_ms",
+        "last_expired_ms",
         "messages_acked_closed",
         "messages_out_closed",
         "messages_redelivered_closed",
@@ -81,9 +84,13 @@ class Subscription:
         #: Totals of consumers that are gone.
         self.messages_out_closed = 0
         self.bytes_out_closed = 0
+        self.chunks_out_closed = 0
         self.messages_acked_closed = 0
         self.messages_redelivered_closed = 0
         self.last_consumed_ms = 0
+        #: Entries acknowledged because they were too old, and when that was last looked for.
+        self.entries_expired = 0
+        self.last_expired_ms = 0
         #: Rates between scrapes, kept by the statistics.
         self.rates: Rates | None = None
         self._redeliveries: RedeliveryTracker | None = None
@@ -144,6 +151,7 @@ class Subscription:
             return
         self.messages_out_closed += consumer.messages_out
         self.bytes_out_closed += consumer.bytes_out
+        self.chunks_out_closed += consumer.chunks_out
         self.messages_acked_closed += consumer.messages_acked
         self.messages_redelivered_closed += consumer.messages_redelivered
         self.last_consumed_ms = max(self.last_consumed_ms, consumer.last_consumed_ms)

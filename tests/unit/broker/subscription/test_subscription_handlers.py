@@ -283,3 +283,21 @@ def test_administration_skips_clears_expires_and_peeks():
         assert subscription.cursor.backlog_count == 0
 
     with_topic(scenario)
+
+
+def test_stats_count_the_hashes_that_drain():
+    async def scenario(topic):
+        connection = topic.connect()
+        await topic.join(connection, Sub.Key_Shared, consumer_id=1, name="old")
+        for index in range(20):
+            await topic.publish("a", "b", key=f"key-{index}")
+        await topic.join(connection, Sub.Key_Shared, consumer_id=2, name="new")
+        stats = subscription_stats(topic.subscriptions["sub"])
+        old, new = stats["consumers"]
+        assert 0 < old["drainingHashesCount"] < 20
+        assert old["drainingHashesUnackedMessages"] == 2 * old["drainingHashesCount"]
+        assert (new["drainingHashesCount"], new["drainingHashesUnackedMessages"]) == (0, 0)
+        assert stats["drainingHashesCount"] == old["drainingHashesCount"]
+        assert stats["drainingHashesUnackedMessages"] == old["drainingHashesUnackedMessages"]
+
+    with_topic(scenario)
