@@ -12,10 +12,10 @@ from geminga.bookkeeper.environment import LedgerEnvironment
 from geminga.bookkeeper.ledger_handle import LedgerHandle
 from geminga.bookkeeper.ledger_store import LedgerIds, LedgerStore
 from geminga.bookkeeper.ports import BookiePool
-from geminga.bookkeeper.recovery import read_last_add_confirmed, recover_stored_ledger
+from geminga.bookkeeper.recovery import fence_ledger, read_last_add_confirmed, recover_stored_ledger
 from geminga.metadata.ports import MetadataStore
-from geminga.model.errors import MetadataError
-from geminga.runtime import Runtime, crash_point
+from geminga.model.errors import CorruptionError, MetadataError, NoSuchLedgerError
+from geminga.runtime import Runtime, crash_point, get_logger
 from geminga.wire.bookkeeper.digest import DigestType
 from geminga.wire.bookkeeper.ledger_metadata import LedgerFragment, LedgerMetadata
 
@@ -29,6 +29,8 @@ _DIGEST_TYPES: Final = {
     "DUMMY": DigestType.DUMMY,
 }
 _NO_CUSTOM_METADATA: Final[Mapping[str, bytes]] = {}
+
+_log = get_logger(__name__)
 
 
 class BookKeeper:
@@ -101,6 +103,18 @@ class BookKeeper:
         )
 
     async def delete_ledger(self, ledger_id: int) -> None:
-        """Delete the ledger's metadata; bookies collect its entries later. Fine if it is gone already."""
+        """Delete the ledger's metadata; bookies collect its entries later. Fine if it is gone already.
+
+        One that is not closed is fenced first, so that its writer, wherever it is, gets no acknowledgement for what
+        is thrown away (FACTS B5). A bookie that can not be fenced now learns of it when it collects its garbage.
+        """
+        try:
+            stored = await self._ledgers.read(ledger_id)
+            if not stored.metadata.is_closed:
+                await fence_ledger(self._env, ledger_id, stored)
+        except NoSuchLedgerError:
+            return
+        except (CorruptionError, MetadataError) as error:
+            _log.warning("ledger %d is deleted without fencing: %s", ledger_id, error)
         await self._ledgers.delete(ledger_id)
         crash_point(crash_points.DELETED)

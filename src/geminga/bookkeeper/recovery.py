@@ -55,6 +55,26 @@ async def recover_stored_ledger(
     raise error if error is not None else BadVersionError(f"ledger {ledger_id}: no attempt was allowed")
 
 
+async def fence_ledger(env: LedgerEnvironment, ledger_id: int, stored: StoredLedger) -> None:
+    """Fence the bookies of the last ensemble, as far as they can be; returns when all have answered."""
+    ensemble = stored.metadata.last_fragment.ensemble
+    key = master_key(stored.metadata.password)
+    answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    waiting = len(ensemble)
+
+    def on_fenced(bookie_id: str, error: StorageError | None) -> None:
+        nonlocal waiting
+        if error is not None:
+            _log.warning("ledger %d: bookie %s was not fenced: %s", ledger_id, bookie_id, error)
+        waiting -= 1
+        if not waiting and not answered.done():
+            answered.set_result(None)
+
+    for bookie_id in ensemble:
+        env.bookies.get(bookie_id).fence(ledger_id, master_key=key, done=partial(on_fenced, bookie_id))
+    await answered
+
+
 async def read_last_add_confirmed(env: LedgerEnvironment, ledger_id: int, metadata: LedgerMetadata) -> tuple[int, int]:
     """(LAC, payload bytes up to it) of a ledger that is being written, without disturbing its writer."""
     session = _Session(env, ledger_id, StoredLedger(metadata, 0))

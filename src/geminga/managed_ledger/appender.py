@@ -301,14 +301,15 @@ class Appender:
         if self.state not in (AppenderState.OPEN, AppenderState.FAILED, AppenderState.SWITCHING):
             return None
         self.state = AppenderState.SWITCHING
-        previous = await self._detach()
-        if self.state is AppenderState.SWITCHING:
-            self.state = AppenderState.IDLE
-        return previous
+        try:
+            return await self._detach()
+        finally:
+            if self.state is AppenderState.SWITCHING:
+                self.state = AppenderState.IDLE if self._handle is None else AppenderState.FAILED
 
     def resume(self) -> None:
-        """After :meth:`detach`: open a ledger if appends came meanwhile."""
-        if self._waiting and self.state is AppenderState.IDLE:
+        """After :meth:`detach`, also one that failed: open a ledger if appends came meanwhile."""
+        if self._waiting and self.state in (AppenderState.IDLE, AppenderState.FAILED):
             self._start_switch()
 
     def stop(self, error: GemingaError) -> None:

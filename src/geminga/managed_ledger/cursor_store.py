@@ -310,7 +310,10 @@ class CursorStore:
 
     async def close(self) -> None:
         """Persist: into the node if the state fits there, else into the ledger. Never changed: nothing to do."""
-        await self._acquire()
+        try:
+            await self._acquire()
+        except LedgerClosedError:
+            return  # deleted meanwhile
         waiters, self._waiters = self._waiters or [], None
         error: StorageError | None = None
         if self._is_dirty or self._handle is not None:

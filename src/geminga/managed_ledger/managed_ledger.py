@@ -299,10 +299,12 @@ class ManagedLedger:
 
     async def roll(self) -> None:
         """Close the open ledger; the next append opens another."""
-        async with self.list_lock():
-            await self._close_open_ledger()
-        if self._appender is not None:
-            self._appender.resume()
+        try:
+            async with self.list_lock():
+                await self._close_open_ledger()
+        finally:
+            if self._appender is not None:
+                self._appender.resume()
 
     async def _close_open_ledger(self) -> None:
         """Drain, close, and say so in the list; the lock is held."""
@@ -353,10 +355,9 @@ class ManagedLedger:
         """End the log: nothing can be appended any more. Returns the last position."""
         if self.terminated_position is not None:
             return self.terminated_position
-        error = TopicTerminatedError(f"{self.name} was terminated")
         appender = self._appender if self._appender is not None else self._new_appender()
         async with self.list_lock():
-            appender.stop(error)
+            appender.stop(TopicTerminatedError(f"{self.name} was terminated"))
             handle = await appender.leave()
             self._drop_empty()
             position = self.ledgers.last_position

@@ -16,7 +16,7 @@ from geminga.metadata.core.tree import MetadataTree, check_path, check_value
 from geminga.metadata.delay import delay
 from geminga.metadata.ports import Node, Notification, PutResult, SessionEvent, Unsubscribe
 from geminga.metadata.watches import Watches
-from geminga.model.errors import SessionExpiredError, UnavailableError, UnknownOutcomeError
+from geminga.model.errors import MetadataUnavailableError, SessionExpiredError, UnknownOutcomeError
 from geminga.runtime.ports import Runtime
 
 T = TypeVar("T")
@@ -194,7 +194,7 @@ class MemoryMetadataStore:
     async def _request(self) -> None:
         """The way to the server; afterwards the session must be alive."""
         if self._is_closed:
-            raise UnavailableError("the metadata store is closed")
+            raise MetadataUnavailableError("the metadata store is closed")
         await delay(self.faults.delay_ms(self._random))
         if not self._server.tree.is_alive(self._session):
             raise SessionExpiredError(f"metadata session {self._session} is over")

@@ -25,10 +25,9 @@ from geminga.model.errors import (
     DataDirectoryError,
     DiskFullError,
     MetadataError,
+    MetadataUnavailableError,
     SessionExpiredError,
     StorageError,
-    TooManyRequestsError,
-    UnavailableError,
     UnknownOutcomeError,
 )
 from geminga.runtime.ports import Disk, Runtime
@@ -217,7 +216,7 @@ class SqliteMetadataStore:
 
     def _enqueue(self, change: _Change, size_bytes: int) -> asyncio.Future[PutResult | None]:
         if len(self._queue) >= QUEUED_WRITES_MAX:
-            raise TooManyRequestsError(f"{QUEUED_WRITES_MAX} metadata writes are waiting")
+            raise MetadataUnavailableError(f"{QUEUED_WRITES_MAX} metadata writes are waiting")
         reply: asyncio.Future[PutResult | None] = asyncio.get_running_loop().create_future()
         self._queue.append(_Write(change, size_bytes, reply))
         self._commit_next()
@@ -263,7 +262,7 @@ class SqliteMetadataStore:
         self._is_closed = True
         for write in self._queue:
             if not write.reply.done():
-                write.reply.set_exception(UnavailableError(f"the metadata store failed: {fatal}"))
+                write.reply.set_exception(MetadataUnavailableError(f"the metadata store failed: {fatal}"))
         self._queue.clear()
         self._runtime.on_fatal("metadata store", fatal)
 
@@ -313,7 +312,7 @@ class SqliteMetadataStore:
 
     def _check_usable(self) -> None:
         if self._is_closed:
-            raise UnavailableError("the metadata store is closed")
+            raise MetadataUnavailableError("the metadata store is closed")
         if self._session == NO_SESSION:
             raise SessionExpiredError("the metadata session is over")
 

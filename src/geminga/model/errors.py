@@ -307,6 +307,14 @@ class TooManyRequestsError(UnavailableError):
     http_status = 429
 
 
+class MetadataUnavailableError(MetadataError, UnavailableError):
+    """The metadata store is closed, or has too many writes waiting: nothing was done."""
+
+    retriable = True
+    server_error = ServerError.SERVICE_NOT_READY
+    http_status = 503
+
+
 class TopicClosingError(UnavailableError):
     """The topic is being unloaded or deleted; look it up again."""
 

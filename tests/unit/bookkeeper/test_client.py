@@ -11,6 +11,8 @@ from geminga.bookkeeper.ledger_store import ID_GENERATOR_PATH, LedgerIds, Ledger
 from geminga.metadata import MemoryMetadataStore, MetadataFaults, WriteFault
 from geminga.model.errors import (
     CorruptionError,
+    DiskFullError,
+    LedgerFencedError,
     MetadataError,
     NoSuchLedgerError,
     NotEnoughBookiesError,
@@ -215,5 +217,31 @@ def test_no_ledgers_is_an_empty_set_not_unknown():
     async def main(cluster: Cluster):
         cluster.client()
         assert await MetadataLiveLedgers(cluster.stores[0]).live_ledger_ids() == set()
+
+    run_cluster(main)
+
+
+def test_writer_of_a_deleted_ledger_gets_no_more_acknowledgements():
+    async def main(cluster):
+        client = cluster.client()
+        handle = await client.create_ledger(ensemble_size=3, write_quorum=3, ack_quorum=2)
+        appends = Appends(handle)
+        assert await appends.append_and_wait(b"before") is None
+        # From another process, which does not know the writer (FACTS B5).
+        await cluster.client().delete_ledger(handle.ledger_id)
+        assert isinstance(await appends.append_and_wait(b"after"), LedgerFencedError)
+
+    run_cluster(main)
+
+
+def test_ledger_is_deleted_although_no_bookie_can_be_fenced():
+    async def main(cluster):
+        client = cluster.client()
+        handle = await client.create_ledger(ensemble_size=3, write_quorum=3, ack_quorum=2)
+        for bookie in cluster.bookies.values():
+            bookie.fence_error = DiskFullError("full")
+        await client.delete_ledger(handle.ledger_id)
+        with pytest.raises(NoSuchLedgerError):
+            await client.open_ledger(handle.ledger_id)
 
     run_cluster(main)

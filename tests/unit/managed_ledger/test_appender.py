@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from geminga.managed_ledger import ManagedLedgerConfig
 from geminga.metadata.core.faults import WriteFault
 from geminga.model.errors import (
     DiskFullError,
+    MetadataError,
 )
 from geminga.model.position import EARLIEST, Position
 from support.ledger_world import append, read_all
@@ -120,5 +123,34 @@ def test_list_change_with_unknown_outcome_is_settled(in_world, fault):
         await w.fill(ml, 1)
         assert not ml.is_fenced
         assert [info.entries for info in (await w.reopen()).ledgers.infos] == [10, 10, 10, 1]
+
+    in_world(scenario)
+
+
+@pytest.mark.parametrize("is_dead", [False, True])
+def test_roll_that_fails_leaves_no_append_unanswered(in_world, is_dead):
+    async def scenario(w):
+        ml = await w.open()
+        await w.fill(ml, 1)
+        w.bookie.holds_replies = True
+        if is_dead:
+            w.bookie.add_error = DiskFullError("full")
+        written = asyncio.ensure_future(append(ml, [b"written"]))
+        await w.world.sleep(0.01)
+        rolling = asyncio.ensure_future(ml.roll())
+        await w.world.sleep(0.01)
+        waiting = asyncio.ensure_future(append(ml, [b"waiting"]))
+        await w.world.sleep(0.01)
+        await w.store.close()
+        w.bookie.holds_replies = False
+        w.bookie.release()
+        with pytest.raises(MetadataError):
+            await rolling
+        (first,) = await written
+        assert isinstance(first.error, DiskFullError if is_dead else type(None))
+        (second,) = await asyncio.wait_for(waiting, 10)
+        assert isinstance(second.error, MetadataError)
+        (third,) = await asyncio.wait_for(append(ml, [b"later"]), 10)
+        assert isinstance(third.error, MetadataError)
 
     in_world(scenario)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from geminga.model.errors import (
     LedgerClosedError,
     TopicTerminatedError,
@@ -94,5 +96,21 @@ def test_latest_of_a_trimmed_log_is_behind_everything(in_world):
         assert not reader.has_more_entries
         await w.fill(ml, 1, "n")
         assert await read_all(reader) == [b"n0"]
+
+    in_world(scenario)
+
+
+def test_close_while_a_cursor_is_being_deleted_lets_go_of_the_log(in_world):
+    async def scenario(w):
+        ml = await w.open()
+        await ml.open_cursor("s")
+        w.faults.delay_ms_max = 50
+        deleting = asyncio.ensure_future(ml.delete_cursor("s"))
+        await w.world.sleep(0.0001)
+        await ml.close()
+        await deleting
+        again = await w.open()
+        assert again is not ml
+        assert "s" not in again.cursors
 
     in_world(scenario)
