@@ -17,7 +17,7 @@ for candidate in ${PYTHON:-python3 python3.13 python3.12 python3.11 python3.14};
     fi
 done
 if [ -z "$python" ]; then
-    found="$("${PYTHON:-python3}" --version 2>&1 || true)"
+    found="$("${PYTHON:-python3}" --version 2>&1 | head -n 1 || true)"
     echo "Geminga needs Python 3.11 or newer, found: ${found:-none}. Install one, or name it: make PYTHON=/path/to/python3.11 ..." >&2
     exit 1
 fi
