@@ -16,7 +16,7 @@ from support.damage import check, flip, make_images, start_and_read
 
 pytestmark = pytest.mark.integration
 
-TRIALS = 20
+TRIALS = 16
 TRIALS_LONG = 1000
 
 

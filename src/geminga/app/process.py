@@ -100,10 +100,13 @@ def seconds_since_exec() -> float:
 
 def _end_at_once(part: str, error: BaseException) -> NoReturn:
     # Not an orderly stop: after a failed fsync or on corrupt state nothing more may be written or acknowledged.
-    from geminga.app.cli import print_paragraph
+    try:
+        from geminga.app.cli import print_paragraph
 
-    print_paragraph(
-        f"stopped by a fatal error in {part}: {error or type(error).__name__}. Nothing was acknowledged after it. "
-        "Find out what is wrong with the disk or the data before you start again."
-    )
-    os._exit(EXIT_FATAL)
+        print_paragraph(
+            f"stopped by a fatal error in {part}: {error or type(error).__name__}. Nothing was acknowledged after it. "
+            "Find out what is wrong with the disk or the data before you start again."
+        )
+    finally:
+        # Also when nobody reads standard error any more, or an import fails on the disk that is failing.
+        os._exit(EXIT_FATAL)
