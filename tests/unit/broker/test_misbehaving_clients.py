@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from geminga.broker.connection import REQUESTS_PENDING_MAX, WRITE_BUFFER_STOP_READING_BYTES, PauseReason
+from geminga.broker.subscription.acknowledgment import ACK_SET_WORDS_MAX
 from geminga.broker.subscription.handlers import FLOW_PERMITS_MAX
 from geminga.model.errors import StorageError
 from geminga.model.topic_name import TopicName
@@ -327,5 +328,140 @@ def test_subscription_without_a_name_is_refused() -> None:
             error = await client.error()
             assert error.error == pb.NotAllowedError
             assert error.message == "Empty subscription name"
+
+    run_with_broker(scenario)
+
+
+def test_ack_set_larger_than_any_batch_is_refused() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        client = await world.client()
+        await client.create_producer()
+        ledger_id, entry_id = await client.publish(0)
+        await client.subscribe(subType=Sub.Shared)
+        await client.expect(Type.MESSAGE)
+        ack = pb.CommandAck(consumer_id=1, ack_type=pb.CommandAck.Individual, request_id=9)
+        ack.message_id.add(ledgerId=ledger_id, entryId=entry_id, ack_set=[-1] * (ACK_SET_WORDS_MAX + 1))
+        client.send(pb.BaseCommand(type=Type.ACK, ack=ack))
+        assert (await client.expect(Type.ACK_RESPONSE)).ackResponse.error == pb.NotAllowedError
+        cursor = world.broker.topics[TOPIC].subscriptions["sub"].cursor
+        assert cursor.ack_set((ledger_id, entry_id)) is None
+
+    run_with_broker(scenario)
+
+
+# ---- one that leaves
+
+
+@pytest.mark.parametrize("sub_type", [Sub.Exclusive, Sub.Shared, Sub.Key_Shared])
+def test_acknowledgement_right_before_the_consumer_closes_counts(sub_type: int) -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        client = await world.client()
+        await client.create_producer()
+        positions = [await client.publish(sequence_id) for sequence_id in range(3)]
+        await client.subscribe(subType=sub_type)
+        for _ in positions:
+            await client.expect(Type.MESSAGE)
+        ack = pb.CommandAck(consumer_id=1, ack_type=pb.CommandAck.Individual, request_id=50)
+        ack.message_id.add(ledgerId=positions[0][0], entryId=positions[0][1])
+        client.send_bytes(encode_command(pb.BaseCommand(type=Type.ACK, ack=ack)) + close_consumer_frame(51))
+        await turns(TURNS)
+        answers = [command.ackResponse for command, _ in client.received if command.type == Type.ACK_RESPONSE]
+        assert [(answer.request_id, answer.HasField("error")) for answer in answers] == [(50, False)]
+        assert answers_to(client, 51) == [Type.SUCCESS]
+        client.received.clear()
+        await world.restart()
+        other = await world.client()
+        await other.subscribe(subType=sub_type)
+        again = [(await other.expect(Type.MESSAGE)).message.message_id.entryId for _ in range(2)]
+        assert again == [1, 2]
+
+    run_with_broker(scenario)
+
+
+@pytest.mark.parametrize("lost_turns", range(6))
+def test_crash_of_the_exclusive_producer_passes_its_place_on_and_on(lost_turns: int) -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        holder, first, second = [await world.client() for _ in range(3)]
+        await holder.create_producer(producer_name="holder", producer_access_mode=pb.WaitForExclusive)
+        for client, name in ((first, "first"), (second, "second")):
+            client.request_producer(producer_name=name, producer_access_mode=pb.WaitForExclusive)
+            assert not (await client.expect(Type.PRODUCER_SUCCESS)).producer_success.producer_ready
+        holder.lose()
+        await turns(lost_turns)
+        # The next one goes too, perhaps while it is being let in.
+        first.lose()
+        granted = (await second.expect(Type.PRODUCER_SUCCESS)).producer_success
+        assert granted.producer_ready
+        assert granted.topic_epoch >= 1
+        await second.publish(0)
+        assert list(world.broker.topics[TOPIC].producers) == ["second"]
+        world.broker.topics[TOPIC].check_invariants()
+
+    run_with_broker(scenario)
+
+
+def test_topic_deleted_by_force_sends_producers_and_consumers_away_and_keeps_nothing() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        client = await world.client()
+        await client.create_producer()
+        await client.publish(0)
+        await client.subscribe()
+        await client.expect(Type.MESSAGE)
+        for sequence_id in range(1, 4):
+            client.send_message(sequence_id)
+        await world.broker.delete_topic(NAME, force=True)
+        await turns(TURNS)
+        kinds = {command.type for command, _ in client.received}
+        assert {Type.CLOSE_PRODUCER, Type.CLOSE_CONSUMER} <= kinds
+        assert world.broker.topics == {}
+        assert not await world.broker.topic_exists(NAME)
+        client.received.clear()
+        # SENDs still on their way are dropped, and the client makes the topic anew.
+        client.send_message(9)
+        assert not client.is_closed
+        await client.create_producer(producer_id=2)
+        await client.publish(0, producer_id=2)
+
+    run_with_broker(scenario)
+
+
+def test_slow_consumer_of_a_non_persistent_topic_misses_messages_and_costs_nothing() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        topic = "non-persistent://public/default/np"
+        publisher, slow, quick = [await world.client() for _ in range(3)]
+        await publisher.create_producer(topic)
+        await slow.subscribe(topic, subscription="slow")
+        await quick.subscribe(topic, subscription="quick")
+        slow.connection.pause_writing()
+        for sequence_id in range(100):
+            publisher.send_message(sequence_id)
+            await publisher.receipt()
+        assert [(await quick.expect(Type.MESSAGE)).message.message_id.entryId for _ in range(100)] == [0] * 100
+        assert not slow.received
+        assert world.broker.topics[topic].subscriptions["slow"].messages_dropped == 100
+        slow.connection.resume_writing()
+        publisher.send_message(100)
+        await slow.expect(Type.MESSAGE)
+
+    run_with_broker(scenario)
+
+
+def test_partitions_added_while_consumers_are_connected_have_their_subscriptions() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        name = TopicName.parse("persistent://public/default/growing")
+        await world.broker.create_partitioned_topic(name, 1)
+        consumer, publisher = await world.client(), await world.client()
+        await consumer.subscribe(str(name.with_partition(0)))
+        await world.broker.update_partitions(name, 3)
+        request = pb.CommandPartitionedTopicMetadata(topic=str(name), request_id=70)
+        consumer.send(pb.BaseCommand(type=Type.PARTITIONED_METADATA, partitionMetadata=request))
+        answer = (await consumer.expect(Type.PARTITIONED_METADATA_RESPONSE)).partitionMetadataResponse
+        assert answer.partitions == 3
+        # Published before the consumer notices, and not missed.
+        await publisher.create_producer(str(name.with_partition(2)))
+        position = await publisher.publish(0)
+        await consumer.subscribe(str(name.with_partition(2)), consumer_id=2)
+        message = (await consumer.expect(Type.MESSAGE)).message
+        assert (message.message_id.ledgerId, message.message_id.entryId) == position
 
     run_with_broker(scenario)

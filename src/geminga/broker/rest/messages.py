@@ -35,6 +35,8 @@ from geminga.wire.pulsar.metadata import broker_entry_metadata, split_entry
 
 #: How far behind the first unacknowledged message a peek may look.
 PEEK_POSITION_MAX = 10_000
+#: Largest payload that is decompressed here: what a message says of its size is its producer's word only.
+DECOMPRESSED_BYTES_MAX = 64 * 1024 * 1024
 
 
 async def peek(request: Request) -> Response:
@@ -123,6 +125,8 @@ def decompressed(metadata: pb.MessageMetadata, payload: bytes) -> bytes:
         return payload
     if kind == pb.ZLIB:
         size = metadata.uncompressed_size
+        if size > DECOMPRESSED_BYTES_MAX:
+            raise RestError(413, f"the message has {size} bytes decompressed, more than {DECOMPRESSED_BYTES_MAX}")
         try:
             return zlib.decompressobj().decompress(payload, size) if size else b""
         except zlib.error as error:

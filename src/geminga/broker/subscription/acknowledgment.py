@@ -8,7 +8,7 @@ acknowledgement of part of a batch is dropped (the client will acknowledge the w
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from geminga.broker.subscription.consumer import INDIVIDUAL_ACK_TYPES, Consumer
 from geminga.broker.subscription.dispatch_shared import SharedDispatch
@@ -20,6 +20,8 @@ from geminga.wire.pulsar.hot import AckedId
 if TYPE_CHECKING:
     from geminga.broker.subscription.subscription import Subscription
 
+#: Words of 64 messages in the ack set of one batch: far more than a batch can hold, and little enough to keep.
+ACK_SET_WORDS_MAX: Final = 1 << 14
 #: Called once the acknowledgement is durable, or with what went wrong.
 AckDone = Callable[[GemingaError | None], None]
 
@@ -33,6 +35,9 @@ def acknowledge(
     done: AckDone | None,
 ) -> None:
     """Apply an ACK; ``done`` (only if the client asked for a response) is called once it is durable."""
+    if any(ack_set is not None and len(ack_set) > ACK_SET_WORDS_MAX for _, _, ack_set in ids):
+        _answer(done, NotAllowedError(f"An ack set of more than {ACK_SET_WORDS_MAX} words"))
+        return
     consumer.last_acked_ms = subscription.now_ms()
     if is_cumulative:
         _acknowledge_cumulative(subscription, consumer, ids, done)

@@ -128,3 +128,11 @@ def test_decompression_is_bounded_by_the_stated_size() -> None:
     bomb = zlib.compress(b"\0" * 10_000_000)
     assert len(decompressed(metadata(compression=pb.ZLIB, uncompressed_size=100), bomb)) == 100
     assert BODY_BYTES_MAX_DEFAULT < 10**9
+
+
+def test_payload_that_claims_to_be_huge_is_not_decompressed() -> None:
+    bomb = zlib.compress(bytes(1 << 20))
+    with pytest.raises(RestError) as raised:
+        decompressed(metadata(compression=pb.ZLIB, uncompressed_size=(1 << 32) - 1), bomb)
+    assert raised.value.http_status == 413
+    assert len(decompressed(metadata(compression=pb.ZLIB, uncompressed_size=100), bomb)) == 100
