@@ -238,9 +238,16 @@ class CursorStore:
         refs = self._append_plan(handle, plan, lambda _first, _count, error: future.set_result(error))
         error = await future
         if error is not None:
+            # Tried again every second: what is left behind would add up.
+            await self._delete_ledger(handle.ledger_id)
             raise error
         crash_point(points.CURSOR_LEDGER_WRITTEN)
-        await self._put_node(self._record(ledger_id=handle.ledger_id, with_state=False))
+        try:
+            await self._put_node(self._record(ledger_id=handle.ledger_id, with_state=False))
+        except StorageError:
+            if not self._node.is_in_doubt:
+                await self._delete_ledger(handle.ledger_id)
+            raise
         crash_point(points.CURSOR_LEDGER_NAMED)
         old, self._ledger_id = self._ledger_id, handle.ledger_id
         self._handle, self._refs = handle, refs

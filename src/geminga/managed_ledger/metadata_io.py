@@ -39,6 +39,11 @@ class MetadataNode:
         self.version = version
         self._in_doubt: bytes | None = None
 
+    @property
+    def is_in_doubt(self) -> bool:
+        """Whether the node may hold the value of a write that failed."""
+        return self._in_doubt is not None
+
     async def put(self, store: MetadataStore, path: str, value: bytes) -> None:
         """Replace (or create) the node. Raises LedgerFencedError, UnknownOutcomeError, MetadataError."""
         if self.version == _DELETED:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from geminga.bookkeeper import MetadataLiveLedgers
 from geminga.managed_ledger import ManagedLedgerConfig
 from geminga.managed_ledger.metadata_io import cursor_path
 from geminga.metadata.core.faults import WriteFault
@@ -290,4 +291,23 @@ def test_cursor_closed_and_opened_again_goes_on(in_world):
         assert (await w.reopen()).cursors["s"].mark_delete_position == positions[1]
 
     in_world(scenario)
+    in_world(scenario, NARROW)
+
+
+def test_cursor_that_can_not_be_persisted_leaves_no_ledgers_behind(in_world):
+    async def scenario(w):
+        _ml, cursor, positions = await filled(w)
+        live = MetadataLiveLedgers(w.store)
+        before = await live.live_ledger_ids()
+        w.bookie.add_error = DiskFullError("full")
+        # Two ranges: more than the node takes. It is tried again every second.
+        assert isinstance(await acknowledge(cursor, [positions[2], positions[5]]), DiskFullError)
+        await w.world.sleep(30)
+        # At most the one being tried.
+        assert len(await live.live_ledger_ids() - before) <= 1
+        w.bookie.add_error = None
+        await w.let_background_persist()
+        assert len(await live.live_ledger_ids()) == len(before) + 1
+        assert (await w.reopen()).cursors["s"].backlog_count == 6
+
     in_world(scenario, NARROW)

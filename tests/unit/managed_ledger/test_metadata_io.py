@@ -6,7 +6,7 @@ import pytest
 
 from geminga.managed_ledger.metadata_io import MetadataNode, cursor_path
 from geminga.metadata.core.faults import WriteFault
-from geminga.model.errors import InvariantError, LedgerFencedError, UnknownOutcomeError
+from geminga.model.errors import InvariantError, LedgerFencedError, MetadataError, UnknownOutcomeError
 
 PATH = "/managed-ledgers/x"
 BEFORE, AFTER = WriteFault.UNKNOWN_BEFORE, WriteFault.UNKNOWN_AFTER
@@ -51,6 +51,28 @@ def test_put_in_doubt_is_settled_by_the_next(in_world):
             await node.put(w.store, PATH, b"2")
         await node.put(w.store, PATH, b"3")
         assert (await w.store.get(PATH)).value == b"3"
+
+    in_world(scenario)
+
+
+def test_put_is_in_doubt_until_the_store_can_be_asked(in_world):
+    async def scenario(w):
+        class Deaf:
+            async def get(self, path):
+                raise MetadataError("not now")
+
+            async def put(self, path, value, *, expected_version):
+                await w.store.put(path, value, expected_version=expected_version)
+                raise UnknownOutcomeError("no answer")
+
+        node = MetadataNode()
+        assert not node.is_in_doubt
+        with pytest.raises(MetadataError):
+            await node.put(Deaf(), PATH, b"1")
+        assert node.is_in_doubt
+        await node.put(w.store, PATH, b"2")
+        assert not node.is_in_doubt
+        assert (await w.store.get(PATH)).value == b"2"
 
     in_world(scenario)
 
