@@ -148,7 +148,7 @@ class CursorStore:
             asyncio.get_running_loop().call_soon(self._persist)
         elif not self._busy:
             if self._is_dirty and not self.cursor.is_closed:
-                self._ml.factory.flush_later(self.cursor)
+                self._ml.factory.flush_later(self.cursor, is_retry=error is not None)
             idle, self._idle = self._idle, None
             for future in idle or ():
                 if not future.done():

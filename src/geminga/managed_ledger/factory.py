@@ -76,6 +76,8 @@ class ManagedLedgerFactory:
             min_age_ms=self.config.min_rollover_minutes * 60_000,
             max_age_ms=self.config.max_rollover_minutes * 60_000,
         )
+        #: When cursors were last persisted in the background, on the monotonic clock.
+        self._flushed_s = float("-inf")
         self._open: dict[str, ManagedLedger] = {}
         self._opening: dict[str, asyncio.Future[ManagedLedger | GemingaError]] = {}
         self._is_closed = False
@@ -171,15 +173,23 @@ class ManagedLedgerFactory:
 
     # ---- the timer
 
-    def flush_later(self, cursor: ManagedCursor) -> None:
-        """Persist this cursor within the time that ``managedLedgerDefaultMarkDeleteRateLimit`` gives."""
+    def flush_later(self, cursor: ManagedCursor, *, is_retry: bool = False) -> None:
+        """Persist this cursor within the time that ``managedLedgerDefaultMarkDeleteRateLimit`` gives.
+
+        At once if the last time is long enough ago: a process that is killed again and again within that time
+        still gets on, instead of delivering the same messages for ever. ``is_retry``: the last write failed, so
+        the full time passes before the next.
+        """
         self._dirty[cursor] = None
         if self._flush_timer is None:
-            delay = 1.0 / self.config.mark_delete_rate_limit
-            self._flush_timer = asyncio.get_running_loop().call_later(delay, self._flush)
+            now_s = self.runtime.clock.monotonic()
+            due_s = (now_s if is_retry else self._flushed_s) + 1.0 / self.config.mark_delete_rate_limit
+            delay_s = max(0.0, due_s - now_s)
+            self._flush_timer = asyncio.get_running_loop().call_later(delay_s, self._flush)
 
     def _flush(self) -> None:
         self._flush_timer = None
+        self._flushed_s = self.runtime.clock.monotonic()
         dirty, self._dirty = self._dirty, {}
         for cursor in dirty:
             cursor.start_flush()
