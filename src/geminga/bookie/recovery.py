@@ -85,7 +85,10 @@ async def establish_identity(
     disk = runtime.disk
     for directory in (journal_directory, ledger_directory):
         await disk.make_dirs(directory)
-        await disk.lock_dir(directory)
+        try:
+            await disk.lock_dir(directory)
+        except BlockingIOError as error:
+            raise DataDirectoryError(f"{directory} is in use by another bookie") from error
     journal_names = await disk.list_dir(journal_directory)
     ledger_names = await disk.list_dir(ledger_directory)
     has_journal = bool(_ids(journal_names, JOURNAL_SUFFIX))

@@ -1,7 +1,11 @@
 from __future__ import annotations
 
+import asyncio
+from dataclasses import replace
+
 import pytest
 
+from geminga.bookie.recovery import establish_identity
 from geminga.model.errors import (
     CorruptionError,
     DataDirectoryError,
@@ -9,6 +13,7 @@ from geminga.model.errors import (
     NoSuchEntryError,
     UnknownEntryError,
 )
+from geminga.runtime import ThreadedDisk, real_runtime
 from support.bookie_node import BookieNode, entries_of, run_bookie
 
 
@@ -48,6 +53,25 @@ def test_instance_keeps_its_id_and_another_is_refused():
             await case.open(expected_instance_id="ab" * 16)
 
     run_bookie(main)
+
+
+def test_directory_of_a_running_bookie_is_refused(tmp_path):
+    async def main() -> None:
+        first, second = ThreadedDisk(), ThreadedDisk()
+        runtime = real_runtime(lambda part, error: None)
+        try:
+            await first.make_dirs(f"{tmp_path}/journal")
+            await first.lock_dir(f"{tmp_path}/journal")
+            with pytest.raises(DataDirectoryError, match="journal is in use by another bookie"):
+                await establish_identity(
+                    replace(runtime, disk=second), f"{tmp_path}/journal", f"{tmp_path}/ledgers", None
+                )
+        finally:
+            for disk in (first, second, runtime.disk):
+                await disk.close()
+            await runtime.threads.close()
+
+    asyncio.run(main())
 
 
 @pytest.mark.parametrize("keeps_cookies", [False, True])
