@@ -25,7 +25,7 @@ from geminga.managed_ledger.managed_cursor import ManagedCursor
 from geminga.managed_ledger.metadata_io import MetadataNode, ledger_path
 from geminga.managed_ledger.reads import LedgerReads, ReadDone
 from geminga.managed_ledger.stats import internal_stats
-from geminga.managed_ledger.trimming import trim_list
+from geminga.managed_ledger.trimming import trim_list, trim_quietly
 from geminga.metadata.ports import MetadataStore
 from geminga.model.errors import (
     GemingaError,
@@ -321,13 +321,7 @@ class ManagedLedger:
         """A cursor left a ledger behind, or a ledger was closed: trim in the background."""
         if not self._is_trimming and not self.is_closed and len(self.ledgers) > 1:
             self._is_trimming = True
-            spawn(self._trim_quietly(), name=f"trim-{self.name}")
-
-    async def _trim_quietly(self) -> None:
-        try:
-            await self.trim()
-        except StorageError as error:
-            _log.warning("%s: not trimmed: %s", self.name, error)
+            spawn(trim_quietly(self), name=f"trim-{self.name}")
 
     async def trim(self) -> None:
         """Delete the ledgers that every durable cursor has passed and retention does not hold."""
@@ -356,15 +350,18 @@ class ManagedLedger:
         if self.terminated_position is not None:
             return self.terminated_position
         appender = self._appender if self._appender is not None else self._new_appender()
-        async with self.list_lock():
-            appender.stop(TopicTerminatedError(f"{self.name} was terminated"))
-            handle = await appender.leave()
-            self._drop_empty()
-            position = self.ledgers.last_position
-            await self.put_list(self.ledgers.infos, terminated=position)
-            self.terminated_position = position
-            if handle is not None:
-                await close_quietly(handle)
+        try:
+            async with self.list_lock():
+                handle = await appender.detach()
+                self._drop_empty()
+                position = self.ledgers.last_position
+                await self.put_list(self.ledgers.infos, terminated=position)
+                self.terminated_position = position
+                appender.stop(TopicTerminatedError(f"{self.name} was terminated"))
+        finally:
+            appender.resume()
+        if handle is not None:
+            await close_quietly(handle)
         return position
 
     async def set_properties(self, properties: Mapping[str, str]) -> None:

@@ -6,10 +6,21 @@ from typing import TYPE_CHECKING
 
 from geminga.managed_ledger import crash_points as points
 from geminga.managed_ledger.core.trim import ledgers_to_trim
-from geminga.runtime import crash_point
+from geminga.model.errors import StorageError
+from geminga.runtime import crash_point, get_logger
 
 if TYPE_CHECKING:
     from geminga.managed_ledger.managed_ledger import ManagedLedger
+
+_log = get_logger(__name__)
+
+
+async def trim_quietly(ml: ManagedLedger) -> None:
+    """In the background: an error is logged, and a later call goes on."""
+    try:
+        await ml.trim()
+    except StorageError as error:
+        _log.warning("%s: not trimmed: %s", ml.name, error)
 
 
 async def trim_list(ml: ManagedLedger, retention_ms: int, retention_bytes: int) -> None:

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
+from geminga.managed_ledger.metadata_io import UNKNOWN_ATTEMPTS_MAX
+from geminga.metadata.core.faults import WriteFault
 from geminga.model.errors import (
     LedgerClosedError,
     TopicTerminatedError,
+    UnknownOutcomeError,
 )
 from geminga.model.position import EARLIEST, LATEST, Position
 from support.ledger_world import NAME, append, read_all
@@ -112,5 +117,26 @@ def test_close_while_a_cursor_is_being_deleted_lets_go_of_the_log(in_world):
         again = await w.open()
         assert again is not ml
         assert "s" not in again.cursors
+
+    in_world(scenario)
+
+
+def test_termination_that_fails_leaves_the_log_open(in_world):
+    async def scenario(w):
+        ml = await w.open()
+        await w.fill(ml, 2)
+        w.faults.next_writes.extend([WriteFault.UNKNOWN_BEFORE] * UNKNOWN_ATTEMPTS_MAX)
+        terminating = asyncio.ensure_future(ml.terminate())
+        await w.world.sleep(0)
+        meanwhile = asyncio.ensure_future(append(ml, [b"meanwhile"]))
+        with pytest.raises(UnknownOutcomeError):
+            await terminating
+        assert ml.terminated_position is None
+        assert [result.error for result in await asyncio.wait_for(meanwhile, 10)] == [None]
+        await w.fill(ml, 1)
+        position = await ml.terminate()
+        assert position == ml.last_confirmed_position
+        (refused,) = await append(ml, [b"late"])
+        assert isinstance(refused.error, TopicTerminatedError)
 
     in_world(scenario)
