@@ -116,6 +116,8 @@ class Lanes:
             done, result, error = completions.popleft()
             try:
                 done(result, error)
+            except (KeyboardInterrupt, SystemExit):
+                raise
             except BaseException as unexpected:  # who waits for the others must not wait for ever
                 report_unexpected(f"{self._prefix} completion", unexpected)
 
