@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from typing import Final
 
@@ -10,7 +11,7 @@ from geminga.runtime.disk_threads import ThreadedDisk
 from geminga.runtime.network import AsyncioNetwork
 from geminga.runtime.ports import FatalHandler, Runtime
 from geminga.runtime.rng import SystemRng
-from geminga.runtime.spawn import set_fatal_handler
+from geminga.runtime.spawn import on_loop_error, set_fatal_handler
 from geminga.runtime.threads import LaneThreads
 
 #: How long a lane asks for the interpreter before a busy loop must give it up, seconds. With CPython's 5 ms a loop
@@ -26,6 +27,7 @@ def real_runtime(on_fatal: FatalHandler) -> Runtime:
     """
     sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_INTERVAL_S))
     set_fatal_handler(on_fatal)
+    asyncio.get_running_loop().set_exception_handler(on_loop_error)
     return Runtime(
         clock=SystemClock(),
         rng=SystemRng(),

@@ -12,6 +12,7 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
+from geminga.model.errors import InvariantError
 from geminga.runtime.log import get_logger
 from geminga.runtime.ports import FatalHandler
 
@@ -65,6 +66,17 @@ def report_unexpected(part: str, error: BaseException) -> None:
     """A callback of ``part`` on the running loop raised: log it and hand it to the fatal handler."""
     _log.error("%s failed: %s", part, error, exc_info=error)
     _tell_handler(asyncio.get_running_loop(), part, error)
+
+
+def on_loop_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """The loop's exception handler: a broken invariant in a plain callback or timer is fatal too.
+
+    Anything else there concerns one connection, which its transport closes; it is logged, as by default.
+    """
+    loop.default_exception_handler(context)
+    error = context.get("exception")
+    if isinstance(error, InvariantError):
+        _tell_handler(loop, str(context.get("message", "a callback")), error)
 
 
 def _tell_handler(loop: asyncio.AbstractEventLoop, part: str, error: BaseException) -> None:

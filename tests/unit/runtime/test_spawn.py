@@ -7,8 +7,9 @@ import gc
 import logging
 import weakref
 
+from geminga.model.errors import InvariantError
 from geminga.runtime import set_fatal_handler, spawn
-from geminga.runtime.spawn import forget
+from geminga.runtime.spawn import forget, on_loop_error
 
 
 def test_spawned_task_has_its_name_and_result():
@@ -114,3 +115,24 @@ async def turn():
     event = asyncio.Event()
     asyncio.get_running_loop().call_soon(event.set)
     await event.wait()
+
+
+def test_broken_invariant_in_a_plain_callback_is_fatal_and_other_errors_there_are_not(caplog):
+    fatal = []
+
+    def raise_(error):
+        raise error
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(on_loop_error)
+        set_fatal_handler(lambda part, error: fatal.append(str(error)))
+        loop.call_soon(raise_, ValueError("one connection's"))
+        loop.call_soon(raise_, InvariantError("corrupt"))
+        await turn()
+        await turn()
+
+    with caplog.at_level(logging.ERROR):
+        asyncio.run(main())
+    assert fatal == ["corrupt"]
+    assert len(caplog.records) == 2
