@@ -14,68 +14,23 @@ None as a value is a tombstone (``null_value``): it never reaches a schema.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from enum import IntEnum
 from typing import NamedTuple, Protocol, TypeVar
 
-from geminga.wire._generated import pulsar_api_pb2 as pb
+from geminga.wire.pulsar.schema_info import SchemaInfo, SchemaType
+
+__all__ = [
+    "MessageDecoder",
+    "MessageEncoder",
+    "SchemaInfo",
+    "SchemaSource",
+    "SchemaType",
+    "TopicSchema",
+    "VersionedSchema",
+]
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 T_contra = TypeVar("T_contra", contravariant=True)
-
-
-class SchemaType(IntEnum):
-    """``Schema.Type`` of the wire protocol."""
-
-    NONE = 0
-    STRING = 1
-    JSON = 2
-    PROTOBUF = 3
-    AVRO = 4
-    BOOLEAN = 5
-    INT8 = 6
-    INT16 = 7
-    INT32 = 8
-    INT64 = 9
-    FLOAT = 10
-    DOUBLE = 11
-    DATE = 12
-    TIME = 13
-    TIMESTAMP = 14
-    KEY_VALUE = 15
-    INSTANT = 16
-    LOCAL_DATE = 17
-    LOCAL_TIME = 18
-    LOCAL_DATE_TIME = 19
-    PROTOBUF_NATIVE = 20
-    AUTO_CONSUME = 21
-    EXTERNAL = 22
-
-
-@dataclass(frozen=True, slots=True)
-class SchemaInfo:
-    """A schema as the broker stores it."""
-
-    name: str
-    type: SchemaType
-    #: The definition: Avro JSON for AVRO, JSON and PROTOBUF, a descriptor for PROTOBUF_NATIVE, empty for primitives.
-    schema: bytes = b""
-    properties: Mapping[str, str] = field(default_factory=dict)
-
-    def to_wire(self) -> pb.Schema:
-        """As a field of PRODUCER, SUBSCRIBE or GET_OR_CREATE_SCHEMA."""
-        pairs = [pb.KeyValue(key=key, value=value) for key, value in sorted(self.properties.items())]
-        return pb.Schema(
-            name=self.name, schema_data=self.schema, type=pb.Schema.Type.ValueType(int(self.type)), properties=pairs
-        )
-
-    @classmethod
-    def from_wire(cls, schema: pb.Schema) -> SchemaInfo:
-        """From GET_SCHEMA_RESPONSE."""
-        properties = {pair.key: pair.value for pair in schema.properties}
-        return cls(schema.name, SchemaType(schema.type), schema.schema_data, properties)
 
 
 class VersionedSchema(NamedTuple):
