@@ -73,6 +73,11 @@ class Topic:
     # ---- what subclasses answer
 
     @property
+    def stored_bytes(self) -> int:
+        """Bytes of the messages that are stored."""
+        return 0
+
+    @property
     def subscriptions(self) -> Mapping[str, AnySubscription]:
         """Subscriptions by name."""
         raise AssertionError(f"{type(self).__name__} has no subscriptions")

@@ -95,6 +95,8 @@ class TopicRegistry:
             if consumers:
                 raise PreconditionFailedError(f"Topic has {consumers} connected consumers")
         await self._end(name, delete=True)
+        if not name.is_partition:
+            await self._broker.schemas.forget_topic(name)
 
     async def terminate(self, name: TopicName) -> Position:
         """End a persistent topic: no more publishing; returns its last position."""
@@ -291,6 +293,7 @@ class TopicRegistry:
             except TopicNotFoundError:
                 continue
         await self._broker.resources.delete_partitioned_topic(name)
+        await self._broker.schemas.forget_topic(name)
 
     async def _partitions(self, name: TopicName) -> int:
         return await self._broker.resources.partitioned_topic_metadata(name) or 0
