@@ -80,11 +80,6 @@ class SchemaRegistry:
         _require_valid(info)
         return _version_of(info, await self.live(schema_id))
 
-    async def ledgers(self, schema_id: str) -> Sequence[int]:
-        """Ids of the ledgers that hold the topic's schemas, oldest first."""
-        locator = await self._locator(schema_id)
-        return [entry.position.ledger_id for entry in locator.index] if locator is not None else []
-
     # ---- add and check
 
     async def put_if_absent(

@@ -71,6 +71,14 @@ class Located(NamedTuple):
     node_version: int
 
 
+class SchemaLedger(NamedTuple):
+    """A ledger that holds a version."""
+
+    ledger_id: int
+    entries: int
+    size_bytes: int
+
+
 class SchemaStore:
     """See the module."""
 
@@ -113,6 +121,20 @@ class SchemaStore:
             raise CorruptionError(f"{place} is not the schema that the locator names: another hash")
         self._remember(position, schema)
         return schema
+
+    async def ledgers(self, schema_id: str) -> Sequence[SchemaLedger]:
+        """The ledgers that hold the topic's versions, oldest first; those deleted meanwhile are left out."""
+        locator = (await self.locate(schema_id)).locator
+        ledgers = LedgerStore(self._metadata)
+        found = []
+        for entry in locator.index if locator is not None else ():
+            ledger_id = entry.position.ledger_id
+            try:
+                metadata = (await ledgers.read(ledger_id)).metadata
+            except NoSuchLedgerError:
+                continue
+            found.append(SchemaLedger(ledger_id, metadata.last_entry_id + 1, metadata.length_bytes))
+        return found
 
     # ---- write
 
