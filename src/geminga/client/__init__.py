@@ -1,0 +1,152 @@
+"""``geminga.client``: an asyncio-native client for Geminga and Apache Pulsar.
+
+::
+
+    async with geminga.client.connect("pulsar://localhost:6650") as client:
+        async with await client.create_producer("topic") as producer:
+            await producer.send(b"hello")
+"""
+
+from __future__ import annotations
+
+from typing import Unpack
+
+from geminga.client._authentication import (
+    Authentication,
+    AuthenticationBasic,
+    AuthenticationTLS,
+    AuthenticationToken,
+)
+from geminga.client._client import Client
+from geminga.client._errors import (
+    AlreadyClosed,
+    AuthenticationError,
+    AuthorizationError,
+    BrokerMetadataError,
+    BrokerPersistenceError,
+    ChecksumError,
+    ConnectError,
+    ConsumerAssignError,
+    ConsumerBusy,
+    ConsumerNotFound,
+    ConsumerNotInitialized,
+    CryptoError,
+    CumulativeAcknowledgementNotAllowedError,
+    ErrorGettingAuthenticationData,
+    ForkedProcess,
+    IncompatibleSchema,
+    Interrupted,
+    InvalidConfiguration,
+    InvalidMessage,
+    InvalidTopicName,
+    InvalidTxnStatusError,
+    InvalidUrl,
+    LookupError,
+    MemoryBufferIsFull,
+    MessageTooBig,
+    NotAllowedError,
+    NotConnected,
+    OperationNotSupported,
+    ProducerBlockedQuotaExceededError,
+    ProducerBlockedQuotaExceededException,
+    ProducerBusy,
+    ProducerFenced,
+    ProducerNotInitialized,
+    ProducerQueueIsFull,
+    PulsarException,
+    ReadError,
+    ServiceUnitNotReady,
+    SubscriptionNotFound,
+    Timeout,
+    TooManyLookupRequestException,
+    TopicNotFound,
+    TopicTerminated,
+    TransactionConflict,
+    TransactionCoordinatorNotFoundError,
+    TransactionNotFound,
+    UnknownError,
+    UnsupportedVersionError,
+)
+from geminga.client._message_id import MessageId
+from geminga.client._options import (
+    ClientArguments,
+    ClientOptions,
+    CompressionType,
+    ProducerAccessMode,
+)
+from geminga.client._producer import MessageFields, Producer
+from geminga.client._world import client_runtime
+from geminga.runtime import Runtime
+
+
+def connect(service_url: str, *, runtime: Runtime | None = None, **options: Unpack[ClientArguments]) -> Client:
+    """A client for ``pulsar://host:port[,host:port...]`` (``pulsar+ssl`` for TLS); connects when it is first used.
+
+    The options are those of :class:`ClientOptions`. ``runtime``: the world it lives in, real unless a simulation gives
+    its own. Raises InvalidUrl and InvalidConfiguration.
+    """
+    return Client(service_url, ClientOptions(**options), runtime or client_runtime())
+
+
+__all__ = [
+    "AlreadyClosed",
+    "Authentication",
+    "AuthenticationBasic",
+    "AuthenticationError",
+    "AuthenticationTLS",
+    "AuthenticationToken",
+    "AuthorizationError",
+    "BrokerMetadataError",
+    "BrokerPersistenceError",
+    "ChecksumError",
+    "Client",
+    "ClientArguments",
+    "ClientOptions",
+    "CompressionType",
+    "ConnectError",
+    "ConsumerAssignError",
+    "ConsumerBusy",
+    "ConsumerNotFound",
+    "ConsumerNotInitialized",
+    "CryptoError",
+    "CumulativeAcknowledgementNotAllowedError",
+    "ErrorGettingAuthenticationData",
+    "ForkedProcess",
+    "IncompatibleSchema",
+    "Interrupted",
+    "InvalidConfiguration",
+    "InvalidMessage",
+    "InvalidTopicName",
+    "InvalidTxnStatusError",
+    "InvalidUrl",
+    "LookupError",
+    "MemoryBufferIsFull",
+    "MessageFields",
+    "MessageId",
+    "MessageTooBig",
+    "NotAllowedError",
+    "NotConnected",
+    "OperationNotSupported",
+    "Producer",
+    "ProducerAccessMode",
+    "ProducerBlockedQuotaExceededError",
+    "ProducerBlockedQuotaExceededException",
+    "ProducerBusy",
+    "ProducerFenced",
+    "ProducerNotInitialized",
+    "ProducerQueueIsFull",
+    "PulsarException",
+    "ReadError",
+    "ServiceUnitNotReady",
+    "SubscriptionNotFound",
+    "Timeout",
+    "TooManyLookupRequestException",
+    "TopicNotFound",
+    "TopicTerminated",
+    "TransactionConflict",
+    "TransactionCoordinatorNotFoundError",
+    "TransactionNotFound",
+    "UnknownError",
+    "UnsupportedVersionError",
+    "connect",
+]
