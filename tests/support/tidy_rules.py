@@ -18,6 +18,7 @@ LAYERS: Mapping[str, frozenset[str]] = {
     "wire": frozenset({"model"}),
     "sim": frozenset({"runtime", "model"}),
     "metadata": frozenset({"runtime", "model"}),
+    "client": frozenset({"wire", "runtime", "model"}),
     "bookie": frozenset({"metadata", "wire", "runtime", "model"}),
     "bookkeeper": frozenset({"metadata", "wire", "runtime", "model"}),
     "managed_ledger": frozenset({"bookkeeper", "metadata", "wire", "runtime", "model"}),

@@ -18,6 +18,7 @@ from geminga.client._authentication import (
     AuthenticationToken,
 )
 from geminga.client._client import Client
+from geminga.client._crypto import CryptoKeyReader, EncryptionKeyInfo
 from geminga.client._errors import (
     AlreadyClosed,
     AuthenticationError,
@@ -67,14 +68,22 @@ from geminga.client._errors import (
     UnknownError,
     UnsupportedVersionError,
 )
+from geminga.client._interceptors import ProducerInterceptor
 from geminga.client._message_id import MessageId
 from geminga.client._options import (
+    BatchingType,
     ClientArguments,
     ClientOptions,
     CompressionType,
+    CryptoFailureAction,
+    HashingScheme,
+    OutgoingMessage,
+    PartitionsRoutingMode,
     ProducerAccessMode,
+    ProducerOptions,
 )
-from geminga.client._producer import MessageFields, Producer
+from geminga.client._producer import MessageFields, Producer, SendCallback
+from geminga.client._producer_factory import ProducerArguments
 from geminga.client._world import client_runtime
 from geminga.runtime import Runtime
 
@@ -96,6 +105,7 @@ __all__ = [
     "AuthenticationTLS",
     "AuthenticationToken",
     "AuthorizationError",
+    "BatchingType",
     "BrokerMetadataError",
     "BrokerPersistenceError",
     "ChecksumError",
@@ -109,9 +119,13 @@ __all__ = [
     "ConsumerNotFound",
     "ConsumerNotInitialized",
     "CryptoError",
+    "CryptoFailureAction",
+    "CryptoKeyReader",
     "CumulativeAcknowledgementNotAllowedError",
+    "EncryptionKeyInfo",
     "ErrorGettingAuthenticationData",
     "ForkedProcess",
+    "HashingScheme",
     "IncompatibleSchema",
     "Interrupted",
     "InvalidConfiguration",
@@ -127,16 +141,22 @@ __all__ = [
     "NotAllowedError",
     "NotConnected",
     "OperationNotSupported",
+    "OutgoingMessage",
+    "PartitionsRoutingMode",
     "Producer",
     "ProducerAccessMode",
+    "ProducerArguments",
     "ProducerBlockedQuotaExceededError",
     "ProducerBlockedQuotaExceededException",
     "ProducerBusy",
     "ProducerFenced",
+    "ProducerInterceptor",
     "ProducerNotInitialized",
+    "ProducerOptions",
     "ProducerQueueIsFull",
     "PulsarException",
     "ReadError",
+    "SendCallback",
     "ServiceUnitNotReady",
     "SubscriptionNotFound",
     "Timeout",

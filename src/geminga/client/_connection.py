@@ -19,7 +19,6 @@ from google.protobuf.message import Message as ProtobufMessage
 from geminga.client._authentication import Authentication
 from geminga.client._errors import (
     AuthenticationError,
-    ConnectError,
     ErrorGettingAuthenticationData,
     NotConnected,
     PulsarException,
@@ -242,11 +241,8 @@ class ClientConnection(asyncio.Protocol):
         if self._keep_alive_timer is not None:
             self._keep_alive_timer.cancel()
         if not self._connected.done():
-            self._connected.set_exception(
-                error
-                if isinstance(error, AuthenticationError | ErrorGettingAuthenticationData)
-                else _connect_error(error)
-            )
+            told = isinstance(error, AuthenticationError | ErrorGettingAuthenticationData | ConnectError)
+            self._connected.set_exception(error if told else ConnectError(str(error)))
             self._connected.exception()  # nobody may be waiting any more
         requests, self._requests = self._requests, {}
         for answer in requests.values():
@@ -521,7 +517,7 @@ class ClientConnection(asyncio.Protocol):
             consumer.on_closed_by_broker(request.assignedBrokerServiceUrl or request.assignedBrokerServiceUrlTls)
 
     def _on_topic_migrated(self, command: pb.BaseCommand) -> None:
-        migrated = command.topic_migrated
+        migrated = command.topicMigrated
         url = migrated.brokerServiceUrl or migrated.brokerServiceUrlTls
         if migrated.resource_type == pb.CommandTopicMigrated.Producer:
             producer = self._producers.pop(migrated.resource_id, None)
@@ -574,10 +570,6 @@ class ClientConnection(asyncio.Protocol):
 
 def _signed(value: int) -> int:
     return value - (1 << 64) if value >> 63 else value
-
-
-def _connect_error(error: PulsarException) -> PulsarException:
-    return error if isinstance(error, ConnectError) else ConnectError(str(error))
 
 
 def _error_of(kind: int, body: ProtobufMessage) -> PulsarException | None:

@@ -130,7 +130,7 @@ class Lookup:
         return await self.retry(ask, f"schema of {topic}")
 
     async def retry(self, attempt: Callable[[], Awaitable[T]], what: str) -> T:
-        """Repeat ``attempt`` while it fails with retriable errors, until the operation timeout; then raises the last."""
+        """Repeat ``attempt`` after retriable errors, until the operation timeout; then raise the last one."""
         clock = self._runtime.clock
         deadline_ms = clock.monotonic() * 1000 + self._options.operation_timeout_ms
         backoff = Backoff(self._options.initial_backoff_ms, self._options.maximum_backoff_ms)

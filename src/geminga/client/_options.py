@@ -5,6 +5,7 @@ from __future__ import annotations
 import ssl
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from enum import Enum, IntEnum
 from typing import TYPE_CHECKING, Final, TypedDict
 
@@ -195,8 +196,8 @@ class ProducerOptions:
     auto_update_partitions_interval_ms: int = 60_000
     properties: Mapping[str, str] = field(default_factory=dict)
     access_mode: ProducerAccessMode = ProducerAccessMode.Shared
-    #: Name of the key that messages are encrypted with; read from ``crypto_key_reader``.
-    encryption_keys: Sequence[str] = ()
+    #: Names of the keys that messages are encrypted with, read from ``crypto_key_reader``; one name or several.
+    encryption_key: str | Sequence[str] = ()
     crypto_key_reader: CryptoKeyReader | None = None
     crypto_failure_action: CryptoFailureAction = CryptoFailureAction.FAIL
     interceptors: Sequence[ProducerInterceptor] = ()
@@ -217,8 +218,8 @@ class ProducerOptions:
             raise InvalidConfiguration("chunking_enabled: batching must be off, a batch is never cut into chunks")
         if (self.message_routing_mode is PartitionsRoutingMode.CustomPartition) != (self.message_router is not None):
             raise InvalidConfiguration("message_router: goes with message_routing_mode CustomPartition, and only so")
-        if bool(self.encryption_keys) != (self.crypto_key_reader is not None):
-            raise InvalidConfiguration("encryption_keys and crypto_key_reader: both or neither")
+        if bool(self.encryption_key) != (self.crypto_key_reader is not None):
+            raise InvalidConfiguration("encryption_key and crypto_key_reader: both or neither")
 
 
 @dataclass(slots=True)
@@ -234,7 +235,9 @@ class OutgoingMessage:
     event_timestamp: int | None = None
     #: Milliseconds since the epoch.
     deliver_at: int | None = None
+    deliver_after: timedelta | None = None
     replication_clusters: Sequence[str] | None = None
+    disable_replication: bool = False
 
 
 def _positive(name: str, value: int) -> None:

@@ -54,7 +54,8 @@ class Producer(ABC, Generic[T]):
 
         Any number of ``send`` may wait at once: those of one turn of the loop become one batch. Cancelling stops the
         waiting, not the message. Raises Timeout (unknown whether it was stored), ProducerQueueIsFull and
-        MemoryBufferIsFull (only with ``block_if_queue_full=False``), MessageTooBig, AlreadyClosed, or the broker's error.
+        MemoryBufferIsFull (only with ``block_if_queue_full=False``), MessageTooBig, AlreadyClosed, or what the broker
+        said.
         """
 
     @abstractmethod

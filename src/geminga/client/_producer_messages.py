@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Generic, TypeVar, cast
 
 from geminga.client._errors import InvalidMessage
+from geminga.client._options import OutgoingMessage
 from geminga.client._producer import MessageFields
 from geminga.client.core.frame_maker import Encrypt
 from geminga.client.core.message import EncodedMessage
@@ -72,7 +73,7 @@ class MessageBuilder(Generic[T]):
             if isinstance(key, str):
                 message.partition_key = key
             else:
-                message.partition_key, message.is_key_base64 = base64.b64encode(key).decode(), True
+                message.partition_key, message.is_key_base64 = key_text(key), True
         ordering_key = fields.get("ordering_key")
         if ordering_key is not None:
             message.ordering_key = ordering_key.encode() if isinstance(ordering_key, str) else bytes(ordering_key)
@@ -89,6 +90,31 @@ class MessageBuilder(Generic[T]):
             clusters = [LOCAL_CLUSTER_ONLY]
         if clusters:
             message.replicate_to = list(clusters)
+
+
+def key_text(key: str | bytes) -> str:
+    """The key as the wire has it: bytes as base64."""
+    return key if isinstance(key, str) else base64.b64encode(key).decode()
+
+
+def outgoing_message(content: object, fields: MessageFields) -> OutgoingMessage:
+    """What routers and interceptors see."""
+    return OutgoingMessage(content, **fields)
+
+
+def message_fields(message: OutgoingMessage) -> MessageFields:
+    """Back to what ``send`` takes."""
+    return MessageFields(
+        properties=message.properties,
+        partition_key=message.partition_key,
+        ordering_key=message.ordering_key,
+        sequence_id=message.sequence_id,
+        event_timestamp=message.event_timestamp,
+        deliver_at=message.deliver_at,
+        deliver_after=message.deliver_after,
+        replication_clusters=message.replication_clusters,
+        disable_replication=message.disable_replication,
+    )
 
 
 def _checked_number(name: str, value: int | None) -> int | None:

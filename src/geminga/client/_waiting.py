@@ -19,3 +19,11 @@ async def wait_ms(milliseconds: float) -> None:
 def _wake(future: asyncio.Future[None]) -> None:
     if not future.done():
         future.set_result(None)
+
+
+async def next_turn() -> None:
+    """Let the loop run what is ready."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[None] = loop.create_future()
+    loop.call_soon(_wake, future)
+    await future

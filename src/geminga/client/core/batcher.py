@@ -65,6 +65,16 @@ class Batch:
         special = self.specials.get(index) if self.specials else None
         return special if special is not None else EncodedMessage(self.payloads[index])
 
+    def singles(self) -> list[Batch]:
+        """The same messages as batches of one each: what is left if together they are larger than the broker takes."""
+        callbacks = dict(self.callbacks or ())
+        singles = []
+        for index in range(len(self.payloads)):
+            single = Batch(self.opened_s, is_custom=self.is_custom)
+            single.add(self.message(index), callbacks.get(index))
+            singles.append(single)
+        return singles
+
     def sequence_ids(self, next_sequence_id: int) -> tuple[int, int]:
         """The first and the last message's sequence ids, if the producer counts on from ``next_sequence_id``."""
         if self.is_custom and self.specials is not None:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, cast
 
 from geminga.client.core.batcher import Batch
 from geminga.client.core.message import EncodedMessage
 from geminga.client.core.send_queue import PendingSend, SendCallback
+from geminga.model.limits import FRAME_PADDING_BYTES
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.batch import SendEncoder
 from geminga.wire.pulsar.compression import compress
 
 #: Memory that a pending message takes beside its payload, bytes: a producer of empty messages is limited too.
 MESSAGE_OVERHEAD_BYTES: Final = 64
+
+#: What a SEND command and the lengths around it take at most.
+_COMMAND_BYTES_MAX: Final = 256
 
 #: Encrypts a payload and notes in the metadata how.
 Encrypt = Callable[[pb.MessageMetadata, bytes], bytes]
@@ -57,7 +61,7 @@ class FrameMaker:
         self.producer_name = ""
         self.schema_version = b""
 
-    def batch(self, batch: Batch, next_sequence_id: int, now_s: float, publish_time_ms: int) -> PendingSend:
+    def batch(self, batch: Batch, next_sequence_id: int, publish_time_ms: int) -> PendingSend:
         """One entry of a batch's messages; a single message travels without batch. Raises TooBig."""
         count = len(batch)
         first, last = batch.sequence_ids(next_sequence_id)
@@ -164,7 +168,7 @@ class FrameMaker:
     def _compress(self, metadata: pb.MessageMetadata, payload: bytes) -> bytes:
         if not self._compression:
             return payload
-        metadata.compression = pb.CompressionType.ValueType(self._compression)
+        metadata.compression = cast("pb.CompressionType", self._compression)
         metadata.uncompressed_size = len(payload)
         return compress(self._compression, payload)
 
@@ -182,6 +186,7 @@ class FrameMaker:
             payload = self._encrypt(metadata, payload)
         if len(payload) > self.message_bytes_max:
             raise TooBig(f"{len(payload)} bytes, while the broker takes {self.message_bytes_max}")
-        return self._encoder.encode(
-            metadata.SerializeToString(), payload, first, highest_sequence_id=last, messages=count, is_chunk=is_chunk
-        )
+        head = metadata.SerializeToString()
+        if len(head) + len(payload) > self.message_bytes_max + FRAME_PADDING_BYTES - _COMMAND_BYTES_MAX:
+            raise TooBig(f"{len(head)} bytes of properties and keys are more than the broker takes")
+        return self._encoder.encode(head, payload, first, highest_sequence_id=last, messages=count, is_chunk=is_chunk)
