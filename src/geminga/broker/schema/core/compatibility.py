@@ -11,7 +11,7 @@ from enum import Enum
 from geminga.broker.schema.core.avro import AvroDefinitionError, AvroType, canonical_form, parse_definition
 from geminga.broker.schema.core.avro_resolution import why_unreadable
 from geminga.broker.schema.core.protobuf_native import root_message_name
-from geminga.broker.schema.core.validity import json_schema_id
+from geminga.broker.schema.core.validity import NO_DEFINITION, json_schema_id
 from geminga.wire.pulsar.schema_info import SchemaInfo, SchemaType, key_value_parts
 
 
@@ -56,6 +56,8 @@ def is_same_schema(one: SchemaInfo, other: SchemaInfo) -> bool:
     """Whether two schemas are one version: same type, and equal definitions (for Avro: whatever their text)."""
     if one.type is not other.type:
         return False
+    if one.schema in NO_DEFINITION and other.schema in NO_DEFINITION:
+        return True
     if one.schema == other.schema or not one.type.is_avro_based:
         return one.schema == other.schema
     try:

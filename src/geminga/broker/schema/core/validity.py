@@ -10,7 +10,7 @@ from geminga.broker.schema.core.protobuf_native import root_message_name
 from geminga.wire.pulsar.schema_info import SchemaInfo, SchemaType, key_value_parts
 
 #: What the official C++ and Python clients send as the definition of types that have none.
-_NO_DEFINITION: Final = (b"", b"null", b'""')
+NO_DEFINITION: Final = (b"", b"null", b'""')
 #: Types of Jackson's JSON Schema, in which old clients described JSON messages.
 _JSON_SCHEMA_TYPES: Final = frozenset(
     ("object", "array", "string", "number", "integer", "boolean", "any", "null", "binary")
@@ -32,7 +32,7 @@ def why_invalid(info: SchemaInfo) -> str:
         elif kind.is_avro_based:
             reason = _why_no_definition(info)
         else:
-            reason = "" if info.schema in _NO_DEFINITION else f"it has none, but {len(info.schema)} bytes were given"
+            reason = "" if info.schema in NO_DEFINITION else f"it has none, but {len(info.schema)} bytes were given"
     except ValueError as error:
         reason = str(error)
     return f"invalid definition of a {kind.name} schema: {reason}" if reason else ""
