@@ -18,7 +18,23 @@ from geminga.client._authentication import (
     AuthenticationToken,
 )
 from geminga.client._client import Client
+from geminga.client._consumer import Consumer
+from geminga.client._consumer_interceptors import ConsumerInterceptor
+from geminga.client._consumer_options import (
+    ConsumerArguments,
+    ConsumerCryptoFailureAction,
+    ConsumerDeadLetterPolicy,
+    ConsumerKeySharedPolicy,
+    ConsumerOptions,
+    ConsumerType,
+    InitialPosition,
+    KeySharedMode,
+    MessageListener,
+    ReaderArguments,
+    RegexSubscriptionMode,
+)
 from geminga.client._crypto import CryptoKeyReader, EncryptionKeyInfo
+from geminga.client._entry_batch import EntryBatch
 from geminga.client._errors import (
     AlreadyClosed,
     AuthenticationError,
@@ -69,6 +85,7 @@ from geminga.client._errors import (
     UnsupportedVersionError,
 )
 from geminga.client._interceptors import ProducerInterceptor
+from geminga.client._message import EncryptionContext, Message
 from geminga.client._message_id import MessageId
 from geminga.client._options import (
     BatchingType,
@@ -84,7 +101,12 @@ from geminga.client._options import (
 )
 from geminga.client._producer import MessageFields, Producer, SendCallback
 from geminga.client._producer_factory import ProducerArguments
+from geminga.client._reader import Reader, ReaderListener
+from geminga.client._table_view import TableListener, TableView
 from geminga.client._world import client_runtime
+from geminga.client.core.batch_receive import BatchReceivePolicy
+from geminga.client.core.redelivery_backoff import MultiplierRedeliveryBackoff, RedeliveryBackoff
+from geminga.client.core.stats import ConsumerStats
 from geminga.runtime import Runtime
 
 
@@ -105,6 +127,7 @@ __all__ = [
     "AuthenticationTLS",
     "AuthenticationToken",
     "AuthorizationError",
+    "BatchReceivePolicy",
     "BatchingType",
     "BrokerMetadataError",
     "BrokerPersistenceError",
@@ -114,30 +137,46 @@ __all__ = [
     "ClientOptions",
     "CompressionType",
     "ConnectError",
+    "Consumer",
+    "ConsumerArguments",
     "ConsumerAssignError",
     "ConsumerBusy",
+    "ConsumerCryptoFailureAction",
+    "ConsumerDeadLetterPolicy",
+    "ConsumerInterceptor",
+    "ConsumerKeySharedPolicy",
     "ConsumerNotFound",
     "ConsumerNotInitialized",
+    "ConsumerOptions",
+    "ConsumerStats",
+    "ConsumerType",
     "CryptoError",
     "CryptoFailureAction",
     "CryptoKeyReader",
     "CumulativeAcknowledgementNotAllowedError",
+    "EncryptionContext",
     "EncryptionKeyInfo",
+    "EntryBatch",
     "ErrorGettingAuthenticationData",
     "ForkedProcess",
     "HashingScheme",
     "IncompatibleSchema",
+    "InitialPosition",
     "Interrupted",
     "InvalidConfiguration",
     "InvalidMessage",
     "InvalidTopicName",
     "InvalidTxnStatusError",
     "InvalidUrl",
+    "KeySharedMode",
     "LookupError",
     "MemoryBufferIsFull",
+    "Message",
     "MessageFields",
     "MessageId",
+    "MessageListener",
     "MessageTooBig",
+    "MultiplierRedeliveryBackoff",
     "NotAllowedError",
     "NotConnected",
     "OperationNotSupported",
@@ -156,9 +195,16 @@ __all__ = [
     "ProducerQueueIsFull",
     "PulsarException",
     "ReadError",
+    "Reader",
+    "ReaderArguments",
+    "ReaderListener",
+    "RedeliveryBackoff",
+    "RegexSubscriptionMode",
     "SendCallback",
     "ServiceUnitNotReady",
     "SubscriptionNotFound",
+    "TableListener",
+    "TableView",
     "Timeout",
     "TooManyLookupRequestException",
     "TopicNotFound",

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from types import TracebackType
 from typing import Protocol, Self, TypeVar, Unpack, overload
 
+from geminga.client._consumer import Consumer
+from geminga.client._consumer_factory import Topics, subscribe
+from geminga.client._consumer_options import ConsumerArguments, ConsumerOptions, ReaderArguments
 from geminga.client._errors import AlreadyClosed, ForkedProcess, InvalidTopicName, PulsarException
 from geminga.client._lookup import Lookup
+from geminga.client._message_id import MessageId
 from geminga.client._options import ClientOptions
 from geminga.client._pool import ConnectionPool
 from geminga.client._producer import Producer
 from geminga.client._producer_factory import ProducerArguments, create_producer
+from geminga.client._reader import Reader, ReaderListener, create_reader
 from geminga.client._service_urls import ServiceUrls
+from geminga.client._table_view import TableView, create_table_view
 from geminga.client.core.memory_limit import MemoryLimit
 from geminga.client.schema._protocol import SchemaInfo, TopicSchema, VersionedSchema
 from geminga.model.errors import InvalidTopicNameError
@@ -78,6 +85,76 @@ class Client:
         """
         self.check_usable()
         return await create_producer(self, self.parse_topic(topic), schema, options)
+
+    @overload
+    async def subscribe(
+        self, topic: Topics, subscription_name: str, *, schema: None = None, **options: Unpack[ConsumerArguments]
+    ) -> Consumer[bytes]: ...
+
+    @overload
+    async def subscribe(
+        self, topic: Topics, subscription_name: str, *, schema: TopicSchema[T], **options: Unpack[ConsumerArguments]
+    ) -> Consumer[T]: ...
+
+    async def subscribe(
+        self,
+        topic: Topics,
+        subscription_name: str,
+        *,
+        schema: TopicSchema[T] | None = None,
+        **options: Unpack[ConsumerArguments],
+    ) -> Consumer[T] | Consumer[bytes]:
+        """A consumer of one topic, a list of topics, or all topics of a namespace that match a compiled pattern.
+
+        ``schema`` decodes what ``Message.value()`` gives; the options are those of :class:`ConsumerOptions`. Raises
+        InvalidConfiguration, InvalidTopicName, the broker's error (ConsumerBusy, TopicNotFound, SubscriptionNotFound,
+        IncompatibleSchema, ...), or Timeout after ``operation_timeout_ms``.
+        """
+        self.check_usable()
+        return await subscribe(self, topic, subscription_name, schema, ConsumerOptions(**options))
+
+    async def create_reader(
+        self,
+        topic: str | list[str],
+        start_message_id: MessageId,
+        *,
+        schema: TopicSchema[T] | None = None,
+        reader_listener: ReaderListener | None = None,
+        reader_name: str = "",
+        subscription_role_prefix: str = "",
+        **options: Unpack[ReaderArguments],
+    ) -> Reader[T]:
+        """A reader that starts behind ``start_message_id``, or at it with ``start_message_id_inclusive``.
+
+        ``MessageId.earliest`` and ``MessageId.latest`` are the two ends. The options are those of
+        :class:`ConsumerOptions`; raises what :meth:`subscribe` raises.
+        """
+        self.check_usable()
+        given = ConsumerOptions(**options)
+        return await create_reader(
+            self,
+            topic,
+            start_message_id,
+            schema,
+            replace(given, consumer_name=reader_name) if reader_name else given,
+            subscription_role_prefix=subscription_role_prefix,
+            reader_listener=reader_listener,
+        )
+
+    async def create_table_view(
+        self,
+        topic: str,
+        subscription_name: str = "",
+        *,
+        schema: TopicSchema[T] | None = None,
+        **options: Unpack[ReaderArguments],
+    ) -> TableView[T]:
+        """A view of the newest value of each key, which already has everything that is in the topic now.
+
+        Raises what :meth:`subscribe` raises.
+        """
+        self.check_usable()
+        return await create_table_view(self, topic, subscription_name, schema, ConsumerOptions(**options))
 
     async def get_topic_partitions(self, topic: str) -> list[str]:
         """The names of the topic's partitions, or the topic itself if it has none."""

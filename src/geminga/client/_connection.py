@@ -19,6 +19,7 @@ from google.protobuf.message import Message as ProtobufMessage
 from geminga.client._authentication import Authentication
 from geminga.client._errors import (
     AuthenticationError,
+    ConnectError,
     ErrorGettingAuthenticationData,
     NotConnected,
     PulsarException,
@@ -407,6 +408,8 @@ class ClientConnection(asyncio.Protocol):
             prefix = command[:3]
             if prefix == _MESSAGE_PREFIX:
                 owner = message_consumer_id(command)
+                if owner < 0:  # in an unusual form, or damaged
+                    owner = decode_command(command).message.consumer_id
                 if owner != consumer_id:
                     if messages:
                         self._deliver(consumer_id, messages)

@@ -166,7 +166,7 @@ class FrameMaker:
         return self._finish(metadata, self._compress(metadata, payload), first, last, count)
 
     def _compress(self, metadata: pb.MessageMetadata, payload: bytes) -> bytes:
-        if not self._compression:
+        if not self._compression or not payload:  # the C++ client can not inflate nothing
             return payload
         metadata.compression = cast("pb.CompressionType", self._compression)
         metadata.uncompressed_size = len(payload)

@@ -232,11 +232,8 @@ def decode_send_receipt(command: bytes) -> tuple[int, int, int, int, int] | None
 
 def message_consumer_id(command: bytes) -> int:
     """The consumer of a MESSAGE command whose first field is the consumer's id, as every broker writes it; else -1."""
-    position = 4 if command[3] < 128 else 5
     try:
-        if command[position] != 0x08:
-            return -1
-        value = command[position + 1]
-        return value if value < 128 else decode_varint(command, position + 1)[0]
+        _, position = decode_varint(command, 3)
+        return decode_varint(command, position + 1)[0] if command[position] == 0x08 else -1
     except (IndexError, ValueError):
         return -1

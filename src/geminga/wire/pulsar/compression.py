@@ -57,10 +57,8 @@ def decompress(kind: int, data: bytes, uncompressed_bytes: int) -> bytes:
         return data
     try:
         if kind == ZLIB:
-            inflater = zlib.decompressobj()
-            payload = inflater.decompress(data, uncompressed_bytes) if uncompressed_bytes else b""
-            if inflater.unconsumed_tail:
-                raise DecompressionError(f"more than {uncompressed_bytes} bytes behind zlib")
+            # One byte more than expected, so that a longer payload is told from one that just fits.
+            payload = zlib.decompressobj().decompress(data, uncompressed_bytes + 1)
         else:
             payload = _decompress_into(kind, data, uncompressed_bytes)
     except (zlib.error, cramjam.DecompressionError, ValueError) as error:
@@ -71,7 +69,6 @@ def decompress(kind: int, data: bytes, uncompressed_bytes: int) -> bytes:
 
 
 def _decompress_into(kind: int, data: bytes, uncompressed_bytes: int) -> bytes:
-    # One byte more than expected, so that a longer payload is told from one that just fits.
     buffer = bytearray(uncompressed_bytes + 1)
     if kind == LZ4:
         size = cramjam.lz4.decompress_block_into(data, buffer, output_len=len(buffer))
