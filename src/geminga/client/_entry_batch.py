@@ -75,9 +75,11 @@ class EntryBatch:
         partition: int = -1,
         topic_name: str = "",
         redelivery_count: int = 0,
+        is_undecrypted: bool = False,
     ) -> None:
         """``data`` from ``payload_start`` is the payload, decrypted and decompressed.
 
+        ``is_undecrypted``: it could not be decrypted, and is one message as it came, a batch too.
         Raises BatchFormatError if it should be a batch and is none.
         """
         self.data = data
@@ -102,9 +104,9 @@ class EntryBatch:
         #: What the broker noted beside the entry: its time and the index in the topic.
         self.broker_entry_metadata: pb.BrokerEntryMetadata | None = None
         #: The payload could not be decrypted and is handed out as it came (CryptoFailureAction CONSUME).
-        self.is_undecrypted = False
+        self.is_undecrypted = is_undecrypted
         #: Whether the entry is a batch, be it of one message.
-        self.is_batch = metadata.HasField("num_messages_in_batch")
+        self.is_batch = metadata.HasField("num_messages_in_batch") and not is_undecrypted
         if self.is_batch:
             self._lay_out(data, payload_start, metadata)
         else:

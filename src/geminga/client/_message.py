@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from base64 import b64decode
 from binascii import Error as Base64Error
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 from geminga.client._message_id import MessageId
 from geminga.client.core.batch_layout import HAS_KEY, IS_NULL_VALUE, KEY_IS_BASE64
@@ -15,6 +15,9 @@ from geminga.wire._generated import pulsar_api_pb2 as pb
 
 if TYPE_CHECKING:
     from geminga.client._entry_batch import EntryBatch
+
+
+T = TypeVar("T")
 
 
 class EncryptionContext:
@@ -39,7 +42,7 @@ class EncryptionContext:
         self.batch_size: int = metadata.num_messages_in_batch if metadata.HasField("num_messages_in_batch") else -1
 
 
-class Message:
+class Message(Generic[T]):
     """One message. Cheap to make, and as cheap to keep as its whole entry, which it holds."""
 
     __slots__ = ("_entry", "_index")
@@ -56,7 +59,7 @@ class Message:
         index = self._index
         return entry.data[entry._payload_starts[index] : entry._payload_ends[index]]
 
-    def value(self) -> Any:  # noqa: ANN401  (what the schema makes of it)
+    def value(self) -> T | None:
         """The payload decoded by the consumer's schema; the payload itself without one; None for a null value.
 
         Raises ``SchemaSerializationError`` if it does not fit the schema.
@@ -66,12 +69,13 @@ class Message:
         if entry.flags[self._index] & IS_NULL_VALUE:
             return None
         if decoder is None:
-            return self.data()
-        return decoder.decode(
+            return cast("T", self.data())
+        value = decoder.decode(
             self.data(),
             schema_version=entry.metadata.schema_version,
             key=self.key_bytes() if self.has_key() else None,
         )
+        return cast("T", value)
 
     def has_null_value(self) -> bool:
         """Whether it is a tombstone: a message without a value, that removes its key from a compacted topic."""
@@ -90,6 +94,10 @@ class Message:
     def has_key(self) -> bool:
         """Whether it has a key."""
         return bool(self._entry.flags[self._index] & HAS_KEY)
+
+    def has_base64_key(self) -> bool:
+        """Whether the key is bytes, and travels as base64."""
+        return bool(self._entry.flags[self._index] & KEY_IS_BASE64)
 
     def key_bytes(self) -> bytes:
         """The key as bytes: decoded if it travelled as base64."""

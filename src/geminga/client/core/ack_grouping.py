@@ -69,6 +69,10 @@ class AckTracker(Protocol):
         """Take what waits; None if nothing does."""
         ...
 
+    def restore(self, group: AckGroup) -> None:
+        """The receipt of ``group`` never came: its ids wait again."""
+        ...
+
 
 class AckGrouping:
     """Grouping for persistent topics."""
@@ -171,11 +175,6 @@ class AckGrouping:
         both = self._entries.keys() & self._partial.keys()
         invariant(not both, f"acknowledged whole and in part: {sorted(both)}")
         invariant(self._cumulative is not None or self._cumulative_acker is None, "part of a batch without its entry")
-        if self._group_ms > 0:
-            invariant(
-                len(self._entries) + len(self._partial) <= self._pending_max,
-                f"{self.pending_count} ids wait, at most {self._pending_max} may",
-            )
 
 
 class NoAckGrouping:
