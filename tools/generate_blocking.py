@@ -40,12 +40,26 @@ BASES = {"Producer": "ProducerFacade"}
 BODIES = {
     ("Producer", "send_nowait"): "self._post(content, callback, fields)",
     ("Producer", "flush"): "self._flush()",
+    ("TableView", "__iter__"): "return iter(self._call(lambda: list(self._target)))",
+    ("TableView", "keys"): "return self._call(lambda: dict(self._target.items()).keys())",
+    ("TableView", "values"): "return self._call(lambda: dict(self._target.items()).values())",
+    ("TableView", "items"): "return self._call(lambda: dict(self._target.items()).items())",
 }
+#: Listeners among the arguments -> what brings them from the loop to a thread of theirs (in ``_listeners.py``).
+LISTENERS = {
+    ("Client", "create_reader", "reader_listener"): "for_reader({}, self._thread)",
+    ("TableView", "for_each", "callback"): "for_table({})",
+    ("TableView", "for_each_and_listen", "callback"): "for_table({})",
+}
+_COPY = "Blocking: a copy, the view goes on meanwhile."
 NOTES = {
     ("Producer", "send_nowait"): (
         "Blocking: where the asynchronous one raises because there is no room, this one waits; errors of a message "
         "without callback come with the next :meth:`flush`. Callbacks run on a thread of their own and may block."
     ),
+    ("TableView", "keys"): _COPY,
+    ("TableView", "values"): _COPY,
+    ("TableView", "items"): _COPY,
 }
 #: What is said otherwise of the blocking classes.
 WORDS = {
@@ -53,7 +67,10 @@ WORDS = {
     "geminga.client.connect": "geminga.client.blocking.connect",
     "Not for use by several threads": "For use by any number of threads",
     " Bound to the loop it is first used on.": "",
+    "may be a coroutine function, which is awaited before the next message": "it runs on its own thread and may block",
 }
+#: A string that may be an annotation: a name, perhaps with parameters.
+IS_ANNOTATION = re.compile(r"\w+(\[[\w, \[\].]+\])?")
 NEXT = """
 try:
     return self._run(self._target.__anext__)
@@ -175,8 +192,8 @@ def names_in(node: ast.AST) -> list[str]:
     for part in ast.walk(node):
         if isinstance(part, ast.Name):
             found.add(part.id)
-        elif isinstance(part, ast.Constant) and isinstance(part.value, str) and part.value.isidentifier():
-            found.add(part.value)
+        elif isinstance(part, ast.Constant) and isinstance(part.value, str) and IS_ANNOTATION.fullmatch(part.value):
+            found.update(names_in(ast.parse(part.value, mode="eval")))
     return sorted(found)
 
 
@@ -227,18 +244,6 @@ def public_methods(source: Source, node: ast.ClassDef) -> list[Function]:
         and part.name not in OWN_METHODS
         and (not part.name.startswith("_") or part.name in SPECIAL or part.name in KEPT_SPECIAL)
     ]
-
-
-def call_arguments(node: Function, own_options: bool) -> str:
-    """What a method passes on: its own parameters."""
-    given = [a.arg for a in [*node.args.posonlyargs, *node.args.args][1:]]
-    if node.args.vararg:
-        given.append(f"*{node.args.vararg.arg}")
-    given += [f"{a.arg}={a.arg}" for a in node.args.kwonlyargs]
-    if node.args.kwarg:
-        name = node.args.kwarg.arg
-        given.append(f"**with_listener({name}, self._thread)" if own_options else f"**{name}")
-    return ", ".join(given)
 
 
 def docstring(class_name: str, node: Function | ast.ClassDef, indent: str) -> str:
@@ -338,7 +343,7 @@ class ClassWriter:
         elif node.name == "__len__":
             call = "self._call(lambda: len(self._target))"
         else:
-            arguments = call_arguments(node, self._has_own_options(node))
+            arguments = self._arguments(node)
             how = "_run" if isinstance(node, ast.AsyncFunctionDef) else "_call"
             call = f"self.{how}(lambda: self._target.{node.name}({arguments}))"
         wrapper, construct = wrapped_class(node.returns)
@@ -352,6 +357,24 @@ class ClassWriter:
             return f"{indent}return {construct}({call}, self._thread)\n"
         is_none = node.returns is None or ast.unparse(node.returns) == "None"
         return f"{indent}{'' if is_none else 'return '}{call}\n"
+
+    def _arguments(self, node: Function) -> str:
+        """What the method passes on: its own parameters, listeners through a thread of their own."""
+        given = [self._passed(node, a.arg) for a in [*node.args.posonlyargs, *node.args.args][1:]]
+        if node.args.vararg:
+            given.append(f"*{node.args.vararg.arg}")
+        given += [f"{a.arg}={self._passed(node, a.arg)}" for a in node.args.kwonlyargs]
+        if node.args.kwarg:
+            name = node.args.kwarg.arg
+            given.append(f"**with_listener({name}, self._thread)" if self._has_own_options(node) else f"**{name}")
+        return ", ".join(given)
+
+    def _passed(self, node: Function, name: str) -> str:
+        through = LISTENERS.get((self.name, node.name, name))
+        if through is None:
+            return name
+        self.out.import_name("geminga.client.blocking._listeners", through.partition("(")[0])
+        return through.format(name)
 
     def _has_own_options(self, node: Function) -> bool:
         annotation = node.args.kwarg.annotation if node.args.kwarg else None
@@ -388,10 +411,11 @@ def package_text() -> str:
                 out.import_name(module, original, name)
         elif name in classes():
             out.import_name(f"geminga.client.blocking.{CLASSES[name]}", name)
-    arguments = call_arguments(connect, False)
-    first = connect.args.args[0].arg
+    passed = [connect.args.args[0].arg, *(f"{a.arg}={a.arg}" for a in connect.args.kwonlyargs)]
+    if connect.args.kwarg:
+        passed.append(f"**{connect.args.kwarg.arg}")
     text = f"def connect({ast.unparse(connect.args)}) -> Client:\n" + docstring("", connect, "    ")
-    text += f"    return Client(*on_loop(lambda: connect_async({', '.join([first, *filter(None, [arguments])])})))\n"
+    text += f"    return Client(*on_loop(lambda: connect_async({', '.join(passed)})))\n"
     out.body += [text, f"__all__ = {sorted(exported)!r}\n"]
     doc = (
         "``geminga.client.blocking``: the client for scripts and threads, with the names of the asynchronous one.\n\n"

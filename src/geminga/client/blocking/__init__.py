@@ -18,7 +18,20 @@ from typing import Unpack
 
 from geminga.client import connect as connect_async
 from geminga.client._authentication import Authentication, AuthenticationBasic, AuthenticationTLS, AuthenticationToken
+from geminga.client._consumer_interceptors import ConsumerInterceptor
+from geminga.client._consumer_options import (
+    ConsumerCryptoFailureAction,
+    ConsumerDeadLetterPolicy,
+    ConsumerKeySharedPolicy,
+    ConsumerOptions,
+    ConsumerType,
+    InitialPosition,
+    KeySharedMode,
+    ReaderArguments,
+    RegexSubscriptionMode,
+)
 from geminga.client._crypto import CryptoKeyReader, EncryptionKeyInfo
+from geminga.client._entry_batch import EntryBatch
 from geminga.client._errors import (
     AlreadyClosed,
     AuthenticationError,
@@ -69,6 +82,7 @@ from geminga.client._errors import (
     UnsupportedVersionError,
 )
 from geminga.client._interceptors import ProducerInterceptor
+from geminga.client._message import EncryptionContext, Message
 from geminga.client._message_id import MessageId
 from geminga.client._options import (
     BatchingType,
@@ -84,9 +98,16 @@ from geminga.client._options import (
 )
 from geminga.client._producer import MessageFields, SendCallback
 from geminga.client._producer_factory import ProducerArguments
-from geminga.client.blocking._client import Client
+from geminga.client._table_view import TableListener
+from geminga.client.blocking._client import Client, ConsumerArguments, MessageListener, ReaderListener
+from geminga.client.blocking._consumer import Consumer
 from geminga.client.blocking._facade import on_loop
 from geminga.client.blocking._producer import Producer
+from geminga.client.blocking._reader import Reader
+from geminga.client.blocking._table_view import TableView
+from geminga.client.core.batch_receive import BatchReceivePolicy
+from geminga.client.core.redelivery_backoff import MultiplierRedeliveryBackoff, RedeliveryBackoff
+from geminga.client.core.stats import ConsumerStats
 from geminga.runtime import Runtime
 
 
@@ -107,6 +128,7 @@ __all__ = [
     "AuthenticationTLS",
     "AuthenticationToken",
     "AuthorizationError",
+    "BatchReceivePolicy",
     "BatchingType",
     "BrokerMetadataError",
     "BrokerPersistenceError",
@@ -116,30 +138,46 @@ __all__ = [
     "ClientOptions",
     "CompressionType",
     "ConnectError",
+    "Consumer",
+    "ConsumerArguments",
     "ConsumerAssignError",
     "ConsumerBusy",
+    "ConsumerCryptoFailureAction",
+    "ConsumerDeadLetterPolicy",
+    "ConsumerInterceptor",
+    "ConsumerKeySharedPolicy",
     "ConsumerNotFound",
     "ConsumerNotInitialized",
+    "ConsumerOptions",
+    "ConsumerStats",
+    "ConsumerType",
     "CryptoError",
     "CryptoFailureAction",
     "CryptoKeyReader",
     "CumulativeAcknowledgementNotAllowedError",
+    "EncryptionContext",
     "EncryptionKeyInfo",
+    "EntryBatch",
     "ErrorGettingAuthenticationData",
     "ForkedProcess",
     "HashingScheme",
     "IncompatibleSchema",
+    "InitialPosition",
     "Interrupted",
     "InvalidConfiguration",
     "InvalidMessage",
     "InvalidTopicName",
     "InvalidTxnStatusError",
     "InvalidUrl",
+    "KeySharedMode",
     "LookupError",
     "MemoryBufferIsFull",
+    "Message",
     "MessageFields",
     "MessageId",
+    "MessageListener",
     "MessageTooBig",
+    "MultiplierRedeliveryBackoff",
     "NotAllowedError",
     "NotConnected",
     "OperationNotSupported",
@@ -158,9 +196,16 @@ __all__ = [
     "ProducerQueueIsFull",
     "PulsarException",
     "ReadError",
+    "Reader",
+    "ReaderArguments",
+    "ReaderListener",
+    "RedeliveryBackoff",
+    "RegexSubscriptionMode",
     "SendCallback",
     "ServiceUnitNotReady",
     "SubscriptionNotFound",
+    "TableListener",
+    "TableView",
     "Timeout",
     "TooManyLookupRequestException",
     "TopicNotFound",
