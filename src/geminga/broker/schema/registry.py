@@ -178,7 +178,7 @@ def _next_version(locator: Locator | None) -> int:
 def _version_of(info: SchemaInfo, live: Sequence[StoredSchema]) -> int | None:
     # Most producers bring exactly what is there: no definition is parsed for them.
     for schema in live:
-        if schema.info.type is info.type and schema.info.schema == info.schema:
+        if schema.info.type is info.type and schema.info.schema == info.schema and is_same_schema(info, schema.info):
             return schema.version
     for schema in live:
         if is_same_schema(info, schema.info):

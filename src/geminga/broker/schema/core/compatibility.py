@@ -53,9 +53,15 @@ _CONSUMER_READS_NEWEST = frozenset((Strategy.BACKWARD, Strategy.FORWARD, Strateg
 
 
 def is_same_schema(one: SchemaInfo, other: SchemaInfo) -> bool:
-    """Whether two schemas are one version: same type, and equal definitions (for Avro: whatever their text)."""
+    """Whether two schemas are one version: same type, and equal definitions (for Avro: whatever their text).
+
+    KeyValue: same parts and encoding, which only the properties tell. Pulsar compares the bytes alone, and so takes
+    INT32 for STRING.
+    """
     if one.type is not other.type:
         return False
+    if one.type is SchemaType.KEY_VALUE:
+        return _is_same_key_value(one, other)
     if one.schema in NO_DEFINITION and other.schema in NO_DEFINITION:
         return True
     if one.schema == other.schema or not one.type.is_avro_based:
@@ -82,11 +88,23 @@ def why_unfit_for_consumer(new: SchemaInfo, existing: Sequence[SchemaInfo], stra
     return _compare(new, existing, strategy)
 
 
+def _is_same_key_value(one: SchemaInfo, other: SchemaInfo) -> bool:
+    try:
+        first, second = key_value_parts(one), key_value_parts(other)
+    except ValueError:
+        return False
+    return (
+        first.encoding == second.encoding
+        and is_same_schema(first.key, second.key)
+        and is_same_schema(first.value, second.value)
+    )
+
+
 def _compare(new: SchemaInfo, existing: Sequence[SchemaInfo], strategy: Strategy) -> str:
     for old in reversed(existing):
         if old.type is not new.type:
             return f"Incompatible schema: exists schema type {old.type.name}, new schema type {new.type.name}"
-        if old.schema == new.schema:
+        if is_same_schema(old, new):
             continue
         reason = _why_apart(new, old, strategy)
         if reason:
