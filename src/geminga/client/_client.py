@@ -24,7 +24,7 @@ from geminga.client.core.memory_limit import MemoryLimit
 from geminga.client.schema._protocol import SchemaInfo, TopicSchema, VersionedSchema
 from geminga.model.errors import InvalidTopicNameError
 from geminga.model.topic_name import TopicName
-from geminga.runtime import Runtime, get_logger
+from geminga.runtime import Runtime, get_logger, spawn
 from geminga.runtime.fork import fork_generation
 
 T = TypeVar("T")
@@ -62,6 +62,7 @@ class Client:
         self._producers: dict[Closable, None] = {}
         self._others: dict[Closable, None] = {}
         self._is_closed = False
+        self._closing: asyncio.Task[None] | None = None
 
     # ---- what users make
 
@@ -170,11 +171,17 @@ class Client:
         return None if found is None else VersionedSchema(SchemaInfo.from_wire(found[0]), found[1])
 
     async def close(self) -> None:
-        """Close producers (what they sent gets its receipts first), consumers and connections; harmless twice."""
+        """Close producers (what they sent gets its receipts first), consumers and connections; harmless twice.
+
+        Goes on to its end also when the caller is cancelled.
+        """
         self.check_process()
-        if self._is_closed:
-            return
-        self._is_closed = True
+        if self._closing is None:
+            self._is_closed = True
+            self._closing = spawn(self._close(), name="close client")
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
         # The order: what consumers acknowledge and producers send still needs the connections.
         for group in (self._others, self._producers):
             results = await asyncio.gather(*(one.close() for one in list(group)), return_exceptions=True)

@@ -365,6 +365,14 @@ class ClientConnection(asyncio.Protocol):
         """It hears nothing any more; fine if it was not registered."""
         self._producers.pop(producer_id, None)
 
+    def has_producer(self, producer_id: int) -> bool:
+        """Whether it is registered: neither the broker nor the loss of the connection ended it."""
+        return producer_id in self._producers
+
+    def has_consumer(self, consumer_id: int) -> bool:
+        """Whether it is registered: neither the broker nor the loss of the connection ended it."""
+        return consumer_id in self._consumers
+
     def register_consumer(self, consumer_id: int, handler: ConsumerHandler) -> None:
         """``handler`` hears of the consumer's messages and of its end."""
         self._consumers[consumer_id] = handler

@@ -16,6 +16,7 @@ from geminga.client._errors import (
     AuthenticationError,
     ConsumerBusy,
     ErrorGettingAuthenticationData,
+    NotConnected,
     ProducerBusy,
     PulsarException,
     Timeout,
@@ -35,7 +36,11 @@ _MENDED_BY_TIME: Final = (ProducerBusy, ConsumerBusy, AuthenticationError, Error
 
 
 class Link:
-    """See the module's docstring. ``attach`` registers on a connection and says PRODUCER or SUBSCRIBE."""
+    """See the module's docstring.
+
+    ``attach`` registers on a connection, says PRODUCER or SUBSCRIBE, and raises unless it is still registered when the
+    answer is there: the same read may have brought the answer and the end (``has_producer``, ``has_consumer``).
+    """
 
     __slots__ = (
         "_assigned_url",
@@ -102,8 +107,7 @@ class Link:
         connection = await self._pool.broker_connection(address)
         await self._attach(connection)
         if connection.is_closed:
-            # Lost in the very turn the answer came: whoever attached heard of it and called ``lost`` already.
-            return
+            raise NotConnected(f"{self.topic}: the connection was lost as soon as it was attached")
         self.connection = connection
 
     async def _reconnect(self) -> None:
@@ -119,10 +123,8 @@ class Link:
                 except PulsarException as failure:
                     error = failure
                 else:
-                    if self.connection is not None:
-                        self._backoff.reset()
-                        return
-                    continue
+                    self._backoff.reset()
+                    return
                 if self._pool.is_closed:
                     return
                 if not (error.retriable or isinstance(error, _MENDED_BY_TIME)):

@@ -84,7 +84,8 @@ class Producer(ABC, Generic[T]):
     async def close(self) -> None:
         """Send what waits, wait for the receipts (while connected, at most the operation timeout), then leave.
 
-        What has no receipt then fails with AlreadyClosed. Harmless if it is closed already.
+        What has no receipt then fails with AlreadyClosed. Harmless if it is closed already; goes on to its end also
+        when the caller is cancelled.
         """
 
     @abstractmethod

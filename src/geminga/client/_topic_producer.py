@@ -80,6 +80,7 @@ class TopicProducer(Producer[T]):
         "_buffer",
         "_builder",
         "_client",
+        "_closing",
         "_connecting",
         "_delay_s",
         "_early",
@@ -142,6 +143,7 @@ class TopicProducer(Producer[T]):
         #: Sent before the first connection, whose answer says where sequence ids begin.
         self._early: list[tuple[EncodedMessage, SendCallback | None]] = []
         self._connecting: asyncio.Task[None] | None = None
+        self._closing: asyncio.Task[None] | None = None
         initial = options.initial_sequence_id
         self._next_sequence_id = -1 if initial is None else initial + 1
         self._is_batching = options.batching_enabled
@@ -346,8 +348,12 @@ class TopicProducer(Producer[T]):
                 # The broker may make it all the same: it must not stay there without us.
                 connection.send_unanswered(self._close_command(connection.next_request_id()))
             raise
-        if connection.is_closed or self._state not in _OPEN:
-            return
+        if not connection.has_producer(self._producer_id):
+            # Closed by the broker, or the connection was lost, in the very read that brought the answer.
+            raise NotConnected(f"producer of {self._topic} was closed as soon as it was made")
+        if self._state not in _OPEN:
+            connection.unregister_producer(self._producer_id)
+            raise AlreadyClosed(f"producer of {self._topic} was closed")
         self._name = self._frames.producer_name = answer.producer_name
         self._frames.message_bytes_max = connection.max_message_size
         if answer.schema_version:
@@ -491,8 +497,12 @@ class TopicProducer(Producer[T]):
     async def close(self) -> None:
         """See :meth:`Producer.close`."""
         self._client.check_process()
-        if self._state not in _OPEN:
-            return
+        if self._state in _OPEN and self._closing is None:
+            self._closing = spawn(self._close(), name=f"close producer of {self._topic}")
+        if self._closing is not None:
+            await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
         self._close_batch()
         connection = self._link.connection
         if self._state is State.READY and connection is not None:
