@@ -121,6 +121,8 @@ class TopicConsumer:
         self.error: PulsarException | None = None
         #: Where a subscription that is not durable starts again.
         self.start_message_id = start_message_id
+        #: The entry the application received a message of last.
+        self._last_entry: EntryBatch | None = None
         self._start: StartPosition | None = None
         self._start_at(start_message_id)
         self._by_index = options.batch_index_ack_enabled
@@ -138,8 +140,6 @@ class TopicConsumer:
         #: Last entry of a chunked message -> all of its entries.
         self._chunked: dict[EntryKey, Sequence[EntryKey]] = {}
         self._last_cumulative: EntryKey | None = None
-        #: The entry the application received a message of last.
-        self._last_entry: EntryBatch | None = None
         self._entries = EntryReader(
             str(topic),
             ChunkAssembly(options.max_pending_chunked_message, options.expire_time_of_incomplete_chunked_message_ms),
