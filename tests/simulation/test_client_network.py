@@ -17,22 +17,14 @@ from geminga.runtime import spawn
 from geminga.sim.seeds import run_seeds
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar import commands
-from geminga.wire.pulsar.commands import decode_command
-from geminga.wire.pulsar.frame import FrameDecoder
 from geminga.wire.pulsar.hot import encode_send_receipts
 from support.client_world import URL, BrokerOnNode, HostileProxy, Stored
+from support.scripted_broker import CLIENT, polite, run_against
 
 FAULTS_S = 20.0
 #: Virtual seconds in which everything must have ended once the network is healed.
 HEALED_S = 60.0
 MESSAGES = 120
-CLIENT = {
-    "operation_timeout_ms": 8_000,
-    "connection_timeout_ms": 2_000,
-    "keep_alive_interval_ms": 2_000,
-    "initial_backoff_ms": 20,
-    "maximum_backoff_ms": 500,
-}
 
 
 class Traffic:
@@ -180,75 +172,12 @@ async def hostile_network(world: sim.SimWorld) -> None:
         one.check(stored, is_deduplicated=is_deduplicated)
 
 
-class Scripted(asyncio.Protocol):
-    """A broker that answers each kind of command with what a script says."""
-
-    def __init__(self, script) -> None:
-        self.script = script
-        self.decoder = FrameDecoder(5 << 20)
-        self.heard: list[int] = []
-
-    def connection_made(self, transport) -> None:
-        self.transport = transport
-
-    def data_received(self, data: bytes) -> None:
-        for command, _ in self.decoder.feed(data):
-            decoded = decode_command(command)
-            self.heard.append(decoded.type)
-            for answer in self.script(decoded):
-                self.transport.write(answer)
-
-
-def run_against(script, scenario):
-    """Run ``scenario(client)`` against a scripted broker."""
-
-    async def main(world: sim.SimWorld):
-        server, node = world.node("proxy"), world.node("client")
-        await server.run(lambda _: server.runtime.network.listen(lambda: Scripted(script), "0.0.0.0", 6650))
-
-        async def with_client(_: sim.SimNode):
-            async with asyncio.timeout(200), gc.connect(URL, runtime=node.runtime, **CLIENT) as client:
-                return await scenario(client)
-
-        result = await node.run(with_client)
-        await world.sleep(1)
-        assert [task.get_name() for task, boot in world.loop.pending_tasks() if boot is node.boot] == []
-        return result
-
-    return sim.run(main)
-
-
-def connected(command: pb.BaseCommand) -> list[bytes]:
-    if command.type == pb.BaseCommand.CONNECT:
-        return [commands.connected("scripted", 21, 5 << 20, pb.FeatureFlags())]
-    if command.type == pb.BaseCommand.PING:
-        return [commands.PONG_FRAME]
-    if command.type == pb.BaseCommand.PARTITIONED_METADATA:
-        return [commands.partitions(command.partitionMetadata.request_id, 0)]
-    if command.type == pb.BaseCommand.LOOKUP:
-        return [commands.lookup_connect(command.lookupTopic.request_id, URL, "", is_authoritative=True)]
-    if command.type == pb.BaseCommand.PRODUCER:
-        return [
-            commands.producer_success(
-                command.producer.request_id,
-                "named",
-                last_sequence_id=-1,
-                schema_version=b"",
-                topic_epoch=None,
-                is_ready=True,
-            )
-        ]
-    if command.type == pb.BaseCommand.CLOSE_PRODUCER:
-        return [commands.success(command.close_producer.request_id)]
-    return []
-
-
 def test_redirects_without_end_are_a_named_error() -> None:
     lookups: list[int] = []
 
     def script(command: pb.BaseCommand) -> list[bytes]:
         if command.type != pb.BaseCommand.LOOKUP:
-            return connected(command)
+            return polite(command)
         lookups.append(1)
         answer = pb.CommandLookupTopicResponse(
             request_id=command.lookupTopic.request_id,
@@ -276,7 +205,7 @@ def test_broker_that_never_answers_is_a_timeout() -> None:
     run_against(lambda command: [], scenario)
     for silent in ("LOOKUP", "PRODUCER", "PARTITIONED_METADATA"):
         kind = pb.BaseCommand.Type.Value(silent)
-        run_against(lambda command, kind=kind: [] if command.type == kind else connected(command), scenario)
+        run_against(lambda command, kind=kind: [] if command.type == kind else polite(command), scenario)
 
 
 def test_broker_that_takes_sends_and_never_answers_lets_them_time_out() -> None:
@@ -290,14 +219,14 @@ def test_broker_that_takes_sends_and_never_answers_lets_them_time_out() -> None:
         await producer.flush()
         assert (producer.pending_messages, client.memory.used_bytes) == (0, 0)
 
-    run_against(connected, scenario)
+    run_against(polite, scenario)
 
 
 def test_producer_closed_in_the_read_that_made_it_comes_back() -> None:
     made: list[int] = []
 
     def script(command: pb.BaseCommand) -> list[bytes]:
-        answers = connected(command)
+        answers = polite(command)
         if command.type == pb.BaseCommand.PRODUCER:
             made.append(1)
             if len(made) < 3:

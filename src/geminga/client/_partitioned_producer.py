@@ -102,7 +102,7 @@ class PartitionedProducer(Producer[T], Generic[T]):
         if self._single >= 0:
             return self._producer(self._single)
         current = self._current
-        if current is None or not current.batch.payloads:
+        if current is None or not current.open_messages:
             current = self._current = self._producer(self._round_robin.advance(partitions))
         return current
 

@@ -251,19 +251,19 @@ class TopicProducer(Producer[T]):
     def _is_full(self) -> bool:
         if self._state is State.NEW and len(self._early) >= EARLY_MESSAGES_MAX:
             return True
-        return self._buffer.is_full(self._open_messages)
+        return self._buffer.is_full(self.open_messages)
 
     # ---- batches
 
     @property
-    def _open_messages(self) -> int:
+    def open_messages(self) -> int:
         """Messages that are no frames yet."""
         return len(self._early) + (self._keyed.messages if self._keyed is not None else len(self.batch.payloads))
 
     def _flush_when_idle(self) -> None:
         """Somebody waits for the receipt of what was sent last: do not let it wait for the batch's delay alone."""
         open_ = self.batch if self._keyed is None else self._keyed
-        if self._open_messages:
+        if self.open_messages:
             open_.is_awaited = True
             if not self._buffer.queue.in_flight and not self._flush_scheduled:
                 # At the end of this turn, so that all that are sent in it become one batch.
@@ -281,7 +281,7 @@ class TopicProducer(Producer[T]):
 
     def _batch_due(self) -> None:
         self._batch_timer = None
-        if self._open_messages:
+        if self.open_messages:
             opened_s = self.batch.opened_s if self._keyed is None else self._keyed.opened_s
             left_s = opened_s + self._delay_s - self._client.runtime.clock.monotonic()
             if left_s > _TIMER_SLACK_S:  # it was opened after the timer was armed
@@ -576,4 +576,4 @@ class TopicProducer(Producer[T]):
     @property
     def pending_messages(self) -> int:
         """See :attr:`Producer.pending_messages`."""
-        return self._buffer.queue.messages + self._open_messages
+        return self._buffer.queue.messages + self.open_messages
