@@ -537,7 +537,7 @@ def test_several_topics_and_their_ids(broker, topic) -> None:
         await consumer.acknowledge([message.message_id() for message in messages])
         with pytest.raises(gc.OperationNotSupported, match="names no topic"):
             await consumer.acknowledge(gc.MessageId.deserialize(messages[0].message_id().serialize()))
-        with pytest.raises(gc.OperationNotSupported, match="several|2 topics"):
+        with pytest.raises(gc.OperationNotSupported, match="2 topics"):
             await consumer.get_last_message_id()
         assert len(await consumer.get_last_message_ids()) == 2
         await consumer.unsubscribe()

@@ -8,18 +8,17 @@ nothing. Each topic has its own permits, so a busy one does not starve the other
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from geminga.client._consumer_entries import Decryptor
 from geminga.client._consumer_listening import Listening
 from geminga.client._consumer_options import ConsumerOptions
+from geminga.client._consumer_receiving import Receiving
 from geminga.client._consumer_topic import TopicConsumer
 from geminga.client._dead_letter import DeadLetters
-from geminga.client._entry_batch import EntryBatch
 from geminga.client._errors import (
     AlreadyClosed,
     CumulativeAcknowledgementNotAllowedError,
@@ -27,12 +26,10 @@ from geminga.client._errors import (
     NotAllowedError,
     OperationNotSupported,
     PulsarException,
-    Timeout,
 )
 from geminga.client._message import Message
 from geminga.client._message_id import MessageId
-from geminga.client.core.prefetch import PrefetchQueue
-from geminga.client.core.stats import ConsumerCounters, ConsumerStats, StatsRecorder
+from geminga.client.core.stats import ConsumerStats, StatsRecorder
 from geminga.model import TopicName
 from geminga.runtime import get_logger
 
@@ -51,7 +48,7 @@ T = TypeVar("T")
 _MS: Final = 1000
 
 
-class Consumer(Generic[T]):
+class Consumer(Receiving[T]):
     """Receives the messages of a subscription; made by :meth:`Client.subscribe`. Not for use by several threads.
 
     ``async for message in consumer`` ends when the consumer is closed. ``async with`` closes it at the end.
@@ -67,24 +64,15 @@ class Consumer(Generic[T]):
         decryptor: Decryptor | None,
     ) -> None:
         """Use :meth:`Client.subscribe`. ``topic``: what was subscribed to, as text."""
+        super().__init__(topic, options)
         self.client = client
-        self.options = options
         self.decryptor = decryptor
-        self.counters = ConsumerCounters()
-        self._topic = topic
         self._subscription_name = subscription_name
         self._name = options.consumer_name or client.runtime.rng.token(3)[:5]
-        self._loop = asyncio.get_running_loop()
-        self._queue: PrefetchQueue[EntryBatch] = PrefetchQueue()
-        self._waiters: deque[asyncio.Future[None]] = deque()
-        self._topics: dict[str, TopicConsumer] = {}
         #: Who looks for its topics and partitions; set by whoever makes it.
         self.topic_set: TopicSet | None = None
         self.discovery: PatternTopics | None = None
-        self._error: PulsarException | None = None
-        self._is_closed = False
         self._is_paused = False
-        self._interceptors = tuple(options.interceptors)
         self.dead_letters: DeadLetters | None = None
         self._recorder = StatsRecorder(options.stats_interval_ms, self._now_ms())
         self._stats_timer: asyncio.TimerHandle | None = None
@@ -139,150 +127,6 @@ class Consumer(Generic[T]):
                 raise StopAsyncIteration from None
         return message
 
-    def _take(self) -> Message[T] | None:
-        queue = self._queue
-        at = queue.at
-        if at >= queue.end:
-            if not self._next_entry():
-                return None
-            at = 0
-        entry = queue.entry
-        queue.at = at + 1
-        message: Message[T] = Message(entry, entry.order[at])  # type: ignore[union-attr, arg-type]
-        self.counters.messages_received += 1
-        source = entry.source  # type: ignore[union-attr]
-        flow = source.flow  # type: ignore[union-attr]
-        flow.owed += 1
-        if flow.owed >= flow.threshold:
-            source.send_permits(flow.take())  # type: ignore[union-attr]
-        if self._interceptors:
-            for interceptor in self._interceptors:
-                message = interceptor.before_consume(self, message)
-        return message
-
-    def _next_entry(self) -> bool:
-        queue = self._queue
-        if self._is_closed or not queue.advance():
-            return False
-        entry = queue.entry
-        assert entry is not None
-        assert entry.source is not None
-        entry.source.first_received(entry)
-        self.counters.bytes_received += entry.size_bytes
-        return True
-
-    def _take_many(self, count_max: int, bytes_max: int) -> list[Message[T]]:
-        queue = self._queue
-        messages: list[Message[T]] = []
-        size = 0
-        while len(messages) < count_max:
-            if queue.at >= queue.end and not self._next_entry():
-                break
-            entry = queue.entry
-            assert entry is not None
-            assert entry.source is not None
-            at, end = queue.at, min(queue.end, queue.at + count_max - len(messages))
-            if bytes_max > 0 and size + entry.size_bytes > bytes_max:
-                end = self._fitting(entry, at, end, bytes_max - size, has_some=bool(messages))
-            queue.at = end
-            messages += [Message(entry, index) for index in entry.order[at:end]]
-            entry.source.give_back(end - at)
-            size += entry.size_bytes * (end - at) // max(1, len(entry.order))
-            if end < queue.end:
-                break
-        self.counters.messages_received += len(messages)
-        for interceptor in self._interceptors:
-            messages = [interceptor.before_consume(self, message) for message in messages]
-        return messages
-
-    @staticmethod
-    def _fitting(entry: EntryBatch, at: int, end: int, room: int, *, has_some: bool) -> int:
-        """Up to where messages of the entry fit into ``room`` bytes; at least one if there is none yet."""
-        first = at
-        while at < end:
-            room -= len(entry.payload(entry.order[at]))
-            if room < 0:
-                break
-            at += 1
-        return at if at > first or has_some else first + 1
-
-    async def _wait_for_message(self, timeout_millis: int | None) -> Message[T]:
-        if timeout_millis is None:
-            return await self._next_message()
-        try:
-            async with asyncio.timeout(timeout_millis / _MS):
-                return await self._next_message()
-        except TimeoutError:
-            self.counters.receive_timeouts += 1
-            raise Timeout(f"no message of {self._topic} within {timeout_millis} ms") from None
-
-    async def _next_message(self) -> Message[T]:
-        while True:
-            await self._wait_for_arrival()
-            message = self._take()
-            if message is not None:
-                return message
-
-    async def _wait_for_arrival(self) -> None:
-        """Until something arrived, or the consumer ended; raises AlreadyClosed or why it failed."""
-        self._check_open()
-        if not self.options.receiver_queue_size:
-            for topic in self._topics.values():
-                topic.ask_for_one()
-        waiter: asyncio.Future[None] = self._loop.create_future()
-        self._waiters.append(waiter)
-        try:
-            await waiter
-        except asyncio.CancelledError:
-            if waiter.done() and not waiter.cancelled():
-                self._wake(1)  # it was our turn: the next one's now
-            raise
-        finally:
-            if not waiter.done() or waiter.cancelled():
-                self._forget_waiter(waiter)
-
-    def _forget_waiter(self, waiter: asyncio.Future[None]) -> None:
-        try:
-            self._waiters.remove(waiter)
-        except ValueError:
-            pass
-
-    async def _wait_for_batch(self, count_max: int) -> None:
-        policy = self.options.batch_receive_policy
-        queue = self._queue
-        for topic in self._topics.values():
-            topic.send_permits(topic.flow.take())  # all of the queue may be needed for one batch
-        timeout_s = policy.timeout_ms / _MS if policy.timeout_ms > 0 else None
-        try:
-            async with asyncio.timeout(timeout_s):
-                while not policy.is_enough(queue.total_count, queue.total_bytes, count_max):
-                    await self._wait_for_arrival()
-        except TimeoutError:
-            pass
-
-    def _wake(self, count: int) -> None:
-        waiters = self._waiters
-        while waiters and count > 0:
-            waiter = waiters.popleft()
-            if not waiter.done():
-                waiter.set_result(None)
-                count -= 1
-
-    def _wake_all(self) -> None:
-        self._wake(len(self._waiters))
-
-    def _check_open(self) -> None:
-        if self._is_closed:
-            raise AlreadyClosed(f"the consumer of {self._topic} is closed")
-        if self._error is not None:
-            raise self._error
-
-    def _check_receiving(self) -> None:
-        if self._listening is not None:
-            raise OperationNotSupported("the consumer has a message_listener: it gets the messages")
-        if self._is_closed:
-            raise AlreadyClosed(f"the consumer of {self._topic} is closed")
-
     # ---- acknowledge
 
     async def acknowledge(self, message: Message[Any] | MessageId | Iterable[Message[Any] | MessageId]) -> None:
@@ -293,7 +137,7 @@ class Consumer(Generic[T]):
         if type(message) is Message and not self._interceptors:
             entry = message._entry
             self.counters.acks_sent += 1
-            receipt = entry.source.acknowledge(entry, message._index)  # type: ignore[union-attr]
+            receipt = entry.source.acks.acknowledge(entry, message._index)  # type: ignore[union-attr]
             if receipt is not None:
                 await asyncio.shield(receipt)
             return
@@ -330,8 +174,8 @@ class Consumer(Generic[T]):
             entry = message._entry
             if entry.source is None:
                 raise OperationNotSupported("the message does not come from a consumer")
-            return entry.source.acknowledge(entry, message._index)
-        return self._source_of(message).acknowledge_id(message)
+            return entry.source.acks.acknowledge(entry, message._index)
+        return self._source_of(message).acks.acknowledge_id(message)
 
     async def acknowledge_cumulative(self, message: Message[Any] | MessageId) -> None:
         """Everything up to and with a message, of its topic or partition.
@@ -340,8 +184,8 @@ class Consumer(Generic[T]):
         """
         if self.options.shares_messages:
             raise CumulativeAcknowledgementNotAllowedError(
-                f"{self.options.consumer_type.name} subscriptions can not be acknowledged cumulatively: messages before "
-                "this one may be with other consumers; acknowledge each message"
+                f"{self.options.consumer_type.name} subscriptions can not be acknowledged cumulatively: messages "
+                "before this one may be with other consumers; acknowledge each message"
             )
         self.counters.acks_sent += 1
         error: PulsarException | None = None
@@ -350,9 +194,9 @@ class Consumer(Generic[T]):
                 entry = message._entry
                 if entry.source is None:
                     raise OperationNotSupported("the message does not come from a consumer")
-                receipt = entry.source.acknowledge_cumulative(entry, message._index)
+                receipt = entry.source.acks.acknowledge_cumulative(entry, message._index)
             else:
-                receipt = self._source_of(message).acknowledge_cumulative_id(message)
+                receipt = self._source_of(message).acks.acknowledge_cumulative_id(message)
             if receipt is not None:
                 await asyncio.shield(receipt)
         except PulsarException as failure:
@@ -406,7 +250,7 @@ class Consumer(Generic[T]):
     def flush_acknowledgements(self) -> None:
         """Send the acknowledgements that wait for their group now."""
         for topic in self._topics.values():
-            topic.flush_acks()
+            topic.acks.sender.flush()
 
     def _source_of(self, message_id: MessageId) -> TopicConsumer:
         topics = self._topics
@@ -572,7 +416,7 @@ class Consumer(Generic[T]):
         return self._recorder.stats(
             self.counters,
             prefetched_messages=self._queue.total_count,
-            pending_acks=sum(topic.pending_acks for topic in self._topics.values()),
+            pending_acks=sum(topic.acks.sender.tracker.pending_count for topic in self._topics.values()),
         )
 
     def _on_stats_interval(self) -> None:
@@ -589,11 +433,6 @@ class Consumer(Generic[T]):
         """The consumer is open: its listener gets messages now."""
         if self._listening is not None:
             self._listening.start()
-
-    async def next_for_listener(self) -> Message[T]:
-        """The next message; for the listener's task."""
-        message = self._take()
-        return message if message is not None else await self._next_message()
 
     def make_topic(
         self,
@@ -625,16 +464,6 @@ class Consumer(Generic[T]):
         if self._waiters and not self.options.receiver_queue_size:
             consumer.ask_for_one()
 
-    def on_entries(self, entries: Sequence[EntryBatch]) -> None:
-        """Entries arrived."""
-        queue = self._queue
-        count = 0
-        for entry in entries:
-            queue.append(entry)
-            count += len(entry.order)
-        if self._waiters:
-            self._wake(count)
-
     def on_topic_failed(self, consumer: TopicConsumer, error: PulsarException) -> None:
         """One topic can not go on: receiving fails with its error."""
         self._error = error
@@ -643,14 +472,3 @@ class Consumer(Generic[T]):
     def on_end_of_topic(self, consumer: TopicConsumer) -> None:
         """The topic was terminated and everything of it was delivered."""
         self.end_of_topic.set()
-
-    def drop_prefetched(self, is_dropped: Callable[[EntryBatch], bool]) -> None:
-        """Forget what was prefetched and not received."""
-        for entry, count in self._queue.drop(is_dropped):
-            if entry.source is not None:
-                entry.source.give_back(count)
-
-    def last_index(self, entry: EntryBatch) -> int:
-        """Index of the last message of ``entry`` that was received."""
-        queue = self._queue
-        return entry.order[queue.at - 1] if queue.entry is entry and queue.at else entry.order[-1]

@@ -177,7 +177,7 @@ class Redelivery:
         for entry in entries:
             if await dead_letters.bury(entry):
                 for index in entry.order:
-                    consumer.acknowledge(entry, index)
+                    consumer.acks.acknowledge(entry, index)
             else:
                 # It could not be stored there: nothing is lost, it comes again.
                 consumer.redeliver([entry.key])

@@ -17,18 +17,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 from geminga.client import _consumer_requests as requests
 from geminga.client._connection import ClientConnection
-from geminga.client._consumer_acks import AckSender, Receipt
+from geminga.client._consumer_acknowledgement import Acknowledgement
 from geminga.client._consumer_entries import Discard, EntryReader
 from geminga.client._consumer_options import ConsumerCryptoFailureAction, ConsumerOptions
 from geminga.client._consumer_redelivery import Redelivery
 from geminga.client._entry_batch import EntryBatch
-from geminga.client._errors import AlreadyClosed, NotConnected, OperationNotSupported, PulsarException, Timeout
+from geminga.client._errors import AlreadyClosed, NotConnected, PulsarException, Timeout
 from geminga.client._link import Link
 from geminga.client._message_id import MessageId
 from geminga.client._waiting import wait_ms
-from geminga.client.core.ack_grouping import AckGrouping, NoAckGrouping
 from geminga.client.core.backoff import Backoff
-from geminga.client.core.batch_acker import BatchAcker
 from geminga.client.core.chunk_assembly import ChunkAssembly
 from geminga.client.core.prefetch import FlowControl
 from geminga.client.core.start_position import StartPosition
@@ -47,8 +45,6 @@ _log = get_logger(__name__)
 
 EntryKey = tuple[int, int]
 
-#: Batches whose acknowledgement is under way; beyond it the oldest are forgotten and may come again whole.
-ACKERS_MAX: Final = 10_000
 #: A consumer without prefetching asks for messages one by one and never gives permits back.
 _NO_PREFETCH: Final = 1 << 62
 
@@ -57,10 +53,6 @@ class TopicConsumer:
     """See the module's docstring. All of it runs on the loop's thread."""
 
     __slots__ = (
-        "_ackers",
-        "_acks",
-        "_by_index",
-        "_chunked",
         "_closed_while_attaching",
         "_connection",
         "_entries",
@@ -69,13 +61,13 @@ class TopicConsumer:
         "_is_attaching",
         "_is_closed",
         "_is_seeking",
-        "_last_cumulative",
         "_last_entry",
         "_link",
         "_preparing",
         "_start",
         "_waiting_connected",
         "_was_attached",
+        "acks",
         "client",
         "consumer_id",
         "decoder",
@@ -125,21 +117,6 @@ class TopicConsumer:
         self._last_entry: EntryBatch | None = None
         self._start: StartPosition | None = None
         self._start_at(start_message_id)
-        self._by_index = options.batch_index_ack_enabled
-        self._acks = AckSender(
-            self.consumer_id,
-            AckGrouping(options.ack_group_time_ms, options.ack_group_size_max)
-            if topic.is_persistent
-            else NoAckGrouping(),
-            group_ms=options.ack_group_time_ms,
-            with_receipts=options.ack_receipt_enabled and topic.is_persistent,
-            counters=owner.counters,
-        )
-        #: Batches delivered and not acknowledged whole.
-        self._ackers: dict[EntryKey, BatchAcker] = {}
-        #: Last entry of a chunked message -> all of its entries.
-        self._chunked: dict[EntryKey, Sequence[EntryKey]] = {}
-        self._last_cumulative: EntryKey | None = None
         self._entries = EntryReader(
             str(topic),
             ChunkAssembly(options.max_pending_chunked_message, options.expire_time_of_incomplete_chunked_message_ms),
@@ -151,6 +128,7 @@ class TopicConsumer:
         )
         self._entries.epoch = self.epoch
         self.redelivery = Redelivery(self)
+        self.acks = Acknowledgement(self)
         #: Entries that wait for their schema, in order.
         self._held: list[EntryBatch] = []
         self._preparing: asyncio.Task[None] | None = None
@@ -217,7 +195,7 @@ class TopicConsumer:
         self.start_over()
         if not self.options.is_durable:
             self._start_at(start)
-        self._acks.connected(connection)
+        self.acks.sender.connected(connection)
         self._is_asked = False
         permits = self.flow.restart()
         if permits:
@@ -234,8 +212,7 @@ class TopicConsumer:
         self._held.clear()
         self.redelivery.clear()
         self._entries.chunks.clear()
-        self._chunked.clear()
-        self._last_cumulative = None
+        self.acks.start_over()
 
     def _restart_message_id(self) -> MessageId | None:
         """Where a subscription that is not durable goes on: behind the last message that was received."""
@@ -268,7 +245,7 @@ class TopicConsumer:
     def on_closed_by_broker(self, assigned_url: str) -> None:
         """The broker wants the topic looked up again."""
         # Somebody may have moved the subscription back: what was acknowledged of a batch may be wanted again.
-        self._ackers.clear()
+        self.acks.forget_batches()
         self._detached(assigned_url)
 
     def _detached(self, assigned_url: str) -> None:
@@ -277,7 +254,7 @@ class TopicConsumer:
         if self._connection is None:
             return
         self._connection = None
-        self._acks.disconnected()
+        self.acks.sender.disconnected()
         self._link.lost(assigned_url)
 
     def _on_failed(self, error: PulsarException) -> None:
@@ -319,8 +296,8 @@ class TopicConsumer:
         """Send what is acknowledged, leave the broker; harmless twice."""
         if self._is_closed:
             return
-        self._acks.flush()
-        await self._acks.settled()
+        self.acks.sender.flush()
+        await self.acks.sender.settled()
         connection = self._connection
         self._end(AlreadyClosed(f"the consumer of {self.topic} is closed"))
         if connection is None or connection.is_closed:
@@ -339,7 +316,7 @@ class TopicConsumer:
 
     async def unsubscribe(self, *, is_forced: bool) -> None:
         """Delete the subscription on the broker; raises its error."""
-        self._acks.flush()
+        self.acks.sender.flush()
         await self.request(lambda consumer, request: requests.unsubscribe(consumer, request, is_forced=is_forced))
         connection = self._connection
         self._end(AlreadyClosed(f"{self.topic} was unsubscribed"))
@@ -351,8 +328,8 @@ class TopicConsumer:
         self._link.close()
         self._connection = None
         self.start_over()
-        self._ackers.clear()
-        self._acks.close(error)
+        self.acks.forget_batches()
+        self.acks.sender.close(error)
         if self._preparing is not None:
             self._preparing.cancel()
         for future in self._waiting_connected:
@@ -386,16 +363,11 @@ class TopicConsumer:
         key = entry.key
         counters = self.owner.counters
         counters.entries_received += 1
-        if self._acks.tracker.is_pending(key):
+        if self.acks.sender.tracker.is_pending(key):
             self.give_back(max(1, entry.batch_size))
             return False
         if entry.is_batch:
-            acker = self._ackers.get(key)
-            entry.keep_unacknowledged(ack_set, acker)
-            if acker is None and entry.acker is not None:
-                if len(self._ackers) >= ACKERS_MAX:
-                    del self._ackers[next(iter(self._ackers))]
-                self._ackers[key] = entry.acker
+            self.acks.adopt(entry, ack_set)
         if self._start is not None:
             self._drop_before_start(entry, self._start)
         kept = len(entry.order)
@@ -405,8 +377,7 @@ class TopicConsumer:
             self.give_back(1)
         if not kept:
             if entry.acker is not None and entry.acker.is_complete:
-                self._ackers.pop(key, None)
-                self._acks.add(key)  # nothing of it will ever be acknowledged by the application
+                self.acks.acknowledge_entry(key)  # nothing of it will ever be acknowledged by the application
             return False
         dead_letters = self.owner.dead_letters
         if dead_letters is not None and not self.redelivery.may_deliver(entry):
@@ -426,7 +397,7 @@ class TopicConsumer:
             return
         # Skipped on purpose: it must not stay in the backlog.
         if entry.acker is None:
-            self._acks.add(entry.key)
+            self.acks.sender.add(entry.key)
             return
         for index in order[: len(order) - len(entry.order)]:
             entry.acker.acknowledge(index)
@@ -464,7 +435,7 @@ class TopicConsumer:
         self.owner.counters.entries_discarded += 1
         if why is Discard.DECRYPTION:
             if self.options.crypto_failure_action is ConsumerCryptoFailureAction.DISCARD:
-                self._acks.add(key)
+                self.acks.sender.add(key)
             else:
                 _log.warning("%s: entry %d:%d can not be decrypted", self.topic, *key)
                 self.redelivery.received(key, 0)  # it may time out, and comes again after a reconnect
@@ -477,7 +448,7 @@ class TopicConsumer:
         self, key: EntryKey, whole: Sequence[EntryKey], gave_way: Sequence[EntryKey], publish_time_ms: int
     ) -> None:
         if whole:
-            self._chunked[key] = whole
+            self.acks.chunked(key, whole)
         if not gave_way:
             return
         self.owner.counters.chunked_discarded += 1
@@ -485,7 +456,7 @@ class TopicConsumer:
         is_old = 0 < expire_ms < self.client.runtime.clock.wall_ms() - publish_time_ms
         for entry in gave_way:
             if is_old or self.options.auto_ack_oldest_chunked_message_on_queue_full:
-                self._acks.add(entry)
+                self.acks.sender.add(entry)
             else:
                 self.redelivery.negative_acks(entry, 0)
 
@@ -525,97 +496,15 @@ class TopicConsumer:
         self._last_entry = entry
         self.redelivery.received(entry.key, entry.redelivery_count)
 
-    # ---- acknowledgements
-
-    def acknowledge(self, entry: EntryBatch, index: int) -> Receipt:
-        """One message."""
-        acker = entry.acker
-        if acker is not None and not acker.acknowledge(index):
-            return self._acks.add_partial(entry.key, acker) if self._by_index else None
-        return self._acknowledge_entry(entry.key)
-
-    def _acknowledge_entry(self, key: EntryKey) -> Receipt:
-        self._ackers.pop(key, None)
-        self.redelivery.acknowledged(key)
-        if self._chunked:
-            for piece in self._chunked.pop(key, ()):
-                if piece != key:
-                    self._acks.add(piece)
-        return self._acks.add(key)
-
-    def acknowledge_id(self, message_id: MessageId) -> Receipt:
-        """One message by its id, also one that came from elsewhere."""
-        key = (message_id.ledger_id(), message_id.entry_id())
-        index = message_id.batch_index()
-        if index >= 0:
-            acker = self._acker_of(key, message_id)
-            if not acker.acknowledge(index):
-                return self._acks.add_partial(key, acker) if self._by_index else None
-        return self._acknowledge_entry(key)
-
-    def _acker_of(self, key: EntryKey, message_id: MessageId) -> BatchAcker:
-        acker = self._ackers.get(key)
-        if acker is None:
-            size = message_id.batch_size()
-            if size <= message_id.batch_index():
-                raise OperationNotSupported(
-                    f"{message_id!r} is of a batch of unknown size: acknowledge the message, or an id that tells the size"
-                )
-            acker = self._ackers[key] = BatchAcker(size)
-        return acker
-
-    def acknowledge_cumulative(self, entry: EntryBatch, index: int) -> Receipt:
-        """Everything up to and with a message."""
-        return self._acknowledge_up_to(entry.key, entry.acker, index)
-
-    def acknowledge_cumulative_id(self, message_id: MessageId) -> Receipt:
-        """The same by id."""
-        key = (message_id.ledger_id(), message_id.entry_id())
-        index = message_id.batch_index()
-        return self._acknowledge_up_to(key, self._acker_of(key, message_id) if index >= 0 else None, index)
-
-    def _acknowledge_up_to(self, key: EntryKey, acker: BatchAcker | None, index: int) -> Receipt:
-        if acker is not None and not acker.acknowledge_cumulative(index):
-            if self._by_index:
-                return self._acks.add_cumulative(key, acker)
-            # The batch is not through; everything before it is.
-            key = (key[0], key[1] - 1)
-            if key == self._last_cumulative:
-                return None
-        self._last_cumulative = key
-        ackers = self._ackers
-        while ackers:
-            first = next(iter(ackers))
-            if first > key:
-                break
-            del ackers[first]
-        self.redelivery.acknowledged_up_to(key)
-        for last in [last for last in self._chunked if last <= key]:
-            del self._chunked[last]
-        return self._acks.add_cumulative(key, None)
-
-    def flush_acks(self) -> None:
-        """Send what waits now."""
-        self._acks.flush()
-
-    @property
-    def pending_acks(self) -> int:
-        """Acknowledgements that wait to be sent."""
-        return self._acks.tracker.pending_count
-
     def on_ack_response(self, request_id: int, error: PulsarException | None) -> None:
         """ACK_RESPONSE."""
-        self._acks.on_response(request_id, error)
+        self.acks.sender.on_response(request_id, error)
 
     # ---- redelivery
 
-    def entries_of(self, key: EntryKey) -> Sequence[EntryKey]:
-        """The entries that hold a message: one, or those of its chunks."""
-        return self._chunked.get(key, (key,))
-
     def redeliver(self, keys: Iterable[EntryKey]) -> None:
         """Ask for entries again; what was prefetched of them is dropped."""
-        wanted = sorted({piece for key in keys for piece in self.entries_of(key)})
+        wanted = sorted({piece for key in keys for piece in self.acks.entries_of(key)})
         if not wanted:
             return
         gone = frozenset(wanted)
@@ -627,7 +516,7 @@ class TopicConsumer:
 
     def redeliver_all(self) -> None:
         """Ask for everything that is not acknowledged."""
-        self._acks.flush()
+        self.acks.sender.flush()
         if self.epoch >= 0:
             self._set_epoch(self.epoch + 1)
         self.start_over()
@@ -645,7 +534,7 @@ class TopicConsumer:
     async def seek(self, message_id: MessageId | None, timestamp_ms: int = 0) -> None:
         """Move the subscription to a message, or to the first one published at a time; raises the broker's error."""
         await self.connected()
-        self._acks.flush()
+        self.acks.sender.flush()
         self._is_seeking = True
         before = (self._start, self.start_message_id, self._last_entry)
         try:
@@ -659,7 +548,7 @@ class TopicConsumer:
 
     async def _seek(self, message_id: MessageId | None, timestamp_ms: int) -> None:
         self.start_over()
-        self._ackers.clear()
+        self.acks.forget_batches()
         self._last_entry = None
         self.start_message_id = message_id
         self._start_at(message_id, is_inclusive=self.options.start_message_id_inclusive)
