@@ -12,10 +12,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Final, Protocol, cast
+from typing import Final, cast
 
-from google.protobuf.message import Message as ProtobufMessage
-
+from geminga.client._answers import ANSWERS, FIELD_OF_ANSWER, error_of_answer
 from geminga.client._authentication import Authentication
 from geminga.client._errors import (
     AuthenticationError,
@@ -27,6 +26,7 @@ from geminga.client._errors import (
     Timeout,
     error_from_broker,
 )
+from geminga.client._handlers import ConsumerHandler, ProducerHandler
 from geminga.model.errors import ProtocolError
 from geminga.model.limits import MESSAGE_SIZE_BYTES_MAX_DEFAULT
 from geminga.runtime import Buffer, get_logger
@@ -51,58 +51,6 @@ MESSAGE_SIZE_BYTES_MAX: Final = 1 << 30
 _MESSAGE_PREFIX: Final = b"\x08\x09\x4a"
 _RECEIPT_PREFIX: Final = b"\x08\x07\x3a"
 _Type = pb.BaseCommand
-
-
-class ProducerHandler(Protocol):
-    """What a connection tells a producer."""
-
-    def on_receipt(self, sequence_id: int, highest_sequence_id: int, ledger_id: int, entry_id: int) -> None:
-        """A batch, message or chunk was stored."""
-        ...
-
-    def on_send_error(self, sequence_id: int, error: PulsarException) -> None:
-        """It was refused."""
-        ...
-
-    def on_closed_by_broker(self, assigned_url: str) -> None:
-        """The broker wants the topic looked up again; ``assigned_url`` names the next broker, empty: not known."""
-        ...
-
-    def on_connection_lost(self, error: PulsarException) -> None:
-        """The connection is gone."""
-        ...
-
-    def on_writable(self) -> None:
-        """The transport takes data again after it was full."""
-        ...
-
-
-class ConsumerHandler(Protocol):
-    """What a connection tells a consumer."""
-
-    def on_messages(self, frames: list[Frame]) -> None:
-        """MESSAGE frames of one socket read, in order: (command, headers and payload)."""
-        ...
-
-    def on_closed_by_broker(self, assigned_url: str) -> None:
-        """The broker wants the topic looked up again; ``assigned_url`` names the next broker, empty: not known."""
-        ...
-
-    def on_connection_lost(self, error: PulsarException) -> None:
-        """The connection is gone."""
-        ...
-
-    def on_active_change(self, is_active: bool) -> None:
-        """On a Failover subscription: this consumer became the active one, or no longer is."""
-        ...
-
-    def on_end_of_topic(self) -> None:
-        """The topic was terminated and everything was delivered."""
-        ...
-
-    def on_ack_response(self, request_id: int, error: PulsarException | None) -> None:
-        """An acknowledgement with a request id was carried out, or refused."""
-        ...
 
 
 class ClientConnection(asyncio.Protocol):
@@ -475,12 +423,12 @@ class ClientConnection(asyncio.Protocol):
         self._connected.set_result(None)
 
     def _on_answer(self, command: pb.BaseCommand) -> None:
-        name = _FIELDS[command.type]
+        name = FIELD_OF_ANSWER[command.type]
         body = cast("pb.CommandSuccess", getattr(command, name))
         answer = self._requests.pop(body.request_id, None)
         if answer is None or answer.done():
             return  # nobody waits any more
-        error = _error_of(command.type, body)
+        error = error_of_answer(command.type, body)
         if error is not None:
             answer.set_exception(error)
         else:
@@ -583,48 +531,11 @@ def _signed(value: int) -> int:
     return value - (1 << 64) if value >> 63 else value
 
 
-def _error_of(kind: int, body: ProtobufMessage) -> PulsarException | None:
-    """The error that an answer of its own kind carries."""
-    if kind == _Type.LOOKUP_RESPONSE:
-        lookup = cast("pb.CommandLookupTopicResponse", body)
-        if lookup.response == pb.CommandLookupTopicResponse.Failed:
-            return error_from_broker(lookup.error, lookup.message)
-    elif kind == _Type.PARTITIONED_METADATA_RESPONSE:
-        partitions = cast("pb.CommandPartitionedTopicMetadataResponse", body)
-        if partitions.response == pb.CommandPartitionedTopicMetadataResponse.Failed:
-            return error_from_broker(partitions.error, partitions.message)
-    else:
-        fields = body.DESCRIPTOR.fields_by_name
-        for code, text in (("error_code", "error_message"), ("error", "message")):
-            if code in fields and body.HasField(code):
-                return error_from_broker(getattr(body, code), getattr(body, text))
-    return None
-
-
-_ANSWERS: Final = (
-    _Type.SUCCESS,
-    _Type.PRODUCER_SUCCESS,
-    _Type.PARTITIONED_METADATA_RESPONSE,
-    _Type.LOOKUP_RESPONSE,
-    _Type.CONSUMER_STATS_RESPONSE,
-    _Type.GET_LAST_MESSAGE_ID_RESPONSE,
-    _Type.GET_TOPICS_OF_NAMESPACE_RESPONSE,
-    _Type.GET_SCHEMA_RESPONSE,
-    _Type.GET_OR_CREATE_SCHEMA_RESPONSE,
-    _Type.NEW_TXN_RESPONSE,
-    _Type.ADD_PARTITION_TO_TXN_RESPONSE,
-    _Type.ADD_SUBSCRIPTION_TO_TXN_RESPONSE,
-    _Type.END_TXN_RESPONSE,
-    _Type.TC_CLIENT_CONNECT_RESPONSE,
-    _Type.WATCH_TOPIC_LIST_SUCCESS,
-)
-#: Field of BaseCommand of each kind of answer: it has the number of the type.
-_FIELDS: Final = {kind: pb.BaseCommand.DESCRIPTOR.fields_by_number[kind].name for kind in _ANSWERS}
 _BEFORE_CONNECTED: Final = frozenset({_Type.CONNECTED, _Type.ERROR, _Type.AUTH_CHALLENGE, _Type.PING, _Type.PONG})
 
 _Handler = Callable[[ClientConnection, pb.BaseCommand], None]
 _HANDLERS: Final[dict[int, _Handler]] = {
-    **dict.fromkeys(_ANSWERS, ClientConnection._on_answer),
+    **dict.fromkeys(ANSWERS, ClientConnection._on_answer),
     _Type.CONNECTED: ClientConnection._on_connected,
     _Type.ERROR: ClientConnection._on_error,
     _Type.PING: ClientConnection._on_ping,
