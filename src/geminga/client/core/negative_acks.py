@@ -1,8 +1,8 @@
 """Negative acknowledgements: entries that wait until the broker is asked to deliver them again (S0 30, MISSION F13).
 
-A wheel of buckets: time -> ledger id -> bitmap of entry ids, so that a million waiting entries cost what their bitmaps
-cost. The time of an entry is rounded *up* to its bucket: it is never asked for early, and at most one bucket late.
-What is due at the same time leaves together, in log order.
+A wheel of buckets: time -> ledger id -> entry ids, as a bitmap, or as a plain array while they are few, so that a
+million waiting entries cost a few bytes each, dense or scattered. The time of an entry is rounded *up* to its bucket:
+it is never asked for early, and at most one bucket late. What is due at the same time leaves together, in log order.
 
 Bucket width: the largest power of two of milliseconds up to a third of the delay (Pulsar's tick is a third of it, with
 33 ms as the floor), at most 256 ms (Pulsar's ``negativeAckPrecisionBitCnt`` of 8).
@@ -10,8 +10,9 @@ Bucket width: the largest power of two of milliseconds up to a third of the dela
 
 from __future__ import annotations
 
+from array import array
 from heapq import heappop, heappush
-from typing import Final
+from typing import Final, TypeAlias
 
 from pyroaring import BitMap, BitMap64
 
@@ -25,7 +26,11 @@ _DELAY_MS_FLOOR: Final = 100
 #: Entry ids from here on do not fit the smaller bitmap; no ledger has as many, but the wire allows it.
 _SMALL_ENTRY_IDS: Final = 1 << 32
 
+#: As many entry ids of one ledger in one bucket become a bitmap.
+_FEW: Final = 48
+
 EntryKey = tuple[int, int]
+_EntryIds: TypeAlias = "array[int] | BitMap | BitMap64"
 
 
 def precision_ms(delay_ms: float) -> int:
@@ -45,7 +50,7 @@ class NegativeAcks:
         self._precision_ms = precision_ms(backoff.next(0) if backoff is not None else delay_ms)
         #: Heap of the keys of ``_buckets``.
         self._times: list[int] = []
-        self._buckets: dict[int, dict[int, BitMap | BitMap64]] = {}
+        self._buckets: dict[int, dict[int, _EntryIds]] = {}
         #: Every waiting entry once more, without its time: the same entry does not wait twice.
         self._pending: dict[int, BitMap64] = {}
         #: Entries that wait.
@@ -75,10 +80,15 @@ class NegativeAcks:
             heappush(self._times, time)
         entries = ledgers.get(ledger_id)
         if entries is None:
-            entries = ledgers[ledger_id] = BitMap() if entry_id < _SMALL_ENTRY_IDS else BitMap64()
+            ledgers[ledger_id] = array("Q", (entry_id,))
+        elif isinstance(entries, array):
+            entries.append(entry_id)
+            if len(entries) >= _FEW:
+                ledgers[ledger_id] = _bitmap(entries.tolist())
         elif entry_id >= _SMALL_ENTRY_IDS and isinstance(entries, BitMap):
-            entries = ledgers[ledger_id] = BitMap64(entries)
-        entries.add(entry_id)
+            ledgers[ledger_id] = _bitmap([*entries, entry_id])
+        else:
+            entries.add(entry_id)
         return True
 
     def discard(self, entry: EntryKey) -> bool:
@@ -91,7 +101,7 @@ class NegativeAcks:
         for ledgers in self._buckets.values():
             entries = ledgers.get(ledger_id)
             if entries is not None and entry_id in entries:
-                entries.discard(entry_id)
+                entries.remove(entry_id)
                 break
         return True
 
@@ -130,3 +140,7 @@ class NegativeAcks:
             in_buckets == waiting == self.count, f"{in_buckets} in buckets, {waiting} waiting, {self.count} counted"
         )
         invariant(sorted(self._times) == sorted(self._buckets), "times and buckets differ")
+
+
+def _bitmap(entry_ids: list[int]) -> BitMap | BitMap64:
+    return BitMap64(entry_ids) if max(entry_ids) >= _SMALL_ENTRY_IDS else BitMap(entry_ids)
