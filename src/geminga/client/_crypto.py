@@ -1,4 +1,7 @@
-"""Keys for end-to-end encryption, and what encrypts and decrypts with them."""
+"""Keys for end-to-end encryption, and what encrypts and decrypts with them.
+
+The ciphers load with the first key: most programs never need them, and they would take a fifth of the import.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +14,6 @@ from geminga.client._options import CryptoFailureAction
 from geminga.runtime import Clock, get_logger
 from geminga.runtime.local_file import read_local_file
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from geminga.wire.pulsar.encryption import (
-    NONCE_BYTES,
-    EncryptionError,
-    decrypt_payload,
-    encrypt_payload,
-    new_data_key,
-    unwrap_data_key,
-    wrap_data_key,
-)
 
 _log = get_logger(__name__)
 
@@ -76,13 +70,15 @@ class MessageEncryptor:
 
     def renew(self) -> None:
         """Take a new data key; raises CryptoError if a public key can not be read."""
-        data_key = new_data_key()
+        from geminga.wire.pulsar import encryption
+
+        data_key = encryption.new_data_key()
         keys = []
         for name in self._key_names:
             try:
                 info = self._reader.get_public_key(name, {})
-                wrapped = wrap_data_key(info.key, data_key)
-            except (OSError, EncryptionError) as error:
+                wrapped = encryption.wrap_data_key(info.key, data_key)
+            except (OSError, encryption.EncryptionError) as error:
                 raise CryptoError(f"public key {name!r}: {error}") from error
             entry = pb.EncryptionKeys(key=name, value=wrapped)
             for key, value in info.metadata.items():
@@ -93,6 +89,8 @@ class MessageEncryptor:
 
     def __call__(self, metadata: pb.MessageMetadata, payload: bytes) -> bytes:
         """The payload encrypted, ``metadata`` saying how; raises CryptoError, unless failures are sent in the clear."""
+        from geminga.wire.pulsar import encryption
+
         try:
             age_s = self._clock.monotonic() - self._made_s
             if not self._data_key or self._payloads >= DATA_KEY_PAYLOADS_MAX or age_s > DATA_KEY_LIFE_S:
@@ -103,11 +101,11 @@ class MessageEncryptor:
                 return payload
             raise
         self._payloads += 1
-        nonce = self._payloads.to_bytes(NONCE_BYTES, "big")
+        nonce = self._payloads.to_bytes(encryption.NONCE_BYTES, "big")
         del metadata.encryption_keys[:]
         metadata.encryption_keys.extend(self._keys)
         metadata.encryption_param = nonce
-        return encrypt_payload(self._data_key, nonce, payload)
+        return encryption.encrypt_payload(self._data_key, nonce, payload)
 
 
 class MessageDecryptor:
@@ -122,20 +120,24 @@ class MessageDecryptor:
 
     def decrypt(self, metadata: pb.MessageMetadata, payload: bytes) -> bytes:
         """The payload as it was before encryption; raises CryptoError."""
+        from geminga.wire.pulsar import encryption
+
         last: Exception | None = None
         for entry in metadata.encryption_keys:
             try:
                 data_key = self._data_key(entry)
-                return decrypt_payload(data_key, metadata.encryption_param, payload)
-            except (OSError, EncryptionError, CryptoError) as error:
+                return encryption.decrypt_payload(data_key, metadata.encryption_param, payload)
+            except (OSError, encryption.EncryptionError, CryptoError) as error:
                 last = error
         raise CryptoError(f"no key decrypts the message: {last}") from last
 
     def _data_key(self, entry: pb.EncryptionKeys) -> bytes:
         data_key = self._data_keys.get(entry.value)
         if data_key is None:
+            from geminga.wire.pulsar import encryption
+
             info = self._reader.get_private_key(entry.key, {pair.key: pair.value for pair in entry.metadata})
-            data_key = unwrap_data_key(info.key, entry.value)
+            data_key = encryption.unwrap_data_key(info.key, entry.value)
             if len(self._data_keys) >= DATA_KEYS_CACHED_MAX:
                 del self._data_keys[next(iter(self._data_keys))]
             self._data_keys[entry.value] = data_key
