@@ -15,7 +15,7 @@ namespace and sort its fields by name.
 from __future__ import annotations
 
 import enum
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from geminga.client._errors import InvalidConfiguration
 from geminga.client.schema._types import (
@@ -257,6 +257,10 @@ class RecordField(Field):
         return type(self.model)(**value) if isinstance(value, dict) else value
 
 
+#: What a record as a field may be given beside its fields.
+_OPTIONS: Final = ("default", "required", "required_default")
+
+
 class Record:
     """Base of classes whose class attributes are fields. See the module."""
 
@@ -270,17 +274,16 @@ class Record:
         own = {name: _as_field(value) for name, value in vars(cls).items()}
         cls._fields = {**cls._fields, **{name: field for name, field in own.items() if field is not None}}
 
-    def __init__(
-        self,
-        default: Any = None,  # noqa: ANN401
-        required_default: bool = False,
-        required: bool = False,
-        **values: Any,  # noqa: ANN401
-    ) -> None:
-        """``values``: fields by name. The others are for a record as a field of another."""
-        self._default = default
-        self._required_default = required_default
-        self._required = required
+    def __init__(self, **values: Any) -> None:  # noqa: ANN401
+        """``values``: fields by name.
+
+        For a record as a field of another, ``default``, ``required`` and ``required_default`` are those of the
+        field, unless the record has fields of these names.
+        """
+        own = {name: values.pop(name) for name in _OPTIONS if name in values and name not in self._fields}
+        self._default = own.get("default")
+        self._required = bool(own.get("required"))
+        self._required_default = bool(own.get("required_default"))
         for name in values:
             if name not in self._fields:
                 raise TypeError(f"{type(self).__name__} has no field {name}")
