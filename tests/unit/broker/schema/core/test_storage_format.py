@@ -58,6 +58,12 @@ def test_entries_survive() -> None:
     assert decode_entry(encode_entry("t/n/topic", stored, INDEX), 4, "here") == stored
 
 
+def test_entry_has_the_documented_bytes() -> None:
+    stored = StoredSchema(0, SchemaInfo("", SchemaType.AVRO, b'"int"'), 1)
+    documented = "12210a107075626c69632f64656661756c742f74" + "1200" + "1805" + "220522696e7422" + "2801" + "3000"
+    assert encode_entry("public/default/t", stored, ()).hex() == documented
+
+
 def test_stored_types_are_one_more_than_on_the_wire() -> None:
     data = encode_entry("t/n/topic", StoredSchema(0, INFO, 1), ())
     assert pb.SchemaInfo.FromString(pb.SchemaEntry.FromString(data).schema_data).type == SchemaType.AVRO + 1
