@@ -7,6 +7,7 @@ timeout, and those who wait for receipts or for room.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from geminga.client._connection import ClientConnection
@@ -122,8 +123,8 @@ class SendBuffer:
 
     def refuse(self, callbacks: list[tuple[int, SendCallback]] | None, messages: int, error: PulsarException) -> None:
         """Messages failed: tell those who want to hear, remember the error for the others."""
-        for _, callback in callbacks or ():
-            callback(error, None)
+        if callbacks:
+            self._loop.call_soon(self._tell_error, iter(callbacks), error)
         if len(callbacks or ()) < messages and self._unheard_error is None:
             self._unheard_error = error
 
@@ -143,15 +144,44 @@ class SendBuffer:
             self.refuse(callbacks, pending.messages, error)
         elif callbacks is not None:
             first_chunk = MessageId(self._partition, *shared[0]) if shared else None
-            messages = pending.messages
-            for index, callback in callbacks:
-                size = messages if index >= 0 else 0
-                callback(None, MessageId(self._partition, ledger_id, entry_id, index, size, first_chunk=first_chunk))
+            self._loop.call_soon(self._tell_ids, iter(callbacks), ledger_id, entry_id, pending.messages, first_chunk)
         if pending.waiters is not None:
             for wake in pending.waiters:
                 wake()
         if self._room_waiters and not self.is_full(0):
             self._wake_all()
+
+    # Callbacks run from the loop, a batch of them in one go: what one raises is for the loop's exception handler, not
+    # for the connection, and the rest goes on in the next turn.
+
+    def _tell_ids(
+        self,
+        callbacks: Iterator[tuple[int, SendCallback]],
+        ledger_id: int,
+        entry_id: int,
+        messages: int,
+        first_chunk: MessageId | None,
+    ) -> None:
+        partition = self._partition
+        is_done = False
+        try:
+            for index, callback in callbacks:
+                size = messages if index >= 0 else 0
+                callback(None, MessageId(partition, ledger_id, entry_id, index, size, first_chunk=first_chunk))
+            is_done = True
+        finally:
+            if not is_done:
+                self._loop.call_soon(self._tell_ids, callbacks, ledger_id, entry_id, messages, first_chunk)
+
+    def _tell_error(self, callbacks: Iterator[tuple[int, SendCallback]], error: PulsarException) -> None:
+        is_done = False
+        try:
+            for _, callback in callbacks:
+                callback(error, None)
+            is_done = True
+        finally:
+            if not is_done:
+                self._loop.call_soon(self._tell_error, callbacks, error)
 
     # ---- time
 

@@ -147,7 +147,9 @@ class TopicProducer(Producer[T]):
         initial = options.initial_sequence_id
         self._next_sequence_id = -1 if initial is None else initial + 1
         self._is_batching = options.batching_enabled
-        self._batch_messages_max = options.batching_max_messages
+        # A batch passes the check for room once, with its first message.
+        limit = options.max_pending_messages or options.batching_max_messages
+        self._batch_messages_max = min(options.batching_max_messages, limit)
         self._batch_bytes_max = options.batching_max_allowed_size_in_bytes
         self._delay_s = options.batching_max_publish_delay_ms / 1000
         #: The open batch; closed ones are frames.
@@ -164,26 +166,19 @@ class TopicProducer(Producer[T]):
         self, content: T | None, callback: UserCallback | None = None, **fields: Unpack[MessageFields]
     ) -> None:
         """See :meth:`Producer.send_nowait`."""
-        if self._is_plain and callback is None and not fields and type(content) is bytes:
+        if self._is_plain and not fields and type(content) is bytes:
             batch = self.batch
             size = batch.size_bytes + len(content)
             if size <= self._batch_bytes_max:
                 payloads = batch.payloads
+                if callback is not None:
+                    batch.add_callback(callback)
                 payloads.append(content)
                 batch.size_bytes = size
                 if len(payloads) >= self._batch_messages_max:
                     self._close_batch()
                 return
-        self._send(self._builder.build(content, fields), callback and self._through_loop(callback))
-
-    def _through_loop(self, callback: UserCallback) -> UserCallback:
-        """What a callback raises is for the loop's exception handler, not for the connection."""
-        call_soon = self._loop.call_soon
-
-        def soon(error: PulsarException | None, message_id: MessageId | None) -> None:
-            call_soon(callback, error, message_id)
-
-        return soon
+        self._send(self._builder.build(content, fields), callback)
 
     async def send(self, content: T | None, **fields: Unpack[MessageFields]) -> MessageId:
         """See :meth:`Producer.send`."""

@@ -35,6 +35,8 @@ class Batch:
 
     def add(self, message: EncodedMessage, callback: SendCallback | None) -> None:
         """Append a message; the caller looks at the limits."""
+        if callback is not None:
+            self.add_callback(callback)
         index = len(self.payloads)
         self.payloads.append(message.payload)
         self.size_bytes += len(message.payload)
@@ -49,10 +51,12 @@ class Batch:
             if self.specials is None:
                 self.specials = {}
             self.specials[index] = message
-        if callback is not None:
-            if self.callbacks is None:
-                self.callbacks = []
-            self.callbacks.append((index, callback))
+
+    def add_callback(self, callback: SendCallback) -> None:
+        """``callback`` hears of the message that is appended next."""
+        if self.callbacks is None:
+            self.callbacks = []
+        self.callbacks.append((len(self.payloads), callback))
 
     def fits(self, message: EncodedMessage, size_bytes_max: int) -> bool:
         """Whether ``message`` may join: within the size, and with the same kind of sequence id."""
