@@ -235,7 +235,10 @@ class Topic:
         self.touch()
 
     async def check_may_subscribe(self, request: pb.CommandSubscribe) -> bool:
-        """Raise if this type of subscription is off; whether a subscription that is not there may be created."""
+        """Raise if this type of subscription is off, or the consumer's schema does not fit.
+
+        Returns whether a subscription that is not there may be created.
+        """
         if self.is_closing:
             raise TopicClosingError(f"Topic {self.name} is being unloaded or deleted")
         policies = await self.broker.namespaces.policies(self.name.namespace)
@@ -245,6 +248,7 @@ class Topic:
             enabled = policies.subscription_types_enabled
         if type_name not in enabled:
             raise NotAllowedError(f"Topic[{self.name}] doesn't support {type_name} sub type!")
+        await self.broker.schemas.admit_consumer(self, request)
         return await self.may_create_subscriptions()
 
     async def may_create_subscriptions(self) -> bool:

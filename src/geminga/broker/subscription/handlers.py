@@ -57,7 +57,6 @@ async def _subscribe(connection: Connection, request: pb.CommandSubscribe) -> No
     key = (pb.BaseCommand.SUBSCRIBE, request.consumer_id)
     try:
         topic = await connection.broker.get_topic(TopicName.parse(request.topic), create=request.force_topic_creation)
-        await connection.broker.schemas.admit_consumer(topic, request)
         consumer = await topic.subscribe(connection, request)
     except GemingaError as error:
         if connection.requests.pop(key, None) is not None:
