@@ -290,13 +290,15 @@ class ClassWriter:
     def write(self) -> str:
         """The module's text, unformatted."""
         base = BASES.get(self.name, "Facade")
-        generic = next((b for b in self.node.bases if ast.unparse(b).startswith("Generic[")), None)
+        # Generic itself, or a base that is generic in one variable.
+        generic = next((b.slice for b in self.node.bases if isinstance(b, ast.Subscript)), None)
         self.out.import_name("geminga.client.blocking._facade", base)
-        if generic is not None:
+        if isinstance(generic, ast.Name):
             self.out.need(generic, self.source)
-            variable = ast.unparse(generic)[len("Generic[") : -1]
+            self.out.import_name("typing", "Generic")
+            variable = generic.id
             inner = variable if base != "Facade" else f"Async{self.name}[{variable}]"
-            bases = f"{base}[{inner}], {ast.unparse(generic)}"
+            bases = f"{base}[{inner}], Generic[{variable}]"
         else:
             bases = f"{base}[Async{self.name}]" if base == "Facade" else base
         if f"Async{self.name}" in bases:

@@ -114,6 +114,32 @@ class Client:
         self.check_usable()
         return await subscribe(self, topic, subscription_name, schema, ConsumerOptions(**options))
 
+    @overload
+    async def create_reader(
+        self,
+        topic: str | list[str],
+        start_message_id: MessageId,
+        *,
+        schema: None = None,
+        reader_listener: ReaderListener | None = None,
+        reader_name: str = "",
+        subscription_role_prefix: str = "",
+        **options: Unpack[ReaderArguments],
+    ) -> Reader[bytes]: ...
+
+    @overload
+    async def create_reader(
+        self,
+        topic: str | list[str],
+        start_message_id: MessageId,
+        *,
+        schema: TopicSchema[T],
+        reader_listener: ReaderListener | None = None,
+        reader_name: str = "",
+        subscription_role_prefix: str = "",
+        **options: Unpack[ReaderArguments],
+    ) -> Reader[T]: ...
+
     async def create_reader(
         self,
         topic: str | list[str],
@@ -124,7 +150,7 @@ class Client:
         reader_name: str = "",
         subscription_role_prefix: str = "",
         **options: Unpack[ReaderArguments],
-    ) -> Reader[T]:
+    ) -> Reader[T] | Reader[bytes]:
         """A reader that starts behind ``start_message_id``, or at it with ``start_message_id_inclusive``.
 
         ``MessageId.earliest`` and ``MessageId.latest`` are the two ends. The options are those of
@@ -142,6 +168,26 @@ class Client:
             reader_listener=reader_listener,
         )
 
+    @overload
+    async def create_table_view(
+        self,
+        topic: str,
+        subscription_name: str = "",
+        *,
+        schema: None = None,
+        **options: Unpack[ReaderArguments],
+    ) -> TableView[bytes]: ...
+
+    @overload
+    async def create_table_view(
+        self,
+        topic: str,
+        subscription_name: str = "",
+        *,
+        schema: TopicSchema[T],
+        **options: Unpack[ReaderArguments],
+    ) -> TableView[T]: ...
+
     async def create_table_view(
         self,
         topic: str,
@@ -149,7 +195,7 @@ class Client:
         *,
         schema: TopicSchema[T] | None = None,
         **options: Unpack[ReaderArguments],
-    ) -> TableView[T]:
+    ) -> TableView[T] | TableView[bytes]:
         """A view of the newest value of each key, which already has everything that is in the topic now.
 
         Raises what :meth:`subscribe` raises.

@@ -28,6 +28,8 @@ from geminga.client._message import Message
 from geminga.client._message_id import MessageId
 from geminga.client._producer import Producer as AsyncProducer
 from geminga.client._producer_factory import ProducerArguments
+from geminga.client._reader import Reader as AsyncReader
+from geminga.client._table_view import TableView as AsyncTableView
 from geminga.client.blocking._consumer import Consumer
 from geminga.client.blocking._facade import Facade
 from geminga.client.blocking._listeners import for_reader, with_listener
@@ -150,6 +152,32 @@ class Client(Facade[AsyncClient]):
         )
         return Consumer[Any](made, self._thread)
 
+    @overload
+    def create_reader(
+        self,
+        topic: str | list[str],
+        start_message_id: MessageId,
+        *,
+        schema: None = None,
+        reader_listener: ReaderListener | None = None,
+        reader_name: str = "",
+        subscription_role_prefix: str = "",
+        **options: Unpack[ReaderArguments],
+    ) -> Reader[bytes]: ...
+
+    @overload
+    def create_reader(
+        self,
+        topic: str | list[str],
+        start_message_id: MessageId,
+        *,
+        schema: TopicSchema[T],
+        reader_listener: ReaderListener | None = None,
+        reader_name: str = "",
+        subscription_role_prefix: str = "",
+        **options: Unpack[ReaderArguments],
+    ) -> Reader[T]: ...
+
     def create_reader(
         self,
         topic: str | list[str],
@@ -160,26 +188,34 @@ class Client(Facade[AsyncClient]):
         reader_name: str = "",
         subscription_role_prefix: str = "",
         **options: Unpack[ReaderArguments],
-    ) -> Reader[T]:
+    ) -> Reader[T] | Reader[bytes]:
         """A reader that starts behind ``start_message_id``, or at it with ``start_message_id_inclusive``.
 
         ``MessageId.earliest`` and ``MessageId.latest`` are the two ends. The options are those of
         :class:`ConsumerOptions`; raises what :meth:`subscribe` raises.
         """
-        return Reader[T](
-            self._run(
-                lambda: self._target.create_reader(
-                    topic,
-                    start_message_id,
-                    schema=schema,
-                    reader_listener=for_reader(reader_listener, self._thread),
-                    reader_name=reader_name,
-                    subscription_role_prefix=subscription_role_prefix,
-                    **options,
-                )
-            ),
-            self._thread,
+        made: AsyncReader[Any] = self._run(
+            lambda: self._target.create_reader(
+                topic,
+                start_message_id,
+                schema=schema,
+                reader_listener=for_reader(reader_listener, self._thread),
+                reader_name=reader_name,
+                subscription_role_prefix=subscription_role_prefix,
+                **options,
+            )
         )
+        return Reader[Any](made, self._thread)
+
+    @overload
+    def create_table_view(
+        self, topic: str, subscription_name: str = "", *, schema: None = None, **options: Unpack[ReaderArguments]
+    ) -> TableView[bytes]: ...
+
+    @overload
+    def create_table_view(
+        self, topic: str, subscription_name: str = "", *, schema: TopicSchema[T], **options: Unpack[ReaderArguments]
+    ) -> TableView[T]: ...
 
     def create_table_view(
         self,
@@ -188,15 +224,15 @@ class Client(Facade[AsyncClient]):
         *,
         schema: TopicSchema[T] | None = None,
         **options: Unpack[ReaderArguments],
-    ) -> TableView[T]:
+    ) -> TableView[T] | TableView[bytes]:
         """A view of the newest value of each key, which already has everything that is in the topic now.
 
         Raises what :meth:`subscribe` raises.
         """
-        return TableView[T](
-            self._run(lambda: self._target.create_table_view(topic, subscription_name, schema=schema, **options)),
-            self._thread,
+        made: AsyncTableView[Any] = self._run(
+            lambda: self._target.create_table_view(topic, subscription_name, schema=schema, **options)
         )
+        return TableView[Any](made, self._thread)
 
     def get_topic_partitions(self, topic: str) -> list[str]:
         """The names of the topic's partitions, or the topic itself if it has none."""
@@ -207,7 +243,10 @@ class Client(Facade[AsyncClient]):
         return self._run(lambda: self._target.get_schema(topic, version))
 
     def close(self) -> None:
-        """Close producers (what they sent gets its receipts first), consumers and connections; harmless twice."""
+        """Close producers (what they sent gets its receipts first), consumers and connections; harmless twice.
+
+        Goes on to its end also when the caller is cancelled.
+        """
         self._run(lambda: self._target.close())
 
     def __enter__(self) -> Self:

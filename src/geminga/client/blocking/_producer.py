@@ -59,7 +59,8 @@ class Producer(ProducerFacade[T], Generic[T]):
     def close(self) -> None:
         """Send what waits, wait for the receipts (while connected, at most the operation timeout), then leave.
 
-        What has no receipt then fails with AlreadyClosed. Harmless if it is closed already.
+        What has no receipt then fails with AlreadyClosed. Harmless if it is closed already; goes on to its end also
+        when the caller is cancelled.
         """
         self._run(lambda: self._target.close())
 
