@@ -27,6 +27,10 @@ HEALED_S = 60.0
 MESSAGES = 120
 
 
+def number_of(payload: bytes) -> int:
+    return int(payload.split(b":")[1])
+
+
 class Traffic:
     """One producer's messages, and what became of each."""
 
@@ -39,10 +43,16 @@ class Traffic:
         self.results: dict[bytes, gc.MessageId | gc.PulsarException | None] = {}
         self.tasks: list[asyncio.Task[None]] = []
         rng = self.rng
+        #: Number of keys; 0: messages have none. With a batch per key, order is kept per key only.
+        self.keys = rng.choice([0, 0, 3])
+        self.is_chunking = rng.random() < 0.2
         self.options: gc.ProducerArguments = {
             "producer_name": f"producer-{name}",
             "send_timeout_millis": rng.choice([0, 0, 3_000]),
-            "batching_enabled": rng.random() < 0.7,
+            "batching_enabled": rng.random() < 0.7 and not self.is_chunking,
+            "batching_type": gc.BatchingType.KeyBased if self.keys else gc.BatchingType.Default,
+            "chunking_enabled": self.is_chunking,
+            "chunk_max_message_size": 1000 if self.is_chunking else 0,
             "batching_max_messages": rng.choice([2, 10, 1000]),
             "max_pending_messages": rng.choice([0, 0, 5]),
             "compression_type": rng.choice([gc.CompressionType.NONE, gc.CompressionType.LZ4]),
@@ -51,6 +61,9 @@ class Traffic:
     def payload(self) -> bytes:
         payload = b"%s:%d:" % (self.name.encode(), len(self.sent))
         return payload + b"x" * self.rng.choice([0, 10, 200, 3000])
+
+    def fields(self, payload: bytes) -> gc.MessageFields:
+        return {"partition_key": f"k{number_of(payload) % self.keys}"} if self.keys else {}
 
     async def run(self, client: gc.Client) -> gc.Producer[bytes]:
         producer = await self.create(client)
@@ -85,7 +98,7 @@ class Traffic:
         self.sent.append(payload)
         self.results[payload] = None
         try:
-            self.results[payload] = await producer.send(payload)
+            self.results[payload] = await producer.send(payload, **self.fields(payload))
         except gc.PulsarException as error:
             self.results[payload] = error
         except asyncio.CancelledError:
@@ -99,7 +112,7 @@ class Traffic:
 
         while True:
             try:
-                producer.send_nowait(payload, done)
+                producer.send_nowait(payload, done, **self.fields(payload))
             except gc.ProducerQueueIsFull:
                 await producer.drain()
             else:
@@ -122,8 +135,10 @@ class Traffic:
             if result.ledger_id() >= 0:
                 claimed = (result.ledger_id(), result.entry_id(), result.batch_index())
                 assert claimed in [(m.ledger_id, m.entry_id, m.batch_index) for m in places[payload]]
-        numbers = [int(payload.split(b":")[1]) for payload in places]
-        assert numbers == sorted(numbers), f"order of first occurrences: {numbers}"
+        numbers = [number_of(payload) for payload in places]
+        for key in range(max(self.keys, 1)):
+            of_key = [number for number in numbers if not self.keys or number % self.keys == key]
+            assert of_key == sorted(of_key), f"order of first occurrences: {of_key}"
         if is_deduplicated:
             twice = [p[:30] for p, found in places.items() if len(found) > 1]
             assert not twice, f"stored twice: {twice}"
@@ -142,7 +157,7 @@ async def hostile_network(world: sim.SimWorld) -> None:
     async def heal(_: sim.SimNode) -> None:
         for _ in range(rng.randrange(3)):
             await world.sleep(rng.uniform(0, FAULTS_S / 3))
-            await broker.restart()
+            await (broker.restart() if rng.random() < 0.5 else broker.abandon())
         await world.sleep(max(FAULTS_S - world.now, 0))
         proxy.is_hostile = False
 

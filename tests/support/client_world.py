@@ -65,6 +65,15 @@ class BrokerOnNode:
         await self.broker.start(_ENDPOINTS)
         await self.runtime.network.listen(lambda: self.broker.new_connection(), "0.0.0.0", PORT)
 
+    async def abandon(self) -> None:
+        """Cut all connections without a word; another broker takes over and fences what this one still writes."""
+        self.restarts += 1
+        abandoned = self.broker
+        self.broker = self._new_broker()
+        for connection in list(abandoned.connections):
+            connection.close("the broker is gone")
+        await self.broker.start(_ENDPOINTS)
+
     async def restart(self) -> None:
         """Stop cleanly, come back on the same storage."""
         self.restarts += 1
@@ -78,24 +87,37 @@ class BrokerOnNode:
         loaded = await self.broker.get_topic(TopicName.parse(topic), create=True)
         ledger = loaded.ledger
         found: list[Stored] = []
+        chunks: dict[str, list[bytes]] = {}
         position = ledger.first_position
         while position <= ledger.last_confirmed_position:
             entries = await ledger.read_range(position, 1000, 1 << 30)
             if not entries:
                 break
             for entry in entries:
-                found += _messages_of(entry.data, entry.ledger_id, entry.entry_id)
+                found += _messages_of(entry.data, entry.ledger_id, entry.entry_id, chunks)
             position = ledger.next_position(Position(entries[-1].ledger_id, entries[-1].entry_id))
         return found
 
 
-def _messages_of(data: bytes, ledger_id: int, entry_id: int) -> list[Stored]:
+def _messages_of(data: bytes, ledger_id: int, entry_id: int, chunks: dict[str, list[bytes]]) -> list[Stored]:
     metadata, offset = split_entry(data)
     assert metadata is not None
     payload = data[offset:]
+    name = metadata.producer_name
+    if metadata.num_chunks_from_msg > 1:
+        if metadata.chunk_id == 0:
+            chunks[metadata.uuid] = []
+        parts = chunks.get(metadata.uuid)
+        if parts is None or metadata.chunk_id > len(parts):
+            return []  # its beginning never came: consumers drop it
+        if metadata.chunk_id == len(parts):
+            parts.append(payload)
+        if metadata.chunk_id < metadata.num_chunks_from_msg - 1:
+            return []
+        payload = b"".join(parts)
+        assert len(payload) == metadata.total_chunk_msg_size
     if metadata.compression:
         payload = decompress(metadata.compression, payload, metadata.uncompressed_size)
-    name = metadata.producer_name
     if not metadata.HasField("num_messages_in_batch"):
         return [Stored(payload, ledger_id, entry_id, -1, name)]
     batch = decode_batch(payload, metadata.num_messages_in_batch)
