@@ -21,18 +21,17 @@ from geminga.client._consumer_acknowledgement import Acknowledgement
 from geminga.client._consumer_entries import Discard, EntryReader
 from geminga.client._consumer_options import ConsumerCryptoFailureAction, ConsumerOptions
 from geminga.client._consumer_redelivery import Redelivery
+from geminga.client._consumer_schema import SchemaGate
 from geminga.client._entry_batch import EntryBatch
-from geminga.client._errors import AlreadyClosed, NotConnected, PulsarException, Timeout
+from geminga.client._errors import AlreadyClosed, NotConnected, PulsarException, ReadError, Timeout
 from geminga.client._link import Link
 from geminga.client._message_id import MessageId
-from geminga.client._waiting import wait_ms
-from geminga.client.core.backoff import Backoff
 from geminga.client.core.chunk_assembly import ChunkAssembly
 from geminga.client.core.prefetch import FlowControl
 from geminga.client.core.start_position import StartPosition
 from geminga.client.schema._protocol import MessageDecoder
 from geminga.model import TopicName
-from geminga.runtime import get_logger, spawn
+from geminga.runtime import get_logger
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.consumer_codec import encode_flow
 from geminga.wire.pulsar.frame import Frame
@@ -55,15 +54,15 @@ class TopicConsumer:
     __slots__ = (
         "_closed_while_attaching",
         "_connection",
+        "_damaged",
         "_entries",
-        "_held",
+        "_gate",
         "_is_asked",
         "_is_attaching",
         "_is_closed",
         "_is_seeking",
         "_last_entry",
         "_link",
-        "_preparing",
         "_start",
         "_waiting_connected",
         "_was_attached",
@@ -129,9 +128,9 @@ class TopicConsumer:
         self._entries.epoch = self.epoch
         self.redelivery = Redelivery(self)
         self.acks = Acknowledgement(self)
-        #: Entries that wait for their schema, in order.
-        self._held: list[EntryBatch] = []
-        self._preparing: asyncio.Task[None] | None = None
+        #: The entry whose checksum was wrong last.
+        self._damaged: EntryKey | None = None
+        self._gate = None if decoder is None else SchemaGate(self, decoder)
         self._connection: ClientConnection | None = None
         self._is_attaching = False
         self._closed_while_attaching = False
@@ -209,7 +208,8 @@ class TopicConsumer:
     def start_over(self) -> None:
         """Everything unacknowledged comes again: what was prefetched and tracked is forgotten."""
         self.owner.drop_prefetched(lambda entry: entry.source is self)
-        self._held.clear()
+        if self._gate is not None:
+            self._gate.clear()
         self.redelivery.clear()
         self._entries.chunks.clear()
         self.acks.start_over()
@@ -330,8 +330,8 @@ class TopicConsumer:
         self.start_over()
         self.acks.forget_batches()
         self.acks.sender.close(error)
-        if self._preparing is not None:
-            self._preparing.cancel()
+        if self._gate is not None:
+            self._gate.close()
         for future in self._waiting_connected:
             if not future.done():
                 future.set_exception(error)
@@ -350,12 +350,8 @@ class TopicConsumer:
                 arrived.append(entry)
         if not arrived:
             return
-        if self.decoder is not None and (
-            self._held or not all(self.decoder.is_ready(entry.metadata.schema_version) for entry in arrived)
-        ):
-            self._hold(arrived)
-            return
-        self.owner.on_entries(arrived)
+        if self._gate is None or not self._gate.holds(arrived):
+            self.owner.on_entries(arrived)
 
     def _accept(self, entry: EntryBatch, ack_set: Sequence[int]) -> bool:
         """Whether anything of the entry is to be handed out."""
@@ -402,37 +398,17 @@ class TopicConsumer:
         for index in order[: len(order) - len(entry.order)]:
             entry.acker.acknowledge(index)
 
-    def _hold(self, entries: list[EntryBatch]) -> None:
-        self._held.extend(entries)
-        if self._preparing is None:
-            self._preparing = spawn(self._prepare(), name=f"schema of {self.topic}")
-
-    async def _prepare(self) -> None:
-        decoder = self.decoder
-        assert decoder is not None
-        backoff = Backoff(self.client.options.initial_backoff_ms, self.client.options.maximum_backoff_ms)
-        try:
-            while self._held:
-                entry = self._held[0]
-                version = entry.metadata.schema_version
-                if not decoder.is_ready(version):
-                    try:
-                        await decoder.prepare(version)
-                    except PulsarException as error:
-                        _log.warning("schema of %s: %s", self.topic, error)
-                        await wait_ms(backoff.next_ms(self._now_ms(), self.client.runtime.rng.random()))
-                        continue
-                if self._held and self._held[0] is entry:
-                    del self._held[0]
-                    self.owner.on_entries([entry])
-        finally:
-            self._preparing = None
-
     def _on_discard(self, key: EntryKey, why: Discard, permits: int) -> None:
         self.give_back(max(1, permits))
         if why in (Discard.CHUNK, Discard.OLD_EPOCH):
             return
         self.owner.counters.entries_discarded += 1
+        if why is Discard.CHECKSUM and key != self._damaged:
+            # Damaged on the way, perhaps: a fresh connection brings it again. Only what stays damaged is discarded.
+            self._damaged = key
+            if self._connection is not None:
+                self._connection.abort(ReadError(f"{self.topic}: entry {key[0]}:{key[1]} does not fit its checksum"))
+            return
         if why is Discard.DECRYPTION:
             if self.options.crypto_failure_action is ConsumerCryptoFailureAction.DISCARD:
                 self.acks.sender.add(key)
