@@ -95,8 +95,6 @@ class TopicRegistry:
             if consumers:
                 raise PreconditionFailedError(f"Topic has {consumers} connected consumers")
         await self._end(name, delete=True)
-        if not name.is_partition:
-            await self._broker.schemas.forget_topic(name)
 
     async def terminate(self, name: TopicName) -> Position:
         """End a persistent topic: no more publishing; returns its last position."""
@@ -176,7 +174,13 @@ class TopicRegistry:
         self._ending[key] = ended
         try:
             await topic.detach_all()
-            await (topic.delete_storage() if delete else topic.close_storage())
+            if not delete:
+                await topic.close_storage()
+                return
+            if not name.is_partition:
+                # Before the topic itself: cut off in between, it is still there to be deleted again.
+                await self._broker.schemas.forget_topic(name)
+            await topic.delete_storage()
         finally:
             # Also after an error: what can not be closed can not be used, and the next load recovers it.
             self.loaded.pop(key, None)
@@ -292,8 +296,8 @@ class TopicRegistry:
                 await self.delete(partition, force=force)
             except TopicNotFoundError:
                 continue
-        await self._broker.resources.delete_partitioned_topic(name)
         await self._broker.schemas.forget_topic(name)
+        await self._broker.resources.delete_partitioned_topic(name)
 
     async def _partitions(self, name: TopicName) -> int:
         return await self._broker.resources.partitioned_topic_metadata(name) or 0

@@ -11,18 +11,15 @@ from typing import TYPE_CHECKING
 
 from geminga.broker.schema.core.compatibility import Strategy
 from geminga.broker.schema.registry import SchemaRegistry, schema_id_of
-from geminga.broker.schema.store import Quorums, SchemaStore
-from geminga.model.errors import IncompatibleSchemaError, StorageError
+from geminga.broker.schema.store import Quorums, SchemaStore, path_of
+from geminga.model.errors import IncompatibleSchemaError
 from geminga.model.topic_name import TopicName
-from geminga.runtime import get_logger
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.schema_info import SchemaInfo, SchemaType, encode_version
 
 if TYPE_CHECKING:
     from geminga.broker.service import Broker
     from geminga.broker.topic_base import Topic
-
-_log = get_logger(__name__)
 
 #: "No version": what PRODUCER_SUCCESS says to a producer without a schema.
 NO_VERSION = b""
@@ -97,12 +94,24 @@ class Schemas:
         else:
             await self.add(topic.name, info)
 
+    # ---- deletion
+
     async def forget_topic(self, name: TopicName) -> None:
-        """The topic was deleted: so are its schemas. What can not be deleted now stays behind and is logged."""
-        try:
-            await self.registry.delete(schema_id_of(name))
-        except StorageError as error:
-            _log.warning("schemas of deleted %s stay behind: %s", name, error)
+        """The topic is being deleted: so are its schemas, unless a topic of the other domain shares the name.
+
+        Raises StorageError; what is left can be deleted again.
+        """
+        domain = "non-persistent" if name.is_persistent else "persistent"
+        other = TopicName.parse(f"{domain}://{name.namespace}/{name.local_name}")
+        broker = self._broker
+        if await broker.topic_exists(other) or await broker.resources.partitioned_topics.find(other) is not None:
+            return
+        await self.registry.delete(schema_id_of(name))
+
+    async def forget_namespace(self, namespace: str) -> None:
+        """The namespace is being deleted: so are schemas of topics that never were. Raises StorageError."""
+        for local_name in await self._broker.metadata.children(path_of(namespace)):
+            await self.registry.delete(f"{namespace}/{local_name}")
 
 
 def _is_used(topic: Topic) -> bool:

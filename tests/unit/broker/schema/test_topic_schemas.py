@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from geminga.broker.schema.core.compatibility import Strategy
 from geminga.model.topic_name import TopicName
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.schema_info import SchemaInfo, SchemaType
@@ -83,6 +84,35 @@ def test_schemas_survive_a_restart_and_die_with_the_topic() -> None:
         assert "AVRO, new schema type STRING" in await refused(client)
         await world.broker.delete_topic(TopicName.parse(TOPIC), force=True)
         assert (await client.create_producer(producer_id=2, schema=STRING)).schema_version == version(0)
+
+    run_with_broker(scenario)
+
+
+def test_topics_of_both_domains_share_schemas_until_the_last_goes() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        client = await world.client()
+        other = "non-persistent://public/default/topic"
+        await client.create_producer(producer_id=1, schema=FIRST)
+        await client.create_producer(other, producer_id=2, schema=FIRST)
+        registry = world.broker.schemas.registry
+        await world.broker.delete_topic(TopicName.parse(other), force=True)
+        assert await registry.has_schema("public/default/topic")
+        await world.broker.delete_topic(TopicName.parse(TOPIC), force=True)
+        assert not await registry.has_schema("public/default/topic")
+
+    run_with_broker(scenario)
+
+
+def test_a_namespace_takes_schemas_without_topics_with_it() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        schemas = world.broker.schemas
+        for schema_id in ("public/default/a", "public/default/b%2Fc", "public/other/a"):
+            await schemas.registry.put_if_absent(schema_id, record_info(A), Strategy.FULL)
+        await schemas.forget_namespace("public/default")
+        found = [
+            await schemas.registry.has_schema(f"public/{name}") for name in ("default/a", "default/b%2Fc", "other/a")
+        ]
+        assert found == [False, False, True]
 
     run_with_broker(scenario)
 
