@@ -16,7 +16,7 @@ PYTEST_ARGS ?=
 CRASH_ROUNDS ?= 100
 MUTATED_FRAMES ?= 100000
 
-.PHONY: help setup demo test test-long check fmt tidy bench conformance protos lock clean
+.PHONY: help setup demo test test-long check fmt tidy bench conformance protos blocking lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,6 +41,7 @@ check: $(STAMP) ## format, lint, types, generated files, tidiness
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/python tools/generate_protos.py --check
+	@$(BIN)/python tools/generate_blocking.py --check
 	@$(BIN)/python -m pytest -q tests/tidy
 
 tidy: $(STAMP) ## the tests whose subject is the code base itself
@@ -58,6 +59,9 @@ conformance: $(STAMP) ## the official Python client's own tests (CLIENT_TESTS=it
 
 protos: $(STAMP) ## generate the protobuf modules again
 	@$(BIN)/python tools/generate_protos.py
+
+blocking: $(STAMP) ## generate the blocking client again
+	@$(BIN)/python tools/generate_blocking.py
 
 lock: ## resolve requirements.lock again from pyproject.toml
 	@VENV=build/lock-env PYTHON="$(PYTHON)" bash tools/make_lock.sh

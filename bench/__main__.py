@@ -1,4 +1,4 @@
-"""``python -m bench [all | publish | latency | dispatch | together | start | idle | topics | fdatasync | loops]``.
+"""``python -m bench [all | publish | latency | dispatch | together | client | start | idle | topics | ...]``.
 
 Each prints a table that states what durability its figures have; ``--json`` prints the same as one JSON line each.
 """
@@ -19,6 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench import measure
+from bench.client import client as measure_client
 from bench.measure import DURABLE, Row
 from bench.servers import Bench, BenchError
 
@@ -56,6 +57,11 @@ MEASUREMENTS: dict[str, tuple[str, str, Measurement]] = {
         lambda b, o: measure.together(b, (o.size or [100])[0]),
     ),
     "topics": ("memory per idle topic with one durable subscription", DURABLE, lambda b, o: measure.topics(b, o.count)),
+    "client": (
+        "our client against the official one: 100-byte messages, batched, each in a process of its own",
+        f"publish: {DURABLE}; acknowledgements are persisted in the background",
+        lambda b, o: measure_client(b, (o.size or [100])[0]),
+    ),
     "loops": (
         "asyncio against uvloop",
         f"all: {DURABLE}",
@@ -63,7 +69,7 @@ MEASUREMENTS: dict[str, tuple[str, str, Measurement]] = {
     ),
 }
 #: What ``all`` runs.
-ALL = ("fdatasync", "start", "idle", "publish", "latency", "dispatch", "together", "topics")
+ALL = ("fdatasync", "start", "idle", "publish", "latency", "dispatch", "together", "topics", "client")
 
 
 def show(console: Console, name: str, rows: list[Row]) -> None:

@@ -18,14 +18,15 @@ LAYERS: Mapping[str, frozenset[str]] = {
     "wire": frozenset({"model"}),
     "sim": frozenset({"runtime", "model"}),
     "metadata": frozenset({"runtime", "model"}),
+    "client": frozenset({"wire", "runtime", "model"}),
     "bookie": frozenset({"metadata", "wire", "runtime", "model"}),
     "bookkeeper": frozenset({"metadata", "wire", "runtime", "model"}),
     "managed_ledger": frozenset({"bookkeeper", "metadata", "wire", "runtime", "model"}),
     "broker": frozenset({"managed_ledger", "bookkeeper", "metadata", "wire", "runtime", "model"}),
     # The top holds the version, which app tells.
-    "app": frozenset({"broker", "managed_ledger", "bookkeeper", "bookie", "metadata", "wire", "runtime", "model", ""}),
+    "app": frozenset({"broker", "client", "managed_ledger", "bookkeeper", "bookie", "metadata", "wire", "runtime", "model", ""}),
     # geminga/__init__.py, __main__.py, pytest_plugin.py: what users import.
-    "": frozenset({"app", "model"}),
+    "": frozenset({"app", "client", "model"}),
 }
 
 #: What a pure module may not import: the world.

@@ -14,11 +14,15 @@ from typing import Annotated, Final, NoReturn
 import typer
 
 import geminga
+from geminga.app import client_commands, perf_commands
 
 #: Columns that error paragraphs are wrapped to.
 PARAGRAPH_COLUMNS: Final = 100
 
 _app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False)
+
+_app.add_typer(client_commands.commands, name="client")
+_app.add_typer(perf_commands.commands, name="perf")
 
 
 def main() -> NoReturn:

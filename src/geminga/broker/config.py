@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from geminga.broker.resources.policies import Retention
+from geminga.broker.schema.core.compatibility import Strategy
 from geminga.broker.subscription.config import SubscriptionConfig
 from geminga.model.limits import MESSAGE_SIZE_BYTES_MAX_DEFAULT
 from geminga.model.settings import setting
@@ -81,6 +82,16 @@ class BrokerConfig(SubscriptionConfig):
         ("Exclusive", "Shared", "Failover", "Key_Shared"),
         "Exclusive, Shared, Failover, Key_Shared, comma separated",
     )
+
+    # ---- schemas
+    schema_compatibility_strategy: str = setting(
+        "schemaCompatibilityStrategy",
+        "FULL",
+        "a strategy such as FULL, BACKWARD or ALWAYS_COMPATIBLE",
+        choices=tuple(strategy.value for strategy in Strategy),
+    )
+    schema_validation_enforced: bool = setting("isSchemaValidationEnforced", False, "true or false")
+    allow_auto_update_schema: bool = setting("isAllowAutoUpdateSchemaEnabled", True, "true or false")
 
     # ---- producers
     producers_per_topic_max: int = setting("maxProducersPerTopic", 0, "an integer >= 0, 0: no limit", minimum=0)

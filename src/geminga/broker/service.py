@@ -20,6 +20,7 @@ from geminga.broker.lookup import Endpoint, Endpoints
 from geminga.broker.namespaces import Namespaces, TopicMode
 from geminga.broker.publish_buffer import PublishBuffer
 from geminga.broker.resources import Resources
+from geminga.broker.schema.topic_schemas import Schemas
 from geminga.broker.topic_registry import TopicRegistry
 from geminga.managed_ledger import ManagedLedgerFactory
 from geminga.metadata.ports import MUST_NOT_EXIST, MetadataStore
@@ -64,6 +65,7 @@ class Broker:
         self.publish_buffer = PublishBuffer(config.publish_buffer_bytes)
         self.handlers: Handlers = all_handlers()
         self.registry = TopicRegistry(self)
+        self.schemas = Schemas(self)
         self.namespaces = Namespaces(self, resources, self._policies_watched)
         self._endpoints: Endpoints | None = None
         self._inactive_topics = InactiveTopics(self)

@@ -126,6 +126,11 @@ class PersistentTopic(Topic):
         return self._subscriptions
 
     @property
+    def stored_bytes(self) -> int:
+        """Bytes of the messages that are stored."""
+        return self.ledger.size_bytes
+
+    @property
     def last_position(self) -> Position:
         """The last position that a consumer can get; entry id -1 of the current ledger if there is none."""
         return self.ledger.last_confirmed_position

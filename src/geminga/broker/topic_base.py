@@ -82,6 +82,11 @@ class Topic:
     # ---- what subclasses answer
 
     @property
+    def stored_bytes(self) -> int:
+        """Bytes of the messages that are stored."""
+        return 0
+
+    @property
     def subscriptions(self) -> Mapping[str, AnySubscription]:
         """Subscriptions by name."""
         raise AssertionError(f"{type(self).__name__} has no subscriptions")
@@ -244,7 +249,10 @@ class Topic:
         self.touch()
 
     async def check_may_subscribe(self, request: pb.CommandSubscribe) -> bool:
-        """Raise if this type of subscription is off; whether a subscription that is not there may be created."""
+        """Raise if this type of subscription is off, or the consumer's schema does not fit.
+
+        Returns whether a subscription that is not there may be created.
+        """
         if self.is_closing:
             raise closing_error(self.name)
         policies = await self.broker.namespaces.policies(self.name.namespace)
@@ -254,6 +262,7 @@ class Topic:
             enabled = policies.subscription_types_enabled
         if type_name not in enabled:
             raise NotAllowedError(f"Topic[{self.name}] doesn't support {type_name} sub type!")
+        await self.broker.schemas.admit_consumer(self, request)
         return await self.may_create_subscriptions()
 
     async def may_create_subscriptions(self) -> bool:

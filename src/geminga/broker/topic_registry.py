@@ -174,7 +174,13 @@ class TopicRegistry:
         self._ending[key] = ended
         try:
             await topic.detach_all()
-            await (topic.delete_storage() if delete else topic.close_storage())
+            if not delete:
+                await topic.close_storage()
+                return
+            if not name.is_partition:
+                # Before the topic itself: cut off in between, it is still there to be deleted again.
+                await self._broker.schemas.forget_topic(name)
+            await topic.delete_storage()
         finally:
             # Also after an error: what can not be closed can not be used, and the next load recovers it.
             self.loaded.pop(key, None)
@@ -290,6 +296,7 @@ class TopicRegistry:
                 await self.delete(partition, force=force)
             except TopicNotFoundError:
                 continue
+        await self._broker.schemas.forget_topic(name)
         await self._broker.resources.delete_partitioned_topic(name)
 
     async def _partitions(self, name: TopicName) -> int:

@@ -187,6 +187,13 @@ class IncompatibleSchemaError(RemoteError):
     http_status = 409
 
 
+class InvalidSchemaError(RemoteError):
+    """Not a schema: its definition does not parse or does not go with its type."""
+
+    server_error = ServerError.INCOMPATIBLE_SCHEMA
+    http_status = 422
+
+
 class ConflictError(RemoteError):
     """What should be created exists already, or changed meanwhile."""
 

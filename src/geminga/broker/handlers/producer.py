@@ -45,8 +45,10 @@ async def _create_producer(connection: Connection, request: pb.CommandProducer) 
         topic = await connection.broker.get_topic(TopicName.parse(request.topic), create=True)
         if topic.is_encryption_required and not request.encrypted:
             raise MetadataError(f"Encryption is required in {topic.name}")
+        schema_version = await connection.broker.schemas.admit_producer(topic, request)
         await _create_initial_subscription(topic, request)
         producer = await _new_producer(topic, connection, request)
+        producer.schema_version = schema_version
         is_ready = await topic.add_producer(producer)
     except GemingaError as error:
         if connection.request_ended(key, request.request_id):
@@ -86,7 +88,12 @@ def _wait(connection: Connection, request_id: int, producer: Producer) -> None:
     connection.waiting_producers[producer.producer_id] = producer
     connection.write(
         commands.producer_success(
-            request_id, producer.name, last_sequence_id=-1, schema_version=b"", topic_epoch=None, is_ready=False
+            request_id,
+            producer.name,
+            last_sequence_id=-1,
+            schema_version=producer.schema_version,
+            topic_epoch=None,
+            is_ready=False,
         )
     )
 

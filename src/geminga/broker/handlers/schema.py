@@ -1,7 +1,7 @@
-"""GET_SCHEMA and GET_OR_CREATE_SCHEMA, as a broker without a schema registry answers them.
+"""GET_SCHEMA and GET_OR_CREATE_SCHEMA: the schema registry for clients.
 
-Messages are bytes here. A schema that a client brings is taken and not kept: its version is empty, no topic has
-one to give. Clients then use the schema they have; nothing checks whether two of them fit.
+GET_SCHEMA needs no topic to be loaded. GET_OR_CREATE_SCHEMA is for producers that change their schema while they
+are connected: the topic must exist, and its schema is added as PRODUCER adds one.
 """
 
 from __future__ import annotations
@@ -9,22 +9,105 @@ from __future__ import annotations
 from typing import Final
 
 from geminga.broker.connection import Connection, Handler
+from geminga.broker.schema.registry import schema_id_of
+from geminga.broker.schema.topic_schemas import schema_of
+from geminga.model.errors import (
+    GemingaError,
+    IncompatibleSchemaError,
+    TooManyRequestsError,
+    TopicNotFoundError,
+)
+from geminga.model.topic_name import TopicName
+from geminga.runtime import spawn
 from geminga.wire._generated import pulsar_api_pb2 as pb
+from geminga.wire.pulsar.commands import error_code
+from geminga.wire.pulsar.schema_info import decode_version, encode_version
+
+#: Requests for schemas under way per connection; clients cache what they get.
+REQUESTS_MAX: Final = 1000
 
 
 def handle_get_schema(connection: Connection, command: pb.BaseCommand) -> None:
-    """GET_SCHEMA -> GET_SCHEMA_RESPONSE: there is none (TopicNotFound, as Pulsar says it)."""
-    answer = pb.CommandGetSchemaResponse(
-        request_id=command.getSchema.request_id,
-        error_code=pb.TopicNotFound,
-        error_message="Topic not found or no-schema",
+    """GET_SCHEMA -> GET_SCHEMA_RESPONSE: the newest schema, or that of a version."""
+    request = command.getSchema
+    key = (int(pb.BaseCommand.GET_SCHEMA), request.request_id)
+    if len(connection.requests) >= REQUESTS_MAX:
+        error = TooManyRequestsError(f"more than {REQUESTS_MAX} requests under way")
+        _send_schema(connection, _schema_error(request.request_id, error))
+        return
+    connection.requests[key] = request.request_id
+    spawn(_get_schema(connection, request), name=f"schema of {request.topic}")
+
+
+async def _get_schema(connection: Connection, request: pb.CommandGetSchema) -> None:
+    try:
+        answer = await _find_schema(connection, request)
+    except GemingaError as error:
+        answer = _schema_error(request.request_id, error)
+    connection.requests.pop((int(pb.BaseCommand.GET_SCHEMA), request.request_id), None)
+    if not connection.is_closed:
+        _send_schema(connection, answer)
+
+
+async def _find_schema(connection: Connection, request: pb.CommandGetSchema) -> pb.CommandGetSchemaResponse:
+    registry = connection.broker.schemas.registry
+    schema_id = schema_id_of(TopicName.parse(request.topic))
+    if request.HasField("schema_version"):
+        try:
+            version = decode_version(request.schema_version)
+        except ValueError as error:
+            # As Pulsar says it of an empty one.
+            raise IncompatibleSchemaError(f"Empty schema version: {error}") from error
+        found = await registry.get(schema_id, version)
+    else:
+        found = await registry.latest(schema_id)
+    if found is None or found.is_deleted:
+        raise TopicNotFoundError("Topic not found or no-schema")
+    return pb.CommandGetSchemaResponse(
+        request_id=request.request_id, schema=found.info.to_wire(), schema_version=encode_version(found.version)
     )
+
+
+def _schema_error(request_id: int, error: GemingaError) -> pb.CommandGetSchemaResponse:
+    return pb.CommandGetSchemaResponse(
+        request_id=request_id, error_code=error_code(error.server_error), error_message=str(error)
+    )
+
+
+def _send_schema(connection: Connection, answer: pb.CommandGetSchemaResponse) -> None:
     connection.send_command(pb.BaseCommand(type=pb.BaseCommand.GET_SCHEMA_RESPONSE, getSchemaResponse=answer))
 
 
 def handle_get_or_create_schema(connection: Connection, command: pb.BaseCommand) -> None:
-    """GET_OR_CREATE_SCHEMA -> an empty version."""
-    answer = pb.CommandGetOrCreateSchemaResponse(request_id=command.getOrCreateSchema.request_id, schema_version=b"")
+    """GET_OR_CREATE_SCHEMA -> the schema's version, which is added if it is new and fits."""
+    request = command.getOrCreateSchema
+    if len(connection.requests) >= REQUESTS_MAX:
+        error = TooManyRequestsError(f"more than {REQUESTS_MAX} requests under way")
+        _send_version(connection, _version_error(request.request_id, error))
+        return
+    connection.requests[(int(pb.BaseCommand.GET_OR_CREATE_SCHEMA), request.request_id)] = request.request_id
+    spawn(_get_or_create_schema(connection, request), name=f"add schema of {request.topic}")
+
+
+async def _get_or_create_schema(connection: Connection, request: pb.CommandGetOrCreateSchema) -> None:
+    try:
+        topic = await connection.broker.get_topic(TopicName.parse(request.topic), create=False)
+        version = await connection.broker.schemas.add(topic.name, schema_of(request))
+        answer = pb.CommandGetOrCreateSchemaResponse(request_id=request.request_id, schema_version=version)
+    except GemingaError as error:
+        answer = _version_error(request.request_id, error)
+    connection.requests.pop((int(pb.BaseCommand.GET_OR_CREATE_SCHEMA), request.request_id), None)
+    if not connection.is_closed:
+        _send_version(connection, answer)
+
+
+def _version_error(request_id: int, error: GemingaError) -> pb.CommandGetOrCreateSchemaResponse:
+    return pb.CommandGetOrCreateSchemaResponse(
+        request_id=request_id, error_code=error_code(error.server_error), error_message=str(error)
+    )
+
+
+def _send_version(connection: Connection, answer: pb.CommandGetOrCreateSchemaResponse) -> None:
     connection.send_command(
         pb.BaseCommand(type=pb.BaseCommand.GET_OR_CREATE_SCHEMA_RESPONSE, getOrCreateSchemaResponse=answer)
     )

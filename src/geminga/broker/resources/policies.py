@@ -21,6 +21,18 @@ BUNDLES_DEFAULT: Final = 4
 #: More bundles than hash values of the top byte make no sense; Pulsar's namespaceBundle limit is 128.
 BUNDLES_MAX: Final = 128
 
+#: ``SchemaAutoUpdateCompatibilityStrategy``, which the present field replaces -> its value there.
+AUTO_UPDATE_STRATEGIES: Final = {
+    "AutoUpdateDisabled": "ALWAYS_INCOMPATIBLE",
+    "Backward": "BACKWARD",
+    "Forward": "FORWARD",
+    "Full": "FULL",
+    "AlwaysCompatible": "ALWAYS_COMPATIBLE",
+    "BackwardTransitive": "BACKWARD_TRANSITIVE",
+    "ForwardTransitive": "FORWARD_TRANSITIVE",
+    "FullTransitive": "FULL_TRANSITIVE",
+}
+
 
 class AutoTopicCreation(NamedTuple):
     """``autoTopicCreationOverride`` of a namespace."""
@@ -111,7 +123,21 @@ class Policies:
     def schema_compatibility_strategy(self) -> str | None:
         """``schema_compatibility_strategy`` unless UNDEFINED; None: the broker's setting holds."""
         value = self.document.get("schema_compatibility_strategy")
-        return value if isinstance(value, str) and value != "UNDEFINED" else None
+        if isinstance(value, str) and value != "UNDEFINED":
+            return value
+        # Set by old administration tools only.
+        old = self.document.get("schema_auto_update_compatibility_strategy")
+        return AUTO_UPDATE_STRATEGIES.get(old) if isinstance(old, str) else None
+
+    @property
+    def schema_validation_enforced(self) -> bool:
+        """``schema_validation_enforced``: producers without a schema are refused where there is one."""
+        return self.document.get("schema_validation_enforced") is True
+
+    @property
+    def allow_auto_update_schema(self) -> bool | None:
+        """``is_allow_auto_update_schema``; None: the broker's setting holds."""
+        return _flag(self.document.get("is_allow_auto_update_schema"))
 
     @property
     def subscription_types_enabled(self) -> tuple[str, ...]:

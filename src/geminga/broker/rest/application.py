@@ -1,6 +1,7 @@
 """The admin REST, lookup and metrics as one ASGI application.
 
-``/admin/v2`` (clusters, tenants, namespaces, topics, brokers), ``/lookup/v2`` and ``/metrics``, at Pulsar's paths.
+``/admin/v2`` (clusters, tenants, namespaces, topics, schemas, brokers), ``/lookup/v2`` and ``/metrics``, at Pulsar's
+paths.
 Errors are ``{"reason": ...}`` with Pulsar's status; an unexpected one is logged in full here and answered as 500
 without any of it.
 """
@@ -21,6 +22,7 @@ from geminga.broker.rest import (
     namespace_policies,
     namespaces,
     partitions,
+    schemas,
     subscriptions,
     tenants,
     topics,
@@ -39,6 +41,7 @@ ROUTES = [
     *namespace_policies.ROUTES,
     *namespaces.ROUTES,
     *lookup.ROUTES,
+    *schemas.ROUTES,
     *subscriptions.ROUTES,
     *messages.ROUTES,
     *partitions.ROUTES,

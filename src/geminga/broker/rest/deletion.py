@@ -37,4 +37,5 @@ async def delete_namespace_and_topics(broker: Broker, namespace: str) -> None:
             await broker.delete_topic(name, force=True)
         except (TopicNotFoundError, NotFoundError):
             continue
+    await broker.schemas.forget_namespace(namespace)
     await broker.resources.namespaces.delete(namespace)

@@ -7,7 +7,6 @@ Of a batch the whole payload goes out with ``X-Pulsar-num-batch-message``, and t
 from __future__ import annotations
 
 import json
-import zlib
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -31,6 +30,7 @@ from geminga.managed_ledger import Entry
 from geminga.model.errors import NotFoundError
 from geminga.model.position import EARLIEST, Position
 from geminga.wire._generated import pulsar_api_pb2 as pb
+from geminga.wire.pulsar.compression import DecompressionError, decompress
 from geminga.wire.pulsar.metadata import broker_entry_metadata, split_entry
 
 #: How far behind the first unacknowledged message a peek may look.
@@ -119,20 +119,16 @@ def entry_response(entry: Entry) -> Response:
 
 
 def decompressed(metadata: pb.MessageMetadata, payload: bytes) -> bytes:
-    """The payload as it was before compression; raises :class:`RestError` (501) for what this machine can not read."""
-    kind = metadata.compression
-    if kind == pb.NONE:
+    """The payload as it was before compression; raises :class:`RestError` for what is too large or damaged."""
+    if metadata.compression == pb.NONE:
         return payload
-    if kind == pb.ZLIB:
-        size = metadata.uncompressed_size
-        if size > DECOMPRESSED_BYTES_MAX:
-            raise RestError(413, f"the message has {size} bytes decompressed, more than {DECOMPRESSED_BYTES_MAX}")
-        try:
-            return zlib.decompressobj().decompress(payload, size) if size else b""
-        except zlib.error as error:
-            raise RestError(500, f"the message's payload can not be decompressed: {error}") from error
-    name = pb.CompressionType.Name(kind)
-    raise RestError(501, f"the message is compressed with {name}, which this server does not decompress; consume it")
+    size = metadata.uncompressed_size
+    if size > DECOMPRESSED_BYTES_MAX:
+        raise RestError(413, f"the message has {size} bytes decompressed, more than {DECOMPRESSED_BYTES_MAX}")
+    try:
+        return decompress(metadata.compression, payload, size)
+    except DecompressionError as error:
+        raise RestError(500, f"the message's payload can not be decompressed: {error}") from error
 
 
 def _headers(entry: Entry, metadata: pb.MessageMetadata, payload_size: int) -> dict[str, str]:

@@ -16,18 +16,9 @@ from starlette.routing import Route
 from geminga.broker.resources.documents import Document, Json
 from geminga.broker.resources.policies import Policies
 from geminga.broker.rest.requests import RestError, context_of, json_body, json_response, namespace_of, no_content
+from geminga.broker.schema.core.compatibility import Strategy
 
-SCHEMA_STRATEGIES = (
-    "UNDEFINED",
-    "ALWAYS_INCOMPATIBLE",
-    "ALWAYS_COMPATIBLE",
-    "BACKWARD",
-    "FORWARD",
-    "FULL",
-    "BACKWARD_TRANSITIVE",
-    "FORWARD_TRANSITIVE",
-    "FULL_TRANSITIVE",
-)
+SCHEMA_STRATEGIES = tuple(strategy.value for strategy in Strategy)
 #: Largest value of these policies: Pulsar keeps them as Java ints.
 INT_MAX = (1 << 31) - 1
 QUOTA_TYPES = ("destination_storage", "message_age")
@@ -119,6 +110,8 @@ POLICIES = (
     Policy("messageTTL", "message_ttl_in_seconds", _ttl),
     Policy("retention", "retention_policies", _retention),
     Policy("schemaCompatibilityStrategy", "schema_compatibility_strategy", _strategy, "PUT"),
+    Policy("schemaValidationEnforced", "schema_validation_enforced", _boolean),
+    Policy("isAllowAutoUpdateSchema", "is_allow_auto_update_schema", _boolean),
     Policy("autoTopicCreation", "autoTopicCreationOverride", _topic_creation),
     Policy("autoSubscriptionCreation", "autoSubscriptionCreationOverride", _subscription_creation),
     Policy("maxTopicsPerNamespace", "max_topics_per_namespace", _limit),

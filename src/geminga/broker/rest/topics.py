@@ -27,6 +27,7 @@ from geminga.broker.rest.requests import (
 )
 from geminga.broker.rest.stats import add_backlog_age, internal_stats
 from geminga.broker.rest.targets import partitions_or_self, persistent_topic
+from geminga.broker.schema.registry import schema_id_of
 from geminga.broker.topic import EPOCH_PROPERTY
 from geminga.broker.topic_base import Topic
 from geminga.model.errors import NotAllowedError, TopicNotFoundError
@@ -92,8 +93,19 @@ async def get_partitioned_stats(request: Request) -> Response:
 
 async def get_internal_stats(request: Request) -> Response:
     """Ledgers and cursors of one topic or partition."""
-    topic = await persistent_topic(context_of(request).broker, topic_of(request))
-    return json_response(internal_stats(topic))
+    broker, name = context_of(request).broker, topic_of(request)
+    stats = internal_stats(await persistent_topic(broker, name))
+    stats["schemaLedgers"] = [
+        {
+            "ledgerId": ledger.ledger_id,
+            "entries": ledger.entries,
+            "size": ledger.size_bytes,
+            "offloaded": False,
+            "underReplicated": False,
+        }
+        for ledger in await broker.schemas.store.ledgers(schema_id_of(name))
+    ]
+    return json_response(stats)
 
 
 async def unload(request: Request) -> Response:

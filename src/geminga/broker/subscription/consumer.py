@@ -49,6 +49,7 @@ class Consumer(ConsumerState):
         "connection",
         "consumer_id",
         "epoch",
+        "is_auto_consume",
         "is_closed",
         "key_shared_meta",
         "last_acked_ms",
@@ -88,6 +89,8 @@ class Consumer(ConsumerState):
         self.metadata: dict[str, str] = {pair.key: pair.value for pair in request.metadata}
         #: Index of the topic's partition, -1 for none.
         self.partition = partition
+        #: Reads with whatever schema a message has, so that its coming says nothing about the topic's schema.
+        self.is_auto_consume = request.HasField("schema") and request.schema.type == pb.Schema.AutoConsume
         self.connected_since_ms = now_ms
         self.is_closed = False
         self.messages_out = 0

@@ -76,7 +76,7 @@ def error(request_id: int, code: ServerError, message: str) -> bytes:
     return encode_command(
         pb.BaseCommand(
             type=pb.BaseCommand.ERROR,
-            error=pb.CommandError(request_id=request_id, error=_code(code), message=message),
+            error=pb.CommandError(request_id=request_id, error=error_code(code), message=message),
         )
     )
 
@@ -87,7 +87,7 @@ def send_error(producer_id: int, sequence_id: int, code: ServerError, message: s
         pb.BaseCommand(
             type=pb.BaseCommand.SEND_ERROR,
             send_error=pb.CommandSendError(
-                producer_id=producer_id, sequence_id=sequence_id, error=_code(code), message=message
+                producer_id=producer_id, sequence_id=sequence_id, error=error_code(code), message=message
             ),
         )
     )
@@ -171,7 +171,7 @@ def lookup_failed(request_id: int, code: ServerError, message: str) -> bytes:
             lookupTopicResponse=pb.CommandLookupTopicResponse(
                 request_id=request_id,
                 response=pb.CommandLookupTopicResponse.Failed,
-                error=_code(code),
+                error=error_code(code),
                 message=message,
             ),
         )
@@ -200,7 +200,7 @@ def partitions_failed(request_id: int, code: ServerError, message: str) -> bytes
             partitionMetadataResponse=pb.CommandPartitionedTopicMetadataResponse(
                 request_id=request_id,
                 response=pb.CommandPartitionedTopicMetadataResponse.Failed,
-                error=_code(code),
+                error=error_code(code),
                 message=message,
             ),
         )
@@ -216,7 +216,8 @@ def topics_hash(topics: Sequence[str]) -> str:
     return int(crc32c.crc32c(joined)).to_bytes(4, "little").hex()
 
 
-def _code(code: ServerError) -> pb.ServerError:
+def error_code(code: ServerError) -> pb.ServerError:
+    """The generated class's number of an error."""
     # The model's enum and the generated one have the same numbers (held by a test); at run time both are ints.
     number: int = code
     return cast("pb.ServerError", number)

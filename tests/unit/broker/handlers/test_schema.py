@@ -1,34 +1,74 @@
-"""Schemas are taken and not kept."""
+"""GET_SCHEMA and GET_OR_CREATE_SCHEMA."""
 
 from __future__ import annotations
 
+from geminga.model.topic_name import TopicName
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from support.broker_world import TOPIC, BrokerWorld, Type, run_with_broker
+from geminga.wire.pulsar.schema_info import SchemaInfo
+from support.broker_world import TOPIC, BrokerWorld, Client, Type, run_with_broker
+from support.schemas import B_OPTIONAL, A, record_info
 
-SCHEMA = pb.Schema(name="s", schema_data=b"{}", type=pb.Schema.Json)
+FIRST, SECOND, UNFIT = (record_info(*fields) for fields in ([A], [A, B_OPTIONAL], [{"name": "a", "type": "long"}]))
 
 
-def test_no_topic_has_a_schema_to_give() -> None:
+async def get_schema(client: Client, topic: str = TOPIC, **fields) -> pb.CommandGetSchemaResponse:
+    request = pb.CommandGetSchema(request_id=client.next_request_id(), topic=topic, **fields)
+    client.send(pb.BaseCommand(type=Type.GET_SCHEMA, getSchema=request))
+    answer = (await client.expect(Type.GET_SCHEMA_RESPONSE)).getSchemaResponse
+    assert answer.request_id == request.request_id
+    return answer
+
+
+async def get_or_create(client: Client, info: SchemaInfo, topic: str = TOPIC) -> pb.CommandGetOrCreateSchemaResponse:
+    request = pb.CommandGetOrCreateSchema(request_id=client.next_request_id(), topic=topic, schema=info.to_wire())
+    client.send(pb.BaseCommand(type=Type.GET_OR_CREATE_SCHEMA, getOrCreateSchema=request))
+    answer = (await client.expect(Type.GET_OR_CREATE_SCHEMA_RESPONSE)).getOrCreateSchemaResponse
+    assert answer.request_id == request.request_id
+    return answer
+
+
+def test_schemas_are_given_by_version_or_newest() -> None:
     async def scenario(world: BrokerWorld) -> None:
         client = await world.client()
-        request = pb.CommandGetSchema(request_id=3, topic=TOPIC)
-        client.send(pb.BaseCommand(type=Type.GET_SCHEMA, getSchema=request))
-        answer = (await client.expect(Type.GET_SCHEMA_RESPONSE)).getSchemaResponse
-        assert (answer.request_id, answer.error_code) == (3, pb.TopicNotFound)
+        await client.create_producer(schema=FIRST.to_wire())
+        await client.create_producer(producer_id=2, schema=SECOND.to_wire())
+        newest = await get_schema(client)
+        assert newest.schema_version == bytes(7) + b"\1"
+        assert SchemaInfo.from_wire(newest.schema).schema == SECOND.schema
+        assert newest.schema.name == "public/default/topic"
+        first = await get_schema(client, f"{TOPIC}-partition-0", schema_version=bytes(8))
+        assert first.schema_version == bytes(8)
+        assert first.schema.schema_data == FIRST.schema
 
     run_with_broker(scenario)
 
 
-def test_given_schemas_are_taken_with_an_empty_version() -> None:
+def test_what_is_not_there_is_told() -> None:
     async def scenario(world: BrokerWorld) -> None:
         client = await world.client()
-        request = pb.CommandGetOrCreateSchema(request_id=3, topic=TOPIC, schema=SCHEMA)
-        client.send(pb.BaseCommand(type=Type.GET_OR_CREATE_SCHEMA, getOrCreateSchema=request))
-        answer = (await client.expect(Type.GET_OR_CREATE_SCHEMA_RESPONSE)).getOrCreateSchemaResponse
-        assert not answer.HasField("error_code")
-        assert answer.schema_version == b""
-        success = await client.create_producer(schema=SCHEMA)
-        assert success.schema_version == b""
-        await client.subscribe(schema=SCHEMA)
+        assert (await get_schema(client)).error_code == pb.TopicNotFound
+        await client.create_producer(schema=FIRST.to_wire())
+        assert (await get_schema(client, schema_version=bytes(7) + b"\1")).error_code == pb.TopicNotFound
+        assert (await get_schema(client, schema_version=b"")).error_code == pb.IncompatibleSchema
+        assert (await get_schema(client, "bad://x")).error_code == pb.InvalidTopicName
+        await world.broker.schemas.registry.mark_deleted("public/default/topic")
+        assert (await get_schema(client)).error_code == pb.TopicNotFound
+        assert (await get_schema(client, schema_version=bytes(7) + b"\1")).error_code == pb.TopicNotFound
+        assert not client.connection.requests
+
+    run_with_broker(scenario)
+
+
+def test_get_or_create_adds_to_a_topic_that_exists() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        client = await world.client()
+        assert (await get_or_create(client, FIRST)).error_code == pb.TopicNotFound
+        await world.broker.create_topic(TopicName.parse(TOPIC))
+        assert (await get_or_create(client, FIRST)).schema_version == bytes(8)
+        assert (await get_or_create(client, SECOND)).schema_version == bytes(7) + b"\1"
+        answer = await get_or_create(client, UNFIT)
+        assert answer.error_code == pb.IncompatibleSchema
+        assert "long can not be read as int" in answer.error_message
+        assert not client.connection.requests
 
     run_with_broker(scenario)

@@ -1,0 +1,1 @@
+"""Pure parts of the schema registry: Avro definitions, compatibility, validity, formats."""

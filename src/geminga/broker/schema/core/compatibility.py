@@ -1,0 +1,161 @@
+"""Whether a new schema fits those a topic has, by strategy: Pulsar's rules.
+
+``existing`` are the topic's schemas, oldest first, none of them deleted. "Can read" is Avro's schema resolution.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+
+from geminga.broker.schema.core.avro import AvroDefinitionError, AvroType, canonical_form, parse_definition
+from geminga.broker.schema.core.avro_resolution import why_unreadable
+from geminga.broker.schema.core.protobuf_native import root_message_name
+from geminga.broker.schema.core.validity import NO_DEFINITION, json_schema_id
+from geminga.wire.pulsar.schema_info import SchemaInfo, SchemaType, key_value_parts
+
+
+class Strategy(Enum):
+    """``schemaCompatibilityStrategy``."""
+
+    UNDEFINED = "UNDEFINED"
+    ALWAYS_INCOMPATIBLE = "ALWAYS_INCOMPATIBLE"
+    ALWAYS_COMPATIBLE = "ALWAYS_COMPATIBLE"
+    #: The new schema can read what the newest one wrote.
+    BACKWARD = "BACKWARD"
+    #: The newest schema can read what the new one writes.
+    FORWARD = "FORWARD"
+    #: Both.
+    FULL = "FULL"
+    #: The same with every schema of the topic instead of the newest.
+    BACKWARD_TRANSITIVE = "BACKWARD_TRANSITIVE"
+    FORWARD_TRANSITIVE = "FORWARD_TRANSITIVE"
+    FULL_TRANSITIVE = "FULL_TRANSITIVE"
+
+    @property
+    def is_transitive(self) -> bool:
+        """Whether all schemas count, not only the newest."""
+        return self.value.endswith("_TRANSITIVE")
+
+    @property
+    def new_reads_old(self) -> bool:
+        """Whether the new schema must read what was written."""
+        return self.value.startswith(("BACKWARD", "FULL"))
+
+    @property
+    def old_reads_new(self) -> bool:
+        """Whether old schemas must read what will be written."""
+        return self.value.startswith(("FORWARD", "FULL"))
+
+
+#: Strategies under which a consumer needs to read the newest schema only (Pulsar's checkConsumerCompatibility).
+_CONSUMER_READS_NEWEST = frozenset((Strategy.BACKWARD, Strategy.FORWARD, Strategy.FORWARD_TRANSITIVE, Strategy.FULL))
+
+
+def is_same_schema(one: SchemaInfo, other: SchemaInfo) -> bool:
+    """Whether two schemas are one version: same type, and equal definitions (for Avro: whatever their text).
+
+    KeyValue: same parts and encoding, which only the properties tell. Pulsar compares the bytes alone, and so takes
+    INT32 for STRING.
+    """
+    if one.type is not other.type:
+        return False
+    if one.type is SchemaType.KEY_VALUE:
+        return _is_same_key_value(one, other)
+    if one.schema in NO_DEFINITION and other.schema in NO_DEFINITION:
+        return True
+    if one.schema == other.schema or not one.type.is_avro_based:
+        return one.schema == other.schema
+    try:
+        return canonical_form(one.schema) == canonical_form(other.schema)
+    except AvroDefinitionError:
+        return False
+
+
+def why_incompatible(new: SchemaInfo, existing: Sequence[SchemaInfo], strategy: Strategy) -> str:
+    """Empty if ``new`` may become a version beside ``existing`` (not empty); otherwise why not."""
+    if strategy is Strategy.ALWAYS_COMPATIBLE:
+        return ""
+    return _compare(new, existing if strategy.is_transitive else existing[-1:], strategy)
+
+
+def why_unfit_for_consumer(new: SchemaInfo, existing: Sequence[SchemaInfo], strategy: Strategy) -> str:
+    """Empty if a consumer with schema ``new`` may read a topic with the schemas ``existing`` (not empty)."""
+    if strategy is Strategy.ALWAYS_COMPATIBLE:
+        return ""
+    if strategy in _CONSUMER_READS_NEWEST:
+        return _compare(new, existing[-1:], Strategy.BACKWARD)
+    return _compare(new, existing, strategy)
+
+
+def _is_same_key_value(one: SchemaInfo, other: SchemaInfo) -> bool:
+    try:
+        first, second = key_value_parts(one), key_value_parts(other)
+    except ValueError:
+        return False
+    return (
+        first.encoding == second.encoding
+        and is_same_schema(first.key, second.key)
+        and is_same_schema(first.value, second.value)
+    )
+
+
+def _compare(new: SchemaInfo, existing: Sequence[SchemaInfo], strategy: Strategy) -> str:
+    for old in reversed(existing):
+        if old.type is not new.type:
+            return f"Incompatible schema: exists schema type {old.type.name}, new schema type {new.type.name}"
+        if is_same_schema(old, new):
+            continue
+        reason = _why_apart(new, old, strategy)
+        if reason:
+            return f"Incompatible schema ({strategy.value}): {reason}"
+    return ""
+
+
+def _why_apart(new: SchemaInfo, old: SchemaInfo, strategy: Strategy) -> str:
+    if strategy is Strategy.ALWAYS_COMPATIBLE:
+        return ""
+    kind = new.type
+    if strategy in (Strategy.ALWAYS_INCOMPATIBLE, Strategy.UNDEFINED):
+        return "no second schema is allowed"
+    try:
+        if kind is SchemaType.KEY_VALUE:
+            return _key_value_apart(new, old, strategy)
+        if kind is SchemaType.PROTOBUF_NATIVE:
+            was, becomes = root_message_name(old.schema), root_message_name(new.schema)
+            return "" if was == becomes else f"the root message changes from {was} to {becomes}"
+        if kind is SchemaType.JSON:
+            ids = json_schema_id(old.schema), json_schema_id(new.schema)
+            if ids != (None, None):
+                # JSON Schema of old clients: only two of them are compared, by their ids.
+                return "the ids of the JSON schemas differ" if None not in ids and ids[0] != ids[1] else ""
+        if kind.is_avro_based:
+            return _avro_apart(parse_definition(new.schema), parse_definition(old.schema), strategy)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def _avro_apart(new: AvroType, old: AvroType, strategy: Strategy) -> str:
+    if strategy.new_reads_old:
+        reason = why_unreadable(new, old)
+        if reason:
+            return f"the new schema can not read what was written: {reason}"
+    if strategy.old_reads_new:
+        reason = why_unreadable(old, new)
+        if reason:
+            return f"what the new schema writes can not be read with the existing one: {reason}"
+    return ""
+
+
+def _key_value_apart(new: SchemaInfo, old: SchemaInfo, strategy: Strategy) -> str:
+    now, before = key_value_parts(new), key_value_parts(old)
+    for side, one, other in (("key", now.key, before.key), ("value", now.value, before.value)):
+        if one.type is not other.type:
+            return f"the {side} schema's type changes from {other.type.name} to {one.type.name}"
+        if one.schema == other.schema:
+            continue
+        reason = _why_apart(one, other, strategy)
+        if reason:
+            return f"{side}: {reason}"
+    return ""

@@ -1,0 +1,197 @@
+"""The schemas of topics: find, add if they fit, check, delete.
+
+A schema id is ``tenant/namespace/encoded-topic``, without domain and partition: all partitions share their topic's
+schemas. Changes of one topic's schemas take turns within the process; against other brokers they are compared and
+set, and a lost race starts over with what the winner stored. Versions count from 0.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Final
+
+from geminga.broker.schema.core.compatibility import (
+    Strategy,
+    is_same_schema,
+    why_incompatible,
+    why_unfit_for_consumer,
+)
+from geminga.broker.schema.core.storage_format import Locator, StoredSchema, live_versions
+from geminga.broker.schema.core.validity import why_invalid
+from geminga.broker.schema.store import SchemaStore
+from geminga.model.errors import BadVersionError, IncompatibleSchemaError, InvalidSchemaError
+from geminga.model.topic_name import TopicName
+from geminga.wire.pulsar.schema_info import SchemaInfo, SchemaType
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+#: Races lost to other brokers before giving up; each lost one means that a version was added.
+ATTEMPTS_MAX: Final = 16
+
+
+def schema_id_of(name: TopicName) -> str:
+    """Under what a topic's schemas are kept."""
+    whole = name.partitioned_topic
+    return f"{whole.namespace}/{whole.encoded_local_name}"
+
+
+class SchemaRegistry:
+    """See the module."""
+
+    __slots__ = ("_store", "_turns", "_wall_ms")
+
+    def __init__(self, wall_ms: Callable[[], int], store: SchemaStore) -> None:
+        self._wall_ms = wall_ms
+        self._store = store
+        #: Schema id -> its lock, and how many hold or await it.
+        self._turns: dict[str, tuple[asyncio.Lock, int]] = {}
+
+    # ---- find
+
+    async def latest(self, schema_id: str) -> StoredSchema | None:
+        """The newest version; None if there is none or it was deleted."""
+        locator = await self._locator(schema_id)
+        if locator is None or not locator.newest.hash:
+            return None
+        return await self._store.read(locator.newest)
+
+    async def get(self, schema_id: str, version: int) -> StoredSchema | None:
+        """That version, also if it was deleted since (``is_deleted`` tells the mark itself); None if there is none."""
+        locator = await self._locator(schema_id)
+        for entry in locator.index if locator is not None else ():
+            if entry.version == version:
+                return await self._store.read(entry)
+        return None
+
+    async def live(self, schema_id: str) -> Sequence[StoredSchema]:
+        """All versions since the last deletion, oldest first."""
+        return await self._live(await self._locator(schema_id))
+
+    async def has_schema(self, schema_id: str) -> bool:
+        """Whether there is a version that is not deleted."""
+        locator = await self._locator(schema_id)
+        return locator is not None and bool(locator.newest.hash)
+
+    async def find_version(self, schema_id: str, info: SchemaInfo) -> int | None:
+        """The version that is this schema; None if there is none. Raises InvalidSchemaError."""
+        _require_valid(info)
+        return _version_of(info, await self.live(schema_id))
+
+    # ---- add and check
+
+    async def put_if_absent(
+        self, schema_id: str, info: SchemaInfo, strategy: Strategy, *, may_add: bool = True, user: str = ""
+    ) -> int:
+        """The version of this schema, which is added if it is new and fits.
+
+        Raises IncompatibleSchemaError, InvalidSchemaError, StorageError.
+        """
+        _require_valid(info)
+        async with self._turn(schema_id):
+            for _ in range(ATTEMPTS_MAX):
+                found = await self._store.locate(schema_id)
+                live = await self._live(found.locator)
+                version = _version_of(info, live)
+                if version is not None:
+                    return version
+                if not may_add:
+                    raise IncompatibleSchemaError("Schema not found and schema auto updating is disabled.")
+                if live:
+                    _require_no(why_incompatible(info, [schema.info for schema in live], strategy))
+                version = _next_version(found.locator)
+                stored = SchemaInfo(schema_id, info.type, info.schema, info.properties)
+                schema = StoredSchema(version, stored, self._wall_ms(), user)
+                if await self._store.append(schema_id, schema, found):
+                    return version
+        raise BadVersionError(f"{schema_id}: lost {ATTEMPTS_MAX} races for a new schema version")
+
+    async def check(self, schema_id: str, info: SchemaInfo, strategy: Strategy) -> None:
+        """Raise IncompatibleSchemaError unless the schema could be added beside those there are."""
+        _require_valid(info)
+        live = await self.live(schema_id)
+        if not live and strategy is not Strategy.ALWAYS_COMPATIBLE:
+            raise IncompatibleSchemaError("Do not have existing schema.")
+        _require_no(why_incompatible(info, [schema.info for schema in live], strategy))
+
+    async def check_consumer(self, schema_id: str, info: SchemaInfo, strategy: Strategy) -> None:
+        """Raise IncompatibleSchemaError unless a consumer with this schema can read the topic."""
+        _require_valid(info)
+        if strategy is Strategy.ALWAYS_COMPATIBLE:
+            return
+        live = await self.live(schema_id)
+        if not live:
+            raise IncompatibleSchemaError("Topic does not have schema to check")
+        _require_no(why_unfit_for_consumer(info, [schema.info for schema in live], strategy))
+
+    # ---- delete
+
+    async def mark_deleted(self, schema_id: str, *, user: str = "") -> int | None:
+        """Add a version that says "no schema from here on"; its number, None if there is nothing to delete."""
+        async with self._turn(schema_id):
+            for _ in range(ATTEMPTS_MAX):
+                found = await self._store.locate(schema_id)
+                if found.locator is None:
+                    return None
+                version = _next_version(found.locator)
+                info = SchemaInfo(schema_id, SchemaType.NONE)
+                schema = StoredSchema(version, info, self._wall_ms(), user, is_deleted=True)
+                if await self._store.append(schema_id, schema, found):
+                    return version
+        raise BadVersionError(f"{schema_id}: lost {ATTEMPTS_MAX} races for a new schema version")
+
+    async def delete(self, schema_id: str) -> bool:
+        """Delete all versions for good, as with the topic; False if there were none."""
+        async with self._turn(schema_id):
+            return await self._store.delete(schema_id)
+
+    # ---- inside
+
+    async def _locator(self, schema_id: str) -> Locator | None:
+        return (await self._store.locate(schema_id)).locator
+
+    async def _live(self, locator: Locator | None) -> Sequence[StoredSchema]:
+        entries = locator.index if locator is not None else ()
+        # An entry without a hash is the mark of a deletion: what is before needs no reading.
+        start = max((at + 1 for at, entry in enumerate(entries) if not entry.hash), default=0)
+        return live_versions([await self._store.read(entry) for entry in entries[start:]])
+
+    @asynccontextmanager
+    async def _turn(self, schema_id: str) -> AsyncIterator[None]:
+        lock, users = self._turns.get(schema_id) or (asyncio.Lock(), 0)
+        self._turns[schema_id] = (lock, users + 1)
+        try:
+            async with lock:
+                yield
+        finally:
+            lock, users = self._turns.pop(schema_id)
+            if users > 1:
+                self._turns[schema_id] = (lock, users - 1)
+
+
+def _next_version(locator: Locator | None) -> int:
+    return locator.newest.version + 1 if locator is not None else 0
+
+
+def _version_of(info: SchemaInfo, live: Sequence[StoredSchema]) -> int | None:
+    # Most producers bring exactly what is there: no definition is parsed for them.
+    for schema in live:
+        if schema.info.type is info.type and schema.info.schema == info.schema and is_same_schema(info, schema.info):
+            return schema.version
+    for schema in live:
+        if is_same_schema(info, schema.info):
+            return schema.version
+    return None
+
+
+def _require_valid(info: SchemaInfo) -> None:
+    reason = why_invalid(info)
+    if reason:
+        raise InvalidSchemaError(reason)
+
+
+def _require_no(reason: str) -> None:
+    if reason:
+        raise IncompatibleSchemaError(reason)

@@ -1,0 +1,218 @@
+"""``geminga.client``: an asyncio-native client for Geminga and Apache Pulsar.
+
+::
+
+    async with geminga.client.connect("pulsar://localhost:6650") as client:
+        async with await client.create_producer("topic") as producer:
+            await producer.send(b"hello")
+"""
+
+from __future__ import annotations
+
+from typing import Unpack
+
+from geminga.client._authentication import (
+    Authentication,
+    AuthenticationBasic,
+    AuthenticationTLS,
+    AuthenticationToken,
+)
+from geminga.client._client import Client
+from geminga.client._consumer import Consumer
+from geminga.client._consumer_interceptors import ConsumerInterceptor
+from geminga.client._consumer_options import (
+    ConsumerArguments,
+    ConsumerCryptoFailureAction,
+    ConsumerDeadLetterPolicy,
+    ConsumerKeySharedPolicy,
+    ConsumerOptions,
+    ConsumerType,
+    InitialPosition,
+    KeySharedMode,
+    MessageListener,
+    ReaderArguments,
+    RegexSubscriptionMode,
+)
+from geminga.client._crypto import CryptoKeyReader, EncryptionKeyInfo
+from geminga.client._entry_batch import EntryBatch
+from geminga.client._errors import (
+    AlreadyClosed,
+    AuthenticationError,
+    AuthorizationError,
+    BrokerMetadataError,
+    BrokerPersistenceError,
+    ChecksumError,
+    ConnectError,
+    ConsumerAssignError,
+    ConsumerBusy,
+    ConsumerNotFound,
+    ConsumerNotInitialized,
+    CryptoError,
+    CumulativeAcknowledgementNotAllowedError,
+    ErrorGettingAuthenticationData,
+    ForkedProcess,
+    IncompatibleSchema,
+    Interrupted,
+    InvalidConfiguration,
+    InvalidMessage,
+    InvalidTopicName,
+    InvalidTxnStatusError,
+    InvalidUrl,
+    LookupError,
+    MemoryBufferIsFull,
+    MessageTooBig,
+    NotAllowedError,
+    NotConnected,
+    OperationNotSupported,
+    ProducerBlockedQuotaExceededError,
+    ProducerBlockedQuotaExceededException,
+    ProducerBusy,
+    ProducerFenced,
+    ProducerNotInitialized,
+    ProducerQueueIsFull,
+    PulsarException,
+    ReadError,
+    ServiceUnitNotReady,
+    SubscriptionNotFound,
+    Timeout,
+    TooManyLookupRequestException,
+    TopicNotFound,
+    TopicTerminated,
+    TransactionConflict,
+    TransactionCoordinatorNotFoundError,
+    TransactionNotFound,
+    UnknownError,
+    UnsupportedVersionError,
+)
+from geminga.client._interceptors import ProducerInterceptor
+from geminga.client._message import EncryptionContext, Message
+from geminga.client._message_id import MessageId
+from geminga.client._options import (
+    BatchingType,
+    ClientArguments,
+    ClientOptions,
+    CompressionType,
+    CryptoFailureAction,
+    HashingScheme,
+    OutgoingMessage,
+    PartitionsRoutingMode,
+    ProducerAccessMode,
+    ProducerOptions,
+)
+from geminga.client._producer import MessageFields, Producer, SendCallback
+from geminga.client._producer_factory import ProducerArguments
+from geminga.client._reader import Reader, ReaderListener
+from geminga.client._table_view import TableListener, TableView
+from geminga.client._world import client_runtime
+from geminga.client.core.batch_receive import BatchReceivePolicy
+from geminga.client.core.redelivery_backoff import MultiplierRedeliveryBackoff, RedeliveryBackoff
+from geminga.client.core.stats import ConsumerStats
+from geminga.runtime import Runtime
+
+
+def connect(service_url: str, *, runtime: Runtime | None = None, **options: Unpack[ClientArguments]) -> Client:
+    """A client for ``pulsar://host:port[,host:port...]`` (``pulsar+ssl`` for TLS); connects when it is first used.
+
+    The options are those of :class:`ClientOptions`. ``runtime``: the world it lives in, real unless a simulation gives
+    its own. Raises InvalidUrl and InvalidConfiguration.
+    """
+    return Client(service_url, ClientOptions(**options), runtime or client_runtime())
+
+
+__all__ = [
+    "AlreadyClosed",
+    "Authentication",
+    "AuthenticationBasic",
+    "AuthenticationError",
+    "AuthenticationTLS",
+    "AuthenticationToken",
+    "AuthorizationError",
+    "BatchReceivePolicy",
+    "BatchingType",
+    "BrokerMetadataError",
+    "BrokerPersistenceError",
+    "ChecksumError",
+    "Client",
+    "ClientArguments",
+    "ClientOptions",
+    "CompressionType",
+    "ConnectError",
+    "Consumer",
+    "ConsumerArguments",
+    "ConsumerAssignError",
+    "ConsumerBusy",
+    "ConsumerCryptoFailureAction",
+    "ConsumerDeadLetterPolicy",
+    "ConsumerInterceptor",
+    "ConsumerKeySharedPolicy",
+    "ConsumerNotFound",
+    "ConsumerNotInitialized",
+    "ConsumerOptions",
+    "ConsumerStats",
+    "ConsumerType",
+    "CryptoError",
+    "CryptoFailureAction",
+    "CryptoKeyReader",
+    "CumulativeAcknowledgementNotAllowedError",
+    "EncryptionContext",
+    "EncryptionKeyInfo",
+    "EntryBatch",
+    "ErrorGettingAuthenticationData",
+    "ForkedProcess",
+    "HashingScheme",
+    "IncompatibleSchema",
+    "InitialPosition",
+    "Interrupted",
+    "InvalidConfiguration",
+    "InvalidMessage",
+    "InvalidTopicName",
+    "InvalidTxnStatusError",
+    "InvalidUrl",
+    "KeySharedMode",
+    "LookupError",
+    "MemoryBufferIsFull",
+    "Message",
+    "MessageFields",
+    "MessageId",
+    "MessageListener",
+    "MessageTooBig",
+    "MultiplierRedeliveryBackoff",
+    "NotAllowedError",
+    "NotConnected",
+    "OperationNotSupported",
+    "OutgoingMessage",
+    "PartitionsRoutingMode",
+    "Producer",
+    "ProducerAccessMode",
+    "ProducerArguments",
+    "ProducerBlockedQuotaExceededError",
+    "ProducerBlockedQuotaExceededException",
+    "ProducerBusy",
+    "ProducerFenced",
+    "ProducerInterceptor",
+    "ProducerNotInitialized",
+    "ProducerOptions",
+    "ProducerQueueIsFull",
+    "PulsarException",
+    "ReadError",
+    "Reader",
+    "ReaderArguments",
+    "ReaderListener",
+    "RedeliveryBackoff",
+    "RegexSubscriptionMode",
+    "SendCallback",
+    "ServiceUnitNotReady",
+    "SubscriptionNotFound",
+    "TableListener",
+    "TableView",
+    "Timeout",
+    "TooManyLookupRequestException",
+    "TopicNotFound",
+    "TopicTerminated",
+    "TransactionConflict",
+    "TransactionCoordinatorNotFoundError",
+    "TransactionNotFound",
+    "UnknownError",
+    "UnsupportedVersionError",
+    "connect",
+]

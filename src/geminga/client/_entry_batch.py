@@ -1,0 +1,249 @@
+"""``EntryBatch``: one entry of a topic, parsed once, without an object per message.
+
+An entry holds one message or a batch of them. Offsets of payloads and keys lie in flat arrays over :attr:`data`, the
+ids follow from the entry's id and the index: a reader that moves bytes (Spark, Arrow) slices :attr:`data` and never
+touches a message object. ``receive`` and its relatives hand out :class:`~geminga.client.Message` views of it.
+
+===================== ============================================================================================
+message ``i``         where
+===================== ============================================================================================
+payload               ``data[payload_starts[i]:payload_ends[i]]``
+key (UTF-8)           ``key_data[key_starts[i]:key_ends[i]]``, none if both are 0; base64 if ``flags[i] & 1``
+id                    ``(ledger_id, entry_id, i)``, ``i`` is -1 on the wire if the entry is not a batch
+is to be delivered    ``i in order``: left out are those compacted away or acknowledged before
+===================== ============================================================================================
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from geminga.client._message_id import MessageId
+from geminga.client.core import batch_layout as layouts
+from geminga.client.core.batch_acker import BatchAcker
+from geminga.wire._generated import pulsar_api_pb2 as pb
+
+if TYPE_CHECKING:
+    from geminga.client._consumer_topic import TopicConsumer
+
+_ONLY: Final = range(1)
+_NO_KEY: Final = (0,)
+#: The message at an index of an entry that is no batch has no metadata of its own.
+_NO_METADATA: Final = pb.SingleMessageMetadata(payload_size=0)
+
+
+class EntryBatch:
+    """See the module. Made by a consumer, or by :meth:`from_entry` from the bytes of a stored entry."""
+
+    __slots__ = (
+        "_key_ends",
+        "_key_starts",
+        "_metadata_ends",
+        "_metadata_starts",
+        "_payload_ends",
+        "_payload_starts",
+        "acker",
+        "batch_size",
+        "broker_entry_metadata",
+        "data",
+        "entry_id",
+        "first_chunk",
+        "flags",
+        "is_batch",
+        "is_undecrypted",
+        "key",
+        "ledger_id",
+        "metadata",
+        "order",
+        "partition",
+        "redelivery_count",
+        "size_bytes",
+        "source",
+        "topic_name",
+    )
+
+    def __init__(
+        self,
+        data: bytes,
+        payload_start: int,
+        metadata: pb.MessageMetadata,
+        ledger_id: int,
+        entry_id: int,
+        *,
+        partition: int = -1,
+        topic_name: str = "",
+        redelivery_count: int = 0,
+        is_undecrypted: bool = False,
+    ) -> None:
+        """``data`` from ``payload_start`` is the payload, decrypted and decompressed.
+
+        ``is_undecrypted``: it could not be decrypted, and is one message as it came, a batch too.
+        Raises BatchFormatError if it should be a batch and is none.
+        """
+        self.data = data
+        self.metadata = metadata
+        self.ledger_id = ledger_id
+        self.entry_id = entry_id
+        #: (ledger id, entry id).
+        self.key = (ledger_id, entry_id)
+        self.partition = partition
+        #: The topic, a partition by its own name.
+        self.topic_name = topic_name
+        #: How often the entry was redelivered to the subscription.
+        self.redelivery_count = redelivery_count
+        #: Bytes of the payload, decompressed, metadata of batched messages included.
+        self.size_bytes = len(data) - payload_start
+        #: What is unacknowledged of a batch; None for a single message.
+        self.acker: BatchAcker | None = None
+        #: The consumer of the topic it came from; None outside of consumers.
+        self.source: TopicConsumer | None = None
+        #: Of a chunked message, the id of its first chunk.
+        self.first_chunk: MessageId | None = None
+        #: What the broker noted beside the entry: its time and the index in the topic.
+        self.broker_entry_metadata: pb.BrokerEntryMetadata | None = None
+        #: The payload could not be decrypted and is handed out as it came (CryptoFailureAction CONSUME).
+        self.is_undecrypted = is_undecrypted
+        #: Whether the entry is a batch, be it of one message.
+        self.is_batch = metadata.HasField("num_messages_in_batch") and not is_undecrypted
+        if self.is_batch:
+            self._lay_out(data, payload_start, metadata)
+        else:
+            self._be_single(data, payload_start, metadata)
+
+    def _lay_out(self, data: bytes, payload_start: int, metadata: pb.MessageMetadata) -> None:
+        self.batch_size: int = metadata.num_messages_in_batch
+        layout = layouts.batch_layout(data, payload_start, self.batch_size)
+        self._metadata_starts: Sequence[int] = layout.metadata_starts
+        self._metadata_ends: Sequence[int] = layout.metadata_ends
+        self._payload_starts: Sequence[int] = layout.payload_starts
+        self._payload_ends: Sequence[int] = layout.payload_ends
+        self._key_starts: Sequence[int] | None = layout.key_starts
+        self._key_ends: Sequence[int] | None = layout.key_ends
+        #: One byte a message: 1 base64 key, 2 null value, 4 removed by compaction, 8 has a key.
+        self.flags = layout.flags
+        #: Indexes of the messages to deliver, ascending.
+        self.order: Sequence[int] = range(self.batch_size)
+        if layout.has_compacted_out or metadata.compacted_batch_indexes:
+            gone = set(metadata.compacted_batch_indexes)
+            flags = layout.flags
+            self.order = [i for i in self.order if not flags[i] & layouts.IS_COMPACTED_OUT and i not in gone]
+
+    def _be_single(self, data: bytes, payload_start: int, metadata: pb.MessageMetadata) -> None:
+        self.batch_size = 0
+        self._metadata_starts = self._metadata_ends = ()
+        self._payload_starts = (payload_start,)
+        self._payload_ends = (len(data),)
+        self._key_starts = self._key_ends = None
+        flags = 0
+        if metadata.HasField("partition_key"):
+            flags = layouts.HAS_KEY
+            if metadata.partition_key_b64_encoded:
+                flags |= layouts.KEY_IS_BASE64
+        if metadata.null_value:
+            flags |= layouts.IS_NULL_VALUE
+        self.flags = bytes((flags,))
+        self.order = _ONLY
+
+    def keep_unacknowledged(self, ack_set: Sequence[int], acker: BatchAcker | None) -> None:
+        """Give the batch its acker, and deliver only what the broker's ``ack_set`` and the acker have left."""
+        if not self.is_batch:
+            return
+        acker = acker or BatchAcker(self.batch_size)
+        self.acker = acker
+        if ack_set:
+            acker.retain(ack_set)
+        if acker.remaining < self.batch_size:
+            self.order = [index for index in self.order if not acker.is_acknowledged(index)]
+        if len(self.order) < self.batch_size:
+            # What is never delivered (compacted away) must not hold the batch back.
+            wanted = set(self.order)
+            for index in acker.unacknowledged():
+                if index not in wanted:
+                    acker.acknowledge(index)
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    # ---- flat arrays
+
+    @property
+    def message_count(self) -> int:
+        """Messages in the entry, also those not in :attr:`order`."""
+        return len(self._payload_starts)
+
+    @property
+    def payload_starts(self) -> array[int]:
+        """Where each payload begins in :attr:`data`."""
+        return _flat(self._payload_starts)
+
+    @property
+    def payload_ends(self) -> array[int]:
+        """Where each payload ends."""
+        return _flat(self._payload_ends)
+
+    @property
+    def key_data(self) -> bytes:
+        """What the key offsets point into."""
+        if self.is_batch:
+            return self.data
+        return self.metadata.partition_key.encode()
+
+    @property
+    def key_starts(self) -> array[int]:
+        """Where each key begins in :attr:`key_data`; start and end 0: no key, or (a single message) an empty one."""
+        return _flat(self._key_starts or _NO_KEY * self.message_count)
+
+    @property
+    def key_ends(self) -> array[int]:
+        """Where each key ends."""
+        if not self.is_batch:
+            return array("I", (len(self.key_data),))
+        return _flat(self._key_ends or _NO_KEY * self.message_count)
+
+    @property
+    def batch_indexes(self) -> array[int]:
+        """The indexes of :attr:`order`; -1 for a single message."""
+        return array("i", self.order if self.is_batch else (-1,))
+
+    # ---- one message
+
+    def payload(self, index: int) -> bytes:
+        """The payload of the message at ``index``."""
+        return self.data[self._payload_starts[index] : self._payload_ends[index]]
+
+    def partition_key(self, index: int) -> str:
+        """Its key as it travels (base64 if ``flags[index] & 1``), empty if it has none."""
+        if not self.is_batch:
+            key: str = self.metadata.partition_key
+            return key
+        starts = self._key_starts
+        if starts is None:
+            return ""
+        return self.data[starts[index] : self._key_ends[index]].decode("utf-8", "replace")  # type: ignore[index]
+
+    def message_metadata(self, index: int) -> pb.SingleMessageMetadata:
+        """The metadata a batched message has of its own; parsed at each call."""
+        if not self.is_batch:
+            return _NO_METADATA
+        return pb.SingleMessageMetadata.FromString(self.data[self._metadata_starts[index] : self._metadata_ends[index]])
+
+    def message_id(self, index: int) -> MessageId:
+        """Its id."""
+        return tuple.__new__(
+            MessageId,
+            (
+                self.ledger_id,
+                self.entry_id,
+                self.partition,
+                index if self.is_batch else -1,
+                self.batch_size,
+                self.topic_name,
+                self.first_chunk,
+            ),
+        )
+
+
+def _flat(offsets: Sequence[int]) -> array[int]:
+    return offsets if isinstance(offsets, array) else array("I", offsets)

@@ -1,0 +1,171 @@
+"""``MessageId``: where a message lies, as users see it and as Pulsar's ``MessageIdData`` on the wire.
+
+A tuple underneath, so that making one costs what a tuple costs; equality, order and hash look at the entry, the
+partition and the index in the batch only. Serialized ids are exchangeable with those of the official clients.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, Final, Self
+
+from google.protobuf.message import DecodeError
+
+from geminga.wire._generated import pulsar_api_pb2 as pb
+from geminga.wire.pulsar.varint import signed64
+
+_UINT64: Final = (1 << 64) - 1
+_INT64_MAX: Final = (1 << 63) - 1
+
+if TYPE_CHECKING:
+    _Fields = tuple[int, int, int, int, int, str, "MessageId | None"]
+else:
+    _Fields = tuple
+
+
+class MessageId(_Fields):
+    """The id of one message; immutable.
+
+    ``ledger_id`` and ``entry_id`` name the entry, ``partition`` the partition of the topic (-1: none),
+    ``batch_index`` the message in its batch (-1: not batched) and ``batch_size`` the messages of that batch
+    (0: not known). ``topic_name`` is known on consumers of several topics and never serialized.
+    """
+
+    __slots__ = ()
+
+    earliest: ClassVar[MessageId]
+    latest: ClassVar[MessageId]
+
+    def __new__(
+        cls,
+        partition: int = -1,
+        ledger_id: int = -1,
+        entry_id: int = -1,
+        batch_index: int = -1,
+        batch_size: int = 0,
+        *,
+        topic_name: str = "",
+        first_chunk: MessageId | None = None,
+    ) -> Self:
+        """Order of the parameters as in the official client."""
+        fields = (ledger_id, entry_id, partition, batch_index, batch_size, topic_name, first_chunk)
+        return tuple.__new__(cls, fields)
+
+    def ledger_id(self) -> int:
+        """The ledger, -1 for ``earliest``."""
+        return self[0]
+
+    def entry_id(self) -> int:
+        """The entry in the ledger."""
+        return self[1]
+
+    def partition(self) -> int:
+        """Index of the topic's partition, -1 for none."""
+        return self[2]
+
+    def batch_index(self) -> int:
+        """Index in the batch, -1 if it was not batched."""
+        return self[3]
+
+    def batch_size(self) -> int:
+        """Messages of the batch, 0 if it was not batched or the size is not known."""
+        return self[4]
+
+    def topic_name(self) -> str:
+        """The topic it was received from (the partition's own name), empty if not known."""
+        return self[5]
+
+    def first_chunk_message_id(self) -> MessageId | None:
+        """Where a chunked message begins; its own id is that of its last chunk. None for others."""
+        return self[6]
+
+    def serialize(self) -> bytes:
+        """``MessageIdData`` as bytes, readable by every Pulsar client."""
+        data: bytes = self.to_data().SerializeToString()
+        return data
+
+    @classmethod
+    def deserialize(cls, message_id_bytes: bytes, topic: str | None = None) -> MessageId:
+        """The id that :meth:`serialize` of any client wrote; ValueError for other bytes."""
+        try:
+            data = pb.MessageIdData.FromString(message_id_bytes)
+        except DecodeError as error:
+            raise ValueError(f"{len(message_id_bytes)} bytes that are no message id") from error
+        if not data.IsInitialized():
+            raise ValueError("a message id without ledger or entry")
+        return cls.from_data(data, topic or "")
+
+    @classmethod
+    def from_data(cls, data: pb.MessageIdData, topic_name: str = "") -> MessageId:
+        """From the wire's form."""
+        first = data.first_chunk_message_id if data.HasField("first_chunk_message_id") else None
+        return cls(
+            data.partition,
+            signed64(data.ledgerId),
+            signed64(data.entryId),
+            data.batch_index,
+            data.batch_size,
+            topic_name=topic_name,
+            first_chunk=None if first is None else cls.from_data(first, topic_name),
+        )
+
+    def to_data(self) -> pb.MessageIdData:
+        """The wire's form."""
+        ledger_id, entry_id, partition, batch_index, batch_size, _, first = self
+        data = pb.MessageIdData(ledgerId=ledger_id & _UINT64, entryId=entry_id & _UINT64)
+        if partition >= 0:
+            data.partition = partition
+        if batch_index >= 0:
+            data.batch_index = batch_index
+        if batch_size > 0:
+            data.batch_size = batch_size
+        if first is not None:
+            data.first_chunk_message_id.CopyFrom(first.to_data())
+        return data
+
+    def with_topic(self, topic_name: str) -> MessageId:
+        """The same id, known to be of ``topic_name``."""
+        return tuple.__new__(MessageId, (*self[:5], topic_name, self[6]))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, MessageId) and self[:4] == other[:4]
+
+    def __ne__(self, other: object) -> bool:
+        return not (isinstance(other, MessageId) and self[:4] == other[:4])
+
+    def __hash__(self) -> int:
+        return hash(self[:4])
+
+    def _key(self) -> tuple[int, int, int, int]:
+        # An entry as a whole (-1) is behind each message of its batch, as the last of them is.
+        index = self[3]
+        return self[0], self[1], index if index >= 0 else _INT64_MAX, self[2]
+
+    def __lt__(self, other: tuple[object, ...]) -> bool:
+        return self._key() < other._key() if isinstance(other, MessageId) else NotImplemented
+
+    def __le__(self, other: tuple[object, ...]) -> bool:
+        return self._key() <= other._key() if isinstance(other, MessageId) else NotImplemented
+
+    def __gt__(self, other: tuple[object, ...]) -> bool:
+        return self._key() > other._key() if isinstance(other, MessageId) else NotImplemented
+
+    def __ge__(self, other: tuple[object, ...]) -> bool:
+        return self._key() >= other._key() if isinstance(other, MessageId) else NotImplemented
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _restore, tuple(self)
+
+    def __str__(self) -> str:
+        return f"({self[0]},{self[1]},{self[2]},{self[3]})"
+
+    def __repr__(self) -> str:
+        return f"MessageId{self}"
+
+
+def _restore(*fields: object) -> MessageId:
+    return tuple.__new__(MessageId, fields)
+
+
+#: Before every message; behind every message. A subscription may start, and ``seek`` go, there.
+MessageId.earliest = MessageId(-1, -1, -1)
+MessageId.latest = MessageId(-1, _INT64_MAX, _INT64_MAX)

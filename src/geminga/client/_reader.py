@@ -1,0 +1,138 @@
+"""``Reader``: reads a topic from a place of its own, without a durable subscription."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar
+
+from geminga.client._consumer import Consumer
+from geminga.client._consumer_factory import subscribe
+from geminga.client._consumer_options import ConsumerOptions, ConsumerType, InitialPosition
+from geminga.client._message import Message
+from geminga.client._message_id import MessageId
+from geminga.client.schema._protocol import TopicSchema
+
+if TYPE_CHECKING:
+    from geminga.client._client import Client
+
+T = TypeVar("T")
+
+#: Random part of a reader's subscription, bytes.
+_TOKEN_BYTES: Final = 5
+
+#: Called for each message; may be a coroutine function, which is awaited before the next message.
+ReaderListener = Callable[["Reader[Any]", "Message[Any]"], Any]
+
+
+class Reader(Generic[T]):
+    """Reads from a start message on; made by :meth:`Client.create_reader`. ``async for`` ends when it is closed."""
+
+    __slots__ = ("_consumer", "_last")
+
+    def __init__(self, consumer: Consumer[T]) -> None:
+        """Use :meth:`Client.create_reader`."""
+        self._consumer = consumer
+        #: Entry of the message read last, that is acknowledged when the next entry is begun.
+        self._last: Message[T] | None = None
+
+    async def read_next(self, timeout_millis: int | None = None) -> Message[T]:
+        """The next message. Raises Timeout after ``timeout_millis`` (None: never), AlreadyClosed, or why it failed."""
+        message = await self._consumer.receive(timeout_millis)
+        await self._passed(message)
+        return message
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Message[T]:
+        message = await self._consumer.__anext__()
+        await self._passed(message)
+        return message
+
+    async def _passed(self, message: Message[T]) -> None:
+        # The broker forgets what lies behind; one acknowledgement an entry is enough.
+        last, self._last = self._last, message
+        if last is not None and last._entry is not message._entry:
+            await self._consumer.acknowledge_cumulative(last)
+
+    async def has_message_available(self) -> bool:
+        """Whether a message can be read without waiting for somebody to publish one."""
+        return await self._consumer.has_message_available()
+
+    async def seek(self, target: MessageId | int) -> None:
+        """Go on at a message id, or at a time in milliseconds since the epoch; see :meth:`Consumer.seek`."""
+        self._last = None
+        await self._consumer.seek(target)
+
+    async def get_last_message_id(self) -> MessageId:
+        """Id of the topic's last message (entry id -1: it is empty)."""
+        return await self._consumer.get_last_message_id()
+
+    async def get_last_message_ids(self) -> list[MessageId]:
+        """Ids of the last messages, one for each partition."""
+        return await self._consumer.get_last_message_ids()
+
+    def topic(self) -> str:
+        """What is read."""
+        return self._consumer.topic()
+
+    def is_connected(self) -> bool:
+        """Whether it is connected to all its topics now."""
+        return self._consumer.is_connected()
+
+    async def close(self) -> None:
+        """Leave the broker; harmless twice."""
+        await self._consumer.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+async def create_reader(
+    client: Client,
+    topic: str | list[str],
+    start_message_id: MessageId,
+    schema: TopicSchema[T] | None,
+    options: ConsumerOptions,
+    *,
+    subscription_role_prefix: str,
+    reader_listener: ReaderListener | None,
+) -> Reader[T]:
+    """See :meth:`Client.create_reader`."""
+    prefix = f"{subscription_role_prefix}-" if subscription_role_prefix else ""
+    is_earliest = start_message_id == MessageId.earliest
+    reader: Reader[T] | None = None
+
+    async def hear(consumer: Consumer[Any], message: Message[Any]) -> None:
+        nonlocal reader
+        if reader is None:
+            reader = Reader(consumer)
+        await reader._passed(message)
+        result = reader_listener(reader, message)  # type: ignore[misc]
+        if hasattr(result, "__await__"):
+            await result
+
+    consumer = await subscribe(
+        client,
+        topic,
+        f"{prefix}reader-{client.runtime.rng.token(_TOKEN_BYTES)}",
+        schema,
+        replace(
+            options,
+            consumer_type=ConsumerType.Exclusive,
+            is_durable=False,
+            start_message_id=start_message_id,
+            initial_position=InitialPosition.Earliest if is_earliest else InitialPosition.Latest,
+            message_listener=hear if reader_listener is not None else None,
+        ),
+    )
+    if reader is None:
+        reader = Reader(consumer)
+    return reader

@@ -1,0 +1,69 @@
+"""Service URLs: ``pulsar://host1:6650,host2`` and which address of a list is tried next."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from geminga.client._errors import InvalidUrl
+
+_DEFAULT_PORTS: Final = {"pulsar": 6650, "pulsar+ssl": 6651}
+
+
+class Address(NamedTuple):
+    """Where a connection goes to."""
+
+    host: str
+    port: int
+    is_tls: bool
+
+    @property
+    def url(self) -> str:
+        """``pulsar://host:port``."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'pulsar+ssl' if self.is_tls else 'pulsar'}://{host}:{self.port}"
+
+
+def parse_addresses(url: str) -> list[Address]:
+    """The addresses of a service URL; raises InvalidUrl."""
+    scheme, separator, rest = url.partition("://")
+    if not separator or scheme not in _DEFAULT_PORTS:
+        raise InvalidUrl(f"invalid service URL {url!r}: expected pulsar://host:port or pulsar+ssl://host:port")
+    rest = rest.partition("/")[0]
+    addresses = [_parse_host(part.strip(), scheme, url) for part in rest.split(",") if part.strip()]
+    if not addresses:
+        raise InvalidUrl(f"invalid service URL {url!r}: no host")
+    return addresses
+
+
+def _parse_host(text: str, scheme: str, url: str) -> Address:
+    host, separator, port = text.rpartition(":")
+    if not separator or port.endswith("]"):
+        host, port = text, str(_DEFAULT_PORTS[scheme])
+    if not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
+        raise InvalidUrl(f"invalid service URL {url!r}: {port!r} is no port")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    if not host:
+        raise InvalidUrl(f"invalid service URL {url!r}: no host before port {port}")
+    return Address(host, int(port), scheme == "pulsar+ssl")
+
+
+class ServiceUrls:
+    """The addresses of one service URL; stays with one as long as it can be reached."""
+
+    __slots__ = ("_current", "addresses")
+
+    def __init__(self, url: str, start: int = 0) -> None:
+        """``start`` says which of the addresses is the first (any number: clients spread over them)."""
+        self.addresses = parse_addresses(url)
+        self._current = start % len(self.addresses)
+
+    @property
+    def current(self) -> Address:
+        """The address to use now."""
+        return self.addresses[self._current]
+
+    def failed(self, address: Address) -> None:
+        """``address`` could not be reached: the next one, unless another caller moved on already."""
+        if address == self.current:
+            self._current = (self._current + 1) % len(self.addresses)

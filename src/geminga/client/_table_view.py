@@ -1,0 +1,203 @@
+"""``TableView``: the newest value of each key of a topic, kept up to date."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, ItemsView, Iterator, KeysView, ValuesView
+from dataclasses import replace
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+
+from geminga.client._consumer import Consumer
+from geminga.client._consumer_factory import subscribe
+from geminga.client._consumer_options import ConsumerOptions, ConsumerType, InitialPosition
+from geminga.client._errors import AlreadyClosed, PulsarException
+from geminga.client._message import Message
+from geminga.client._message_id import MessageId
+from geminga.client.schema._protocol import TopicSchema
+from geminga.runtime import get_logger, spawn
+
+if TYPE_CHECKING:
+    from geminga.client._client import Client
+
+_log = get_logger(__name__)
+
+T = TypeVar("T")
+
+#: Called with each key and its new value, None when the key was removed; may be a coroutine function.
+TableListener = Callable[[str, Any], Any]
+
+
+class TableView(Generic[T]):
+    """Reads the (compacted) topic from its beginning and follows it; made by :meth:`Client.create_table_view`.
+
+    Messages without key are passed over; a message without value, or with an empty payload, removes its key.
+    """
+
+    __slots__ = ("_applied", "_consumer", "_error", "_listeners", "_task", "_values", "_waiters")
+
+    def __init__(self, consumer: Consumer[T]) -> None:
+        """Use :meth:`Client.create_table_view`."""
+        self._consumer = consumer
+        self._values: dict[str, T] = {}
+        self._listeners: list[TableListener] = []
+        self._task: asyncio.Task[None] | None = None
+        self._error: PulsarException | None = None
+        #: Messages read so far, and who waits for one more.
+        self._applied = 0
+        self._waiters: list[asyncio.Future[None]] = []
+
+    def get(self, key: str) -> T | None:
+        """The newest value, None if there is none. Raises AlreadyClosed, or why the view can not follow the topic."""
+        self._check()
+        return self._values.get(key)
+
+    def __getitem__(self, key: str) -> T:
+        self._check()
+        return self._values[key]
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._values
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def keys(self) -> KeysView[str]:
+        """All keys."""
+        return self._values.keys()
+
+    def values(self) -> ValuesView[T]:
+        """All values."""
+        return self._values.values()
+
+    def items(self) -> ItemsView[str, T]:
+        """All keys with their values."""
+        return self._values.items()
+
+    async def for_each(self, callback: TableListener) -> None:
+        """Call ``callback`` for each key and value there is now."""
+        self._check()
+        for key, value in list(self._values.items()):
+            await _call(callback, key, value)
+
+    async def for_each_and_listen(self, callback: TableListener) -> None:
+        """Call ``callback`` for each key and value there is now, and for each change from now on."""
+        self._check()
+        present = list(self._values.items())
+        self._listeners.append(callback)
+        for key, value in present:
+            await _call(callback, key, value)
+
+    async def refresh(self) -> None:
+        """Wait until everything that is in the topic now is in the view; raises why it can not be read."""
+        while True:
+            self._check()
+            before = self._applied
+            if not await self._consumer.has_message_available():
+                return
+            while self._applied == before:
+                self._check()
+                waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+                self._waiters.append(waiter)
+                await waiter
+
+    async def close(self) -> None:
+        """Stop following; harmless twice."""
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
+        await self._consumer.close()
+        self._wake()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    # ---- for the client's own parts
+
+    async def fill(self) -> None:
+        """Read what is there, then go on in the background."""
+        while await self._consumer.has_message_available():
+            await self._apply(await self._consumer.receive())
+        self._task = spawn(self._follow(), name=f"table view of {self._consumer.topic()}")
+
+    async def _follow(self) -> None:
+        try:
+            async for message in self._consumer:
+                await self._apply(message)
+        except PulsarException as error:
+            _log.warning("table view of %s: %s", self._consumer.topic(), error)
+            self._error = error
+        self._wake()
+
+    def _wake(self) -> None:
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def _apply(self, message: Message[T]) -> None:
+        await self._consumer.acknowledge_cumulative(message)
+        await self._take_over(message)
+        self._applied += 1
+        self._wake()
+
+    async def _take_over(self, message: Message[T]) -> None:
+        if not message.has_key():
+            _log.debug("table view of %s: a message without key", self._consumer.topic())
+            return
+        key = message.partition_key()
+        value = None if message.has_null_value() or not message.data() else message.value()
+        if value is None:
+            self._values.pop(key, None)
+        else:
+            self._values[key] = value
+        for listener in list(self._listeners):
+            await _call(listener, key, value)
+
+    def _check(self) -> None:
+        if self._consumer.is_closed:
+            raise AlreadyClosed("the table view is closed")
+        if self._error is not None:
+            raise self._error
+
+
+async def _call(callback: TableListener, key: str, value: object) -> None:
+    result = callback(key, value)
+    if inspect.isawaitable(result):
+        await result
+
+
+async def create_table_view(
+    client: Client, topic: str, subscription_name: str, schema: TopicSchema[T] | None, options: ConsumerOptions
+) -> TableView[T]:
+    """See :meth:`Client.create_table_view`."""
+    name = subscription_name or f"reader-{client.runtime.rng.token(5)}"
+    consumer = await subscribe(
+        client,
+        topic,
+        name,
+        schema,
+        replace(
+            options,
+            consumer_type=ConsumerType.Exclusive,
+            is_durable=False,
+            start_message_id=MessageId.earliest,
+            initial_position=InitialPosition.Earliest,
+        ),
+    )
+    view = TableView(consumer)
+    try:
+        await view.fill()
+    except (PulsarException, asyncio.CancelledError):
+        await view.close()
+        raise
+    return view

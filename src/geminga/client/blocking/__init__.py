@@ -1,0 +1,219 @@
+"""``geminga.client.blocking``: the client for scripts and threads, with the names of the asynchronous one.
+
+::
+
+    with geminga.client.blocking.connect("pulsar://localhost:6650") as client:
+        producer = client.create_producer("topic")
+        producer.send(b"hello")
+
+One thread per process runs the loop; a forked child that makes its own client gets its own. Objects may be
+used from several threads. Listeners and callbacks run on threads that may block.
+
+Generated from ``client/__init__.py`` by ``tools/generate_blocking.py``: do not edit.
+"""
+
+from __future__ import annotations
+
+from typing import Unpack
+
+from geminga.client import connect as connect_async
+from geminga.client._authentication import Authentication, AuthenticationBasic, AuthenticationTLS, AuthenticationToken
+from geminga.client._consumer_interceptors import ConsumerInterceptor
+from geminga.client._consumer_options import (
+    ConsumerCryptoFailureAction,
+    ConsumerDeadLetterPolicy,
+    ConsumerKeySharedPolicy,
+    ConsumerOptions,
+    ConsumerType,
+    InitialPosition,
+    KeySharedMode,
+    ReaderArguments,
+    RegexSubscriptionMode,
+)
+from geminga.client._crypto import CryptoKeyReader, EncryptionKeyInfo
+from geminga.client._entry_batch import EntryBatch
+from geminga.client._errors import (
+    AlreadyClosed,
+    AuthenticationError,
+    AuthorizationError,
+    BrokerMetadataError,
+    BrokerPersistenceError,
+    ChecksumError,
+    ConnectError,
+    ConsumerAssignError,
+    ConsumerBusy,
+    ConsumerNotFound,
+    ConsumerNotInitialized,
+    CryptoError,
+    CumulativeAcknowledgementNotAllowedError,
+    ErrorGettingAuthenticationData,
+    ForkedProcess,
+    IncompatibleSchema,
+    Interrupted,
+    InvalidConfiguration,
+    InvalidMessage,
+    InvalidTopicName,
+    InvalidTxnStatusError,
+    InvalidUrl,
+    LookupError,
+    MemoryBufferIsFull,
+    MessageTooBig,
+    NotAllowedError,
+    NotConnected,
+    OperationNotSupported,
+    ProducerBlockedQuotaExceededError,
+    ProducerBlockedQuotaExceededException,
+    ProducerBusy,
+    ProducerFenced,
+    ProducerNotInitialized,
+    ProducerQueueIsFull,
+    PulsarException,
+    ReadError,
+    ServiceUnitNotReady,
+    SubscriptionNotFound,
+    Timeout,
+    TooManyLookupRequestException,
+    TopicNotFound,
+    TopicTerminated,
+    TransactionConflict,
+    TransactionCoordinatorNotFoundError,
+    TransactionNotFound,
+    UnknownError,
+    UnsupportedVersionError,
+)
+from geminga.client._interceptors import ProducerInterceptor
+from geminga.client._message import EncryptionContext, Message
+from geminga.client._message_id import MessageId
+from geminga.client._options import (
+    BatchingType,
+    ClientArguments,
+    ClientOptions,
+    CompressionType,
+    CryptoFailureAction,
+    HashingScheme,
+    OutgoingMessage,
+    PartitionsRoutingMode,
+    ProducerAccessMode,
+    ProducerOptions,
+)
+from geminga.client._producer import MessageFields, SendCallback
+from geminga.client._producer_factory import ProducerArguments
+from geminga.client._table_view import TableListener
+from geminga.client.blocking._client import Client, ConsumerArguments, MessageListener, ReaderListener
+from geminga.client.blocking._consumer import Consumer
+from geminga.client.blocking._facade import on_loop
+from geminga.client.blocking._producer import Producer
+from geminga.client.blocking._reader import Reader
+from geminga.client.blocking._table_view import TableView
+from geminga.client.core.batch_receive import BatchReceivePolicy
+from geminga.client.core.redelivery_backoff import MultiplierRedeliveryBackoff, RedeliveryBackoff
+from geminga.client.core.stats import ConsumerStats
+from geminga.runtime import Runtime
+
+
+def connect(service_url: str, *, runtime: Runtime | None = None, **options: Unpack[ClientArguments]) -> Client:
+    """A client for ``pulsar://host:port[,host:port...]`` (``pulsar+ssl`` for TLS); connects when it is first used.
+
+    The options are those of :class:`ClientOptions`. ``runtime``: the world it lives in, real unless a simulation gives
+    its own. Raises InvalidUrl and InvalidConfiguration.
+    """
+    return Client(*on_loop(lambda: connect_async(service_url, runtime=runtime, **options)))
+
+
+__all__ = [
+    "AlreadyClosed",
+    "Authentication",
+    "AuthenticationBasic",
+    "AuthenticationError",
+    "AuthenticationTLS",
+    "AuthenticationToken",
+    "AuthorizationError",
+    "BatchReceivePolicy",
+    "BatchingType",
+    "BrokerMetadataError",
+    "BrokerPersistenceError",
+    "ChecksumError",
+    "Client",
+    "ClientArguments",
+    "ClientOptions",
+    "CompressionType",
+    "ConnectError",
+    "Consumer",
+    "ConsumerArguments",
+    "ConsumerAssignError",
+    "ConsumerBusy",
+    "ConsumerCryptoFailureAction",
+    "ConsumerDeadLetterPolicy",
+    "ConsumerInterceptor",
+    "ConsumerKeySharedPolicy",
+    "ConsumerNotFound",
+    "ConsumerNotInitialized",
+    "ConsumerOptions",
+    "ConsumerStats",
+    "ConsumerType",
+    "CryptoError",
+    "CryptoFailureAction",
+    "CryptoKeyReader",
+    "CumulativeAcknowledgementNotAllowedError",
+    "EncryptionContext",
+    "EncryptionKeyInfo",
+    "EntryBatch",
+    "ErrorGettingAuthenticationData",
+    "ForkedProcess",
+    "HashingScheme",
+    "IncompatibleSchema",
+    "InitialPosition",
+    "Interrupted",
+    "InvalidConfiguration",
+    "InvalidMessage",
+    "InvalidTopicName",
+    "InvalidTxnStatusError",
+    "InvalidUrl",
+    "KeySharedMode",
+    "LookupError",
+    "MemoryBufferIsFull",
+    "Message",
+    "MessageFields",
+    "MessageId",
+    "MessageListener",
+    "MessageTooBig",
+    "MultiplierRedeliveryBackoff",
+    "NotAllowedError",
+    "NotConnected",
+    "OperationNotSupported",
+    "OutgoingMessage",
+    "PartitionsRoutingMode",
+    "Producer",
+    "ProducerAccessMode",
+    "ProducerArguments",
+    "ProducerBlockedQuotaExceededError",
+    "ProducerBlockedQuotaExceededException",
+    "ProducerBusy",
+    "ProducerFenced",
+    "ProducerInterceptor",
+    "ProducerNotInitialized",
+    "ProducerOptions",
+    "ProducerQueueIsFull",
+    "PulsarException",
+    "ReadError",
+    "Reader",
+    "ReaderArguments",
+    "ReaderListener",
+    "RedeliveryBackoff",
+    "RegexSubscriptionMode",
+    "SendCallback",
+    "ServiceUnitNotReady",
+    "SubscriptionNotFound",
+    "TableListener",
+    "TableView",
+    "Timeout",
+    "TooManyLookupRequestException",
+    "TopicNotFound",
+    "TopicTerminated",
+    "TransactionConflict",
+    "TransactionCoordinatorNotFoundError",
+    "TransactionNotFound",
+    "UnknownError",
+    "UnsupportedVersionError",
+    "connect",
+]

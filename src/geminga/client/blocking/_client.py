@@ -1,0 +1,258 @@
+"""The blocking ``Client``.
+
+Generated from ``client/_client.py`` by ``tools/generate_blocking.py``: do not edit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self, TypedDict, Unpack, overload
+
+from geminga.client._client import Client as AsyncClient
+from geminga.client._client import T
+from geminga.client._consumer import Consumer as AsyncConsumer
+from geminga.client._consumer_factory import Topics
+from geminga.client._consumer_interceptors import ConsumerInterceptor
+from geminga.client._consumer_options import (
+    ConsumerCryptoFailureAction,
+    ConsumerDeadLetterPolicy,
+    ConsumerKeySharedPolicy,
+    ConsumerType,
+    InitialPosition,
+    ReaderArguments,
+    RegexSubscriptionMode,
+)
+from geminga.client._crypto import CryptoKeyReader
+from geminga.client._message import Message
+from geminga.client._message_id import MessageId
+from geminga.client._producer import Producer as AsyncProducer
+from geminga.client._producer_factory import ProducerArguments
+from geminga.client._reader import Reader as AsyncReader
+from geminga.client._table_view import TableView as AsyncTableView
+from geminga.client.blocking._consumer import Consumer
+from geminga.client.blocking._facade import Facade
+from geminga.client.blocking._listeners import for_reader, with_listener
+from geminga.client.blocking._producer import Producer
+from geminga.client.blocking._reader import Reader
+from geminga.client.blocking._table_view import TableView
+from geminga.client.core.batch_receive import BatchReceivePolicy
+from geminga.client.core.redelivery_backoff import RedeliveryBackoff
+from geminga.client.schema._protocol import TopicSchema, VersionedSchema
+
+#: Called for each message; it runs on its own thread and may block.
+MessageListener = Callable[["Consumer[Any]", "Message[Any]"], Any]
+
+
+class ConsumerArguments(TypedDict, total=False):
+    """The options of ``subscribe``: the fields of :class:`ConsumerOptions`."""
+
+    consumer_type: ConsumerType
+    message_listener: MessageListener | None
+    receiver_queue_size: int
+    max_total_receiver_queue_size_across_partitions: int
+    consumer_name: str
+    unacked_messages_timeout_ms: int
+    unacked_messages_tick_ms: int
+    negative_ack_redelivery_delay_ms: int
+    negative_ack_redelivery_backoff: RedeliveryBackoff | None
+    ack_timeout_redelivery_backoff: RedeliveryBackoff | None
+    ack_group_time_ms: int
+    ack_group_size_max: int
+    ack_receipt_enabled: bool
+    batch_index_ack_enabled: bool
+    is_read_compacted: bool
+    properties: Mapping[str, str]
+    subscription_properties: Mapping[str, str]
+    initial_position: InitialPosition
+    is_durable: bool
+    start_message_id: MessageId | None
+    start_message_id_inclusive: bool
+    start_message_rollback_duration_s: int
+    priority_level: int
+    key_shared_policy: ConsumerKeySharedPolicy | None
+    replicate_subscription_state_enabled: bool
+    force_topic_creation: bool
+    batch_receive_policy: BatchReceivePolicy
+    dead_letter_policy: ConsumerDeadLetterPolicy | None
+    retry_enabled: bool
+    max_pending_chunked_message: int
+    expire_time_of_incomplete_chunked_message_ms: int
+    auto_ack_oldest_chunked_message_on_queue_full: bool
+    crypto_key_reader: CryptoKeyReader | None
+    crypto_failure_action: ConsumerCryptoFailureAction
+    pattern_auto_discovery_period_ms: int
+    auto_update_partitions_interval_ms: int
+    regex_subscription_mode: RegexSubscriptionMode
+    interceptors: Sequence[ConsumerInterceptor]
+    stats_interval_ms: int
+
+
+#: Called for each message; it runs on its own thread and may block.
+ReaderListener = Callable[["Reader[Any]", "Message[Any]"], Any]
+
+
+class Client(Facade[AsyncClient]):
+    """Connections to one cluster; made by :func:`geminga.client.blocking.connect`.
+
+    ``with`` closes it at the end, and with it every producer and consumer.
+    """
+
+    __slots__ = ()
+
+    @overload
+    def create_producer(
+        self, topic: str, *, schema: None = None, **options: Unpack[ProducerArguments]
+    ) -> Producer[bytes]: ...
+
+    @overload
+    def create_producer(
+        self, topic: str, *, schema: TopicSchema[T], **options: Unpack[ProducerArguments]
+    ) -> Producer[T]: ...
+
+    def create_producer(
+        self, topic: str, *, schema: TopicSchema[T] | None = None, **options: Unpack[ProducerArguments]
+    ) -> Producer[T] | Producer[bytes]:
+        """A producer on ``topic``, connected. ``schema`` encodes the contents; without one they are bytes.
+
+        The options are those of :class:`ProducerOptions`. Raises InvalidConfiguration, InvalidTopicName, the broker's
+        error (TopicNotFound, ProducerBusy, ProducerFenced, ...), or Timeout after ``operation_timeout_ms``.
+        """
+        made: AsyncProducer[Any] = self._run(lambda: self._target.create_producer(topic, schema=schema, **options))
+        return Producer[Any](made, self._thread)
+
+    @overload
+    def subscribe(
+        self, topic: Topics, subscription_name: str, *, schema: None = None, **options: Unpack[ConsumerArguments]
+    ) -> Consumer[bytes]: ...
+
+    @overload
+    def subscribe(
+        self, topic: Topics, subscription_name: str, *, schema: TopicSchema[T], **options: Unpack[ConsumerArguments]
+    ) -> Consumer[T]: ...
+
+    def subscribe(
+        self,
+        topic: Topics,
+        subscription_name: str,
+        *,
+        schema: TopicSchema[T] | None = None,
+        **options: Unpack[ConsumerArguments],
+    ) -> Consumer[T] | Consumer[bytes]:
+        """A consumer of one topic, a list of topics, or all topics of a namespace that match a compiled pattern.
+
+        ``schema`` decodes what ``Message.value()`` gives; the options are those of :class:`ConsumerOptions`. Raises
+        InvalidConfiguration, InvalidTopicName, the broker's error (ConsumerBusy, TopicNotFound, SubscriptionNotFound,
+        IncompatibleSchema, ...), or Timeout after ``operation_timeout_ms``.
+        """
+        made: AsyncConsumer[Any] = self._run(
+            lambda: self._target.subscribe(
+                topic, subscription_name, schema=schema, **with_listener(options, self._thread)
+            )
+        )
+        return Consumer[Any](made, self._thread)
+
+    @overload
+    def create_reader(
+        self,
+        topic: str | list[str],
+        start_message_id: MessageId,
+        *,
+        schema: None = None,
+        reader_listener: ReaderListener | None = None,
+        reader_name: str = "",
+        subscription_role_prefix: str = "",
+        **options: Unpack[ReaderArguments],
+    ) -> Reader[bytes]: ...
+
+    @overload
+    def create_reader(
+        self,
+        topic: str | list[str],
+        start_message_id: MessageId,
+        *,
+        schema: TopicSchema[T],
+        reader_listener: ReaderListener | None = None,
+        reader_name: str = "",
+        subscription_role_prefix: str = "",
+        **options: Unpack[ReaderArguments],
+    ) -> Reader[T]: ...
+
+    def create_reader(
+        self,
+        topic: str | list[str],
+        start_message_id: MessageId,
+        *,
+        schema: TopicSchema[T] | None = None,
+        reader_listener: ReaderListener | None = None,
+        reader_name: str = "",
+        subscription_role_prefix: str = "",
+        **options: Unpack[ReaderArguments],
+    ) -> Reader[T] | Reader[bytes]:
+        """A reader that starts behind ``start_message_id``, or at it with ``start_message_id_inclusive``.
+
+        ``MessageId.earliest`` and ``MessageId.latest`` are the two ends. The options are those of
+        :class:`ConsumerOptions`; raises what :meth:`subscribe` raises.
+        """
+        made: AsyncReader[Any] = self._run(
+            lambda: self._target.create_reader(
+                topic,
+                start_message_id,
+                schema=schema,
+                reader_listener=for_reader(reader_listener, self._thread),
+                reader_name=reader_name,
+                subscription_role_prefix=subscription_role_prefix,
+                **options,
+            )
+        )
+        return Reader[Any](made, self._thread)
+
+    @overload
+    def create_table_view(
+        self, topic: str, subscription_name: str = "", *, schema: None = None, **options: Unpack[ReaderArguments]
+    ) -> TableView[bytes]: ...
+
+    @overload
+    def create_table_view(
+        self, topic: str, subscription_name: str = "", *, schema: TopicSchema[T], **options: Unpack[ReaderArguments]
+    ) -> TableView[T]: ...
+
+    def create_table_view(
+        self,
+        topic: str,
+        subscription_name: str = "",
+        *,
+        schema: TopicSchema[T] | None = None,
+        **options: Unpack[ReaderArguments],
+    ) -> TableView[T] | TableView[bytes]:
+        """A view of the newest value of each key, which already has everything that is in the topic now.
+
+        Raises what :meth:`subscribe` raises.
+        """
+        made: AsyncTableView[Any] = self._run(
+            lambda: self._target.create_table_view(topic, subscription_name, schema=schema, **options)
+        )
+        return TableView[Any](made, self._thread)
+
+    def get_topic_partitions(self, topic: str) -> list[str]:
+        """The names of the topic's partitions, or the topic itself if it has none."""
+        return self._run(lambda: self._target.get_topic_partitions(topic))
+
+    def get_schema(self, topic: str, version: bytes | None = None) -> VersionedSchema | None:
+        """The topic's schema of ``version``, or the newest; None if it has none."""
+        return self._run(lambda: self._target.get_schema(topic, version))
+
+    def close(self) -> None:
+        """Close producers (what they sent gets its receipts first), consumers and connections; harmless twice.
+
+        Goes on to its end also when the caller is cancelled.
+        """
+        self._run(lambda: self._target.close())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,177 @@
+"""The blocking ``Consumer``.
+
+Generated from ``client/_consumer.py`` by ``tools/generate_blocking.py``: do not edit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import timedelta
+from types import TracebackType
+from typing import Any, Generic, Self
+
+from geminga.client._consumer import Consumer as AsyncConsumer
+from geminga.client._consumer import T
+from geminga.client._message import Message
+from geminga.client._message_id import MessageId
+from geminga.client.blocking._facade import Facade
+from geminga.client.core.stats import ConsumerStats
+
+
+class Consumer(Facade[AsyncConsumer[T]], Generic[T]):
+    """Receives the messages of a subscription; made by :meth:`Client.subscribe`. For use by any number of threads.
+
+    ``for message in consumer`` ends when the consumer is closed. ``with`` closes it at the end.
+    """
+
+    __slots__ = ()
+
+    def receive(self, timeout_millis: int | None = None) -> Message[T]:
+        """The next message. Raises Timeout after ``timeout_millis`` (None: never), AlreadyClosed, or why it failed."""
+        return self._run(lambda: self._target.receive(timeout_millis))
+
+    def receive_nowait(self) -> Message[T] | None:
+        """A message that was prefetched; None if there is none."""
+        return self._call(lambda: self._target.receive_nowait())
+
+    def batch_receive(self) -> list[Message[T]]:
+        """As many messages as ``batch_receive_policy`` says: the first of its limits that is reached ends the wait.
+
+        Empty if none came in its time. Raises AlreadyClosed, or why the consumer failed.
+        """
+        return self._run(lambda: self._target.batch_receive())
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Message[T]:
+        try:
+            return self._run(self._target.__anext__)
+        except StopAsyncIteration:
+            raise StopIteration from None
+
+    def acknowledge(self, message: Message[Any] | MessageId | Iterable[Message[Any] | MessageId]) -> None:
+        """One message (or its id), or several; they are sent in groups.
+
+        With ``ack_receipt_enabled`` it returns when the broker has done it, and raises its error; without, at once.
+        """
+        self._run(lambda: self._target.acknowledge(message))
+
+    def acknowledge_cumulative(self, message: Message[Any] | MessageId) -> None:
+        """Everything up to and with a message, of its topic or partition.
+
+        Raises CumulativeAcknowledgementNotAllowedError on Shared and Key_Shared: others hold what lies before it.
+        """
+        self._run(lambda: self._target.acknowledge_cumulative(message))
+
+    def negative_acknowledge(self, message: Message[Any] | MessageId) -> None:
+        """It could not be processed: deliver it again after the redelivery delay (or backoff).
+
+        A batch comes again with those of its messages that are not acknowledged. On Exclusive and Failover everything
+        comes again that is not acknowledged, in order.
+        """
+        self._run(lambda: self._target.negative_acknowledge(message))
+
+    def reconsume_later(
+        self, message: Message[Any], delay: timedelta | float = 0, properties: Mapping[str, str] | None = None
+    ) -> None:
+        """Put the message into the retry-letter topic, to come back after ``delay`` (seconds), and acknowledge it.
+
+        After ``max_redeliver_count`` rounds it goes to the dead-letter topic. Needs ``retry_enabled``; raises the
+        error of storing it, and then it is not acknowledged.
+        """
+        self._run(lambda: self._target.reconsume_later(message, delay, properties))
+
+    def redeliver_unacknowledged_messages(self) -> None:
+        """Everything this consumer holds unacknowledged comes again, now."""
+        self._call(lambda: self._target.redeliver_unacknowledged_messages())
+
+    def flush_acknowledgements(self) -> None:
+        """Send the acknowledgements that wait for their group now."""
+        self._call(lambda: self._target.flush_acknowledgements())
+
+    def pause(self) -> None:
+        """Ask for no more messages; what was asked for still comes and can be received, the listener gets none."""
+        self._call(lambda: self._target.pause())
+
+    def resume(self) -> None:
+        """Go on after :meth:`pause`."""
+        self._call(lambda: self._target.resume())
+
+    def pause_message_listener(self) -> None:
+        """The listener gets no messages; they wait in the prefetch queue."""
+        self._call(lambda: self._target.pause_message_listener())
+
+    def resume_message_listener(self) -> None:
+        """The listener gets messages again."""
+        self._call(lambda: self._target.resume_message_listener())
+
+    def seek(self, target: MessageId | int) -> None:
+        """Move the subscription: to a message id (also ``MessageId.earliest`` and ``latest``), or to a time in
+        milliseconds since the epoch.
+
+        The message of that id comes next with ``start_message_id_inclusive``, else the one behind it; of a time, the
+        first one published then or later. An id moves its own topic, the two ends and a time move all topics.
+        """
+        self._run(lambda: self._target.seek(target))
+
+    def get_last_message_id(self) -> MessageId:
+        """Id of the topic's last message (entry id -1: it is empty); OperationNotSupported with several topics."""
+        return self._run(lambda: self._target.get_last_message_id())
+
+    def get_last_message_ids(self) -> list[MessageId]:
+        """Ids of the last messages, one for each topic or partition."""
+        return self._run(lambda: self._target.get_last_message_ids())
+
+    def has_message_available(self) -> bool:
+        """Whether a message can be received without waiting for somebody to publish one."""
+        return self._run(lambda: self._target.has_message_available())
+
+    def unsubscribe(self, *, force: bool = False) -> None:
+        """Delete the subscription (``force``: also while others consume it) and close this consumer."""
+        self._run(lambda: self._target.unsubscribe(force=force))
+
+    def close(self) -> None:
+        """Send what is acknowledged, leave the broker; harmless twice. Whoever receives gets AlreadyClosed."""
+        self._run(lambda: self._target.close())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def topic(self) -> str:
+        """What was subscribed to."""
+        return self._call(lambda: self._target.topic())
+
+    def topics(self) -> list[str]:
+        """The topics and partitions consumed now."""
+        return self._call(lambda: self._target.topics())
+
+    def subscription_name(self) -> str:
+        """The subscription."""
+        return self._call(lambda: self._target.subscription_name())
+
+    def consumer_name(self) -> str:
+        """This consumer's name, unique in the subscription as a rule."""
+        return self._call(lambda: self._target.consumer_name())
+
+    def is_connected(self) -> bool:
+        """Whether it is subscribed to all its topics now."""
+        return self._call(lambda: self._target.is_connected())
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether :meth:`close` was called."""
+        return self._call(lambda: self._target.is_closed)
+
+    def is_active(self) -> bool:
+        """On Failover: whether the broker made this the active consumer of any topic; True on the other types."""
+        return self._call(lambda: self._target.is_active())
+
+    def stats(self) -> ConsumerStats:
+        """Counters since it was made, and rates of the last interval."""
+        return self._call(lambda: self._target.stats())

@@ -1,0 +1,132 @@
+"""What the generated blocking classes stand on: a call goes to the loop's thread, its result comes back.
+
+Nothing of the client's is repeated here. Each object holds the asynchronous one and the loop thread it lives on.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Final, Generic, TypeVar, cast
+
+from geminga.client._errors import (
+    AlreadyClosed,
+    ForkedProcess,
+    MemoryBufferIsFull,
+    ProducerQueueIsFull,
+    PulsarException,
+)
+from geminga.client._message_id import MessageId
+from geminga.client._producer import MessageFields, SendCallback
+from geminga.client._producer import Producer as AsyncProducer
+from geminga.model.errors import LocalError
+from geminga.runtime.loop_thread import ForkedError, HandOver, LoopThread, loop_thread
+
+A = TypeVar("A")
+R = TypeVar("R")
+T = TypeVar("T")
+
+#: Messages of ``send_nowait`` that wait for the loop; more make the caller wait.
+HAND_OVER_MESSAGES_MAX: Final = 10_000
+#: Messages that the loop takes at a time, before it looks after its connections again.
+HAND_OVER_TURN: Final = 500
+
+
+class Facade(Generic[A]):
+    """One object of the asynchronous client, seen from threads that may block."""
+
+    __slots__ = ("_target", "_thread")
+
+    def __init__(self, target: A, thread: LoopThread) -> None:
+        self._target = target
+        self._thread = thread
+
+    def _run(self, make: Callable[[], Coroutine[Any, Any, R]]) -> R:
+        """Await on the loop what ``make`` gives."""
+        try:
+            return self._thread.run(make)
+        except (ForkedError, LocalError) as error:
+            raise _as_client_error(error) from None
+
+    def _call(self, function: Callable[[], R]) -> R:
+        """Call on the loop: nothing of the client is for two threads at once."""
+        try:
+            return self._thread.call(function)
+        except (ForkedError, LocalError) as error:
+            raise _as_client_error(error) from None
+
+    def __repr__(self) -> str:
+        return f"<blocking {self._target!r}>"
+
+
+def _as_client_error(error: LocalError) -> PulsarException:
+    if isinstance(error, ForkedError):
+        return ForkedProcess(
+            "this object was made before the process forked: its connections belong to the parent; "
+            "make another client in the child"
+        )
+    return AlreadyClosed(str(error))
+
+
+def on_loop(function: Callable[[], R]) -> tuple[R, LoopThread]:
+    """Call ``function`` on the process's loop thread; its result, and the thread."""
+    thread = loop_thread()
+    return thread.call(function), thread
+
+
+class ProducerFacade(Facade[AsyncProducer[T]], Generic[T]):
+    """A producer: messages of ``send_nowait`` reach the loop in groups, and everything else goes behind them."""
+
+    __slots__ = ("_hand_over", "_unheard")
+
+    def __init__(self, target: AsyncProducer[T], thread: LoopThread) -> None:
+        super().__init__(target, thread)
+        self._hand_over = HandOver[tuple[T | None, SendCallback | None, MessageFields]](
+            thread, self._take, HAND_OVER_MESSAGES_MAX
+        )
+        #: The first error of a message without callback; raised by the next flush.
+        self._unheard: PulsarException | None = None
+
+    def _run(self, make: Callable[[], Coroutine[Any, Any, R]]) -> R:
+        async def behind() -> R:
+            await self._hand_over.empty()
+            return await make()
+
+        return super()._run(behind)
+
+    def _post(self, content: T | None, callback: SendCallback | None, fields: Mapping[str, object]) -> None:
+        if callback is not None:
+            callback = self._on_callback_thread(callback)
+        try:
+            self._hand_over.put((content, callback, cast("MessageFields", fields)))
+        except (ForkedError, LocalError) as error:
+            raise _as_client_error(error) from None
+
+    def _flush(self) -> None:
+        self._run(self._target.flush)
+        error, self._unheard = self._unheard, None
+        if error is not None:
+            raise error
+
+    def _on_callback_thread(self, callback: SendCallback) -> SendCallback:
+        def heard(error: PulsarException | None, message_id: MessageId | None) -> None:
+            self._thread.call_back(lambda: callback(error, message_id))
+
+        return heard
+
+    async def _take(self, items: deque[tuple[T | None, SendCallback | None, MessageFields]]) -> None:
+        send = self._target.send_nowait
+        for _ in range(min(len(items), HAND_OVER_TURN)):
+            content, callback, fields = items[0]
+            try:
+                send(content, callback, **fields)
+            except (ProducerQueueIsFull, MemoryBufferIsFull):
+                await self._target.drain()
+                return
+            except PulsarException as error:
+                if callback is not None:
+                    callback(error, None)
+                elif self._unheard is None:
+                    self._unheard = error
+            items.popleft()
+        await self._target.drain()

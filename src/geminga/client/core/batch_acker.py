@@ -1,0 +1,102 @@
+"""The messages of one batch that are not acknowledged yet (S2 73: ``BatchMessageAcker``).
+
+One bit per message, set while it is NOT acknowledged, as many as the batch has messages: 8,192 messages take 1 KB.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from struct import Struct
+from typing import Final
+
+from geminga.model.errors import invariant
+
+_BIT: Final = tuple(1 << index for index in range(8))
+_WORD_BITS: Final = 64
+
+
+class BatchAcker:
+    """Bit set of one batch; shared by every delivery of the entry to one consumer."""
+
+    __slots__ = ("_bits", "remaining", "size")
+
+    def __init__(self, size: int) -> None:
+        """``size`` messages, none of them acknowledged."""
+        invariant(size > 0, f"a batch of {size} messages")
+        self.size = size
+        #: Messages not acknowledged.
+        self.remaining = size
+        # Whole words, so that they need no padding when they are sent; bits past the size are clear.
+        bits = bytearray(b"\xff" * (size >> 3))
+        if size & 7:
+            bits.append((1 << (size & 7)) - 1)
+        bits.extend(bytes(-len(bits) % 8))
+        self._bits = bits
+
+    @classmethod
+    def from_words(cls, words: Sequence[int], size: int = 0) -> BatchAcker:
+        """From what travels: 64-bit words, lowest first; ``size`` 0: as many messages as they have bits."""
+        acker = cls(size or max(1, len(words) * _WORD_BITS))
+        acker.retain(words)
+        return acker
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every message is acknowledged."""
+        return self.remaining == 0
+
+    def is_acknowledged(self, index: int) -> bool:
+        """Whether the message at ``index`` is."""
+        return not self._bits[index >> 3] & _BIT[index & 7]
+
+    def acknowledge(self, index: int) -> bool:
+        """One message; True if it was the last. Again: nothing changes."""
+        bits = self._bits
+        at = index >> 3
+        byte = bits[at]
+        bit = _BIT[index & 7]
+        if byte & bit:
+            bits[at] = byte ^ bit
+            self.remaining -= 1
+        return self.remaining == 0
+
+    def acknowledge_all(self) -> None:
+        """Every message."""
+        self._bits = bytearray(len(self._bits))
+        self.remaining = 0
+
+    def acknowledge_cumulative(self, index: int) -> bool:
+        """Every message up to and with ``index``; True if none is left."""
+        bits = self._bits
+        whole, part = divmod(index + 1, 8)
+        bits[:whole] = bytes(whole)
+        if part:
+            bits[whole] &= 0xFF & ~((1 << part) - 1)
+        self._count()
+        return self.remaining == 0
+
+    def retain(self, words: Sequence[int]) -> None:
+        """Only the messages whose bit is set in ``words`` may still be unacknowledged (a broker's ``ack_set``)."""
+        wanted = b"".join([(word & 0xFFFFFFFFFFFFFFFF).to_bytes(8, "little") for word in words])
+        size = len(self._bits)
+        kept = int.from_bytes(wanted[:size], "little") & int.from_bytes(self._bits, "little")
+        self._bits = bytearray(kept.to_bytes(size, "little"))
+        self._count()
+
+    def words(self) -> tuple[int, ...] | None:
+        """Signed 64-bit words, lowest first, without empty ones at the end; None if nothing is left."""
+        if not self.remaining:
+            return None
+        used = self._bits.rstrip(b"\0")
+        count = -(-len(used) // 8)
+        words: tuple[int, ...] = Struct(f"<{count}q").unpack_from(self._bits)
+        return words
+
+    def unacknowledged(self) -> list[int]:
+        """Indexes not acknowledged, ascending."""
+        bits = self._bits
+        return [index for index in range(self.size) if bits[index >> 3] & _BIT[index & 7]]
+
+    def _count(self) -> None:
+        self.remaining = int.from_bytes(self._bits, "little").bit_count()
+        invariant(self.remaining <= self.size, f"{self.remaining} of {self.size} messages are left")

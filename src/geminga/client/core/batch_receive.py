@@ -1,0 +1,31 @@
+"""When a ``batch_receive`` has enough: by count, by bytes, by time (Pulsar's BatchReceivePolicy)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from geminga.model.errors import ConfigurationError
+
+BYTES_MAX_DEFAULT = 10 * 1024 * 1024
+TIMEOUT_MS_DEFAULT = 100
+
+
+@dataclass(frozen=True, slots=True)
+class BatchReceivePolicy:
+    """The first limit that is reached ends the wait; a limit of 0 or less does not count, but one must.
+
+    A batch is never empty because of a limit: one message larger than ``max_num_bytes`` comes alone.
+    """
+
+    max_num_message: int = -1
+    max_num_bytes: int = BYTES_MAX_DEFAULT
+    timeout_ms: int = TIMEOUT_MS_DEFAULT
+
+    def __post_init__(self) -> None:
+        if self.max_num_message <= 0 and self.max_num_bytes <= 0 and self.timeout_ms <= 0:
+            raise ConfigurationError("batch receive policy: at least one of the limits must be above 0")
+
+    def is_enough(self, message_count: int, size_bytes: int, count_max: int) -> bool:
+        """Whether what waits is a batch; ``count_max`` is what the prefetch queue can hold."""
+        wanted = min(self.max_num_message, count_max) if self.max_num_message > 0 else count_max
+        return message_count >= wanted or 0 < self.max_num_bytes <= size_bytes

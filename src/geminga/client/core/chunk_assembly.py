@@ -1,0 +1,132 @@
+"""Chunked messages: large messages that came in pieces are put together again.
+
+Pieces of one message carry its ``uuid`` and follow each other, perhaps among pieces of other messages. Limits:
+``pending_max`` messages under way (the oldest gives way), ``expire_ms`` for one to come whole. A message that gives way
+is either acknowledged (it is lost on purpose) or asked for again, as the consumer was told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from geminga.model.errors import invariant
+
+PENDING_MAX_DEFAULT = 10
+EXPIRE_MS_DEFAULT = 60_000
+
+EntryKey = tuple[int, int]
+
+
+@dataclass(slots=True)
+class Chunk:
+    """One piece, as its message metadata says."""
+
+    uuid: str
+    chunk_id: int
+    #: Pieces of the whole message.
+    chunk_count: int
+    #: Bytes of the whole message, before decompression.
+    total_size: int
+    payload: bytes
+    entry: EntryKey
+
+
+@dataclass(slots=True)
+class _Pending:
+    chunk_count: int
+    total_size: int
+    started_ms: float
+    payloads: list[bytes] = field(default_factory=list)
+    entries: list[EntryKey] = field(default_factory=list)
+    size: int = 0
+
+
+@dataclass(slots=True)
+class ChunkResult:
+    """What a piece led to."""
+
+    #: The whole payload, once the last piece is there; its pieces' entries are in ``entries``.
+    payload: bytes | None = None
+    entries: Sequence[EntryKey] = ()
+    #: Entries of messages that gave way: acknowledge them, or have them redelivered.
+    discarded: Sequence[EntryKey] = ()
+    #: The piece was of no use (its beginning never came, or it came twice): acknowledge or redeliver it, too.
+    is_stray: bool = False
+
+
+class ChunkAssembly:
+    """Messages under way at one consumer of one topic. Times are milliseconds of a clock that does not go back."""
+
+    __slots__ = ("_expire_ms", "_pending", "_pending_max")
+
+    def __init__(self, pending_max: int = PENDING_MAX_DEFAULT, expire_ms: float = EXPIRE_MS_DEFAULT) -> None:
+        """``pending_max`` 0: no limit, ``expire_ms`` 0: never."""
+        self._pending_max = pending_max
+        self._expire_ms = expire_ms
+        #: By uuid, oldest first.
+        self._pending: dict[str, _Pending] = {}
+
+    def __len__(self) -> int:
+        return len(self._pending)
+
+    @property
+    def next_expiry_ms(self) -> float | None:
+        """When :meth:`expire` has something; None if nothing is under way."""
+        if not self._expire_ms or not self._pending:
+            return None
+        return next(iter(self._pending.values())).started_ms + self._expire_ms
+
+    def add(self, chunk: Chunk, now_ms: float, size_max: int = 0) -> ChunkResult:
+        """A piece came. ``size_max`` > 0: larger messages are of no use."""
+        pending = self._pending.get(chunk.uuid)
+        discarded: list[EntryKey] = []
+        if chunk.chunk_id == 0:
+            if pending is not None:
+                # From the beginning again (a redelivery): what came before comes again as well.
+                del self._pending[chunk.uuid]
+            if chunk.chunk_count <= 0 or (size_max and chunk.total_size > size_max):
+                return ChunkResult(is_stray=True)
+            pending = self._pending[chunk.uuid] = _Pending(chunk.chunk_count, chunk.total_size, now_ms)
+            if self._pending_max and len(self._pending) > self._pending_max:
+                oldest = next(iter(self._pending))
+                discarded = self._pending.pop(oldest).entries
+        if pending is None:
+            return ChunkResult(is_stray=True)
+        if chunk.chunk_id != len(pending.payloads):
+            if chunk.chunk_id < len(pending.payloads) and chunk.entry in pending.entries:
+                return ChunkResult()  # the same piece once more
+            # A hole: it can not become whole from here.
+            del self._pending[chunk.uuid]
+            return ChunkResult(discarded=pending.entries, is_stray=True)
+        pending.payloads.append(chunk.payload)
+        pending.entries.append(chunk.entry)
+        pending.size += len(chunk.payload)
+        if pending.size > pending.total_size:
+            del self._pending[chunk.uuid]
+            return ChunkResult(discarded=[*discarded, *pending.entries])
+        if len(pending.payloads) < pending.chunk_count:
+            return ChunkResult(discarded=discarded)
+        del self._pending[chunk.uuid]
+        return ChunkResult(b"".join(pending.payloads), pending.entries, discarded)
+
+    def expire(self, now_ms: float) -> list[EntryKey]:
+        """Entries of messages that did not come whole in time."""
+        expired: list[EntryKey] = []
+        while (due := self.next_expiry_ms) is not None and due <= now_ms:
+            expired += self._pending.pop(next(iter(self._pending))).entries
+        return expired
+
+    def clear(self) -> None:
+        """The subscription starts over: everything comes again."""
+        self._pending.clear()
+
+    def check_invariants(self) -> None:
+        """Raises InvariantError for a state that can not be."""
+        if self._pending_max:
+            invariant(len(self._pending) <= self._pending_max, f"{len(self._pending)} messages under way")
+        for uuid, pending in self._pending.items():
+            invariant(
+                len(pending.payloads) == len(pending.entries) < pending.chunk_count,
+                f"{uuid}: {len(pending.payloads)} of {pending.chunk_count} pieces, {len(pending.entries)} entries",
+            )

@@ -1,0 +1,192 @@
+"""Messages and batches become SEND frames: metadata, compression, encryption, chunks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, cast
+
+from geminga.client.core.batcher import Batch
+from geminga.client.core.message import EncodedMessage
+from geminga.client.core.send_queue import PendingSend, SendCallback
+from geminga.model.limits import FRAME_PADDING_BYTES
+from geminga.wire._generated import pulsar_api_pb2 as pb
+from geminga.wire.pulsar.batch import SendEncoder
+from geminga.wire.pulsar.compression import compress
+
+#: Memory that a pending message takes beside its payload, bytes: a producer of empty messages is limited too.
+MESSAGE_OVERHEAD_BYTES: Final = 64
+
+#: What a SEND command and the lengths around it take at most.
+_COMMAND_BYTES_MAX: Final = 256
+
+#: Encrypts a payload and notes in the metadata how.
+Encrypt = Callable[[pb.MessageMetadata, bytes], bytes]
+
+
+class TooBig(Exception):
+    """What would be sent is larger than the broker takes."""
+
+
+class FrameMaker:
+    """Makes the frames of one producer."""
+
+    __slots__ = (
+        "_compression",
+        "_encoder",
+        "_encrypt",
+        "chunk_bytes_max",
+        "is_chunking",
+        "message_bytes_max",
+        "producer_name",
+        "schema_version",
+    )
+
+    def __init__(
+        self,
+        producer_id: int,
+        *,
+        compression: int,
+        is_chunking: bool,
+        chunk_bytes_max: int,
+        encrypt: Encrypt | None = None,
+    ) -> None:
+        self._encoder = SendEncoder(producer_id)
+        self._compression = compression
+        self._encrypt = encrypt
+        self.is_chunking = is_chunking
+        #: Largest chunk; 0: as large as the broker takes.
+        self.chunk_bytes_max = chunk_bytes_max
+        #: Known once connected, as the next two.
+        self.message_bytes_max = 0
+        self.producer_name = ""
+        self.schema_version = b""
+
+    def batch(self, batch: Batch, next_sequence_id: int, publish_time_ms: int) -> PendingSend:
+        """One entry of a batch's messages; a single message travels without batch. Raises TooBig."""
+        count = len(batch)
+        first, last = batch.sequence_ids(next_sequence_id)
+        if count == 1:
+            callback = batch.callbacks[0][1] if batch.callbacks else None
+            return self.message(batch.message(0), first, callback, batch.opened_s, publish_time_ms)[0]
+        payload = batch.encode(first)
+        metadata = self._metadata(batch.message(0), first, publish_time_ms, is_batch=True)
+        metadata.num_messages_in_batch = count
+        if last != first:
+            metadata.highest_sequence_id = last
+        frame = self._frame(metadata, payload, first, last, count)
+        size = batch.size_bytes + MESSAGE_OVERHEAD_BYTES * count
+        return PendingSend(frame, first, last, count, size, batch.opened_s, batch.callbacks)
+
+    def message(
+        self,
+        message: EncodedMessage,
+        sequence_id: int,
+        callback: SendCallback | None,
+        now_s: float,
+        publish_time_ms: int,
+    ) -> list[PendingSend]:
+        """One message alone, in several chunks if it must be and may be. Raises TooBig."""
+        metadata = self._metadata(message, sequence_id, publish_time_ms, is_batch=False)
+        callbacks = [(-1, callback)] if callback is not None else None
+        payload = self._compress(metadata, message.payload)
+        limit = self.chunk_bytes_max or self.message_bytes_max
+        if self.is_chunking and len(payload) + metadata.ByteSize() > limit:
+            return self._chunks(metadata, payload, sequence_id, callbacks, now_s)
+        frame = self._finish(metadata, payload, sequence_id, sequence_id, 1)
+        size = len(message.payload) + MESSAGE_OVERHEAD_BYTES
+        return [PendingSend(frame, sequence_id, sequence_id, 1, size, now_s, callbacks)]
+
+    def _chunks(
+        self,
+        metadata: pb.MessageMetadata,
+        payload: bytes,
+        sequence_id: int,
+        callbacks: list[tuple[int, SendCallback]] | None,
+        now_s: float,
+    ) -> list[PendingSend]:
+        metadata.uuid = f"{self.producer_name}-{sequence_id}"
+        metadata.total_chunk_msg_size = len(payload)
+        metadata.num_chunks_from_msg = metadata.chunk_id = len(payload)  # as long as they will get
+        limit = min(self.chunk_bytes_max or self.message_bytes_max, self.message_bytes_max)
+        room = limit - metadata.ByteSize()
+        if self._encrypt is not None:
+            encrypted = pb.MessageMetadata()
+            encrypted.CopyFrom(metadata)
+            room = limit - (len(self._encrypt(encrypted, b"")) + encrypted.ByteSize())
+        if room <= 0:
+            raise TooBig(f"the metadata alone has more bytes than a chunk may have ({limit})")
+        count = -(-len(payload) // room)
+        metadata.num_chunks_from_msg = count
+        shared: list[tuple[int, int]] = []
+        chunks = []
+        for index in range(count):
+            metadata.chunk_id = index
+            part = payload[index * room : (index + 1) * room]
+            is_last = index == count - 1
+            frame = self._finish(metadata, part, sequence_id, sequence_id, 1, is_chunk=True)
+            size = len(part) + MESSAGE_OVERHEAD_BYTES
+            pending = PendingSend(
+                frame, sequence_id, sequence_id, int(is_last), size, now_s, callbacks if is_last else None
+            )
+            pending.chunk_index, pending.chunks, pending.first_chunk_id = index, count, shared
+            chunks.append(pending)
+        return chunks
+
+    def _metadata(
+        self, message: EncodedMessage, sequence_id: int, publish_time_ms: int, *, is_batch: bool
+    ) -> pb.MessageMetadata:
+        metadata = pb.MessageMetadata(
+            producer_name=self.producer_name, sequence_id=sequence_id, publish_time=publish_time_ms
+        )
+        if self.schema_version:
+            metadata.schema_version = self.schema_version
+        # Of a batch: the first message's keys, as all clients do, so that Key_Shared has something to go by.
+        if message.partition_key is not None:
+            metadata.partition_key = message.partition_key
+            if message.is_key_base64:
+                metadata.partition_key_b64_encoded = True
+        if message.ordering_key is not None:
+            metadata.ordering_key = message.ordering_key
+        if is_batch:
+            return metadata
+        if message.properties:
+            for name, value in message.properties.items():
+                metadata.properties.add(key=name, value=value)
+        if message.event_time_ms is not None:
+            metadata.event_time = message.event_time_ms
+        if message.deliver_at_ms is not None:
+            metadata.deliver_at_time = message.deliver_at_ms
+        if message.replicate_to is not None:
+            metadata.replicate_to.extend(message.replicate_to)
+        if message.is_null:
+            metadata.null_value = True
+        return metadata
+
+    def _frame(self, metadata: pb.MessageMetadata, payload: bytes, first: int, last: int, count: int) -> bytes:
+        return self._finish(metadata, self._compress(metadata, payload), first, last, count)
+
+    def _compress(self, metadata: pb.MessageMetadata, payload: bytes) -> bytes:
+        if not self._compression or not payload:  # the C++ client can not inflate nothing
+            return payload
+        metadata.compression = cast("pb.CompressionType", self._compression)
+        metadata.uncompressed_size = len(payload)
+        return compress(self._compression, payload)
+
+    def _finish(
+        self,
+        metadata: pb.MessageMetadata,
+        payload: bytes,
+        first: int,
+        last: int,
+        count: int,
+        *,
+        is_chunk: bool = False,
+    ) -> bytes:
+        if self._encrypt is not None:
+            payload = self._encrypt(metadata, payload)
+        if len(payload) > self.message_bytes_max:
+            raise TooBig(f"{len(payload)} bytes, while the broker takes {self.message_bytes_max}")
+        head = metadata.SerializeToString()
+        if len(head) + len(payload) > self.message_bytes_max + FRAME_PADDING_BYTES - _COMMAND_BYTES_MAX:
+            raise TooBig(f"{len(head)} bytes of properties and keys are more than the broker takes")
+        return self._encoder.encode(head, payload, first, highest_sequence_id=last, messages=count, is_chunk=is_chunk)

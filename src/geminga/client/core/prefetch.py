@@ -1,0 +1,150 @@
+"""What was prefetched and not received, and the permits that follow from it (S0 32, 35).
+
+A consumer tells the broker how many messages it takes (permits). Messages wait in the :class:`PrefetchQueue` until the
+application receives them; every received message is a permit to give back, and permits go back to the broker once half
+of the queue was received (:class:`FlowControl`), so that there is one FLOW for many messages.
+
+Permits are counted in messages, entries are never cut: the queue may hold more than asked for by part of one batch.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Generic, Protocol, TypeVar
+
+from geminga.model.errors import invariant
+
+
+class PrefetchedEntry(Protocol):
+    """What the queue needs of an entry."""
+
+    order: Sequence[int]
+    size_bytes: int
+
+
+E = TypeVar("E", bound=PrefetchedEntry)
+
+
+class FlowControl:
+    """Permits of one consumer of one topic. ``capacity`` 0: no prefetching, a permit only for who waits."""
+
+    __slots__ = ("capacity", "is_paused", "owed", "threshold")
+
+    def __init__(self, capacity: int) -> None:
+        invariant(capacity >= 0, f"a prefetch queue of {capacity} messages")
+        self.capacity = capacity
+        #: Messages received since permits were last given back.
+        self.owed = 0
+        #: As many give permits back.
+        self.threshold = max(1, capacity // 2)
+        #: While paused, permits are counted and not given back.
+        self.is_paused = False
+
+    def received(self, count: int = 1) -> int:
+        """``count`` messages were received, or dropped; permits to give back now, 0 for none."""
+        self.owed += count
+        return self.take() if self.owed >= self.threshold else 0
+
+    def take(self) -> int:
+        """Everything owed, unless paused."""
+        if self.is_paused:
+            return 0
+        owed, self.owed = self.owed, 0
+        return owed
+
+    def restart(self, queued: int = 0) -> int:
+        """A new subscription on a connection, with ``queued`` messages still here: permits to begin with."""
+        self.owed = 0
+        if self.is_paused:
+            self.owed = max(0, self.capacity - queued)
+            return 0
+        return max(0, self.capacity - queued)
+
+
+class PrefetchQueue(Generic[E]):
+    """Entries in order of arrival, and how far the first one was received.
+
+    ``entry`` is the one being received, ``at`` the place in its ``order`` of the next message, ``end`` its end; the
+    hot path reads and moves them itself.
+    """
+
+    __slots__ = ("_entries", "at", "end", "entry", "message_count", "size_bytes")
+
+    def __init__(self) -> None:
+        self._entries: deque[E] = deque()
+        self.entry: E | None = None
+        self.at = 0
+        self.end = 0
+        #: Messages and bytes of the entries behind ``entry``.
+        self.message_count = 0
+        self.size_bytes = 0
+
+    @property
+    def total_count(self) -> int:
+        """Messages that wait, also those of the entry being received."""
+        return self.message_count + self.end - self.at
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes that wait; an entry counts whole until its last message is received."""
+        current = self.entry.size_bytes if self.entry is not None and self.at < self.end else 0
+        return self.size_bytes + current
+
+    def append(self, entry: E) -> None:
+        """It arrived."""
+        self._entries.append(entry)
+        self.message_count += len(entry.order)
+        self.size_bytes += entry.size_bytes
+
+    def append_first(self, entry: E) -> None:
+        """It goes before all others that wait (it was taken and could not be handed out)."""
+        self._entries.appendleft(entry)
+        self.message_count += len(entry.order)
+        self.size_bytes += entry.size_bytes
+
+    def peek(self) -> E | None:
+        """The entry the next message comes from; None if none waits."""
+        if self.at < self.end:
+            return self.entry
+        return self._entries[0] if self._entries else None
+
+    def advance(self) -> bool:
+        """Turn to the next entry with messages; False if there is none."""
+        while self._entries:
+            entry = self._entries.popleft()
+            count = len(entry.order)
+            self.message_count -= count
+            self.size_bytes -= entry.size_bytes
+            self.entry = entry
+            self.at = 0
+            self.end = count
+            if count:
+                return True
+        self.entry = None
+        self.at = self.end = 0
+        return False
+
+    def drop(self, is_dropped: Callable[[E], bool]) -> list[tuple[E, int]]:
+        """Remove entries, also what is left of the one being received: each with its messages not received."""
+        dropped: list[tuple[E, int]] = []
+        if self.entry is not None and self.at < self.end and is_dropped(self.entry):
+            dropped.append((self.entry, self.end - self.at))
+            self.at = self.end
+        kept: deque[E] = deque()
+        for entry in self._entries:
+            if is_dropped(entry):
+                count = len(entry.order)
+                dropped.append((entry, count))
+                self.message_count -= count
+                self.size_bytes -= entry.size_bytes
+            else:
+                kept.append(entry)
+        self._entries = kept
+        return dropped
+
+    def check_invariants(self) -> None:
+        """Raises InvariantError for a state that can not be."""
+        invariant(0 <= self.at <= self.end, f"at {self.at} of {self.end}")
+        counted = sum(len(entry.order) for entry in self._entries)
+        invariant(counted == self.message_count, f"{counted} messages wait, {self.message_count} counted")

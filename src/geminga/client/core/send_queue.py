@@ -1,0 +1,169 @@
+"""What a producer sent, or will send, and has no receipt for: the queue that makes resending exact.
+
+Two parts in one order: *in flight* (written to the present connection) before *queued* (not written yet). Receipts
+match the head of what is in flight; a lost connection puts everything back into *queued*, in order. Nothing leaves
+the queue but by a receipt, a refusal, expiry, or the end of the producer: each exactly once.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from geminga.model.errors import invariant
+
+#: Whoever sent a message hears of it: (error or None, message id or None).
+SendCallback = Callable[..., None]
+
+
+class PendingSend:
+    """One SEND frame: a message, a batch or a chunk."""
+
+    __slots__ = (
+        "callbacks",
+        "chunk_index",
+        "chunks",
+        "created_s",
+        "first_chunk_id",
+        "frame",
+        "highest_sequence_id",
+        "messages",
+        "sequence_id",
+        "size_bytes",
+        "waiters",
+    )
+
+    def __init__(
+        self,
+        frame: bytes,
+        sequence_id: int,
+        highest_sequence_id: int,
+        messages: int,
+        size_bytes: int,
+        created_s: float,
+        callbacks: list[tuple[int, SendCallback]] | None,
+    ) -> None:
+        self.frame = frame
+        self.sequence_id = sequence_id
+        self.highest_sequence_id = highest_sequence_id
+        #: Messages in it; 0 for all chunks but the last of a message.
+        self.messages = messages
+        #: What it takes of the memory limit.
+        self.size_bytes = size_bytes
+        #: Monotonic seconds; the send timeout counts from here.
+        self.created_s = created_s
+        #: (index in the batch, who wants to hear); None: nobody.
+        self.callbacks = callbacks
+        #: Called once it is out of the queue, whatever became of it; None: nobody waits.
+        self.waiters: list[Callable[[], None]] | None = None
+        #: Of chunked messages: which chunk of how many; 0 of 0 for others.
+        self.chunk_index = 0
+        self.chunks = 0
+        #: Of chunked messages: a list shared by the chunks, with the first one's (ledger id, entry id) once known.
+        self.first_chunk_id: list[tuple[int, int]] | None = None
+
+
+class ReceiptMismatch(Exception):
+    """A receipt that fits nothing sent on this connection: it must be closed, and everything sent again."""
+
+
+class SendQueue:
+    """See the module's docstring."""
+
+    __slots__ = ("_in_flight", "_queued", "bytes", "messages")
+
+    def __init__(self) -> None:
+        self._in_flight: deque[PendingSend] = deque()
+        self._queued: deque[PendingSend] = deque()
+        #: Messages and bytes without receipt.
+        self.messages = 0
+        self.bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._in_flight) + len(self._queued)
+
+    @property
+    def in_flight(self) -> int:
+        """Frames written and not answered."""
+        return len(self._in_flight)
+
+    @property
+    def queued(self) -> int:
+        """Frames not written to the present connection."""
+        return len(self._queued)
+
+    @property
+    def newest(self) -> PendingSend | None:
+        """The one sent last."""
+        return self._queued[-1] if self._queued else self._in_flight[-1] if self._in_flight else None
+
+    @property
+    def oldest(self) -> PendingSend | None:
+        """The one whose receipt comes next."""
+        return self._in_flight[0] if self._in_flight else self._queued[0] if self._queued else None
+
+    def add(self, pending: PendingSend) -> None:
+        """Behind everything else."""
+        self._queued.append(pending)
+        self.messages += pending.messages
+        self.bytes += pending.size_bytes
+
+    def next_to_write(self) -> PendingSend | None:
+        """The next one to write, which counts as written now; None if there is none."""
+        if not self._queued:
+            return None
+        pending = self._queued.popleft()
+        self._in_flight.append(pending)
+        return pending
+
+    def receipt(self, sequence_id: int) -> PendingSend | None:
+        """The one that was stored; None for a late receipt of one given up. Raises ReceiptMismatch."""
+        in_flight = self._in_flight
+        if not in_flight:
+            return None
+        head = in_flight[0]
+        if head.sequence_id == sequence_id:
+            in_flight.popleft()
+            self._removed(head)
+            return head
+        if sequence_id > head.sequence_id:
+            raise ReceiptMismatch(
+                f"receipt of sequence id {sequence_id}, while {head.sequence_id} is the next of {len(in_flight)}"
+            )
+        return None
+
+    def connection_lost(self) -> None:
+        """Everything is to be written again, in order."""
+        self._queued.extendleft(reversed(self._in_flight))
+        self._in_flight.clear()
+
+    def expire(self, created_before_s: float) -> list[PendingSend]:
+        """Take out those from the head on that are older."""
+        expired = []
+        for part in (self._in_flight, self._queued):
+            while part and part[0].created_s <= created_before_s:
+                pending = part.popleft()
+                self._removed(pending)
+                expired.append(pending)
+            if part:
+                break
+        return expired
+
+    def take_all(self) -> list[PendingSend]:
+        """The end: take out everything, oldest first."""
+        everything = [*self._in_flight, *self._queued]
+        self._in_flight.clear()
+        self._queued.clear()
+        self.messages = self.bytes = 0
+        return everything
+
+    def check_invariants(self) -> None:
+        """Counters and queue agree."""
+        everything = [*self._in_flight, *self._queued]
+        invariant(self.messages == sum(p.messages for p in everything), "messages of the send queue are miscounted")
+        invariant(self.bytes == sum(p.size_bytes for p in everything), "bytes of the send queue are miscounted")
+
+    def _removed(self, pending: PendingSend) -> None:
+        self.messages -= pending.messages
+        self.bytes -= pending.size_bytes
+        invariant(self.messages >= 0 and self.bytes >= 0, "the send queue gave out more than it took")

@@ -1,0 +1,113 @@
+"""Statistics of one consumer: plain counters, and a recorder that turns them into rates per interval (S0 37)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+INTERVAL_MS_DEFAULT = 60_000
+
+
+class ConsumerCounters:
+    """What happened since the consumer was made; the hot path adds to them by the batch."""
+
+    __slots__ = (
+        "ack_failures",
+        "acks_sent",
+        "batch_receives",
+        "bytes_received",
+        "chunked_discarded",
+        "dead_lettered",
+        "entries_discarded",
+        "entries_received",
+        "messages_received",
+        "negative_acks",
+        "receive_timeouts",
+        "redelivery_requests",
+    )
+
+    def __init__(self) -> None:
+        #: Messages handed to the application.
+        self.messages_received = 0
+        #: Entries that came, and their bytes, decompressed.
+        self.entries_received = 0
+        self.bytes_received = 0
+        #: Acknowledgements the application gave.
+        self.acks_sent = 0
+        #: Acknowledgements the broker refused (known with receipts only).
+        self.ack_failures = 0
+        self.negative_acks = 0
+        #: Entries the broker was asked to deliver again.
+        self.redelivery_requests = 0
+        #: Entries dropped: damaged, not decryptable, of an old epoch.
+        self.entries_discarded = 0
+        self.chunked_discarded = 0
+        self.dead_lettered = 0
+        self.batch_receives = 0
+        self.receive_timeouts = 0
+
+    def values(self) -> tuple[int, ...]:
+        """All of them, in the order of the slots."""
+        return tuple(getattr(self, name) for name in ConsumerCounters.__slots__)
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerStats:
+    """One consumer at one moment. Rates are per second over the last whole interval, 0 before its end."""
+
+    messages_received: int
+    bytes_received: int
+    entries_received: int
+    acks_sent: int
+    ack_failures: int
+    negative_acks: int
+    redelivery_requests: int
+    entries_discarded: int
+    chunked_discarded: int
+    dead_lettered: int
+    batch_receives: int
+    receive_timeouts: int
+    #: Messages prefetched and not received, now.
+    prefetched_messages: int
+    #: Acknowledgements that wait to be sent, now.
+    pending_acks: int
+    message_rate: float
+    byte_rate: float
+    ack_rate: float
+
+
+class StatsRecorder:
+    """Rates by interval. Times are milliseconds of a clock that does not go back."""
+
+    __slots__ = ("_before", "_since_ms", "ack_rate", "byte_rate", "interval_ms", "message_rate")
+
+    def __init__(self, interval_ms: int, now_ms: float) -> None:
+        #: How long an interval is; 0: no rates.
+        self.interval_ms = interval_ms
+        self._since_ms = now_ms
+        self._before = (0, 0, 0)
+        self.message_rate = 0.0
+        self.byte_rate = 0.0
+        self.ack_rate = 0.0
+
+    def tick(self, counters: ConsumerCounters, now_ms: float) -> bool:
+        """An interval may be over; True if it is, and the rates are new."""
+        elapsed_ms = now_ms - self._since_ms
+        if self.interval_ms <= 0 or elapsed_ms < self.interval_ms:
+            return False
+        now = (counters.messages_received, counters.bytes_received, counters.acks_sent)
+        rates = [(after - before) * 1000 / elapsed_ms for after, before in zip(now, self._before, strict=True)]
+        self.message_rate, self.byte_rate, self.ack_rate = rates
+        self._before = now
+        self._since_ms = now_ms
+        return True
+
+    def stats(self, counters: ConsumerCounters, *, prefetched_messages: int, pending_acks: int) -> ConsumerStats:
+        """The counters and the rates of the last interval."""
+        return ConsumerStats(
+            **{name: getattr(counters, name) for name in ConsumerCounters.__slots__},
+            prefetched_messages=prefetched_messages,
+            pending_acks=pending_acks,
+            message_rate=self.message_rate,
+            byte_rate=self.byte_rate,
+            ack_rate=self.ack_rate,
+        )

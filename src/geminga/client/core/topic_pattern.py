@@ -1,0 +1,59 @@
+"""Topics that match a pattern, and what changed since last time.
+
+As in Pulsar, the pattern is written like a topic name (``persistent://tenant/namespace/regex``) or without its domain;
+domains are left out of the comparison, and partitions count as their partitioned topic.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from geminga.model import TopicName
+from geminga.model.errors import InvalidTopicNameError
+from geminga.model.topic_name import DEFAULT_NAMESPACE
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPattern:
+    """A pattern over the topics of one namespace."""
+
+    #: ``tenant/namespace`` whose topics are looked at.
+    namespace: str
+    #: ``tenant/namespace/regex``, to be matched against whole names without domain.
+    expression: str
+
+    @classmethod
+    def parse(cls, text: str) -> TopicPattern:
+        """From ``[domain://]tenant/namespace/regex``, or a regex in ``public/default``; InvalidTopicNameError."""
+        _, separator, rest = text.partition("://")
+        rest = rest if separator else text
+        parts = rest.split("/", 2)
+        if len(parts) == 1:
+            namespace, local = DEFAULT_NAMESPACE, parts[0]
+        elif len(parts) == 3:
+            namespace, local = f"{parts[0]}/{parts[1]}", parts[2]
+        else:
+            raise InvalidTopicNameError(f"topic pattern {text!r}: expected 'persistent://tenant/namespace/regex'")
+        try:
+            re.compile(local)
+        except re.error as error:
+            raise InvalidTopicNameError(f"topic pattern {text!r}: {error}") from error
+        TopicName.parse(f"persistent://{namespace}/topic")
+        return cls(namespace, f"{re.escape(namespace)}/(?:{local})")
+
+    def matches(self, topic: str) -> bool:
+        """Whether a topic (or partition) belongs to the pattern."""
+        name = TopicName.parse(topic).partitioned_topic
+        return re.fullmatch(self.expression, f"{name.namespace}/{name.local_name}") is not None
+
+    def topics(self, names: Iterable[str]) -> set[str]:
+        """Full names of the matching topics, partitioned ones without partition suffix."""
+        return {str(TopicName.parse(name).partitioned_topic) for name in names if self.matches(name)}
+
+
+def changes(before: Iterable[str], after: Iterable[str]) -> tuple[list[str], list[str]]:
+    """(topics that came, topics that went), sorted."""
+    old, new = set(before), set(after)
+    return sorted(new - old), sorted(old - new)

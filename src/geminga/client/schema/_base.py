@@ -1,0 +1,206 @@
+"""What every schema is: a description for the broker, and a way from values to bytes and back.
+
+A schema is made once and may be given to any number of producers and consumers. Those that need the schema a message
+was written with (Avro, KeyValue of Avro, AUTO_CONSUME) get it from the broker, once per topic and version.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import ClassVar, Final, TypeVar
+
+from geminga.client._errors import PulsarException
+from geminga.client.schema._protocol import (
+    MessageDecoder,
+    MessageEncoder,
+    SchemaInfo,
+    SchemaSource,
+    TopicSchema,
+    VersionedSchema,
+)
+
+T = TypeVar("T")
+
+#: Versions of one topic's schema that a consumer keeps; the oldest is forgotten first.
+VERSIONS_MAX: Final = 1000
+
+
+class SchemaSerializationError(PulsarException):
+    """A value does not fit the schema, or bytes are not what the schema writes; the text names the field."""
+
+
+class Schema(TopicSchema[T]):
+    """Base of all schemas; subclasses give ``info``, ``encode`` and ``decode``."""
+
+    #: Whether decoding needs the schema that the message was written with.
+    needs_writer: ClassVar[bool] = False
+
+    @property
+    def info(self) -> SchemaInfo:
+        """What the broker is told."""
+        raise AssertionError(f"{type(self).__name__} has no info")
+
+    @property
+    def sets_key(self) -> bool:
+        """Whether the message's key comes from the value."""
+        return False
+
+    def encode(self, value: T) -> bytes:
+        """The payload of a value. Raises SchemaSerializationError."""
+        raise AssertionError(f"{type(self).__name__} encodes nothing")
+
+    def encode_key(self, value: T) -> bytes:
+        """The key of a value; only if ``sets_key``. Raises SchemaSerializationError."""
+        raise AssertionError(f"{type(self).__name__} sets no key")
+
+    def decode(self, data: bytes, *, writer: SchemaInfo | None = None, key: bytes | None = None) -> T:
+        """The value of a payload, written with ``writer`` (None: with this schema). Raises SchemaSerializationError."""
+        raise AssertionError(f"{type(self).__name__} decodes nothing")
+
+    @property
+    def _told_info(self) -> SchemaInfo | None:
+        """What producers and consumers send to the broker; None: nothing."""
+        return self.info
+
+    @property
+    def _needs_writer(self) -> bool:
+        return self.needs_writer
+
+    async def bind_producer(self, topic: str, source: SchemaSource) -> MessageEncoder[T]:
+        """The encoder for a topic."""
+        return SchemaEncoder(self, self._told_info)
+
+    async def bind_consumer(self, topic: str, source: SchemaSource) -> MessageDecoder[T]:
+        """The decoder for a topic."""
+        if not self._needs_writer:
+            return SchemaDecoder(self, self._told_info)
+        return VersionedDecoder(self, self._told_info, SchemaVersions(topic, source))
+
+
+class SchemaEncoder(MessageEncoder[T]):
+    """A schema as producers use it."""
+
+    __slots__ = ("_info", "_schema")
+
+    def __init__(self, schema: Schema[T], info: SchemaInfo | None) -> None:
+        self._schema = schema
+        self._info = info
+
+    @property
+    def info(self) -> SchemaInfo | None:
+        """Sent with PRODUCER."""
+        return self._info
+
+    @property
+    def sets_key(self) -> bool:
+        """Whether the key comes from the value."""
+        return self._schema.sets_key
+
+    def encode(self, value: T) -> bytes:
+        """The payload."""
+        return self._schema.encode(value)
+
+    def encode_key(self, value: T) -> bytes:
+        """The message's key."""
+        return self._schema.encode_key(value)
+
+
+class SchemaDecoder(MessageDecoder[T]):
+    """A schema as consumers use it if it needs nothing but itself."""
+
+    __slots__ = ("_info", "_schema")
+
+    def __init__(self, schema: Schema[T], info: SchemaInfo | None) -> None:
+        self._schema = schema
+        self._info = info
+
+    @property
+    def info(self) -> SchemaInfo | None:
+        """Sent with SUBSCRIBE."""
+        return self._info
+
+    def is_ready(self, schema_version: bytes) -> bool:
+        """Always."""
+        return True
+
+    async def prepare(self, schema_version: bytes) -> None:
+        """There is nothing to fetch."""
+
+    def decode(self, payload: bytes, *, schema_version: bytes = b"", key: bytes | None = None) -> T:
+        """The value."""
+        return self._schema.decode(payload, key=key)
+
+
+class VersionedDecoder(SchemaDecoder[T]):
+    """A schema as consumers use it if it needs what each message was written with."""
+
+    __slots__ = ("_versions",)
+
+    def __init__(self, schema: Schema[T], info: SchemaInfo | None, versions: SchemaVersions) -> None:
+        super().__init__(schema, info)
+        self._versions = versions
+
+    def is_ready(self, schema_version: bytes) -> bool:
+        """Whether the version was fetched (or found missing)."""
+        return not schema_version or self._versions.is_known(schema_version)
+
+    async def prepare(self, schema_version: bytes) -> None:
+        """Fetch the version."""
+        if not self.is_ready(schema_version):
+            await self._versions.fetch(schema_version)
+
+    def decode(self, payload: bytes, *, schema_version: bytes = b"", key: bytes | None = None) -> T:
+        """The value; SchemaSerializationError also if the version does not exist."""
+        writer = self._versions.get(schema_version) if schema_version else None
+        return self._schema.decode(payload, writer=writer, key=key)
+
+
+class SchemaVersions:
+    """The versions of one topic's schema, fetched when first needed; concurrent needs share one request."""
+
+    __slots__ = ("_fetches", "_known", "_source", "_topic")
+
+    def __init__(self, topic: str, source: SchemaSource) -> None:
+        self._topic = topic
+        self._source = source
+        #: None: the broker said that there is no such version.
+        self._known: dict[bytes, SchemaInfo | None] = {}
+        self._fetches: dict[bytes, asyncio.Future[VersionedSchema | PulsarException | None]] = {}
+
+    def is_known(self, version: bytes) -> bool:
+        """Whether :meth:`get` has an answer."""
+        return version in self._known
+
+    def get(self, version: bytes) -> SchemaInfo:
+        """Raises SchemaSerializationError if there is no such version."""
+        info = self._known.get(version)
+        if info is None:
+            why = "does not exist" if version in self._known else "was not fetched"
+            raise SchemaSerializationError(f"schema version {_number(version)} of {self._topic} {why}")
+        return info
+
+    async def fetch(self, version: bytes) -> None:
+        """Ask the broker. Raises the client's errors."""
+        fetch = self._fetches.get(version)
+        if fetch is not None:
+            found = await asyncio.shield(fetch)
+            if isinstance(found, PulsarException):
+                raise found
+            return
+        fetch = self._fetches[version] = asyncio.get_running_loop().create_future()
+        result: VersionedSchema | PulsarException | None = PulsarException("fetching the schema was cancelled")
+        try:
+            result = await self._source.get_schema(self._topic, version)
+            self._known[version] = None if result is None else result.info
+            if len(self._known) > VERSIONS_MAX:
+                del self._known[next(iter(self._known))]
+        except PulsarException as error:
+            result = error
+            raise
+        finally:
+            del self._fetches[version]
+            fetch.set_result(result)
+
+
+def _number(version: bytes) -> str:
+    return str(int.from_bytes(version, "big")) if len(version) == 8 else version.hex()

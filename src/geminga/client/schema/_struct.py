@@ -1,0 +1,172 @@
+"""JSON and Avro schemas of classes, and of definitions given as JSON."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Mapping
+from types import ModuleType
+from typing import Any, ClassVar, Final, TypeVar
+
+from geminga.client._errors import InvalidConfiguration
+from geminga.client.schema._base import Schema, SchemaSerializationError
+from geminga.client.schema._models import codec_of_class
+from geminga.client.schema._protocol import SchemaInfo, SchemaType
+from geminga.client.schema._types import Json
+
+T = TypeVar("T")
+
+#: Definitions that a schema keeps in parsed form; the oldest is forgotten first.
+PARSED_MAX: Final = 1000
+#: What fastavro raises for data and values that do not fit; its own errors are among these.
+_UNFIT: Final = (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError, EOFError, ArithmeticError)
+
+
+class JsonSchema(Schema[T]):
+    """Values of a class as JSON; the definition is the class's Avro schema, as in Pulsar.
+
+    Fields that the writer did not have get the class's defaults, those that the class does not have are ignored.
+    """
+
+    def __init__(self, record_class: type[T]) -> None:
+        """``record_class``: a dataclass, a pydantic model or a subclass of Record."""
+        self._codec = codec_of_class(record_class)
+        self._info = SchemaInfo("JSON", SchemaType.JSON, _dump_definition(self._codec.definition(set())))
+
+    @property
+    def info(self) -> SchemaInfo:
+        """Type JSON."""
+        return self._info
+
+    def encode(self, value: T) -> bytes:
+        """JSON in UTF-8. Raises SchemaSerializationError."""
+        document = self._codec.dump(value, True)
+        try:
+            return json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode()
+        except ValueError as error:
+            raise SchemaSerializationError(f"no JSON: {error}") from error
+
+    def decode(self, data: bytes, *, writer: SchemaInfo | None = None, key: bytes | None = None) -> T:
+        """A value of the class. Raises SchemaSerializationError."""
+        value: T = self._codec.load(load_json(data), True)
+        return value
+
+    def __repr__(self) -> str:
+        return f"JsonSchema({self._codec.python_type.__qualname__})"
+
+
+class AvroSchema(Schema[T]):
+    """Values of a class, or dicts by a definition, in Avro's binary form. Needs fastavro (extra ``avro``).
+
+    What was written with another version is read by that version's definition, which comes from the broker.
+    """
+
+    needs_writer: ClassVar[bool] = True
+
+    def __init__(
+        self, record_class: type[T] | None = None, schema_definition: Mapping[str, Any] | str | None = None
+    ) -> None:
+        """``record_class``: as for JsonSchema; or ``schema_definition``: Avro's JSON, values are then dicts."""
+        if (record_class is None) == (schema_definition is None):
+            raise InvalidConfiguration("AvroSchema takes record_class or schema_definition: one of them")
+        self._fastavro = load_fastavro()
+        self._codec = codec_of_class(record_class) if record_class is not None else None
+        if self._codec is not None:
+            self._definition = self._codec.definition(set())
+        else:
+            text = schema_definition if isinstance(schema_definition, str) else json.dumps(schema_definition)
+            self._definition = load_json(text.encode())
+        self._info = SchemaInfo("AVRO", SchemaType.AVRO, _dump_definition(self._definition))
+        self._parsed: Any = self._parse(self._definition)
+        #: Writers' definitions, parsed.
+        self._writers: dict[bytes, Any] = {self._info.schema: self._parsed}
+
+    @property
+    def info(self) -> SchemaInfo:
+        """Type AVRO."""
+        return self._info
+
+    def encode(self, value: T) -> bytes:
+        """Avro's binary form, without the definition. Raises SchemaSerializationError."""
+        datum = self._codec.dump(value, False) if self._codec is not None else value
+        buffer = io.BytesIO()
+        try:
+            self._fastavro.schemaless_writer(buffer, self._parsed, datum)
+        except _UNFIT as error:
+            raise SchemaSerializationError(f"the value does not fit the Avro schema: {_words(error)}") from error
+        return buffer.getvalue()
+
+    def decode(self, data: bytes, *, writer: SchemaInfo | None = None, key: bytes | None = None) -> T:
+        """A value of the class, or a dict. Raises SchemaSerializationError."""
+        written = self._parsed if writer is None else self._writer(writer)
+        buffer = io.BytesIO(data)
+        # A class picks its fields by itself, whatever the writer's records are called.
+        reader = None if self._codec is not None or written is self._parsed else self._reader_for(written)
+        try:
+            datum = self._fastavro.schemaless_reader(
+                buffer, written, reader, return_record_name=True, return_record_name_override=True
+            )
+        except _UNFIT as error:
+            raise SchemaSerializationError(f"{len(data)} bytes are not of the Avro schema: {_words(error)}") from error
+        value: T = self._codec.load(datum, False) if self._codec is not None else datum
+        return value
+
+    def _writer(self, writer: SchemaInfo) -> Any:  # noqa: ANN401
+        parsed = self._writers.get(writer.schema)
+        if parsed is None:
+            if writer.type is not SchemaType.AVRO:
+                raise SchemaSerializationError(f"the message was written with a {writer.type.name} schema, not AVRO")
+            try:
+                parsed = self._parse(load_json(writer.schema))
+            except InvalidConfiguration as error:
+                raise SchemaSerializationError(f"the writer's schema: {error}") from error
+            self._writers[writer.schema] = parsed
+            if len(self._writers) > PARSED_MAX:
+                del self._writers[next(iter(self._writers))]
+        return parsed
+
+    def _reader_for(self, written: Any) -> Any:  # noqa: ANN401
+        """The own definition, going also by the name of the writer's record: Pulsar's versions may differ in it."""
+        definition = self._definition
+        if not isinstance(definition, dict) or not isinstance(written, dict) or definition.get("type") != "record":
+            return self._parsed
+        aliases = definition.get("aliases")
+        names = [*(aliases if isinstance(aliases, list) else []), written.get("name")]
+        return self._parse({**definition, "aliases": names})
+
+    def _parse(self, definition: Json) -> Any:  # noqa: ANN401
+        try:
+            return self._fastavro.parse_schema(definition)
+        except _UNFIT as error:
+            raise InvalidConfiguration(f"no Avro schema: {_words(error)}") from error
+
+    def __repr__(self) -> str:
+        return f"AvroSchema({self._codec.python_type.__qualname__ if self._codec is not None else '...'})"
+
+
+def load_fastavro() -> ModuleType:
+    """fastavro, loaded when the first schema needs it. Raises InvalidConfiguration if it is not installed."""
+    try:
+        import fastavro
+    except ImportError as error:
+        raise InvalidConfiguration(
+            "Avro schemas need fastavro, which is not installed: pip install 'geminga[avro]'"
+        ) from error
+    return fastavro
+
+
+def load_json(data: bytes) -> Json:
+    """A document. Raises SchemaSerializationError."""
+    try:
+        document: Json = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise SchemaSerializationError(f"{len(data)} bytes are no JSON: {_words(error)}") from error
+    return document
+
+
+def _dump_definition(definition: Json) -> bytes:
+    return json.dumps(definition, separators=(",", ":")).encode()
+
+
+def _words(error: Exception) -> str:
+    return str(error) or type(error).__name__

@@ -1,0 +1,129 @@
+"""The blocking client against a broker in the same process: what each object does, and where its listeners run."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from itertools import count
+
+import pytest
+
+import geminga
+from geminga.client import InitialPosition, MessageId, Timeout, blocking
+
+_numbers = count(1)
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[geminga.Standalone]:
+    """In memory."""
+    with geminga.Standalone() as standalone:
+        yield standalone
+
+
+@pytest.fixture
+def client(broker) -> Iterator[blocking.Client]:
+    """A client of it."""
+    with blocking.connect(broker.service_url) as connected:
+        yield connected
+
+
+@pytest.fixture
+def topic() -> str:
+    """A fresh topic's name."""
+    return f"blocking-{next(_numbers)}"
+
+
+def test_what_is_sent_is_received(client, topic) -> None:
+    with client.subscribe(topic, "s") as consumer, client.create_producer(topic) as producer:
+        sent = producer.send(b"hello", partition_key="k", properties={"a": "b"})
+        message = consumer.receive(5_000)
+        assert (message.data(), message.partition_key(), message.properties()) == (b"hello", "k", {"a": "b"})
+        assert message.message_id() == sent
+        consumer.acknowledge(message)
+        assert producer.last_sequence_id() == 0
+        with pytest.raises(Timeout):
+            consumer.receive(50)
+
+
+def test_send_nowait_keeps_the_order_and_flush_waits_for_all(client, topic) -> None:
+    consumer = client.subscribe(topic, "s")
+    producer = client.create_producer(topic)
+    heard: list[MessageId | None] = []
+    for index in range(25_000):
+        producer.send_nowait(str(index).encode())
+    done = threading.Event()
+    producer.send_nowait(b"last", lambda _, message_id: (heard.append(message_id), done.set()))
+    producer.flush()
+    assert done.wait(5)
+    received: list[bytes] = []
+    while len(received) < 25_001:
+        messages = consumer.batch_receive()
+        received += [message.data() for message in messages]
+        consumer.acknowledge(messages)
+    assert received == [*(str(index).encode() for index in range(25_000)), b"last"]
+    assert heard != [None]
+
+
+def test_iteration_ends_when_the_consumer_is_closed_elsewhere(client, topic) -> None:
+    consumer = client.subscribe(topic, "s")
+    producer = client.create_producer(topic)
+    producer.send(b"1")
+    seen = []
+    for message in consumer:
+        seen.append(message.data())
+        threading.Thread(target=consumer.close).start()
+    assert seen == [b"1"]
+
+
+def test_listener_runs_on_a_thread_that_may_use_the_client(client, topic) -> None:
+    threads: list[str] = []
+    done = threading.Event()
+    answers = client.create_producer(f"{topic}-answers")
+
+    def listen(consumer: blocking.Consumer[bytes], message) -> None:
+        threads.append(threading.current_thread().name)
+        answers.send(message.data().upper())
+        consumer.acknowledge(message)
+        done.set()
+
+    client.subscribe(topic, "s", message_listener=listen)
+    with client.subscribe(f"{topic}-answers", "s", initial_position=InitialPosition.Earliest) as hearing:
+        client.create_producer(topic).send(b"question")
+        assert hearing.receive(5_000).data() == b"QUESTION"
+    assert done.wait(5)
+    assert threads == ["geminga-listener"]
+
+
+def test_reader_reads_from_the_beginning_to_the_end(client, topic) -> None:
+    producer = client.create_producer(topic)
+    for index in range(10):
+        producer.send_nowait(str(index).encode())
+    producer.flush()
+    with client.create_reader(topic, MessageId.earliest) as reader:
+        read = []
+        while reader.has_message_available():
+            read.append(reader.read_next(5_000).data())
+    assert read == [str(index).encode() for index in range(10)]
+
+
+def test_table_view_is_a_mapping_that_may_be_iterated_while_it_changes(client, topic) -> None:
+    producer = client.create_producer(topic)
+    for key in ("a", "b"):
+        producer.send(key.encode() * 2, partition_key=key)
+    with client.create_table_view(topic) as view:
+        assert sorted(view) == ["a", "b"]
+        assert dict(view.items()) == {"a": b"aa", "b": b"bb"}
+        assert "a" in view
+        assert len(view) == 2
+        assert view["b"] == b"bb"
+
+
+def test_error_of_a_message_without_callback_comes_with_the_flush(client, topic) -> None:
+    from geminga.client import MessageTooBig
+
+    producer = client.create_producer(topic, batching_enabled=False)
+    producer.send_nowait(bytes(6 * 1024 * 1024))
+    with pytest.raises(MessageTooBig):
+        producer.flush()
+    producer.send(b"fine")

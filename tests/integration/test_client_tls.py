@@ -1,0 +1,116 @@
+"""TLS: the client trusts whom it was told to trust, shows its certificate, and says what is wrong otherwise."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import ipaddress
+import ssl
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+import geminga.client as gc
+from support.scripted_broker import Scripted, polite
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory) -> tuple[str, str]:
+    """A self-signed certificate for 127.0.0.1 and its key."""
+    directory = tmp_path_factory.mktemp("tls")
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
+    now = datetime.datetime.now(datetime.UTC)
+    alternative = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
+    built = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(alternative, critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    encoded = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    (directory / "certificate.pem").write_bytes(built.public_bytes(serialization.Encoding.PEM))
+    (directory / "key.pem").write_bytes(encoded)
+    return str(directory / "certificate.pem"), str(directory / "key.pem")
+
+
+def create_over_tls(certificate: tuple[str, str], host: str = "127.0.0.1", **options) -> list[bool]:
+    """Make a producer over TLS; per connection, whether the client showed a certificate."""
+    shown: list[bool] = []
+
+    async def main() -> None:
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=certificate[0])
+        context.load_cert_chain(*certificate)
+        context.verify_mode = ssl.CERT_OPTIONAL
+
+        class Noting(Scripted):
+            def connection_made(self, transport) -> None:
+                super().connection_made(transport)
+                shown.append(bool(transport.get_extra_info("peercert")))
+
+        loop = asyncio.get_running_loop()
+        port = 0
+
+        def script(command):
+            answers = polite(command)
+            url = b"pulsar://proxy:6650"  # lookups lead here again
+            return [a for a in answers if url not in a] or [lookup_here(command, port) for _ in answers]
+
+        server = await loop.create_server(lambda: Noting(script), "127.0.0.1", 0, ssl=context)
+        port = server.sockets[0].getsockname()[1]
+        try:
+            url = f"pulsar+ssl://{host}:{port}"
+            async with gc.connect(url, operation_timeout_ms=1_000, **options) as client:
+                await client.create_producer("t")
+        finally:
+            server.close()
+
+    asyncio.run(main())
+    return shown
+
+
+def lookup_here(command, port: int) -> bytes:
+    from geminga.wire.pulsar import commands
+
+    url = f"pulsar+ssl://127.0.0.1:{port}"
+    return commands.lookup_connect(command.lookupTopic.request_id, "", url, is_authoritative=True)
+
+
+def test_trusted_certificate_connects(certificate) -> None:
+    assert create_over_tls(certificate, tls_trust_certs_file_path=certificate[0]) == [False]
+
+
+def test_client_shows_its_certificate(certificate) -> None:
+    shown = create_over_tls(
+        certificate,
+        tls_trust_certs_file_path=certificate[0],
+        authentication=gc.AuthenticationTLS(*certificate),
+    )
+    assert shown == [True]
+
+
+def test_certificate_nobody_vouches_for_is_refused_unless_allowed(certificate) -> None:
+    with pytest.raises(gc.ConnectError, match="certificate"):
+        create_over_tls(certificate)
+    assert create_over_tls(certificate, tls_allow_insecure_connection=True) == [False]
+
+
+def test_certificate_of_another_host_is_refused_unless_names_do_not_matter(certificate) -> None:
+    trust = {"tls_trust_certs_file_path": certificate[0]}
+    with pytest.raises(gc.ConnectError, match="localhost"):
+        create_over_tls(certificate, host="localhost", **trust)
+    # Two addresses, so two connections: the service URL's and the one lookup gives.
+    assert create_over_tls(certificate, host="localhost", tls_validate_hostname=False, **trust) == [False, False]

@@ -1,0 +1,351 @@
+"""The consumer's trackers against plain models: dicts, lists and sets, in virtual time."""
+
+from __future__ import annotations
+
+import sys
+from array import array
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from geminga.client.core.ack_grouping import AckGrouping
+from geminga.client.core.batch_acker import BatchAcker
+from geminga.client.core.chunk_assembly import Chunk, ChunkAssembly
+from geminga.client.core.negative_acks import NegativeAcks, precision_ms
+from geminga.client.core.prefetch import FlowControl, PrefetchQueue
+from geminga.client.core.redelivery_backoff import MultiplierRedeliveryBackoff
+from geminga.client.core.start_position import StartPosition
+from geminga.client.core.unacked_tracker import UnackedTracker
+
+ENTRIES = st.tuples(st.integers(1, 3), st.integers(0, 8))
+BATCH = 5
+
+
+class AckGroupingMachine(RuleBasedStateMachine):
+    """What the broker knows after every flush, against what was acknowledged; each entry is a batch of five."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.grouping = AckGrouping(100, 1000)
+        self.ackers: dict[tuple[int, int], BatchAcker] = {}
+        #: Messages acknowledged here, and those the broker heard of.
+        self.wanted: set[tuple[int, int, int]] = set()
+        self.known: set[tuple[int, int, int]] = set()
+
+    def _all(self):
+        return {(ledger, entry, index) for ledger in range(1, 4) for entry in range(9) for index in range(BATCH)}
+
+    @rule(entry=ENTRIES, index=st.integers(0, BATCH - 1))
+    def acknowledge(self, entry, index) -> None:
+        acker = self.ackers.setdefault(entry, BatchAcker(BATCH))
+        self.wanted.add((*entry, index))
+        if acker.acknowledge(index):
+            self.grouping.add(entry)
+        else:
+            self.grouping.add_partial(entry, acker)
+
+    @rule(entry=ENTRIES, index=st.integers(0, BATCH - 1))
+    def acknowledge_cumulative(self, entry, index) -> None:
+        acker = self.ackers.setdefault(entry, BatchAcker(BATCH))
+        self.wanted |= {m for m in self._all() if m <= (*entry, index)}
+        for other, earlier in self.ackers.items():
+            if other < entry:
+                earlier.acknowledge_all()
+        self.grouping.add_cumulative(entry, None if acker.acknowledge_cumulative(index) else acker)
+
+    @rule(is_lost=st.booleans())
+    def flush(self, is_lost) -> None:
+        group = self.grouping.flush()
+        if group is None:
+            return
+        if is_lost:
+            self.grouping.restore(group)
+            return
+        if group.cumulative is not None:
+            entry, words = group.cumulative
+            self.known |= {m for m in self._all() if m[:2] < entry}
+            self._know(entry, words)
+        for entry, words in group.individual:
+            self._know(entry, words)
+        assert self.grouping.pending_count == 0
+        assert self.known >= self.wanted
+
+    def _know(self, entry, words) -> None:
+        for index in range(BATCH):
+            if words is None or not words[0] >> index & 1:
+                self.known.add((*entry, index))
+
+    @invariant()
+    def nothing_is_known_that_was_not_acknowledged(self) -> None:
+        self.grouping.check_invariants()
+        assert self.known <= self.wanted
+        for entry in {m[:2] for m in self._all()}:
+            if self.grouping.is_pending(entry):
+                assert {(*entry, index) for index in range(BATCH)} <= self.wanted
+
+
+TestAckGrouping = AckGroupingMachine.TestCase
+TestAckGrouping.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+
+
+@given(st.integers(1, 200), st.lists(st.tuples(st.booleans(), st.integers(0, 199))))
+def test_batch_acker_is_a_set(size, steps) -> None:
+    acker = BatchAcker(size)
+    model = set(range(size))
+    for is_cumulative, index in steps:
+        index %= size
+        if is_cumulative:
+            model -= set(range(index + 1))
+            assert acker.acknowledge_cumulative(index) == (not model)
+        else:
+            model.discard(index)
+            assert acker.acknowledge(index) == (not model)
+    assert acker.unacknowledged() == sorted(model)
+    assert acker.remaining == len(model)
+    words = acker.words()
+    if words is None:
+        assert not model
+    else:
+        assert [i for i in range(len(words) * 64) if words[i // 64] >> i % 64 & 1] == sorted(model)
+        assert BatchAcker.from_words(words, size).unacknowledged() == sorted(model)
+
+
+@given(
+    st.integers(0, 5000),
+    st.lists(st.tuples(st.integers(0, 700), ENTRIES, st.integers(0, 6), st.booleans()), max_size=60),
+    st.booleans(),
+)
+def test_negative_acks_are_due_never_early_and_at_most_a_bucket_late(delay_ms, steps, with_backoff) -> None:
+    backoff = MultiplierRedeliveryBackoff(100, 3000) if with_backoff else None
+    nacks = NegativeAcks(delay_ms, backoff)
+    width = precision_ms(100 if with_backoff else delay_ms)
+    now = 0
+    model: dict[tuple[int, int], int] = {}
+    for advance, entry, redeliveries, is_discarded in steps:
+        now += advance
+        for key in nacks.due(now):
+            assert now >= model.pop(key)
+        assert all(now < due + width for due in model.values())
+        if is_discarded:
+            assert nacks.discard(entry) == (entry in model)
+            model.pop(entry, None)
+        else:
+            wait = delay_ms if backoff is None else backoff.next(redeliveries)
+            assert nacks.add(entry, now, redeliveries) == (entry not in model)
+            model.setdefault(entry, now + wait)
+        nacks.check_invariants()
+    assert nacks.count == len(model)
+    assert sorted(nacks.due(now + 100_000)) == sorted(model)
+    assert nacks.next_due_ms is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_scattered", [False, True])
+def test_a_million_negative_acks_fit_into_40_megabytes(is_scattered) -> None:
+    """17 a millisecond over 60 s: ledger after ledger of 50,000 entries, or anywhere in 200 ledgers."""
+    nacks = NegativeAcks(60_000)
+    place = 1
+    for number in range(1_000_000):
+        place = (place * 6364136223846793005 + 1442695040888963407) & (1 << 64) - 1
+        entry = (place >> 40) % 200, (place >> 20) % 65521
+        nacks.add(entry if is_scattered else (number // 50_000, number * 7919 % 50_000), number / 17)
+    assert nacks.count > 950_000
+    ids = [*nacks._pending.values(), *(ids for bucket in nacks._buckets.values() for ids in bucket.values())]
+    # Bitmaps keep their bits in the C library's memory: as many bytes as serialized, and their containers' bookkeeping.
+    size = sum(sys.getsizeof(one) + (0 if isinstance(one, array) else len(one.serialize()) + 100) for one in ids)
+    size += sum(sys.getsizeof(bucket) for bucket in [nacks._buckets, nacks._pending, *nacks._buckets.values()])
+    assert size < 40_000_000
+
+
+class UnackedMachine(RuleBasedStateMachine):
+    """Tick by tick against a dict of deadlines."""
+
+    TIMEOUT = 10
+    TICK = 3
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tracker = UnackedTracker(self.TIMEOUT, self.TICK)
+        self.added: dict[tuple[int, int], int] = {}
+        self.ticks = 0
+
+    @rule(entry=ENTRIES)
+    def receive(self, entry) -> None:
+        assert self.tracker.add(entry) == (entry not in self.added)
+        self.added.setdefault(entry, self.ticks)
+
+    @rule(entry=ENTRIES)
+    def acknowledge(self, entry) -> None:
+        assert self.tracker.remove(entry) == (self.added.pop(entry, None) is not None)
+
+    @rule(entry=ENTRIES)
+    def acknowledge_cumulative(self, entry) -> None:
+        gone = [key for key in self.added if key <= entry]
+        assert self.tracker.remove_up_to(entry) == len(gone)
+        for key in gone:
+            del self.added[key]
+
+    @rule()
+    def tick(self) -> None:
+        self.ticks += 1
+        expired = self.tracker.tick()
+        assert expired == sorted(expired)
+        for entry in expired:
+            waited = (self.ticks - self.added.pop(entry)) * self.TICK
+            assert self.TIMEOUT < waited <= self.TIMEOUT + 2 * self.TICK
+
+    @invariant()
+    def slots_are_constant_and_nothing_is_overdue(self) -> None:
+        self.tracker.check_invariants()
+        assert self.tracker.slot_count == 5
+        assert len(self.tracker) == len(self.added)
+        assert all((self.ticks - since) * self.TICK < self.TIMEOUT + 2 * self.TICK for since in self.added.values())
+
+
+TestUnacked = UnackedMachine.TestCase
+TestUnacked.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+
+
+@given(st.lists(st.tuples(ENTRIES, st.integers(0, 8)), max_size=30), st.integers(1, 30))
+def test_unacked_tracker_with_backoff_waits_as_long_as_it_says(received, ticks) -> None:
+    backoff = MultiplierRedeliveryBackoff(2, 40)
+    tracker = UnackedTracker(10, 3, backoff)
+    due: dict[tuple[int, int], int] = {}
+    for tick in range(ticks + 20):
+        for entry in tracker.tick():
+            assert tick + 1 > due.pop(entry)
+        if tick < len(received):
+            entry, redeliveries = received[tick]
+            if tracker.add(entry, redeliveries):
+                due[entry] = tick + 1 + -(-backoff.next(redeliveries) // 3)
+        tracker.check_invariants()
+        assert all(tick <= deadline + 1 for deadline in due.values())
+
+
+class Entry:
+    """An entry as the queue sees it."""
+
+    def __init__(self, count: int, size_bytes: int) -> None:
+        self.order = range(count)
+        self.size_bytes = size_bytes
+
+
+class PrefetchMachine(RuleBasedStateMachine):
+    """Permits and the queue together: the broker never owes more than the capacity, and never starves."""
+
+    CAPACITY = 10
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.queue: PrefetchQueue[Entry] = PrefetchQueue()
+        self.flow = FlowControl(self.CAPACITY)
+        self.permits = self.flow.restart()
+        self.model: list[tuple[Entry, int]] = []
+
+    @rule(count=st.integers(1, 4), size=st.integers(0, 9))
+    def arrive(self, count, size) -> None:
+        if self.permits <= 0:
+            return
+        self.permits -= count
+        entry = Entry(count, size)
+        self.queue.append(entry)
+        self.model += [(entry, index) for index in range(count)]
+
+    @rule()
+    def receive(self) -> None:
+        if self.queue.at >= self.queue.end and not self.queue.advance():
+            assert not self.model
+            return
+        entry = self.queue.entry
+        assert entry is not None
+        assert (entry, entry.order[self.queue.at]) == self.model.pop(0)
+        self.queue.at += 1
+        self.permits += self.flow.received()
+
+    @rule(kept=st.integers(0, 1))
+    def drop(self, kept) -> None:
+        gone = {id(entry) for entry, _ in self.model if entry.size_bytes % 2 == kept}
+        for _, count in self.queue.drop(lambda entry: id(entry) in gone):
+            self.permits += self.flow.received(count)
+        self.model = [(entry, index) for entry, index in self.model if id(entry) not in gone]
+
+    @rule(is_paused=st.booleans())
+    def pause(self, is_paused) -> None:
+        self.flow.is_paused = is_paused
+        if not is_paused:
+            self.permits += self.flow.take()
+
+    @rule()
+    def reconnect(self) -> None:
+        self.queue.drop(lambda _: True)
+        self.model = []
+        self.permits = self.flow.restart()
+
+    @invariant()
+    def permits_balance(self) -> None:
+        self.queue.check_invariants()
+        assert self.queue.total_count == len(self.model)
+        assert self.permits + self.flow.owed + len(self.model) == self.CAPACITY
+        if not self.flow.is_paused and not self.model:
+            assert self.permits > 0, "nothing here and nothing asked for"
+
+
+TestPrefetch = PrefetchMachine.TestCase
+TestPrefetch.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+
+@given(st.data())
+def test_chunks_come_together_whatever_lies_between_them(data) -> None:
+    counts = data.draw(st.lists(st.integers(1, 5), min_size=1, max_size=4))
+    pending = {
+        f"m{number}": [b"%d.%d" % (number, part) for part in range(count)] for number, count in enumerate(counts)
+    }
+    assembly = ChunkAssembly(len(counts))
+    position = 0
+    left = {uuid: list(enumerate(parts)) for uuid, parts in pending.items()}
+    while left:
+        uuid = data.draw(st.sampled_from(sorted(left)))
+        part, payload = left[uuid].pop(0)
+        if not left[uuid]:
+            del left[uuid]
+        parts = pending[uuid]
+        size = sum(map(len, parts))
+        result = assembly.add(Chunk(uuid, part, len(parts), size, payload, (1, position)), 0)
+        assembly.check_invariants()
+        position += 1
+        assert not result.discarded
+        assert result.payload == (b"".join(parts) if part == len(parts) - 1 else None)
+    assert len(assembly) == 0
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 3), st.integers(0, 40)), max_size=40))
+def test_chunks_in_any_order_never_give_a_wrong_payload_and_are_all_accounted_for(steps) -> None:
+    assembly = ChunkAssembly(2, 100)
+    now = 0
+    for position, (uuid, part, advance) in enumerate(steps):
+        now += advance
+        assembly.expire(now)
+        result = assembly.add(Chunk(uuid, part, 4, 8, b"%s%d" % (uuid.encode(), part), (1, position)), now)
+        assembly.check_invariants()
+        assert result.payload in (None, b"".join(b"%s%d" % (uuid.encode(), n) for n in range(4)))
+
+
+@given(ENTRIES, st.integers(-1, 3), st.booleans(), ENTRIES, st.integers(-1, 3))
+def test_start_position_delivers_what_is_behind_it(start, start_index, is_inclusive, entry, size) -> None:
+    first = StartPosition(*start, start_index, is_inclusive).first_index(*entry, is_batch=size >= 0)
+    for index in range(size) if size >= 0 else [-1]:
+        wanted = entry > start
+        if entry == start:
+            at = index if size >= 0 else 0
+            edge = start_index if size >= 0 and start_index >= 0 else None
+            wanted = is_inclusive if edge is None else at >= edge if is_inclusive else at > edge
+        assert (first is not None and max(index, 0) >= first) == wanted
+
+
+@given(st.integers(1, 1000), st.floats(1, 10), st.integers(0, 2000))
+def test_redelivery_backoff_grows_to_its_limit(minimum, multiplier, count) -> None:
+    backoff = MultiplierRedeliveryBackoff(minimum, 60_000, multiplier)
+    assert minimum <= backoff.next(count) <= backoff.next(count + 1) <= 60_000
+    assert backoff.next(0) == minimum

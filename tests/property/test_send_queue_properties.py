@@ -1,0 +1,94 @@
+"""The send queue against a list: nothing lost, nothing twice, order kept, whatever happens to the connection."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from geminga.client.core.send_queue import PendingSend, ReceiptMismatch, SendQueue
+
+
+def pending(sequence_id: int, created_s: float) -> PendingSend:
+    return PendingSend(b"frame", sequence_id, sequence_id, 1, 10 + sequence_id % 3, created_s, None)
+
+
+class SendQueueMachine(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.queue = SendQueue()
+        self.next_id = 0
+        self.now_s = 0.0
+        #: Sequence ids that are out, in order; how many of them are written to this connection.
+        self.model: list[int] = []
+        self.written = 0
+        self.given_up: list[int] = []
+
+    @rule(delay=st.floats(0, 3))
+    def add(self, delay: float) -> None:
+        self.now_s += delay
+        self.queue.add(pending(self.next_id, self.now_s))
+        self.model.append(self.next_id)
+        self.next_id += 1
+
+    @rule()
+    def write(self) -> None:
+        taken = self.queue.next_to_write()
+        if self.written < len(self.model):
+            assert taken is not None
+            assert taken.sequence_id == self.model[self.written]
+            self.written += 1
+        else:
+            assert taken is None
+
+    @precondition(lambda self: self.written)
+    @rule()
+    def receipt(self) -> None:
+        done = self.queue.receipt(self.model[0])
+        assert done is not None
+        assert done.sequence_id == self.model.pop(0)
+        self.written -= 1
+
+    @precondition(lambda self: self.given_up)
+    @rule()
+    def late_receipt_is_ignored(self) -> None:
+        assert self.queue.receipt(self.given_up[0]) is None
+
+    @precondition(lambda self: self.written > 1)
+    @rule()
+    def receipt_out_of_order_is_told(self) -> None:
+        with pytest.raises(ReceiptMismatch):
+            self.queue.receipt(self.model[1])
+
+    @rule()
+    def connection_lost(self) -> None:
+        self.queue.connection_lost()
+        self.written = 0
+
+    @rule(age=st.floats(0.1, 5))
+    def expire(self, age: float) -> None:
+        for done in self.queue.expire(self.now_s - age):
+            assert done.created_s <= self.now_s - age
+            assert self.model.pop(0) == done.sequence_id
+            self.given_up.append(done.sequence_id)
+            self.written = max(self.written - 1, 0)
+        oldest = self.queue.oldest
+        assert oldest is None or oldest.created_s > self.now_s - age
+
+    @rule()
+    def take_all(self) -> None:
+        assert [p.sequence_id for p in self.queue.take_all()] == self.model
+        self.given_up += self.model
+        self.model, self.written = [], 0
+
+    @invariant()
+    def queue_agrees_with_the_list(self) -> None:
+        self.queue.check_invariants()
+        assert len(self.queue) == self.queue.messages == len(self.model)
+        assert (self.queue.in_flight, self.queue.queued) == (self.written, len(self.model) - self.written)
+        oldest, newest = self.queue.oldest, self.queue.newest
+        assert (oldest.sequence_id if oldest else None) == (self.model[0] if self.model else None)
+        assert (newest.sequence_id if newest else None) == (self.model[-1] if self.model else None)
+
+
+TestSendQueue = SendQueueMachine.TestCase

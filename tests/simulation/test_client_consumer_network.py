@@ -1,0 +1,250 @@
+"""Consumers behind a hostile network: no hang, no leak, nothing lost, and what was acknowledged stays acknowledged.
+
+1. Messages are published while the network is sound. 2. Faults: connections are cut at any byte, go silent, are
+refused, carry garbage; the broker restarts; receivers are cancelled. The consumer acknowledges messages and ids, and
+some negatively. 3. The network is healed: everything must come and be acknowledged. 4. A new consumer gets nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+import geminga.client as gc
+from geminga import sim
+from geminga.runtime import spawn
+from geminga.sim.seeds import run_seeds
+from support.client_world import URL, BrokerOnNode, HostileProxy
+from support.scripted_broker import CLIENT
+
+FAULTS_S = 15.0
+#: Virtual seconds in which everything must have come once the network is healed.
+HEALED_S = 90.0
+MESSAGES = 150
+TOPIC = "topic"
+
+
+class Consumption:
+    """What one consumer of the scenario received and acknowledged."""
+
+    def __init__(self, world: sim.SimWorld, options: gc.ConsumerArguments) -> None:
+        self.world = world
+        self.rng = world.rng("consumption")
+        self.options = options
+        self.received: dict[bytes, int] = {}
+        self.acknowledged: set[bytes] = set()
+        self.tasks: set[asyncio.Task[None]] = set()
+        self.failures: list[gc.PulsarException] = []
+        self.is_ordered = options["consumer_type"] in (gc.ConsumerType.Exclusive, gc.ConsumerType.Failover)
+
+    async def subscribe(self, client: gc.Client) -> gc.Consumer[bytes]:
+        while True:
+            try:
+                return await client.subscribe(TOPIC, "sub", **self.options)
+            except gc.ConsumerBusy:  # the broker has not noticed yet that an attempt's connection is gone
+                await self.world.sleep(0.1)
+            except gc.PulsarException as error:
+                if not error.retriable:
+                    raise
+                await self.world.sleep(0.1)
+
+    async def run(self, client: gc.Client, expected: set[bytes]) -> None:
+        consumer = await self.subscribe(client)
+        while self.acknowledged < expected:
+            message = await self.receive(consumer)
+            if message is None:
+                continue
+            self.received[message.data()] = self.received.get(message.data(), 0) + 1
+            dice = self.rng.random()
+            if dice < 0.1:
+                await consumer.negative_acknowledge(message)
+            elif dice < 0.13:
+                await self.world.sleep(self.rng.uniform(0, 1))
+                self.acknowledge(consumer, message)
+            else:
+                self.acknowledge(consumer, message)
+        if self.tasks:
+            await asyncio.wait(self.tasks)
+        await consumer.close()
+        assert consumer.stats().pending_acks == 0
+
+    async def receive(self, consumer: gc.Consumer[bytes]) -> gc.Message[bytes] | None:
+        """A message; None if it was given up: by its own time limit, or cancelled from outside."""
+        if self.rng.random() < 0.8:
+            try:
+                return await consumer.receive(3000)
+            except gc.Timeout:
+                return None
+        task = spawn(consumer.receive(), name="cancelled receive")
+        await self.world.sleep(self.rng.choice([0, 0.001, 0.1]))
+        task.cancel()
+        await asyncio.wait([task])
+        return None if task.cancelled() else task.result()
+
+    def acknowledge(self, consumer: gc.Consumer[bytes], message: gc.Message[bytes]) -> None:
+        task = spawn(self._acknowledge(consumer, message), name="acknowledge")
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+
+    async def _acknowledge(self, consumer: gc.Consumer[bytes], message: gc.Message[bytes]) -> None:
+        what = message if self.rng.random() < 0.7 else message.message_id()
+        try:
+            await consumer.acknowledge(what)
+        except gc.PulsarException as error:
+            self.failures.append(error)
+            return
+        self.acknowledged.add(message.data())
+
+
+async def publish(client: gc.Client, *, batched: bool) -> set[bytes]:
+    async with await client.create_producer(TOPIC, batching_enabled=batched, batching_max_messages=7) as producer:
+        payloads = [b"%d" % number for number in range(MESSAGES)]
+        for number, payload in enumerate(payloads):
+            producer.send_nowait(payload, partition_key=f"k{number % 5}")
+    return set(payloads)
+
+
+async def hostile_network(world: sim.SimWorld) -> None:
+    rng = world.rng("scenario")
+    broker_node, proxy_node, client_node = (world.node(name) for name in ("broker", "proxy", "client"))
+    broker = BrokerOnNode(broker_node)
+    proxy = HostileProxy(world, proxy_node)
+    proxy.is_hostile = False
+    is_batched = rng.random() < 0.6
+    await broker_node.run(lambda _: broker.start())
+    await proxy_node.run(lambda _: proxy.start())
+    consumption = Consumption(
+        world,
+        {
+            "consumer_type": rng.choice(list(gc.ConsumerType)),
+            "initial_position": gc.InitialPosition.Earliest,
+            "receiver_queue_size": rng.choice([1, 10, 1000]),
+            "ack_receipt_enabled": True,
+            "ack_group_time_ms": rng.choice([0, 100]),
+            "batch_index_ack_enabled": rng.random() < 0.5,
+            "negative_ack_redelivery_delay_ms": rng.choice([100, 1000]),
+            "unacked_messages_timeout_ms": rng.choice([0, 2000]),
+        },
+    )
+
+    async def publish_all(node: sim.SimNode) -> set[bytes]:
+        async with gc.connect(URL, runtime=node.runtime, **CLIENT) as client:
+            # The subscription exists before the faults begin.
+            await (await client.subscribe(TOPIC, "sub", **consumption.options)).close()
+            return await publish(client, batched=is_batched)
+
+    async def heal(_: sim.SimNode) -> None:
+        for _ in range(rng.randrange(3)):
+            await world.sleep(rng.uniform(0, FAULTS_S / 3))
+            await broker.restart()
+        await world.sleep(max(FAULTS_S - world.now, 0))
+        proxy.is_hostile = False
+
+    async def consume(node: sim.SimNode) -> None:
+        async with gc.connect(URL, runtime=node.runtime, **CLIENT) as client:
+            await consumption.run(client, expected)
+        assert client.pool.open_connections == 0
+
+    async def look(node: sim.SimNode) -> list[bytes]:
+        async with gc.connect(URL, runtime=node.runtime, **CLIENT) as client:
+            consumer = await consumption.subscribe(client)
+            try:
+                return [(await consumer.receive(3000)).data()]
+            except gc.Timeout:
+                return []
+
+    expected = await client_node.run(publish_all)
+    proxy.is_hostile = True
+    healing = broker_node.run(heal)
+    async with asyncio.timeout(FAULTS_S + HEALED_S):
+        await client_node.run(consume)
+    await healing
+    assert set(consumption.received) == expected
+    assert [error for error in consumption.failures if not error.retriable] == []
+    proxy.is_hostile = False
+    found = await client_node.run(look)
+    # Without acknowledgement by index, a batch that the broker took back before all of it was acknowledged comes whole.
+    assert found == [] or (is_batched and not consumption.options["batch_index_ack_enabled"] and broker.restarts), found
+    await world.sleep(5)
+    left = [task.get_name() for task, boot in world.loop.pending_tasks() if boot is client_node.boot]
+    assert left == [], f"tasks left behind: {left}"
+    assert world.network.connections(client_node) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", range(5))
+def test_consumers_survive_a_hostile_network(block: int) -> None:
+    run_seeds(hostile_network, range(block * 5, block * 5 + 5)).check()
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("block", range(20))
+def test_consumers_survive_a_hostile_network_for_a_thousand_seeds(block: int) -> None:
+    run_seeds(hostile_network, range(1000 + block * 50, 1050 + block * 50)).check()
+
+
+@pytest.mark.parametrize("step", ["subscribe", "receive", "batch", "acknowledge", "seek", "reader", "view", "close"])
+def test_cancelling_at_every_await_leaves_nothing_behind(step: str) -> None:
+    """Each step is cancelled after some virtual time, a little later each round; the client still works afterwards."""
+
+    async def main(world: sim.SimWorld) -> int:
+        broker_node, proxy_node, node = (world.node(name) for name in ("broker", "proxy", "client"))
+        broker, proxy = BrokerOnNode(broker_node), HostileProxy(world, proxy_node)
+        proxy.is_hostile = False
+        await broker_node.run(lambda _: broker.start())
+        await proxy_node.run(lambda _: proxy.start())
+
+        async def once(delay_s: float) -> bool:
+            async with gc.connect(URL, runtime=node.runtime, **CLIENT) as client:
+                producer = await client.create_producer(TOPIC)
+                options = {"initial_position": gc.InitialPosition.Earliest, "ack_receipt_enabled": True}
+                policy = gc.BatchReceivePolicy(5, -1, 50)
+                consumer = await client.subscribe(TOPIC, "sub", batch_receive_policy=policy, **options)
+                await producer.send(b"before", partition_key="k")
+                message = await consumer.receive(5000)
+                work = {
+                    "subscribe": lambda: client.subscribe(TOPIC, "other"),
+                    "receive": lambda: consumer.receive(20),
+                    "batch": lambda: consumer.batch_receive(),
+                    "acknowledge": lambda: consumer.acknowledge(message),
+                    "seek": lambda: consumer.seek(gc.MessageId.earliest),
+                    "reader": lambda: client.create_reader(TOPIC, gc.MessageId.earliest),
+                    "view": lambda: client.create_table_view(TOPIC),
+                    "close": lambda: consumer.close(),
+                }[step]
+                task = spawn(_ignoring_errors(work()), name=step)
+                await world.sleep(delay_s)
+                is_done = task.done()
+                task.cancel()
+                await asyncio.wait([task])
+                if step != "close":
+                    await producer.send(b"after")
+                    async with asyncio.timeout(20):
+                        while (await consumer.receive()).data() != b"after":
+                            pass
+                    await consumer.seek(gc.MessageId.latest)
+            assert client.pool.open_connections == 0
+            return is_done
+
+        rounds = 0
+        async with asyncio.timeout(2000):
+            while not await node.run(lambda _, delay_s=rounds * 0.0005: once(delay_s)):
+                rounds += 1
+        await world.sleep(5)
+        left = [task.get_name() for task, boot in world.loop.pending_tasks() if boot is node.boot]
+        assert left == [], left
+        for topic in broker.broker.topics.values():
+            consumers = [len(subscription.consumers) for subscription in topic.subscriptions.values()]
+            assert not any(consumers), "a consumer of a cancelled step stayed on the broker"
+        return rounds
+
+    assert sim.run(main) >= 1
+
+
+async def _ignoring_errors(work) -> None:
+    try:
+        await work
+    except gc.PulsarException:
+        pass

@@ -1,0 +1,326 @@
+"""Producers behind a hostile network: no hang, no leak, every send ends, nothing acknowledged is lost, order is kept.
+
+1. Faults: connections are cut at any byte, go silent, are refused, or carry garbage and impossible sizes; the broker
+   restarts; sends are cancelled. 2. The network is healed: everything that waits must end. 3. The topic's log is
+   compared with what the producers were told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+import geminga.client as gc
+from geminga import sim
+from geminga.runtime import spawn
+from geminga.sim.seeds import run_seeds
+from geminga.wire._generated import pulsar_api_pb2 as pb
+from geminga.wire.pulsar import commands
+from geminga.wire.pulsar.hot import encode_send_receipts
+from support.client_world import URL, BrokerOnNode, HostileProxy, Stored
+from support.scripted_broker import CLIENT, polite, run_against
+
+FAULTS_S = 20.0
+#: Virtual seconds in which everything must have ended once the network is healed.
+HEALED_S = 60.0
+MESSAGES = 120
+
+
+def number_of(payload: bytes) -> int:
+    return int(payload.split(b":")[1])
+
+
+class Traffic:
+    """One producer's messages, and what became of each."""
+
+    def __init__(self, world: sim.SimWorld, name: str) -> None:
+        self.world = world
+        self.name = name
+        self.rng = world.rng("traffic", name)
+        self.topic = f"topic-{name}"
+        self.sent: list[bytes] = []
+        self.results: dict[bytes, gc.MessageId | gc.PulsarException | None] = {}
+        self.tasks: list[asyncio.Task[None]] = []
+        rng = self.rng
+        #: Number of keys; 0: messages have none. With a batch per key, order is kept per key only.
+        self.keys = rng.choice([0, 0, 3])
+        self.is_chunking = rng.random() < 0.2
+        self.options: gc.ProducerArguments = {
+            "producer_name": f"producer-{name}",
+            "send_timeout_millis": rng.choice([0, 0, 3_000]),
+            "batching_enabled": rng.random() < 0.7 and not self.is_chunking,
+            "batching_type": gc.BatchingType.KeyBased if self.keys else gc.BatchingType.Default,
+            "chunking_enabled": self.is_chunking,
+            "chunk_max_message_size": 1000 if self.is_chunking else 0,
+            "batching_max_messages": rng.choice([2, 10, 1000]),
+            "max_pending_messages": rng.choice([0, 0, 5]),
+            "compression_type": rng.choice([gc.CompressionType.NONE, gc.CompressionType.LZ4]),
+        }
+
+    def payload(self) -> bytes:
+        payload = b"%s:%d:" % (self.name.encode(), len(self.sent))
+        return payload + b"x" * self.rng.choice([0, 10, 200, 3000])
+
+    def fields(self, payload: bytes) -> gc.MessageFields:
+        return {"partition_key": f"k{number_of(payload) % self.keys}"} if self.keys else {}
+
+    async def run(self, client: gc.Client) -> gc.Producer[bytes]:
+        producer = await self.create(client)
+        for _ in range(MESSAGES):
+            if self.rng.random() < 0.3:
+                await self.world.sleep(self.rng.uniform(0, 2 * FAULTS_S / MESSAGES))
+            payload = self.payload()
+            if self.rng.random() < 0.5:
+                await self.send_without_waiting(producer, payload)
+            else:
+                task = spawn(self.send(producer, payload), name=f"send {payload[:20]!r}")
+                self.tasks.append(task)
+                await self.world.sleep(0)  # it has sent, or waits for room: only then is the order known
+                if self.options["max_pending_messages"]:
+                    await asyncio.wait([task])
+                elif self.rng.random() < 0.1:
+                    self.world.loop.call_later(self.rng.uniform(0, 1), task.cancel)
+        return producer
+
+    async def create(self, client: gc.Client) -> gc.Producer[bytes]:
+        while True:
+            try:
+                return await client.create_producer(self.topic, **self.options)
+            except gc.ProducerBusy:  # the broker has not noticed yet that an attempt's connection is gone
+                await self.world.sleep(0.1)
+            except gc.PulsarException as error:
+                if not error.retriable:
+                    raise
+                await self.world.sleep(0.1)
+
+    async def send(self, producer: gc.Producer[bytes], payload: bytes) -> None:
+        self.sent.append(payload)
+        self.results[payload] = None
+        try:
+            self.results[payload] = await producer.send(payload, **self.fields(payload))
+        except gc.PulsarException as error:
+            self.results[payload] = error
+        except asyncio.CancelledError:
+            self.results[payload] = gc.Interrupted("cancelled")
+            raise
+
+    async def send_without_waiting(self, producer: gc.Producer[bytes], payload: bytes) -> None:
+        def done(error: gc.PulsarException | None, message_id: gc.MessageId | None) -> None:
+            assert self.results[payload] is None, "a message has two results"
+            self.results[payload] = error or message_id
+
+        while True:
+            try:
+                producer.send_nowait(payload, done, **self.fields(payload))
+            except gc.ProducerQueueIsFull:
+                await producer.drain()
+            else:
+                break
+        self.sent.append(payload)
+        self.results[payload] = None
+
+    def check(self, stored: list[Stored], *, is_deduplicated: bool) -> None:
+        """The log against the results."""
+        missing = [p[:30] for p in self.sent if self.results[p] is None]
+        assert not missing, f"sends without a result: {missing}"
+        places: dict[bytes, list[Stored]] = {}
+        for message in stored:
+            places.setdefault(message.payload, []).append(message)
+        for payload, result in self.results.items():
+            if not isinstance(result, gc.MessageId):
+                assert isinstance(result, gc.Timeout | gc.Interrupted), repr(result)
+                continue
+            assert payload in places, f"{payload[:30]!r} was acknowledged as {result} and is lost"
+            if result.ledger_id() >= 0:
+                claimed = (result.ledger_id(), result.entry_id(), result.batch_index())
+                assert claimed in [(m.ledger_id, m.entry_id, m.batch_index) for m in places[payload]]
+        numbers = [number_of(payload) for payload in places]
+        for key in range(max(self.keys, 1)):
+            of_key = [number for number in numbers if not self.keys or number % self.keys == key]
+            assert of_key == sorted(of_key), f"order of first occurrences: {of_key}"
+        if is_deduplicated:
+            twice = [p[:30] for p, found in places.items() if len(found) > 1]
+            assert not twice, f"stored twice: {twice}"
+
+
+async def hostile_network(world: sim.SimWorld) -> None:
+    rng = world.rng("scenario")
+    is_deduplicated = rng.random() < 0.5
+    broker_node, proxy_node, client_node = (world.node(name) for name in ("broker", "proxy", "client"))
+    broker = BrokerOnNode(broker_node, deduplication=is_deduplicated)
+    proxy = HostileProxy(world, proxy_node)
+    await broker_node.run(lambda _: broker.start())
+    await proxy_node.run(lambda _: proxy.start())
+    traffic = [Traffic(world, name) for name in ("a", "b")]
+
+    async def heal(_: sim.SimNode) -> None:
+        for _ in range(rng.randrange(3)):
+            await world.sleep(rng.uniform(0, FAULTS_S / 3))
+            await (broker.restart() if rng.random() < 0.5 else broker.abandon())
+        await world.sleep(max(FAULTS_S - world.now, 0))
+        proxy.is_hostile = False
+
+    async def produce(node: sim.SimNode) -> None:
+        async with gc.connect(URL, runtime=node.runtime, **CLIENT) as client:
+            producers = await asyncio.gather(*(one.run(client) for one in traffic))
+            tasks = [task for one in traffic for task in one.tasks]
+            if tasks:
+                await asyncio.wait(tasks)
+            for producer in producers:
+                await producer.flush()
+                assert producer.pending_messages == 0
+            assert client.memory.used_bytes == 0
+        assert client.pool.open_connections == 0
+
+    healing = broker_node.run(heal)
+    async with asyncio.timeout(FAULTS_S + HEALED_S + 40):
+        await client_node.run(produce)
+    await healing
+    await world.sleep(5)
+    left = [task.get_name() for task, boot in world.loop.pending_tasks() if boot is client_node.boot]
+    assert left == [], f"tasks left behind: {left}"
+    assert world.network.connections(client_node) == []
+    for one in traffic:
+        name = one.topic
+        stored = await broker_node.run(lambda _, name=name: broker.messages(name))
+        one.check(stored, is_deduplicated=is_deduplicated)
+
+
+def test_redirects_without_end_are_a_named_error() -> None:
+    lookups: list[int] = []
+
+    def script(command: pb.BaseCommand) -> list[bytes]:
+        if command.type != pb.BaseCommand.LOOKUP:
+            return polite(command)
+        lookups.append(1)
+        answer = pb.CommandLookupTopicResponse(
+            request_id=command.lookupTopic.request_id,
+            brokerServiceUrl=URL,
+            response=pb.CommandLookupTopicResponse.Redirect,
+            authoritative=True,
+        )
+        return [
+            commands.encode_command(pb.BaseCommand(type=pb.BaseCommand.LOOKUP_RESPONSE, lookupTopicResponse=answer))
+        ]
+
+    async def scenario(client: gc.Client) -> None:
+        with pytest.raises(gc.LookupError, match="redirects"):
+            await client.create_producer("topic")
+
+    run_against(script, scenario)
+    assert len(lookups) % 21 == 0
+
+
+def test_broker_that_never_answers_is_a_timeout() -> None:
+    async def scenario(client: gc.Client) -> None:
+        with pytest.raises((gc.Timeout, gc.ConnectError)):
+            await client.create_producer("topic")
+
+    run_against(lambda command: [], scenario)
+    for silent in ("LOOKUP", "PRODUCER", "PARTITIONED_METADATA"):
+        kind = pb.BaseCommand.Type.Value(silent)
+        run_against(lambda command, kind=kind: [] if command.type == kind else polite(command), scenario)
+
+
+def test_broker_that_takes_sends_and_never_answers_lets_them_time_out() -> None:
+    async def scenario(client: gc.Client) -> None:
+        producer = await client.create_producer("topic", send_timeout_millis=3000)
+        with pytest.raises(gc.Timeout, match="unknown"):
+            await producer.send(b"lost?")
+        producer.send_nowait(b"lost too?")
+        with pytest.raises(gc.Timeout):
+            await producer.flush()
+        await producer.flush()
+        assert (producer.pending_messages, client.memory.used_bytes) == (0, 0)
+
+    run_against(polite, scenario)
+
+
+def test_producer_closed_in_the_read_that_made_it_comes_back() -> None:
+    made: list[int] = []
+
+    def script(command: pb.BaseCommand) -> list[bytes]:
+        answers = polite(command)
+        if command.type == pb.BaseCommand.PRODUCER:
+            made.append(1)
+            if len(made) < 3:
+                answers.append(commands.close_producer(command.producer.producer_id, (1 << 64) - 1))
+                return [b"".join(answers)]
+        if command.type == pb.BaseCommand.SEND:
+            return [encode_send_receipts(command.send.producer_id, 1, 2, 1, [(command.send.sequence_id,) * 2])]
+        return answers
+
+    async def scenario(client: gc.Client) -> None:
+        producer = await client.create_producer("topic")
+        assert await producer.send(b"x") == gc.MessageId(-1, 1, 2)
+
+    run_against(script, scenario)
+    assert len(made) == 3
+
+
+@pytest.mark.parametrize("step", ["create", "send", "flush", "drain", "close", "client close"])
+def test_cancelling_at_every_await_leaves_nothing_behind(step: str) -> None:
+    """Each step is cancelled after 0, 1, 2, ... turns of the loop; afterwards the client still works."""
+
+    async def main(world: sim.SimWorld) -> int:
+        broker_node, proxy_node, node = (world.node(name) for name in ("broker", "proxy", "client"))
+        broker, proxy = BrokerOnNode(broker_node), HostileProxy(world, proxy_node)
+        proxy.is_hostile = False
+        await broker_node.run(lambda _: broker.start())
+        await proxy_node.run(lambda _: proxy.start())
+
+        async def once(delay_s: float) -> bool:
+            async with gc.connect(URL, runtime=node.runtime, **CLIENT) as client:
+                producer = None if step == "create" else await client.create_producer("topic", send_timeout_millis=0)
+                if producer is not None:
+                    for _ in range(3):
+                        producer.send_nowait(b"before")
+                work = {
+                    "create": lambda: client.create_producer("topic"),
+                    "send": lambda: producer.send(b"cancelled"),
+                    "flush": lambda: producer.flush(),
+                    "drain": lambda: producer.drain(),
+                    "close": lambda: producer.close(),
+                    "client close": lambda: client.close(),
+                }[step]
+                task = spawn(work(), name=step)
+                await world.sleep(delay_s)
+                is_done = task.done()
+                task.cancel()
+                await asyncio.wait([task])
+                if step in ("create", "send", "flush", "drain"):
+                    other = await client.create_producer("topic")
+                    await other.send(b"works")
+                    if producer is not None:
+                        await producer.send(b"works too")
+            assert client.pool.open_connections == 0
+            assert client.memory.used_bytes == 0
+            return is_done
+
+        rounds = 0
+        async with asyncio.timeout(500):
+            while not await node.run(lambda _, delay_s=rounds * 0.0001: once(delay_s)):
+                rounds += 1
+        await world.sleep(5)
+        left = [task.get_name() for task, boot in world.loop.pending_tasks() if boot is node.boot]
+        assert left == [], left
+        assert broker.broker.topics
+        for topic in broker.broker.topics.values():
+            assert not topic.producers, "a producer of a cancelled step stayed on the broker"
+        return rounds
+
+    assert sim.run(main) >= (0 if step == "drain" else 3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", range(5))
+def test_producers_survive_a_hostile_network(block: int) -> None:
+    run_seeds(hostile_network, range(block * 6, block * 6 + 6)).check()
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("block", range(20))
+def test_producers_survive_a_hostile_network_for_a_thousand_seeds(block: int) -> None:
+    run_seeds(hostile_network, range(1000 + block * 50, 1050 + block * 50)).check()

@@ -1,0 +1,140 @@
+"""The registry: versions, races, deletion."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from geminga.broker.schema.core.compatibility import Strategy
+from geminga.broker.schema.registry import schema_id_of
+from geminga.model.errors import IncompatibleSchemaError, InvalidSchemaError
+from geminga.model.topic_name import TopicName
+from geminga.wire.pulsar.schema_info import SchemaInfo, SchemaType
+from support.schema_world import ID, SchemaWorld, run_with_schemas
+from support.schemas import B_OPTIONAL, C_OPTIONAL, A, B, record_info
+
+FIRST, SECOND, UNFIT = record_info(A), record_info(A, B_OPTIONAL), record_info(A, B)
+STRING = SchemaInfo("", SchemaType.STRING)
+FULL = Strategy.FULL
+
+
+def test_schema_ids_name_topics_without_domain_and_partition() -> None:
+    assert schema_id_of(TopicName.parse("persistent://t/n/a b-partition-3")) == "t/n/a%20b"
+    assert schema_id_of(TopicName.parse("non-persistent://t/n/x")) == "t/n/x"
+
+
+def test_versions_count_from_zero_and_known_schemas_keep_theirs() -> None:
+    async def scenario(world: SchemaWorld) -> None:
+        registry = world.registry
+        assert await registry.put_if_absent(ID, FIRST, FULL) == 0
+        assert await registry.put_if_absent(ID, SECOND, FULL) == 1
+        assert await registry.put_if_absent(ID, FIRST, FULL) == 0
+        reformatted = SchemaInfo("", SchemaType.AVRO, FIRST.schema.replace(b" ", b"\n"))
+        assert await registry.put_if_absent(ID, reformatted, Strategy.ALWAYS_INCOMPATIBLE) == 0
+        latest = await registry.latest(ID)
+        assert latest is not None
+        assert (latest.version, latest.info.schema, latest.info.name) == (1, SECOND.schema, ID)
+        assert [schema.version for schema in await registry.live(ID)] == [0, 1]
+        assert await registry.find_version(ID, SECOND) == 1
+        assert await registry.find_version(ID, UNFIT) is None
+        assert await registry.get(ID, 7) is None
+        assert await world.new_process().find_version(ID, SECOND) == 1
+
+    run_with_schemas(scenario)
+
+
+def test_what_does_not_fit_is_refused_and_not_stored() -> None:
+    async def scenario(world: SchemaWorld) -> None:
+        registry = world.registry
+        await registry.put_if_absent(ID, FIRST, FULL)
+        with pytest.raises(IncompatibleSchemaError, match="field b"):
+            await registry.put_if_absent(ID, UNFIT, FULL)
+        with pytest.raises(IncompatibleSchemaError, match="auto updating is disabled"):
+            await registry.put_if_absent(ID, SECOND, FULL, may_add=False)
+        with pytest.raises(InvalidSchemaError):
+            await registry.put_if_absent(ID, SchemaInfo("", SchemaType.AVRO, b"{"), FULL)
+        assert await registry.put_if_absent(ID, FIRST, FULL, may_add=False) == 0
+        assert len(await world.live_ledgers()) == 1
+        await registry.check(ID, SECOND, FULL)
+        with pytest.raises(IncompatibleSchemaError):
+            await registry.check(ID, UNFIT, FULL)
+        with pytest.raises(IncompatibleSchemaError, match="Do not have existing"):
+            await registry.check("public/default/other", FIRST, FULL)
+        await registry.check("public/default/other", FIRST, Strategy.ALWAYS_COMPATIBLE)
+
+    run_with_schemas(scenario)
+
+
+def test_consumers_are_checked_against_what_is_there() -> None:
+    async def scenario(world: SchemaWorld) -> None:
+        registry = world.registry
+        with pytest.raises(IncompatibleSchemaError, match="does not have schema"):
+            await registry.check_consumer(ID, FIRST, FULL)
+        await registry.check_consumer(ID, FIRST, Strategy.ALWAYS_COMPATIBLE)
+        await registry.put_if_absent(ID, FIRST, FULL)
+        await registry.check_consumer(ID, SECOND, FULL)
+        for other in (UNFIT, STRING):
+            with pytest.raises(IncompatibleSchemaError):
+                await registry.check_consumer(ID, other, FULL)
+        assert await registry.find_version(ID, SECOND) is None
+
+    run_with_schemas(scenario)
+
+
+def test_a_deletion_is_a_version_and_hides_what_was_before() -> None:
+    async def scenario(world: SchemaWorld) -> None:
+        registry = world.registry
+        assert await registry.mark_deleted(ID) is None
+        await registry.put_if_absent(ID, FIRST, FULL)
+        assert await registry.has_schema(ID)
+        assert await registry.mark_deleted(ID, user="admin") == 1
+        assert not await registry.has_schema(ID)
+        assert await registry.latest(ID) is None
+        assert not await registry.live(ID)
+        mark = await world.new_process().get(ID, 1)
+        assert mark is not None
+        assert mark.is_deleted
+        assert mark.user == "admin"
+        # Whatever comes now starts anew, and the same schema gets another version.
+        assert await registry.put_if_absent(ID, STRING, FULL) == 2
+        assert [schema.version for schema in await registry.live(ID)] == [2]
+        old = await registry.get(ID, 0)
+        assert old is not None
+        assert old.info.schema == FIRST.schema
+
+    run_with_schemas(scenario)
+
+
+def test_deletion_for_good_starts_again_at_zero() -> None:
+    async def scenario(world: SchemaWorld) -> None:
+        registry = world.registry
+        await registry.put_if_absent(ID, FIRST, FULL)
+        await registry.put_if_absent(ID, SECOND, FULL)
+        assert await registry.delete(ID)
+        assert not await registry.delete(ID)
+        assert not await world.live_ledgers()
+        assert await registry.put_if_absent(ID, STRING, FULL) == 0
+
+    run_with_schemas(scenario)
+
+
+def test_concurrent_producers_agree_on_versions() -> None:
+    async def scenario(world: SchemaWorld) -> None:
+        """Two processes and many producers: no schema is stored twice, none is lost."""
+        other_process = world.registry
+        registry = world.new_process()
+        infos = [FIRST, SECOND, record_info(A, C_OPTIONAL), record_info(A, B_OPTIONAL, C_OPTIONAL)]
+        everyone = [each.put_if_absent(ID, info, FULL) for info in infos * 3 for each in (registry, other_process)]
+        versions = await asyncio.gather(*everyone)
+        assert sorted(set(versions)) == [0, 1, 2, 3]
+        for index, info in enumerate(infos * 3):
+            found = await registry.get(ID, versions[2 * index])
+            assert found is not None
+            assert found.info.schema == info.schema
+            assert versions[2 * index] == versions[2 * index + 1]
+        assert len(await world.live_ledgers()) == 4
+        assert not registry._turns
+        assert not other_process._turns
+
+    run_with_schemas(scenario)

@@ -1,0 +1,129 @@
+"""Binding schemas to topics, and the versions a consumer fetches."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+
+import pytest
+
+from geminga import sim
+from geminga.client._errors import NotConnected
+from geminga.client.schema import _base as base
+from geminga.client.schema._primitives import BytesSchema, StringSchema
+from geminga.client.schema._protocol import SchemaInfo, SchemaType, VersionedSchema
+from geminga.client.schema._struct import AvroSchema
+
+ONE = bytes(8)
+TWO = bytes(7) + b"\1"
+GONE = bytes(7) + b"\2"
+
+
+@dataclasses.dataclass
+class Old:
+    a: int
+
+
+@dataclasses.dataclass
+class New:
+    a: int
+    b: str = "b"
+
+
+class Source:
+    """Gives two versions; counts the questions."""
+
+    def __init__(self) -> None:
+        self.versions = {ONE: AvroSchema(Old).info, TWO: AvroSchema(New).info}
+        self.asked: list[bytes | None] = []
+        self.error: NotConnected | None = None
+
+    async def get_schema(self, topic: str, version: bytes | None = None) -> VersionedSchema | None:
+        self.asked.append(version)
+        later: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        asyncio.get_running_loop().call_soon(later.set_result, None)
+        await later
+        if self.error is not None:
+            raise self.error
+        info = self.versions.get(version or TWO)
+        return None if info is None else VersionedSchema(info, version or TWO)
+
+
+def test_simple_schemas_need_no_version() -> None:
+    async def main(world: sim.SimWorld) -> None:
+        source = Source()
+        encoder = await StringSchema().bind_producer("t", source)
+        decoder = await StringSchema().bind_consumer("t", source)
+        assert encoder.info == decoder.info == SchemaInfo("STRING", SchemaType.STRING)
+        assert not encoder.sets_key
+        assert decoder.is_ready(TWO)
+        await decoder.prepare(TWO)
+        assert decoder.decode(encoder.encode("x"), schema_version=TWO) == "x"
+        assert source.asked == []
+
+    sim.run(main)
+
+
+def test_bytes_tell_the_broker_nothing() -> None:
+    async def main(world: sim.SimWorld) -> None:
+        assert (await BytesSchema().bind_producer("t", Source())).info is None
+        assert (await BytesSchema().bind_consumer("t", Source())).info is None
+
+    sim.run(main)
+
+
+def test_versions_are_fetched_once_and_shared() -> None:
+    async def main(world: sim.SimWorld) -> None:
+        source = Source()
+        decoder = await AvroSchema(New).bind_consumer("t", source)
+        assert decoder.is_ready(b"")
+        assert not decoder.is_ready(ONE)
+        await asyncio.gather(*(decoder.prepare(ONE) for _ in range(3)))
+        assert decoder.is_ready(ONE)
+        await decoder.prepare(ONE)
+        assert source.asked == [ONE]
+        data = AvroSchema(Old).encode(Old(7))
+        assert decoder.decode(data, schema_version=ONE) == New(7, "b")
+        assert decoder.decode(AvroSchema(New).encode(New(1, "c"))) == New(1, "c")
+
+    sim.run(main)
+
+
+def test_a_version_that_does_not_exist_is_told_when_it_is_decoded() -> None:
+    async def main(world: sim.SimWorld) -> None:
+        decoder = await AvroSchema(New).bind_consumer("t", Source())
+        with pytest.raises(base.SchemaSerializationError, match="version 2 of t was not fetched"):
+            decoder.decode(b"", schema_version=GONE)
+        await decoder.prepare(GONE)
+        assert decoder.is_ready(GONE)
+        with pytest.raises(base.SchemaSerializationError, match="version 2 of t does not exist"):
+            decoder.decode(b"", schema_version=GONE)
+
+    sim.run(main)
+
+
+def test_an_error_reaches_all_who_wait_and_the_next_try_asks_again() -> None:
+    async def main(world: sim.SimWorld) -> None:
+        source = Source()
+        source.error = NotConnected("lost")
+        decoder = await AvroSchema(New).bind_consumer("t", source)
+        results = await asyncio.gather(*(decoder.prepare(ONE) for _ in range(2)), return_exceptions=True)
+        assert all(isinstance(result, NotConnected) for result in results)
+        source.error = None
+        await decoder.prepare(ONE)
+        assert decoder.is_ready(ONE)
+        assert source.asked == [ONE, ONE]
+
+    sim.run(main)
+
+
+def test_the_versions_kept_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(base, "VERSIONS_MAX", 2)
+
+    async def main(world: sim.SimWorld) -> None:
+        decoder = await AvroSchema(New).bind_consumer("t", Source())
+        for version in (ONE, TWO, GONE):
+            await decoder.prepare(version)
+        assert [decoder.is_ready(version) for version in (ONE, TWO, GONE)] == [False, True, True]
+
+    sim.run(main)

@@ -1,0 +1,223 @@
+"""Connections, pool and lookup in virtual time: keep-alive, sharing, authentication, what a broker must not say."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+import geminga.client as gc
+from geminga.client._connection import ClientConnection
+from geminga.client._lookup import Lookup
+from geminga.client._pool import BrokerAddress, ConnectionPool
+from geminga.client._waiting import next_turn, wait_ms
+from geminga.wire._generated import pulsar_api_pb2 as pb
+from geminga.wire.pulsar import commands
+from support.client_world import URL
+from support.scripted_broker import polite, run_against, run_with_broker
+
+Type = pb.BaseCommand
+
+
+def test_producers_share_a_connection() -> None:
+    async def scenario(client: gc.Client, broker) -> None:
+        await asyncio.gather(*(client.create_producer(f"t{i}") for i in range(5)))
+        assert client.pool.open_connections == 1
+
+    run_with_broker(scenario)
+
+
+def test_several_connections_per_broker_take_turns() -> None:
+    async def scenario(client: gc.Client, broker) -> None:
+        for index in range(6):
+            await client.create_producer(f"t{index}")
+        assert client.pool.open_connections == 3
+
+    run_with_broker(scenario, connections_per_broker=3)
+
+
+def test_silent_broker_is_noticed_within_two_keep_alive_intervals() -> None:
+    heard: list[int] = []
+    is_silent = False
+
+    def script(command: pb.BaseCommand) -> list[bytes]:
+        heard.append(command.type)
+        return [] if is_silent and command.type == Type.PING else polite(command)
+
+    async def scenario(client: gc.Client) -> None:
+        nonlocal is_silent
+        producer = await client.create_producer("t")
+        await wait_ms(20_000)
+        assert producer.is_connected()
+        assert heard.count(Type.CONNECT) == 1
+        assert heard.count(Type.PING) >= 9
+        is_silent = True
+        await wait_ms(4_100)
+        is_silent = False
+        await wait_ms(1_000)
+        assert heard.count(Type.CONNECT) == 2
+        assert producer.is_connected()
+
+    run_against(script, scenario)
+
+
+def test_ping_is_answered() -> None:
+    pongs: list[int] = []
+
+    def script(command: pb.BaseCommand) -> list[bytes]:
+        if command.type == Type.PONG:
+            pongs.append(1)
+        answers = polite(command)
+        return [*answers, commands.PING_FRAME] if command.type == Type.PRODUCER else answers
+
+    async def scenario(client: gc.Client) -> None:
+        await client.create_producer("t")
+        await wait_ms(100)
+        assert pongs == [1]
+
+    run_against(script, scenario)
+
+
+def test_connect_says_who_we_are_and_answers_challenges() -> None:
+    said: list[tuple[str, bytes]] = []
+    tokens = iter(["first", "second"])
+
+    def script(command: pb.BaseCommand) -> list[bytes]:
+        if command.type == Type.CONNECT:
+            said.append((command.connect.auth_method_name, command.connect.auth_data))
+            challenge = pb.CommandAuthChallenge(challenge=pb.AuthData(auth_method_name="token", auth_data=b"refresh"))
+            return [commands.encode_command(pb.BaseCommand(type=Type.AUTH_CHALLENGE, authChallenge=challenge))]
+        if command.type == Type.AUTH_RESPONSE:
+            said.append((command.authResponse.response.auth_method_name, command.authResponse.response.auth_data))
+            return polite(pb.BaseCommand(type=Type.CONNECT))
+        return polite(command)
+
+    async def scenario(client: gc.Client) -> None:
+        await client.create_producer("t")
+
+    run_against(script, scenario, authentication=gc.AuthenticationToken(lambda: next(tokens)))
+    assert said == [("token", b"first"), ("token", b"second")]
+
+
+def test_refused_authentication_is_told_at_once() -> None:
+    def script(command: pb.BaseCommand) -> list[bytes]:
+        code = gc.AuthenticationError.server_error
+        return [commands.error((1 << 64) - 1, code, "who are you")] if command.type == Type.CONNECT else []
+
+    async def scenario(client: gc.Client) -> None:
+        with pytest.raises(gc.AuthenticationError, match="who are you"):
+            await client.create_producer("t")
+
+    run_against(script, scenario)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"HTTP/1.1 400 Bad Request\r\n\r\n",
+        commands.success(1),
+        commands.encode_command(pb.BaseCommand(type=Type.CONNECT, connect=pb.CommandConnect(client_version="x"))),
+        b"\x00\x00\x00\x07\x00\x00\x00\x03\x08\x09\x4a",
+        commands.connected("huge", 21, (1 << 30) + 1, pb.FeatureFlags()),
+    ],
+)
+def test_what_no_broker_says_is_an_error_with_a_name(answer: bytes) -> None:
+    async def scenario(client: gc.Client) -> None:
+        with pytest.raises((gc.ConnectError, gc.ReadError)):
+            await client.create_producer("t")
+
+    run_against(lambda command: [answer], scenario, operation_timeout_ms=500)
+
+
+def test_requests_end_when_the_connection_does() -> None:
+    async def scenario(client: gc.Client) -> None:
+        connection: ClientConnection = await client.pool.service_connection()
+        request_id = connection.next_request_id()
+        request = pb.BaseCommand(type=Type.LOOKUP, lookupTopic=pb.CommandLookupTopic(topic="t", request_id=request_id))
+        waiting = connection.start_request(request, request_id)
+        connection.close()
+        with pytest.raises(gc.NotConnected):
+            await waiting
+        with pytest.raises(gc.NotConnected):
+            connection.start_request(request, request_id)
+        assert client.pool.open_connections == 0
+        assert (await client.pool.service_connection()) is not connection
+
+    run_against(lambda c: [] if c.type == Type.LOOKUP else polite(c), scenario)
+
+
+def test_lookup_asks_again_while_the_broker_is_not_ready() -> None:
+    asked: list[int] = []
+
+    def script(command: pb.BaseCommand) -> list[bytes]:
+        if command.type == Type.LOOKUP:
+            asked.append(1)
+            if len(asked) < 4:
+                code = gc.ServiceUnitNotReady.server_error
+                return [commands.lookup_failed(command.lookupTopic.request_id, code, "loading")]
+        return polite(command)
+
+    async def scenario(client: gc.Client) -> None:
+        lookup: Lookup = client.lookup
+        assert await lookup.find_broker("t") == BrokerAddress(URL, URL)
+        with pytest.raises(gc.TopicNotFound):
+            await lookup.retry(refuse, "nothing")
+        await next_turn()
+
+    async def refuse() -> None:
+        raise gc.TopicNotFound("no")
+
+    run_against(script, scenario)
+    assert len(asked) == 4
+
+
+def test_proxied_lookup_goes_through_the_service_url() -> None:
+    connects: list[str] = []
+
+    def script(command: pb.BaseCommand) -> list[bytes]:
+        if command.type == Type.CONNECT:
+            connects.append(command.connect.proxy_to_broker_url)
+        if command.type == Type.LOOKUP:
+            answer = pb.CommandLookupTopicResponse(
+                request_id=command.lookupTopic.request_id,
+                brokerServiceUrl="pulsar://hidden:6650",
+                response=pb.CommandLookupTopicResponse.Connect,
+                proxy_through_service_url=True,
+            )
+            response = pb.BaseCommand(type=Type.LOOKUP_RESPONSE, lookupTopicResponse=answer)
+            return [commands.encode_command(response)]
+        return polite(command)
+
+    async def scenario(client: gc.Client) -> None:
+        await client.create_producer("t")
+        assert isinstance(client.pool, ConnectionPool)
+
+    run_against(script, scenario)
+    assert connects == ["", "hidden:6650"]
+
+
+def test_listener_name_is_sent_with_lookups() -> None:
+    names: list[str] = []
+
+    def script(command: pb.BaseCommand) -> list[bytes]:
+        if command.type == Type.LOOKUP:
+            names.append(command.lookupTopic.advertised_listener_name)
+        return polite(command)
+
+    async def scenario(client: gc.Client) -> None:
+        await client.create_producer("t")
+
+    run_against(script, scenario, listener_name="external")
+    assert names == ["external"]
+
+
+def test_topics_and_partitions_of_a_namespace() -> None:
+    async def scenario(client: gc.Client, broker) -> None:
+        await client.create_producer("single")
+        assert await client.get_topic_partitions("single") == ["persistent://public/default/single"]
+        found = await client.lookup.topics_of_namespace("public/default")
+        assert found.topics == ["persistent://public/default/single"]
+        again = await client.lookup.topics_of_namespace("public/default", topics_hash=found.topics_hash)
+        assert (again.is_changed, again.topics) == (False, [])
+
+    run_with_broker(scenario)

@@ -1,0 +1,334 @@
+"""Producers in virtual time against a real broker: batches, limits, sequence ids, partitions, interceptors."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+import geminga.client as gc
+from geminga.client._intercepting_producer import InterceptingProducer
+from geminga.client._partitioned_producer import PartitionedProducer
+from geminga.client._producer_factory import create_producer
+from geminga.client._send_buffer import SendBuffer
+from geminga.client._topic_producer import TopicProducer
+from geminga.client._waiting import wait_ms
+from geminga.client._world import client_runtime
+from geminga.model.topic_name import TopicName
+from geminga.wire._generated import pulsar_api_pb2 as pb
+from geminga.wire.pulsar import commands
+from support.client_world import BrokerOnNode
+from support.scripted_broker import polite, run_against, run_with_broker
+
+TOPIC = "persistent://public/default/topic"
+
+
+async def entries(broker: BrokerOnNode, topic: str = TOPIC) -> list[list[bytes]]:
+    """The payloads of each entry."""
+    found: dict[tuple[int, int], list[bytes]] = {}
+    for message in await broker.messages(topic):
+        found.setdefault((message.ledger_id, message.entry_id), []).append(message.payload)
+    return list(found.values())
+
+
+def test_batch_leaves_when_it_is_full_or_its_delay_is_over() -> None:
+    async def scenario(client: gc.Client, broker: BrokerOnNode) -> None:
+        producer = await client.create_producer(
+            TOPIC, batching_max_messages=3, batching_max_publish_delay_ms=50, batching_max_allowed_size_in_bytes=100
+        )
+        assert isinstance(producer, TopicProducer)
+        for index in range(4):
+            producer.send_nowait(b"%d" % index)
+        await wait_ms(30)
+        assert await entries(broker) == [[b"0", b"1", b"2"]]
+        await wait_ms(30)
+        assert await entries(broker) == [[b"0", b"1", b"2"], [b"3"]]
+        producer.send_nowait(bytes(60))
+        producer.send_nowait(bytes(50))
+        producer.send_nowait(bytes(200))
+        await producer.flush()
+        assert (await entries(broker))[2:] == [[bytes(60)], [bytes(50)], [bytes(200)]]
+
+    run_with_broker(scenario)
+
+
+def test_awaited_sends_of_one_turn_are_one_batch_and_wait_for_no_delay() -> None:
+    async def scenario(client: gc.Client, broker: BrokerOnNode) -> None:
+        producer = await client.create_producer(TOPIC, batching_max_publish_delay_ms=10_000)
+        ids = await asyncio.wait_for(asyncio.gather(*(producer.send(b"%d" % i) for i in range(4))), 1)
+        assert [(i.batch_index(), i.batch_size()) for i in ids] == [(0, 4), (1, 4), (2, 4), (3, 4)]
+        first = asyncio.ensure_future(producer.send(b"a"))
+        await wait_ms(0.01)
+        second = asyncio.ensure_future(producer.send(b"b"))
+        await asyncio.wait_for(asyncio.gather(first, second), 1)
+        assert (await entries(broker))[1:] == [[b"a"], [b"b"]]
+
+    run_with_broker(scenario)
+
+
+def test_full_queue_is_told_and_drain_waits_for_room() -> None:
+    async def scenario(client: gc.Client, broker: BrokerOnNode) -> None:
+        producer = await client.create_producer(
+            TOPIC, batching_enabled=False, max_pending_messages=2, block_if_queue_full=False
+        )
+        producer.send_nowait(b"0")
+        producer.send_nowait(b"1")
+        with pytest.raises(gc.ProducerQueueIsFull):
+            producer.send_nowait(b"2")
+        with pytest.raises(gc.ProducerQueueIsFull):
+            await producer.send(b"2")
+        await producer.drain()
+        producer.send_nowait(b"2")
+        await producer.flush()
+        blocking = await client.create_producer("other", batching_enabled=False, max_pending_messages=2)
+        assert len(await asyncio.gather(*(blocking.send(b"x") for _ in range(20)))) == 20
+
+    run_with_broker(scenario)
+
+
+def test_memory_limit_holds_for_all_producers_together() -> None:
+    async def scenario(client: gc.Client, broker: BrokerOnNode) -> None:
+        one = await client.create_producer("one", batching_enabled=False)
+        two = await client.create_producer("two", batching_enabled=False)
+        one.send_nowait(bytes(2000))
+        with pytest.raises(gc.MemoryBufferIsFull):
+            two.send_nowait(b"x")
+        await two.send(b"waits for room")
+        await one.flush()
+        assert client.memory.used_bytes == 0
+
+    run_with_broker(scenario, memory_limit_bytes=1000)
+
+
+def test_callback_hears_the_id_and_flush_raises_for_the_others() -> None:
+    async def scenario(client: gc.Client) -> None:
+        producer = await client.create_producer(TOPIC, send_timeout_millis=100)
+        assert isinstance(producer, TopicProducer)
+        assert isinstance(producer._buffer, SendBuffer)
+        heard: list[object] = []
+        producer.send_nowait(b"a", lambda error, message_id: heard.append((type(error), message_id)))
+        await producer.flush()
+        assert heard == [(gc.Timeout, None)]
+        producer.send_nowait(b"b")
+        with pytest.raises(gc.Timeout):
+            await producer.flush()
+
+    run_against(polite, scenario)
+
+
+def test_callback_that_raises_harms_nothing_but_itself() -> None:
+    async def scenario(client: gc.Client, broker: BrokerOnNode) -> None:
+        raised: list[object] = []
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: raised.append(context["exception"]))
+
+        def bad(error: object, message_id: object) -> None:
+            raise ValueError("bad callback")
+
+        producer = await client.create_producer(TOPIC)
+        producer.send_nowait(b"a", bad)
+        await producer.flush()
+        await producer.send(b"b")
+        assert producer.is_connected()
+        assert [type(error) for error in raised] == [ValueError]
+
+    run_with_broker(scenario)
+
+
+def test_sequence_ids_go_on_where_the_broker_remembers_them() -> None:
+    async def scenario(client: gc.Client, broker: BrokerOnNode) -> None:
+        first = await client.create_producer(TOPIC, producer_name="me")
+        assert first.last_sequence_id() == -1
+        await asyncio.gather(*(first.send(b"%d" % i) for i in range(5)))
+        assert first.last_sequence_id() == 4
+        await first.close()
+        again = await client.create_producer(TOPIC, producer_name="me")
+        assert again.last_sequence_id() == 4
+        own = await again.send(b"own", sequence_id=100)
+        assert own.ledger_id() >= 0
+        duplicate = await again.send(b"own", sequence_id=50)
+        assert (duplicate.ledger_id(), duplicate.entry_id()) == (-1, -1)
+        assert again.last_sequence_id() == 100
+        await again.close()
+        chosen = await client.create_producer(TOPIC, producer_name="other", initial_sequence_id=41)
+        await chosen.send(b"42")
+        assert chosen.last_sequence_id() == 42
+        assert [p for e in await entries(broker) for p in e] == [b"0", b"1", b"2", b"3", b"4", b"own", b"42"]
+
+    run_with_broker(scenario, broker={"deduplication": True})
+
+
+def test_own_and_counted_sequence_ids_do_not_share_a_batch() -> None:
+    async def scenario(client: gc.Client, broker: BrokerOnNode) -> None:
+        producer = await client.create_producer(TOPIC)
+        producer.send_nowait(b"a")
+        producer.send_nowait(b"b", sequence_id=10)
+        producer.send_nowait(b"c", sequence_id=20)
+        producer.send_nowait(b"d")
+        await producer.flush()
+        assert await entries(broker) == [[b"a"], [b"b", b"c"], [b"d"]]
+
+    run_with_broker(scenario)
+
+
+def test_new_partitions_are_used_once_they_are_there() -> None:
+    async def scenario(client: gc.Client, broker: BrokerOnNode) -> None:
+        name = TopicName.parse(TOPIC)
+        await broker.broker.create_partitioned_topic(name, 2)
+        seen: list[tuple[str, int]] = []
+
+        class Watching(gc.ProducerInterceptor):
+            def on_partitions_change(self, topic: str, partitions: int) -> None:
+                seen.append((topic, partitions))
+
+        producer = await client.create_producer(
+            TOPIC, auto_update_partitions_interval_ms=1000, interceptors=[Watching()]
+        )
+        assert isinstance(producer, InterceptingProducer)
+        assert {(await producer.send(b"x")).partition() for _ in range(4)} == {0, 1}
+        await broker.broker.update_partitions(name, 4)
+        await wait_ms(2500)
+        assert seen == [(TOPIC, 4)]
+        assert {(await producer.send(b"x")).partition() for _ in range(8)} == {0, 1, 2, 3}
+        assert client.pool.open_connections == 1
+
+    run_with_broker(scenario)
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+def test_routing_modes(lazy: bool) -> None:
+    async def scenario(client: gc.Client, broker: BrokerOnNode) -> None:
+        await broker.broker.create_partitioned_topic(TopicName.parse(TOPIC), 5)
+        options: gc.ProducerArguments = {"lazy_start_partitioned_producers": lazy}
+        single = await client.create_producer(
+            TOPIC, message_routing_mode=gc.PartitionsRoutingMode.UseSinglePartition, **options
+        )
+        assert isinstance(single, PartitionedProducer)
+        assert len({(await single.send(b"x")).partition() for _ in range(5)}) == 1
+        assert len({(await single.send(b"x", partition_key=f"k{i}")).partition() for i in range(20)}) > 1
+        custom = await client.create_producer(
+            TOPIC,
+            message_routing_mode=gc.PartitionsRoutingMode.CustomPartition,
+            message_router=lambda message, count: int(message.properties["to"]),
+            **options,
+        )
+        assert (await custom.send(b"x", properties={"to": "3"})).partition() == 3
+        with pytest.raises(gc.InvalidMessage):
+            await custom.send(b"x", properties={"to": "5"})
+        robin = await client.create_producer(TOPIC, **options)
+        for _ in range(10):
+            for _ in range(3):
+                robin.send_nowait(b"b")
+            await robin.flush()
+        await robin.drain()
+        assert (robin.pending_messages, robin.is_connected(), robin.last_sequence_id()) == (0, True, 5)
+        by_partition = [await entries(broker, f"{TOPIC}-partition-{i}") for i in range(5)]
+        assert [[len(e) for e in found].count(3) for found in by_partition] == [2] * 5
+
+    run_with_broker(scenario)
+
+
+def test_lazy_partition_that_can_not_connect_fails_its_messages_and_is_tried_again() -> None:
+    def script(command: pb.BaseCommand) -> list[bytes]:
+        if command.type == pb.BaseCommand.PARTITIONED_METADATA:
+            return [commands.partitions(command.partitionMetadata.request_id, 3)]
+        if command.type == pb.BaseCommand.PRODUCER and command.producer.topic.endswith("-1"):
+            return [commands.error(command.producer.request_id, gc.TopicNotFound.server_error, "gone")]
+        return polite(command)
+
+    async def scenario(client: gc.Client) -> None:
+        producer = await client.create_producer(
+            TOPIC,
+            lazy_start_partitioned_producers=True,
+            message_routing_mode=gc.PartitionsRoutingMode.CustomPartition,
+            message_router=lambda message, count: 1,
+        )
+        for _ in range(2):
+            failed: list[object] = []
+            producer.send_nowait(b"x", lambda error, message_id, failed=failed: failed.append(error))
+            with pytest.raises(gc.TopicNotFound):
+                await producer.send(b"y")
+            assert [type(error) for error in failed] == [gc.TopicNotFound]
+        assert client.memory.used_bytes == 0
+
+    run_against(script, scenario)
+
+
+def test_interceptors_change_messages_and_hear_of_them() -> None:
+    heard: list[object] = []
+
+    class Stamp(gc.ProducerInterceptor):
+        def before_send(self, producer, message):
+            message.properties = {**(message.properties or {}), "stamp": str(len(message.content))}
+            return message
+
+        def on_send_acknowledgement(self, producer, message, message_id, error) -> None:
+            heard.append((message.content, message_id is not None, error))
+
+        def close(self) -> None:
+            heard.append("closed")
+
+    async def scenario(client: gc.Client, broker: BrokerOnNode) -> None:
+        async with await client.create_producer(TOPIC, interceptors=[Stamp()]) as producer:
+            await producer.send(b"abc")
+            producer.send_nowait(b"de")
+            await producer.flush()
+            assert producer.topic() == TOPIC
+
+    run_with_broker(scenario)
+    assert heard == [(b"abc", True, None), (b"de", True, None), "closed"]
+
+
+def test_terminated_topic_ends_its_producer_with_the_reason() -> None:
+    async def scenario(client: gc.Client, broker: BrokerOnNode) -> None:
+        producer = await client.create_producer(TOPIC)
+        await producer.send(b"last")
+        await broker.broker.terminate_topic(TopicName.parse(TOPIC))
+        with pytest.raises(gc.TopicTerminated):
+            await producer.send(b"too late")
+        with pytest.raises(gc.TopicTerminated):
+            producer.send_nowait(b"too late")
+        await producer.close()
+
+    run_with_broker(scenario)
+
+
+def test_unloaded_topic_gets_everything_in_order_exactly_once_with_deduplication() -> None:
+    async def scenario(client: gc.Client, broker: BrokerOnNode) -> None:
+        producer = await client.create_producer(TOPIC, batching_max_messages=5)
+        for index in range(200):
+            producer.send_nowait(b"%d" % index)
+            if index % 40 == 20:
+                await broker.broker.unload_topic(TopicName.parse(TOPIC))
+            await producer.drain()
+        await producer.flush()
+        assert [p for e in await entries(broker) for p in e] == [b"%d" % i for i in range(200)]
+
+    run_with_broker(scenario, broker={"deduplication": True})
+
+
+def test_closed_client_and_producer_say_so() -> None:
+    async def scenario(client: gc.Client, broker: BrokerOnNode) -> None:
+        producer = await client.create_producer(TOPIC)
+        producer.send_nowait(b"in the batch")
+        await producer.close()
+        await producer.close()
+        assert await entries(broker) == [[b"in the batch"]]
+        with pytest.raises(gc.AlreadyClosed):
+            producer.send_nowait(b"x")
+        left = await client.create_producer(TOPIC)
+        left.send_nowait(b"left")
+        await client.close()
+        await client.close()
+        assert await entries(broker) == [[b"in the batch"], [b"left"]]
+        with pytest.raises(gc.AlreadyClosed):
+            await left.send(b"x")
+        with pytest.raises(gc.AlreadyClosed):
+            await create_producer(client, TopicName.parse(TOPIC), None, {})
+
+    run_with_broker(scenario)
+
+
+def test_world_of_a_client_is_real() -> None:
+    runtime = client_runtime()
+    assert runtime.clock.wall_ms() > 1_600_000_000_000
+    assert 0 <= runtime.rng.random() < 1

@@ -1,0 +1,141 @@
+"""The loop thread: calls from outside, callbacks that may block, items handed over in order."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+
+import pytest
+
+from geminga.model.errors import LocalError
+from geminga.runtime.loop_thread import CallbackThread, HandOver, LoopThread, loop_thread
+
+
+@pytest.fixture
+def thread():
+    """A loop thread of the test's own."""
+    made = LoopThread()
+    yield made
+    made.stop()
+    assert not made.is_alive
+
+
+def test_coroutine_is_carried_out_and_its_result_returned(thread) -> None:
+    async def work() -> int:
+        assert threading.current_thread() is not threading.main_thread()
+        return 7
+
+    assert thread.run(work) == 7
+
+
+def test_error_of_a_coroutine_is_raised_by_the_caller(thread) -> None:
+    async def work() -> None:
+        raise KeyError("x")
+
+    with pytest.raises(KeyError):
+        thread.run(work)
+
+
+def test_plain_function_is_called_on_the_loop(thread) -> None:
+    assert thread.call(asyncio.get_running_loop) is thread.loop
+
+
+def test_blocking_call_on_the_loop_itself_is_refused(thread) -> None:
+    async def nothing() -> None:
+        pass
+
+    def nested() -> None:
+        thread.run(nothing)
+
+    with pytest.raises(LocalError, match="own thread"):
+        thread.call(nested)
+
+
+def test_stop_ends_what_still_waits(thread) -> None:
+    begun = threading.Event()
+    errors: list[BaseException] = []
+
+    async def for_ever() -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    def call() -> None:
+        try:
+            thread.run(for_ever)
+        except LocalError as error:
+            errors.append(error)
+
+    caller = threading.Thread(target=call)
+    caller.start()
+    begun.wait(5)
+    thread.stop()
+    caller.join(5)
+    assert not caller.is_alive()
+    assert len(errors) == 1
+
+
+def test_callback_may_use_the_loop_it_was_called_from(thread) -> None:
+    found: list[int] = []
+    done = threading.Event()
+
+    async def work() -> int:
+        return 3
+
+    def callback() -> None:
+        found.append(thread.run(work))
+        done.set()
+
+    thread.call(lambda: thread.call_back(callback))
+    assert done.wait(5)
+    assert found == [3]
+
+
+def test_callback_thread_passes_errors_on(thread) -> None:
+    calls = CallbackThread("test")
+
+    def fail() -> None:
+        raise ValueError("x")
+
+    with pytest.raises(ValueError, match="x"):
+        thread.run(lambda: calls.call(fail))
+
+
+def test_items_of_one_thread_arrive_in_order_whatever_the_limit(thread) -> None:
+    taken: list[int] = []
+
+    async def take(items: deque[int]) -> None:
+        while items:
+            taken.append(items.popleft())
+
+    hand_over = HandOver(thread, take, limit=10)
+    for index in range(1000):
+        hand_over.put(index)
+    thread.run(hand_over.empty)
+    assert taken == list(range(1000))
+
+
+def test_items_of_several_threads_all_arrive(thread) -> None:
+    taken: list[tuple[int, int]] = []
+
+    async def take(items: deque[tuple[int, int]]) -> None:
+        taken.append(items.popleft())
+
+    hand_over = HandOver(thread, take, limit=10)
+
+    def put(number: int) -> None:
+        for index in range(200):
+            hand_over.put((number, index))
+
+    threads = [threading.Thread(target=put, args=(number,)) for number in range(4)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join(20)
+    thread.run(hand_over.empty)
+    for number in range(4):
+        assert [index for who, index in taken if who == number] == list(range(200))
+
+
+def test_process_has_one_loop_thread() -> None:
+    assert loop_thread() is loop_thread()
