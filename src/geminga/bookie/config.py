@@ -33,7 +33,8 @@ class BookieConfig:
     write_cache_max_size_mb: float = setting("dbStorage_writeCacheMaxSizeMb", 32.0, "MB > 0", minimum=0.001)
     read_cache_max_size_mb: float = setting("dbStorage_readAheadCacheMaxSizeMb", 8.0, "MB >= 0", minimum=0)
     flush_interval_ms: int = setting("flushInterval", 60_000, "milliseconds > 0", minimum=1)
-    log_size_limit: int = setting("logSizeLimit", 1024 * MEBIBYTE, "bytes > 0", minimum=1024)
+    #: BookKeeper's is 1 GiB. A log is read as a whole when the index is rebuilt, and goes as a whole.
+    log_size_limit: int = setting("logSizeLimit", 128 * MEBIBYTE, "bytes > 0", minimum=1024)
     open_file_limit: int = setting("openFileLimit", 64, "entry logs kept open, >= 2", minimum=2)
     gc_wait_time_ms: int = setting("gcWaitTime", 900_000, "milliseconds > 0", minimum=1)
     minor_compaction_threshold: float = setting(
