@@ -337,7 +337,7 @@ class TopicProducer(Producer[T]):
         try:
             timeout_s = self._client.options.operation_timeout_ms / 1000
             answer = (await connection.request(command, request_id, timeout_s)).producer_success
-            if not answer.producer_ready:
+            while not answer.producer_ready:
                 # Waiting for exclusive access, for as long as it takes.
                 self._access = connection.expect_again(request_id)
                 answer = (await self._access).producer_success
