@@ -313,6 +313,44 @@ def test_cancelling_at_every_await_leaves_nothing_behind(step: str) -> None:
     assert sim.run(main) >= (0 if step == "drain" else 3)
 
 
+@pytest.mark.parametrize("what", ["create", "send"])
+def test_closing_the_client_meanwhile_gives_a_named_error(what: str) -> None:
+    """The client is closed 0, 0.1, 0.2, ... ms after a step began, which ends with its result or an error's name."""
+
+    async def main(world: sim.SimWorld) -> set[str]:
+        broker_node, proxy_node, node = (world.node(name) for name in ("broker", "proxy", "client"))
+        broker, proxy = BrokerOnNode(broker_node), HostileProxy(world, proxy_node)
+        proxy.is_hostile = False
+        await broker_node.run(lambda _: broker.start())
+        await proxy_node.run(lambda _: proxy.start())
+
+        async def once(delay_s: float) -> str:
+            client = gc.connect(URL, runtime=node.runtime, **CLIENT)
+            if what == "create":
+                task = spawn(outcome(client.create_producer("topic")), name=what)
+            else:
+                producer = await client.create_producer("topic")
+                task = spawn(outcome(producer.send(b"x")), name=what)
+            await world.sleep(delay_s)
+            await client.close()
+            await asyncio.wait([task])
+            return task.result()
+
+        async def outcome(step) -> str:
+            try:
+                return type(await step).__name__
+            except gc.PulsarException as error:
+                return type(error).__name__
+
+        async with asyncio.timeout(500):
+            return {await node.run(lambda _, n=n: once(n * 0.0001)) for n in range(100)}
+
+    outcomes = sim.run(main)
+    expected = {"create": {"AlreadyClosed", "TopicProducer"}, "send": {"AlreadyClosed", "MessageId"}}[what]
+    assert outcomes <= expected | {"NotConnected"}
+    assert len(outcomes) > 1 or what == "send"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("block", range(5))
 def test_producers_survive_a_hostile_network(block: int) -> None:

@@ -73,6 +73,7 @@ class ClientConnection(asyncio.Protocol):
         "_producers",
         "_proxy_to",
         "_requests",
+        "_second_answers",
         "_transport",
         "_watchers",
         "features",
@@ -118,6 +119,8 @@ class ClientConnection(asyncio.Protocol):
         self._consumers: dict[int, ConsumerHandler] = {}
         self._watchers: dict[int, Callable[[pb.CommandWatchTopicUpdate], None]] = {}
         self._requests: dict[int, asyncio.Future[pb.BaseCommand]] = {}
+        #: Of producers that wait for exclusive access, until they take them.
+        self._second_answers: dict[int, asyncio.Future[pb.BaseCommand]] = {}
         self._out: list[Buffer] = []
         self._flush_scheduled = False
         self._lost_error: PulsarException | None = None
@@ -197,11 +200,13 @@ class ClientConnection(asyncio.Protocol):
         for answer in requests.values():
             if not answer.done():
                 answer.set_exception(error)
+                answer.exception()  # nobody may be waiting any more
         self._on_lost(self)
         handlers: list[ProducerHandler | ConsumerHandler] = [*self._producers.values(), *self._consumers.values()]
         self._producers.clear()
         self._consumers.clear()
         self._watchers.clear()
+        self._second_answers.clear()
         for handler in handlers:
             handler.on_connection_lost(error)
 
@@ -278,7 +283,8 @@ class ClientConnection(asyncio.Protocol):
             name = _Type.Type.Name(command.type)
             raise Timeout(f"no answer to {name} from {self.url} within {timeout_s:g} s") from None
         finally:
-            self._requests.pop(request_id, None)
+            if self._requests.get(request_id) is answer:
+                del self._requests[request_id]
 
     def start_request(self, command: pb.BaseCommand, request_id: int) -> asyncio.Future[pb.BaseCommand]:
         """Send ``command``; the future gets the answer, or the error. Without time limit."""
@@ -296,12 +302,15 @@ class ClientConnection(asyncio.Protocol):
         self.write(encode_command(command))
 
     def expect_again(self, request_id: int) -> asyncio.Future[pb.BaseCommand]:
-        """A second answer under the same id: of a producer that waits for exclusive access."""
+        """A second answer under the same id: of a producer that waits for exclusive access. Without time limit."""
         if self.is_closed:
             raise self._lost_error or NotConnected(f"connection to {self.url} is closed")
-        answer: asyncio.Future[pb.BaseCommand] = self._loop.create_future()
-        self._requests[request_id] = answer
-        return answer
+        return self._second_answers.pop(request_id)
+
+    def forget_request(self, request_id: int) -> None:
+        """Nobody waits for its answer any more."""
+        self._requests.pop(request_id, None)
+        self._second_answers.pop(request_id, None)
 
     # ---- who listens
 
@@ -428,6 +437,10 @@ class ClientConnection(asyncio.Protocol):
         answer = self._requests.pop(body.request_id, None)
         if answer is None or answer.done():
             return  # nobody waits any more
+        if command.type == _Type.PRODUCER_SUCCESS and not command.producer_success.producer_ready:
+            # The second answer may be in this very read, before anybody asked for it.
+            second = self._loop.create_future()
+            self._requests[body.request_id] = self._second_answers[body.request_id] = second
         error = error_of_answer(command.type, body)
         if error is not None:
             answer.set_exception(error)

@@ -142,6 +142,8 @@ class ConnectionPool:
                 return ConnectError(f"connecting to {physical.url}: {error}")
             if isinstance(error, PulsarException):
                 return error
+            if self.is_closed:  # cancelled by close: those who wait are not
+                return AlreadyClosed("the client was closed")
             raise
         finally:
             self._attempts.pop(key, None)

@@ -65,21 +65,22 @@ class MessageBuilder(Generic[T]):
         return message
 
     def _add_fields(self, message: EncodedMessage, fields: MessageFields) -> None:
+        if len(fields) == 1 and "partition_key" in fields:  # by far the most frequent
+            _set_key(message, fields["partition_key"])
+            return
         properties = fields.get("properties")
         if properties:
             message.properties = _checked_properties(properties)
-        key = fields.get("partition_key")
-        if key is not None:
-            if isinstance(key, str):
-                message.partition_key = key
-            else:
-                message.partition_key, message.is_key_base64 = key_text(key), True
+        _set_key(message, fields.get("partition_key"))
         ordering_key = fields.get("ordering_key")
         if ordering_key is not None:
             message.ordering_key = ordering_key.encode() if isinstance(ordering_key, str) else bytes(ordering_key)
-        message.sequence_id = _checked_number("sequence_id", fields.get("sequence_id"))
-        message.event_time_ms = _checked_number("event_timestamp", fields.get("event_timestamp"))
-        message.deliver_at_ms = _checked_number("deliver_at", fields.get("deliver_at"))
+        if "sequence_id" in fields:
+            message.sequence_id = _checked_number("sequence_id", fields["sequence_id"])
+        if "event_timestamp" in fields:
+            message.event_time_ms = _checked_number("event_timestamp", fields["event_timestamp"])
+        if "deliver_at" in fields:
+            message.deliver_at_ms = _checked_number("deliver_at", fields["deliver_at"])
         delay = fields.get("deliver_after")
         if delay is not None:
             if message.deliver_at_ms is not None:
@@ -90,6 +91,12 @@ class MessageBuilder(Generic[T]):
             clusters = [LOCAL_CLUSTER_ONLY]
         if clusters:
             message.replicate_to = list(clusters)
+
+
+def _set_key(message: EncodedMessage, key: str | bytes | None) -> None:
+    if key is not None:
+        message.partition_key = key_text(key)
+        message.is_key_base64 = not isinstance(key, str)
 
 
 def key_text(key: str | bytes) -> str:

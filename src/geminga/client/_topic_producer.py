@@ -73,6 +73,7 @@ class TopicProducer(Producer[T]):
     """See the module's docstring."""
 
     __slots__ = (
+        "_access",
         "_access_epoch",
         "_batch_bytes_max",
         "_batch_messages_max",
@@ -116,6 +117,8 @@ class TopicProducer(Producer[T]):
         self._epoch = 0
         #: Of exclusive access, as the broker granted it.
         self._access_epoch: int | None = None
+        #: While it waits for exclusive access.
+        self._access: asyncio.Future[pb.BaseCommand] | None = None
         self._state = State.NEW
         self._failure: PulsarException | None = None
         self._buffer = SendBuffer(
@@ -334,10 +337,12 @@ class TopicProducer(Producer[T]):
         try:
             timeout_s = self._client.options.operation_timeout_ms / 1000
             answer = (await connection.request(command, request_id, timeout_s)).producer_success
-            if not answer.producer_ready:
+            while not answer.producer_ready:
                 # Waiting for exclusive access, for as long as it takes.
-                answer = (await connection.expect_again(request_id)).producer_success
+                self._access = connection.expect_again(request_id)
+                answer = (await self._access).producer_success
         except BaseException as error:
+            connection.forget_request(request_id)
             connection.unregister_producer(self._producer_id)
             if not isinstance(error, PulsarException) or isinstance(error, Timeout):
                 # The broker may make it all the same: it must not stay there without us.
@@ -443,6 +448,8 @@ class TopicProducer(Producer[T]):
         elif self._state is State.CLOSING:
             self._link.connection = None
             self._end(State.CLOSED, AlreadyClosed(f"producer {self._name}: the connection was lost while closing"))
+        elif self._access is not None and not self._access.done():
+            self._access.set_exception(NotConnected(f"producer of {self._topic} was closed while it waited for access"))
 
     # ---- life
 

@@ -101,6 +101,20 @@ def single_message_head(
     is_null: bool = False,
 ) -> bytes:
     """Metadata size and ``SingleMessageMetadata`` of one message of a batch."""
+    if (
+        partition_key is not None
+        and not (properties or is_key_base64 or is_null)
+        and ordering_key is None
+        and event_time_ms is None
+    ):  # a key and nothing else
+        key = partition_key.encode()
+        metadata = b"\x12%b%b\x18%b\x40%b" % (
+            encode_varint(len(key)),
+            key,
+            encode_varint(payload_size),
+            encode_varint(sequence_id),
+        )
+        return _UINT32.pack(len(metadata)) + metadata
     parts: list[bytes] = []
     if properties:
         for name, value in properties.items():

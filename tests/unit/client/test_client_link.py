@@ -1,0 +1,152 @@
+"""Coming back after a loss: the broker's word where to go, errors that end it, waiting for exclusive access."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+import geminga.client as gc
+from geminga.client._client import Client
+from geminga.client._interceptors import ProducerInterceptor
+from geminga.client._link import Link
+from geminga.client._waiting import wait_ms
+from geminga.wire._generated import pulsar_api_pb2 as pb
+from geminga.wire.pulsar import commands
+from geminga.wire.pulsar.hot import encode_send_receipts
+from support.client_world import URL
+from support.scripted_broker import polite, run_against
+
+Type = pb.BaseCommand
+
+
+def receipt(command: pb.BaseCommand) -> list[bytes]:
+    return [encode_send_receipts(command.send.producer_id, 1, 2, 1, [(command.send.sequence_id,) * 2])]
+
+
+def close_producer(assigned_url: str = "") -> bytes:
+    request = pb.CommandCloseProducer(producer_id=0, request_id=(1 << 64) - 1)
+    if assigned_url:
+        request.assignedBrokerServiceUrl = assigned_url
+    return commands.encode_command(pb.BaseCommand(type=Type.CLOSE_PRODUCER, close_producer=request))
+
+
+def test_assigned_broker_is_used_without_lookup() -> None:
+    lookups: list[int] = []
+
+    def script(command: pb.BaseCommand) -> list[bytes]:
+        if command.type == Type.LOOKUP:
+            lookups.append(1)
+        if command.type == Type.SEND:
+            return [*receipt(command), close_producer(URL if command.send.sequence_id == 0 else "")]
+        return polite(command)
+
+    async def scenario(client: gc.Client) -> None:
+        assert isinstance(client, Client)
+        producer = await client.create_producer("t")
+        assert isinstance(producer._link, Link)
+        await producer.send(b"first")
+        await producer.send(b"second")
+        assert len(lookups) == 1
+        await producer.send(b"third")
+        assert len(lookups) == 2
+
+    run_against(script, scenario)
+
+
+@pytest.mark.parametrize("kind", [gc.TopicNotFound, gc.ProducerFenced, gc.AuthorizationError, gc.TopicTerminated])
+def test_error_that_time_does_not_mend_ends_the_producer(kind: type[gc.PulsarException]) -> None:
+    made: list[int] = []
+
+    def script(command: pb.BaseCommand) -> list[bytes]:
+        if command.type == Type.PRODUCER:
+            made.append(1)
+            if len(made) > 1:
+                return [commands.error(command.producer.request_id, kind.server_error, "over")]
+        return [close_producer()] if command.type == Type.SEND else polite(command)
+
+    async def scenario(client: gc.Client) -> None:
+        producer = await client.create_producer("t")
+        with pytest.raises(kind, match="over"):
+            await producer.send(b"x")
+        with pytest.raises(kind, match="over"):
+            producer.send_nowait(b"y")
+        await producer.close()
+
+    run_against(script, scenario)
+    assert len(made) == 2
+
+
+@pytest.mark.parametrize("kind", [gc.ProducerBusy, gc.ServiceUnitNotReady, gc.BrokerMetadataError])
+def test_error_that_time_mends_is_tried_again(kind: type[gc.PulsarException]) -> None:
+    made: list[int] = []
+
+    def script(command: pb.BaseCommand) -> list[bytes]:
+        if command.type == Type.PRODUCER:
+            made.append(1)
+            if 1 < len(made) < 5:
+                return [commands.error(command.producer.request_id, kind.server_error, "not yet")]
+        if command.type == Type.SEND:
+            return [close_producer()] if len(made) == 1 else receipt(command)
+        return polite(command)
+
+    async def scenario(client: gc.Client) -> None:
+        producer = await client.create_producer("t")
+        assert (await producer.send(b"x")).entry_id() == 2
+
+    run_against(script, scenario)
+    assert len(made) == 5
+
+
+@pytest.mark.parametrize("joined", [True, False])
+def test_exclusive_access_may_come_at_once_or_later_and_is_asked_for_again_when_closed(joined: bool) -> None:
+    asked: list[int] = []
+
+    def script(command: pb.BaseCommand) -> list[bytes]:
+        if command.type == Type.PRODUCER:
+            asked.append(1)
+            answer = {"last_sequence_id": -1, "schema_version": b"", "topic_epoch": 7}
+            request_id = command.producer.request_id
+            waiting = commands.producer_success(request_id, "p", is_ready=False, **answer)
+            ready = commands.producer_success(request_id, "p", is_ready=True, **answer)
+            if joined:
+                return [waiting + ready]
+            return [waiting, close_producer()] if len(asked) == 1 else [waiting, ready]
+        return receipt(command) if command.type == Type.SEND else polite(command)
+
+    async def scenario(client: gc.Client) -> None:
+        producer = await client.create_producer("t", access_mode=gc.ProducerAccessMode.WaitForExclusive)
+        await producer.send(b"x")
+
+    run_against(script, scenario)
+    assert len(asked) == (1 if joined else 2)
+
+
+def test_waiting_for_access_ends_when_the_caller_gives_up() -> None:
+    left: list[int] = []
+
+    def script(command: pb.BaseCommand) -> list[bytes]:
+        if command.type == Type.PRODUCER:
+            answer = {"last_sequence_id": -1, "schema_version": b"", "topic_epoch": None}
+            return [commands.producer_success(command.producer.request_id, "p", is_ready=False, **answer)]
+        if command.type == Type.CLOSE_PRODUCER:
+            left.append(command.close_producer.producer_id)
+        return polite(command)
+
+    async def scenario(client: gc.Client) -> None:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(50):
+                await client.create_producer("t", access_mode=gc.ProducerAccessMode.WaitForExclusive)
+        await wait_ms(100)
+
+    run_against(script, scenario)
+    assert left == [0]
+
+
+def test_interceptor_may_leave_everything_as_it_is() -> None:
+    async def scenario(client: gc.Client) -> None:
+        producer = await client.create_producer("t", interceptors=[ProducerInterceptor()])
+        await producer.send(b"x")
+        await producer.close()
+
+    run_against(lambda c: receipt(c) if c.type == Type.SEND else polite(c), scenario)
