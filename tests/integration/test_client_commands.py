@@ -101,7 +101,10 @@ def test_mistake_is_one_paragraph(url, arguments, said) -> None:
 
 
 def test_server_command_does_not_load_the_client() -> None:
-    program = "import sys, geminga.app.cli, geminga.app.process; print([m for m in sys.modules if m.startswith('geminga.client')])"
+    program = (
+        "import sys, geminga.app.cli, geminga.app.process\n"
+        "print([name for name in sys.modules if name.startswith('geminga.client')])"
+    )
     done = subprocess.run(
         [sys.executable, "-c", program],
         capture_output=True,

@@ -24,7 +24,9 @@ LAYERS: Mapping[str, frozenset[str]] = {
     "managed_ledger": frozenset({"bookkeeper", "metadata", "wire", "runtime", "model"}),
     "broker": frozenset({"managed_ledger", "bookkeeper", "metadata", "wire", "runtime", "model"}),
     # The top holds the version, which app tells.
-    "app": frozenset({"broker", "client", "managed_ledger", "bookkeeper", "bookie", "metadata", "wire", "runtime", "model", ""}),
+    "app": frozenset(
+        {"client", "broker", "managed_ledger", "bookkeeper", "bookie", "metadata", "wire", "runtime", "model", ""}
+    ),
     # geminga/__init__.py, __main__.py, pytest_plugin.py: what users import.
     "": frozenset({"app", "client", "model"}),
 }

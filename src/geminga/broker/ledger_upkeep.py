@@ -61,7 +61,10 @@ class LedgerUpkeep:
     async def collect_orphans(self) -> float:
         """Delete ledgers that nothing names; seconds to the next time."""
         try:
-            deleted = await self._broker.ledgers.collect_orphan_ledgers()
+            deleted = [
+                *await self._broker.ledgers.collect_orphan_ledgers(),
+                *await self._broker.schemas.store.collect_orphan_ledgers(),
+            ]
         except GemingaError as error:
             _log.warning("orphan ledgers could not be collected: %s", error)
         else:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from geminga.client._consumer_entries import Discard
 from geminga.client._message_id import MessageId
+from geminga.client.schema._protocol import SchemaType
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.commands import encode_command
 
@@ -16,14 +17,18 @@ if TYPE_CHECKING:
 _UINT64: Final = (1 << 64) - 1
 #: Entries of one REDELIVER command (Pulsar's MAX_REDELIVER_UNACKNOWLEDGED).
 REDELIVER_IDS_MAX: Final = 1000
+#: Older brokers do not know the type of schema, and take a consumer without one for the same.
+AUTO_CONSUME_PROTOCOL_MIN: Final = 21
 _Type = pb.BaseCommand
 
 #: (consumer id, request id) -> command.
 Make = Callable[[int, int], pb.BaseCommand]
 
 
-def subscribe(consumer: TopicConsumer, request_id: int, start: MessageId | None) -> pb.BaseCommand:
-    """SUBSCRIBE."""
+def subscribe(
+    consumer: TopicConsumer, request_id: int, start: MessageId | None, protocol_version: int
+) -> pb.BaseCommand:
+    """SUBSCRIBE, as a broker of that protocol version understands it."""
     options = consumer.options
     sub_type: int = options.consumer_type
     position: int = options.initial_position
@@ -50,7 +55,7 @@ def subscribe(consumer: TopicConsumer, request_id: int, start: MessageId | None)
     if options.start_message_rollback_duration_s and start is options.start_message_id:
         request.start_message_rollback_duration_sec = options.start_message_rollback_duration_s
     info = None if consumer.decoder is None else consumer.decoder.info
-    if info is not None:
+    if info is not None and (info.type is not SchemaType.AUTO_CONSUME or protocol_version >= AUTO_CONSUME_PROTOCOL_MIN):
         getattr(request, "schema").CopyFrom(info.to_wire())  # noqa: B009  (a name that stubs do not have)
     policy = options.key_shared_policy
     if policy is not None:

@@ -171,7 +171,7 @@ class TopicConsumer:
         self._closed_while_attaching = False
         connection.register_consumer(self.consumer_id, self)
         request_id = connection.next_request_id()
-        command = requests.subscribe(self, request_id, start)
+        command = requests.subscribe(self, request_id, start, connection.protocol_version)
         try:
             await connection.request(command, request_id, self.client.options.operation_timeout_ms / 1000)
         except (PulsarException, asyncio.CancelledError) as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from geminga.broker.schema.store import META_SCHEMA_ID
 from geminga.broker.topic import PersistentTopic
 from geminga.managed_ledger import ManagedLedgerConfig
 from geminga.model.topic_name import TopicName
@@ -84,10 +85,14 @@ def test_ledgers_that_nothing_names_are_collected_after_the_start() -> None:
         await publish(world, 1)
         ledger = topic_of(world).ledger
         orphan = await world.ledgers.create_ledger(ledger)
+        schema_orphan = await world.ledgers.bookkeeper.create_ledger(
+            ensemble_size=1, write_quorum=1, ack_quorum=1, custom_metadata={META_SCHEMA_ID: b"public/default/gone"}
+        )
         await seconds(2 * HOUR_S)
         await world.restart()
         await seconds(600)
         assert not await world.metadata.exists(ledger_path(orphan.ledger_id))
+        assert not await world.metadata.exists(ledger_path(schema_orphan.ledger_id))
         topic = await world.broker.get_topic(TopicName.parse(TOPIC), create=False)
         assert isinstance(topic, PersistentTopic)
         assert topic.ledger.entry_count == 1

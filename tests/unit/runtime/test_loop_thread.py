@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import threading
+import threading  # noqa: TID251  (threads are what is tested)
 from collections import deque
 
 import pytest

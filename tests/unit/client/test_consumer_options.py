@@ -1,0 +1,186 @@
+"""Options, names, patterns and policies of consumers, without a broker."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+import geminga.client as gc
+from geminga.client._consumer_interceptors import ConsumerInterceptor
+from geminga.client._consumer_options import ConsumerArguments, ConsumerOptions, ReaderArguments
+from geminga.client._dead_letter import DeadLetters
+from geminga.client.core import dead_letter_names as names
+from geminga.client.core.batch_receive import BatchReceivePolicy
+from geminga.client.core.chunk_assembly import Chunk, ChunkAssembly
+from geminga.client.core.prefetch import FlowControl
+from geminga.client.core.redelivery_backoff import MultiplierRedeliveryBackoff
+from geminga.client.core.start_position import StartPosition
+from geminga.client.core.stats import ConsumerCounters, StatsRecorder
+from geminga.client.core.topic_pattern import TopicPattern, changes
+from geminga.client.core.unacked_tracker import UnackedTracker
+from geminga.model.errors import ConfigurationError, InvalidTopicNameError, InvariantError
+
+STICKY = gc.KeySharedMode.Sticky
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"receiver_queue_size": -1}, "receiver_queue_size"),
+        ({"ack_group_size_max": 0}, "ack_group_size_max"),
+        ({"unacked_messages_timeout_ms": 999}, "unacked_messages_timeout_ms"),
+        ({"unacked_messages_tick_ms": 1}, "unacked_messages_tick_ms"),
+        ({"key_shared_policy": gc.ConsumerKeySharedPolicy()}, "key_shared_policy"),
+        ({"is_read_compacted": True, "consumer_type": gc.ConsumerType.Shared}, "is_read_compacted"),
+        ({"start_message_id": gc.MessageId.earliest}, "start_message_id"),
+        ({"dead_letter_policy": gc.ConsumerDeadLetterPolicy(1)}, "dead_letter_policy"),
+        (
+            {"dead_letter_policy": gc.ConsumerDeadLetterPolicy(0), "consumer_type": gc.ConsumerType.Shared},
+            "max_redeliver_count",
+        ),
+    ],
+)
+def test_options_that_can_not_be_are_named(options, named) -> None:
+    with pytest.raises(gc.InvalidConfiguration, match=named):
+        ConsumerOptions(**options).check()
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        gc.ConsumerKeySharedPolicy(STICKY),
+        gc.ConsumerKeySharedPolicy(sticky_ranges=[(0, 1)]),
+        gc.ConsumerKeySharedPolicy(STICKY, sticky_ranges=[(0, 10), (10, 20)]),
+        gc.ConsumerKeySharedPolicy(STICKY, sticky_ranges=[(5, 4)]),
+        gc.ConsumerKeySharedPolicy(STICKY, sticky_ranges=[(0, 65536)]),
+    ],
+)
+def test_key_ranges_that_can_not_be_are_refused(policy) -> None:
+    with pytest.raises(gc.InvalidConfiguration, match="sticky_ranges"):
+        ConsumerOptions(consumer_type=gc.ConsumerType.KeyShared, key_shared_policy=policy).check()
+
+
+def test_every_option_is_an_argument_of_subscribe_and_readers_take_some_of_them() -> None:
+    assert set(ConsumerArguments.__annotations__) == set(ConsumerOptions.__dataclass_fields__)
+    assert set(ReaderArguments.__annotations__) < set(ConsumerOptions.__dataclass_fields__)
+    ConsumerOptions().check()
+
+
+def test_a_plain_interceptor_changes_nothing() -> None:
+    assert vars(ConsumerInterceptor()) == {}
+    assert issubclass(ConsumerInterceptor, object)
+    assert DeadLetters.__slots__
+
+
+def test_dead_letter_names_are_pulsars() -> None:
+    topic = "persistent://t/n/topic-partition-3"
+    assert names.retry_letter_topic(topic, "sub") == "persistent://t/n/topic-sub-RETRY"
+    assert names.dead_letter_topic("topic", "sub") == "persistent://public/default/topic-sub-DLQ"
+
+
+def test_origin_of_a_message_is_that_of_its_first_round() -> None:
+    first = names.origin_properties({"own": "1"}, topic="a", subscription="s", message_id="(1,2,-1,-1)")
+    carried = names.retry_properties(first, times=1, delay_ms=50)
+    assert carried["DELAY_TIME"] == "50"
+    assert names.reconsume_times(carried) == 1
+    second = names.origin_properties(carried, topic="b", subscription="s", message_id="(9,9,-1,-1)")
+    assert (second["REAL_TOPIC"], second["ORIGIN_MESSAGE_ID"], second["own"]) == ("a", "(1,2,-1,-1)", "1")
+    assert names.reconsume_times({"RECONSUMETIMES": "x"}) == 0
+
+
+def test_patterns_match_whole_names_without_domain_and_partitions_as_their_topic() -> None:
+    pattern = TopicPattern.parse("persistent://public/default/a.*")
+    topics = ["persistent://public/default/ab-partition-0", "persistent://public/default/ab-partition-1"]
+    assert pattern.topics([*topics, "persistent://public/default/ba"]) == {"persistent://public/default/ab"}
+    assert TopicPattern.parse("a|b").matches("b")
+    assert not TopicPattern.parse("a|b").matches("bc")
+    assert not pattern.matches("persistent://public/other/ab")
+    for text in ("a/b", "public/default/(", "pu blic/default/x"):
+        with pytest.raises(InvalidTopicNameError):
+            TopicPattern.parse(text)
+    assert changes(["a", "b"], ["b", "c"]) == (["c"], ["a"])
+    assert re.compile(pattern.expression)
+
+
+def test_batch_receive_ends_at_its_first_limit_and_needs_one() -> None:
+    policy = BatchReceivePolicy(10, 1000, 100)
+    assert not policy.is_enough(9, 999, 100)
+    assert policy.is_enough(10, 0, 100)
+    assert policy.is_enough(0, 1000, 100)
+    assert policy.is_enough(5, 0, 5), "the queue can not hold more"
+    with pytest.raises(ConfigurationError):
+        BatchReceivePolicy(-1, -1, -1)
+
+
+def test_cores_refuse_what_can_not_be() -> None:
+    with pytest.raises(ConfigurationError, match="backoff"):
+        MultiplierRedeliveryBackoff(0)
+    with pytest.raises(ConfigurationError, match="ack timeout"):
+        UnackedTracker(10, 20)
+    with pytest.raises(InvariantError):
+        FlowControl(-1)
+    assert MultiplierRedeliveryBackoff(10, 10).next(5) == 10
+    assert MultiplierRedeliveryBackoff(1, 1000, 1e300).next(9) == 1000
+
+
+def test_unacked_tracker_forgets_everything_at_once() -> None:
+    tracker = UnackedTracker(10, 10, MultiplierRedeliveryBackoff(100, 1000))
+    tracker.add((1, 1))
+    assert (1, 1) in tracker
+    tracker.clear()
+    assert len(tracker) == 0
+    assert [tracker.tick() for _ in range(20)] == [[]] * 20
+
+
+def test_paused_permits_are_kept_over_a_restart() -> None:
+    flow = FlowControl(10)
+    flow.is_paused = True
+    assert flow.restart(3) == 0
+    assert flow.received(4) == 0
+    flow.is_paused = False
+    assert flow.take() == 11
+
+
+def test_start_inside_a_batch_means_the_message() -> None:
+    assert StartPosition(1, 1, 2, is_inclusive=True).first_index(1, 1, is_batch=True) == 2
+    assert StartPosition(1, 1, 2).first_index(1, 1, is_batch=True) == 3
+    assert StartPosition(1, 1).first_index(1, 0, is_batch=False) is None
+
+
+def test_rates_are_those_of_the_last_whole_interval() -> None:
+    counters = ConsumerCounters()
+    recorder = StatsRecorder(1000, 0)
+    counters.messages_received = 500
+    assert not recorder.tick(counters, 999)
+    assert recorder.tick(counters, 2000)
+    assert recorder.message_rate == 250.0
+    assert recorder.tick(counters, 3000)
+    stats = recorder.stats(counters, prefetched_messages=3, pending_acks=1)
+    assert (stats.message_rate, stats.messages_received, stats.prefetched_messages) == (0.0, 500, 3)
+    assert not StatsRecorder(0, 0).tick(counters, 1e9)
+    assert counters.values()[-3] == 500 or 500 in counters.values()
+
+
+def chunk(part: int, entry: int, *, uuid: str = "u", total: int = 4, of: int = 2, payload: bytes = b"xx") -> Chunk:
+    return Chunk(uuid, part, of, total, payload, (1, entry))
+
+
+def test_chunks_past_their_limits_are_of_no_use() -> None:
+    assembly = ChunkAssembly(2, 100)
+    assert assembly.add(chunk(0, 1, total=1000), 0, size_max=999).is_stray
+    assert assembly.add(chunk(0, 1, of=0), 0).is_stray
+    assert assembly.add(chunk(1, 2), 0).is_stray, "its beginning never came"
+    assembly.add(chunk(0, 3, total=3), 0)
+    assert assembly.add(chunk(1, 4, total=3), 0).discarded == [(1, 3), (1, 4)], "more bytes than it said"
+    assembly.add(chunk(0, 5), 50)
+    assert assembly.add(chunk(0, 5), 60).payload is None, "from the beginning again"
+    assert assembly.next_expiry_ms == 160
+    assert assembly.expire(159) == []
+    assert assembly.expire(160) == [(1, 5)]
+    assembly.add(chunk(0, 6, of=3), 0)
+    assert assembly.add(chunk(0, 7, uuid="v", of=3), 0).discarded == []
+    assert assembly.add(chunk(0, 8, uuid="w", of=3), 0).discarded == [(1, 6)]
+    assert assembly.add(chunk(2, 9, uuid="w", of=3), 0).discarded == [(1, 8)], "a hole"
+    assembly.clear()
+    assert len(assembly) == 0

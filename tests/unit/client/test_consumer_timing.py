@@ -1,0 +1,416 @@
+"""What a consumer says to its broker and when, in virtual time, against a scripted broker."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+import geminga.client as gc
+from geminga.client._consumer_acks import AckSender
+from geminga.client._consumer_entries import Discard
+from geminga.client._consumer_receiving import Receiving
+from geminga.client._consumer_redelivery import Redelivery
+from geminga.client._consumer_requests import redeliver
+from geminga.client._consumer_topic import TopicConsumer
+from geminga.client._waiting import wait_ms
+from geminga.wire._generated import pulsar_api_pb2 as pb
+from support.scripted_broker import run_against
+from support.scripted_consumer import ConsumerScript, Type, entry_bytes, message_frame
+
+SHARED = gc.ConsumerType.Shared
+COVERED = (AckSender, Receiving, Redelivery, TopicConsumer)
+
+
+def singles(count: int) -> list[bytes]:
+    return [entry_bytes([b"%d" % number]) for number in range(count)]
+
+
+async def take(consumer, count: int):
+    return [await consumer.receive(1000) for _ in range(count)]
+
+
+# ---- acknowledgement grouping
+
+
+def test_acks_leave_together_a_tenth_of_a_second_after_the_first() -> None:
+    script = ConsumerScript(singles(5))
+
+    async def scenario(client):
+        consumer = await client.subscribe("t", "s", consumer_type=SHARED)
+        messages = await take(consumer, 5)
+        started = asyncio.get_running_loop().time()
+        await consumer.acknowledge(messages[:2])
+        await wait_ms(60)
+        await consumer.acknowledge(messages[2])
+        assert consumer.stats().pending_acks == 3
+        await wait_ms(60)
+        ((when, ack),) = script.of(Type.ACK)
+        assert 0.1 <= when - started < 0.115
+        assert [one.entryId for one in ack.ack.message_id] == [0, 1, 2]
+        await consumer.acknowledge(messages[3:])
+
+    run_against(script, scenario)
+    assert script.acked() == [0, 1, 2, 3, 4], "closing sends what waits"
+
+
+def test_acks_leave_at_once_when_a_thousand_wait_or_no_time_is_given() -> None:
+    script = ConsumerScript(singles(1000))
+
+    async def scenario(client):
+        consumer = await client.subscribe("t", "s", consumer_type=SHARED, receiver_queue_size=2000)
+        messages = await take(consumer, 1000)
+        await consumer.acknowledge(messages)
+        await wait_ms(20)
+        assert len(script.of(Type.ACK)) == 1
+        assert len(script.acked()) == 1000
+
+    run_against(script, scenario)
+    script = ConsumerScript(singles(3))
+
+    async def at_once(client):
+        consumer = await client.subscribe("t", "s", ack_group_time_ms=0)
+        for message in await take(consumer, 3):
+            await consumer.acknowledge(message)
+        await wait_ms(20)
+        assert len(script.of(Type.ACK)) == 3
+
+    run_against(script, at_once)
+
+
+def test_only_the_newest_cumulative_ack_is_sent() -> None:
+    script = ConsumerScript(singles(5))
+
+    async def scenario(client):
+        consumer = await client.subscribe("t", "s")
+        for message in await take(consumer, 5):
+            await consumer.acknowledge_cumulative(message)
+        await wait_ms(200)
+        ((_, ack),) = script.of(Type.ACK)
+        assert ack.ack.ack_type == pb.CommandAck.Cumulative
+        assert [one.entryId for one in ack.ack.message_id] == [4]
+
+    run_against(script, scenario)
+
+
+@pytest.mark.parametrize("by_index", [True, False])
+def test_parts_of_a_batch_are_sent_by_index_or_not_at_all(by_index) -> None:
+    script = ConsumerScript([entry_bytes([b"%d" % n for n in range(70)], batched=True)])
+
+    async def scenario(client):
+        consumer = await client.subscribe("t", "s", consumer_type=SHARED, batch_index_ack_enabled=by_index)
+        messages = await take(consumer, 70)
+        await consumer.acknowledge(messages[:3])
+        await wait_ms(200)
+        acks = script.of(Type.ACK)
+        if by_index:
+            ((_, ack),) = acks
+            assert list(ack.ack.message_id[0].ack_set) == [~0b111, 0b111111]
+        else:
+            assert acks == []
+        await consumer.acknowledge(messages[3:])
+        await wait_ms(200)
+        last = script.of(Type.ACK)[-1][1]
+        assert (last.ack.message_id[0].entryId, list(last.ack.message_id[0].ack_set)) == (0, [])
+
+    run_against(script, scenario)
+
+
+def test_cumulative_ack_inside_a_batch_covers_what_is_before_the_batch() -> None:
+    batch = entry_bytes([b"a", b"b", b"c"], batched=True)
+    script = ConsumerScript([*singles(2), batch])
+
+    async def scenario(client):
+        consumer = await client.subscribe("t", "s")
+        messages = await take(consumer, 5)
+        await consumer.acknowledge_cumulative(messages[3])
+        await wait_ms(200)
+        assert script.acked() == [1]
+        await consumer.acknowledge_cumulative(messages[4])
+        await wait_ms(200)
+        assert script.acked() == [1, 2]
+
+    run_against(script, scenario)
+
+
+# ---- receipts and reconnects
+
+
+def test_receipts_are_awaited_and_errors_raised() -> None:
+    script = ConsumerScript(singles(3))
+
+    def refusing(command):
+        if command.type == Type.ACK and command.ack.message_id[0].entryId == 1:
+            response = pb.CommandAckResponse(
+                consumer_id=command.ack.consumer_id,
+                request_id=command.ack.request_id,
+                error=pb.MetadataError,
+                message="no",
+            )
+            encoded = pb.BaseCommand(type=Type.ACK_RESPONSE, ackResponse=response).SerializeToString()
+            return [len(encoded).__add__(4).to_bytes(4, "big") + len(encoded).to_bytes(4, "big") + encoded]
+        return script(command)
+
+    async def scenario(client):
+        consumer = await client.subscribe("t", "s", consumer_type=SHARED, ack_receipt_enabled=True)
+        messages = await take(consumer, 3)
+        await consumer.acknowledge(messages[0])
+        assert script.acked() == [0]
+        with pytest.raises(gc.BrokerMetadataError, match="no"):
+            await consumer.acknowledge(messages[1])
+        assert consumer.stats().ack_failures == 1
+
+    run_against(refusing, scenario)
+
+
+def test_unanswered_acks_are_sent_again_after_a_reconnect_and_messages_start_over() -> None:
+    script = ConsumerScript(singles(4), answers_acks=False)
+
+    async def scenario(client):
+        consumer = await client.subscribe(
+            "t", "s", consumer_type=gc.ConsumerType.Failover, ack_receipt_enabled=True, ack_group_time_ms=0
+        )
+        messages = await take(consumer, 2)
+        acknowledging = asyncio.ensure_future(consumer.acknowledge(messages[0]))
+        await wait_ms(50)
+        assert script.acked() == [0]
+        assert not acknowledging.done()
+        for connection in list(client.pool._connections.values()):
+            connection.close()
+        script.answers_acks = True
+        await acknowledging
+        assert script.acked() == [0, 0]
+        again = await take(consumer, 4)
+        assert [message.data() for message in again] == [b"0", b"1", b"2", b"3"]
+        first, second = (command.subscribe for _, command in script.of(Type.SUBSCRIBE))
+        assert first.consumer_id == second.consumer_id
+        assert (first.consumer_epoch, second.consumer_epoch) == (0, 1)
+        assert first.consumer_name == second.consumer_name
+        acknowledged = [when for when, _ in script.of(Type.ACK)][-1]
+        assert acknowledged <= script.of(Type.FLOW)[-1][0], "acknowledgements go before new permits"
+
+    run_against(script, scenario)
+
+
+def test_an_acknowledged_message_of_a_batch_does_not_come_again_after_a_reconnect() -> None:
+    script = ConsumerScript([entry_bytes([b"a", b"b", b"c"], batched=True)])
+
+    async def scenario(client):
+        consumer = await client.subscribe("t", "s", consumer_type=SHARED)
+        messages = await take(consumer, 3)
+        await consumer.acknowledge(messages[1])
+        for connection in list(client.pool._connections.values()):
+            connection.close()
+        again = await take(consumer, 2)
+        assert [message.data() for message in again] == [b"a", b"c"]
+        await consumer.acknowledge(again)
+        await wait_ms(200)
+        assert script.acked() == [0]
+
+    run_against(script, scenario)
+
+
+# ---- permits
+
+
+def test_permits_go_back_by_half_of_the_queue() -> None:
+    script = ConsumerScript(singles(10))
+
+    async def scenario(client):
+        consumer = await client.subscribe("t", "s", receiver_queue_size=10)
+        await take(consumer, 10)
+        await wait_ms(10)
+        assert [command.flow.messagePermits for _, command in script.of(Type.FLOW)] == [10, 5, 5]
+
+    run_against(script, scenario)
+
+
+def test_without_prefetching_one_message_is_asked_for_at_a_time() -> None:
+    script = ConsumerScript(singles(1))
+
+    async def scenario(client):
+        consumer = await client.subscribe("t", "s", receiver_queue_size=0)
+        await wait_ms(100)
+        assert script.of(Type.FLOW) == []
+        assert (await consumer.receive()).data() == b"0"
+        with pytest.raises(gc.Timeout):
+            await consumer.receive(50)
+        with pytest.raises(gc.Timeout):
+            await consumer.receive(50)
+        assert [command.flow.messagePermits for _, command in script.of(Type.FLOW)] == [1, 1]
+
+    run_against(script, scenario)
+
+
+# ---- redelivery
+
+
+def test_negative_acks_are_merged_and_sent_after_the_delay() -> None:
+    script = ConsumerScript(singles(4))
+
+    async def scenario(client):
+        consumer = await client.subscribe("t", "s", consumer_type=SHARED)
+        messages = await take(consumer, 4)
+        started = asyncio.get_running_loop().time()
+        for message in messages[:3]:
+            await consumer.negative_acknowledge(message)
+            await wait_ms(1)
+        await consumer.acknowledge(messages[1])
+        await wait_ms(59_900)
+        assert script.of(Type.REDELIVER_UNACKNOWLEDGED_MESSAGES) == []
+        await wait_ms(400)
+        ((when, command),) = script.of(Type.REDELIVER_UNACKNOWLEDGED_MESSAGES)
+        assert 60 <= when - started <= 60.27
+        assert [one.entryId for one in command.redeliverUnacknowledgedMessages.message_ids] == [0, 2]
+
+    run_against(script, scenario, keep_alive_interval_ms=3_600_000)
+
+
+def test_ack_timeout_asks_for_entries_on_shared_and_for_everything_on_failover() -> None:
+    for type_, expected in ((SHARED, [1, 2]), (gc.ConsumerType.Failover, [])):
+        script = ConsumerScript(singles(5))
+
+        async def scenario(client, type_=type_, expected=expected, script=script):
+            consumer = await client.subscribe(
+                "t", "s", consumer_type=type_, unacked_messages_timeout_ms=2000, unacked_messages_tick_ms=500
+            )
+            started = asyncio.get_running_loop().time()
+            messages = await take(consumer, 3)
+            await consumer.acknowledge(messages[0])
+            await wait_ms(3000)
+            ((when, command),) = script.of(Type.REDELIVER_UNACKNOWLEDGED_MESSAGES)
+            assert 2.0 <= when - started <= 2.55
+            request = command.redeliverUnacknowledgedMessages
+            assert [one.entryId for one in request.message_ids] == expected
+            assert request.HasField("consumer_epoch") == (type_ is not SHARED)
+            prefetched = consumer.stats().prefetched_messages
+            assert prefetched == (2 if type_ is SHARED else 0), "3 and 4 were never received"
+
+        run_against(script, scenario)
+
+
+def test_messages_of_an_epoch_before_the_last_redelivery_are_dropped() -> None:
+    script = ConsumerScript()
+
+    def sending(command):
+        answers = script(command)
+        if command.type == Type.REDELIVER_UNACKNOWLEDGED_MESSAGES:
+            epoch = command.redeliverUnacknowledgedMessages.consumer_epoch
+            old, new = (
+                message_frame(0, 7, entry_bytes([text]), consumer_epoch=e)
+                for text, e in ((b"old", epoch - 1), (b"new", epoch))
+            )
+            answers += [old, new]
+        return answers
+
+    async def scenario(client):
+        consumer = await client.subscribe("t", "s")
+        consumer.redeliver_unacknowledged_messages()
+        assert (await consumer.receive(1000)).data() == b"new"
+        with pytest.raises(gc.Timeout):
+            await consumer.receive(100)
+
+    run_against(sending, scenario)
+
+
+def test_more_than_a_thousand_redeliveries_are_several_commands() -> None:
+    frames = list(redeliver(1, [(1, entry) for entry in range(2500)], -1))
+    found = [pb.BaseCommand.FromString(frame[8:]).redeliverUnacknowledgedMessages for frame in frames]
+    assert [len(one.message_ids) for one in found] == [1000, 1000, 500]
+
+
+# ---- what can not be read
+
+
+def test_damaged_bytes_cost_the_connection_first_and_are_discarded_when_they_stay_damaged() -> None:
+    damaged = bytearray(entry_bytes([b"damaged"]))
+    damaged[-1] ^= 1
+    script = ConsumerScript([bytes(damaged), entry_bytes([b"fine"])])
+
+    async def scenario(client):
+        consumer = await client.subscribe("t", "s")
+        assert (await consumer.receive(5000)).data() == b"fine"
+        await wait_ms(500)
+        assert len(script.of(Type.SUBSCRIBE)) == 2
+        ((_, ack),) = script.of(Type.ACK)
+        assert ack.ack.validation_error == pb.CommandAck.ChecksumMismatch
+        assert consumer.stats().entries_discarded == 2
+
+    run_against(script, scenario)
+
+
+@pytest.mark.parametrize("why", [Discard.BROKEN, Discard.DECOMPRESSION])
+def test_broken_batches_and_bad_compression_are_acknowledged_with_the_reason(why) -> None:
+    if why is Discard.BROKEN:
+        bad = entry_bytes([b"no batch"], num_messages_in_batch=3)
+        expected = pb.CommandAck.BatchDeSerializeError
+    else:
+        bad = entry_bytes([b"no lz4"], compression=pb.LZ4, uncompressed_size=100)
+        expected = pb.CommandAck.DecompressionError
+    script = ConsumerScript([bad, entry_bytes([b"fine"])])
+
+    async def scenario(client):
+        consumer = await client.subscribe("t", "s")
+        assert (await consumer.receive(5000)).data() == b"fine"
+        await wait_ms(50)
+        ((_, ack),) = script.of(Type.ACK)
+        assert ack.ack.validation_error == expected
+
+    run_against(script, scenario)
+
+
+def test_incomplete_chunks_give_way_and_are_asked_for_again_or_acknowledged() -> None:
+    def chunk(uuid, part, of=2):
+        return entry_bytes([b"xx"], uuid=uuid, chunk_id=part, num_chunks_from_msg=of, total_chunk_msg_size=2 * of)
+
+    for auto_ack in (True, False):
+        script = ConsumerScript([chunk("a", 0), chunk("b", 0), chunk("b", 1), chunk("c", 1)])
+
+        async def scenario(client, auto_ack=auto_ack, script=script):
+            consumer = await client.subscribe(
+                "t",
+                "s",
+                consumer_type=SHARED,
+                max_pending_chunked_message=1,
+                auto_ack_oldest_chunked_message_on_queue_full=auto_ack,
+                negative_ack_redelivery_delay_ms=100,
+                expire_time_of_incomplete_chunked_message_ms=0,
+            )
+            message = await consumer.receive(1000)
+            assert message.data() == b"xxxx"
+            assert message.message_id().entry_id() == 2
+            first = message.message_id().first_chunk_message_id()
+            assert first is not None
+            assert first.entry_id() == 1
+            await consumer.acknowledge(message)
+            await wait_ms(500)
+            redelivered = [
+                one.entryId
+                for _, command in script.of(Type.REDELIVER_UNACKNOWLEDGED_MESSAGES)
+                for one in command.redeliverUnacknowledgedMessages.message_ids
+            ]
+            assert sorted(script.acked()) == ([0, 1, 2, 3] if auto_ack else [1, 2])
+            assert redelivered == ([] if auto_ack else [0, 3])
+
+        run_against(script, scenario)
+
+
+# ---- statistics
+
+
+def test_statistics_have_the_rates_of_the_last_interval() -> None:
+    script = ConsumerScript(singles(100))
+
+    async def scenario(client):
+        consumer = await client.subscribe("t", "s", stats_interval_ms=1000)
+        await consumer.acknowledge(await take(consumer, 100))
+        assert consumer.stats().message_rate == 0.0
+        await wait_ms(1010)
+        stats = consumer.stats()
+        assert 95 < stats.message_rate <= 100
+        assert 95 < stats.ack_rate <= 100
+        assert stats.messages_received == 100
+        await wait_ms(1010)
+        assert consumer.stats().message_rate == 0.0
+
+    run_against(script, scenario)
