@@ -1,0 +1,18 @@
+"""The context of the REST handlers: it must not cost the HTTP software before anybody asks."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+PROGRAM = """
+import sys
+import geminga.broker.rest.context
+import geminga.broker.rest.server
+print([name for name in ("starlette", "uvicorn") if name in sys.modules])
+"""
+
+
+def test_context_and_server_do_not_import_the_http_software() -> None:
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
