@@ -10,6 +10,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
+from itertools import groupby
+from operator import attrgetter
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
@@ -43,6 +45,9 @@ if TYPE_CHECKING:
 _log = get_logger(__name__)
 
 T = TypeVar("T")
+
+#: The entry of a message; None for an id.
+_ENTRY_OF: Final = attrgetter("_entry")
 
 #: Seconds between two looks at the statistics' interval are the interval itself.
 _MS: Final = 1000
@@ -147,10 +152,16 @@ class Consumer(Receiving[T]):
     async def _acknowledge_each(self, messages: Sequence[Message[Any] | MessageId]) -> None:
         receipts: dict[asyncio.Future[None], None] = {}
         if not self._interceptors:
-            for message in messages:
-                receipt = self._acknowledge(message)
-                if receipt is not None:
-                    receipts[receipt] = None
+            for entry, group in groupby(messages, _ENTRY_OF):
+                if entry is None or entry.source is None:
+                    found = [self._acknowledge(message) for message in group]
+                else:
+                    indexes = [message._index for message in group]  # type: ignore[union-attr]
+                    self.counters.acks_sent += len(indexes)
+                    found = [entry.source.acks.acknowledge_many(entry, indexes)]
+                for receipt in found:
+                    if receipt is not None:
+                        receipts[receipt] = None
             for receipt in receipts:
                 await asyncio.shield(receipt)
             return
