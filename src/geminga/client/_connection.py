@@ -248,12 +248,6 @@ class ClientConnection(asyncio.Protocol):
             self._out.extend(parts)
             self._flush()
 
-    def write_now(self, data: Buffer) -> None:
-        """Write at once, behind what waits for the end of this turn: for what somebody waits for while all is idle."""
-        if not self.is_closed:
-            self._out.append(data)
-            self._flush()
-
     def _flush_soon(self) -> None:
         self._flush_scheduled = False
         self._flush()

@@ -83,15 +83,11 @@ class SendBuffer:
         """Write as much as the transport takes."""
         connection, queue = self._connection, self.queue
         if connection is not None:
-            # With nothing in flight a frame goes at once: the latency of whoever sends one message at a time. Under
-            # load the frames of one turn of the loop go together.
-            write = connection.write if queue.in_flight else connection.write_now
             while connection.is_writable:
                 pending = queue.next_to_write()
                 if pending is None:
                     return
-                write(pending.frame)
-                write = connection.write
+                connection.write(pending.frame)
 
     # ---- answers
 
