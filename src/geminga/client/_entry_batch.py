@@ -167,6 +167,16 @@ class EntryBatch:
                 if index not in wanted:
                     acker.acknowledge(index)
 
+    def expect_messages(self) -> None:
+        """Messages will be made of it: lists are looked up faster than what is smallest to keep."""
+        if self.is_batch:
+            self.order = list(self.order)
+            self._payload_starts = list(self._payload_starts)
+            self._payload_ends = list(self._payload_ends)
+            if self._key_starts is not None and self._key_ends is not None:
+                self._key_starts = list(self._key_starts)
+                self._key_ends = list(self._key_ends)
+
     def __len__(self) -> int:
         return len(self.order)
 
