@@ -17,7 +17,7 @@ from bench.servers import Bench, environment, finish_load
 #: Messages of one run: ours, official. Enough for some seconds each.
 SENDS = {"send_nowait": 1_000_000, "send": 200_000, "send_async": 100_000}
 WARMUP = {"send_nowait": 100_000, "send": 20_000, "send_async": 10_000}
-RECEIVES = 200_000
+RECEIVES = 400_000
 ROUND_TRIPS = 2_000
 NEGATIVE_ACKS = 1_000_000
 PREFETCH = 10_000

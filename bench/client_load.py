@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import geminga.client as ours
-from geminga.client import ConsumerType, InitialPosition
+from geminga.client import BatchReceivePolicy, ConsumerType, InitialPosition
 
 Options = dict[str, Any]
 Answer = dict[str, Any]
@@ -28,6 +28,9 @@ PENDING_MESSAGES_MAX = 50_000
 #: ``send`` calls that are awaited at the same time.
 CONCURRENT_SENDS = 1000
 SILENCE_MS = 30_000
+#: ``batch_receive`` of both sides: small enough that the broker sends on meanwhile.
+BATCH_RECEIVE_MESSAGES = 1000
+BATCH_RECEIVE_MS = 10
 
 
 class Wrong(Exception):
@@ -193,6 +196,7 @@ def ours_consumer(o: Options) -> Any:
         "consumer_type": kind,
         "initial_position": InitialPosition.Earliest,
         "receiver_queue_size": o["prefetch"],
+        "batch_receive_policy": BatchReceivePolicy(BATCH_RECEIVE_MESSAGES, 0, BATCH_RECEIVE_MS),
     }
 
 
@@ -262,7 +266,7 @@ def official_batch_receive(client: Any, o: Options) -> Answer:
     """Lists of messages; each message is acknowledged on its own, the official client knows no other way."""
     import pulsar
 
-    policy = pulsar.ConsumerBatchReceivePolicy(o["prefetch"], 0, 100)
+    policy = pulsar.ConsumerBatchReceivePolicy(BATCH_RECEIVE_MESSAGES, 0, BATCH_RECEIVE_MS)
     consumer = official_consumer(client, o, batch_receive_policy=policy)
     seen, left = 0, o["count"]
     started = time.perf_counter()

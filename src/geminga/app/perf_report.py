@@ -118,9 +118,16 @@ class Progress:
 
             console = Console(stderr=True)
             console.control(Control.move_to_column(0))
-            console.print(f"[bold]{text}[/]", end="\x1b[K", highlight=False, soft_wrap=True)
+            console.print(self._short(figures), end="\x1b[K", style="bold", highlight=False, no_wrap=True, crop=True)
         else:
             print(text, flush=True)
+
+    def _short(self, figures: dict[str, object]) -> str:
+        latency = figures["latencyMs"]
+        assert isinstance(latency, dict)
+        numbers = " ".join(f"{name} {latency[name]:.1f}" for name in ("p50", "p99", "max"))
+        failed = f", {self.failed} failed" if self.failed else ""
+        return f"{self.messages:,} {self._verb}{failed}, {figures['rate']:,} msg/s, ms: {numbers}"
 
     def _sentence(self, figures: dict[str, object]) -> str:
         latency = figures["latencyMs"]

@@ -228,15 +228,19 @@ class ClientConnection(asyncio.Protocol):
     # ---- bytes out
 
     def write(self, data: Buffer) -> None:
-        """Write in the order of calls, small ones at the end of this turn of the loop; nothing once closed."""
+        """Write in the order of calls; nothing once closed.
+
+        The first write of a turn of the loop leaves at once, small ones after it together at the turn's end.
+        """
         if self.is_closed:
             return
         self._out.append(data)
-        if len(data) >= WRITE_AT_ONCE_BYTES:
-            self._flush()
-        elif not self._flush_scheduled:
+        if not self._flush_scheduled:
             self._flush_scheduled = True
             self._loop.call_soon(self._flush_soon)
+            self._flush()
+        elif len(data) >= WRITE_AT_ONCE_BYTES:
+            self._flush()
 
     def write_many(self, parts: Sequence[Buffer]) -> None:
         """Write the parts back to back, at once."""

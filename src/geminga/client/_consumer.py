@@ -10,6 +10,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
+from itertools import groupby
+from operator import attrgetter
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
@@ -44,6 +46,9 @@ _log = get_logger(__name__)
 
 T = TypeVar("T")
 
+#: The entry of a message; None for an id.
+_ENTRY_OF: Final = attrgetter("_entry")
+
 #: Seconds between two looks at the statistics' interval are the interval itself.
 _MS: Final = 1000
 
@@ -67,6 +72,7 @@ class Consumer(Receiving[T]):
         super().__init__(topic, options)
         self.client = client
         self.decryptor = decryptor
+        self._by_index = options.batch_index_ack_enabled
         self._subscription_name = subscription_name
         self._name = options.consumer_name or client.runtime.rng.token(3)[:5]
         #: Who looks for its topics and partitions; set by whoever makes it.
@@ -136,8 +142,15 @@ class Consumer(Receiving[T]):
         """
         if type(message) is Message and not self._interceptors:
             entry = message._entry
+            acker = entry.acker
             self.counters.acks_sent += 1
-            receipt = entry.source.acks.acknowledge(entry, message._index)  # type: ignore[union-attr]
+            # As Acknowledgement.acknowledge, one call shorter: most messages are in batches, and not the last of them.
+            if acker is not None and not acker.acknowledge(message._index):
+                if not self._by_index:
+                    return
+                receipt = entry.source.acks.sender.add_partial(entry.key, acker)  # type: ignore[union-attr]
+            else:
+                receipt = entry.source.acks.acknowledge_entry(entry.key)  # type: ignore[union-attr]
             if receipt is not None:
                 await asyncio.shield(receipt)
             return
@@ -147,10 +160,16 @@ class Consumer(Receiving[T]):
     async def _acknowledge_each(self, messages: Sequence[Message[Any] | MessageId]) -> None:
         receipts: dict[asyncio.Future[None], None] = {}
         if not self._interceptors:
-            for message in messages:
-                receipt = self._acknowledge(message)
-                if receipt is not None:
-                    receipts[receipt] = None
+            for entry, group in groupby(messages, _ENTRY_OF):
+                if entry is None or entry.source is None:
+                    found = [self._acknowledge(message) for message in group]
+                else:
+                    indexes = [message._index for message in group]  # type: ignore[union-attr]
+                    self.counters.acks_sent += len(indexes)
+                    found = [entry.source.acks.acknowledge_many(entry, indexes)]
+                for receipt in found:
+                    if receipt is not None:
+                        receipts[receipt] = None
             for receipt in receipts:
                 await asyncio.shield(receipt)
             return

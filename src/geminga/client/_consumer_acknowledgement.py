@@ -88,6 +88,13 @@ class Acknowledgement:
             return self.sender.add_partial(entry.key, acker) if self._by_index else None
         return self.acknowledge_entry(entry.key)
 
+    def acknowledge_many(self, entry: EntryBatch, indexes: Sequence[int]) -> Receipt:
+        """Several messages of one entry."""
+        acker = entry.acker
+        if acker is not None and not acker.acknowledge_many(indexes):
+            return self.sender.add_partial(entry.key, acker) if self._by_index else None
+        return self.acknowledge_entry(entry.key)
+
     def acknowledge_entry(self, key: EntryKey) -> Receipt:
         """A whole entry, with the chunks before it."""
         self._ackers.pop(key, None)

@@ -470,6 +470,7 @@ class TopicConsumer:
     def first_received(self, entry: EntryBatch) -> None:
         """The application received the first message of an entry."""
         self._last_entry = entry
+        entry.expect_messages()
         self.redelivery.received(entry.key, entry.redelivery_count)
 
     def on_ack_response(self, request_id: int, error: PulsarException | None) -> None:

@@ -27,6 +27,7 @@ from geminga.wire._generated import pulsar_api_pb2 as pb
 
 if TYPE_CHECKING:
     from geminga.client._consumer_topic import TopicConsumer
+    from geminga.client._message_id import IdBase
 
 _ONLY: Final = range(1)
 _NO_KEY: Final = (0,)
@@ -38,6 +39,7 @@ class EntryBatch:
     """See the module. Made by a consumer, or by :meth:`from_entry` from the bytes of a stored entry."""
 
     __slots__ = (
+        "_id_base",
         "_key_ends",
         "_key_starts",
         "_metadata_ends",
@@ -101,6 +103,8 @@ class EntryBatch:
         self.source: TopicConsumer | None = None
         #: Of a chunked message, the id of its first chunk.
         self.first_chunk: MessageId | None = None
+        #: Made with the first id; nothing of it changes once the entry is handed out.
+        self._id_base: IdBase | None = None
         #: What the broker noted beside the entry: its time and the index in the topic.
         self.broker_entry_metadata: pb.BrokerEntryMetadata | None = None
         #: The payload could not be decrypted and is handed out as it came (CryptoFailureAction CONSUME).
@@ -163,6 +167,16 @@ class EntryBatch:
                 if index not in wanted:
                     acker.acknowledge(index)
 
+    def expect_messages(self) -> None:
+        """Messages will be made of it: lists are looked up faster than what is smallest to keep."""
+        if self.is_batch:
+            self.order = list(self.order)
+            self._payload_starts = list(self._payload_starts)
+            self._payload_ends = list(self._payload_ends)
+            if self._key_starts is not None and self._key_ends is not None:
+                self._key_starts = list(self._key_starts)
+                self._key_ends = list(self._key_ends)
+
     def __len__(self) -> int:
         return len(self.order)
 
@@ -218,10 +232,10 @@ class EntryBatch:
         if not self.is_batch:
             key: str = self.metadata.partition_key
             return key
-        starts = self._key_starts
-        if starts is None:
+        starts, ends = self._key_starts, self._key_ends
+        if starts is None or ends is None:
             return ""
-        return self.data[starts[index] : self._key_ends[index]].decode("utf-8", "replace")  # type: ignore[index]
+        return self.data[starts[index] : ends[index]].decode("utf-8", "replace")
 
     def message_metadata(self, index: int) -> pb.SingleMessageMetadata:
         """The metadata a batched message has of its own; parsed at each call."""
@@ -231,18 +245,21 @@ class EntryBatch:
 
     def message_id(self, index: int) -> MessageId:
         """Its id."""
-        return tuple.__new__(
-            MessageId,
-            (
+        return tuple.__new__(MessageId, (index if self.is_batch else -1, self.id_base()))
+
+    def id_base(self) -> IdBase:
+        """What the ids of all its messages share."""
+        base = self._id_base
+        if base is None:
+            base = self._id_base = (
                 self.ledger_id,
                 self.entry_id,
                 self.partition,
-                index if self.is_batch else -1,
                 self.batch_size,
                 self.topic_name,
                 self.first_chunk,
-            ),
-        )
+            )
+        return base
 
 
 def _flat(offsets: Sequence[int]) -> array[int]:

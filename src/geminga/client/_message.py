@@ -89,7 +89,11 @@ class Message(Generic[T]):
 
     def partition_key(self) -> str:
         """The key as it travels (bytes keys are base64), empty if it has none."""
-        return self._entry.partition_key(self._index)
+        entry, index = self._entry, self._index
+        starts = entry._key_starts
+        if starts is None:
+            return entry.partition_key(index)
+        return entry.data[starts[index] : entry._key_ends[index]].decode("utf-8", "replace")  # type: ignore[index]
 
     def has_key(self) -> bool:
         """Whether it has a key."""
@@ -124,18 +128,8 @@ class Message(Generic[T]):
     def message_id(self) -> MessageId:
         """Where it lies."""
         entry = self._entry
-        return tuple.__new__(
-            MessageId,
-            (
-                entry.ledger_id,
-                entry.entry_id,
-                entry.partition,
-                self._index if entry.is_batch else -1,
-                entry.batch_size,
-                entry.topic_name,
-                entry.first_chunk,
-            ),
-        )
+        base = entry._id_base or entry.id_base()
+        return tuple.__new__(MessageId, (self._index if entry.is_batch else -1, base))
 
     def topic_name(self) -> str:
         """The topic it came from, a partition by its own name."""

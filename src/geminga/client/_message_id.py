@@ -1,6 +1,7 @@
 """``MessageId``: where a message lies, as users see it and as Pulsar's ``MessageIdData`` on the wire.
 
-A tuple underneath, so that making one costs what a tuple costs; equality, order and hash look at the entry, the
+A tuple underneath, (index in the batch, what all messages of the entry share), so that making one costs what a tuple of
+two costs; equality, order and hash look at the entry, the
 partition and the index in the batch only. Serialized ids are exchangeable with those of the official clients.
 """
 
@@ -17,7 +18,9 @@ _UINT64: Final = (1 << 64) - 1
 _INT64_MAX: Final = (1 << 63) - 1
 
 if TYPE_CHECKING:
-    _Fields = tuple[int, int, int, int, int, str, "MessageId | None"]
+    #: Ledger, entry, partition, batch size, topic, first chunk: what all messages of an entry share.
+    IdBase = tuple[int, int, int, int, str, "MessageId | None"]
+    _Fields = tuple[int, IdBase]
 else:
     _Fields = tuple
 
@@ -32,6 +35,8 @@ class MessageId(_Fields):
 
     __slots__ = ()
 
+    #: Messages know their entry, ids do not; lists of both are sorted out by it.
+    _entry: ClassVar[None] = None
     earliest: ClassVar[MessageId]
     latest: ClassVar[MessageId]
 
@@ -47,36 +52,36 @@ class MessageId(_Fields):
         first_chunk: MessageId | None = None,
     ) -> Self:
         """Order of the parameters as in the official client."""
-        fields = (ledger_id, entry_id, partition, batch_index, batch_size, topic_name, first_chunk)
-        return tuple.__new__(cls, fields)
+        base = (ledger_id, entry_id, partition, batch_size, topic_name, first_chunk)
+        return tuple.__new__(cls, (batch_index, base))
 
     def ledger_id(self) -> int:
         """The ledger, -1 for ``earliest``."""
-        return self[0]
+        return self[1][0]
 
     def entry_id(self) -> int:
         """The entry in the ledger."""
-        return self[1]
+        return self[1][1]
 
     def partition(self) -> int:
         """Index of the topic's partition, -1 for none."""
-        return self[2]
+        return self[1][2]
 
     def batch_index(self) -> int:
         """Index in the batch, -1 if it was not batched."""
-        return self[3]
+        return self[0]
 
     def batch_size(self) -> int:
         """Messages of the batch, 0 if it was not batched or the size is not known."""
-        return self[4]
+        return self[1][3]
 
     def topic_name(self) -> str:
         """The topic it was received from (the partition's own name), empty if not known."""
-        return self[5]
+        return self[1][4]
 
     def first_chunk_message_id(self) -> MessageId | None:
         """Where a chunked message begins; its own id is that of its last chunk. None for others."""
-        return self[6]
+        return self[1][5]
 
     def serialize(self) -> bytes:
         """``MessageIdData`` as bytes, readable by every Pulsar client."""
@@ -110,7 +115,7 @@ class MessageId(_Fields):
 
     def to_data(self) -> pb.MessageIdData:
         """The wire's form."""
-        ledger_id, entry_id, partition, batch_index, batch_size, _, first = self
+        batch_index, (ledger_id, entry_id, partition, batch_size, _, first) = self
         data = pb.MessageIdData(ledgerId=ledger_id & _UINT64, entryId=entry_id & _UINT64)
         if partition >= 0:
             data.partition = partition
@@ -124,21 +129,21 @@ class MessageId(_Fields):
 
     def with_topic(self, topic_name: str) -> MessageId:
         """The same id, known to be of ``topic_name``."""
-        return tuple.__new__(MessageId, (*self[:5], topic_name, self[6]))
+        return tuple.__new__(MessageId, (self[0], (*self[1][:4], topic_name, self[1][5])))
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, MessageId) and self[:4] == other[:4]
+        return isinstance(other, MessageId) and self[0] == other[0] and self[1][:3] == other[1][:3]
 
     def __ne__(self, other: object) -> bool:
-        return not (isinstance(other, MessageId) and self[:4] == other[:4])
+        return not self.__eq__(other)
 
     def __hash__(self) -> int:
-        return hash(self[:4])
+        return hash((self[0], self[1][:3]))
 
     def _key(self) -> tuple[int, int, int, int]:
         # An entry as a whole (-1) is behind each message of its batch, as the last of them is.
-        index = self[3]
-        return self[0], self[1], index if index >= 0 else _INT64_MAX, self[2]
+        index, (ledger_id, entry_id, partition, *_) = self
+        return ledger_id, entry_id, index if index >= 0 else _INT64_MAX, partition
 
     def __lt__(self, other: tuple[object, ...]) -> bool:
         return self._key() < other._key() if isinstance(other, MessageId) else NotImplemented
@@ -156,7 +161,7 @@ class MessageId(_Fields):
         return _restore, tuple(self)
 
     def __str__(self) -> str:
-        return f"({self[0]},{self[1]},{self[2]},{self[3]})"
+        return "({},{},{},{})".format(*self[1][:3], self[0])
 
     def __repr__(self) -> str:
         return f"MessageId{self}"

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from itertools import repeat
+from typing import TYPE_CHECKING, cast
 
 from geminga.client._connection import ClientConnection
 from geminga.client._errors import NotConnected, PulsarException, Timeout
 from geminga.client._message_id import MessageId
+from geminga.client._producer import SendCallback as UserCallback
 from geminga.client.core.send_queue import PendingSend, ReceiptMismatch, SendCallback, SendQueue
 from geminga.runtime import get_logger
 
@@ -123,8 +125,14 @@ class SendBuffer:
 
     def refuse(self, callbacks: list[tuple[int, SendCallback]] | None, messages: int, error: PulsarException) -> None:
         """Messages failed: tell those who want to hear, remember the error for the others."""
-        if callbacks:
-            self._loop.call_soon(self._tell_error, iter(callbacks), error)
+        heard: list[UserCallback] = []
+        for _, receiver in callbacks or ():
+            if not isinstance(receiver, asyncio.Future):
+                heard.append(cast("UserCallback", receiver))
+            elif not receiver.done():
+                receiver.set_exception(error)
+        if heard:
+            self._loop.call_soon(self._tell, iter(heard), error, repeat(None))
         if len(callbacks or ()) < messages and self._unheard_error is None:
             self._unheard_error = error
 
@@ -144,44 +152,48 @@ class SendBuffer:
             self.refuse(callbacks, pending.messages, error)
         elif callbacks is not None:
             first_chunk = MessageId(self._partition, *shared[0]) if shared else None
-            self._loop.call_soon(self._tell_ids, iter(callbacks), ledger_id, entry_id, pending.messages, first_chunk)
+            self._tell_ids(callbacks, ledger_id, entry_id, pending.messages, first_chunk)
         if pending.waiters is not None:
             for wake in pending.waiters:
                 wake()
         if self._room_waiters and not self.is_full(0):
             self._wake_all()
 
-    # Callbacks run from the loop, a batch of them in one go: what one raises is for the loop's exception handler, not
-    # for the connection, and the rest goes on in the next turn.
-
     def _tell_ids(
         self,
-        callbacks: Iterator[tuple[int, SendCallback]],
+        receivers: list[tuple[int, SendCallback]],
         ledger_id: int,
         entry_id: int,
         messages: int,
         first_chunk: MessageId | None,
     ) -> None:
         partition = self._partition
-        is_done = False
-        try:
-            for index, callback in callbacks:
-                size = messages if index >= 0 else 0
-                callback(None, MessageId(partition, ledger_id, entry_id, index, size, first_chunk=first_chunk))
-            is_done = True
-        finally:
-            if not is_done:
-                self._loop.call_soon(self._tell_ids, callbacks, ledger_id, entry_id, messages, first_chunk)
+        heard: list[UserCallback] = []
+        ids: list[MessageId] = []
+        for index, receiver in receivers:
+            size = messages if index >= 0 else 0
+            message_id = MessageId(partition, ledger_id, entry_id, index, size, first_chunk=first_chunk)
+            if not isinstance(receiver, asyncio.Future):
+                heard.append(cast("UserCallback", receiver))
+                ids.append(message_id)
+            elif not receiver.done():
+                receiver.set_result(message_id)
+        if heard:
+            self._loop.call_soon(self._tell, iter(heard), None, iter(ids))
 
-    def _tell_error(self, callbacks: Iterator[tuple[int, SendCallback]], error: PulsarException) -> None:
+    def _tell(
+        self, callbacks: Iterator[UserCallback], error: PulsarException | None, ids: Iterator[MessageId | None]
+    ) -> None:
+        # From the loop, those of a batch in one go: what one raises is for the loop's exception handler, not for the
+        # connection, and the rest goes on in the next turn.
         is_done = False
         try:
-            for _, callback in callbacks:
-                callback(error, None)
+            for callback in callbacks:
+                callback(error, next(ids))
             is_done = True
         finally:
             if not is_done:
-                self._loop.call_soon(self._tell_error, callbacks, error)
+                self._loop.call_soon(self._tell, callbacks, error, ids)
 
     # ---- time
 

@@ -189,16 +189,7 @@ class TopicProducer(Producer[T]):
             while self._state in _OPEN and self._is_full():
                 await self._wait_for_room()
         receipt: asyncio.Future[MessageId] = self._loop.create_future()
-
-        def done(error: PulsarException | None, message_id: MessageId | None) -> None:
-            if receipt.done():
-                return
-            if error is not None:
-                receipt.set_exception(error)
-            elif message_id is not None:
-                receipt.set_result(message_id)
-
-        self._send(self._builder.build(content, fields), done)
+        self._send(self._builder.build(content, fields), receipt)
         self._flush_when_idle()
         return await receipt
 
@@ -354,10 +345,8 @@ class TopicProducer(Producer[T]):
         if self._state not in _OPEN:
             connection.unregister_producer(self._producer_id)
             raise AlreadyClosed(f"producer of {self._topic} was closed")
-        self._name = self._frames.producer_name = answer.producer_name
-        self._frames.message_bytes_max = connection.max_message_size
-        if answer.schema_version:
-            self._frames.schema_version = answer.schema_version
+        self._name = answer.producer_name
+        self._frames.connected(answer.producer_name, connection.max_message_size, answer.schema_version)
         if answer.HasField("topic_epoch"):
             self._access_epoch = answer.topic_epoch
         if self._state is State.NEW:

@@ -33,8 +33,7 @@ def frames(maker: FrameMaker, frame: bytes) -> Sent:
 def new_maker(**options) -> FrameMaker:
     settings = {"compression": 0, "is_chunking": False, "chunk_bytes_max": 0, **options}
     maker = FrameMaker(7, **settings)
-    maker.message_bytes_max = 1000
-    maker.producer_name = "me"
+    maker.connected("me", 1000, b"")
     return maker
 
 
@@ -175,3 +174,17 @@ def test_message_that_the_broker_would_refuse_is_too_big() -> None:
     with pytest.raises(TooBig):
         maker.batch(batch, 0, 1)
     assert [maker.batch(single, 0, 1).messages for single in batch.singles()] == [1, 1, 1]
+
+
+@given(st.integers(0, (1 << 63) - 1), st.integers(0, (1 << 50)), st.sampled_from([b"", b"version8"]), st.binary())
+def test_plain_message_has_the_metadata_that_the_generated_class_writes(sequence_id, time_ms, version, payload) -> None:
+    maker = new_maker()
+    maker.connected("somebody", 1000, version)
+    (pending,) = maker.message(EncodedMessage(payload), sequence_id, None, 0.0, time_ms)
+    send, metadata, sent = frames(maker, pending.frame)
+    expected = pb.MessageMetadata(producer_name="somebody", sequence_id=sequence_id, publish_time=time_ms)
+    if version:
+        expected.schema_version = version
+    assert metadata == expected
+    assert metadata.SerializeToString() in pending.frame
+    assert (send.sequence_id, sent) == (sequence_id, payload)

@@ -60,6 +60,18 @@ class BatchAcker:
             self.remaining -= 1
         return self.remaining == 0
 
+    def acknowledge_many(self, indexes: Sequence[int]) -> bool:
+        """Several messages; True if none is left. Cheap for ascending neighbours."""
+        first, count = indexes[0], len(indexes)
+        if count > 8 and indexes == list(range(first, first + count)):
+            bits = int.from_bytes(self._bits, "little") & ~(((1 << count) - 1) << first)
+            self._bits = bytearray(bits.to_bytes(len(self._bits), "little"))
+            self.remaining = bits.bit_count()
+        else:
+            for index in indexes:
+                self.acknowledge(index)
+        return self.remaining == 0
+
     def acknowledge_all(self) -> None:
         """Every message."""
         self._bits = bytearray(len(self._bits))

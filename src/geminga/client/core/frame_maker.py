@@ -12,6 +12,7 @@ from geminga.model.limits import FRAME_PADDING_BYTES
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.batch import SendEncoder
 from geminga.wire.pulsar.compression import compress
+from geminga.wire.pulsar.varint import encode_varint
 
 #: Memory that a pending message takes beside its payload, bytes: a producer of empty messages is limited too.
 MESSAGE_OVERHEAD_BYTES: Final = 64
@@ -34,6 +35,9 @@ class FrameMaker:
         "_compression",
         "_encoder",
         "_encrypt",
+        "_head",
+        "_is_plain",
+        "_tail",
         "chunk_bytes_max",
         "is_chunking",
         "message_bytes_max",
@@ -60,6 +64,20 @@ class FrameMaker:
         self.message_bytes_max = 0
         self.producer_name = ""
         self.schema_version = b""
+        #: Nothing is done to payloads; the metadata of a message that is nothing but bytes is the head, its sequence
+        #: id and publish time, and the tail.
+        self._is_plain = not (compression or is_chunking or encrypt)
+        self._head = self._tail = b""
+
+    def connected(self, producer_name: str, message_bytes_max: int, schema_version: bytes) -> None:
+        """What PRODUCER_SUCCESS and CONNECTED said; an empty schema version leaves the one before."""
+        self.producer_name, self.message_bytes_max = producer_name, message_bytes_max
+        self.schema_version = schema_version or self.schema_version
+        head = pb.MessageMetadata(producer_name=producer_name).SerializePartialToString()
+        self._head = head + b"\x10"
+        self._tail = b""
+        if self.schema_version:
+            self._tail = pb.MessageMetadata(schema_version=self.schema_version).SerializePartialToString()
 
     def batch(self, batch: Batch, next_sequence_id: int, publish_time_ms: int) -> PendingSend:
         """One entry of a batch's messages; a single message travels without batch. Raises TooBig."""
@@ -86,8 +104,13 @@ class FrameMaker:
         publish_time_ms: int,
     ) -> list[PendingSend]:
         """One message alone, in several chunks if it must be and may be. Raises TooBig."""
-        metadata = self._metadata(message, sequence_id, publish_time_ms, is_batch=False)
         callbacks = [(-1, callback)] if callback is not None else None
+        if self._is_plain and message.is_plain and len(message.payload) <= self.message_bytes_max:
+            head = self._head + encode_varint(sequence_id) + b"\x18" + encode_varint(publish_time_ms) + self._tail
+            frame = self._encoder.encode(head, message.payload, sequence_id, highest_sequence_id=sequence_id)
+            size = len(message.payload) + MESSAGE_OVERHEAD_BYTES
+            return [PendingSend(frame, sequence_id, sequence_id, 1, size, now_s, callbacks)]
+        metadata = self._metadata(message, sequence_id, publish_time_ms, is_batch=False)
         payload = self._compress(metadata, message.payload)
         limit = self.chunk_bytes_max or self.message_bytes_max
         if self.is_chunking and len(payload) + metadata.ByteSize() > limit:

@@ -55,6 +55,19 @@ class EncodedMessage:
         return self.deliver_at_ms is None and self.replicate_to is None
 
     @property
+    def is_plain(self) -> bool:
+        """Nothing but a payload, and perhaps a sequence id."""
+        return (
+            self.partition_key is None
+            and not self.properties
+            and self.ordering_key is None
+            and self.event_time_ms is None
+            and self.deliver_at_ms is None
+            and self.replicate_to is None
+            and not self.is_null
+        )
+
+    @property
     def key(self) -> bytes | None:
         """What Key_Shared and key-based batches go by: the ordering key before the partition key."""
         if self.ordering_key is not None:

@@ -12,8 +12,8 @@ from collections.abc import Callable
 
 from geminga.model.errors import invariant
 
-#: Whoever sent a message hears of it: (error or None, message id or None).
-SendCallback = Callable[..., None]
+#: Whoever wants to hear of a message: a callback (error or None, message id or None), or a future of the shell's.
+SendCallback = object
 
 
 class PendingSend:
