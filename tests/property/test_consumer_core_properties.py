@@ -112,6 +112,20 @@ def test_batch_acker_is_a_set(size, steps) -> None:
         assert BatchAcker.from_words(words, size).unacknowledged() == sorted(model)
 
 
+@given(st.integers(1, 200), st.lists(st.integers(0, 199), max_size=40), st.data())
+def test_batch_acker_takes_many_as_it_takes_one_by_one(size, acknowledged, data) -> None:
+    many, single = BatchAcker(size), BatchAcker(size)
+    for acker in (many, single):
+        for index in acknowledged:
+            acker.acknowledge(index % size)
+    first = data.draw(st.integers(0, size - 1))
+    run = list(range(first, data.draw(st.integers(first, size - 1)) + 1))
+    indexes = data.draw(st.sampled_from([run, run[::-1], run[::2], [first, first]]))
+    is_last = many.acknowledge_many(indexes)
+    assert is_last == [single.acknowledge(index) for index in indexes][-1]
+    assert (many.words(), many.remaining) == (single.words(), single.remaining)
+
+
 @given(
     st.integers(0, 5000),
     st.lists(st.tuples(st.integers(0, 700), ENTRIES, st.integers(0, 6), st.booleans()), max_size=60),

@@ -8,7 +8,7 @@ nothing. Each topic has its own permits, so a busy one does not starve the other
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from itertools import groupby
 from operator import attrgetter
@@ -118,8 +118,20 @@ class Consumer(Receiving[T]):
         wanted = policy.max_num_message if policy.max_num_message > 0 else count_max
         return self._take_many(wanted, policy.max_num_bytes)
 
-    def __aiter__(self) -> Self:
-        return self
+    def __aiter__(self) -> AsyncIterator[Message[T]]:
+        # A generator is resumed for less than a coroutine is made, a message each.
+        return self._messages()
+
+    async def _messages(self) -> AsyncIterator[Message[T]]:
+        take = self._take
+        while True:
+            message = take()
+            if message is None:
+                try:
+                    message = await self.__anext__()
+                except StopAsyncIteration:
+                    return
+            yield message
 
     async def __anext__(self) -> Message[T]:
         message = self._take()

@@ -5,7 +5,7 @@ Generated from ``client/_consumer.py`` by ``tools/generate_blocking.py``: do not
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
 from types import TracebackType
 from typing import Any, Generic, Self
@@ -41,7 +41,7 @@ class Consumer(Facade[AsyncConsumer[T]], Generic[T]):
         """
         return self._run(lambda: self._target.batch_receive())
 
-    def __iter__(self) -> Self:
+    def __iter__(self) -> Iterator[Message[T]]:
         return self
 
     def __next__(self) -> Message[T]:
