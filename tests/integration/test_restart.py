@@ -46,7 +46,7 @@ def test_subscription_goes_on_where_it_was_after_a_clean_stop(process, tmp_path)
 def test_second_process_on_the_directory_refuses_with_a_sentence(process, tmp_path) -> None:
     process.start()
     second = StandaloneProcess(process.data, log=tmp_path / "second.log")
-    with pytest.raises(StartError, match=r"in use|another"):
+    with pytest.raises(StartError, match=r"is\s+in\s+use\s+by\s+process"):
         second.start()
     assert process.is_running
 

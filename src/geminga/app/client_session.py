@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Final, TypeVar
@@ -29,6 +28,9 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON lines.")]
 
 def run_client(url: str, token: str, work: Callable[[Client], Coroutine[object, object, R]]) -> R | None:
     """Connect, carry out ``work``, close. None if it was interrupted (Ctrl-C), which is a clean end."""
+    # Not at the top: the server's command and --version register these commands without using them.
+    import asyncio
+
     from geminga.app.event_loop import loop_factory
 
     async def connected() -> R:

@@ -6,7 +6,6 @@ to its arrival here, so the clocks of both machines count.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import time
 from collections.abc import Callable
@@ -20,6 +19,8 @@ from geminga.app.perf_report import Progress
 from geminga.model.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    import asyncio
+
     from geminga.client import Client, MessageId, Producer, PulsarException
 
 commands = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Measure rates and latencies.")
@@ -84,6 +85,8 @@ async def send_all(
     producer: Producer[bytes], payload: bytes, progress: Progress, rate: float, messages: int, seconds: float
 ) -> None:
     """Send until a limit is reached, and wait for the receipts."""
+    from asyncio import sleep
+
     from geminga.client import MemoryBufferIsFull, ProducerQueueIsFull
 
     clock = time.perf_counter
@@ -113,7 +116,7 @@ async def send_all(
             pass
         await producer.drain()
         if rate and sent >= due:
-            await asyncio.sleep(max(0.0, min(started + sent / rate - clock(), PACE_S)))
+            await sleep(max(0.0, min(started + sent / rate - clock(), PACE_S)))
     await producer.flush()
 
 
@@ -173,7 +176,9 @@ class Every:
     def __init__(self, interval_s: float, function: Callable[[], None]) -> None:
         self._interval_s = interval_s
         self._function = function
-        self._loop = asyncio.get_running_loop()
+        from asyncio import get_running_loop
+
+        self._loop = get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
 
     def __enter__(self) -> None:
