@@ -80,7 +80,8 @@ def produce(
 
     sent = run_client(url, token, work)
     if sent is not None:
-        print(json.dumps({"sent": sent}) if json_line else f"{sent} messages sent", flush=True)
+        text = f"{sent} message{'' if sent == 1 else 's'} sent"
+        print(json.dumps({"sent": sent}) if json_line else text, flush=True)
 
 
 @commands.command()
