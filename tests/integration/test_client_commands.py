@@ -64,7 +64,15 @@ def test_perf_counts_what_went_through(url, fresh_topic) -> None:
     assert consumed.stdout.splitlines()[-1].startswith("total: 5,000 received")
 
 
-def test_interruption_is_a_clean_end(url, fresh_topic) -> None:
+@pytest.fixture
+def interruptible():
+    """Children hear SIGINT also where this run ignores it, as everything does that a shell put into the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_interruption_is_a_clean_end(url, fresh_topic, interruptible) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "geminga", "perf", "produce", fresh_topic, "-i", "0.1", *url],
         stdout=subprocess.PIPE,
@@ -72,11 +80,14 @@ def test_interruption_is_a_clean_end(url, fresh_topic) -> None:
         text=True,
         env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
     )
-    assert process.stdout is not None
-    first = process.stdout.readline()
-    assert "sent in" in first
-    process.send_signal(signal.SIGINT)
-    output, errors = process.communicate(timeout=20)
+    try:
+        assert process.stdout is not None
+        first = process.stdout.readline()
+        assert "sent in" in first
+        process.send_signal(signal.SIGINT)
+        output, errors = process.communicate(timeout=20)
+    finally:
+        process.kill()
     assert (process.returncode, errors) == (0, "")
     assert output.splitlines()[-1].startswith("total: ")
 
