@@ -1,4 +1,10 @@
-"""The client against the official one: same broker, same messages, each client in a process of its own, in turns."""
+"""The client against the official one: same broker, same messages, each client in a process of its own, in turns.
+
+Each ratio is the median of the ratios of neighbouring turns: what else the machine does then meets both sides alike.
+Settings are the same on both sides: batches of 1,000 messages, 256 KiB or 10 ms; acknowledgements grouped for 100 ms
+(both clients' default); round trips unbatched, one message under way, the same payload. CPU is what the client's
+process takes a message: other load changes it little.
+"""
 
 from __future__ import annotations
 
@@ -6,33 +12,71 @@ import json
 import statistics
 import subprocess
 import sys
+from dataclasses import dataclass
 from itertools import count as counter
 from typing import Any
 
 from tools.standalone_process import ROOT, StandaloneProcess
 
 from bench.measure import TOPIC, Row
-from bench.servers import Bench, environment, finish_load
+from bench.servers import Bench, BenchError, environment, finish_load
 
 #: Messages of one run: ours, official. Enough for some seconds each.
 SENDS = {"send_nowait": 1_000_000, "send": 200_000, "send_async": 100_000}
 WARMUP = {"send_nowait": 100_000, "send": 20_000, "send_async": 10_000}
 RECEIVES = 400_000
-ROUND_TRIPS = 2_000
+#: Round trips: turns of each side, and round trips of one turn.
+ROUND_TRIP_TURNS = 30
+ROUND_TRIPS = 250
 NEGATIVE_ACKS = 1_000_000
 PREFETCH = 10_000
 
 _numbers = counter(1)
 
 
+@dataclass(frozen=True)
+class Turn:
+    """Messages a second, and CPU microseconds of the client a message."""
+
+    rate: float
+    cpu_us: float
+
+    @classmethod
+    def of(cls, answer: dict[str, Any]) -> Turn:
+        """As a client told it."""
+        return cls(float(answer["rate"]), float(answer["cpu_us"]))
+
+
 def run_client(broker: StandaloneProcess | None, side: str, mode: str, **options: Any) -> dict[str, Any]:
     """One run in a fresh process; raises BenchError."""
+    return finish_load(start_client(broker, side, mode, **options))
+
+
+def start_client(broker: StandaloneProcess | None, side: str, mode: str, **options: Any) -> subprocess.Popen[str]:
+    """A fresh process."""
     given = {"side": side, "mode": mode, "url": broker.service_url if broker else "", **options}
     command = [sys.executable, "-m", "bench.client_load", json.dumps(given)]
-    process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT, env=environment()
+    return subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        env=environment(),
     )
-    return finish_load(process)
+
+
+def next_turn(process: subprocess.Popen[str], line: str = "") -> dict[str, Any]:
+    """Let a process that takes turns take one, told by a line; raises BenchError."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(f"{line}\n")
+    process.stdin.flush()
+    answer: dict[str, Any] = json.loads(process.stdout.readline() or '{"error": "the process ended"}')
+    if "error" in answer:
+        raise BenchError(str(answer["error"]))
+    return answer
 
 
 def client(bench: Bench, size: int) -> list[Row]:
@@ -46,7 +90,7 @@ def _fresh_topic() -> str:
     return f"{TOPIC}-client-{next(_numbers)}"
 
 
-def _send_rate(bench: Bench, broker: StandaloneProcess, side: str, mode: str, size: int) -> float:
+def _send_rate(bench: Bench, broker: StandaloneProcess, side: str, mode: str, size: int) -> Turn:
     answer = run_client(
         broker,
         side,
@@ -57,20 +101,19 @@ def _send_rate(bench: Bench, broker: StandaloneProcess, side: str, mode: str, si
         warmup=WARMUP[mode],
         loop=bench.loop,
     )
-    return float(answer["rate"])
+    return Turn.of(answer)
 
 
 def _sends(bench: Bench, broker: StandaloneProcess, size: int) -> list[Row]:
-    rates: dict[str, list[float]] = {"send_nowait": [], "send": [], "send_async": []}
+    rates: dict[str, list[Turn]] = {"send_nowait": [], "send": [], "send_async": []}
     for _ in range(bench.rounds):
         for mode, found in rates.items():
             side = "official" if mode == "send_async" else "ours"
             found.append(_send_rate(bench, broker, side, mode, size))
-    medians = {mode: statistics.median(found) for mode, found in rates.items()}
-    official = medians["send_async"]
+    official = rates["send_async"]
     return [
-        _row("send_nowait", "send_async", medians["send_nowait"], official, 10.0),
-        _row("send, 1,000 awaited at a time", "send_async", medians["send"], official, 2.0),
+        _row("send_nowait", "send_async", rates["send_nowait"], official, 10.0),
+        _row("send, 1,000 awaited at a time", "send_async", rates["send"], official, 2.0),
     ]
 
 
@@ -84,7 +127,7 @@ def _receives(bench: Bench, broker: StandaloneProcess, size: int) -> list[Row]:
         ("ours", "batch_receive"),
         ("ours", "async_for"),
     ]
-    rates: dict[tuple[str, str], list[float]] = {run: [] for run in runs}
+    rates: dict[tuple[str, str], list[Turn]] = {run: [] for run in runs}
     for _ in range(bench.rounds):
         for (side, mode), found in rates.items():
             answer = run_client(
@@ -98,25 +141,37 @@ def _receives(bench: Bench, broker: StandaloneProcess, size: int) -> list[Row]:
                 prefetch=PREFETCH,
                 loop=bench.loop,
             )
-            found.append(float(answer["rate"]))
-    medians = {run: statistics.median(found) for run, found in rates.items()}
-    receive, batch = medians["official", "receive"], medians["official", "batch_receive"]
+            found.append(Turn.of(answer))
+    receive, batch = rates["official", "receive"], rates["official", "batch_receive"]
     return [
-        _row("receive", "receive", medians["ours", "receive"], receive, 1.0),
-        _row("batch_receive", "receive", medians["ours", "batch_receive"], receive, 2.0),
-        _row("batch_receive", "batch_receive", medians["ours", "batch_receive"], batch, 2.0),
-        _row("async for", "receive", medians["ours", "async_for"], receive, 2.0),
+        _row("receive", "receive", rates["ours", "receive"], receive, 1.0),
+        _row("batch_receive", "receive", rates["ours", "batch_receive"], receive, 2.0),
+        _row("batch_receive", "batch_receive", rates["ours", "batch_receive"], batch, 2.0),
+        _row("async for", "receive", rates["ours", "async_for"], receive, 2.0),
     ]
 
 
 def _round_trips(bench: Bench, broker: StandaloneProcess, size: int) -> Row:
-    found: dict[str, list[float]] = {"ours": [], "official": []}
-    for _ in range(bench.rounds):
-        for side, medians in found.items():
-            options = {"topic": _fresh_topic(), "size": size, "count": ROUND_TRIPS, "loop": bench.loop}
-            medians.append(float(run_client(broker, side, "round_trip", **options)["median_ms"]))
-    ours, official = (1000 / statistics.median(found[side]) for side in ("ours", "official"))
-    return _row("unbatched send + receive, one at a time", "the same", ours, official, 1.0)
+    """Both clients stay connected and take turns of less than a tenth of a second."""
+    rates: dict[str, list[Turn]] = {"ours": [], "official": []}
+    clients = {
+        side: start_client(
+            broker, side, "round_trip", topic=_fresh_topic(), size=size, count=ROUND_TRIPS, loop=bench.loop
+        )
+        for side in rates
+    }
+    try:
+        for turn in range(ROUND_TRIP_TURNS + 1):
+            for side in sorted(rates, reverse=turn % 2 == 0):
+                answer = next_turn(clients[side])
+                if turn:  # the first one warms up
+                    rates[side].append(Turn(1000 / float(answer["median_ms"]), float(answer["cpu_us"])))
+        for process in clients.values():
+            finish_load(process)
+    finally:
+        for process in clients.values():
+            process.kill()
+    return _row("unbatched send + receive, one at a time", "the same", rates["ours"], rates["official"], 1.0)
 
 
 def _negative_acks() -> Row:
@@ -130,17 +185,22 @@ def _negative_acks() -> Row:
         "ratio": "-",
         "goal": 40.0,
         "met": "yes" if megabytes <= 40 else "NO",
+        "CPU us": 1e6 / answer["rate"],
+        "official CPU us": "-",
     }
 
 
-def _row(ours: str, official: str, our_rate: float, official_rate: float, goal: float) -> Row:
-    ratio = our_rate / official_rate
+def _row(ours: str, official: str, our_turns: list[Turn], official_turns: list[Turn], goal: float) -> Row:
+    pairs = list(zip(our_turns, official_turns, strict=True))
+    ratio = statistics.median(ours.rate / official.rate for ours, official in pairs)
     return {
         "ours": ours,
         "official": official,
-        "ours/s": round(our_rate),
-        "official/s": round(official_rate),
+        "ours/s": round(statistics.median(turn.rate for turn in our_turns)),
+        "official/s": round(statistics.median(turn.rate for turn in official_turns)),
         "ratio": ratio,
         "goal": goal,
         "met": "yes" if ratio >= goal else "NO",
+        "CPU us": statistics.median(turn.cpu_us for turn in our_turns),
+        "official CPU us": statistics.median(turn.cpu_us for turn in official_turns),
     }

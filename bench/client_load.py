@@ -37,9 +37,22 @@ class Wrong(Exception):
     """What was received is not what was sent."""
 
 
-def rate(count: int, seconds: float) -> Answer:
-    """Messages a second."""
-    return {"rate": count / seconds, "seconds": seconds, "count": count}
+class Watch:
+    """Wall and CPU time since it was made, or stopped."""
+
+    def __init__(self) -> None:
+        self._wall = time.perf_counter()
+        self._cpu = time.process_time()
+
+    def stop(self) -> Watch:
+        """What it shows stays."""
+        self._wall = time.perf_counter() - self._wall
+        self._cpu = time.process_time() - self._cpu
+        return self
+
+    def rate(self, count: int) -> Answer:
+        """Messages a second, and CPU microseconds of this process a message."""
+        return {"rate": count / self._wall, "cpu_us": self._cpu * 1e6 / count}
 
 
 def key_of(index: int) -> str:
@@ -72,9 +85,9 @@ async def ours_send_nowait(client: ours.Client, o: Options) -> Answer:
         await producer.flush()
 
     await send(o["warmup"])
-    started = time.perf_counter()
+    watch = Watch()
     await send(o["count"])
-    return rate(o["count"], time.perf_counter() - started)
+    return watch.stop().rate(o["count"])
 
 
 async def ours_send(client: ours.Client, o: Options) -> Answer:
@@ -90,9 +103,9 @@ async def ours_send(client: ours.Client, o: Options) -> Answer:
         await asyncio.gather(*(sender(count // CONCURRENT_SENDS) for _ in range(CONCURRENT_SENDS)))
 
     await send(o["warmup"])
-    started = time.perf_counter()
+    watch = Watch()
     await send(o["count"])
-    return rate(o["count"], time.perf_counter() - started)
+    return watch.stop().rate(o["count"])
 
 
 async def ours_fill(client: ours.Client, o: Options) -> Answer:
@@ -126,12 +139,12 @@ async def _ours_consume(
     client: ours.Client, o: Options, consume: Callable[[ours.Consumer[bytes], Options], Awaitable[int]]
 ) -> Answer:
     consumer = await client.subscribe(o["topic"], o["subscription"], **ours_consumer(o))
-    started = time.perf_counter()
+    watch = Watch()
     seen = await consume(consumer, o)
     await consumer.close()
-    seconds = time.perf_counter() - started
+    watch.stop()
     check(seen, o)
-    return rate(o["count"], seconds)
+    return watch.rate(o["count"])
 
 
 async def _by_receive(consumer: ours.Consumer[bytes], o: Options) -> int:
@@ -168,16 +181,19 @@ async def _by_batch(consumer: ours.Consumer[bytes], o: Options) -> int:
 
 
 async def ours_round_trip(client: ours.Client, o: Options) -> Answer:
-    """Send, receive, acknowledge, one message at a time, unbatched."""
+    """Send, receive, acknowledge, one message at a time, unbatched; a turn for each line on stdin."""
     producer = await client.create_producer(o["topic"], batching_enabled=False)
     consumer = await client.subscribe(o["topic"], "round-trip", initial_position=InitialPosition.Earliest)
-    payload, times = payload_of(o), []
-    for _ in range(o["count"]):
-        started = time.perf_counter()
-        await producer.send(payload)
-        await consumer.acknowledge(await consumer.receive())
-        times.append(time.perf_counter() - started)
-    return latency(times)
+    payload = payload_of(o)
+    for _ in sys.stdin:
+        watch, times = Watch(), []
+        for _ in range(o["count"]):
+            started = time.perf_counter()
+            await producer.send(payload)
+            await consumer.acknowledge(await consumer.receive())
+            times.append(time.perf_counter() - started)
+        print(json.dumps({**watch.stop().rate(o["count"]), **latency(times)}), flush=True)
+    return {}
 
 
 def ours_producer() -> Any:
@@ -239,27 +255,27 @@ def official_send_async(client: Any, o: Options) -> Answer:
         producer.flush()
 
     send(o["warmup"])
-    started = time.perf_counter()
+    watch = Watch()
     send(o["count"])
-    seconds = time.perf_counter() - started
+    watch.stop()
     if failed:
         raise Wrong(f"{len(failed)} sends failed: {failed[0]}")
-    return rate(o["count"], seconds)
+    return watch.rate(o["count"])
 
 
 def official_receive(client: Any, o: Options) -> Answer:
     """One after the other."""
     consumer = official_consumer(client, o)
     seen = 0
-    started = time.perf_counter()
+    watch = Watch()
     for _ in range(o["count"]):
         message = consumer.receive(SILENCE_MS)
         seen += read(message)
         consumer.acknowledge(message)
     consumer.close()
-    seconds = time.perf_counter() - started
+    watch.stop()
     check(seen, o)
-    return rate(o["count"], seconds)
+    return watch.rate(o["count"])
 
 
 def official_batch_receive(client: Any, o: Options) -> Answer:
@@ -269,7 +285,7 @@ def official_batch_receive(client: Any, o: Options) -> Answer:
     policy = pulsar.ConsumerBatchReceivePolicy(BATCH_RECEIVE_MESSAGES, 0, BATCH_RECEIVE_MS)
     consumer = official_consumer(client, o, batch_receive_policy=policy)
     seen, left = 0, o["count"]
-    started = time.perf_counter()
+    watch = Watch()
     while left:
         messages = consumer.batch_receive()
         for message in messages:
@@ -277,9 +293,9 @@ def official_batch_receive(client: Any, o: Options) -> Answer:
             consumer.acknowledge(message)
         left -= len(messages)
     consumer.close()
-    seconds = time.perf_counter() - started
+    watch.stop()
     check(seen, o)
-    return rate(o["count"], seconds)
+    return watch.rate(o["count"])
 
 
 def official_consumer(client: Any, o: Options, **more: Any) -> Any:
@@ -297,18 +313,21 @@ def official_consumer(client: Any, o: Options, **more: Any) -> Any:
 
 
 def official_round_trip(client: Any, o: Options) -> Answer:
-    """Send, receive, acknowledge, one message at a time, unbatched."""
+    """Send, receive, acknowledge, one message at a time, unbatched; a turn for each line on stdin."""
     import pulsar
 
     producer = client.create_producer(o["topic"], batching_enabled=False)
     consumer = client.subscribe(o["topic"], "round-trip", initial_position=pulsar.InitialPosition.Earliest)
-    payload, times = payload_of(o), []
-    for _ in range(o["count"]):
-        started = time.perf_counter()
-        producer.send(payload)
-        consumer.acknowledge(consumer.receive(SILENCE_MS))
-        times.append(time.perf_counter() - started)
-    return latency(times)
+    payload = payload_of(o)
+    for _ in sys.stdin:
+        watch, times = Watch(), []
+        for _ in range(o["count"]):
+            started = time.perf_counter()
+            producer.send(payload)
+            consumer.acknowledge(consumer.receive(SILENCE_MS))
+            times.append(time.perf_counter() - started)
+        print(json.dumps({**watch.stop().rate(o["count"]), **latency(times)}), flush=True)
+    return {}
 
 
 # ---- both

@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "geminga" / "client"
 TARGET = SOURCE / "blocking"
 
-#: Class -> the module it is in, here and there. Those whose module does not exist are left out.
+#: Class -> its module in ``client.blocking``; in ``client`` too, if ``HOMES`` names no other.
 CLASSES = {
     "Client": "_client",
     "Producer": "_producer",
@@ -34,6 +34,7 @@ CLASSES = {
     "Reader": "_reader",
     "TableView": "_table_view",
 }
+HOMES = {"Producer": "_producing.producer", "Consumer": "_consuming.consumer"}
 #: What the class stands on, if it is not ``Facade``.
 BASES = {"Producer": "ProducerFacade"}
 #: Bodies that the general rules do not give, and what the docstring says more then.
@@ -93,7 +94,7 @@ class Source:
     """One module of the asynchronous client: tree, text, where its names come from."""
 
     def __init__(self, module: str) -> None:
-        path = SOURCE / f"{module}.py" if module else SOURCE / "__init__.py"
+        path = path_of(module)
         self.module = module
         self.text = path.read_text(encoding="utf-8")
         self.tree = ast.parse(self.text)
@@ -117,15 +118,25 @@ class Source:
         return found
 
 
+def path_of(module: str) -> Path:
+    """The file of a module of ``geminga.client``; ``""`` is the package itself."""
+    return SOURCE / f"{module.replace('.', '/')}.py" if module else SOURCE / "__init__.py"
+
+
 @cache
 def source_of(module: str) -> Source:
     """Parsed once."""
     return Source(module)
 
 
+def home_of(name: str) -> str:
+    """The module of the asynchronous class."""
+    return HOMES.get(name, CLASSES[name])
+
+
 def classes() -> dict[str, str]:
     """Those of ``CLASSES`` that exist."""
-    return {name: module for name, module in CLASSES.items() if (SOURCE / f"{module}.py").exists()}
+    return {name: module for name, module in CLASSES.items() if path_of(home_of(name)).exists()}
 
 
 @dataclass
@@ -176,10 +187,11 @@ class Output:
     def text(self, doc: str) -> str:
         """The whole module, unformatted."""
         lines = [
-            HEADER.format(doc=doc, source=f"client/{self.source.module}.py"),
+            HEADER.format(doc=doc, source=f"client/{self.source.module.replace('.', '/')}.py"),
             "from __future__ import annotations\n\n",
         ]
-        own = f"geminga.client.blocking.{self.source.module}"
+        modules = [CLASSES[name] for name in CLASSES if home_of(name) == self.source.module]
+        own = f"geminga.client.blocking.{modules[0] if modules else ''}"
         for module, names in sorted(self.imports.items()):
             if module != own:
                 lines.append(f"from {module} import {', '.join(sorted(names))}\n")
@@ -282,7 +294,7 @@ class ClassWriter:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.source = source_of(CLASSES[name])
+        self.source = source_of(home_of(name))
         self.node = self.source.find_class(name)
         self.out = Output(self.source)
         self.out.done.add(name)
@@ -354,7 +366,7 @@ class ClassWriter:
                 self.out.import_name(f"geminga.client.blocking.{CLASSES[wrapper]}", wrapper)
             if construct.endswith("[Any]"):
                 self.out.import_name("typing", "Any")
-                self.out.import_name(f"geminga.client.{CLASSES[wrapper]}", wrapper, f"Async{wrapper}")
+                self.out.import_name(f"geminga.client.{home_of(wrapper)}", wrapper, f"Async{wrapper}")
                 return f"{indent}made: Async{construct} = {call}\n{indent}return {construct}(made, self._thread)\n"
             return f"{indent}return {construct}({call}, self._thread)\n"
         is_none = node.returns is None or ast.unparse(node.returns) == "None"

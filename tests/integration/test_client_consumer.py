@@ -1,4 +1,4 @@
-"""Our consumer against Geminga: subscription type x acknowledgement kind x batch or not x partitioned or not, and what
+"""Our consumer: subscription type x acknowledgement kind x batch or not x partitioned or not, and what
 consumers do besides."""
 
 from __future__ import annotations
@@ -10,13 +10,12 @@ from datetime import timedelta
 
 import pytest
 
-import geminga
 import geminga.client as gc
-from support.partitions import set_partitions, stats
+from support.client_stories import RECEIVE_MS, contents, drain, publish, run
+from support.partitions import delete_topic, set_partitions, stats
 
 pytestmark = pytest.mark.integration
 
-RECEIVE_MS = 10_000
 EARLIEST = gc.InitialPosition.Earliest
 Type = gc.ConsumerType
 MESSAGES = 60
@@ -24,47 +23,21 @@ MESSAGES = 60
 _numbers = itertools.count()
 
 
-@pytest.fixture(scope="module")
-def broker():
-    with geminga.Standalone() as standalone:
-        yield standalone
-
-
 @pytest.fixture
 def topic() -> str:
     return f"consumer-{next(_numbers)}"
 
 
-def run(broker, main):
-    """``main(client)`` on a loop of its own, with a time limit."""
+def test_a_failure_tells_what_client_and_broker_knew(broker, topic) -> None:
+    async def main(client):
+        await client.subscribe(topic, "sub")
+        raise AssertionError("on purpose")
 
-    async def with_client():
-        async with asyncio.timeout(60), gc.connect(broker.service_url) as client:
-            return await main(client)
-
-    return asyncio.run(with_client())
-
-
-async def publish(client, topic, count, *, first=0, batched=True, **fields):
-    producer = await client.create_producer(topic, batching_enabled=batched)
-    for number in range(first, first + count):
-        producer.send_nowait(b"m%d" % number, partition_key=f"k{number % 5}", **fields)
-    await producer.flush()
-    await producer.close()
-
-
-async def drain(consumer, wait_ms=200):
-    """What comes until nothing does for a while."""
-    found = []
-    while True:
-        try:
-            found.append(await consumer.receive(wait_ms))
-        except gc.Timeout:
-            return found
-
-
-def contents(messages):
-    return sorted(int(message.data()[1:]) for message in messages)
+    with pytest.raises(AssertionError, match="on purpose") as failure:
+        run(broker, main)
+    told = "\n".join(failure.value.__notes__)
+    assert "client: sub connected=True" in told
+    assert "msgBacklog" in told
 
 
 # ---- the matrix
@@ -72,17 +45,19 @@ def contents(messages):
 
 @pytest.mark.parametrize("partitions", [0, 3])
 @pytest.mark.parametrize("batched", [True, False])
-@pytest.mark.parametrize("kind", ["one", "list", "cumulative", "id", "receipt", "index"])
+@pytest.mark.parametrize("receipts", [False, True], ids=["", "receipts"])
+@pytest.mark.parametrize("kind", ["one", "list", "cumulative", "id", "index"])
 @pytest.mark.parametrize("type_", list(Type))
-def test_acknowledged_messages_do_not_come_again(broker, topic, type_, kind, batched, partitions) -> None:
+def test_acknowledged_messages_do_not_come_again(broker, topic, type_, kind, receipts, batched, partitions) -> None:
     """1. Publish, receive all. 2. Acknowledge. 3. A new consumer of the subscription gets nothing."""
     if partitions:
         set_partitions(broker.web_service_url, topic, partitions)
-    options = {"consumer_type": type_, "initial_position": EARLIEST}
-    if kind == "receipt":
-        options["ack_receipt_enabled"] = True
-    if kind == "index":
-        options["batch_index_ack_enabled"] = True
+    options = {
+        "consumer_type": type_,
+        "initial_position": EARLIEST,
+        "ack_receipt_enabled": receipts,
+        "batch_index_ack_enabled": kind == "index",
+    }
 
     async def main(client):
         consumer = await client.subscribe(topic, "sub", **options)
@@ -104,7 +79,9 @@ def test_acknowledged_messages_do_not_come_again(broker, topic, type_, kind, bat
         elif kind == "id":
             await consumer.acknowledge([message.message_id() for message in messages])
         else:
-            for message in messages:
+            # With receipts each of those that are awaited one by one waits for a group of its own.
+            await asyncio.gather(*(consumer.acknowledge(message) for message in messages[:-3]))
+            for message in messages[-3:]:
                 await consumer.acknowledge(message)
         await consumer.close()
         again = await client.subscribe(topic, "sub", **options)
@@ -126,7 +103,8 @@ def test_messages_not_acknowledged_come_again_to_the_next_consumer(broker, topic
         await consumer.acknowledge([message for message in messages if message not in kept])
         await consumer.close()
         again = await client.subscribe(topic, "sub", **options)
-        assert contents(await drain(again)) == contents(kept)
+        assert contents([await again.receive(RECEIVE_MS) for _ in kept]) == contents(kept)
+        assert await drain(again) == []
 
     run(broker, main)
 
@@ -248,7 +226,7 @@ def test_without_prefetching_a_message_comes_when_it_is_wanted(broker, topic) ->
         await publish(client, topic, 5, batched=False)
         assert [(await first.receive(RECEIVE_MS)).data() for _ in range(2)] == [b"m0", b"m1"]
         second = await client.subscribe(topic, "sub", **options)
-        assert contents(await drain(second)) == [2, 3, 4]
+        assert contents(await drain(second, count=3)) == [2, 3, 4]
         with pytest.raises(gc.Timeout):
             await first.receive(50)
 
@@ -262,7 +240,7 @@ def test_a_paused_consumer_asks_for_no_more(broker, topic) -> None:
         await publish(client, topic, 20, batched=False)
         assert len(await drain(consumer)) <= 8
         consumer.resume()
-        assert contents(await drain(consumer))[-1] == 19
+        assert contents(await drain(consumer, count=12))[-1] == 19
 
     run(broker, main)
 
@@ -295,7 +273,7 @@ def test_negative_acknowledgement_brings_the_rest_of_a_batch_again(broker, topic
         messages = [await consumer.receive(RECEIVE_MS) for _ in range(6)]
         await consumer.acknowledge(messages[:4])
         await consumer.negative_acknowledge(messages[5])
-        again = await drain(consumer)
+        again = await drain(consumer, count=2)
         assert contents(again) == [4, 5]
         await consumer.acknowledge(again)
         await consumer.close()
@@ -340,7 +318,7 @@ def test_redeliver_unacknowledged_messages_drops_what_was_sent_before(broker, to
         for _ in range(3):
             await consumer.receive(RECEIVE_MS)
         consumer.redeliver_unacknowledged_messages()
-        assert [m.data() for m in await drain(consumer)] == [b"m%d" % n for n in range(10)]
+        assert [m.data() for m in await drain(consumer, count=10)] == [b"m%d" % n for n in range(10)]
 
     run(broker, main)
 
@@ -368,7 +346,7 @@ def test_dead_letters_are_stored_with_pulsars_names_and_properties(broker, topic
         assert properties["own"] == "1"
         assert properties["REAL_TOPIC"] == f"persistent://public/default/{topic}"
         assert properties["REAL_SUBSCRIPTION"] == "sub"
-        assert properties["ORIGIN_MESSAGE_ID"].startswith("(")
+        assert re.fullmatch(r"\d+:\d+:-1:0" if batched else r"\d+:\d+:-1", properties["ORIGIN_MESSAGE_ID"])
         assert letters[0].partition_key().startswith("k")
         assert await drain(consumer) == []
         assert consumer.stats().dead_lettered == 3
@@ -428,17 +406,17 @@ def test_seek_goes_to_a_message_a_time_and_both_ends(broker, topic, batched, is_
         await consumer.acknowledge(messages)
         await consumer.seek(messages[6].message_id())
         expected = range(6, 10) if is_inclusive else range(7, 10)
-        assert [m.data() for m in await drain(consumer)] == [b"m%d" % n for n in expected]
+        assert [m.data() for m in await drain(consumer, count=len(expected))] == [b"m%d" % n for n in expected]
         await consumer.seek(gc.MessageId.earliest)
-        assert contents(await drain(consumer)) == list(range(10))
+        assert contents(await drain(consumer, count=10)) == list(range(10))
         await consumer.seek(gc.MessageId.latest)
         await publish(client, topic, 3, first=10, batched=batched)
-        found = await drain(consumer)
+        found = await drain(consumer, count=3)
         assert contents(found) == [10, 11, 12]
         await consumer.seek(found[0].publish_timestamp())
-        assert 12 in contents(await drain(consumer))
+        assert 12 in contents(await drain(consumer, count=1))
         await consumer.seek(0)
-        assert contents(await drain(consumer)) == list(range(13))
+        assert contents(await drain(consumer, count=13)) == list(range(13))
 
     run(broker, main)
 
@@ -449,7 +427,7 @@ def test_seek_past_a_message_leaves_no_backlog_behind(broker, topic) -> None:
         await publish(client, topic, 4, batched=False)
         messages = [await consumer.receive(RECEIVE_MS) for _ in range(4)]
         await consumer.seek(messages[1].message_id())
-        await consumer.acknowledge(await drain(consumer))
+        await consumer.acknowledge(await drain(consumer, count=2))
         await consumer.close()
         assert stats(broker.web_service_url, topic)["subscriptions"]["sub"]["msgBacklog"] == 0
 
@@ -566,6 +544,32 @@ def test_a_pattern_follows_topics_that_come_and_grow(broker, topic) -> None:
     run(broker, main)
 
 
+def test_a_pattern_is_told_of_topics_by_the_broker(broker, topic) -> None:
+    """With the list asked for every hour, what comes and goes is known by the watch alone."""
+
+    async def main(client):
+        await publish(client, f"{topic}-one", 1)
+        consumer = await client.subscribe(
+            re.compile(f"persistent://public/default/{topic}-.*"),
+            "sub",
+            initial_position=EARLIEST,
+            pattern_auto_discovery_period_ms=3_600_000,
+        )
+        assert contents([await consumer.receive(RECEIVE_MS)]) == [0]
+        while not consumer.discovery.is_watching:
+            await drain(consumer, 50)
+        await publish(client, f"{topic}-two", 1, first=1)
+        assert contents([await consumer.receive(RECEIVE_MS)]) == [1]
+        delete_topic(broker.web_service_url, f"{topic}-one")
+        while len(consumer.topics()) > 1:
+            assert await drain(consumer, 50) == []
+        assert consumer.topics() == [f"persistent://public/default/{topic}-two"]
+        await publish(client, f"{topic}-two", 1, first=2)
+        assert contents([await consumer.receive(RECEIVE_MS)]) == [2]
+
+    run(broker, main)
+
+
 def test_partitions_that_are_added_are_consumed(broker, topic) -> None:
     set_partitions(broker.web_service_url, topic, 2)
 
@@ -604,12 +608,12 @@ def test_exclusive_subscriptions_take_one_consumer_and_failover_switches(broker,
         with pytest.raises(gc.ConsumerBusy):
             await client.subscribe(topic, "exclusive")
         await first.close()
-        active = await client.subscribe(
-            topic, "failover", consumer_type=Type.Failover, consumer_name="a", initial_position=EARLIEST
-        )
-        standby = await client.subscribe(
-            topic, "failover", consumer_type=Type.Failover, consumer_name="b", initial_position=EARLIEST
-        )
+        options = {"consumer_type": Type.Failover, "initial_position": EARLIEST}
+        both = {name: await client.subscribe(topic, "failover", consumer_name=name, **options) for name in "ab"}
+        # Which of the two it is goes by a hash of topic and names.
+        name = stats(broker.web_service_url, topic)["subscriptions"]["failover"]["activeConsumerName"]
+        active = both.pop(name)
+        (standby,) = both.values()
         await publish(client, topic, 4, batched=False)
         messages = [await active.receive(RECEIVE_MS) for _ in range(4)]
         await active.acknowledge(messages[:2])
@@ -631,7 +635,10 @@ def test_sticky_ranges_divide_the_keys(broker, topic) -> None:
                 )
             )
         await publish(client, topic, 40, batched=False)
-        found = [await drain(consumer) for consumer in halves]
+        found = [[], []]
+        while len(found[0] + found[1]) < 40:
+            for half, consumer in zip(found, halves, strict=True):
+                half += await drain(consumer)
         assert contents(found[0] + found[1]) == list(range(40))
         keys = [{message.partition_key() for message in half} for half in found]
         assert not keys[0] & keys[1]

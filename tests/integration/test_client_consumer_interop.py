@@ -11,7 +11,6 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-import geminga
 import geminga.client as gc
 from support.official import quiet_client
 
@@ -28,12 +27,6 @@ COMPRESSIONS = [
 ]
 
 _numbers = itertools.count()
-
-
-@pytest.fixture(scope="module")
-def broker():
-    with geminga.Standalone() as standalone:
-        yield standalone
 
 
 @pytest.fixture(scope="module")

@@ -14,19 +14,12 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-import geminga
 import geminga.client as gc
 from support.official import quiet_client
 
 pytestmark = pytest.mark.integration
 
 RECEIVE_MS = 10_000
-
-
-@pytest.fixture(scope="module")
-def broker():
-    with geminga.Standalone() as standalone:
-        yield standalone
 
 
 @pytest.fixture(scope="module")

@@ -30,6 +30,9 @@ URL = f"pulsar://proxy:{PORT}"
 _ENDPOINTS = [Endpoint("internal", URL, "", "http://proxy:8080", "")]
 _IMPOSSIBLE_SIZES = (b"\x7f\xff\xff\xff\x00\x00\x00\x04", b"\x00\x00\x00\x08\xff\xff\xff\xff")
 FAULTS = ("none", "cut up", "cut down", "cut down", "silence", "garbage", "oversize", "refuse")
+#: Labels under which a world counts what really happened, for ``Report.check``.
+STRUCK = tuple(f"network.{fault}" for fault in dict.fromkeys(FAULTS) if fault != "none")
+SLOW = ("broker.slow", "broker.stalled")
 
 
 class Stored(NamedTuple):
@@ -81,6 +84,20 @@ class BrokerOnNode:
         await self.ledgers.close()
         self.broker = self._new_broker()
         await self.broker.start(_ENDPOINTS)
+
+    async def be_slow(self, world: sim.SimWorld, seconds: float) -> None:
+        """For some time the broker's answers trickle, or it stalls: longer than clients wait for a sign of life."""
+        node, proxy = world.node("broker"), world.node("proxy")
+        if world.rng("slow", self.restarts, world.now).random() < 0.5:
+            world.points.hits["broker.stalled"] += 1
+            world.pause(node, seconds)
+            return
+        world.points.hits["broker.slow"] += 1
+        world.network.set_bandwidth(node, proxy, 2000)
+        try:
+            await world.sleep(seconds)
+        finally:
+            world.network.set_bandwidth(node, proxy, None)
 
     async def messages(self, topic: str) -> list[Stored]:
         """Everything that is stored, in order."""
@@ -149,18 +166,16 @@ class _Relay:
 
     def __init__(self, proxy: HostileProxy) -> None:
         self.proxy = proxy
-        rng = proxy.rng
-        self.fault = rng.choice(FAULTS) if proxy.is_hostile else "none"
-        # Often within the handshake, sometimes far into the data.
-        self.left = rng.randrange(rng.choice([120, 120, 600, 3000, 20_000]))
+        #: What happens to it, and after how many bytes.
+        self.fault, self.left = proxy.next_fault()
         self.client = _Side(self, "up")
         self.broker = _Side(self, "down")
         self.waiting: list[bytes] = []
         self.is_silent = False
-        proxy.count(self.fault)
 
     def accepted(self) -> None:
         if self.fault == "refuse":
+            self.proxy.struck(self.fault)
             self.client.transport.abort()
             return
         spawn(self._connect(), name="proxy connects")
@@ -197,6 +212,7 @@ class _Relay:
             self.broker.transport.write(data)
 
     def _strike(self) -> None:
+        self.proxy.struck(self.fault)
         rng = self.proxy.rng
         if self.fault == "silence":
             self.is_silent = True
@@ -205,9 +221,7 @@ class _Relay:
             self.client.transport.write(bytes(rng.randrange(256) for _ in range(rng.randrange(1, 200))))
         elif self.fault == "oversize":
             self.is_silent = True
-            self.client.transport.write(
-                rng.choice([b"\x7f\xff\xff\xff\x00\x00\x00\x04", b"\x00\x00\x00\x08\xff\xff\xff\xff"])
-            )
+            self.client.transport.write(rng.choice(_IMPOSSIBLE_SIZES))
         else:
             self.close()
 
@@ -229,12 +243,23 @@ class HostileProxy:
     def __init__(self, world: sim.SimWorld, node: sim.SimNode) -> None:
         self.runtime = node.runtime
         self.rng = world.rng("proxy")
+        self._points = world.points
         #: New connections may get a fault.
         self.is_hostile = True
-        self.faults: dict[str, int] = {}
+        #: Faults of the next connections, before those that are drawn.
+        self.planned: list[tuple[str, int]] = []
 
     async def start(self) -> None:
         await self.runtime.network.listen(lambda: _Relay(self).client, "0.0.0.0", PORT)
 
-    def count(self, fault: str) -> None:
-        self.faults[fault] = self.faults.get(fault, 0) + 1
+    def next_fault(self) -> tuple[str, int]:
+        """What happens to the next connection, and after how many bytes."""
+        if self.planned:
+            return self.planned.pop(0)
+        fault = self.rng.choice(FAULTS) if self.is_hostile else "none"
+        # Often within the handshake, sometimes far into the data.
+        return fault, self.rng.randrange(self.rng.choice([120, 120, 600, 3000, 20_000]))
+
+    def struck(self, fault: str) -> None:
+        """A fault happened, not only was meant to."""
+        self._points.hits[f"network.{fault}"] += 1

@@ -11,16 +11,10 @@ from __future__ import annotations
 
 from typing import Unpack
 
-from geminga.client._authentication import (
-    Authentication,
-    AuthenticationBasic,
-    AuthenticationTLS,
-    AuthenticationToken,
-)
 from geminga.client._client import Client
-from geminga.client._consumer import Consumer
-from geminga.client._consumer_interceptors import ConsumerInterceptor
-from geminga.client._consumer_options import (
+from geminga.client._consuming.consumer import Consumer
+from geminga.client._consuming.interceptors import ConsumerInterceptor
+from geminga.client._consuming.options import (
     ConsumerArguments,
     ConsumerCryptoFailureAction,
     ConsumerDeadLetterPolicy,
@@ -99,10 +93,16 @@ from geminga.client._options import (
     ProducerAccessMode,
     ProducerOptions,
 )
-from geminga.client._producer import MessageFields, Producer, SendCallback
-from geminga.client._producer_factory import ProducerArguments
+from geminga.client._producing.factory import ProducerArguments
+from geminga.client._producing.producer import MessageFields, Producer, SendCallback
 from geminga.client._reader import Reader, ReaderListener
 from geminga.client._table_view import TableListener, TableView
+from geminga.client._transport.authentication import (
+    Authentication,
+    AuthenticationBasic,
+    AuthenticationTLS,
+    AuthenticationToken,
+)
 from geminga.client._world import client_runtime
 from geminga.client.core.batch_receive import BatchReceivePolicy
 from geminga.client.core.redelivery_backoff import MultiplierRedeliveryBackoff, RedeliveryBackoff

@@ -7,19 +7,19 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Protocol, Self, TypeVar, Unpack, overload
 
-from geminga.client._consumer import Consumer
-from geminga.client._consumer_factory import Topics, subscribe
-from geminga.client._consumer_options import ConsumerArguments, ConsumerOptions, ReaderArguments
+from geminga.client._consuming.consumer import Consumer
+from geminga.client._consuming.factory import Topics, subscribe
+from geminga.client._consuming.options import ConsumerArguments, ConsumerOptions, ReaderArguments
 from geminga.client._errors import AlreadyClosed, ForkedProcess, InvalidTopicName, PulsarException
-from geminga.client._lookup import Lookup
 from geminga.client._message_id import MessageId
 from geminga.client._options import ClientOptions
-from geminga.client._pool import ConnectionPool
-from geminga.client._producer import Producer
-from geminga.client._producer_factory import ProducerArguments, create_producer
+from geminga.client._producing.factory import ProducerArguments, create_producer
+from geminga.client._producing.producer import Producer
 from geminga.client._reader import Reader, ReaderListener, create_reader
-from geminga.client._service_urls import ServiceUrls
 from geminga.client._table_view import TableView, create_table_view
+from geminga.client._transport.lookup import Lookup
+from geminga.client._transport.pool import ConnectionPool
+from geminga.client._transport.service_urls import ServiceUrls
 from geminga.client.core.memory_limit import MemoryLimit
 from geminga.client.schema._protocol import SchemaInfo, TopicSchema, VersionedSchema
 from geminga.model.errors import InvalidTopicNameError

@@ -26,7 +26,7 @@ from geminga.client.core.batch_acker import BatchAcker
 from geminga.wire._generated import pulsar_api_pb2 as pb
 
 if TYPE_CHECKING:
-    from geminga.client._consumer_topic import TopicConsumer
+    from geminga.client._consuming.topic_consumer import TopicConsumer
     from geminga.client._message_id import IdBase
 
 _ONLY: Final = range(1)
@@ -196,6 +196,23 @@ class EntryBatch:
     def payload_ends(self) -> array[int]:
         """Where each payload ends."""
         return _flat(self._payload_ends)
+
+    @property
+    def payload_bounds(self) -> tuple[Sequence[int], Sequence[int]]:
+        """Starts and ends of all payloads as they were found: ``range`` or ``array``, a list or tuple of a few."""
+        return self._payload_starts, self._payload_ends
+
+    @property
+    def key_bounds(self) -> tuple[Sequence[int], Sequence[int]] | None:
+        """The same of the keys in :attr:`data`; None if no message of a batch has one, and for a single message."""
+        if self._key_starts is None or self._key_ends is None:
+            return None
+        return self._key_starts, self._key_ends
+
+    @property
+    def metadata_bounds(self) -> tuple[Sequence[int], Sequence[int]]:
+        """The same of each ``SingleMessageMetadata``; empty for a single message."""
+        return self._metadata_starts, self._metadata_ends
 
     @property
     def key_data(self) -> bytes:

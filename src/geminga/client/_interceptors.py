@@ -9,7 +9,7 @@ from geminga.client._message_id import MessageId
 from geminga.client._options import OutgoingMessage
 
 if TYPE_CHECKING:
-    from geminga.client._producer import Producer
+    from geminga.client._producing.producer import Producer
 
 
 class ProducerInterceptor:

@@ -9,8 +9,8 @@ from datetime import timedelta
 from enum import Enum, IntEnum
 from typing import TYPE_CHECKING, Final, TypedDict
 
-from geminga.client._authentication import Authentication, AuthenticationTLS
 from geminga.client._errors import InvalidConfiguration
+from geminga.client._transport.authentication import Authentication, AuthenticationTLS
 
 if TYPE_CHECKING:
     from geminga.client._crypto import CryptoKeyReader
@@ -104,6 +104,10 @@ class ClientArguments(TypedDict, total=False):
     tls_private_key_file_path: str
 
 
+#: As in the Java client.
+DESCRIPTION_LENGTH_MAX: Final = 64
+
+
 @dataclass(frozen=True, slots=True)
 class ClientOptions:
     """What :func:`geminga.client.connect` takes; times in milliseconds, sizes in bytes."""
@@ -118,11 +122,15 @@ class ClientOptions:
     initial_backoff_ms: int = 100
     maximum_backoff_ms: int = 60_000
     connections_per_broker: int = 1
+    #: Redirects that one lookup follows.
     lookup_redirects_max: int = 20
     #: Payload bytes that all producers together may hold without receipt; 0: no limit.
     memory_limit_bytes: int = 64 * 1024 * 1024
+    #: Which of the broker's advertised addresses lookup should give; empty: the usual ones.
     listener_name: str = ""
+    #: Told to brokers behind the client's version, and seen in their statistics; at most 64 characters.
     description: str = ""
+    #: A PEM file of certificates to trust; empty: the system's.
     tls_trust_certs_file_path: str = ""
     tls_allow_insecure_connection: bool = False
     tls_validate_hostname: bool = True
@@ -140,6 +148,8 @@ class ClientOptions:
             "connections_per_broker",
         ):
             _positive(name, getattr(self, name))
+        if len(self.description) > DESCRIPTION_LENGTH_MAX:
+            raise InvalidConfiguration(f"description: at most {DESCRIPTION_LENGTH_MAX} characters")
         _not_negative("memory_limit_bytes", self.memory_limit_bytes)
         _not_negative("lookup_redirects_max", self.lookup_redirects_max)
 

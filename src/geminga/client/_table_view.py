@@ -9,9 +9,9 @@ from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
-from geminga.client._consumer import Consumer
-from geminga.client._consumer_factory import subscribe
-from geminga.client._consumer_options import ConsumerOptions, ConsumerType, InitialPosition
+from geminga.client._consuming.consumer import Consumer
+from geminga.client._consuming.factory import subscribe
+from geminga.client._consuming.options import ConsumerOptions, ConsumerType, InitialPosition
 from geminga.client._errors import AlreadyClosed, PulsarException
 from geminga.client._message import Message
 from geminga.client._message_id import MessageId

@@ -8,17 +8,9 @@ from itertools import count
 
 import pytest
 
-import geminga
 from geminga.client import InitialPosition, MessageId, Timeout, blocking
 
 _numbers = count(1)
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[geminga.Standalone]:
-    """In memory."""
-    with geminga.Standalone() as standalone:
-        yield standalone
 
 
 @pytest.fixture

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import gc
 import os
 import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Iterator
+import warnings
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -19,15 +22,11 @@ from starlette.routing import Route
 
 import geminga
 from geminga.client import Client, Producer, blocking, connect
+from geminga.wire._generated import pulsar_api_pb2 as pb
+from geminga.wire.pulsar import commands
+from support.scripted_broker import Scripted, polite
 
 SOURCE = Path(geminga.__file__).resolve().parents[1]
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[geminga.Standalone]:
-    """In memory."""
-    with geminga.Standalone() as standalone:
-        yield standalone
 
 
 def run_script(text: str, url: str) -> tuple[subprocess.CompletedProcess[str], float]:
@@ -124,6 +123,55 @@ def test_exit_without_close_is_quick_and_quiet(broker, program) -> None:
     assert seconds < 10
 
 
+class Deaf(Scripted):
+    """Answers as a broker does until there is a producer; after that it reads nothing any more."""
+
+    def __init__(self, all_of_them: list[Deaf]) -> None:
+        super().__init__(self.answer)
+        all_of_them.append(self)
+
+    def answer(self, command: pb.BaseCommand) -> list[bytes]:
+        if command.type == pb.BaseCommand.LOOKUP:
+            host, port = self.transport.get_extra_info("sockname")
+            url = f"pulsar://{host}:{port}"
+            return [commands.lookup_connect(command.lookupTopic.request_id, url, "", is_authoritative=True)]
+        if command.type == pb.BaseCommand.PRODUCER:
+            self.transport.pause_reading()
+        return polite(command)
+
+
+def test_close_with_a_broker_that_does_not_read_leaves_no_socket_open() -> None:
+    """What can not be written would keep the transport open beyond the end of its loop."""
+
+    async def main() -> int:
+        servers: list[Deaf] = []
+        server = await asyncio.get_running_loop().create_server(lambda: Deaf(servers), "127.0.0.1", 0)
+        url = f"pulsar://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        client = connect(url, operation_timeout_ms=500)
+        producer = await client.create_producer("deaf", batching_enabled=False, send_timeout_millis=0)
+        for _ in range(5):
+            producer.send_nowait(bytes(4_000_000))
+        await turns(5)
+        pending = producer.pending_messages
+        (connection,) = client.pool._connections.values()
+        await client.close()
+        assert connection.gone.is_set()
+        server.close()
+        for one in servers:
+            one.transport.abort()
+        await turns(3)
+        left = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        assert left == []
+        return pending
+
+    gc.collect()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        assert asyncio.run(main()) == 5
+        gc.collect()
+    assert [str(one.message) for one in caught] == []
+
+
 def test_objects_live_on_from_one_cell_of_a_notebook_to_the_next(broker) -> None:
     cells: dict[str, object] = {}
 
@@ -184,6 +232,38 @@ def test_web_handlers_share_one_producer_on_the_servers_loop(broker) -> None:
             assert len(set(answers)) == 100
             received = {(await consumer.receive(5_000)).data() for _ in range(100)}
             assert received == {str(index).encode() for index in range(100)}
+
+    asyncio.run(serve())
+
+
+def test_handler_whose_request_is_called_off_leaves_the_producer_to_the_others(broker) -> None:
+    """A server cancels the handler when the browser goes away; the client lives as long as the app."""
+
+    async def publish(request: Request) -> PlainTextResponse:
+        return PlainTextResponse(str(await request.app.state.producer.send(await request.body())))
+
+    @contextlib.asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        async with connect(broker.service_url) as client:
+            app.state.producer = await client.create_producer("web-gone")
+            yield
+            app.state.pending = app.state.producer.pending_messages
+
+    async def serve() -> None:
+        app = Starlette(routes=[Route("/", publish, methods=["POST"])], lifespan=lifespan)
+        async with app.router.lifespan_context(app), connect(broker.service_url) as client:
+            consumer = await client.subscribe("web-gone", "s")
+            for rounds in range(20):
+                gone = asyncio.ensure_future(post(app, b"gone"))
+                await turns(rounds)
+                gone.cancel()
+                await asyncio.wait([gone])
+            answers = await asyncio.gather(*(post(app, b"here") for _ in range(20)))
+            assert len(set(answers)) == 20
+            heres = 0
+            while heres < 20:
+                heres += (await consumer.receive(5_000)).data() == b"here"
+        assert app.state.pending == 0
 
     asyncio.run(serve())
 

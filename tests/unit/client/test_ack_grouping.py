@@ -111,6 +111,44 @@ def test_acker_of_8192_messages_takes_one_kilobyte() -> None:
     assert len(acker.words() or ()) * 8 == 1024
 
 
+@pytest.mark.parametrize("is_restored_first", [True, False])
+def test_what_an_earlier_delivery_of_a_batch_acknowledged_is_not_lost_to_a_later_one(is_restored_first) -> None:
+    """The connection broke before the answer, the batches were forgotten, and the batch came again."""
+    grouping = AckGrouping()
+    earlier, later = BatchAcker(7), BatchAcker(7)
+    earlier.acknowledge(4)
+    grouping.add_partial((0, 20), earlier)
+    lost = grouping.flush()
+    assert lost is not None
+    if is_restored_first:
+        grouping.restore(lost)
+    later.acknowledge(1)
+    grouping.add_partial((0, 20), later)
+    if not is_restored_first:
+        grouping.restore(lost)
+    later.acknowledge(5)
+    grouping.add_partial((0, 20), later)
+    group = grouping.flush()
+    assert group is not None
+    assert group.individual == [((0, 20), (0b1001101,))]
+    grouping.check_invariants()
+
+
+def test_what_an_earlier_delivery_acknowledged_cumulatively_is_not_lost_to_a_later_one() -> None:
+    grouping = AckGrouping()
+    earlier, later = BatchAcker(7), BatchAcker(7)
+    earlier.acknowledge_cumulative(4)
+    grouping.add_cumulative((0, 20), earlier)
+    lost = grouping.flush()
+    assert lost is not None
+    grouping.restore(lost)
+    later.acknowledge_cumulative(1)
+    grouping.add_cumulative((0, 20), later)
+    group = grouping.flush()
+    assert group is not None
+    assert group.cumulative == ((0, 20), (0b1100000,))
+
+
 def test_indexes_above_the_acknowledged_one_stay_unacknowledged() -> None:
     acker = BatchAcker(10)
     acker.acknowledge(3)

@@ -7,10 +7,10 @@ import inspect
 import pytest
 
 import geminga.client as gc
-from geminga.client._answers import ANSWERS, FIELD_OF_ANSWER, error_of_answer
-from geminga.client._consumer_topic import TopicConsumer
-from geminga.client._handlers import ConsumerHandler, ProducerHandler
-from geminga.client._topic_producer import TopicProducer
+from geminga.client._consuming.topic_consumer import TopicConsumer
+from geminga.client._producing.topic_producer import TopicProducer
+from geminga.client._transport.answers import ANSWERS, FIELD_OF_ANSWER, error_of_answer
+from geminga.client._transport.handlers import ConsumerHandler, ProducerHandler
 from geminga.wire._generated import pulsar_api_pb2 as pb
 
 

@@ -7,9 +7,9 @@ import asyncio
 import pytest
 
 import geminga.client as gc
-from geminga.client._connection import ClientConnection
-from geminga.client._lookup import Lookup
-from geminga.client._pool import BrokerAddress, ConnectionPool
+from geminga.client._transport.connection import ClientConnection
+from geminga.client._transport.lookup import Lookup
+from geminga.client._transport.pool import BrokerAddress, ConnectionPool
 from geminga.client._waiting import next_turn, wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar import commands
@@ -109,6 +109,24 @@ def test_refused_authentication_is_told_at_once() -> None:
             await client.create_producer("t")
 
     run_against(script, scenario)
+
+
+def test_description_is_told_behind_the_version() -> None:
+    told: list[str] = []
+
+    def script(command: pb.BaseCommand) -> list[bytes]:
+        if command.type == Type.CONNECT:
+            told.append(command.connect.client_version)
+        return polite(command)
+
+    async def scenario(client: gc.Client) -> None:
+        await client.create_producer("t")
+
+    run_against(script, scenario)
+    run_against(script, scenario, description="billing of the shop")
+    assert told == ["geminga-python-0.1.0", "geminga-python-0.1.0-billing of the shop"]
+    with pytest.raises(gc.InvalidConfiguration, match="description"):
+        gc.ClientOptions(description="x" * 65).check()
 
 
 @pytest.mark.parametrize(

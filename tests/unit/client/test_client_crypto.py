@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
 from geminga.client._crypto import (
     DATA_KEY_LIFE_S,
@@ -17,7 +17,13 @@ from geminga.client._errors import CryptoError
 from geminga.client._options import CryptoFailureAction
 from geminga.runtime.local_file import LOCAL_FILE_BYTES_MAX, read_local_file
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from geminga.wire.pulsar.encryption import EncryptionError, decrypt_payload, encrypt_payload, wrap_data_key
+from geminga.wire.pulsar.encryption import (
+    EncryptionError,
+    decrypt_payload,
+    encrypt_payload,
+    unwrap_data_key,
+    wrap_data_key,
+)
 
 
 class MemoryClock:
@@ -41,7 +47,11 @@ def pem_pair(key) -> tuple[bytes, bytes]:
 
 @pytest.fixture(scope="module")
 def pairs() -> dict[str, tuple[bytes, bytes]]:
-    return {name: pem_pair(rsa.generate_private_key(public_exponent=65537, key_size=2048)) for name in ("a", "b")}
+    """Of "a" and "b" RSA keys, of "c" and "d" elliptic curve keys."""
+    return {
+        **{name: pem_pair(rsa.generate_private_key(public_exponent=65537, key_size=2048)) for name in ("a", "b")},
+        **{name: pem_pair(ec.generate_private_key(ec.SECP256R1())) for name in ("c", "d")},
+    }
 
 
 class MemoryKeyReader(CryptoKeyReader):
@@ -65,13 +75,13 @@ def metadata() -> pb.MessageMetadata:
 
 
 def test_payload_comes_back_with_any_of_the_private_keys(pairs) -> None:
-    encrypt = MessageEncryptor(MemoryClock(), MemoryKeyReader(pairs), ["b", "a"], CryptoFailureAction.FAIL)
+    encrypt = MessageEncryptor(MemoryClock(), MemoryKeyReader(pairs), ["b", "a", "c"], CryptoFailureAction.FAIL)
     head, again = metadata(), metadata()
     data, second = encrypt(head, b"payload"), encrypt(again, b"payload")
     assert data != second
-    assert [key.key for key in head.encryption_keys] == ["a", "b"]
+    assert [key.key for key in head.encryption_keys] == ["a", "b", "c"]
     assert len(head.encryption_param) == 12
-    for name in ("a", "b"):
+    for name in ("a", "b", "c"):
         reader = MemoryKeyReader({name: pairs[name]})
         decryptor = MessageDecryptor(reader)
         assert decryptor.decrypt(head, data) == b"payload"
@@ -81,11 +91,12 @@ def test_payload_comes_back_with_any_of_the_private_keys(pairs) -> None:
         assert len([asked for asked in reader.asked if asked[0] == name]) == 1
 
 
-def test_wrong_key_changed_bytes_and_changed_nonce_are_refused(pairs) -> None:
-    encrypt = MessageEncryptor(MemoryClock(), MemoryKeyReader(pairs), ["a"], CryptoFailureAction.FAIL)
+@pytest.mark.parametrize(("mine", "other"), [("a", "b"), ("c", "d"), ("a", "c"), ("c", "a")])
+def test_wrong_key_changed_bytes_and_changed_nonce_are_refused(pairs, mine, other) -> None:
+    encrypt = MessageEncryptor(MemoryClock(), MemoryKeyReader(pairs), [mine], CryptoFailureAction.FAIL)
     head = metadata()
     data = encrypt(head, b"payload")
-    swapped = MessageDecryptor(MemoryKeyReader({"a": (pairs["a"][0], pairs["b"][1])}))
+    swapped = MessageDecryptor(MemoryKeyReader({mine: (pairs[mine][0], pairs[other][1])}))
     with pytest.raises(CryptoError):
         swapped.decrypt(head, data)
     decryptor = MessageDecryptor(MemoryKeyReader(pairs))
@@ -119,12 +130,20 @@ def test_missing_public_key_fails_or_sends_in_the_clear(tmp_path) -> None:
     assert not head.encryption_keys
 
 
-def test_keys_that_are_no_rsa_keys_are_refused() -> None:
-    public, _ = pem_pair(ec.generate_private_key(ec.SECP256R1()))
-    with pytest.raises(EncryptionError):
+def test_keys_of_other_kinds_are_refused() -> None:
+    public, private = pem_pair(ed25519.Ed25519PrivateKey.generate())
+    with pytest.raises(EncryptionError, match="neither"):
         wrap_data_key(public, bytes(32))
+    with pytest.raises(EncryptionError, match="neither"):
+        unwrap_data_key(private, bytes(117))
     with pytest.raises(EncryptionError):
         wrap_data_key(b"nonsense", bytes(32))
+
+
+def test_parameters_before_a_key_of_openssl_are_passed_over(pairs) -> None:
+    parameters = b"-----BEGIN EC PARAMETERS-----\nBggqhkjOPQMBBw==\n-----END EC PARAMETERS-----\n"
+    public, private = pairs["c"]
+    assert unwrap_data_key(parameters + private, wrap_data_key(parameters + public, bytes(32))) == bytes(32)
 
 
 def test_payload_is_followed_by_its_tag() -> None:

@@ -9,7 +9,7 @@ import pytest
 import geminga.client as gc
 from geminga.client._client import Client
 from geminga.client._interceptors import ProducerInterceptor
-from geminga.client._link import Link
+from geminga.client._transport.link import Link
 from geminga.client._waiting import wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar import commands

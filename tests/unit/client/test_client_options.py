@@ -7,7 +7,6 @@ from typing import get_type_hints
 
 import pytest
 
-from geminga.client._authentication import AuthenticationBasic, AuthenticationTLS, AuthenticationToken
 from geminga.client._errors import (
     ERROR_OF_CODE,
     InvalidConfiguration,
@@ -25,10 +24,11 @@ from geminga.client._options import (
     PartitionsRoutingMode,
     ProducerOptions,
 )
-from geminga.client._producer import MessageFields
-from geminga.client._producer_factory import ProducerArguments
-from geminga.client._producer_messages import MessageBuilder, message_fields, outgoing_message
-from geminga.client._service_urls import ServiceUrls, parse_addresses
+from geminga.client._producing.factory import ProducerArguments
+from geminga.client._producing.messages import MessageBuilder, message_fields, outgoing_message
+from geminga.client._producing.producer import MessageFields
+from geminga.client._transport.authentication import AuthenticationBasic, AuthenticationTLS, AuthenticationToken
+from geminga.client._transport.service_urls import ServiceUrls, parse_addresses
 from geminga.model.errors import ServerError
 from geminga.runtime import SystemClock
 

@@ -7,16 +7,18 @@ import asyncio
 import pytest
 
 import geminga.client as gc
-from geminga.client._intercepting_producer import InterceptingProducer
-from geminga.client._partitioned_producer import PartitionedProducer
-from geminga.client._producer_factory import create_producer
-from geminga.client._send_buffer import SendBuffer
-from geminga.client._topic_producer import TopicProducer
+from geminga.client._producing.early_messages import EARLY_MESSAGES_MAX
+from geminga.client._producing.factory import create_producer
+from geminga.client._producing.intercepting_producer import InterceptingProducer
+from geminga.client._producing.partitioned_producer import PartitionedProducer
+from geminga.client._producing.send_buffer import SendBuffer
+from geminga.client._producing.topic_producer import TopicProducer
 from geminga.client._waiting import wait_ms
 from geminga.client._world import client_runtime
 from geminga.model.topic_name import TopicName
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar import commands
+from geminga.wire.pulsar.hot import encode_send_receipts
 from support.client_world import BrokerOnNode
 from support.scripted_broker import polite, run_against, run_with_broker
 
@@ -170,6 +172,23 @@ def test_own_and_counted_sequence_ids_do_not_share_a_batch() -> None:
     run_with_broker(scenario)
 
 
+@pytest.mark.parametrize("batching", [True, False])
+def test_counted_sequence_ids_go_on_behind_the_users_own(batching: bool) -> None:
+    async def scenario(client: gc.Client, broker: BrokerOnNode) -> None:
+        producer = await client.create_producer(TOPIC, batching_enabled=batching)
+        for number in (5, 7):
+            await producer.send(b"own %d" % number, sequence_id=number)
+        await producer.send(b"counted")
+        assert producer.last_sequence_id() == 8
+        await producer.send(b"repeated", sequence_id=6)
+        await producer.send(b"counted too")
+        assert producer.last_sequence_id() == 9
+        stored = [payload for entry in await entries(broker) for payload in entry]
+        assert stored == [b"own 5", b"own 7", b"counted", b"counted too"]
+
+    run_with_broker(scenario, broker={"deduplication": True})
+
+
 def test_new_partitions_are_used_once_they_are_there() -> None:
     async def scenario(client: gc.Client, broker: BrokerOnNode) -> None:
         name = TopicName.parse(TOPIC)
@@ -225,6 +244,118 @@ def test_routing_modes(lazy: bool) -> None:
         assert [[len(e) for e in found].count(3) for found in by_partition] == [2] * 5
 
     run_with_broker(scenario)
+
+
+def test_send_timeout_fails_what_is_too_old_in_order_and_the_rest_goes_on() -> None:
+    """1. m0 and m1 are sent, m2 two seconds later. 2. m0 and m1 time out. 3. m2 gets its receipt after that."""
+    sent: list[int] = []
+    ids: list[int] = []
+
+    def script(command: pb.BaseCommand) -> list[bytes]:
+        if command.type == pb.BaseCommand.PRODUCER:
+            ids.append(command.producer.producer_id)
+        if command.type == pb.BaseCommand.SEND:
+            sent.append(command.send.sequence_id)
+        if command.type == pb.BaseCommand.PING and asyncio.get_running_loop().time() > 3.5:
+            return [*polite(command), encode_send_receipts(ids[0], 1, 1, 1, [(2, 2)])]
+        return polite(command)
+
+    async def scenario(client: gc.Client) -> None:
+        producer = await client.create_producer(TOPIC, send_timeout_millis=3000, batching_enabled=False)
+        assert isinstance(producer, TopicProducer)
+        results: list[object] = []
+        for _ in range(2):
+            producer.send_nowait(b"old", lambda error, _: results.append(error))
+        await wait_ms(2000)
+        producer.send_nowait(b"new", lambda error, message_id: results.append(error or message_id))
+        await wait_ms(1200)
+        assert [type(result) for result in results] == [gc.Timeout, gc.Timeout]
+        assert all("unknown whether it was stored" in str(result) for result in results)
+        assert producer.pending_messages == 1
+        await wait_ms(1500)
+        assert isinstance(results[2], gc.MessageId)
+
+    run_against(script, scenario)
+    assert sent == [0, 1, 2]
+
+
+def test_message_that_was_never_written_is_known_not_to_be_stored_when_it_times_out() -> None:
+    made: list[int] = []
+
+    def script(command: pb.BaseCommand) -> list[bytes]:
+        if command.type == pb.BaseCommand.PRODUCER:
+            made.append(1)
+            return polite(command) if len(made) == 1 else []
+        return polite(command)
+
+    async def scenario(client: gc.Client) -> None:
+        producer = await client.create_producer(TOPIC, send_timeout_millis=1000)
+        sending = asyncio.ensure_future(producer.send(b"written"))
+        await wait_ms(10)
+        for connection in list(client.pool._connections.values()):
+            connection.close()
+        with pytest.raises(gc.Timeout, match="it was not stored"):
+            await producer.send(b"never written")
+        with pytest.raises(gc.Timeout, match="unknown whether it was stored"):
+            await sending
+
+    run_against(script, scenario)
+
+
+def test_send_timeout_counts_also_before_a_lazy_partition_is_connected() -> None:
+    def script(command: pb.BaseCommand) -> list[bytes]:
+        if command.type == pb.BaseCommand.PARTITIONED_METADATA:
+            return [commands.partitions(command.partitionMetadata.request_id, 3)]
+        if command.type == pb.BaseCommand.PRODUCER and not command.producer.topic.endswith("-0"):
+            return []
+        return polite(command)
+
+    async def scenario(client: gc.Client) -> None:
+        producer = await client.create_producer(
+            TOPIC,
+            lazy_start_partitioned_producers=True,
+            message_routing_mode=gc.PartitionsRoutingMode.CustomPartition,
+            message_router=lambda message, count: 1,
+            send_timeout_millis=1000,
+        )
+        heard: list[float] = []
+        started = asyncio.get_running_loop().time()
+        for _ in range(2):
+            producer.send_nowait(b"x", lambda error, _: heard.append(asyncio.get_running_loop().time() - started))
+            await wait_ms(500)
+        with pytest.raises(gc.Timeout, match="not connected within 1000 ms: it was not stored"):
+            await producer.send(b"x")
+        assert heard == pytest.approx([1.0, 1.5], abs=0.01)
+        assert producer.pending_messages == 0
+
+    run_against(script, scenario)
+
+
+def test_early_messages_are_limited_and_end_with_their_producer() -> None:
+    def script(command: pb.BaseCommand) -> list[bytes]:
+        if command.type == pb.BaseCommand.PARTITIONED_METADATA:
+            return [commands.partitions(command.partitionMetadata.request_id, 2)]
+        if command.type == pb.BaseCommand.PRODUCER and command.producer.topic.endswith("-1"):
+            return []
+        return polite(command)
+
+    async def scenario(client: gc.Client) -> None:
+        producer = await client.create_producer(
+            TOPIC,
+            lazy_start_partitioned_producers=True,
+            message_routing_mode=gc.PartitionsRoutingMode.CustomPartition,
+            message_router=lambda message, count: 1,
+        )
+        errors: list[object] = []
+        for _ in range(EARLY_MESSAGES_MAX):
+            producer.send_nowait(b"x", lambda error, _: errors.append(error))
+        with pytest.raises(gc.ProducerQueueIsFull):
+            producer.send_nowait(b"x")
+        await producer.close()
+        await wait_ms(10)
+        assert [type(error) for error in errors] == [gc.AlreadyClosed] * EARLY_MESSAGES_MAX
+
+    run_against(script, scenario)
 
 
 def test_lazy_partition_that_can_not_connect_fails_its_messages_and_is_tried_again() -> None:

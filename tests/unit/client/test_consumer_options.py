@@ -7,9 +7,9 @@ import re
 import pytest
 
 import geminga.client as gc
-from geminga.client._consumer_interceptors import ConsumerInterceptor
-from geminga.client._consumer_options import ConsumerArguments, ConsumerOptions, ReaderArguments
-from geminga.client._dead_letter import DeadLetters
+from geminga.client._consuming.dead_letter import DeadLetters
+from geminga.client._consuming.interceptors import ConsumerInterceptor
+from geminga.client._consuming.options import ConsumerArguments, ConsumerOptions, ReaderArguments
 from geminga.client.core import dead_letter_names as names
 from geminga.client.core.batch_receive import BatchReceivePolicy
 from geminga.client.core.chunk_assembly import Chunk, ChunkAssembly
@@ -80,13 +80,19 @@ def test_dead_letter_names_are_pulsars() -> None:
 
 
 def test_origin_of_a_message_is_that_of_its_first_round() -> None:
-    first = names.origin_properties({"own": "1"}, topic="a", subscription="s", message_id="(1,2,-1,-1)")
+    first = names.origin_properties({"own": "1"}, topic="a", subscription="s", message_id="1:2:-1")
     carried = names.retry_properties(first, times=1, delay_ms=50)
     assert carried["DELAY_TIME"] == "50"
     assert names.reconsume_times(carried) == 1
-    second = names.origin_properties(carried, topic="b", subscription="s", message_id="(9,9,-1,-1)")
-    assert (second["REAL_TOPIC"], second["ORIGIN_MESSAGE_ID"], second["own"]) == ("a", "(1,2,-1,-1)", "1")
+    second = names.origin_properties(carried, topic="b", subscription="s", message_id="9:9:-1")
+    assert (second["REAL_TOPIC"], second["ORIGIN_MESSAGE_ID"], second["own"]) == ("a", "1:2:-1", "1")
     assert names.reconsume_times({"RECONSUMETIMES": "x"}) == 0
+
+
+def test_ids_in_properties_are_written_as_the_java_client_does() -> None:
+    assert names.message_id_text(1, 2, -1, -1, None) == "1:2:-1"
+    assert names.message_id_text(1, 2, 3, 0, None) == "1:2:3:0"
+    assert names.message_id_text(1, 9, -1, -1, (1, 7)) == "1:7:-1;1:9:-1"
 
 
 def test_patterns_match_whole_names_without_domain_and_partitions_as_their_topic() -> None:

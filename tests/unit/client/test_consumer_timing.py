@@ -7,15 +7,15 @@ import asyncio
 import pytest
 
 import geminga.client as gc
-from geminga.client._consumer_acks import AckSender
-from geminga.client._consumer_entries import Discard
-from geminga.client._consumer_receiving import Receiving
-from geminga.client._consumer_redelivery import Redelivery
-from geminga.client._consumer_requests import redeliver
-from geminga.client._consumer_topic import TopicConsumer
+from geminga.client._consuming.acks import AckSender
+from geminga.client._consuming.entries import Discard
+from geminga.client._consuming.receiving import Receiving
+from geminga.client._consuming.redelivery import Redelivery
+from geminga.client._consuming.requests import redeliver
+from geminga.client._consuming.topic_consumer import TopicConsumer
 from geminga.client._waiting import wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from support.scripted_broker import run_against
+from support.scripted_broker import run_against, run_with_broker
 from support.scripted_consumer import ConsumerScript, Type, entry_bytes, message_frame
 
 SHARED = gc.ConsumerType.Shared
@@ -192,6 +192,93 @@ def test_unanswered_acks_are_sent_again_after_a_reconnect_and_messages_start_ove
     run_against(script, scenario)
 
 
+def test_an_acknowledgement_without_answer_ends_with_a_timeout() -> None:
+    script = ConsumerScript(singles(3), answers_acks=False)
+
+    async def scenario(client):
+        consumer = await client.subscribe("t", "s", ack_receipt_enabled=True, ack_group_time_ms=0)
+        messages = await take(consumer, 3)
+        started = asyncio.get_running_loop().time()
+        ends: list[float] = []
+
+        async def acknowledge(message) -> None:
+            with pytest.raises(gc.Timeout, match="unknown whether it was stored"):
+                await consumer.acknowledge(message)
+            ends.append(asyncio.get_running_loop().time() - started)
+
+        first = asyncio.ensure_future(acknowledge(messages[0]))
+        await wait_ms(1000)
+        second = asyncio.ensure_future(acknowledge(messages[1]))
+        await asyncio.wait([first, second])
+        assert ends == pytest.approx([8.0, 9.0], abs=0.01)
+        assert consumer.stats().ack_failures == 2
+        script.answers_acks = True
+        await consumer.acknowledge(messages[2])
+
+    run_against(script, scenario, operation_timeout_ms=8000)
+
+
+@pytest.mark.parametrize("is_gone", [False, True])
+def test_close_does_not_wait_for_ever_for_receipts(is_gone) -> None:
+    """1. An acknowledgement gets no answer, and with ``is_gone`` no connection is taken any more. 2. Close ends all the
+    same, and whoever waits for the receipt gets a named error."""
+    script = ConsumerScript(singles(1), answers_acks=False)
+    gone: list[bool] = []
+
+    def dying(command):
+        return [] if gone else script(command)
+
+    async def scenario(client):
+        consumer = await client.subscribe("t", "s", ack_receipt_enabled=True, ack_group_time_ms=0)
+        (message,) = await take(consumer, 1)
+        acknowledging = asyncio.ensure_future(consumer.acknowledge(message))
+        await wait_ms(50)
+        if is_gone:
+            gone.append(True)
+            for connection in list(client.pool._connections.values()):
+                connection.close()
+        started = asyncio.get_running_loop().time()
+        await consumer.close()
+        assert asyncio.get_running_loop().time() - started <= 2 * client.options.operation_timeout_ms / 1000
+        with pytest.raises((gc.AlreadyClosed, gc.Timeout)):
+            await acknowledging
+
+    run_against(dying, scenario)
+
+
+def test_topics_are_closed_side_by_side_and_cancelled_closing_leaves_the_broker() -> None:
+    script = ConsumerScript(singles(1), answers_acks=False)
+    closed: list[int] = []
+
+    def slow(command):
+        if command.type == Type.CLOSE_CONSUMER:
+            closed.append(command.close_consumer.consumer_id)
+            return []
+        return script(command)
+
+    async def scenario(client):
+        consumer = await client.subscribe(["a", "b", "c"], "s")
+        started = asyncio.get_running_loop().time()
+        await consumer.close()
+        assert asyncio.get_running_loop().time() - started == pytest.approx(8, abs=0.1)
+        assert len(closed) == 3
+        other = await client.subscribe(["a", "b"], "s", ack_receipt_enabled=True, ack_group_time_ms=0)
+        messages = await take(other, 2)
+        waiting = [asyncio.ensure_future(other.acknowledge(message)) for message in messages]
+        await wait_ms(10)
+        closing = asyncio.ensure_future(other.close())
+        await wait_ms(10)
+        closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+        results = await asyncio.gather(*waiting, return_exceptions=True)
+        assert [type(result) for result in results] == [gc.AlreadyClosed] * 2
+        await wait_ms(10)
+        assert len(closed) == 5
+
+    run_against(slow, scenario, operation_timeout_ms=8000)
+
+
 def test_an_acknowledged_message_of_a_batch_does_not_come_again_after_a_reconnect() -> None:
     script = ConsumerScript([entry_bytes([b"a", b"b", b"c"], batched=True)])
 
@@ -313,6 +400,28 @@ def test_messages_of_an_epoch_before_the_last_redelivery_are_dropped() -> None:
     run_against(sending, scenario)
 
 
+def test_redelivery_asked_for_at_any_moment_of_a_reconnect_does_not_lose_messages() -> None:
+    """An epoch that the broker was not told of would make everything that comes count as sent before."""
+
+    async def scenario(client, _):
+        async with await client.create_producer("t") as producer:
+            await producer.send(b"0")
+        consumer = await client.subscribe("t", "s", initial_position=gc.InitialPosition.Earliest)
+        (topic,) = consumer.topic_consumers()
+        attaching = 0
+        for step in range(160):
+            assert (await consumer.receive(5000)).data() == b"0"
+            for connection in list(client.pool._connections.values()):
+                connection.close()
+            await wait_ms(step / 4)
+            attaching += topic._is_attaching
+            consumer.redeliver_unacknowledged_messages()
+        assert attaching > 0
+        assert (await consumer.receive(5000)).data() == b"0"
+
+    run_with_broker(scenario)
+
+
 def test_more_than_a_thousand_redeliveries_are_several_commands() -> None:
     frames = list(redeliver(1, [(1, entry) for entry in range(2500)], -1))
     found = [pb.BaseCommand.FromString(frame[8:]).redeliverUnacknowledgedMessages for frame in frames]
@@ -337,6 +446,24 @@ def test_damaged_bytes_cost_the_connection_first_and_are_discarded_when_they_sta
         assert consumer.stats().entries_discarded == 2
 
     run_against(script, scenario)
+
+
+def test_bytes_without_checksum_that_can_not_be_read_count_as_damaged_on_the_way() -> None:
+    whole = entry_bytes([b"whole"])
+    script = ConsumerScript([b"\x00\x00\x00\x03abc" + whole])
+
+    def healing(command):
+        answers = script(command)
+        if command.type == Type.FLOW:
+            script.entries = [whole]
+        return answers
+
+    async def scenario(client):
+        consumer = await client.subscribe("t", "s")
+        assert (await consumer.receive(5000)).data() == b"whole"
+        assert script.of(Type.ACK) == []
+
+    run_against(healing, scenario)
 
 
 @pytest.mark.parametrize("why", [Discard.BROKEN, Discard.DECOMPRESSION])

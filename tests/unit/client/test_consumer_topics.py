@@ -7,20 +7,23 @@ import re
 import pytest
 
 import geminga.client as gc
-from geminga.client._consumer import Consumer
-from geminga.client._consumer_acknowledgement import ACKERS_MAX
-from geminga.client._consumer_factory import subscribe
-from geminga.client._consumer_listening import Listening
-from geminga.client._consumer_options import ConsumerOptions
-from geminga.client._consumer_schema import SchemaGate
-from geminga.client._multi_consumer import TopicSet
-from geminga.client._pattern_consumer import PatternTopics
+from geminga.client._consuming.acknowledgement import ACKERS_MAX
+from geminga.client._consuming.consumer import Consumer
+from geminga.client._consuming.factory import subscribe
+from geminga.client._consuming.last_message import has_message_available, last_message_ids
+from geminga.client._consuming.listening import Listening
+from geminga.client._consuming.multi_consumer import TopicSet
+from geminga.client._consuming.options import ConsumerOptions
+from geminga.client._consuming.pattern_consumer import PatternTopics
+from geminga.client._consuming.schema import SchemaGate
+from geminga.client._consuming.topic_list_watch import UPDATES_MAX, TopicListWatch
 from geminga.client._reader import Reader
 from geminga.client._table_view import TableView
 from geminga.client._waiting import wait_ms
 from geminga.client.core.topic_pattern import TopicPattern
 from geminga.client.schema._protocol import SchemaInfo, SchemaType
 from geminga.model import TopicName
+from geminga.wire._generated import pulsar_api_pb2 as pb
 from support.scripted_broker import run_with_broker
 
 EARLIEST = gc.InitialPosition.Earliest
@@ -53,6 +56,175 @@ def test_a_pattern_leaves_topics_that_are_gone() -> None:
         assert consumer.topics() == ["persistent://public/default/a-2"]
         await publish(client, "a-2", b"3")
         assert await drain(consumer) == [b"3"]
+
+    run_with_broker(scenario)
+
+
+# ---- patterns whose topics the broker tells of
+
+
+def pattern_consumer(client, text: str = "a-.*", **options):
+    return client.subscribe(re.compile(text), "s", **{"initial_position": EARLIEST, **options})
+
+
+def names(consumer) -> list[str]:
+    return sorted(topic.rpartition("/")[2] for topic in consumer.topics())
+
+
+def test_a_pattern_is_told_of_topics_at_once() -> None:
+    async def scenario(client, broker):
+        await publish(client, "a-1", b"1")
+        consumer = await pattern_consumer(client, "a-.*|b-1")
+        await wait_ms(100)
+        assert consumer.discovery.is_watching
+        await publish(client, "a-2", b"2")
+        await publish(client, "b-1", b"3")
+        await publish(client, "c-1", b"4")
+        await wait_ms(500)
+        assert names(consumer) == ["a-1", "a-2", "b-1"]
+        assert await drain(consumer) == [b"1", b"2", b"3"]
+        await broker.broker.delete_topic(TopicName.parse("a-1"), force=True)
+        await wait_ms(500)
+        assert names(consumer) == ["a-2", "b-1"]
+        (connection,) = broker.broker.connections
+        assert len(connection.watchers) == 1
+        await consumer.close()
+        await wait_ms(100)
+        assert not connection.watchers
+
+    run_with_broker(scenario)
+
+
+def test_a_deleted_topic_of_a_pattern_is_left_and_not_created_again() -> None:
+    """Also without a watch, where its consumer hears first that the topic is gone."""
+
+    async def scenario(client, broker):
+        await publish(client, "a-1", b"1")
+        await publish(client, "a-2", b"2")
+        consumer = await pattern_consumer(client)
+        await broker.broker.delete_topic(TopicName.parse("a-1"), force=True)
+        await wait_ms(5000)
+        assert names(consumer) == ["a-2"]
+        listed = await broker.broker.list_topics("public/default")
+        assert [topic.rpartition("/")[2] for topic in listed] == ["a-2"]
+        await publish(client, "a-2", b"3")
+        assert await drain(consumer) == [b"2", b"3"]
+        # Deleted and there again at once: another topic of the same name.
+        await broker.broker.delete_topic(TopicName.parse("a-2"), force=True)
+        await publish(client, "a-2", b"4")
+        assert (await consumer.receive(5000)).data() == b"4"
+
+    run_with_broker(scenario)
+    run_with_broker(scenario, broker={"topic_list_watcher": False})
+
+
+def test_a_broker_without_watches_and_one_that_refuses_are_asked_from_time_to_time() -> None:
+    async def scenario(client, broker):
+        await publish(client, "a-1", b"1")
+        # 50 characters are a broker's limit by default.
+        pattern = (
+            "a-.*" if not broker.config.topic_list_watcher else "a-(1|2|3|4|5|6|7|8|9|10|11|12|13|14|15|16|17|18|19)"
+        )
+        consumer = await pattern_consumer(client, pattern, pattern_auto_discovery_period_ms=2000)
+        await wait_ms(500)
+        assert not consumer.discovery.is_watching
+        await publish(client, "a-2", b"2")
+        await wait_ms(500)
+        assert names(consumer) == ["a-1"]
+        await wait_ms(2000)
+        assert names(consumer) == ["a-1", "a-2"]
+
+    run_with_broker(scenario, broker={"topic_list_watcher": False})
+    run_with_broker(scenario)
+
+
+def test_topics_that_are_not_persistent_are_asked_for() -> None:
+    async def scenario(client, broker):
+        mode = gc.RegexSubscriptionMode.AllTopics
+        consumer = await pattern_consumer(client, regex_subscription_mode=mode, pattern_auto_discovery_period_ms=1000)
+        await client.create_producer("non-persistent://public/default/a-1")
+        await wait_ms(1500)
+        assert not consumer.discovery.is_watching
+        assert consumer.topics() == ["non-persistent://public/default/a-1"]
+
+    run_with_broker(scenario)
+
+
+def test_a_period_of_zero_looks_once() -> None:
+    async def scenario(client, broker):
+        await publish(client, "a-1", b"1")
+        consumer = await pattern_consumer(client, pattern_auto_discovery_period_ms=0)
+        await publish(client, "a-2", b"2")
+        await wait_ms(100_000)
+        assert names(consumer) == ["a-1"]
+        assert not consumer.discovery.is_watching
+
+    run_with_broker(scenario)
+
+
+def test_what_a_lost_watch_did_not_tell_is_found_when_it_stands_again() -> None:
+    async def scenario(client, broker):
+        await publish(client, "a-1", b"1")
+        await publish(client, "a-2", b"1")
+        consumer = await pattern_consumer(client)
+        await wait_ms(100)
+        for connection in list(client.pool._connections.values()):
+            connection.close()
+        assert not consumer.discovery.is_watching
+        await broker.broker.get_topic(TopicName.parse("a-3"), create=True)
+        await broker.broker.delete_topic(TopicName.parse("a-2"), force=True)
+        await wait_ms(1000)
+        assert consumer.discovery.is_watching
+        assert names(consumer) == ["a-1", "a-3"]
+
+    run_with_broker(scenario)
+
+
+def test_an_update_that_does_not_come_to_our_list_makes_us_ask() -> None:
+    async def scenario(client, broker):
+        await publish(client, "a-1", b"1")
+        consumer = await pattern_consumer(client)
+        await wait_ms(100)
+        watch = consumer.discovery._watch
+        assert isinstance(watch, TopicListWatch)
+        ghost = pb.CommandWatchTopicUpdate(watcher_id=1, deleted_topics=consumer.topics(), topics_hash="not that")
+        watch.on_topic_update(ghost)
+        await wait_ms(100)
+        assert names(consumer) == ["a-1"]
+        for _ in range(UPDATES_MAX + 1):
+            watch.on_topic_update(ghost)
+        assert (watch.has_missed, len(watch.take())) == (True, 0)
+        await wait_ms(100)
+        assert names(consumer) == ["a-1"]
+
+    run_with_broker(scenario)
+
+
+def test_partitions_that_are_added_to_a_watched_topic_are_consumed() -> None:
+    async def scenario(client, broker):
+        consumer = await pattern_consumer(client)
+        await broker.broker.resources.create_partitioned_topic(TopicName.parse("a-p"), 2)
+        await publish(client, "a-p", b"1", b"2")
+        await wait_ms(500)
+        assert names(consumer) == ["a-p-partition-0", "a-p-partition-1"]
+        await broker.broker.resources.update_partitioned_topic(TopicName.parse("a-p"), 4)
+        await publish(client, "a-p-partition-3", b"3")
+        await wait_ms(500)
+        assert names(consumer) == [f"a-p-partition-{index}" for index in range(4)]
+        assert await drain(consumer) == [b"1", b"2", b"3"]
+
+    run_with_broker(scenario)
+
+
+def test_the_retry_letter_topic_of_a_pattern_stays() -> None:
+    async def scenario(client, broker):
+        await publish(client, "a-1", b"1")
+        consumer = await pattern_consumer(client, retry_enabled=True)
+        await publish(client, "a-2", b"2")
+        await wait_ms(500)
+        assert names(consumer) == ["a-1", "a-2", "pattern-s-RETRY"]
+        await consumer.reconsume_later(await consumer.receive(1000), 0.01)
+        assert sorted([(await consumer.receive(1000)).data() for _ in range(2)]) == [b"1", b"2"]
 
     run_with_broker(scenario)
 
@@ -158,6 +330,28 @@ class SlowSchema:
 
     async def bind_consumer(self, topic, source):
         return self.decoder
+
+
+def test_messages_are_available_from_where_a_consumer_stands() -> None:
+    async def scenario(client, broker):
+        consumer = await client.subscribe("t", "s")
+        (topic,) = consumer.topic_consumers()
+        assert not await has_message_available(topic)
+        await publish(client, "t", b"1", b"2")
+        last, marked = await last_message_ids(topic)
+        assert (last.entry_id(), marked.entry_id()) == (1, -1)
+        for entry in range(2):
+            assert await has_message_available(topic)
+            message = await consumer.receive(1000)
+            assert message.message_id().entry_id() == entry
+            await consumer.acknowledge(message)
+        assert not await has_message_available(topic)
+        await consumer.close()
+        # Another consumer of the subscription goes by what is acknowledged.
+        (topic,) = (await client.subscribe("t", "s")).topic_consumers()
+        assert not await has_message_available(topic)
+
+    run_with_broker(scenario)
 
 
 def test_messages_wait_for_their_schema_in_order() -> None:

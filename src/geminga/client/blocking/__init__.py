@@ -17,9 +17,8 @@ from __future__ import annotations
 from typing import Unpack
 
 from geminga.client import connect as connect_async
-from geminga.client._authentication import Authentication, AuthenticationBasic, AuthenticationTLS, AuthenticationToken
-from geminga.client._consumer_interceptors import ConsumerInterceptor
-from geminga.client._consumer_options import (
+from geminga.client._consuming.interceptors import ConsumerInterceptor
+from geminga.client._consuming.options import (
     ConsumerCryptoFailureAction,
     ConsumerDeadLetterPolicy,
     ConsumerKeySharedPolicy,
@@ -96,9 +95,15 @@ from geminga.client._options import (
     ProducerAccessMode,
     ProducerOptions,
 )
-from geminga.client._producer import MessageFields, SendCallback
-from geminga.client._producer_factory import ProducerArguments
+from geminga.client._producing.factory import ProducerArguments
+from geminga.client._producing.producer import MessageFields, SendCallback
 from geminga.client._table_view import TableListener
+from geminga.client._transport.authentication import (
+    Authentication,
+    AuthenticationBasic,
+    AuthenticationTLS,
+    AuthenticationToken,
+)
 from geminga.client.blocking._client import Client, ConsumerArguments, MessageListener, ReaderListener
 from geminga.client.blocking._consumer import Consumer
 from geminga.client.blocking._facade import on_loop

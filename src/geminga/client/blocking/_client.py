@@ -11,10 +11,10 @@ from typing import Any, Self, TypedDict, Unpack, overload
 
 from geminga.client._client import Client as AsyncClient
 from geminga.client._client import T
-from geminga.client._consumer import Consumer as AsyncConsumer
-from geminga.client._consumer_factory import Topics
-from geminga.client._consumer_interceptors import ConsumerInterceptor
-from geminga.client._consumer_options import (
+from geminga.client._consuming.consumer import Consumer as AsyncConsumer
+from geminga.client._consuming.factory import Topics
+from geminga.client._consuming.interceptors import ConsumerInterceptor
+from geminga.client._consuming.options import (
     ConsumerCryptoFailureAction,
     ConsumerDeadLetterPolicy,
     ConsumerKeySharedPolicy,
@@ -26,8 +26,8 @@ from geminga.client._consumer_options import (
 from geminga.client._crypto import CryptoKeyReader
 from geminga.client._message import Message
 from geminga.client._message_id import MessageId
-from geminga.client._producer import Producer as AsyncProducer
-from geminga.client._producer_factory import ProducerArguments
+from geminga.client._producing.factory import ProducerArguments
+from geminga.client._producing.producer import Producer as AsyncProducer
 from geminga.client._reader import Reader as AsyncReader
 from geminga.client._table_view import TableView as AsyncTableView
 from geminga.client.blocking._consumer import Consumer

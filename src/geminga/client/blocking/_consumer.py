@@ -1,6 +1,6 @@
 """The blocking ``Consumer``.
 
-Generated from ``client/_consumer.py`` by ``tools/generate_blocking.py``: do not edit.
+Generated from ``client/_consuming/consumer.py`` by ``tools/generate_blocking.py``: do not edit.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Any, Generic, Self
 
-from geminga.client._consumer import Consumer as AsyncConsumer
-from geminga.client._consumer import T
+from geminga.client._consuming.consumer import Consumer as AsyncConsumer
+from geminga.client._consuming.consumer import T
 from geminga.client._message import Message
 from geminga.client._message_id import MessageId
 from geminga.client.blocking._facade import Facade

@@ -17,8 +17,8 @@ from geminga.client._errors import (
     PulsarException,
 )
 from geminga.client._message_id import MessageId
-from geminga.client._producer import MessageFields, SendCallback
-from geminga.client._producer import Producer as AsyncProducer
+from geminga.client._producing.producer import MessageFields, SendCallback
+from geminga.client._producing.producer import Producer as AsyncProducer
 from geminga.model.errors import LocalError
 from geminga.runtime.loop_thread import ForkedError, HandOver, LoopThread, loop_thread
 

@@ -1,6 +1,6 @@
 """The blocking ``Producer``.
 
-Generated from ``client/_producer.py`` by ``tools/generate_blocking.py``: do not edit.
+Generated from ``client/_producing/producer.py`` by ``tools/generate_blocking.py``: do not edit.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Generic, Self, Unpack
 
 from geminga.client._message_id import MessageId
-from geminga.client._producer import MessageFields, SendCallback, T
+from geminga.client._producing.producer import MessageFields, SendCallback, T
 from geminga.client.blocking._facade import ProducerFacade
 
 

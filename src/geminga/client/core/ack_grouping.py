@@ -113,6 +113,10 @@ class AckGrouping:
     def add_partial(self, entry: EntryKey, acker: BatchAcker) -> bool:
         """Some messages of a batch were acknowledged; ``acker`` is read when the group is sent. True: flush now."""
         if entry not in self._entries:
+            pending = self._partial.get(entry)
+            if pending is not None and pending is not acker:
+                # Of an earlier delivery of the batch, restored after its connection broke: both were acknowledged.
+                acker.retain(pending.words() or ())
             self._partial[entry] = acker
         return self._is_full
 
@@ -125,6 +129,8 @@ class AckGrouping:
         if newest is None or entry >= newest:
             # Of the same entry, the whole of it is newer than a part; a part's acker only loses bits.
             if entry != newest or self._cumulative_acker is not None:
+                if entry == newest and acker is not None and self._cumulative_acker not in (None, acker):
+                    acker.retain(self._cumulative_acker.words() or ())
                 self._cumulative = entry
                 self._cumulative_acker = acker
             self._entries = {key: None for key in self._entries if key >= entry}
@@ -167,7 +173,9 @@ class AckGrouping:
         for entry, words in group.individual:
             if words is None:
                 self.add(entry)
-            elif entry not in self._partial:
+            elif (pending := self._partial.get(entry)) is not None:
+                pending.retain(words)  # the same acker as a rule, a later delivery's after the batches were forgotten
+            else:
                 self.add_partial(entry, BatchAcker.from_words(words))
 
     def check_invariants(self) -> None:

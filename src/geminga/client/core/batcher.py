@@ -58,10 +58,18 @@ class Batch:
             self.callbacks = []
         self.callbacks.append((len(self.payloads), callback))
 
-    def fits(self, message: EncodedMessage, size_bytes_max: int) -> bool:
-        """Whether ``message`` may join: within the size, and with the same kind of sequence id."""
+    def fits(self, message: EncodedMessage, size_bytes_max: int, stored_sequence_id: int = -1) -> bool:
+        """Whether ``message`` may join: within the size, and with the same kind of sequence id.
+
+        With ids of the user's own a batch ends at ``stored_sequence_id``, the last one that the broker has: a batch
+        of stored and new messages would be no duplicate as a whole, and is not taken by deduplication.
+        """
         if self.is_custom != (message.sequence_id is not None):
             return False
+        if message.sequence_id is not None and self.specials is not None:
+            last = self.specials[len(self.payloads) - 1].sequence_id
+            if last is not None and last <= stored_sequence_id < message.sequence_id:
+                return False
         return self.size_bytes + len(message.payload) <= size_bytes_max
 
     def message(self, index: int) -> EncodedMessage:

@@ -16,7 +16,7 @@ RECONSUME_TIMES: Final = "RECONSUMETIMES"
 DELAY_TIME: Final = "DELAY_TIME"
 REAL_TOPIC: Final = "REAL_TOPIC"
 REAL_SUBSCRIPTION: Final = "REAL_SUBSCRIPTION"
-#: The message id as text; Pulsar's clients of different age read one or the other name.
+#: The message id as the Java client writes it; Pulsar's clients of different age read one or the other name.
 ORIGIN_MESSAGE_ID: Final = "ORIGIN_MESSAGE_ID"
 ORIGIN_MESSAGE_ID_OLD: Final = "ORIGIN_MESSAGE_IDY_TIME"
 
@@ -50,5 +50,16 @@ def origin_properties(
 
 
 def retry_properties(origin: Mapping[str, str], *, times: int, delay_ms: int) -> dict[str, str]:
-    """What a message carries into the retry-letter topic for the ``times``-th time."""
-    return {**origin, RECONSUME_TIMES: str(times), DELAY_TIME: str(delay_ms)}
+    """What a message carries into the retry-letter topic for the ``times``-th time, and into the dead-letter topic
+    instead when that is too often."""
+    return {**origin, RECONSUME_TIMES: str(times), DELAY_TIME: str(max(0, delay_ms))}
+
+
+def message_id_text(
+    ledger_id: int, entry_id: int, partition: int, batch_index: int, first_chunk: tuple[int, int] | None
+) -> str:
+    """``ledger:entry:partition``, with ``:index`` in a batch; of chunks the first one's, ``;`` and the last one's."""
+    text = f"{ledger_id}:{entry_id}:{partition}"
+    if batch_index >= 0:
+        text += f":{batch_index}"
+    return text if first_chunk is None else f"{first_chunk[0]}:{first_chunk[1]}:{partition};{text}"

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Final, cast
 
 from geminga.client.core.batcher import Batch
+from geminga.client.core.encoded_batch import EncodedBatch
 from geminga.client.core.message import EncodedMessage
 from geminga.client.core.send_queue import PendingSend, SendCallback
 from geminga.model.limits import FRAME_PADDING_BYTES
@@ -94,6 +95,27 @@ class FrameMaker:
         frame = self._frame(metadata, payload, first, last, count)
         size = batch.size_bytes + MESSAGE_OVERHEAD_BYTES * count
         return PendingSend(frame, first, last, count, size, batch.opened_s, batch.callbacks)
+
+    def encoded(
+        self, batch: EncodedBatch, callback: SendCallback | None, now_s: float, publish_time_ms: int
+    ) -> PendingSend:
+        """One entry of messages that are encoded already; also a single one travels as batch. Raises TooBig."""
+        first, last, count = batch.first_sequence_id, batch.highest_sequence_id, batch.messages
+        keys = EncodedMessage(
+            b"",
+            partition_key=batch.partition_key,
+            is_key_base64=batch.is_key_base64,
+            ordering_key=batch.ordering_key,
+        )
+        metadata = self._metadata(keys, first, publish_time_ms, is_batch=True)
+        metadata.num_messages_in_batch = count
+        if last != first:
+            metadata.highest_sequence_id = last
+        frame = self._frame(metadata, batch.payload, first, last, count)
+        callbacks = [(-1, callback)] if callback is not None else None
+        return PendingSend(
+            frame, first, last, count, len(batch.payload) + MESSAGE_OVERHEAD_BYTES * count, now_s, callbacks
+        )
 
     def message(
         self,

@@ -39,8 +39,11 @@ class KeyBatcher:
         self.messages += 1
         self.size_bytes += len(message.payload)
 
-    def fits(self, message: EncodedMessage, size_bytes_max: int) -> bool:
-        """Whether ``message`` may join: within the size, and with the same kind of sequence id."""
+    def fits(self, message: EncodedMessage, size_bytes_max: int, stored_sequence_id: int = -1) -> bool:
+        """Whether ``message`` may join, as :meth:`Batch.fits`."""
+        batch = self._batches.get(message.key or b"")
+        if batch is not None and not batch.fits(message, size_bytes_max, stored_sequence_id):
+            return False
         if self.size_bytes + len(message.payload) > size_bytes_max:
             return False
         return not self.messages or self._is_custom == (message.sequence_id is not None)

@@ -31,6 +31,7 @@ class PendingSend:
         "sequence_id",
         "size_bytes",
         "waiters",
+        "was_written",
     )
 
     def __init__(
@@ -54,6 +55,8 @@ class PendingSend:
         self.created_s = created_s
         #: (index in the batch, who wants to hear); None: nobody.
         self.callbacks = callbacks
+        #: Written to any connection: only then may it be stored without our knowing.
+        self.was_written = False
         #: Called once it is out of the queue, whatever became of it; None: nobody waits.
         self.waiters: list[Callable[[], None]] | None = None
         #: Of chunked messages: which chunk of how many; 0 of 0 for others.
@@ -113,6 +116,7 @@ class SendQueue:
         if not self._queued:
             return None
         pending = self._queued.popleft()
+        pending.was_written = True
         self._in_flight.append(pending)
         return pending
 

@@ -23,6 +23,8 @@ class TopicPattern:
     namespace: str
     #: ``tenant/namespace/regex``, to be matched against whole names without domain.
     expression: str
+    #: The same as short as possible: brokers take patterns of 50 characters by default.
+    text_for_brokers: str
 
     @classmethod
     def parse(cls, text: str) -> TopicPattern:
@@ -41,12 +43,19 @@ class TopicPattern:
         except re.error as error:
             raise InvalidTopicNameError(f"topic pattern {text!r}: {error}") from error
         TopicName.parse(f"persistent://{namespace}/topic")
-        return cls(namespace, f"{re.escape(namespace)}/(?:{local})")
+        escaped = re.escape(namespace)
+        return cls(
+            namespace, f"{escaped}/(?:{local})", f"{escaped}/({local})" if "|" in local else f"{escaped}/{local}"
+        )
 
     def matches(self, topic: str) -> bool:
         """Whether a topic (or partition) belongs to the pattern."""
         name = TopicName.parse(topic).partitioned_topic
         return re.fullmatch(self.expression, f"{name.namespace}/{name.local_name}") is not None
+
+    def matching(self, names: Iterable[str]) -> set[str]:
+        """Those of the topics and partitions that belong to the pattern."""
+        return {name for name in names if self.matches(name)}
 
     def topics(self, names: Iterable[str]) -> set[str]:
         """Full names of the matching topics, partitioned ones without partition suffix."""

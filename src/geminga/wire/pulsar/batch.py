@@ -214,7 +214,10 @@ def decode_send_receipt(command: bytes) -> tuple[int, int, int, int, int] | None
             return None
         while position < size:
             tag = command[position]
-            value, position = decode_varint(command, position + 1)
+            value = command[position + 1]
+            position += 2
+            if value > 127:
+                value, position = decode_varint(command, position - 1)
             if tag == 0x08:
                 producer_id = value
             elif tag == 0x10:
@@ -226,7 +229,10 @@ def decode_send_receipt(command: bytes) -> tuple[int, int, int, int, int] | None
                 ledger_id = entry_id = -2
                 while position < end:
                     tag = command[position]
-                    value, position = decode_varint(command, position + 1)
+                    value = command[position + 1]
+                    position += 2
+                    if value > 127:
+                        value, position = decode_varint(command, position - 1)
                     if tag == 0x08:
                         ledger_id = signed64(value)
                     elif tag == 0x10:
@@ -247,6 +253,8 @@ def decode_send_receipt(command: bytes) -> tuple[int, int, int, int, int] | None
 def message_consumer_id(command: bytes) -> int:
     """The consumer of a MESSAGE command whose first field is the consumer's id, as every broker writes it; else -1."""
     try:
+        if command[3] < 128 and command[4] == 0x08 and command[5] < 128:  # nearly always
+            return command[5]
         _, position = decode_varint(command, 3)
         return decode_varint(command, position + 1)[0] if command[position] == 0x08 else -1
     except (IndexError, ValueError):

@@ -51,10 +51,10 @@ def compress(kind: int, payload: bytes) -> bytes:
     raise ValueError(f"{kind} is no compression")
 
 
-def decompress(kind: int, data: bytes, uncompressed_bytes: int) -> bytes:
+def decompress(kind: int, data: bytes | memoryview, uncompressed_bytes: int) -> bytes:
     """The payload, which must have ``uncompressed_bytes``; DecompressionError otherwise. The caller limits the size."""
     if kind == NONE:
-        return data
+        return bytes(data)
     try:
         if kind == ZLIB:
             # One byte more than expected, so that a longer payload is told from one that just fits.
@@ -68,7 +68,7 @@ def decompress(kind: int, data: bytes, uncompressed_bytes: int) -> bytes:
     return payload
 
 
-def _decompress_into(kind: int, data: bytes, uncompressed_bytes: int) -> bytes:
+def _decompress_into(kind: int, data: bytes | memoryview, uncompressed_bytes: int) -> bytes:
     buffer = bytearray(uncompressed_bytes + 1)
     if kind == LZ4:
         size = cramjam.lz4.decompress_block_into(data, buffer, output_len=len(buffer))

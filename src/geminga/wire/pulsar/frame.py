@@ -86,12 +86,16 @@ class FrameDecoder:
         return frames
 
     def _fail(self, frames: list[Frame], total: int, command_size: int) -> list[Frame]:
-        self.error = ProtocolError(
-            f"impossible frame: total size {total}, command size {command_size}, "
-            f"largest frame {self._frame_bytes_max} bytes"
-        )
+        self.error = impossible_frame(total, command_size, self._frame_bytes_max)
         self._tail.clear()
         return frames
+
+
+def impossible_frame(total: int, command_size: int, frame_bytes_max: int) -> ProtocolError:
+    """What is wrong with a frame of these sizes."""
+    return ProtocolError(
+        f"impossible frame: total size {total}, command size {command_size}, largest frame {frame_bytes_max} bytes"
+    )
 
 
 def encode_frame(command: bytes) -> bytes:

@@ -1,0 +1,158 @@
+"""What the application acknowledges at one consumer of one topic: batches until they are whole, chunks, ids.
+
+A message of a batch is noted in the batch's acker; the entry is acknowledged when its last message is, or, with
+``batch_index_ack_enabled``, message by message. Ackers outlive redelivery and reconnects, so that a message of a batch
+that was acknowledged does not come again with its batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from geminga.client._consuming.acks import AckSender, Receipt
+from geminga.client._entry_batch import EntryBatch
+from geminga.client._errors import OperationNotSupported
+from geminga.client._message_id import MessageId
+from geminga.client.core.ack_grouping import AckGrouping, NoAckGrouping
+from geminga.client.core.batch_acker import BatchAcker
+
+if TYPE_CHECKING:
+    from geminga.client._consuming.topic_consumer import TopicConsumer
+
+EntryKey = tuple[int, int]
+
+#: Batches whose acknowledgement is under way; beyond it the oldest are forgotten and may come again whole.
+ACKERS_MAX: Final = 10_000
+
+
+class Acknowledgement:
+    """See the module's docstring."""
+
+    __slots__ = ("_ackers", "_by_index", "_chunked", "_last_cumulative", "_redelivery", "sender")
+
+    def __init__(self, consumer: TopicConsumer) -> None:
+        options = consumer.options
+        is_persistent = consumer.topic.is_persistent
+        self._redelivery = consumer.redelivery
+        self._by_index = options.batch_index_ack_enabled
+        #: Groups and sends.
+        self.sender = AckSender(
+            consumer.consumer_id,
+            AckGrouping(options.ack_group_time_ms, options.ack_group_size_max) if is_persistent else NoAckGrouping(),
+            group_ms=options.ack_group_time_ms,
+            with_receipts=options.ack_receipt_enabled and is_persistent,
+            timeout_ms=consumer.client.options.operation_timeout_ms,
+            counters=consumer.owner.counters,
+        )
+        #: Batches delivered and not acknowledged whole.
+        self._ackers: dict[EntryKey, BatchAcker] = {}
+        #: Last entry of a chunked message -> all of its entries.
+        self._chunked: dict[EntryKey, Sequence[EntryKey]] = {}
+        self._last_cumulative: EntryKey | None = None
+
+    # ---- entries come
+
+    def adopt(self, entry: EntryBatch, ack_set: Sequence[int]) -> None:
+        """A batch arrived: give it its acker, the one it had if it comes again."""
+        key = entry.key
+        acker = self._ackers.get(key)
+        entry.keep_unacknowledged(ack_set, acker)
+        if acker is None and entry.acker is not None:
+            if len(self._ackers) >= ACKERS_MAX:
+                del self._ackers[next(iter(self._ackers))]
+            self._ackers[key] = entry.acker
+
+    def chunked(self, last: EntryKey, entries: Sequence[EntryKey]) -> None:
+        """A chunked message is whole: its entries are acknowledged together."""
+        self._chunked[last] = entries
+
+    def entries_of(self, key: EntryKey) -> Sequence[EntryKey]:
+        """The entries that hold a message: one, or those of its chunks."""
+        return self._chunked.get(key, (key,))
+
+    def start_over(self) -> None:
+        """Everything unacknowledged comes again."""
+        self._chunked.clear()
+        self._last_cumulative = None
+
+    def forget_batches(self) -> None:
+        """The subscription may have been moved: what was acknowledged of a batch may be wanted again."""
+        self._ackers.clear()
+
+    # ---- the application acknowledges
+
+    def acknowledge(self, entry: EntryBatch, index: int) -> Receipt:
+        """One message."""
+        acker = entry.acker
+        if acker is not None and not acker.acknowledge(index):
+            return self.sender.add_partial(entry.key, acker) if self._by_index else None
+        return self.acknowledge_entry(entry.key)
+
+    def acknowledge_many(self, entry: EntryBatch, indexes: Sequence[int]) -> Receipt:
+        """Several messages of one entry."""
+        acker = entry.acker
+        if acker is not None and not acker.acknowledge_many(indexes):
+            return self.sender.add_partial(entry.key, acker) if self._by_index else None
+        return self.acknowledge_entry(entry.key)
+
+    def acknowledge_entry(self, key: EntryKey) -> Receipt:
+        """A whole entry, with the chunks before it."""
+        self._ackers.pop(key, None)
+        self._redelivery.acknowledged(key)
+        if self._chunked:
+            for piece in self._chunked.pop(key, ()):
+                if piece != key:
+                    self.sender.add(piece)
+        return self.sender.add(key)
+
+    def acknowledge_id(self, message_id: MessageId) -> Receipt:
+        """One message by its id, also one that came from elsewhere."""
+        key = (message_id.ledger_id(), message_id.entry_id())
+        index = message_id.batch_index()
+        if index >= 0:
+            acker = self._acker_of(key, message_id)
+            if not acker.acknowledge(index):
+                return self.sender.add_partial(key, acker) if self._by_index else None
+        return self.acknowledge_entry(key)
+
+    def _acker_of(self, key: EntryKey, message_id: MessageId) -> BatchAcker:
+        acker = self._ackers.get(key)
+        if acker is None:
+            size = message_id.batch_size()
+            if size <= message_id.batch_index():
+                raise OperationNotSupported(
+                    f"{message_id!r} is of a batch of unknown size: acknowledge the message, or an id that tells it"
+                )
+            acker = self._ackers[key] = BatchAcker(size)
+        return acker
+
+    def acknowledge_cumulative(self, entry: EntryBatch, index: int) -> Receipt:
+        """Everything up to and with a message."""
+        return self._acknowledge_up_to(entry.key, entry.acker, index)
+
+    def acknowledge_cumulative_id(self, message_id: MessageId) -> Receipt:
+        """The same by id."""
+        key = (message_id.ledger_id(), message_id.entry_id())
+        index = message_id.batch_index()
+        return self._acknowledge_up_to(key, self._acker_of(key, message_id) if index >= 0 else None, index)
+
+    def _acknowledge_up_to(self, key: EntryKey, acker: BatchAcker | None, index: int) -> Receipt:
+        if acker is not None and not acker.acknowledge_cumulative(index):
+            if self._by_index:
+                return self.sender.add_cumulative(key, acker)
+            # The batch is not through; everything before it is.
+            key = (key[0], key[1] - 1)
+            if key == self._last_cumulative:
+                return None
+        self._last_cumulative = key
+        ackers = self._ackers
+        while ackers:
+            first = next(iter(ackers))
+            if first > key:
+                break
+            del ackers[first]
+        self._redelivery.acknowledged_up_to(key)
+        for last in [last for last in self._chunked if last <= key]:
+            del self._chunked[last]
+        return self.sender.add_cumulative(key, None)

@@ -1,0 +1,183 @@
+"""Dead-letter and retry-letter topics of one consumer: their producers, and what messages carry into them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from geminga.client._consuming.options import ConsumerDeadLetterPolicy
+from geminga.client._entry_batch import EntryBatch
+from geminga.client._errors import PulsarException
+from geminga.client._message import Message
+from geminga.client._producing.producer import MessageFields, Producer
+from geminga.client.core import dead_letter_names as names
+from geminga.model import TopicName
+from geminga.model.errors import InvalidTopicNameError
+from geminga.runtime import get_logger
+
+if TYPE_CHECKING:
+    from geminga.client._client import Client
+
+_log = get_logger(__name__)
+
+
+class DeadLetters:
+    """Sends messages to the retry-letter and the dead-letter topic; producers are made when first needed."""
+
+    __slots__ = (
+        "_client",
+        "_dead_letter_producers",
+        "_fixed_dead_letter_topic",
+        "_making",
+        "_policy",
+        "_retry_producer",
+        "_subscription",
+        "redeliveries_max",
+        "retry_letter_topic",
+    )
+
+    def __init__(
+        self,
+        client: Client,
+        topic: str,
+        subscription: str,
+        policy: ConsumerDeadLetterPolicy | None,
+        *,
+        is_one_for_all: bool,
+    ) -> None:
+        """Raises InvalidTopicName. ``topic``: the first one of the consumer, whose name the default retry-letter topic
+        gets, and with ``is_one_for_all`` the default dead-letter topic; else each topic has one of its own."""
+        self._client = client
+        self._subscription = subscription
+        self._policy = policy
+        self.redeliveries_max = names.REDELIVERIES_MAX_DEFAULT if policy is None else policy.max_redeliver_count
+        given_dead = policy.dead_letter_topic if policy is not None else None
+        given_retry = policy.retry_letter_topic if policy is not None else None
+        if not given_dead and is_one_for_all:
+            given_dead = names.dead_letter_topic(topic, subscription)
+        self._fixed_dead_letter_topic = given_dead
+        self.retry_letter_topic = str(client.parse_topic(given_retry or names.retry_letter_topic(topic, subscription)))
+        self._making = asyncio.Lock()
+        #: Topic -> its producer; at most one for each topic of the consumer.
+        self._dead_letter_producers: dict[str, Producer[bytes]] = {}
+        self._retry_producer: Producer[bytes] | None = None
+
+    def dead_letter_topic(self, topic: str) -> str:
+        """Where messages of ``topic``, or of its partition, are buried."""
+        return self._fixed_dead_letter_topic or names.dead_letter_topic(topic, self._subscription)
+
+    async def bury(self, entry: EntryBatch) -> bool:
+        """Store what is unacknowledged of an entry in the dead-letter topic; False: it could not be stored."""
+        source = entry.source
+        try:
+            for index in entry.order:
+                if entry.acker is not None and entry.acker.is_acknowledged(index):
+                    continue
+                message: Message[Any] = Message(entry, index)
+                await self._bury_message(message, self._origin(message, message.topic_name()))
+        except PulsarException as error:
+            _log.warning("dead letter of %s: %s", entry.topic_name, error)
+            return False
+        if source is not None:
+            source.owner.counters.dead_lettered += len(entry.order)
+        return True
+
+    async def _bury_message(self, message: Message[Any], properties: Mapping[str, str]) -> None:
+        topic = self.dead_letter_topic(self._home_of(message))
+        async with self._making:  # several may need it at once
+            producer = self._dead_letter_producers.get(topic)
+            if producer is None:
+                initial = self._policy.initial_subscription_name if self._policy is not None else None
+                producer = await self._make(topic, initial or "")
+                self._dead_letter_producers[topic] = producer
+        await producer.send(_content(message), **_fields(message, properties))
+
+    async def _make(self, topic: str, initial_subscription_name: str = "") -> Producer[bytes]:
+        return await self._client.create_producer(
+            topic,
+            initial_subscription_name=initial_subscription_name,
+            batching_enabled=False,
+            chunking_enabled=True,  # what was chunked does not fit into one message here, either
+        )
+
+    def _home_of(self, message: Message[Any]) -> str:
+        """The topic a message belongs to: where it came from, if it comes from the retry-letter topic."""
+        topic = message.topic_name()
+        if str(TopicName.parse(topic).partitioned_topic) != self.retry_letter_topic:
+            return topic
+        try:
+            return str(TopicName.parse(message.properties().get(names.REAL_TOPIC, topic)))
+        except InvalidTopicNameError:
+            return topic
+
+    async def reconsume_later(self, message: Message[Any], delay_ms: int, properties: Mapping[str, str] | None) -> None:
+        """Store one message in the retry-letter topic, or in the dead-letter topic if it was there often enough."""
+        carried = self._origin(message, _subscribed_topic(message))
+        if properties:
+            carried.update(properties)
+        times = names.reconsume_times(carried) + 1
+        carried = names.retry_properties(carried, times=times, delay_ms=delay_ms)
+        if times > self.redeliveries_max:
+            await self._bury_message(message, carried)
+            source = message._entry.source
+            if source is not None:
+                source.owner.counters.dead_lettered += 1
+            return
+        async with self._making:
+            if self._retry_producer is None:
+                self._retry_producer = await self._make(self.retry_letter_topic)
+        fields = _fields(message, carried)
+        if delay_ms > 0:
+            fields["deliver_after"] = timedelta(milliseconds=delay_ms)
+        await self._retry_producer.send(_content(message), **fields)
+
+    async def close(self) -> None:
+        """Close the producers."""
+        for producer in (*self._dead_letter_producers.values(), self._retry_producer):
+            if producer is not None:
+                await producer.close()
+
+    def _origin(self, message: Message[Any], topic: str) -> dict[str, str]:
+        message_id = message.message_id()
+        first = message_id.first_chunk_message_id()
+        return names.origin_properties(
+            message.properties(),
+            topic=topic,
+            subscription=self._subscription,
+            message_id=names.message_id_text(
+                message_id.ledger_id(),
+                message_id.entry_id(),
+                message_id.partition(),
+                message_id.batch_index(),
+                None if first is None else (first.ledger_id(), first.entry_id()),
+            ),
+        )
+
+
+def _subscribed_topic(message: Message[Any]) -> str:
+    """The topic as it was subscribed to: of a partition, the partitioned topic."""
+    source = message._entry.source
+    name = message.topic_name()
+    if source is None or source.owner.topic_set is None:
+        return name
+    whole = str(source.topic.partitioned_topic)
+    return whole if whole in source.owner.topic_set.topics else name
+
+
+def _content(message: Message[Any]) -> bytes | None:
+    return None if message.has_null_value() else message.data()
+
+
+def _fields(message: Message[Any], properties: Mapping[str, str]) -> MessageFields:
+    fields: MessageFields = {"properties": properties}
+    if message.has_key():
+        fields["partition_key"] = message.key_bytes() if message.has_base64_key() else message.partition_key()
+    ordering_key = message.ordering_key_bytes()
+    if ordering_key:
+        fields["ordering_key"] = ordering_key
+    event_timestamp = message.event_timestamp()
+    if event_timestamp:
+        fields["event_timestamp"] = event_timestamp
+    return fields

@@ -1,0 +1,235 @@
+"""MESSAGE frames in, :class:`EntryBatch` out: checksum, decryption, decompression, chunks put together.
+
+What can not be read is told to the consumer as :class:`Discard`, never handed out: damaged bytes and broken batches are
+acknowledged with the reason, what can not be decrypted goes by the consumer's ``crypto_failure_action``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from enum import Enum
+from typing import Protocol
+
+import crc32c
+from google.protobuf.message import DecodeError
+
+from geminga.client._consuming.options import ConsumerCryptoFailureAction
+from geminga.client._entry_batch import EntryBatch
+from geminga.client._errors import CryptoError
+from geminga.client._message_id import MessageId
+from geminga.client.core.batch_layout import BatchFormatError
+from geminga.client.core.chunk_assembly import Chunk, ChunkAssembly
+from geminga.runtime import get_logger
+from geminga.wire._generated import pulsar_api_pb2 as pb
+from geminga.wire.pulsar.compression import DecompressionError, decompress
+from geminga.wire.pulsar.consumer_codec import MessageHead, MessageHeadDecoder
+from geminga.wire.pulsar.frame import Frame
+from geminga.wire.pulsar.metadata import MAGIC_BROKER_ENTRY_METADATA, MAGIC_CHECKSUM, broker_entry_metadata
+
+_log = get_logger(__name__)
+
+EntryKey = tuple[int, int]
+
+
+class Discard(Enum):
+    """Why an entry is not handed out."""
+
+    #: It is of before the last redelivery of everything.
+    OLD_EPOCH = 0
+    CHECKSUM = 1
+    #: Neither metadata nor payload can be read.
+    BROKEN = 2
+    DECOMPRESSION = 3
+    DECRYPTION = 4
+    #: A piece of a message that waits for its other pieces.
+    CHUNK = 5
+
+
+class Decryptor(Protocol):
+    """Decrypts payloads; keys are those of the consumer's key reader."""
+
+    def decrypt(self, metadata: pb.MessageMetadata, payload: bytes) -> bytes:
+        """The payload in the clear; raises CryptoError."""
+        ...
+
+
+#: Hears of an entry that is not handed out: the entry, why, and how many permits it took.
+OnDiscard = Callable[[EntryKey, Discard, int], None]
+
+
+class EntryReader:
+    """Reads the frames of one consumer of one topic."""
+
+    __slots__ = (
+        "_crypto_failure_action",
+        "_decryptor",
+        "_heads",
+        "_now_ms",
+        "_on_chunk",
+        "_on_discard",
+        "_topic_name",
+        "chunks",
+        "epoch",
+        "message_bytes_max",
+    )
+
+    def __init__(
+        self,
+        topic_name: str,
+        chunks: ChunkAssembly,
+        *,
+        decryptor: Decryptor | None,
+        crypto_failure_action: ConsumerCryptoFailureAction,
+        now_ms: Callable[[], float],
+        on_discard: OnDiscard,
+        on_chunk: Callable[[EntryKey, Sequence[EntryKey], Sequence[EntryKey], int], None],
+    ) -> None:
+        """``on_chunk``: (last entry, all entries of a message that is whole, entries that gave way, publish time)."""
+        self._topic_name = topic_name
+        self._heads = MessageHeadDecoder()
+        self._decryptor = decryptor
+        self._crypto_failure_action = crypto_failure_action
+        self._now_ms = now_ms
+        self._on_discard = on_discard
+        self._on_chunk = on_chunk
+        self.chunks = chunks
+        #: Entries of a lower epoch are dropped; -1: the subscription type has none.
+        self.epoch = -1
+        #: Largest message before chunking, bytes.
+        self.message_bytes_max = 0
+
+    def read(self, frames: Sequence[Frame]) -> list[tuple[EntryBatch, Sequence[int]]]:
+        """Entries to hand out, each with the broker's ``ack_set``; raises ProtocolError for a broken command."""
+        entries: list[tuple[EntryBatch, Sequence[int]]] = []
+        decode = self._heads.decode
+        for command, data in frames:
+            head = decode(command)
+            entry = self._entry(head, data)
+            if entry is not None:
+                entries.append((entry, head.ack_set))
+        return entries
+
+    def _entry(self, head: MessageHead, data: bytes) -> EntryBatch | None:
+        key = (head.ledger_id, head.entry_id)
+        noted = None
+        start = 0
+        magic = data[:2]
+        if magic == MAGIC_BROKER_ENTRY_METADATA:
+            noted = broker_entry_metadata(data)
+            start = 6 + int.from_bytes(data[2:6], "big")
+            magic = data[start : start + 2]
+        is_damaged = False
+        # Without a checksum nothing says where it broke: on the way, perhaps.
+        unreadable = Discard.CHECKSUM
+        if magic == MAGIC_CHECKSUM:
+            unreadable = Discard.BROKEN
+            stored = int.from_bytes(data[start + 2 : start + 6], "big")
+            start += 6
+            is_damaged = crc32c.crc32c(memoryview(data)[start:]) != stored
+        payload_start = start + 4 + int.from_bytes(data[start : start + 4], "big")
+        if is_damaged or payload_start > len(data):
+            self._on_discard(key, Discard.CHECKSUM if is_damaged else unreadable, 1)
+            return None
+        try:
+            metadata = pb.MessageMetadata.FromString(data[start + 4 : payload_start])
+        except DecodeError:
+            self._on_discard(key, unreadable, 1)
+            return None
+        count = metadata.num_messages_in_batch
+        if head.consumer_epoch is not None and head.consumer_epoch < self.epoch:
+            self._on_discard(key, Discard.OLD_EPOCH, count)
+            return None
+        if metadata.compression or metadata.encryption_keys or metadata.num_chunks_from_msg > 1:
+            entry = self._opened(head, metadata, data, payload_start, count)
+        else:
+            entry = self._laid_out(head, metadata, data, payload_start)
+        if entry is not None:
+            entry.broker_entry_metadata = noted
+        return entry
+
+    def _laid_out(
+        self,
+        head: MessageHead,
+        metadata: pb.MessageMetadata,
+        data: bytes,
+        start: int,
+        *,
+        is_undecrypted: bool = False,
+    ) -> EntryBatch | None:
+        try:
+            return EntryBatch(
+                data,
+                start,
+                metadata,
+                head[0],
+                head[1],
+                partition=head[2],
+                topic_name=self._topic_name,
+                redelivery_count=head[3],
+                is_undecrypted=is_undecrypted,
+            )
+        except BatchFormatError:
+            self._on_discard((head[0], head[1]), Discard.BROKEN, metadata.num_messages_in_batch)
+            return None
+
+    def _opened(
+        self, head: MessageHead, metadata: pb.MessageMetadata, data: bytes, start: int, count: int
+    ) -> EntryBatch | None:
+        key = (head.ledger_id, head.entry_id)
+        first_chunk: MessageId | None = None
+        is_undecrypted = False
+        if metadata.encryption_keys:
+            clear = self._decrypted(metadata, data[start:])
+            if clear is not None:
+                data, start = clear, 0
+            elif self._crypto_failure_action is ConsumerCryptoFailureAction.CONSUME:
+                is_undecrypted = True
+            else:
+                self._on_discard(key, Discard.DECRYPTION, count)
+                return None
+        if metadata.num_chunks_from_msg > 1 and not is_undecrypted:
+            whole = self._assembled(key, metadata, data[start:])
+            if whole is None:
+                return None
+            data, first = whole
+            start = 0
+            first_chunk = MessageId(head.partition, *first, topic_name=self._topic_name)
+        try:
+            if metadata.compression and not is_undecrypted:
+                size = metadata.uncompressed_size
+                if first_chunk is None and self.message_bytes_max and size > self.message_bytes_max:
+                    raise DecompressionError(f"{size} bytes behind compression, at most {self.message_bytes_max}")
+                data, start = decompress(metadata.compression, memoryview(data)[start:], size), 0
+        except DecompressionError:
+            self._on_discard(key, Discard.DECOMPRESSION, count)
+            return None
+        entry = self._laid_out(head, metadata, data, start, is_undecrypted=is_undecrypted)
+        if entry is not None:
+            entry.first_chunk = first_chunk
+        return entry
+
+    def _decrypted(self, metadata: pb.MessageMetadata, payload: bytes) -> bytes | None:
+        if self._decryptor is None:
+            return None
+        try:
+            return self._decryptor.decrypt(metadata, payload)
+        except CryptoError as error:
+            _log.warning("%s: %s", self._topic_name, error)
+            return None
+
+    def _assembled(self, key: EntryKey, metadata: pb.MessageMetadata, payload: bytes) -> tuple[bytes, EntryKey] | None:
+        chunk = Chunk(
+            metadata.uuid,
+            metadata.chunk_id,
+            metadata.num_chunks_from_msg,
+            metadata.total_chunk_msg_size,
+            payload,
+            key,
+        )
+        result = self.chunks.add(chunk, self._now_ms())
+        gave_way = [*result.discarded, key] if result.is_stray else result.discarded
+        self._on_chunk(key, result.entries, gave_way, metadata.publish_time)
+        if result.payload is None:
+            self._on_discard(key, Discard.CHUNK, 1)
+            return None
+        return result.payload, result.entries[0]

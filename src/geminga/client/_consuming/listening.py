@@ -1,0 +1,77 @@
+"""Calls the ``message_listener`` of a consumer, one message after the other.
+
+A listener that fails is logged and goes on with the next message: what it did not acknowledge comes again by negative
+acknowledgement or ack timeout, as the application chose.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from typing import TYPE_CHECKING, Any
+
+from geminga.client._consuming.options import MessageListener
+from geminga.client._errors import PulsarException
+from geminga.runtime import get_logger, spawn
+
+if TYPE_CHECKING:
+    from geminga.client._consuming.consumer import Consumer
+
+_log = get_logger(__name__)
+
+
+class Listening:
+    """One listener's task, started when the consumer is open."""
+
+    __slots__ = ("_consumer", "_listener", "_resumed", "_running", "_task")
+
+    def __init__(self, consumer: Consumer[Any], listener: MessageListener) -> None:
+        self._consumer = consumer
+        self._listener = listener
+        self._resumed = asyncio.Event()
+        self._resumed.set()
+        self._task: asyncio.Task[None] | None = None
+        self._running: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to hand messages to the listener."""
+        self._task = spawn(self._supervise(), name=f"listener of {self._consumer.topic()}")
+
+    def pause(self) -> None:
+        """No more calls after the one under way."""
+        self._resumed.clear()
+
+    def resume(self) -> None:
+        """Calls again."""
+        self._resumed.set()
+
+    def close(self) -> None:
+        """No more calls; one that closes the consumer itself runs on to its end."""
+        if self._task is not None:
+            self._task.cancel()
+        if self._running is not None and self._running is not asyncio.current_task():
+            self._running.cancel()
+
+    async def _supervise(self) -> None:
+        while not self._consumer.is_closed:
+            # A failure of the listener ends its own task, which is where it is reported.
+            self._running = spawn(self._listen(), name=f"messages to the listener of {self._consumer.topic()}")
+            await asyncio.wait({self._running})
+
+    async def _listen(self) -> None:
+        consumer = self._consumer
+        while not consumer.is_closed:
+            await self._resumed.wait()
+            try:
+                message = await consumer.next_for_listener()
+            except PulsarException as error:
+                if not consumer.is_closed:
+                    _log.warning("listener of %s ends: %s", consumer.topic(), error)
+                    if self._task is not None:
+                        self._task.cancel()
+                return
+            if not self._resumed.is_set():
+                await self._resumed.wait()
+            result = self._listener(consumer, message)
+            if inspect.isawaitable(result):
+                await result

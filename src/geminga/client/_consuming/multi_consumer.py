@@ -1,0 +1,170 @@
+"""Which topics a consumer has: named ones with their partitions, looked up again from time to time.
+
+Partitions that a topic grows are added by themselves; partitions never go away. A pattern adds and removes topics
+(:mod:`.pattern_consumer`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from geminga.client._consuming.topic_consumer import TopicConsumer
+from geminga.client._errors import InvalidConfiguration, PulsarException
+from geminga.client._message_id import MessageId
+from geminga.client._waiting import wait_ms
+from geminga.client.schema._protocol import TopicSchema
+from geminga.model import TopicName
+from geminga.runtime import get_logger, spawn
+
+if TYPE_CHECKING:
+    from geminga.client._consuming.consumer import Consumer
+
+_log = get_logger(__name__)
+
+
+class TopicSet:
+    """The topics of one consumer."""
+
+    __slots__ = ("_consumer", "_partitions", "_schema", "_start_message_id", "_task")
+
+    def __init__(
+        self, consumer: Consumer[Any], schema: TopicSchema[Any] | None, start_message_id: MessageId | None
+    ) -> None:
+        self._consumer = consumer
+        self._schema = schema
+        self._start_message_id = start_message_id
+        #: Topic -> number of its partitions, 0 for none.
+        self._partitions: dict[str, int] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def topics(self) -> list[str]:
+        """Topics without partition suffix, in order of arrival."""
+        return list(self._partitions)
+
+    @property
+    def partition_count(self) -> int:
+        """Partitions of all topics."""
+        return sum(self._partitions.values())
+
+    async def add(self, topics: Iterable[TopicName]) -> None:
+        """Subscribe to topics, all partitions of them; if one fails, all that were added here are closed again."""
+        found: list[tuple[TopicName, int]] = []
+        for topic in topics:
+            if str(topic) in self._partitions:
+                continue
+            # A partition named as such is a topic of its own.
+            count = 0 if topic.is_partition else await self._count(topic)
+            found.append((topic, count))
+        names = [name for topic, count in found for name in _partition_names(topic, 0, count)]
+        await self._open(names, len(self._consumer.topics()) + len(names))
+        for topic, count in found:
+            self._partitions[str(topic)] = count
+
+    async def remove(self, topic: str) -> None:
+        """Close the consumers of a topic that is gone."""
+        self._partitions.pop(topic, None)
+        for consumer in self._consumer.topic_consumers():
+            if str(consumer.topic.partitioned_topic) == topic or str(consumer.topic) == topic:
+                # Closed before it is removed: cut off in between, the whole consumer's end closes it.
+                await consumer.close()
+                self._consumer.remove_topic(consumer)
+                self._consumer.drop_prefetched(lambda entry, gone=consumer: entry.source is gone)  # type: ignore[misc]
+
+    async def _count(self, topic: TopicName) -> int:
+        consumer = self._consumer
+        return await consumer.client.lookup.partitions(
+            str(topic), auto_create=consumer.options.force_topic_creation and consumer.discovery is None
+        )
+
+    async def _open(self, names: list[TopicName], total: int) -> None:
+        consumer = self._consumer
+        options = consumer.options
+        capacity = options.receiver_queue_size
+        if total > 1:
+            if capacity == 0:
+                raise InvalidConfiguration("receiver_queue_size=0: only with one topic without partitions")
+            capacity = max(1, min(capacity, options.max_total_receiver_queue_size_across_partitions // total))
+        made: list[TopicConsumer] = []
+        try:
+            for name in names:
+                schema = self._schema
+                decoder = (
+                    None if schema is None else await schema.bind_consumer(str(name.partitioned_topic), consumer.client)
+                )
+                topic = consumer.make_topic(name, capacity, decoder, self._start_message_id)
+                made.append(topic)
+                consumer.add_topic(topic)
+            await _open_all(made)
+        except (PulsarException, asyncio.CancelledError):
+            for topic in made:
+                consumer.remove_topic(topic)
+                await topic.close()
+            raise
+
+    # ---- partitions that are added
+
+    def start_updates(self) -> None:
+        """Look for new partitions from time to time, if any topic has partitions; harmless twice."""
+        if self._task is not None or self._consumer.is_closed:
+            return
+        if self._consumer.options.auto_update_partitions_interval_ms and any(self._partitions.values()):
+            self._task = spawn(self._update(), name=f"partitions of {self._consumer.topic()}")
+
+    def close(self) -> None:
+        """Stop looking."""
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
+
+    async def _update(self) -> None:
+        while True:
+            await wait_ms(self._consumer.options.auto_update_partitions_interval_ms)
+            try:
+                await self.update_partitions()
+            except PulsarException as error:
+                _log.info("partitions of %s: %s", self._consumer.topic(), error)
+
+    async def update_partitions(self) -> None:
+        """Look for new partitions now; raises what goes wrong."""
+        for topic, count in list(self._partitions.items()):
+            if not count:
+                continue
+            name = TopicName.parse(topic)
+            now = await self._consumer.client.lookup.partitions(topic, auto_create=False)
+            if now > count:
+                # From the beginning: nothing of a new partition may be missed.
+                names = _partition_names(name, count, now)
+                await self._open(names, len(self._consumer.topics()) + len(names))
+                self._partitions[topic] = now
+                for interceptor in self._consumer.options.interceptors:
+                    interceptor.on_partitions_change(topic, now)
+
+
+def _partition_names(topic: TopicName, first: int, count: int) -> list[TopicName]:
+    return [topic.with_partition(index) for index in range(first, count)] if count else [topic]
+
+
+async def _open_all(consumers: list[TopicConsumer]) -> None:
+    """All at once; the first failure is raised, after every attempt ended."""
+    tasks = [spawn(_open(consumer), name=f"subscribe to {consumer.topic}") for consumer in consumers]
+    try:
+        errors = [await task for task in tasks]
+    except asyncio.CancelledError:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        raise
+    for error in errors:
+        if error is not None:
+            raise error
+
+
+async def _open(consumer: TopicConsumer) -> PulsarException | None:
+    try:
+        await consumer.open()
+    except PulsarException as error:
+        return error
+    return None

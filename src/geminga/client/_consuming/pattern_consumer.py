@@ -1,0 +1,204 @@
+"""Topics by pattern: looked up at the start, added and removed as they come and go.
+
+Where the broker has watches (and the mode is persistent topics, the only ones it watches), it tells of topics at once;
+else the list is asked for from time to time. A watch ends with its connection: it is opened again, and the list is
+asked for if its hash is not the one we know. The broker says with each update which list it comes to, too, so that
+nothing is missed for long; and as its own notifications may be lost, the list is asked for now and then all the same.
+
+A topic that was deleted is left, never created again by subscribing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from geminga.client._consuming.multi_consumer import TopicSet
+from geminga.client._consuming.options import RegexSubscriptionMode
+from geminga.client._consuming.topic_consumer import TopicConsumer
+from geminga.client._consuming.topic_list_watch import TopicListWatch
+from geminga.client._errors import NotAllowedError, OperationNotSupported, PulsarException, TopicNotFound
+from geminga.client.core.backoff import Backoff
+from geminga.client.core.topic_pattern import TopicPattern, changes
+from geminga.model import TopicName
+from geminga.runtime import get_logger, spawn
+from geminga.wire._generated import pulsar_api_pb2 as pb
+from geminga.wire.pulsar.commands import topics_hash
+
+if TYPE_CHECKING:
+    from geminga.client._consuming.consumer import Consumer
+
+_log = get_logger(__name__)
+
+#: While a watch stands, the list is asked for so many times rarer.
+WATCHED_PERIODS: Final = 10
+
+
+class PatternTopics:
+    """Keeps the topics of a consumer those that match."""
+
+    __slots__ = (
+        "_backoff",
+        "_consumer",
+        "_found",
+        "_gone",
+        "_hash",
+        "_is_stale",
+        "_names",
+        "_pattern",
+        "_task",
+        "_topics",
+        "_watch",
+        "_woken",
+    )
+
+    def __init__(self, consumer: Consumer[Any], topics: TopicSet, pattern: TopicPattern) -> None:
+        client = consumer.client
+        self._consumer = consumer
+        self._topics = topics
+        self._pattern = pattern
+        #: The broker's hash of the whole namespace's list; empty unless what we have came from that very list.
+        self._hash = ""
+        #: Matching topics and partitions, as the broker names them.
+        self._names: set[str] = set()
+        #: Those of the consumer's topics that came by the pattern.
+        self._found: set[str] = set()
+        #: Topics whose consumers were told that they do not exist.
+        self._gone: list[TopicConsumer] = []
+        #: What is known here may not be what is: ask for the list.
+        self._is_stale = False
+        self._woken = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._backoff = Backoff(client.options.initial_backoff_ms, client.options.maximum_backoff_ms)
+        self._watch: TopicListWatch | None = None
+        if consumer.options.regex_subscription_mode is RegexSubscriptionMode.PersistentOnly:
+            self._watch = TopicListWatch(client, pattern.namespace, pattern.text_for_brokers, self._woken.set)
+
+    @property
+    def is_watching(self) -> bool:
+        """Whether the broker tells of changes by itself now."""
+        return self._watch is not None and self._watch.is_open
+
+    async def discover(self) -> None:
+        """Look now, and subscribe to what matches and leave what is gone; raises what goes wrong."""
+        consumer = self._consumer
+        mode: int = consumer.options.regex_subscription_mode
+        self._is_stale = True
+        found = await consumer.client.lookup.topics_of_namespace(
+            self._pattern.namespace, cast("pb.CommandGetTopicsOfNamespace.Mode", mode), topics_hash=self._hash
+        )
+        if found.is_changed or not self._hash:
+            self._hash = ""
+            self._names = self._pattern.matching(found.topics)
+            await self._follow()
+            self._hash = found.topics_hash
+        self._is_stale = False
+
+    def start(self) -> None:
+        """Have oneself told, or look from time to time."""
+        if self._consumer.options.pattern_auto_discovery_period_ms:
+            self._woken.set()
+            self._task = spawn(self._repeat(), name=f"topics of {self._consumer.topic()}")
+
+    def close(self) -> None:
+        """Stop looking."""
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
+        if self._watch is not None:
+            self._watch.close()
+
+    def on_topic_gone(self, topic: TopicConsumer) -> None:
+        """The broker does not know the topic any more."""
+        self._gone.append(topic)
+        self._woken.set()
+
+    # ---- the task
+
+    async def _repeat(self) -> None:
+        clock, rng = self._consumer.client.runtime.clock, self._consumer.client.runtime.rng
+        period_ms: float = self._consumer.options.pattern_auto_discovery_period_ms
+        delay_ms = period_ms
+        while True:
+            try:
+                async with asyncio.timeout(delay_ms / 1000):
+                    await self._woken.wait()
+            except TimeoutError:
+                self._is_stale = True
+            self._woken.clear()
+            try:
+                await self._catch_up()
+            except PulsarException as error:
+                _log.info("topics of %s: %s", self._consumer.topic(), error)
+                delay_ms = min(period_ms, self._backoff.next_ms(clock.monotonic() * 1000, rng.random()))
+            else:
+                self._backoff.reset()
+                delay_ms = period_ms * WATCHED_PERIODS if self.is_watching else period_ms
+
+    async def _catch_up(self) -> None:
+        gone, self._gone = self._gone, []
+        for topic in gone:
+            name = str(topic.topic.partitioned_topic)
+            _log.info("%s is gone from %s", name, self._consumer.topic())
+            await self._topics.remove(name)
+            self._found.discard(name)
+            # Whatever the hash says: it may be there again.
+            self._is_stale, self._hash = True, ""
+        watch = self._watch
+        if watch is not None:
+            if watch.has_missed:
+                self._is_stale = True
+            if not watch.is_open:
+                await self._open(watch)
+            for update in watch.take():
+                await self._apply(update)
+        if self._is_stale:
+            await self.discover()
+
+    async def _open(self, watch: TopicListWatch) -> None:
+        try:
+            is_known = await watch.open(topics_hash(sorted(self._names)))
+        except OperationNotSupported as error:
+            _log.debug("topics of %s: %s", self._consumer.topic(), error)
+        except NotAllowedError as error:
+            _log.info("topics of %s are asked for from time to time: %s", self._consumer.topic(), error)
+            self._watch = None
+        else:
+            self._is_stale = self._is_stale or not is_known
+
+    async def _apply(self, update: pb.CommandWatchTopicUpdate) -> None:
+        self._hash = ""
+        came = self._pattern.matching(update.new_topics)
+        self._names = (self._names - set(update.deleted_topics)) | came
+        if topics_hash(sorted(self._names)) != update.topics_hash:
+            self._is_stale = True
+        await self._follow()
+
+    # ---- topics
+
+    async def _follow(self) -> None:
+        """The consumer's topics become those of the names."""
+        partitions = sum(TopicName.parse(name).is_partition for name in self._names)
+        came, went = changes(self._found, self._pattern.topics(self._names))
+        for topic in went:
+            await self._topics.remove(topic)
+            self._found.discard(topic)
+        await self._add(came)
+        if partitions > self._topics.partition_count:
+            await self._topics.update_partitions()
+        self._topics.start_updates()
+
+    async def _add(self, topics: list[str]) -> None:
+        if not topics:
+            return
+        try:
+            await self._topics.add(map(TopicName.parse, topics))
+        except TopicNotFound:
+            if len(topics) == 1:
+                self._is_stale = True
+                return
+            # One of them was deleted since it was listed.
+            for topic in topics:
+                await self._add([topic])
+        else:
+            self._found.update(topics)

@@ -1,0 +1,220 @@
+"""What receiving has in common: the prefetch queue of a consumer, and who waits for messages.
+
+Nothing leaves the queue before it is returned, so a cancelled ``receive`` loses nothing: whoever is woken takes from
+the queue itself, and one that was woken and cancelled wakes the next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
+
+from geminga.client._consuming.options import ConsumerOptions
+from geminga.client._consuming.topic_consumer import TopicConsumer
+from geminga.client._entry_batch import EntryBatch
+from geminga.client._errors import AlreadyClosed, OperationNotSupported, PulsarException, Timeout
+from geminga.client._message import Message
+from geminga.client.core.prefetch import PrefetchQueue
+from geminga.client.core.stats import ConsumerCounters
+
+if TYPE_CHECKING:
+    from geminga.client._consuming.consumer import Consumer
+
+T = TypeVar("T")
+
+_MS: Final = 1000
+
+
+class Receiving(Generic[T]):
+    """The receiving half of a :class:`Consumer`; not for use on its own."""
+
+    def __init__(self, topic: str, options: ConsumerOptions) -> None:
+        self.options = options
+        self.counters = ConsumerCounters()
+        #: What was subscribed to, as text.
+        self._topic = topic
+        self._loop = asyncio.get_running_loop()
+        self._queue: PrefetchQueue[EntryBatch] = PrefetchQueue()
+        self._waiters: deque[asyncio.Future[None]] = deque()
+        self._topics: dict[str, TopicConsumer] = {}
+        self._interceptors = tuple(options.interceptors)
+        self._has_listener = options.message_listener is not None
+        #: Why it can not go on; None while it can.
+        self._error: PulsarException | None = None
+        self._is_closed = False
+
+    # ---- taking
+
+    def _take(self) -> Message[T] | None:
+        queue = self._queue
+        at = queue.at
+        if at >= queue.end:
+            if not self._next_entry():
+                return None
+            at = 0
+        entry = queue.entry
+        queue.at = at + 1
+        message: Message[T] = Message(entry, entry.order[at])  # type: ignore[union-attr, arg-type]
+        self.counters.messages_received += 1
+        source = entry.source  # type: ignore[union-attr]
+        flow = source.flow  # type: ignore[union-attr]
+        flow.owed += 1
+        if flow.owed >= flow.threshold:
+            source.send_permits(flow.take())  # type: ignore[union-attr]
+        if self._interceptors:
+            for interceptor in self._interceptors:
+                message = interceptor.before_consume(cast("Consumer[Any]", self), message)
+        return message
+
+    def _next_entry(self) -> bool:
+        queue = self._queue
+        if self._is_closed or not queue.advance():
+            return False
+        entry = queue.entry
+        assert entry is not None
+        assert entry.source is not None
+        entry.source.first_received(entry)
+        self.counters.bytes_received += entry.size_bytes
+        return True
+
+    def _take_many(self, count_max: int, bytes_max: int) -> list[Message[T]]:
+        queue = self._queue
+        messages: list[Message[T]] = []
+        size = 0
+        while len(messages) < count_max:
+            if queue.at >= queue.end and not self._next_entry():
+                break
+            entry = queue.entry
+            assert entry is not None
+            assert entry.source is not None
+            at, end = queue.at, min(queue.end, queue.at + count_max - len(messages))
+            if bytes_max > 0 and size + entry.size_bytes > bytes_max:
+                end = self._fitting(entry, at, end, bytes_max - size, has_some=bool(messages))
+            queue.at = end
+            messages += [Message(entry, index) for index in entry.order[at:end]]
+            entry.source.give_back(end - at)
+            size += entry.size_bytes * (end - at) // max(1, len(entry.order))
+            if end < queue.end:
+                break
+        self.counters.messages_received += len(messages)
+        for interceptor in self._interceptors:
+            messages = [interceptor.before_consume(cast("Consumer[Any]", self), message) for message in messages]
+        return messages
+
+    @staticmethod
+    def _fitting(entry: EntryBatch, at: int, end: int, room: int, *, has_some: bool) -> int:
+        """Up to where messages of the entry fit into ``room`` bytes; at least one if there is none yet."""
+        first = at
+        while at < end:
+            room -= len(entry.payload(entry.order[at]))
+            if room < 0:
+                break
+            at += 1
+        return at if at > first or has_some else first + 1
+
+    async def _wait_for_message(self, timeout_millis: int | None) -> Message[T]:
+        if timeout_millis is None:
+            return await self._next_message()
+        try:
+            async with asyncio.timeout(timeout_millis / _MS):
+                return await self._next_message()
+        except TimeoutError:
+            self.counters.receive_timeouts += 1
+            raise Timeout(f"no message of {self._topic} within {timeout_millis} ms") from None
+
+    async def _next_message(self) -> Message[T]:
+        while True:
+            await self._wait_for_arrival()
+            message = self._take()
+            if message is not None:
+                return message
+
+    async def _wait_for_arrival(self) -> None:
+        """Until something arrived, or the consumer ended; raises AlreadyClosed or why it failed."""
+        self._check_open()
+        if not self.options.receiver_queue_size:
+            for topic in self._topics.values():
+                topic.ask_for_one()
+        waiter: asyncio.Future[None] = self._loop.create_future()
+        self._waiters.append(waiter)
+        try:
+            await waiter
+        except asyncio.CancelledError:
+            if waiter.done() and not waiter.cancelled():
+                self._wake(1)  # it was our turn: the next one's now
+            raise
+        finally:
+            if not waiter.done() or waiter.cancelled():
+                self._forget_waiter(waiter)
+
+    def _forget_waiter(self, waiter: asyncio.Future[None]) -> None:
+        try:
+            self._waiters.remove(waiter)
+        except ValueError:
+            pass
+
+    async def _wait_for_batch(self, count_max: int) -> None:
+        policy = self.options.batch_receive_policy
+        queue = self._queue
+        for topic in self._topics.values():
+            topic.send_permits(topic.flow.take())  # all of the queue may be needed for one batch
+        timeout_s = policy.timeout_ms / _MS if policy.timeout_ms > 0 else None
+        try:
+            async with asyncio.timeout(timeout_s):
+                while not policy.is_enough(queue.total_count, queue.total_bytes, count_max):
+                    await self._wait_for_arrival()
+        except TimeoutError:
+            pass
+
+    def _wake(self, count: int) -> None:
+        waiters = self._waiters
+        while waiters and count > 0:
+            waiter = waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                count -= 1
+
+    def _wake_all(self) -> None:
+        self._wake(len(self._waiters))
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise AlreadyClosed(f"the consumer of {self._topic} is closed")
+        if self._error is not None:
+            raise self._error
+
+    def _check_receiving(self) -> None:
+        if self._has_listener:
+            raise OperationNotSupported("the consumer has a message_listener: it gets the messages")
+        if self._is_closed:
+            raise AlreadyClosed(f"the consumer of {self._topic} is closed")
+
+    # ---- for the client's own parts
+
+    async def next_for_listener(self) -> Message[T]:
+        """The next message; for the listener's task."""
+        message = self._take()
+        return message if message is not None else await self._next_message()
+
+    def on_entries(self, entries: Sequence[EntryBatch]) -> None:
+        """Entries arrived."""
+        queue = self._queue
+        count = 0
+        for entry in entries:
+            queue.append(entry)
+            count += len(entry.order)
+        if self._waiters:
+            self._wake(count)
+
+    def drop_prefetched(self, is_dropped: Callable[[EntryBatch], bool]) -> None:
+        """Forget what was prefetched and not received."""
+        for entry, count in self._queue.drop(is_dropped):
+            if entry.source is not None:
+                entry.source.give_back(count)
+
+    def last_index(self, entry: EntryBatch) -> int:
+        """Index of the last message of ``entry`` that was received."""
+        queue = self._queue
+        return entry.order[queue.at - 1] if queue.entry is entry and queue.at else entry.order[-1]

@@ -1,0 +1,183 @@
+"""What one consumer of one topic wants delivered again: negative acknowledgements, ack timeouts, dead letters.
+
+On Shared and Key_Shared single entries are asked for; on the other types only everything, to keep the order. An entry
+that was redelivered as often as the dead-letter policy allows goes to the dead-letter topic instead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from geminga.client._entry_batch import EntryBatch
+from geminga.client._message_id import MessageId
+from geminga.client.core.negative_acks import NegativeAcks
+from geminga.client.core.unacked_tracker import UnackedTracker
+from geminga.runtime import spawn
+
+if TYPE_CHECKING:
+    from geminga.client._consuming.topic_consumer import TopicConsumer
+
+EntryKey = tuple[int, int]
+
+
+class Redelivery:
+    """The trackers of one consumer of one topic, with their timers."""
+
+    __slots__ = (
+        "_consumer",
+        "_dead",
+        "_loop",
+        "_nack_timer",
+        "_nack_timer_ms",
+        "_nacks",
+        "_tick_timer",
+        "_unacked",
+    )
+
+    def __init__(self, consumer: TopicConsumer) -> None:
+        options = consumer.options
+        self._consumer = consumer
+        self._loop = asyncio.get_running_loop()
+        self._nacks = NegativeAcks(options.negative_ack_redelivery_delay_ms, options.negative_ack_redelivery_backoff)
+        self._nack_timer: asyncio.TimerHandle | None = None
+        #: When that timer fires.
+        self._nack_timer_ms = 0.0
+        self._unacked: UnackedTracker | None = None
+        if options.unacked_messages_timeout_ms:
+            timeout_ms = options.unacked_messages_timeout_ms
+            tick_ms = min(options.unacked_messages_tick_ms, timeout_ms)
+            self._unacked = UnackedTracker(timeout_ms, tick_ms, options.ack_timeout_redelivery_backoff)
+        self._tick_timer: asyncio.TimerHandle | None = None
+        #: Delivered entries that will not be redelivered once more.
+        self._dead: dict[EntryKey, EntryBatch] = {}
+
+    # ---- what happens to entries
+
+    def may_deliver(self, entry: EntryBatch) -> bool:
+        """False: it was redelivered too often and goes to the dead-letter topic now."""
+        dead_letters = self._consumer.owner.dead_letters
+        if dead_letters is None or entry.redelivery_count < dead_letters.redeliveries_max:
+            return True
+        self._dead[entry.key] = entry
+        if entry.redelivery_count == dead_letters.redeliveries_max:
+            return True
+        self._bury([entry.key])
+        return False
+
+    def received(self, key: EntryKey, redelivery_count: int) -> None:
+        """The application received the first message of an entry: its ack timeout begins."""
+        unacked = self._unacked
+        if unacked is not None:
+            unacked.add(key, redelivery_count)
+            if self._tick_timer is None:
+                self._tick_timer = self._loop.call_later(unacked.tick_ms / 1000, self._on_tick)
+
+    def acknowledged(self, key: EntryKey) -> None:
+        """All of an entry was acknowledged."""
+        if self._unacked is not None:
+            self._unacked.remove(key)
+        if self._nacks.count:
+            self._nacks.discard(key)
+        if self._dead:
+            self._dead.pop(key, None)
+
+    def acknowledged_up_to(self, key: EntryKey) -> None:
+        """Everything up to an entry was acknowledged."""
+        if self._unacked is not None:
+            self._unacked.remove_up_to(key)
+        for dead in [dead for dead in self._dead if dead <= key]:
+            del self._dead[dead]
+
+    def negative_acks(self, key: EntryKey, redelivery_count: int) -> None:
+        """A message of an entry was acknowledged negatively."""
+        if self._unacked is not None:
+            self._unacked.remove(key)
+        self._nacks.add(key, self._loop.time() * 1000, redelivery_count)
+        self._arm_nacks()
+
+    def clear(self) -> None:
+        """Everything comes again anyway."""
+        self._nacks.clear()
+        if self._unacked is not None:
+            self._unacked.clear()
+        self._dead.clear()
+        for timer in (self._nack_timer, self._tick_timer):
+            if timer is not None:
+                timer.cancel()
+        self._nack_timer = self._tick_timer = None
+
+    # ---- timers
+
+    def _arm_nacks(self) -> None:
+        due_ms = self._nacks.next_due_ms
+        if due_ms is None:
+            return
+        if self._nack_timer is not None:
+            if self._nack_timer_ms <= due_ms:
+                return
+            self._nack_timer.cancel()
+        self._nack_timer_ms = due_ms
+        self._nack_timer = self._loop.call_at(due_ms / 1000, self._on_nacks_due)
+
+    def _on_nacks_due(self) -> None:
+        self._nack_timer = None
+        # The timer may be early by the clock's resolution.
+        keys = self._nacks.due(max(self._loop.time() * 1000, self._nack_timer_ms))
+        self._arm_nacks()
+        if keys:
+            consumer = self._consumer
+            for interceptor in consumer.options.interceptors:
+                interceptor.on_negative_acks_send(consumer.owner, self._ids(keys))
+            self._redeliver(keys)
+
+    def _on_tick(self) -> None:
+        self._tick_timer = None
+        unacked = self._unacked
+        if unacked is None:
+            return
+        keys = unacked.tick()
+        if len(unacked):
+            self._tick_timer = self._loop.call_later(unacked.tick_ms / 1000, self._on_tick)
+        if keys:
+            consumer = self._consumer
+            for interceptor in consumer.options.interceptors:
+                interceptor.on_ack_timeout_send(consumer.owner, self._ids(keys))
+            self._redeliver(keys)
+
+    def _ids(self, keys: Sequence[EntryKey]) -> list[MessageId]:
+        topic = self._consumer.topic
+        return [MessageId(topic.partition, *key, topic_name=str(topic)) for key in keys]
+
+    def _redeliver(self, keys: list[EntryKey]) -> None:
+        consumer = self._consumer
+        dead = [key for key in keys if key in self._dead]
+        if dead:
+            self._bury(dead)
+            keys = [key for key in keys if key not in self._dead and key not in dead]
+        if not keys:
+            return
+        if consumer.options.shares_messages:
+            consumer.redeliver(keys)
+        else:
+            consumer.redeliver_all()
+
+    def _bury(self, keys: list[EntryKey]) -> None:
+        entries = [self._dead.pop(key) for key in keys]
+        consumer = self._consumer
+        gone = frozenset(keys)
+        consumer.owner.drop_prefetched(lambda entry: entry.source is consumer and entry.key in gone)
+        spawn(self._send_to_dead_letters(entries), name=f"dead letters of {consumer.topic}")
+
+    async def _send_to_dead_letters(self, entries: list[EntryBatch]) -> None:
+        consumer = self._consumer
+        dead_letters = consumer.owner.dead_letters
+        assert dead_letters is not None
+        for entry in entries:
+            if await dead_letters.bury(entry):
+                for index in entry.order:
+                    consumer.acks.acknowledge(entry, index)
+            else:
+                # It could not be stored there: nothing is lost, it comes again.
+                consumer.redeliver([entry.key])

@@ -1,0 +1,542 @@
+"""``EntryStream``: the entries of one topic or partition, in order, from a position on, without a message object.
+
+For programs that move data (Spark): what ``Reader`` is for messages, this is for :class:`EntryBatch`. It reads over a
+subscription that is not durable, so nothing of it outlives its connection. What it promises:
+
+- Every entry from the start on comes once and in order, also over lost connections: it goes on behind the last entry
+  that was *taken*, and drops what was only prefetched.
+- Nothing is left out in silence: an entry that can not be read (checksum, decompression, decryption) fails the stream
+  with an error that names it, after one more try over a fresh connection.
+- A chunked message comes when its last chunk does, with that chunk's id. If the stream starts, or had to start again,
+  behind its first chunk, the stream looks back for it; what came before the start is not handed out again.
+- It holds about ``window_bytes``: permits follow from the size of the messages seen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
+
+from geminga.client._consuming import requests
+from geminga.client._consuming.entries import Decryptor, Discard, EntryReader
+from geminga.client._consuming.options import ConsumerCryptoFailureAction
+from geminga.client._entry_batch import EntryBatch
+from geminga.client._errors import AlreadyClosed, CryptoError, NotConnected, PulsarException, ReadError, Timeout
+from geminga.client._message_id import MessageId
+from geminga.client._transport.connection import ClientConnection
+from geminga.client._transport.link import Link
+from geminga.client.core.chunk_assembly import ChunkAssembly
+from geminga.client.core.entry_window import PERMITS_MAX, EntryWindow
+from geminga.client.core.look_back import start_before
+from geminga.model import TopicName
+from geminga.runtime import get_logger
+from geminga.wire._generated import pulsar_api_pb2 as pb
+from geminga.wire.pulsar.consumer_codec import encode_ack, encode_flow
+from geminga.wire.pulsar.frame import Frame
+
+if TYPE_CHECKING:
+    from geminga.client._client import Client
+
+_log = get_logger(__name__)
+_Type = pb.BaseCommand
+_UINT64: Final = (1 << 64) - 1
+_TOKEN_BYTES: Final = 5
+_NOT_FOUND: Final = (-1, -1)
+
+EntryKey = tuple[int, int]
+
+#: Bytes that a stream holds, prefetched and on their way, as a rule.
+WINDOW_BYTES_DEFAULT: Final = 16 * 1024 * 1024
+#: Chunked messages under way at once; the oldest gives way, and is looked back for if more of it comes.
+CHUNKED_PENDING_MAX: Final = 100
+
+
+class Entry(Protocol):
+    """What a stream needs of its entries."""
+
+    @property
+    def ledger_id(self) -> int:
+        """The ledger."""
+        ...
+
+    @property
+    def entry_id(self) -> int:
+        """The entry in the ledger."""
+        ...
+
+    @property
+    def batch_size(self) -> int:
+        """Messages of a batch; 0: it is none."""
+        ...
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes that it holds while it waits."""
+        ...
+
+
+E = TypeVar("E", bound=Entry)
+E_co = TypeVar("E_co", bound=Entry, covariant=True)
+
+
+class EntrySource(Protocol[E_co]):
+    """Makes entries of the frames of one consumer; told to start over when everything comes again."""
+
+    def read(self, frames: Sequence[Frame]) -> Iterable[E_co]:
+        """Entries of the frames; raises ProtocolError."""
+        ...
+
+    def connected(self, message_bytes_max: int) -> None:
+        """A fresh start on a connection that takes messages of so many bytes."""
+        ...
+
+
+class EntryStream(Generic[E]):
+    """See the module. Made by :func:`open_entry_stream` and its relatives; runs on the client's loop."""
+
+    def __init__(
+        self,
+        client: Client,
+        topic: TopicName,
+        start: tuple[int, int],
+        *,
+        window: EntryWindow,
+        end: tuple[int, int] | None = None,
+        name: str = "reader",
+        is_read_compacted: bool = False,
+    ) -> None:
+        """``start``: (ledger id, entry id) of the first entry that may come; (-1, -1): the topic's first.
+
+        ``end``: entries from there on are of no use, and are not asked for as far as one can tell; some still come.
+        """
+        self._end = end
+        self.client = client
+        self.topic = topic
+        self.window = window
+        self.consumer_id = client.next_consumer_id()
+        self._name = name
+        self._is_read_compacted = is_read_compacted
+        #: The first entry that was not taken.
+        self._next = start
+        #: Where the broker is asked to start, if not there: further back, for the beginning of a chunked message.
+        self._start_before: EntryKey | None = None
+        #: Where the present subscription began.
+        self.started_at: EntryKey = start
+        self._source: EntrySource[E] | None = None
+        self._queue: list[E] = []
+        self._waiter: asyncio.Future[None] | None = None
+        self._connection: ClientConnection | None = None
+        self._connected: list[asyncio.Future[None]] = []
+        self._is_attaching = False
+        self._closed_while_attaching = False
+        self._error: PulsarException | None = None
+        self._is_closed = False
+        #: Entries that came first and last since the present subscription began, also those not handed out (chunks).
+        self.first_seen: EntryKey | None = None
+        self.last_seen: EntryKey | None = None
+        #: The topic was terminated and everything was delivered.
+        self.has_ended = False
+        #: How often it was subscribed.
+        self.attached_count = 0
+        self._link = Link(
+            client.runtime,
+            client.pool,
+            client.lookup,
+            client.options,
+            str(topic),
+            attach=self._attach,
+            on_failed=self.fail,
+        )
+
+    async def open(self, source: EntrySource[E]) -> None:
+        """Subscribe for the first time; raises what went wrong (TopicNotFound, ...)."""
+        self._source = source
+        await self._link.connect()
+        self.client.remember(self)
+
+    # ---- taking
+
+    @property
+    def next_entry(self) -> EntryKey:
+        """(ledger id, entry id) behind the last entry taken, or the start."""
+        return self._next
+
+    async def take(self, timeout_ms: int) -> list[E]:
+        """All entries that are here; waits up to ``timeout_ms`` for the first. Empty: nothing came, or it has ended.
+
+        Raises why it can not go on.
+        """
+        if not self._queue:
+            await self._wait(timeout_ms)
+        taken, self._queue = self._queue, []
+        if taken:
+            last = taken[-1]
+            self._next = (last.ledger_id, last.entry_id + 1)
+            self._start_before = None
+            for entry in taken:
+                self.window.taken(entry.batch_size or 1, entry.size_bytes)
+            if self._connection is not None:
+                # The broker need not remember what lies behind.
+                ids = (((last.ledger_id, last.entry_id), None),)
+                self._connection.write(encode_ack(self.consumer_id, ids, is_cumulative=True))
+            self._grant()
+        return taken
+
+    async def _wait(self, timeout_ms: int) -> None:
+        self._check()
+        if self.has_ended or timeout_ms <= 0:
+            return
+        if self._waiter is None:
+            self._waiter = asyncio.get_running_loop().create_future()
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                await asyncio.shield(self._waiter)
+        except TimeoutError:
+            return
+        if not self._queue:
+            self._check()
+
+    def has_arrived(self) -> bool:
+        """Whether :meth:`take` would give something at once."""
+        return bool(self._queue)
+
+    def on_arrival(self) -> asyncio.Future[None]:
+        """Done as soon as :meth:`take` has something to give or to raise; not to be cancelled."""
+        waiter = self._waiter or asyncio.get_running_loop().create_future()
+        if self._queue or self._error is not None:
+            waiter.set_result(None)
+        else:
+            self._waiter = waiter
+        return waiter
+
+    def _check(self) -> None:
+        if self._error is not None:
+            raise self._error
+        if self._is_closed:
+            raise AlreadyClosed(f"the stream of {self.topic} is closed")
+
+    def _wake(self) -> None:
+        waiter, self._waiter = self._waiter, None
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
+
+    def fail(self, error: PulsarException) -> None:
+        """It can not go on: whoever takes gets the error, once what came before is taken."""
+        if self._error is None:
+            self._error = error
+        for future in self._connected:
+            if not future.done():
+                future.set_exception(error)
+        self._connected.clear()
+        self._wake()
+
+    # ---- asking
+
+    async def last_message_id(self) -> tuple[MessageId, MessageId | None]:
+        """The topic's last message (entry id -1: none), and how far this subscription is acknowledged.
+
+        The second, before anything was taken from the topic's beginning, names what lies before the first entry.
+        Asks again after a lost connection, until the operation timeout.
+        """
+        return await self.client.lookup.retry(self._ask_last_message_id, f"last message id of {self.topic}")
+
+    async def _ask_last_message_id(self) -> tuple[MessageId, MessageId | None]:
+        connection = await self.connected()
+        request_id = connection.next_request_id()
+        answer = await connection.request(
+            requests.get_last_message_id(self.consumer_id, request_id), request_id, self._operation_timeout_s
+        )
+        found = answer.getLastMessageIdResponse
+        has_mark = found.HasField("consumer_mark_delete_position")
+        return (
+            MessageId.from_data(found.last_message_id, str(self.topic)),
+            MessageId.from_data(found.consumer_mark_delete_position) if has_mark else None,
+        )
+
+    async def connected(self) -> ClientConnection:
+        """The connection, once there is one; Timeout after the operation timeout."""
+        self._check()
+        if self._connection is None:
+            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._connected.append(future)
+            try:
+                async with asyncio.timeout(self._operation_timeout_s):
+                    await future
+            except TimeoutError:
+                raise Timeout(f"{self.topic} is not connected") from None
+        if self._connection is None:
+            raise NotConnected(f"{self.topic} is not connected")
+        return self._connection
+
+    @property
+    def _operation_timeout_s(self) -> float:
+        return self.client.options.operation_timeout_ms / 1000
+
+    # ---- connection
+
+    async def _attach(self, connection: ClientConnection) -> None:
+        if self._is_closed:
+            raise AlreadyClosed(f"the stream of {self.topic} is closed")
+        self._is_attaching = True
+        self._closed_while_attaching = False
+        connection.register_consumer(self.consumer_id, self)
+        request_id = connection.next_request_id()
+        try:
+            await connection.request(self._subscribe(request_id), request_id, self._operation_timeout_s)
+        except (PulsarException, asyncio.CancelledError) as error:
+            connection.unregister_consumer(self.consumer_id)
+            if isinstance(error, Timeout | asyncio.CancelledError):
+                connection.write(requests.close_frame(self.consumer_id, connection.next_request_id()))
+            raise
+        finally:
+            self._is_attaching = False
+        if connection.is_closed or self._closed_while_attaching:
+            raise NotConnected(f"{self.topic}: the connection or the broker's consumer was lost at once")
+        assert self._source is not None
+        self._connection = connection
+        self.attached_count += 1
+        self._queue.clear()
+        self.first_seen = self.last_seen = None
+        self._source.connected(connection.max_message_size)
+        self.window.restart()
+        self._grant()
+        waiting, self._connected = self._connected, []
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)
+
+    def _subscribe(self, request_id: int) -> pb.BaseCommand:
+        self.started_at = ledger_id, entry_id = self._start_before or self._next
+        is_earliest = ledger_id < 0
+        # A new one each time: the broker may not have noticed the end of the old one, which stands elsewhere.
+        subscription = f"{self._name}-{self.client.runtime.rng.token(_TOKEN_BYTES)}"
+        request = pb.CommandSubscribe(
+            topic=str(self.topic),
+            subscription=subscription,
+            subType=pb.CommandSubscribe.Exclusive,
+            consumer_id=self.consumer_id,
+            request_id=request_id,
+            consumer_name=subscription,
+            durable=False,
+            read_compacted=self._is_read_compacted,
+            initialPosition=pb.CommandSubscribe.Earliest if is_earliest else pb.CommandSubscribe.Latest,
+            force_topic_creation=False,
+        )
+        request.start_message_id.ledgerId = ledger_id & _UINT64
+        request.start_message_id.entryId = entry_id & _UINT64
+        return pb.BaseCommand(type=_Type.SUBSCRIBE, subscribe=request)
+
+    def on_connection_lost(self, error: PulsarException) -> None:
+        """The connection is gone."""
+        self._detached("")
+
+    def on_closed_by_broker(self, assigned_url: str) -> None:
+        """The broker wants the topic looked up again."""
+        self._detached(assigned_url)
+
+    def _detached(self, assigned_url: str) -> None:
+        if self._is_attaching:
+            self._closed_while_attaching = True
+        if self._connection is None:
+            return
+        self._connection = None
+        self._queue.clear()
+        self._link.lost(assigned_url)
+
+    def start_before(self, entry: EntryKey) -> None:
+        """Subscribe again from ``entry`` on, and hand out only what was not taken: a beginning lies back there."""
+        connection = self._connection
+        if connection is None:
+            return
+        self._start_before = entry
+        connection.write(requests.close_frame(self.consumer_id, connection.next_request_id()))
+        connection.unregister_consumer(self.consumer_id)
+        self._detached("")
+
+    def read_again(self, error: ReadError) -> None:
+        """What came over this connection is damaged: try once more over a fresh one."""
+        if self._connection is not None:
+            self._connection.abort(error)
+
+    async def close(self) -> None:
+        """Leave the broker; harmless twice."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self.client.forget(self)
+        self._link.close()
+        connection, self._connection = self._connection, None
+        self._queue.clear()
+        self.fail(AlreadyClosed(f"the stream of {self.topic} is closed"))
+        if connection is None or connection.is_closed:
+            return
+        request_id = connection.next_request_id()
+        try:
+            await connection.request(
+                requests.close(self.consumer_id, request_id), request_id, self._operation_timeout_s
+            )
+        except PulsarException as error:
+            _log.info("closing the stream of %s: %s", self.topic, error)
+        finally:
+            connection.unregister_consumer(self.consumer_id)
+
+    # ---- what the broker says
+
+    def on_messages(self, frames: list[Frame]) -> None:
+        """MESSAGE frames of one socket read."""
+        if self._connection is None or self._error is not None or self._source is None:
+            return
+        for entry in self._source.read(frames):
+            self.window.arrived(entry.batch_size or 1, entry.size_bytes)
+            if (entry.ledger_id, entry.entry_id) >= self._next:
+                self._queue.append(entry)
+            else:  # from before the start; taken already, in a way
+                self.window.taken(entry.batch_size or 1, entry.size_bytes)
+        if self._connection is None:  # reading them ended the subscription
+            self._queue.clear()
+            return
+        self._grant()
+        if self._queue:
+            self._wake()
+
+    def seen(self, entry: EntryKey) -> None:
+        """An entry came, for what reads the frames to tell."""
+        self.last_seen = entry
+        if self.first_seen is None:
+            self.first_seen = entry
+
+    def _grant(self) -> None:
+        permits = self.window.grant(self._entries_left())
+        if permits and self._connection is not None:
+            self._connection.write(encode_flow(self.consumer_id, permits))
+
+    def _entries_left(self) -> int | None:
+        """Entries that may still arrive below the end; None: that can not be told."""
+        if self._end is None:
+            return None
+        ledger_id, entry_id = (self.last_seen[0], self.last_seen[1] + 1) if self.last_seen else self._next
+        return max(0, self._end[1] - entry_id) if ledger_id == self._end[0] else None
+
+    def on_active_change(self, is_active: bool) -> None:
+        """Not on an exclusive subscription."""
+
+    def on_end_of_topic(self) -> None:
+        """The topic was terminated and everything was delivered."""
+        self.has_ended = True
+        self._wake()
+
+    def on_ack_response(self, request_id: int, error: PulsarException | None) -> None:
+        """Nobody asks for one."""
+
+
+class BatchSource:
+    """Makes :class:`EntryBatch` of frames: checked, decrypted, put together, decompressed."""
+
+    def __init__(self, stream: EntryStream[EntryBatch], decryptor: Decryptor | None) -> None:
+        self._stream = stream
+        self._damaged = _NOT_FOUND
+        self._reader = EntryReader(
+            str(stream.topic),
+            ChunkAssembly(CHUNKED_PENDING_MAX, 0),
+            decryptor=decryptor,
+            crypto_failure_action=ConsumerCryptoFailureAction.FAIL,
+            now_ms=lambda: 0.0,
+            on_discard=self._on_discard,
+            on_chunk=self._on_chunk,
+        )
+        self._has_decryptor = decryptor is not None
+        #: Chunks whose message has no beginning in the topic any more.
+        self.chunks_without_beginning: list[EntryKey] = []
+        #: Something is wrong with an entry: what lies behind it must not come before it.
+        self._is_stopped = False
+        #: Permits of the entry that was discarded last.
+        self._discarded = 1
+
+    def connected(self, message_bytes_max: int) -> None:
+        """Everything comes again."""
+        self._reader.chunks.clear()
+        self._reader.message_bytes_max = message_bytes_max
+        self._is_stopped = False
+
+    def read(self, frames: Sequence[Frame]) -> Iterable[EntryBatch]:
+        """Entries up to the first that can not be read."""
+        for frame in frames:
+            if self._is_stopped:
+                return
+            entries = self._reader.read((frame,))
+            if self._is_stopped:
+                return
+            for entry, _ in entries:
+                self._stream.seen(entry.key)
+            if not entries:
+                self._stream.window.arrived(self._discarded, len(frame[1]))
+                self._stream.window.taken(self._discarded, len(frame[1]))
+            for entry, _ in entries:
+                yield entry
+
+    def _on_discard(self, key: EntryKey, why: Discard, permits: int) -> None:
+        stream = self._stream
+        self._discarded = max(1, permits)
+        if why is Discard.CHUNK:
+            stream.seen(key)
+        if why in (Discard.CHUNK, Discard.OLD_EPOCH) or key < stream.next_entry:
+            return
+        self._is_stopped = True
+        where = f"{stream.topic}: entry {key[0]}:{key[1]}"
+        if why is Discard.CHECKSUM and key != self._damaged:
+            self._damaged = key
+            stream.read_again(ReadError(f"{where} does not fit its checksum"))
+        elif why is Discard.DECRYPTION:
+            missing = "no key that was given decrypts it" if self._has_decryptor else "no key was given"
+            stream.fail(CryptoError(f"{where} is encrypted, and {missing}"))
+        else:
+            stream.fail(ReadError(f"{where} can not be read: {why.name.lower()}"))
+
+    def _on_chunk(
+        self, key: EntryKey, whole: Sequence[EntryKey], gave_way: Sequence[EntryKey], publish_time_ms: int
+    ) -> None:
+        is_stray = bool(gave_way) and gave_way[-1] == key
+        if not is_stray or key < self._stream.next_entry:
+            return
+        start = start_before(key, self._stream.started_at)
+        if start is None:
+            self.chunks_without_beginning.append(key)
+            _log.warning("%s: entry %d:%d is a chunk without a beginning", self._stream.topic, *key)
+            return
+        self._is_stopped = True
+        self._stream.start_before(start)
+
+
+async def open_entry_stream(
+    client: Client,
+    topic: str,
+    start: tuple[int, int],
+    *,
+    decryptor: Decryptor | None = None,
+    window_bytes: int = WINDOW_BYTES_DEFAULT,
+    permits_max: int = 0,
+    end: tuple[int, int] | None = None,
+    name: str = "reader",
+    is_read_compacted: bool = False,
+) -> tuple[EntryStream[EntryBatch], BatchSource]:
+    """An open stream of a topic's entries; raises what subscribing raises.
+
+    ``permits_max``: messages asked for at most; 0: as the window says.
+    """
+    stream: EntryStream[EntryBatch] = EntryStream(
+        client,
+        client.parse_topic(topic),
+        start,
+        window=EntryWindow(window_bytes, permits_max or PERMITS_MAX),
+        end=end,
+        name=name,
+        is_read_compacted=is_read_compacted,
+    )
+    source = BatchSource(stream, decryptor)
+    try:
+        await stream.open(source)
+    except (PulsarException, asyncio.CancelledError):
+        await stream.close()
+        raise
+    return stream, source

@@ -1,0 +1,94 @@
+"""A producer with interceptors around it; one without has nothing of this in its way."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar, Unpack, cast
+
+from geminga.client._errors import PulsarException
+from geminga.client._interceptors import ProducerInterceptor
+from geminga.client._message_id import MessageId
+from geminga.client._options import OutgoingMessage
+from geminga.client._producing.messages import message_fields, outgoing_message
+from geminga.client._producing.producer import MessageFields, Producer, SendCallback
+
+T = TypeVar("T")
+
+
+class InterceptingProducer(Producer[T]):
+    """Passes each message through the interceptors in order, and the results back through them."""
+
+    __slots__ = ("_inner", "_interceptors")
+
+    def __init__(self, inner: Producer[T], interceptors: Sequence[ProducerInterceptor]) -> None:
+        self._inner = inner
+        self._interceptors = interceptors
+
+    def _before(self, content: T | None, fields: MessageFields) -> OutgoingMessage:
+        message = outgoing_message(content, fields)
+        for interceptor in self._interceptors:
+            message = interceptor.before_send(cast("Producer[object]", self), message)
+        return message
+
+    def _after(self, message: OutgoingMessage, message_id: MessageId | None, error: PulsarException | None) -> None:
+        for interceptor in self._interceptors:
+            interceptor.on_send_acknowledgement(cast("Producer[object]", self), message, message_id, error)
+
+    def send_nowait(
+        self, content: T | None, callback: SendCallback | None = None, **fields: Unpack[MessageFields]
+    ) -> None:
+        """See :meth:`Producer.send_nowait`."""
+        message = self._before(content, fields)
+
+        def done(error: PulsarException | None, message_id: MessageId | None) -> None:
+            self._after(message, message_id, error)
+            if callback is not None:
+                callback(error, message_id)
+
+        self._inner.send_nowait(cast("T | None", message.content), done, **message_fields(message))
+
+    async def send(self, content: T | None, **fields: Unpack[MessageFields]) -> MessageId:
+        """See :meth:`Producer.send`."""
+        message = self._before(content, fields)
+        try:
+            message_id = await self._inner.send(cast("T | None", message.content), **message_fields(message))
+        except PulsarException as error:
+            self._after(message, None, error)
+            raise
+        self._after(message, message_id, None)
+        return message_id
+
+    async def flush(self) -> None:
+        """See :meth:`Producer.flush`."""
+        await self._inner.flush()
+
+    async def drain(self) -> None:
+        """See :meth:`Producer.drain`."""
+        await self._inner.drain()
+
+    async def close(self) -> None:
+        """See :meth:`Producer.close`."""
+        await self._inner.close()
+        for interceptor in self._interceptors:
+            interceptor.close()
+
+    def topic(self) -> str:
+        """See :meth:`Producer.topic`."""
+        return self._inner.topic()
+
+    def producer_name(self) -> str:
+        """See :meth:`Producer.producer_name`."""
+        return self._inner.producer_name()
+
+    def last_sequence_id(self) -> int:
+        """See :meth:`Producer.last_sequence_id`."""
+        return self._inner.last_sequence_id()
+
+    def is_connected(self) -> bool:
+        """See :meth:`Producer.is_connected`."""
+        return self._inner.is_connected()
+
+    @property
+    def pending_messages(self) -> int:
+        """See :attr:`Producer.pending_messages`."""
+        return self._inner.pending_messages

@@ -1,0 +1,262 @@
+"""Frames on their way to the broker: written in order, answered in order, written again after a loss, given up in time.
+
+Between the pure queue and the world: the connection to write to, the client's memory limit, the timer of the send
+timeout, and those who wait for receipts or for room.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from itertools import repeat
+from typing import TYPE_CHECKING, cast
+
+from geminga.client._errors import NotConnected, PulsarException, Timeout
+from geminga.client._message_id import MessageId
+from geminga.client._producing.producer import SendCallback as UserCallback
+from geminga.client._transport.connection import ClientConnection
+from geminga.client.core.send_queue import PendingSend, ReceiptMismatch, SendCallback, SendQueue
+from geminga.runtime import get_logger
+
+if TYPE_CHECKING:
+    from geminga.client._client import Client
+
+_log = get_logger(__name__)
+
+
+class SendBuffer:
+    """What one producer has without receipt."""
+
+    __slots__ = (
+        "_clock",
+        "_connection",
+        "_loop",
+        "_memory",
+        "_partition",
+        "_room_waiters",
+        "_timeout_ms",
+        "_timer",
+        "_unheard_error",
+        "last_sequence_id",
+        "messages_max",
+        "queue",
+    )
+
+    def __init__(self, client: Client, *, partition: int, timeout_ms: int, messages_max: int) -> None:
+        """``messages_max`` 0: only the client's memory limits."""
+        self.queue = SendQueue()
+        self.messages_max = messages_max
+        #: Highest sequence id that has its receipt.
+        self.last_sequence_id = -1
+        self._clock = client.runtime.clock
+        self._memory = client.memory
+        self._partition = partition
+        self._timeout_ms = timeout_ms
+        self._loop = asyncio.get_running_loop()
+        self._connection: ClientConnection | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._room_waiters: list[asyncio.Future[None]] = []
+        self._unheard_error: PulsarException | None = None
+
+    # ---- out
+
+    def add(self, pending: PendingSend) -> None:
+        """Write it, or keep it until there is a connection that takes it."""
+        self.queue.add(pending)
+        self._memory.reserve(pending.size_bytes)
+        if self._timer is None and self._timeout_ms:
+            self._arm_timer()
+        self.write()
+
+    def connected(self, connection: ClientConnection) -> None:
+        """Write everything, from the oldest on, to a new connection."""
+        self.queue.connection_lost()
+        self._connection = connection
+        self.write()
+
+    def disconnected(self) -> None:
+        """Keep everything until there is a connection again."""
+        self.queue.connection_lost()
+        self._connection = None
+
+    def write(self) -> None:
+        """Write as much as the transport takes."""
+        connection, queue = self._connection, self.queue
+        if connection is not None:
+            while connection.is_writable:
+                pending = queue.next_to_write()
+                if pending is None:
+                    return
+                connection.write(pending.frame)
+
+    # ---- answers
+
+    def receipt(self, sequence_id: int, ledger_id: int, entry_id: int) -> None:
+        """A frame was stored."""
+        try:
+            pending = self.queue.receipt(sequence_id)
+        except ReceiptMismatch as error:
+            _log.warning("%s; everything is sent again", error)
+            if self._connection is not None:
+                self._connection.abort(NotConnected(str(error)))
+            return
+        if pending is not None:
+            if pending.highest_sequence_id > self.last_sequence_id:
+                self.last_sequence_id = pending.highest_sequence_id
+            self._finish(pending, ledger_id, entry_id, None)
+
+    def refused(self, sequence_id: int, error: PulsarException) -> None:
+        """The oldest frame will never be stored; those behind it go on. Another one: late, nothing happens."""
+        oldest = self.queue.oldest
+        if oldest is not None and oldest.sequence_id == sequence_id:
+            pending = self.queue.receipt(sequence_id)
+            if pending is not None:
+                self._finish(pending, -1, -1, error)
+
+    def fail_all(self, error: PulsarException) -> None:
+        """The end: everything fails, everybody who waits goes on."""
+        self._connection = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for pending in self.queue.take_all():
+            self._finish(pending, -1, -1, error)
+        self._wake_all()
+
+    def refuse(self, callbacks: list[tuple[int, SendCallback]] | None, messages: int, error: PulsarException) -> None:
+        """Messages failed: tell those who want to hear, remember the error for the others."""
+        heard: list[UserCallback] = []
+        for _, receiver in callbacks or ():
+            if not isinstance(receiver, asyncio.Future):
+                heard.append(cast("UserCallback", receiver))
+            elif not receiver.done():
+                receiver.set_exception(error)
+        if heard:
+            self._loop.call_soon(self._tell, iter(heard), error, repeat(None))
+        if len(callbacks or ()) < messages and self._unheard_error is None:
+            self._unheard_error = error
+
+    def raise_unheard(self) -> None:
+        """Raise the first error that nobody heard of; only once."""
+        error, self._unheard_error = self._unheard_error, None
+        if error is not None:
+            raise error
+
+    def _finish(self, pending: PendingSend, ledger_id: int, entry_id: int, error: PulsarException | None) -> None:
+        self._memory.release(pending.size_bytes)
+        shared = pending.first_chunk_id
+        if shared is not None and pending.chunk_index == 0:
+            shared.append((ledger_id, entry_id))
+        callbacks = pending.callbacks
+        if error is not None:
+            self.refuse(callbacks, pending.messages, error)
+        elif callbacks is not None:
+            index, receiver = callbacks[0]
+            if index < 0 and not shared and isinstance(receiver, asyncio.Future):
+                # A message alone whose receipt is awaited: the way of a round trip, as short as can be.
+                if not receiver.done():
+                    receiver.set_result(MessageId(self._partition, ledger_id, entry_id))
+            else:
+                first_chunk = MessageId(self._partition, *shared[0]) if shared else None
+                self._tell_ids(callbacks, ledger_id, entry_id, pending.messages, first_chunk)
+        if pending.waiters is not None:
+            for wake in pending.waiters:
+                wake()
+        if self._room_waiters and not self.is_full(0):
+            self._wake_all()
+
+    def _tell_ids(
+        self,
+        receivers: list[tuple[int, SendCallback]],
+        ledger_id: int,
+        entry_id: int,
+        messages: int,
+        first_chunk: MessageId | None,
+    ) -> None:
+        partition = self._partition
+        heard: list[UserCallback] = []
+        ids: list[MessageId] = []
+        for index, receiver in receivers:
+            size = messages if index >= 0 else 0
+            message_id = MessageId(partition, ledger_id, entry_id, index, size, first_chunk=first_chunk)
+            if not isinstance(receiver, asyncio.Future):
+                heard.append(cast("UserCallback", receiver))
+                ids.append(message_id)
+            elif not receiver.done():
+                receiver.set_result(message_id)
+        if heard:
+            self._loop.call_soon(self._tell, iter(heard), None, iter(ids))
+
+    def _tell(
+        self, callbacks: Iterator[UserCallback], error: PulsarException | None, ids: Iterator[MessageId | None]
+    ) -> None:
+        # From the loop, those of a batch in one go: what one raises is for the loop's exception handler, not for the
+        # connection, and the rest goes on in the next turn.
+        is_done = False
+        try:
+            for callback in callbacks:
+                callback(error, next(ids))
+            is_done = True
+        finally:
+            if not is_done:
+                self._loop.call_soon(self._tell, callbacks, error, ids)
+
+    # ---- time
+
+    def _arm_timer(self) -> None:
+        oldest = self.queue.oldest
+        if oldest is not None:
+            left_s = oldest.created_s + self._timeout_ms / 1000 - self._clock.monotonic()
+            self._timer = self._loop.call_later(max(left_s, 0.001), self._expire)
+
+    def _expire(self) -> None:
+        self._timer = None
+        before_s = self._clock.monotonic() - self._timeout_ms / 1000
+        for pending in self.queue.expire(before_s):
+            if pending.was_written:
+                text = f"no receipt within {self._timeout_ms} ms: unknown whether it was stored"
+            else:
+                text = f"not sent within {self._timeout_ms} ms: it was not stored"
+            self._finish(pending, -1, -1, Timeout(text))
+        self._arm_timer()
+
+    # ---- waiting
+
+    def is_full(self, open_messages: int) -> bool:
+        """Whether nothing more may be sent now; ``open_messages`` are not frames yet."""
+        if self._memory.is_full:
+            return True
+        return 0 < self.messages_max <= self.queue.messages + open_messages
+
+    async def wait_for_room(self) -> None:
+        """Until something changed: look again."""
+        waiter: asyncio.Future[None] = self._loop.create_future()
+        if self._memory.is_full:
+            self._memory.on_room(lambda: _wake(waiter))
+        self._room_waiters.append(waiter)
+        try:
+            await waiter
+        finally:
+            if waiter in self._room_waiters:
+                self._room_waiters.remove(waiter)
+
+    async def wait_for_receipts(self) -> None:
+        """Until everything that is here now is answered or given up."""
+        newest = self.queue.newest
+        if newest is None:
+            return
+        gone: asyncio.Future[None] = self._loop.create_future()
+        if newest.waiters is None:
+            newest.waiters = []
+        newest.waiters.append(lambda: _wake(gone))
+        await gone
+
+    def _wake_all(self) -> None:
+        waiters, self._room_waiters = self._room_waiters, []
+        for waiter in waiters:
+            _wake(waiter)
+
+
+def _wake(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

@@ -1,0 +1,65 @@
+"""What a client says about itself: CONNECT, and the answer to AUTH_CHALLENGE."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from geminga.client._errors import AuthenticationError, ErrorGettingAuthenticationData, PulsarException
+from geminga.client._transport.authentication import Authentication
+from geminga.wire._generated import pulsar_api_pb2 as pb
+from geminga.wire.pulsar.commands import PROTOCOL_VERSION, encode_command
+
+CLIENT_VERSION: Final = "geminga-python-0.1.0"
+
+
+@dataclass(frozen=True, slots=True)
+class Handshake:
+    """The two commands of one connection, as frames."""
+
+    authentication: Authentication | None
+    #: ``host:port`` of the broker behind a proxy; empty: none.
+    proxy_to_broker_url: str
+    #: Told behind the version; empty: nothing.
+    description: str
+
+    def connect(self) -> bytes:
+        """CONNECT; raises ErrorGettingAuthenticationData."""
+        connect = pb.CommandConnect(
+            client_version=self._client_version,
+            protocol_version=PROTOCOL_VERSION,
+            feature_flags=pb.FeatureFlags(
+                supports_auth_refresh=True,
+                supports_broker_entry_metadata=True,
+                supports_partial_producer=True,
+                supports_topic_watchers=True,
+            ),
+        )
+        if self.proxy_to_broker_url:
+            connect.proxy_to_broker_url = self.proxy_to_broker_url
+        if self.authentication is not None:
+            connect.auth_method_name, connect.auth_data = self._proof(self.authentication)
+        return encode_command(pb.BaseCommand(type=pb.BaseCommand.CONNECT, connect=connect))
+
+    def answer_challenge(self) -> bytes:
+        """AUTH_RESPONSE; raises AuthenticationError if there is nothing to answer, ErrorGettingAuthenticationData."""
+        if self.authentication is None:
+            raise AuthenticationError("the broker asks for authentication, and the client has none")
+        name, data = self._proof(self.authentication)
+        response = pb.CommandAuthResponse(
+            client_version=self._client_version,
+            protocol_version=PROTOCOL_VERSION,
+            response=pb.AuthData(auth_method_name=name, auth_data=data),
+        )
+        return encode_command(pb.BaseCommand(type=pb.BaseCommand.AUTH_RESPONSE, authResponse=response))
+
+    @property
+    def _client_version(self) -> str:
+        return f"{CLIENT_VERSION}-{self.description}" if self.description else CLIENT_VERSION
+
+    @staticmethod
+    def _proof(authentication: Authentication) -> tuple[str, bytes]:
+        try:
+            return authentication.method_name, authentication.data()
+        except (ValueError, OSError, PulsarException) as error:
+            raise ErrorGettingAuthenticationData(str(error)) from error

@@ -1,0 +1,141 @@
+"""Keeps a producer or consumer connected to its topic's broker: lookup, connect, attach, and again after a loss.
+
+The first attempt is awaited by whoever makes the producer or consumer, retriable errors are tried again until the
+operation timeout. After that, a loss starts a task that tries until it succeeds, is closed, or fails with an error
+that trying again can not mend.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from geminga.client._errors import (
+    AuthenticationError,
+    ConsumerBusy,
+    ErrorGettingAuthenticationData,
+    NotConnected,
+    ProducerBusy,
+    PulsarException,
+    Timeout,
+)
+from geminga.client._options import ClientOptions
+from geminga.client._transport.connection import ClientConnection
+from geminga.client._transport.lookup import Lookup
+from geminga.client._transport.pool import BrokerAddress, ConnectionPool
+from geminga.client._waiting import wait_ms
+from geminga.client.core.backoff import Backoff
+from geminga.runtime import Runtime, get_logger, spawn
+
+_log = get_logger(__name__)
+
+#: Errors that time may mend once a producer or consumer existed: the broker may not have noticed yet that the old
+#: connection is gone, a token may be renewed.
+_MENDED_BY_TIME: Final = (ProducerBusy, ConsumerBusy, AuthenticationError, ErrorGettingAuthenticationData)
+
+
+class Link:
+    """See the module's docstring.
+
+    ``attach`` registers on a connection, says PRODUCER or SUBSCRIBE, and raises unless it is still registered when the
+    answer is there: the same read may have brought the answer and the end (``has_producer``, ``has_consumer``).
+    """
+
+    __slots__ = (
+        "_assigned_url",
+        "_attach",
+        "_backoff",
+        "_lookup",
+        "_on_failed",
+        "_options",
+        "_pool",
+        "_runtime",
+        "_task",
+        "connection",
+        "is_closed",
+        "topic",
+    )
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        pool: ConnectionPool,
+        lookup: Lookup,
+        options: ClientOptions,
+        topic: str,
+        *,
+        attach: Callable[[ClientConnection], Awaitable[None]],
+        on_failed: Callable[[PulsarException], None],
+    ) -> None:
+        self._runtime = runtime
+        self._pool = pool
+        self._lookup = lookup
+        self._options = options
+        self.topic = topic
+        self._attach = attach
+        self._on_failed = on_failed
+        self._backoff = Backoff(options.initial_backoff_ms, options.maximum_backoff_ms)
+        self._task: asyncio.Task[None] | None = None
+        self._assigned_url = ""
+        #: Where it is attached now; None while it is not.
+        self.connection: ClientConnection | None = None
+        self.is_closed = False
+
+    async def connect(self) -> None:
+        """The first time; raises what went wrong, Timeout among it."""
+        await self._lookup.retry(self._attempt, f"connecting {self.topic}")
+
+    def lost(self, assigned_url: str = "") -> None:
+        """The connection is gone or the broker closed us; ``assigned_url``: the broker that has the topic now."""
+        self.connection = None
+        self._assigned_url = assigned_url
+        if self._task is None and not self.is_closed:
+            self._task = spawn(self._reconnect(), name=f"reconnect {self.topic}")
+
+    def close(self) -> None:
+        """Stop trying."""
+        self.is_closed = True
+        self.connection = None
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
+
+    async def _attempt(self) -> None:
+        assigned, self._assigned_url = self._assigned_url, ""
+        address = BrokerAddress(assigned, assigned) if assigned else await self._lookup.find_broker_once(self.topic)
+        connection = await self._pool.broker_connection(address)
+        await self._attach(connection)
+        if connection.is_closed:
+            raise NotConnected(f"{self.topic}: the connection was lost as soon as it was attached")
+        self.connection = connection
+
+    async def _reconnect(self) -> None:
+        try:
+            while not self.is_closed:
+                await wait_ms(self._next_delay_ms())
+                try:
+                    # An attempt that never ends would end all attempts.
+                    async with asyncio.timeout(self._attempt_limit_s()):
+                        await self._attempt()
+                except TimeoutError:
+                    error: PulsarException = Timeout(f"reconnecting {self.topic} took too long")
+                except PulsarException as failure:
+                    error = failure
+                else:
+                    self._backoff.reset()
+                    return
+                if self._pool.is_closed:
+                    return
+                if not (error.retriable or isinstance(error, _MENDED_BY_TIME)):
+                    self._on_failed(error)
+                    return
+                _log.info("reconnecting %s: %s", self.topic, error)
+        finally:
+            self._task = None
+
+    def _next_delay_ms(self) -> float:
+        return self._backoff.next_ms(self._runtime.clock.monotonic() * 1000, self._runtime.rng.random())
+
+    def _attempt_limit_s(self) -> float:
+        return 2 * self._options.operation_timeout_ms / 1000

@@ -1,0 +1,178 @@
+"""Connections of one client, made on demand and shared: one (or a few) per broker."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from geminga.client._errors import AlreadyClosed, ConnectError, PulsarException, Timeout
+from geminga.client._options import ClientOptions
+from geminga.client._transport.connection import ClientConnection
+from geminga.client._transport.service_urls import Address, ServiceUrls, parse_addresses
+from geminga.runtime import Runtime, get_logger, spawn
+
+_log = get_logger(__name__)
+
+#: What brokers were told last may take so long to leave; then it is dropped.
+CLOSE_PATIENCE_S: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerAddress:
+    """A broker as lookup gives it: who it is, and where to connect to (a proxy, if the two differ)."""
+
+    broker_url: str
+    #: Empty: an address of the service URL, which passes everything on to ``broker_url``.
+    physical_url: str
+
+
+class ConnectionPool:
+    """Makes, shares and closes connections; concurrent requests for one broker share one attempt."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        service_urls: ServiceUrls,
+        options: ClientOptions,
+        next_request_id: Callable[[], int],
+    ) -> None:
+        self._runtime = runtime
+        self._service_urls = service_urls
+        self._options = options
+        self._next_request_id = next_request_id
+        self._connections: dict[tuple[str, str, int], ClientConnection] = {}
+        self._attempts: dict[tuple[str, str, int], asyncio.Task[ClientConnection | PulsarException]] = {}
+        self._tls: ssl.SSLContext | None = None
+        self._turn = 0
+        self.is_closed = False
+
+    async def service_connection(self) -> ClientConnection:
+        """A connection to the service URL: each of its addresses is tried once; raises the last one's error."""
+        urls = self._service_urls
+        last: PulsarException | None = None
+        for _ in range(len(urls.addresses)):
+            address = urls.current
+            try:
+                return await self._shared(address.url, address)
+            except (ConnectError, Timeout) as error:
+                last = error
+                urls.failed(address)
+        raise last or ConnectError("the service URL has no address")
+
+    async def broker_connection(self, address: BrokerAddress) -> ClientConnection:
+        """A connection to a broker, through the service URL if that is a proxy."""
+        if not address.physical_url:
+            urls = self._service_urls
+            last: PulsarException | None = None
+            for _ in range(len(urls.addresses)):
+                physical = urls.current
+                try:
+                    return await self._shared(address.broker_url, physical)
+                except (ConnectError, Timeout) as error:
+                    last = error
+                    urls.failed(physical)
+            raise last or ConnectError("the service URL has no address")
+        return await self._shared(address.broker_url, parse_addresses(address.physical_url)[0])
+
+    async def close(self) -> None:
+        """Close every connection and end attempts under way; on return the sockets are closed, or about to be: a
+        loop may end now without leaving any open."""
+        self.is_closed = True
+        attempts = list(self._attempts.values())
+        for attempt in attempts:
+            attempt.cancel()
+        if attempts:
+            await asyncio.wait(attempts)
+        connections = list(self._connections.values())
+        self._connections.clear()
+        closed = AlreadyClosed("the client was closed")
+        for connection in connections:
+            connection.close(closed)
+        try:
+            async with asyncio.timeout(CLOSE_PATIENCE_S):
+                for connection in connections:
+                    await connection.gone.wait()
+        except TimeoutError:
+            for connection in connections:
+                connection.abort(closed)
+
+    @property
+    def open_connections(self) -> int:
+        """How many connections stand now."""
+        return len(self._connections)
+
+    async def _shared(self, logical_url: str, physical: Address) -> ClientConnection:
+        if self.is_closed:
+            raise AlreadyClosed("the client is closed")
+        self._turn += 1
+        key = (logical_url, physical.url, self._turn % self._options.connections_per_broker)
+        connection = self._connections.get(key)
+        if connection is not None and not connection.is_closed:
+            return connection
+        attempt = self._attempts.get(key)
+        if attempt is None:
+            attempt = spawn(self._connect(key, logical_url, physical), name=f"connect to {physical.url}")
+            self._attempts[key] = attempt
+        # Shielded: one caller that gives up does not take the attempt from the others. An error is handed to all.
+        result = await asyncio.shield(attempt)
+        if isinstance(result, PulsarException):
+            raise result
+        return result
+
+    async def _connect(
+        self, key: tuple[str, str, int], logical_url: str, physical: Address
+    ) -> ClientConnection | PulsarException:
+        connection: ClientConnection | None = None
+        proxied = logical_url if logical_url != physical.url else ""
+
+        def make() -> ClientConnection:
+            nonlocal connection
+            connection = ClientConnection(
+                physical.url,
+                authentication=self._options.authentication,
+                keep_alive_ms=self._options.keep_alive_interval_ms,
+                proxy_to_broker_url=proxied.partition("://")[2],
+                description=self._options.description,
+                next_request_id=self._next_request_id,
+                on_lost=lambda lost: self._lost(key, lost),
+            )
+            return connection
+
+        try:
+            async with asyncio.timeout(self._options.connection_timeout_ms / 1000):
+                await self._runtime.network.connect(
+                    make, physical.host, physical.port, tls=self._tls_context() if physical.is_tls else None
+                )
+                assert connection is not None
+                await connection.wait_connected()
+        except (OSError, asyncio.CancelledError, PulsarException) as error:
+            if connection is not None:
+                connection.abort(ConnectError(f"connecting to {physical.url} was given up"))
+            if isinstance(error, TimeoutError):
+                return Timeout(f"no connection to {physical.url} within {self._options.connection_timeout_ms} ms")
+            if isinstance(error, OSError):
+                return ConnectError(f"connecting to {physical.url}: {error}")
+            if isinstance(error, PulsarException):
+                return error
+            if self.is_closed:  # cancelled by close: those who wait are not
+                return AlreadyClosed("the client was closed")
+            raise
+        finally:
+            self._attempts.pop(key, None)
+        if connection.is_closed:
+            return ConnectError(f"connection to {physical.url} was lost at once")
+        _log.debug("connected to %s (%s)", physical.url, connection.server_version)
+        self._connections[key] = connection
+        return connection
+
+    def _tls_context(self) -> ssl.SSLContext:
+        if self._tls is None:
+            self._tls = self._options.tls_context()
+        return self._tls
+
+    def _lost(self, key: tuple[str, str, int], connection: ClientConnection) -> None:
+        if self._connections.get(key) is connection:
+            del self._connections[key]

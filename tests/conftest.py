@@ -1,0 +1,108 @@
+"""The brokers that judge: Geminga's, or with ``INTEROP_PULSAR=version`` Apache Pulsar's (``make interop``).
+
+Properties hold however slow the machine is: an example that takes its time is no failure. Their examples are the
+same in every run; ``make search`` draws new ones.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    import pulsar
+    from tools.standalone_process import StandaloneProcess
+
+    import geminga
+
+#: The version of Apache Pulsar whose broker is the judge; empty: Geminga is.
+APACHE_VERSION = os.environ.get("INTEROP_PULSAR", "")
+
+_numbers = count(1)
+
+settings.register_profile(
+    "geminga",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    derandomize=not os.environ.get("PROPERTY_SEED"),
+    print_blob=True,
+)
+settings.load_profile("geminga")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Leave out what asks for parts that only Geminga has, or what Apache's broker is known to do in another way."""
+    marker = item.get_closest_marker("geminga_only")
+    if APACHE_VERSION and marker is not None:
+        pytest.skip(marker.args[0])
+
+
+def _process(directory: Path) -> StandaloneProcess:
+    if not APACHE_VERSION:
+        from tools.standalone_process import StandaloneProcess
+
+        return StandaloneProcess(directory / "data", log=directory / "broker.log")
+    from tools.interop.apache_standalone import ApacheStandalone
+    from tools.interop.artifacts import BUILD
+
+    return ApacheStandalone(directory / "data", log=BUILD / f"broker-{APACHE_VERSION}.log", version=APACHE_VERSION)
+
+
+@pytest.fixture(scope="session")
+def standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandaloneProcess]:
+    """The judge as a process of its own, one for the whole session."""
+    with _process(tmp_path_factory.mktemp("standalone")) as process:
+        yield process
+
+
+@pytest.fixture(scope="module")
+def broker(request: pytest.FixtureRequest) -> Iterator[StandaloneProcess | geminga.Standalone]:
+    """The judge for a module: Geminga in this process and in memory, or Apache's process."""
+    if APACHE_VERSION:
+        yield request.getfixturevalue("standalone")
+        return
+    from geminga import Standalone
+
+    with Standalone() as embedded:
+        yield embedded
+
+
+@pytest.fixture
+def restartable(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StandaloneProcess]:
+    """A judge that a test may stop, kill and start: Geminga's is fresh, Apache's (slow to start) is the session's."""
+    if APACHE_VERSION:
+        process: StandaloneProcess = request.getfixturevalue("standalone")
+        yield process
+        if not process.is_running:
+            process.start()
+        return
+    with _process(tmp_path) as process:
+        yield process
+
+
+@pytest.fixture
+def official(standalone: StandaloneProcess, tmp_path: Path) -> Iterator[pulsar.Client]:
+    """An official client of the session's broker."""
+    from support.official import quiet_client
+
+    client = quiet_client(standalone.service_url, tmp_path)
+    yield client
+    client.close()
+
+
+@pytest.fixture
+def judge_is_apache() -> bool:
+    """Whether Apache Pulsar's broker is the judge: for the few promises that only Geminga's makes."""
+    return bool(APACHE_VERSION)
+
+
+@pytest.fixture
+def fresh_topic() -> str:
+    """A topic name nobody used."""
+    return f"persistent://public/default/it-{next(_numbers)}"

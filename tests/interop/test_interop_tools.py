@@ -1,0 +1,125 @@
+"""What starts Apache's broker: tested without Java, Maven and network."""
+
+from __future__ import annotations
+
+import os
+import select
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from tools.interop import artifacts
+from tools.interop.__main__ import SUITES, count
+from tools.interop.apache_standalone import ApacheStandalone, free_ports
+from tools.standalone_process import ROOT, StartError
+
+pytestmark = pytest.mark.integration
+
+#: A standalone whose process only waits; its own process says the pid, then waits, too.
+PARENT = """
+import sys
+from pathlib import Path
+from tools.interop.apache_standalone import ApacheStandalone
+
+class Waiting(ApacheStandalone):
+    def command(self):
+        return ["sleep", "600"]
+
+one = Waiting(Path(sys.argv[1]), log=Path(sys.argv[1]) / "log")
+one.launch()
+print(one.pid, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks the kernel of Linux")
+def test_the_broker_dies_with_the_process_that_started_it(tmp_path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", PARENT, str(tmp_path / "data")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"},
+    ) as parent:
+        assert parent.stdout is not None
+        child = os.pidfd_open(int(parent.stdout.readline()))
+        try:
+            assert select.select([child], [], [], 0)[0] == []
+            parent.kill()
+            assert select.select([child], [], [], 30)[0] == [child]
+        finally:
+            os.close(child)
+
+
+def test_a_broker_that_ends_or_is_not_healthy_in_time_is_named_with_its_last_words(tmp_path) -> None:
+    class Ending(ApacheStandalone):
+        words = "echo no disk; exit 3"
+
+        def command(self) -> list[str]:
+            return ["sh", "-c", self.words]
+
+    broker = Ending(tmp_path / "data", log=tmp_path / "log")
+    with pytest.raises(StartError, match=r"(?s)exit code 3.*no disk"):
+        broker.start()
+    broker.words = "echo slow; exec sleep 600"
+    with pytest.raises(StartError, match=r"(?s)not healthy within 0\.5 s.*slow"):
+        broker.start(timeout_s=0.5)
+    assert not broker.is_running
+
+
+def test_the_configuration_has_the_ports_and_they_stay(tmp_path, monkeypatch) -> None:
+    jar = tmp_path / "pulsar.jar"
+    jar.write_bytes(b"")
+    (tmp_path / "classpath-4.2.4.txt").write_text(str(jar), encoding="utf-8")
+    monkeypatch.setattr(artifacts, "BUILD", tmp_path)
+    monkeypatch.setenv("INTEROP_JAVA", sys.executable)
+    broker = ApacheStandalone(tmp_path / "data", log=tmp_path / "log", version="4.2.4")
+    command = broker.command()
+    assert command[0] == sys.executable
+    assert command[command.index("-cp") + 1] == str(jar)
+    broker.launch()
+    broker.kill()
+    urls = (broker.service_url, broker.web_service_url)
+    lines = (tmp_path / "data" / "standalone.conf").read_text(encoding="utf-8").splitlines()
+    assert f"brokerServicePort={broker.broker_port}" in lines
+    assert f"webServicePort={broker.web_port}" in lines
+    broker.launch()
+    broker.kill()
+    assert (broker.service_url, broker.web_service_url) == urls
+
+
+def test_free_ports_are_different() -> None:
+    assert len(set(free_ports(5))) == 5
+
+
+def test_the_class_path_is_asked_for_once_and_a_missing_tool_is_named(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(artifacts, "BUILD", tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("INTEROP_JAVA", raising=False)
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    with pytest.raises(artifacts.ToolError, match="mvn"):
+        artifacts.class_path("4.2.4")
+    with pytest.raises(artifacts.ToolError, match="17 or newer"):
+        artifacts.java()
+    jar = tmp_path / "one.jar"
+    jar.write_bytes(b"")
+    (tmp_path / "classpath-4.2.4.txt").write_text(f"{jar}\n", encoding="utf-8")
+    assert artifacts.class_path("4.2.4") == str(jar)
+    jar.unlink()
+    with pytest.raises(artifacts.ToolError, match="mvn"):
+        artifacts.class_path("4.2.4")
+
+
+def test_outcomes_are_counted_by_module_and_every_suite_exists(tmp_path) -> None:
+    outcomes = tmp_path / "outcomes.xml"
+    outcomes.write_text(
+        '<testsuites><testsuite><testcase classname="a" time="1.5"/><testcase classname="a" time="0.5"><failure/>'
+        '</testcase><testcase classname="b" time="0"><skipped/></testcase></testsuite></testsuites>',
+        encoding="utf-8",
+    )
+    assert count(outcomes) == {"a": Counter(passed=1, failed=1, ms=2000), "b": Counter(skipped=1, ms=0)}
+    assert [path for _, path in SUITES if not (ROOT / path).exists()] == []
+    assert Path(artifacts.POM).is_file()
+    assert artifacts.pinned_version().count(".") == 2

@@ -1,0 +1,133 @@
+"""Streams of entries behind a hostile network: every entry once and in order, whatever happens to connections.
+
+1. Messages are published while the network is sound: batches, single ones, chunked ones. 2. Faults: connections are cut
+at any byte, go silent, are refused, carry garbage (which damages entries on the way); the broker restarts, is slow or
+stalls. Streams from the beginning and from the middle are read meanwhile. 3. The network is healed: everything from
+each start on must come, once, in order, and nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+import geminga.client as gc
+from geminga import sim
+from geminga.client._entry_stream import open_entry_stream
+from geminga.sim.seeds import run_seeds
+from support.client_world import SLOW, STRUCK, URL, BrokerOnNode, HostileProxy
+from support.scripted_broker import CLIENT
+
+FAULTS_S = 15.0
+#: Virtual seconds in which everything must have come once the network is healed.
+HEALED_S = 90.0
+TOPIC = "topic"
+FAULTS = (*STRUCK, *SLOW, "broker.restart", "attached again", "started in the middle", "chunked")
+
+
+async def publish(client: gc.Client, world: sim.SimWorld) -> list[bytes]:
+    """Three kinds of entries, in an order that the seed draws; the payloads, each its own."""
+    rng = world.rng("publish")
+    sent: list[bytes] = []
+    while len(sent) < 150:
+        kind = rng.choice(["batch", "single", "chunked"])
+        options: gc.ProducerArguments = {"batching_enabled": kind == "batch", "batching_max_messages": 7}
+        if kind == "chunked":
+            world.points.hits["chunked"] += 1
+            options |= {"chunking_enabled": True, "chunk_max_message_size": 600}
+        async with await client.create_producer(TOPIC, **options) as producer:
+            for _ in range(1 if kind == "chunked" else 20):
+                sent.append(b"%d." % len(sent) * (500 if kind == "chunked" else 1))
+                producer.send_nowait(sent[-1])
+    return sent
+
+
+async def hostile_network(world: sim.SimWorld) -> None:
+    rng = world.rng("scenario")
+    broker_node, proxy_node, client_node = (world.node(name) for name in ("broker", "proxy", "client"))
+    broker = BrokerOnNode(broker_node)
+    proxy = HostileProxy(world, proxy_node)
+    proxy.is_hostile = False
+    await broker_node.run(lambda _: broker.start())
+    await proxy_node.run(lambda _: proxy.start())
+
+    async def publish_all(node: sim.SimNode) -> list[bytes]:
+        async with gc.connect(URL, runtime=node.runtime, **CLIENT) as client:
+            await (await client.subscribe(TOPIC, "keep", initial_position=gc.InitialPosition.Earliest)).close()
+            return await publish(client, world)
+
+    async def heal(_: sim.SimNode) -> None:
+        for _ in range(rng.randrange(3)):
+            await world.sleep(rng.uniform(0, FAULTS_S / 3))
+            world.points.hits["broker.restart"] += 1
+            await broker.restart()
+        await world.sleep(max(FAULTS_S - world.now, 0))
+        proxy.is_hostile = False
+
+    async def slow_down(_: sim.SimNode) -> None:
+        if rng.random() < 0.4:
+            await world.sleep(rng.uniform(0, FAULTS_S / 2))
+            await broker.be_slow(world, rng.uniform(0.5, 8))
+
+    sent = await client_node.run(publish_all)
+    stored = await broker_node.run(lambda _: broker.messages(f"persistent://public/default/{TOPIC}"))
+    assert [message.payload for message in stored] == sent
+    middle = rng.choice(stored)
+    world.points.hits["started in the middle"] += 1
+    #: Start -> what must come: all messages whose (last) entry is not before it.
+    starts = {(-1, -1): sent}
+    start = (middle.ledger_id, max(0, middle.entry_id - rng.randrange(3)))
+    starts[start] = [message.payload for message in stored if (message.ledger_id, message.entry_id) >= start]
+
+    async def read(client: gc.Client, at: tuple[int, int], expected: list[bytes]) -> None:
+        while True:
+            try:
+                stream, source = await open_entry_stream(
+                    client, TOPIC, at, window_bytes=rng.choice([1, 2000, 1 << 20]), permits_max=rng.choice([0, 1, 10])
+                )
+                break
+            except gc.PulsarException as error:
+                if not error.retriable:
+                    raise
+                await world.sleep(0.1)
+        found: list[bytes] = []
+        while len(found) < len(expected):
+            for entry in await stream.take(3000):
+                found += [entry.payload(index) for index in entry.order]
+            if rng.random() < 0.3:
+                await world.sleep(rng.uniform(0, 1))
+        assert found == expected
+        assert source.chunks_without_beginning == []
+        assert await stream.take(2000) == []
+        world.points.hits["attached again"] += stream.attached_count > 1
+        await stream.close()
+
+    async def read_all(node: sim.SimNode) -> None:
+        async with gc.connect(URL, runtime=node.runtime, **CLIENT) as client:
+            await asyncio.gather(*(read(client, at, expected) for at, expected in starts.items()))
+        assert client.pool.open_connections == 0
+
+    proxy.is_hostile = True
+    healing, slow = broker_node.run(heal), proxy_node.run(slow_down)
+    async with asyncio.timeout(FAULTS_S + HEALED_S):
+        await client_node.run(read_all)
+    await asyncio.gather(healing, slow)
+    await world.sleep(5)
+    left = [task.get_name() for task, boot in world.loop.pending_tasks() if boot is client_node.boot]
+    assert left == [], f"tasks left behind: {left}"
+    await world.sleep(120)  # the broker finds out about connections that hear nothing
+    topic = broker.broker.topics.get(f"persistent://public/default/{TOPIC}")
+    assert topic is None or list(topic.subscriptions) == ["keep"]
+
+
+@pytest.mark.slow
+def test_entry_streams_survive_a_hostile_network() -> None:
+    run_seeds(hostile_network, range(30)).check(hits_min=1, labels=FAULTS)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("block", range(10))
+def test_entry_streams_survive_a_hostile_network_for_500_seeds(block: int) -> None:
+    run_seeds(hostile_network, range(1000 + block * 50, 1050 + block * 50)).check(hits_min=1, labels=FAULTS)

@@ -1,0 +1,128 @@
+"""Dead-letter and retry-letter topics: which, and what messages carry, as the Java client has it."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+import geminga.client as gc
+from geminga.model import TopicName
+from support.scripted_broker import run_with_broker
+
+PREFIX = "persistent://public/default/"
+OPTIONS: gc.ConsumerArguments = {
+    "consumer_type": gc.ConsumerType.Shared,
+    "initial_position": gc.InitialPosition.Earliest,
+    "negative_ack_redelivery_delay_ms": 10,
+}
+
+
+async def publish(client, topic: str, *payloads: bytes, **fields) -> None:
+    async with await client.create_producer(topic, batching_enabled=False, **fields) as producer:
+        for payload in payloads:
+            await producer.send(payload, partition_key="k", properties={"own": "1"})
+
+
+async def letters(client, topic: str, count: int) -> list[gc.Message[bytes]]:
+    async with await client.subscribe(topic, "look", initial_position=gc.InitialPosition.Earliest) as consumer:
+        return [await consumer.receive(5000) for _ in range(count)]
+
+
+def test_retries_of_a_partition_carry_what_the_java_client_carries() -> None:
+    async def scenario(client, broker):
+        await broker.broker.create_partitioned_topic(TopicName.parse("t"), 2)
+        await publish(client, "t", b"m")
+        policy = gc.ConsumerDeadLetterPolicy(1)
+        consumer = await client.subscribe("t", "s", retry_enabled=True, dead_letter_policy=policy, **OPTIONS)
+        first = await consumer.receive(5000)
+        await consumer.reconsume_later(first, 0.02, {"own": "2", "RECONSUMETIMES": "0"})
+        again = await consumer.receive(5000)
+        origin = f"{first.message_id().ledger_id()}:{first.message_id().entry_id()}:{first.message_id().partition()}"
+        carried = {
+            "own": "2",
+            "REAL_TOPIC": f"{PREFIX}t",
+            "REAL_SUBSCRIPTION": "s",
+            "ORIGIN_MESSAGE_ID": origin,
+            "ORIGIN_MESSAGE_IDY_TIME": origin,
+            "RECONSUMETIMES": "1",
+            "DELAY_TIME": "20",
+        }
+        assert (again.topic_name(), again.properties()) == (f"{PREFIX}t-s-RETRY", carried)
+        await consumer.reconsume_later(again, -1)
+        (dead,) = await letters(client, "t-s-DLQ", 1)
+        assert dead.properties() == {**carried, "RECONSUMETIMES": "2", "DELAY_TIME": "0"}
+        assert (dead.data(), dead.partition_key()) == (b"m", "k")
+
+    run_with_broker(scenario)
+
+
+def test_times_that_are_given_count() -> None:
+    """The Java client reads them after the caller's properties were put in."""
+
+    async def scenario(client, broker):
+        await publish(client, "t", b"m")
+        policy = gc.ConsumerDeadLetterPolicy(5)
+        consumer = await client.subscribe("t", "s", retry_enabled=True, dead_letter_policy=policy, **OPTIONS)
+        await consumer.reconsume_later(await consumer.receive(5000), 0, {"RECONSUMETIMES": "5"})
+        (dead,) = await letters(client, "t-s-DLQ", 1)
+        assert dead.properties()["RECONSUMETIMES"] == "6"
+
+    run_with_broker(scenario)
+
+
+@pytest.mark.parametrize("topics", [["t1", "t2"], re.compile("t.")])
+def test_each_topic_has_its_own_dead_letter_topic(topics) -> None:
+    async def scenario(client, broker):
+        await publish(client, "t1", *[b"%d" % number for number in range(5)])
+        await publish(client, "t2", b"other")
+        policy = gc.ConsumerDeadLetterPolicy(1)
+        consumer = await client.subscribe(topics, "s", dead_letter_policy=policy, **OPTIONS)
+        for _ in range(12):
+            await consumer.negative_acknowledge(await consumer.receive(5000))
+        found = await letters(client, "t1-s-DLQ", 5)
+        assert sorted(message.data() for message in found) == [b"%d" % number for number in range(5)]
+        (other,) = await letters(client, "t2-s-DLQ", 1)
+        assert (other.data(), other.properties()["REAL_TOPIC"]) == (b"other", f"{PREFIX}t2")
+        assert "RECONSUMETIMES" not in other.properties()
+        dead = await broker.broker.get_topic(TopicName.parse("t1-s-DLQ"), create=False)
+        assert len(dead.producers) == 1, "several burials at once make one producer"
+
+    run_with_broker(scenario)
+
+
+def test_a_pattern_with_retries_buries_in_the_topic_a_message_came_from() -> None:
+    async def scenario(client, broker):
+        await publish(client, "t1", b"m")
+        policy = gc.ConsumerDeadLetterPolicy(1)
+        consumer = await client.subscribe(
+            re.compile("t."), "s", retry_enabled=True, dead_letter_policy=policy, **OPTIONS
+        )
+        await consumer.reconsume_later(await consumer.receive(5000))
+        await consumer.reconsume_later(await consumer.receive(5000), 0, {"REAL_TOPIC": f"{PREFIX}t1"})
+        assert len(await letters(client, "t1-s-DLQ", 1)) == 1
+
+    run_with_broker(scenario)
+
+
+def test_a_chunked_message_is_buried_whole() -> None:
+    async def scenario(client, broker):
+        size = broker.config.message_bytes_max + 1000
+        await publish(client, "t", b"x" * size, chunking_enabled=True)
+        consumer = await client.subscribe("t", "s", dead_letter_policy=gc.ConsumerDeadLetterPolicy(1), **OPTIONS)
+        for _ in range(2):
+            await consumer.negative_acknowledge(await consumer.receive(5000))
+        (dead,) = await letters(client, "t-s-DLQ", 1)
+        assert len(dead.data()) == size
+        assert re.fullmatch(r"\d+:\d+:-1;\d+:\d+:-1", dead.properties()["ORIGIN_MESSAGE_ID"])
+
+    run_with_broker(scenario, broker={"message_bytes_max": 100_000})
+
+
+def test_a_bad_retry_letter_topic_is_named_at_once() -> None:
+    async def scenario(client, broker):
+        policy = gc.ConsumerDeadLetterPolicy(1, retry_letter_topic="persistent://a")
+        with pytest.raises(gc.InvalidTopicName):
+            await client.subscribe("t", "s", retry_enabled=True, dead_letter_policy=policy)
+
+    run_with_broker(scenario)

@@ -1,0 +1,1 @@
+"""Apache Pulsar's own broker as a judge: started from its public Maven artifacts, for ``make interop``."""

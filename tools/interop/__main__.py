@@ -1,0 +1,129 @@
+"""``make interop``: the client's tests with Apache Pulsar's own broker as the judge.
+
+The tests are those that Geminga's broker judges in ``make test``; nothing in them knows which broker it is. Needs a
+Java runtime (17 or newer) and, the first time, Maven. Leaves the broker's log and the outcomes in ``build/interop``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree as ElementTree
+from collections import Counter
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console
+from rich.table import Table
+
+from tools.interop.artifacts import BUILD, ToolError, class_path, java_version, pinned_version
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+#: The broker does not run on an older one.
+JAVA_MIN: Final = 17
+#: Nothing of this may hang; a whole run takes some five minutes on two cores.
+RUN_LIMIT_S: Final = 1200.0
+#: What is judged: title, file or folder.
+SUITES: Final = [
+    ("our consumer: the matrix, and what it does besides", "tests/integration/test_client_consumer.py"),
+    ("official produces, ours consumes", "tests/integration/test_client_consumer_interop.py"),
+    ("ours produces, official consumes", "tests/integration/test_client_producer_interop.py"),
+    ("schemas in both directions", "tests/integration/test_schema_interop.py"),
+    ("our blocking client", "tests/integration/client/test_blocking_client.py"),
+    ("topics read into Spark", "tests/integration/test_spark_source_brokers.py"),
+    ("forked processes, notebooks, web handlers, cancellation", "tests/integration/client/test_client_places.py"),
+    ("geminga client, geminga perf", "tests/integration/test_client_commands.py"),
+    ("unloads, restarts, fencing, send timeouts", "tests/interop/test_client_reconnect.py"),
+    ("Key_Shared and Failover: who gets what", "tests/interop/test_client_key_shared.py"),
+    ("what brokers refuse", "tests/interop/test_client_refusals.py"),
+    ("deduplication and sequence ids", "tests/interop/test_client_deduplication.py"),
+    ("what the tests of the official client expect", "tests/integration/test_official_client.py"),
+    ("the official client while topics are unloaded", "tests/integration/test_unload.py"),
+    ("rows written from Spark", "tests/integration/spark/test_spark_sink_messages.py"),
+    ("rows written once from Spark", "tests/integration/spark/test_spark_sink_effectively_once.py"),
+]
+
+
+def run_tests(version: str, arguments: list[str]) -> tuple[int, Path]:
+    """Run pytest; its exit code, and where the outcomes are."""
+    outcomes = BUILD / f"outcomes-{version}.xml"
+    outcomes.unlink(missing_ok=True)
+    (BUILD / f"broker-{version}.log").unlink(missing_ok=True)
+    environment = {**os.environ, "INTEROP_PULSAR": version, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
+    command = [sys.executable, "-m", "pytest", "-q", "-m", "not long", f"--junitxml={outcomes}"]
+    paths = [] if any(a.startswith("tests") for a in arguments) else [path for _, path in SUITES]
+    process = subprocess.Popen([*command, *paths, *arguments], cwd=ROOT, env=environment)
+    try:
+        return process.wait(RUN_LIMIT_S), outcomes
+    except subprocess.TimeoutExpired:
+        return 1, outcomes
+    finally:
+        # The broker dies with the process that started it.
+        process.kill()
+        process.wait()
+
+
+def count(outcomes: Path) -> dict[str, Counter[str]]:
+    """Module -> how many passed, failed, were skipped, and how many seconds they took."""
+    found: dict[str, Counter[str]] = {}
+    for case in ElementTree.parse(outcomes).iter("testcase"):
+        kinds = {child.tag for child in case}
+        failed = "failed" if kinds & {"failure", "error"} else ("skipped" if "skipped" in kinds else "passed")
+        counts = found.setdefault(case.get("classname", ""), Counter())
+        counts[failed] += 1
+        counts["ms"] += int(float(case.get("time", "0")) * 1000)
+    return found
+
+
+def report(console: Console, version: str, outcomes: Path, seconds: float) -> None:
+    """One line for each suite, and the sum."""
+    table = Table(title=f"Geminga's client, judged by the broker of Apache Pulsar {version}")
+    for column in ("what", "passed", "failed", "skipped", "seconds"):
+        table.add_column(column, justify="left" if column == "what" else "right")
+    total: Counter[str] = Counter()
+    counted = count(outcomes)
+    for title, path in SUITES:
+        counts = counted.pop(path.removesuffix(".py").replace("/", "."), None)
+        if counts is not None:
+            total += counts
+            table.add_row(title, *_cells(counts))
+    for module, counts in counted.items():
+        total += counts
+        table.add_row(module, *_cells(counts))
+    table.add_row("all", *_cells(total), style="bold")
+    console.print(table)
+    console.print(f"{seconds:.0f} s with the broker's start; its log is build/interop/broker-{version}.log")
+
+
+def _cells(counts: Counter[str]) -> list[str]:
+    return [str(counts[kind]) for kind in ("passed", "failed", "skipped")] + [f"{counts['ms'] / 1000:.1f}"]
+
+
+def main() -> int:
+    """Run; the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m tools.interop", description=__doc__)
+    parser.add_argument("--pulsar", default="", help="another version than the pinned one")
+    options, arguments = parser.parse_known_args()
+    console = Console(width=120)
+    version = options.pulsar or pinned_version()
+    started = time.perf_counter()
+    try:
+        if (found := java_version()) < JAVA_MIN:
+            raise ToolError(f"Java {found} is too old: set INTEROP_JAVA to the java of version {JAVA_MIN} or newer")
+        class_path(version)
+    except ToolError as error:
+        console.print(str(error), markup=False)
+        return 2
+    resolved = time.perf_counter()
+    console.print(f"Apache Pulsar {version} on Java {found}; artifacts ready after {resolved - started:.1f} s")
+    code, outcomes = run_tests(version, arguments)
+    if outcomes.exists():
+        report(console, version, outcomes, time.perf_counter() - resolved)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

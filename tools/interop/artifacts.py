@@ -1,0 +1,72 @@
+"""The class path of a pinned Pulsar, resolved by Maven into Maven's own cache; nothing of it is kept here.
+
+``build/interop/classpath-VERSION.txt`` remembers the answer: Maven is asked again when ``pom.xml`` is newer or a file
+is gone.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Final
+
+HERE: Final = Path(__file__).resolve().parent
+POM: Final = HERE / "pom.xml"
+#: Where everything that is made lies; ignored by git.
+BUILD: Final = HERE.parents[1] / "build" / "interop"
+#: Maven fetches some 250 MB the first time.
+RESOLVE_LIMIT_S: Final = 900.0
+
+
+class ToolError(Exception):
+    """Java or Maven is not there, too old, or could not do it; the text says what to do."""
+
+
+def pinned_version() -> str:
+    """The version in ``pom.xml``."""
+    found = re.search(r"<pulsar\.version>([^<]+)<", POM.read_text(encoding="utf-8"))
+    if found is None:
+        raise ToolError(f"{POM.name} names no pulsar.version")
+    return found[1]
+
+
+def java() -> str:
+    """The Java runtime: ``INTEROP_JAVA``, else that of ``JAVA_HOME``, else ``java``."""
+    home = os.environ.get("JAVA_HOME")
+    name = os.environ.get("INTEROP_JAVA") or (str(Path(home) / "bin" / "java") if home else "java")
+    found = shutil.which(name)
+    if found is None:
+        raise ToolError(f"{name}: no Java here; install a Java runtime (17 or newer) or set INTEROP_JAVA")
+    return found
+
+
+def java_version() -> int:
+    """The feature version of :func:`java`."""
+    told = subprocess.run([java(), "-version"], capture_output=True, text=True, check=True).stderr
+    found = re.search(r'version "(\d+)', told)
+    return int(found[1]) if found else 0
+
+
+def class_path(version: str) -> str:
+    """The class path of Pulsar ``version``; raises ToolError."""
+    answer = BUILD / f"classpath-{version}.txt"
+    if answer.exists() and answer.stat().st_mtime > POM.stat().st_mtime:
+        found = answer.read_text(encoding="utf-8").strip()
+        if all(Path(part).exists() for part in found.split(os.pathsep)):
+            return found
+    maven = shutil.which("mvn")
+    if maven is None:
+        raise ToolError("no Maven here (mvn): it resolves Pulsar's artifacts")
+    BUILD.mkdir(parents=True, exist_ok=True)
+    arguments = ["-q", "-B", "-f", str(POM), f"-Dpulsar.version={version}"]
+    goal = ["dependency:build-classpath", f"-Dmdep.outputFile={answer}"]
+    try:
+        done = subprocess.run([maven, *arguments, *goal], capture_output=True, text=True, timeout=RESOLVE_LIMIT_S)
+    except subprocess.TimeoutExpired:
+        raise ToolError(f"Maven did not resolve Pulsar {version} within {RESOLVE_LIMIT_S:.0f} s") from None
+    if done.returncode:
+        raise ToolError(f"Maven could not resolve Pulsar {version}:\n{(done.stdout + done.stderr)[-2000:]}")
+    return answer.read_text(encoding="utf-8").strip()
