@@ -22,3 +22,10 @@ def stats(web_service_url: str, topic: str) -> dict:
     """The topic's statistics."""
     with urllib.request.urlopen(f"{web_service_url}/admin/v2/persistent/public/default/{topic}/stats") as response:
         return json.load(response)
+
+
+def delete_topic(web_service_url: str, topic: str) -> None:
+    """Delete it, whoever uses it."""
+    url = f"{web_service_url}/admin/v2/persistent/public/default/{topic}?force=true"
+    with urllib.request.urlopen(urllib.request.Request(url, method="DELETE")) as response:
+        assert response.status in (200, 204)

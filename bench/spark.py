@@ -1,0 +1,255 @@
+"""Topics in Spark against what Spark itself can do: one run, one session, turns of product and comparison.
+
+Random payloads of 500 to 1,500 bytes with key and event time, six metadata columns, producer batches of 128 KiB, two
+topics and two tasks on each side. Times are those of a whole trigger, planning and checkpoint included; each ratio is
+the median of the ratios of neighbouring turns.
+
+- *streaming read*: topics to Spark's ``noop`` sink; beside it a Python Arrow source that builds the same columns from
+  memory.
+- *streaming write*: the source in memory to topics, at least once, every row's receipt awaited; beside it the smaller
+  of half the disk's own durable rate and the sink without a broker: rows read, cut and encoded, and dropped.
+- *client alone*: the same tasks in one process without Spark, from the socket to Arrow batches.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tools.standalone_process import ROOT, StandaloneProcess
+
+from bench.client import next_turn
+from bench.measure import Row
+from bench.servers import Bench, BenchError, environment, finish_load
+
+#: Messages of one topic that is read; of the two tasks of a write.
+MESSAGES = 100_000
+TASKS = 2
+#: Messages of the topic whose micro-batches have one each.
+SMALL_BATCHES = 20
+#: Writes of the disk's durable rate.
+DISK_WRITE_BYTES = 1 << 20
+DISK_WRITES = 200
+READ_GOAL, WRITE_GOAL = 0.2, 0.5
+MEMORY = ["bench_memory", {"tasks": str(TASKS), "rows": str(MESSAGES)}]
+WRITTEN_COLUMNS = ["value", "__key", "__eventTime"]
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass
+class _Turn:
+    """One query: MB/s, and CPU seconds a GB."""
+
+    rate: float
+    broker: float
+    jvm: float
+    python: float
+
+
+def spark(bench: Bench) -> list[Row]:
+    """All rows."""
+    with bench.product(brokerDeleteInactiveTopicsEnabled="false") as broker:
+        return _Measuring(bench, broker).rows()
+
+
+class _Measuring:
+    def __init__(self, bench: Bench, broker: StandaloneProcess) -> None:
+        self._bench = bench
+        self._broker = broker
+        self._turns: dict[str, list[_Turn]] = {}
+        self._numbers = 0
+        self._payload_bytes = 0
+
+    def rows(self) -> list[Row]:
+        """Fill, start Spark, take turns."""
+        for compression in ("NONE", "LZ4"):
+            filled = self._load("fill", topics=_topics(compression), count=MESSAGES, compression=compression)
+            self._payload_bytes = int(filled["bytes"])
+        self._load("fill", topics=["small"], count=1, compression="NONE")
+        for _ in range(SMALL_BATCHES - 1):
+            self._load("fill", topics=["small"], count=1, compression="NONE")
+        alone = [self._alone(compression) for compression in ("NONE", "LZ4")]
+        session = self._start_session()
+        try:
+            self._take_turns(session)
+            small = next_turn(session, json.dumps(self._query(["small"], "noop", maxMessagesPerTrigger="1")))
+        finally:
+            session.kill()
+            session.wait()
+        disk = durable_rate(self._bench.scratch)
+        return [*self._reads(), *self._writes(disk), *alone, _floor(small, self._turns)]
+
+    # ---- turns
+
+    def _take_turns(self, session: subprocess.Popen[str]) -> None:
+        for turn in range(self._bench.rounds + 1):
+            for name, query in self._queries():
+                before = cpu_seconds(self._broker.pid)
+                answer = next_turn(session, json.dumps(query))
+                broker_s = cpu_seconds(self._broker.pid) - before
+                if answer["rows"] != MESSAGES * TASKS:
+                    raise BenchError(f"{name}: {answer['rows']} rows, expected {MESSAGES * TASKS}")
+                if turn:  # the first one warms up
+                    gigabytes = self._payload_bytes / 1e9
+                    self._turns.setdefault(name, []).append(
+                        _Turn(
+                            self._payload_bytes / 1e3 / sum(answer["trigger_ms"]),
+                            broker_s / gigabytes,
+                            answer["jvm_cpu_s"] / gigabytes,
+                            answer["python_cpu_s"] / gigabytes,
+                        )
+                    )
+
+    def _queries(self) -> list[tuple[str, dict[str, Any]]]:
+        self._numbers += 1
+        sink = {"service.url": self._broker.service_url, "topic": f"written-{self._numbers}"}
+        return [
+            ("memory", {"from": MEMORY, "to": ["noop", {}]}),
+            ("NONE", self._query(_topics("NONE"), "noop")),
+            ("LZ4", self._query(_topics("LZ4"), "noop")),
+            ("nowhere", {"from": MEMORY, "to": ["bench_nowhere", {}], "select": WRITTEN_COLUMNS}),
+            ("written", {"from": MEMORY, "to": ["pulsar", sink], "select": WRITTEN_COLUMNS}),
+        ]
+
+    def _query(self, topics: list[str], sink: str, **options: str) -> dict[str, Any]:
+        reading = {
+            "service.url": self._broker.service_url,
+            "topics": ",".join(topics),
+            "startingOffsets": "earliest",
+            "numPartitions": str(TASKS),
+        }
+        return {"from": ["pulsar", {**reading, **options}], "to": [sink, {}]}
+
+    # ---- rows
+
+    def _reads(self) -> list[Row]:
+        memory = self._turns["memory"]
+        return [
+            _row(
+                f"streaming read, {name}",
+                self._turns[name],
+                "source in memory",
+                [one.rate for one in memory],
+                READ_GOAL,
+            )
+            for name in ("NONE", "LZ4")
+        ]
+
+    def _writes(self, disk: float) -> list[Row]:
+        """Against the smaller of two, as the goal says, and against the other alone."""
+        nowhere = [one.rate for one in self._turns["nowhere"]]
+        limits = [min(one, disk / 2) for one in nowhere]
+        what = f"that or half of the disk's {disk:.0f}"
+        return [
+            _row("streaming write, NONE", self._turns["written"], "sink to nowhere", nowhere, 0.0),
+            _row("streaming write, NONE", self._turns["written"], what, limits, WRITE_GOAL),
+        ]
+
+    def _alone(self, compression: str) -> Row:
+        before = cpu_seconds(self._broker.pid)
+        options = {"numPartitions": str(TASKS)}
+        answer = self._load("alone", topics=_topics(compression), options=options)
+        gigabytes = answer["bytes"] / 1e9
+        turn = _Turn(
+            answer["bytes"] / 1e6 / answer["seconds"],
+            (cpu_seconds(self._broker.pid) - before) / gigabytes,
+            0.0,
+            answer["cpu_s"] / gigabytes,
+        )
+        return _row(f"client alone to Arrow, {compression}", [turn], "-", [], 0.0)
+
+    # ---- processes
+
+    def _load(self, mode: str, **options: Any) -> dict[str, Any]:
+        return finish_load(self._process(mode, **options))
+
+    def _process(self, mode: str, **options: Any) -> subprocess.Popen[str]:
+        given = {"mode": mode, "url": self._broker.service_url, **options}
+        return subprocess.Popen(
+            [sys.executable, "-m", "bench.spark_load", json.dumps(given)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE if mode != "spark" else (self._bench.scratch / "spark.log").open("w"),
+            text=True,
+            cwd=ROOT,
+            # Spark's workers import the sources of the bench, too.
+            env={**environment(), "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"},
+        )
+
+    def _start_session(self) -> subprocess.Popen[str]:
+        scratch = self._bench.scratch / "spark"
+        scratch.mkdir()
+        process = self._process("spark", scratch=str(scratch))
+        assert process.stdout is not None
+        answer = json.loads(process.stdout.readline() or "{}")
+        if "ready" not in answer:
+            raise BenchError(
+                f"Spark did not start: {answer.get('error', (self._bench.scratch / 'spark.log').read_text()[-500:])}"
+            )
+        return process
+
+
+def _topics(compression: str) -> list[str]:
+    return [f"{compression.lower()}-{index}" for index in range(TASKS)]
+
+
+def _row(what: str, turns: list[_Turn], beside: str, limits: list[float], goal: float) -> Row:
+    ratio = statistics.median(turn.rate / limit for turn, limit in zip(turns, limits, strict=True)) if limits else "-"
+    return {
+        "what": what,
+        "MB/s": round(statistics.median(turn.rate for turn in turns)),
+        "beside": beside,
+        "its MB/s": round(statistics.median(limits)) if limits else "-",
+        "ratio": ratio,
+        "goal": goal or "-",
+        "met": "-" if not limits or not goal else "yes" if ratio >= goal else "NO",
+        "CPU s/GB broker": statistics.median(turn.broker for turn in turns),
+        "JVM": statistics.median(turn.jvm for turn in turns),
+        "Python": statistics.median(turn.python for turn in turns),
+    }
+
+
+def _floor(small: dict[str, Any], turns: dict[str, list[_Turn]]) -> Row:
+    """The micro-batch with one message; beside it, what the source in memory takes of CPU."""
+    memory = turns["memory"]
+    return {
+        "what": f"micro-batch of one message: {statistics.median(small['trigger_ms']):.0f} ms",
+        "MB/s": "-",
+        "beside": "CPU: the source in memory",
+        "its MB/s": round(statistics.median(turn.rate for turn in memory)),
+        "ratio": "-",
+        "goal": "-",
+        "met": "-",
+        "CPU s/GB broker": 0.0,
+        "JVM": statistics.median(turn.jvm for turn in memory),
+        "Python": statistics.median(turn.python for turn in memory),
+    }
+
+
+def durable_rate(directory: Path) -> float:
+    """MB/s of the disk: 1 MiB at a time at the end of a preallocated file, each synced."""
+    path = directory / "durable"
+    file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        os.posix_fallocate(file, 0, DISK_WRITE_BYTES * DISK_WRITES)
+        data = os.urandom(DISK_WRITE_BYTES)
+        started = time.perf_counter()
+        for index in range(DISK_WRITES):
+            os.pwrite(file, data, index * DISK_WRITE_BYTES)
+            os.fdatasync(file)
+        return DISK_WRITE_BYTES * DISK_WRITES / 1e6 / (time.perf_counter() - started)
+    finally:
+        os.close(file)
+        path.unlink()
+
+
+def cpu_seconds(pid: int) -> float:
+    """Of a process so far."""
+    return sum(map(int, Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13])) / _TICKS

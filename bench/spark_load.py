@@ -1,0 +1,206 @@
+"""What ``python -m bench spark`` runs beside the broker: ``python -m bench.spark_load '{"mode": ...}'``.
+
+========= ==========================================================================================================
+mode      what
+========= ==========================================================================================================
+fill      messages into topics, with our client
+alone     the source's tasks one after the other in this process, without Spark: broker to Arrow batches
+spark     a Spark session; for each line on stdin a query is run and told about (see :func:`run_query`)
+========= ==========================================================================================================
+
+Each answer is one JSON line.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from tools.process_tree import children_of
+
+Options = dict[str, Any]
+Answer = dict[str, Any]
+
+#: Different payloads; they come in turns.
+PAYLOADS = 4096
+PAYLOAD_BYTES = (500, 1500)
+#: Producer batches of the topics that are read.
+BATCH_BYTES = 128 * 1024
+KEYS = 1000
+FIRST_EVENT_MS = 1_700_000_000_000
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def payloads() -> list[bytes]:
+    """Random bytes of random length, the same in each process."""
+    source = random.Random(7)
+    return [source.randbytes(source.randint(*PAYLOAD_BYTES)) for _ in range(PAYLOADS)]
+
+
+# ---- fill
+
+
+async def fill(o: Options) -> Answer:
+    """``count`` messages with key and event time into each topic."""
+    from geminga.client import CompressionType, MemoryBufferIsFull, connect
+
+    contents = payloads()
+    size = 0
+    async with connect(o["url"]) as client:
+        for topic in o["topics"]:
+            producer = await client.create_producer(
+                topic,
+                batching_max_messages=100_000,
+                batching_max_allowed_size_in_bytes=BATCH_BYTES,
+                batching_max_publish_delay_ms=1000,
+                compression_type=CompressionType[o["compression"]],
+            )
+            for index in range(o["count"]):
+                content = contents[index % PAYLOADS]
+                size += len(content)
+                fields = {"partition_key": f"key-{index % KEYS}", "event_timestamp": FIRST_EVENT_MS + index}
+                try:
+                    producer.send_nowait(content, **fields)
+                except MemoryBufferIsFull:
+                    await producer.flush()
+                    producer.send_nowait(content, **fields)
+                if index % 100 == 0:
+                    await producer.drain()
+            await producer.flush()
+    return {"bytes": size, "messages": o["count"] * len(o["topics"])}
+
+
+# ---- without Spark
+
+
+def alone(o: Options) -> Answer:
+    """Every task of a batch read, here, one after the other; wall and CPU seconds of this process."""
+    from geminga.spark.datasource import PulsarDataSource
+
+    source = PulsarDataSource(reading(o))
+    reader = source.reader(source.schema())
+    tasks = reader.partitions()
+    for _ in reader.read(tasks[0]):  # what is imported on first use is not counted
+        break
+    started, cpu = time.perf_counter(), time.process_time()
+    rows = size = 0
+    for task in tasks:
+        for batch in reader.read(task):
+            rows += batch.num_rows
+            size += value_bytes(batch)
+    return {
+        "rows": rows,
+        "bytes": size,
+        "seconds": time.perf_counter() - started,
+        "cpu_s": time.process_time() - cpu,
+    }
+
+
+def reading(o: Options) -> dict[str, str]:
+    """Options of the source."""
+    return {"service.url": o["url"], "topics": ",".join(o["topics"]), "startingOffsets": "earliest", **o["options"]}
+
+
+def value_bytes(batch: Any) -> int:
+    """Of the payloads."""
+    import numpy as np
+
+    column = batch.column("value")
+    ends = np.frombuffer(column.buffers()[1], np.int32)[column.offset : column.offset + len(column) + 1]
+    return int(ends[-1] - ends[0])
+
+
+# ---- Spark
+
+
+def spark(o: Options) -> Answer:
+    """A session; queries for the lines on stdin."""
+    from bench.spark_sources import MemorySource, NowhereSink
+    from geminga.spark import session
+
+    scratch = Path(o["scratch"])
+    session_ = session(
+        "bench",
+        master="local[2]",
+        settings={
+            "spark.driver.memory": "1g",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.driver.host": "127.0.0.1",
+            "spark.ui.enabled": "false",
+            "spark.ui.showConsoleProgress": "false",
+            "spark.sql.shuffle.partitions": "2",
+            "spark.local.dir": str(scratch / "local"),
+            "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+        },
+    )
+    session_.sparkContext.setLogLevel("ERROR")
+    for source in (MemorySource, NowhereSink):
+        session_.dataSource.register(source)
+    print(json.dumps({"ready": True}), flush=True)
+    for line in sys.stdin:
+        print(json.dumps(run_query(session_, json.loads(line), scratch)), flush=True)
+    session_.stop()
+    return {}
+
+
+def run_query(session_: Any, o: Options, scratch: Path) -> Answer:
+    """One streaming query over everything that is there: ``from`` -> ``to``, each (format, options).
+
+    The time is that of its triggers, planning and checkpoint included; CPU seconds are those of the JVM and of the
+    Python processes below it.
+    """
+    checkpoint = tempfile.mkdtemp(prefix="checkpoint-", dir=scratch)
+    before = cpu_of_children()
+    frame = session_.readStream.format(o["from"][0]).options(**o["from"][1]).load()
+    if "select" in o:
+        frame = frame.select(*o["select"])
+    writing = frame.writeStream.format(o["to"][0]).options(**o["to"][1], checkpointLocation=checkpoint)
+    query = writing.trigger(availableNow=True).start()
+    query.awaitTermination()
+    progress = [one for one in query.recentProgress if one["numInputRows"]]
+    after = cpu_of_children()
+    shutil.rmtree(checkpoint, ignore_errors=True)
+    return {
+        "rows": sum(one["numInputRows"] for one in progress),
+        "trigger_ms": [one["durationMs"]["triggerExecution"] for one in progress],
+        "jvm_cpu_s": after["jvm"] - before["jvm"],
+        "python_cpu_s": after["python"] - before["python"],
+    }
+
+
+def cpu_of_children() -> dict[str, float]:
+    """CPU seconds so far of the processes below this one, those that ended included."""
+    found = {"jvm": 0.0, "python": 0.0}
+    for pid in children_of([os.getpid()]):
+        try:
+            name, _, rest = Path(f"/proc/{pid}/stat").read_text().rpartition(")")
+        except OSError:
+            continue
+        own, reaped = (sum(map(int, rest.split()[at : at + 2])) / _TICKS for at in (11, 13))
+        found["jvm" if "java" in name else "python"] += own
+        found["python"] += reaped  # of children that ended: the JVM's are Python
+    return found
+
+
+def main() -> int:
+    """One run; 1 if it failed."""
+    o: Options = json.loads(sys.argv[1])
+    try:
+        answer = asyncio.run(fill(o)) if o["mode"] == "fill" else {"alone": alone, "spark": spark}[o["mode"]](o)
+    except Exception as error:
+        print(json.dumps({"error": f"{type(error).__name__}: {error}"}), flush=True)
+        return 1
+    print(json.dumps(answer), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

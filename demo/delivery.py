@@ -1,0 +1,183 @@
+"""The demo's first part: publish with the official client, kill -9 in the middle, restart, consume, count.
+
+Every acknowledged event must come out, first deliveries in publish order per key.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pulsar
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from tools.standalone_process import StandaloneProcess
+
+from demo.events import Events
+from demo.verdict import Verdict
+
+TOPIC = "persistent://public/default/demo"
+PARTITIONS = 4
+PENDING_MAX = 2_000
+#: How long an event may stay unacknowledged, or the next delivery away, before the run counts as failed.
+PATIENCE_S = 60.0
+#: With everything acknowledged delivered, duplicates may still be on their way for so long.
+QUIET_MS = 1_500
+
+
+@dataclass(slots=True)
+class Publishing:
+    """What the client's callbacks tell, and when."""
+
+    total: int
+    sent: int = 0
+    acknowledged: set[int] = field(default_factory=set)
+    errors: dict[str, int] = field(default_factory=dict)
+    in_flight_at_kill: set[int] = field(default_factory=set)
+    finished: threading.Event = field(default_factory=threading.Event)
+    answered: int = 0
+    seconds: float = 0.0
+
+    def answer(self, number: int, result: pulsar.Result) -> None:
+        """One receipt or error."""
+        if result == pulsar.Result.Ok:
+            self.acknowledged.add(number)
+        else:
+            self.errors[str(result)] = self.errors.get(str(result), 0) + 1
+        self.answered += 1
+        if self.answered == self.total:
+            self.finished.set()
+
+
+def publish(client: pulsar.Client, broker: StandaloneProcess, events: Events, progress: Progress) -> Publishing:
+    """Publish everything; kill and restart the broker when half is sent."""
+    rows = events.rows
+    producer = client.create_producer(
+        TOPIC,
+        producer_name="demo",
+        # Without it, a client that is cut off before its first receipt numbers its next message from 0 again (client
+        # 4.2 takes over the broker's last sequence id), and deduplication would rightly take that for a repetition.
+        initial_sequence_id=1,
+        send_timeout_millis=0,
+        block_if_queue_full=True,
+        batching_enabled=True,
+        batching_max_publish_delay_ms=5,
+        max_pending_messages=PENDING_MAX,
+        message_routing_mode=pulsar.PartitionsRoutingMode.RoundRobinDistribution,
+    )
+    bar = progress.add_task("publish", total=len(rows))
+    state = Publishing(len(rows))
+    crash: threading.Thread | None = None
+    started = time.perf_counter()
+    for number, (key, line) in enumerate(rows):
+        if number == len(rows) // 2:
+            crash = threading.Thread(target=kill_and_restart, args=(broker, state, progress))
+            crash.start()
+        producer.send_async(
+            line,
+            lambda result, _, number=number: state.answer(number, result),
+            partition_key=key or None,
+            properties={"n": str(number)},
+            event_timestamp=None,
+        )
+        state.sent = number + 1
+        if number % 97 == 0:
+            progress.update(bar, completed=len(state.acknowledged))
+    producer.flush()
+    state.finished.wait(PATIENCE_S)
+    state.seconds = time.perf_counter() - started
+    progress.update(bar, completed=len(state.acknowledged))
+    if crash is not None:
+        crash.join()
+    producer.close()
+    return state
+
+
+def kill_and_restart(broker: StandaloneProcess, state: Publishing, progress: Progress) -> None:
+    """The middle of the demo. Callbacks may still run while the set is taken: what they add was in flight too."""
+    sent_before, acknowledged_before = state.sent, set(state.acknowledged)
+    broker.kill()
+    # Between the two readings the client may have sent up to a queue more: all of those count as in flight.
+    state.in_flight_at_kill = set(range(max(sent_before, state.sent) + PENDING_MAX)) - acknowledged_before
+    progress.console.print(
+        f"[bold red]kill -9[/] with {len(acknowledged_before):,} acknowledged, "
+        f"{max(0, state.sent - len(acknowledged_before)):,} in flight"
+    )
+    broker.start()
+    progress.console.print(f"restarted on the same directory, ready after {broker.start_seconds[-1] * 1000:.0f} ms")
+
+
+def consume(client: pulsar.Client, verdict: Verdict, events: Events, progress: Progress) -> float:
+    """Receive until everything acknowledged is here and nothing more comes; seconds to the last message."""
+    consumer = client.subscribe(
+        TOPIC,
+        "demo",
+        consumer_type=pulsar.ConsumerType.Failover,
+        initial_position=pulsar.InitialPosition.Earliest,
+        receiver_queue_size=2_000,
+    )
+    bar = progress.add_task("consume", total=len(verdict.acknowledged))
+    started = last = time.perf_counter()
+    while True:
+        try:
+            message = consumer.receive(timeout_millis=QUIET_MS)
+        except pulsar.Timeout:
+            if not verdict.lost or time.perf_counter() - last > PATIENCE_S:
+                break
+            continue
+        last = time.perf_counter()
+        verdict.see(int(message.properties().get("n", "-1")), message.data(), events.rows)
+        consumer.acknowledge_cumulative(message) if verdict.received % 500 == 0 else None
+        if verdict.received % 97 == 0:
+            progress.update(bar, completed=len(verdict.first_seen))
+    progress.update(bar, completed=len(verdict.first_seen))
+    consumer.close()
+    return last - started
+
+
+def report(
+    console: Console, verdict: Verdict, state: Publishing, consume_s: float, broker: StandaloneProcess, dedup: bool
+) -> list[str]:
+    """Print the table; the reasons why the run failed."""
+    table = Table(title="What came out", show_header=False)
+    table.add_column(style="cyan")
+    table.add_column(justify="right")
+    table.add_column()
+    per_second = f"{verdict.published / max(state.seconds, 1e-9):,.0f}/s"
+    table.add_row("published", f"{verdict.published:,}", f"{per_second}, the crash and restart included")
+    table.add_row("acknowledged", f"{len(verdict.acknowledged):,}", "each on stable storage (fdatasync) before")
+    rate = f"{verdict.received / max(consume_s, 1e-9):,.0f}/s"
+    table.add_row("received", f"{verdict.received:,}", f"{len(verdict.first_seen):,} different, {rate}")
+    if dedup:
+        why = "deduplication is on"
+    elif verdict.duplicates:
+        why = "stored before the kill, receipt lost with the broker, so the client sent them again"
+    else:
+        why = "the kill met no stored event whose receipt was still out"
+    table.add_row("duplicates", f"{len(verdict.duplicates):,}", why)
+    table.add_row("lost", f"{len(verdict.lost):,}", "acknowledged, yet never delivered")
+    table.add_row("out of order", f"{len(verdict.out_of_order):,}", "first deliveries, per key")
+    starts = broker.start_seconds
+    table.add_row("start", f"{starts[0] * 1000:,.0f} ms", "exec to ready line, Python's own start included")
+    for seconds in starts[1:]:
+        table.add_row("start after kill -9", f"{seconds * 1000:,.0f} ms", "recovery included")
+    console.print(table)
+    failures = verdict.failures(expects_no_duplicates=dedup)
+    return [*failures, *(f"{count:,} sends failed with {name}" for name, count in state.errors.items())]
+
+
+def run(console: Console, broker: StandaloneProcess, events: Events, directory: Path, *, dedup: bool) -> list[str]:
+    """Publish, kill, restart, consume, count; the reasons why it failed."""
+    broker.request("PUT", "/admin/v2/persistent/public/default/demo/partitions", PARTITIONS)
+    logger = pulsar.FileLogger(pulsar.LoggerLevel.Warn, str(directory / "client.log"))
+    client = pulsar.Client(broker.service_url, logger=logger, operation_timeout_seconds=30)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console) as progress:
+        state = publish(client, broker, events, progress)
+        verdict = Verdict(len(events.rows), state.acknowledged, state.in_flight_at_kill)
+        consume_s = consume(client, verdict, events, progress)
+    client.close()
+    return report(console, verdict, state, consume_s, broker, dedup)

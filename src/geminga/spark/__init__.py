@@ -1,0 +1,59 @@
+"""``geminga.spark``: topics as tables and streams of Apache Spark, through PySpark (extra ``spark``).
+
+::
+
+    from geminga.spark import session
+
+    spark = session("my job")
+    spark.readStream.format("pulsar").option("service.url", "pulsar://localhost:6650").option("topic", "a1").load()
+
+Importing this package costs nothing and changes nothing. The first use of one of its names looks for PySpark 4.2 or
+newer, and in a Spark driver chooses the Java that Spark will run on (:func:`configure_java`).
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from geminga.spark.datasource import PulsarDataSource
+    from geminga.spark.errors import JavaMissingError, PySparkMissingError, SparkSetupError
+    from geminga.spark.java import JavaRuntime, configure_java
+    from geminga.spark.sessions import TUNED_SETTINGS, register, session
+
+__all__ = [
+    "TUNED_SETTINGS",
+    "JavaMissingError",
+    "JavaRuntime",
+    "PulsarDataSource",
+    "PySparkMissingError",
+    "SparkSetupError",
+    "configure_java",
+    "register",
+    "session",
+]
+
+#: Name -> module. Those of the first group need neither PySpark nor Java.
+_PLAIN = {"JavaMissingError": "errors", "PySparkMissingError": "errors", "SparkSetupError": "errors"}
+_NEEDING_SPARK = {
+    "JavaRuntime": "java",
+    "PulsarDataSource": "datasource",
+    "TUNED_SETTINGS": "sessions",
+    "configure_java": "java",
+    "register": "sessions",
+    "session": "sessions",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name in _PLAIN:
+        return getattr(import_module(f"geminga.spark.{_PLAIN[name]}"), name)
+    if name not in _NEEDING_SPARK:
+        raise AttributeError(f"module 'geminga.spark' has no attribute {name!r}")
+    from geminga.spark.java import configure_java
+    from geminga.spark.versions import require_pyspark
+
+    require_pyspark()
+    configure_java()
+    return getattr(import_module(f"geminga.spark.{_NEEDING_SPARK[name]}"), name)

@@ -1,0 +1,146 @@
+"""Where a query stands: the offset JSON, version 1.
+
+``{"n":4,"t":{"persistent://p/n/a-partition-0":"123:45:0"},"v":1}``
+
+===== ==============================================================================================================
+key   value
+===== ==============================================================================================================
+``v`` 1
+``t`` per topic or partition the *next unread* position ``ledger:entry:batchIndex``; ``-1:-1:0`` is its beginning
+``n`` at most so many tasks a batch; fixed at the first run
+``c`` optional: positions where this batch's ranges are cut into tasks, found while counting bytes
+``s`` optional, in the first batch of a start by time: where each topic was started
+===== ==============================================================================================================
+
+The start of a query is symbolic and a pure function of the options, as Spark asks for it several times and uses the
+last answer: ``{"init":"latest","v":1}``, ``"earliest"`` or ``{"time":ms}``.
+
+Spark compares offsets as text, so keys are sorted and nothing in the text depends on the order of events. A batch is
+the range [start, end). A topic that is not in the start is new and read from its beginning.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple, Self
+
+from geminga.model.errors import LocalError
+
+#: The version written, and the only one read.
+VERSION: Final = 1
+_POSITION: Final = re.compile(r"(-?\d{1,19}):(-?\d{1,19})(?::(\d{1,9}))?")
+
+LATEST: Final = "latest"
+EARLIEST: Final = "earliest"
+
+
+class OffsetError(LocalError):
+    """An offset that can not be understood; the text says which part and what was expected."""
+
+
+class ReadPosition(NamedTuple):
+    """The next unread message: of an entry, the one at ``batch_index``. Ordered as messages are."""
+
+    ledger_id: int
+    entry_id: int
+    batch_index: int = 0
+
+    @classmethod
+    def parse(cls, text: object) -> Self:
+        """From ``ledger:entry`` or ``ledger:entry:batchIndex``, or ``earliest``; raises OffsetError."""
+        if text == EARLIEST:
+            return cls(*BEGINNING)
+        match = _POSITION.fullmatch(text) if isinstance(text, str) else None
+        if match is None:
+            raise OffsetError(f"position {text!r}: expected ledger:entry:batchIndex, such as 123:45:0, or earliest")
+        return cls(int(match[1]), int(match[2]), int(match[3] or 0))
+
+    @property
+    def entry(self) -> tuple[int, int]:
+        """(ledger id, entry id)."""
+        return self.ledger_id, self.entry_id
+
+    def __str__(self) -> str:
+        return f"{self.ledger_id}:{self.entry_id}:{self.batch_index}"
+
+
+#: Before the first message of a topic.
+BEGINNING: Final = ReadPosition(-1, -1, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOffset:
+    """One offset; see the module. ``init`` is None unless it is symbolic: latest, earliest or a time in ms."""
+
+    topics: Mapping[str, ReadPosition] = field(default_factory=dict)
+    #: At most so many tasks; 0: not fixed yet.
+    tasks_max: int = 0
+    cuts: Mapping[str, tuple[ReadPosition, ...]] = field(default_factory=dict)
+    starts: Mapping[str, ReadPosition] = field(default_factory=dict)
+    init: str | int | None = None
+
+    def to_dict(self) -> dict[str, object]:
+        """What Spark makes JSON of: keys in order at every level."""
+        if self.init is not None:
+            return {"init": {"time": self.init} if isinstance(self.init, int) else self.init, "v": VERSION}
+        found: dict[str, object] = {}
+        cuts = {topic: [str(cut) for cut in self.cuts[topic]] for topic in sorted(self.cuts) if self.cuts[topic]}
+        if cuts:
+            found["c"] = cuts
+        if self.tasks_max:
+            found["n"] = self.tasks_max
+        if self.starts:
+            found["s"] = {topic: str(self.starts[topic]) for topic in sorted(self.starts)}
+        found["t"] = {topic: str(self.topics[topic]) for topic in sorted(self.topics)}
+        found["v"] = VERSION
+        return found
+
+    def to_json(self) -> str:
+        """The same as text, without spaces."""
+        return json.dumps(self.to_dict(), separators=(",", ":"))
+
+    @classmethod
+    def from_dict(cls, data: object) -> Self:
+        """Raises OffsetError for what is no offset of this version."""
+        if not isinstance(data, Mapping):
+            raise OffsetError(f"an offset is an object, not {type(data).__name__}")
+        version = data.get("v")
+        if version != VERSION:
+            raise OffsetError(f"an offset of version {version!r}: this version of Geminga reads version {VERSION}")
+        if "init" in data:
+            init = data["init"]
+            return cls(init=init["time"] if isinstance(init, Mapping) else init)
+        return cls(
+            topics=_positions(data.get("t"), "t"),
+            tasks_max=int(data.get("n", 0)),
+            cuts={topic: tuple(map(ReadPosition.parse, cuts)) for topic, cuts in data.get("c", {}).items()},
+            starts=_positions(data.get("s", {}), "s"),
+        )
+
+    def start_of(self, topic: str, end: StreamOffset) -> ReadPosition | None:
+        """Where the batch up to ``end`` begins in ``topic``; None: nothing of the topic is in it."""
+        if self.init is None:
+            return self.topics.get(topic, BEGINNING)
+        if self.init == LATEST:
+            return None
+        return end.starts.get(topic, BEGINNING)
+
+
+def _positions(data: object, name: str) -> dict[str, ReadPosition]:
+    if not isinstance(data, Mapping):
+        raise OffsetError(f"{name!r} of an offset: expected an object of topics and positions")
+    return {str(topic): ReadPosition.parse(position) for topic, position in data.items()}
+
+
+def parse_positions(text: str) -> dict[str, ReadPosition]:
+    """Topic -> position from what a user wrote: an offset JSON, or an object of topics and positions only."""
+    try:
+        data = json.loads(text)
+    except ValueError as error:
+        raise OffsetError(f"{text!r}: neither earliest nor latest nor JSON ({error})") from None
+    if isinstance(data, Mapping) and "t" in data and "v" in data:
+        return dict(StreamOffset.from_dict(data).topics)
+    return _positions(data, "offsets")

@@ -1,0 +1,109 @@
+"""Option values as Spark passes them: text under names whose case does not count."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Final
+
+from geminga.model.errors import LocalError
+
+_UNITS: Final = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+_SIZES: Final = {"": 1, "b": 1, "k": 1 << 10, "kb": 1 << 10, "m": 1 << 20, "mb": 1 << 20, "g": 1 << 30, "gb": 1 << 30}
+_DURATION: Final = re.compile(r"\s*(\d+)\s*([a-z]*)\s*", re.IGNORECASE)
+
+
+class OptionError(LocalError, ValueError):
+    """An option that is missing, or whose value can not be; the text names it, the value and what was expected."""
+
+
+class OptionValues:
+    """The options of one use of the data source."""
+
+    __slots__ = ("_values",)
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._values = {name.lower(): str(value) for name, value in options.items()}
+
+    def text(self, *names: str, default: str = "") -> str:
+        """The value under the first of ``names`` that is given."""
+        for name in names:
+            value = self._values.get(name.lower())
+            if value is not None:
+                return value
+        return default
+
+    def is_given(self, name: str) -> bool:
+        """Whether there is such an option, be it empty."""
+        return name.lower() in self._values
+
+    def boolean(self, name: str, default: bool) -> bool:
+        """true or false."""
+        value = self.text(name).strip().lower()
+        if not value:
+            return default
+        if value not in ("true", "false"):
+            raise OptionError(f"{name}={value!r}: expected true or false")
+        return value == "true"
+
+    def choice(self, name: str, allowed: tuple[str, ...], default: str) -> str:
+        """One of ``allowed``, in any case."""
+        value = self.text(name, default=default).strip().lower()
+        if value not in allowed:
+            raise OptionError(f"{name}={value!r}: expected one of {', '.join(allowed)}")
+        return value
+
+    def number(self, name: str, default: int, minimum: int = 0) -> int:
+        """A whole number of at least ``minimum``."""
+        value = self.text(name).strip()
+        if not value:
+            return default
+        if not re.fullmatch(r"-?\d+", value) or int(value) < minimum:
+            raise OptionError(f"{name}={value!r}: expected a whole number, {minimum} or above")
+        return int(value)
+
+    def size(self, name: str, default: int, minimum: int = 0) -> int:
+        """Bytes: a number, with ``k``, ``m`` or ``g`` (powers of 1,024) if need be."""
+        value = self.text(name)
+        if not value.strip():
+            return default
+        return self._scaled(name, value, _SIZES, "a number of bytes, such as 4194304 or 4m", minimum)
+
+    def duration_ms(self, name: str, default: int) -> int:
+        """Milliseconds: a number, or with ``ms``, ``s``, ``m``, ``h`` or ``d``."""
+        value = self.text(name)
+        if not value.strip():
+            return default
+        return self._scaled(name, value, {"": 1, **_UNITS}, "milliseconds, or a duration such as 15m", 0)
+
+    def time_ms(self, name: str) -> int | None:
+        """Milliseconds since the epoch: a number, or an ISO 8601 time (UTC unless it says otherwise)."""
+        value = self.text(name).strip()
+        if not value:
+            return None
+        if value.isdigit():
+            return int(value)
+        try:
+            moment = datetime.fromisoformat(value)
+        except ValueError:
+            raise OptionError(f"{name}={value!r}: expected milliseconds since the epoch or an ISO 8601 time") from None
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=UTC)
+        return round(moment.timestamp() * 1000)
+
+    def names(self, name: str) -> list[str]:
+        """A list, separated by commas."""
+        return [part.strip() for part in self.text(name).split(",") if part.strip()]
+
+    def prefixed(self, prefix: str) -> dict[str, str]:
+        """What follows ``prefix`` -> value, in lower case."""
+        start = prefix.lower()
+        return {name[len(start) :]: value for name, value in self._values.items() if name.startswith(start)}
+
+    @staticmethod
+    def _scaled(name: str, value: str, units: Mapping[str, int], expected: str, minimum: int) -> int:
+        match = _DURATION.fullmatch(value)
+        if match is None or match[2].lower() not in units or int(match[1]) < minimum:
+            raise OptionError(f"{name}={value!r}: expected {expected}")
+        return int(match[1]) * units[match[2].lower()]

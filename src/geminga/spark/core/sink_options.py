@@ -1,0 +1,235 @@
+"""The sink's options, checked: what is unknown, can not be, or does not go together is an error that says so."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from enum import Enum
+from typing import Final
+
+from geminga.model.errors import InvalidTopicNameError
+from geminga.model.topic_name import TopicName
+from geminga.spark.core.client_options import ClientConfiguration
+from geminga.spark.core.option_values import OptionError, OptionValues
+
+CLIENT_PREFIX: Final = "pulsar.client."
+PRODUCER_PREFIX: Final = "pulsar.producer."
+#: Batches of a query, or versions of an application, that a sequence id can number.
+BATCH_ID_MAX: Final = (1 << 31) - 1
+#: What a task may hold for sorting, bytes.
+TASK_BYTES_DEFAULT: Final = 1 << 30
+#: How long a task waits for an older attempt to leave its producer's name, milliseconds.
+ATTEMPT_TIMEOUT_DEFAULT_MS: Final = 120_000
+#: How long a message may wait for its receipt, milliseconds: long enough for a broker's restart.
+SEND_TIMEOUT_DEFAULT_MS: Final = 120_000
+#: A producer batch holds at most so many messages and payload bytes.
+BATCH_MESSAGES_DEFAULT: Final = 1000
+BATCH_BYTES_DEFAULT: Final = 128 * 1024
+_IDENTITY_CHARACTERS_MAX: Final = 256
+
+
+class Guarantee(Enum):
+    """What a replayed batch does to the topic."""
+
+    #: It is written again.
+    AT_LEAST_ONCE = "at-least-once"
+    #: Deduplication drops what is there already.
+    EFFECTIVELY_ONCE = "effectively-once"
+
+
+class ValueSchema(Enum):
+    """How several columns become one value."""
+
+    AVRO = "avro"
+    JSON = "json"
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerSettings:
+    """What the options say of producers."""
+
+    #: ``NONE``, ``LZ4``, ``ZLIB``, ``ZSTD`` or ``SNAPPY``.
+    compression: str = "NONE"
+    #: A producer batch holds at most so many messages and payload bytes.
+    batch_messages_max: int = BATCH_MESSAGES_DEFAULT
+    batch_bytes_max: int = BATCH_BYTES_DEFAULT
+    #: Milliseconds; 0: for ever.
+    send_timeout_ms: int = SEND_TIMEOUT_DEFAULT_MS
+    #: Keys become partitions by murmur3, not by Java's hash of strings.
+    is_murmur3: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SinkOptions:
+    """The sink's options."""
+
+    client: ClientConfiguration
+    producer: ProducerSettings
+    guarantee: Guarantee = Guarantee.AT_LEAST_ONCE
+    #: Where every row goes, as a full name; empty: the column ``__topic`` says.
+    topic: str = ""
+    #: None: not said; Avro where one is needed.
+    value_schema: ValueSchema | None = None
+    sink_name: str = ""
+    #: Empty: the streaming query's id.
+    application_id: str = ""
+    #: None: the streaming query's batch id.
+    version: int | None = None
+    #: Columns that say the order of a task's rows, instead of topic, key and payload.
+    ordered_by: tuple[str, ...] = ()
+    #: Where plans are recorded; empty: ``__spark_commits`` in the namespace of the task's first output topic.
+    plan_topic: str = ""
+    task_bytes_max: int = TASK_BYTES_DEFAULT
+    attempt_timeout_ms: int = ATTEMPT_TIMEOUT_DEFAULT_MS
+
+
+#: The sink's own, beside the client's and the producers'.
+_NAMES: Final = (
+    "service.url",
+    "guarantee",
+    "topic",
+    "schemaType",
+    "sinkName",
+    "txnAppId",
+    "txnVersion",
+    "orderedBy",
+    "commitStateTopic",
+    "maxTaskBytes",
+    "attemptTimeoutMs",
+)
+_PRODUCER_NAMES: Final = (
+    "compressionType",
+    "batchingEnabled",
+    "batchingMaxMessages",
+    "batchingMaxBytes",
+    "sendTimeoutMs",
+    "hashingScheme",
+)
+#: Spark's own, which reach every data source; and what this sink does not need and others do.
+_IGNORED: Final = frozenset(("checkpointlocation", "queryname", "admin.url"))
+#: Options of other connectors' producers that mean nothing here, and why.
+_POINTLESS: Final = {
+    "producername": "the sink names its producers: sinkName and txnAppId say how",
+    "initialsequenceid": "the sink numbers its messages",
+    "chunkingenabled": "a message must fit into one entry",
+    "topicname": "the option topic says where rows go",
+    "maxpendingmessages": "pulsar.client.memoryLimitBytes bounds what waits for receipts",
+    "maxpendingmessagesacrosspartitions": "pulsar.client.memoryLimitBytes bounds what waits for receipts",
+    "blockifqueuefull": "the sink always waits for room",
+    "batchingmaxpublishdelaymicros": "a batch leaves when it is full, or with the last row of its task",
+    "messageroutingmode": "rows go where __partition or __key says, others to all partitions in turn",
+    "accessmode": "other producers may write to the topic too",
+}
+
+
+def full_topic(text: str, where: str) -> str:
+    """The full name of a topic; raises OptionError beginning with ``where``."""
+    try:
+        return str(TopicName.parse(text.strip()))
+    except InvalidTopicNameError as error:
+        raise OptionError(f"{where}: {error}") from None
+
+
+def sink_options(options: Mapping[str, str]) -> SinkOptions:
+    """The options of one sink; raises OptionError."""
+    _check_names(options)
+    values = OptionValues(options)
+    names = values.names("orderedBy")
+    if len(set(names)) < len(names):
+        raise OptionError(f"orderedBy={values.text('orderedBy')!r}: a column is there twice")
+    guarantee = values.choice(
+        "guarantee", ("at-least-once", "effectively-once", "exactly-once"), Guarantee.AT_LEAST_ONCE.value
+    )
+    if guarantee == "exactly-once":
+        raise OptionError("guarantee=exactly-once is not available yet; at-least-once and effectively-once are")
+    schema = values.choice("schemaType", ("", "avro", "json"), "")
+    made = SinkOptions(
+        client=ClientConfiguration.parse(options),
+        producer=_producer(values),
+        guarantee=Guarantee(guarantee),
+        topic=_topic(values, "topic"),
+        value_schema=ValueSchema(schema) if schema else None,
+        sink_name=_identity_part(values, "sinkName"),
+        application_id=_identity_part(values, "txnAppId"),
+        version=_version(values),
+        ordered_by=tuple(names),
+        plan_topic=_topic(values, "commitStateTopic"),
+        task_bytes_max=values.size("maxTaskBytes", TASK_BYTES_DEFAULT, minimum=1),
+        attempt_timeout_ms=values.duration_ms("attemptTimeoutMs", ATTEMPT_TIMEOUT_DEFAULT_MS),
+    )
+    _check_combination(made)
+    return made
+
+
+def _check_names(options: Mapping[str, str]) -> None:
+    known = {name.lower(): name for name in (*_NAMES, *(PRODUCER_PREFIX + name for name in _PRODUCER_NAMES))}
+    for name in options:
+        lowered = name.lower()
+        if lowered in known or lowered in _IGNORED or lowered.startswith(CLIENT_PREFIX):
+            continue
+        if lowered == "path":
+            raise OptionError("save() and start() take no path here: the option topic says where rows go")
+        reason = _POINTLESS.get(lowered.removeprefix(PRODUCER_PREFIX)) if lowered.startswith(PRODUCER_PREFIX) else None
+        if reason is not None:
+            raise OptionError(f"{name}: not an option of this sink: {reason}")
+        near = [known[one] for one in get_close_matches(lowered, known, n=3, cutoff=0.7)]
+        hint = f"; did you mean {' or '.join(near)}?" if near else "; see the table of options in docs/spark-sink.md"
+        raise OptionError(f"{name}: not an option of this sink{hint}")
+
+
+def _producer(values: OptionValues) -> ProducerSettings:
+    at = PRODUCER_PREFIX
+    messages = values.number(at + "batchingMaxMessages", BATCH_MESSAGES_DEFAULT, minimum=1)
+    if not values.boolean(at + "batchingEnabled", default=True):
+        messages = 1
+    scheme = values.choice(at + "hashingScheme", ("javastringhash", "murmur3_32hash"), "javastringhash")
+    return ProducerSettings(
+        compression=values.choice(at + "compressionType", ("none", "lz4", "zlib", "zstd", "snappy"), "none").upper(),
+        batch_messages_max=messages,
+        batch_bytes_max=values.size(at + "batchingMaxBytes", BATCH_BYTES_DEFAULT, minimum=1),
+        send_timeout_ms=values.duration_ms(at + "sendTimeoutMs", SEND_TIMEOUT_DEFAULT_MS),
+        is_murmur3=scheme == "murmur3_32hash",
+    )
+
+
+def _topic(values: OptionValues, name: str) -> str:
+    text = values.text(name)
+    if not text.strip():
+        if values.is_given(name):
+            raise OptionError(f"{name} is empty: expected the name of a topic")
+        return ""
+    return full_topic(text, name)
+
+
+def _identity_part(values: OptionValues, name: str) -> str:
+    text = values.text(name)
+    if ":" in text or not text.isprintable() or len(text) > _IDENTITY_CHARACTERS_MAX:
+        raise OptionError(
+            f"{name}={text!r}: expected up to {_IDENTITY_CHARACTERS_MAX} printable characters and no colon"
+        )
+    return text
+
+
+def _version(values: OptionValues) -> int | None:
+    if not values.text("txnVersion").strip():
+        return None
+    version = values.number("txnVersion", 0)
+    if version > BATCH_ID_MAX:
+        raise OptionError(f"txnVersion={version}: expected a number up to {BATCH_ID_MAX}, growing from run to run")
+    return version
+
+
+def _check_combination(options: SinkOptions) -> None:
+    if options.guarantee is not Guarantee.EFFECTIVELY_ONCE:
+        for is_given, name in (
+            (bool(options.ordered_by), "orderedBy"),
+            (bool(options.plan_topic), "commitStateTopic"),
+            (options.version is not None, "txnVersion"),
+        ):
+            if is_given:
+                raise OptionError(f"{name} needs guarantee=effectively-once: without it nothing is deduplicated")
+    elif any(name and not TopicName.parse(name).is_persistent for name in (options.topic, options.plan_topic)):
+        raise OptionError("guarantee=effectively-once needs persistent topics: what is not stored is not deduplicated")
+    if options.version is not None and not options.application_id:
+        raise OptionError("txnVersion needs txnAppId: a version is one of an application's")

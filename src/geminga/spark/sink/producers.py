@@ -1,0 +1,90 @@
+"""The sink's producers: one per topic or partition, without batches of their own, since entries come encoded."""
+
+from __future__ import annotations
+
+from typing import Final, cast
+
+from geminga.client import Client, CompressionType, HashingScheme
+from geminga.client._producing.partitioned_producer import PartitionedProducer
+from geminga.client._producing.topic_producer import TopicProducer
+from geminga.model.topic_name import TopicName
+from geminga.spark.clients import Session
+from geminga.spark.core.sink_options import ProducerSettings
+from geminga.spark.sink.records import EncodedPayload
+
+#: Producers that a process keeps for the tasks that follow; the one used longest ago is closed for one more.
+PRODUCERS_KEPT_MAX: Final = 512
+
+
+async def open_producer(
+    client: Client, topic: str, settings: ProducerSettings, schema: EncodedPayload | None, name: str = ""
+) -> TopicProducer[bytes]:
+    """A producer on a topic without partitions, or on one partition; raises what the broker says.
+
+    Of a topic that has partitions it is the first one's: so may be the plans' topic, if the namespace makes topics so.
+    """
+    options = {
+        "producer_name": name,
+        "send_timeout_millis": 0,  # see sending.py: the task as a whole gives up
+        "compression_type": CompressionType[settings.compression],
+        "batching_enabled": False,
+        "hashing_scheme": HashingScheme.Murmur3_32Hash if settings.is_murmur3 else HashingScheme.JavaStringHash,
+    }
+    made = await client.create_producer(topic, schema=schema, **options)  # type: ignore[call-overload]
+    if isinstance(made, PartitionedProducer):
+        await made.close()
+        return await open_producer(client, str(TopicName.parse(topic).with_partition(0)), settings, schema, name)
+    return cast("TopicProducer[bytes]", made)
+
+
+def partition_names(topic: str, partitions: int) -> list[str]:
+    """The names of the partitions, or of the topic itself if it has none."""
+    name = TopicName.parse(topic)
+    return [str(name.with_partition(index)) for index in range(partitions)] or [topic]
+
+
+class KeptProducer:
+    """A producer that tasks use one after the other, and the next sequence id."""
+
+    __slots__ = ("next_sequence_id", "producer", "session")
+
+    def __init__(self, session: Session, producer: TopicProducer[bytes]) -> None:
+        self.session = session
+        self.producer = producer
+        self.next_sequence_id = producer.last_sequence_id() + 1
+
+    def is_usable(self, session: Session) -> bool:
+        """Whether it is of this session and neither closed nor failed."""
+        return self.session is session and self.producer.is_usable
+
+
+_Key = tuple[str, ProducerSettings, bytes]
+_kept: dict[_Key, KeptProducer] = {}
+
+
+def kept_producer(
+    session: Session, topic: str, settings: ProducerSettings, schema: EncodedPayload | None
+) -> KeptProducer:
+    """The process's producer for a topic without partitions or one partition, made if there is none."""
+    key = (topic, settings, schema.info.schema if schema is not None and schema.info is not None else b"")
+    kept = _kept.pop(key, None)
+    if kept is None or not kept.is_usable(session):
+        while len(_kept) >= PRODUCERS_KEPT_MAX:
+            _drop(_kept.pop(next(iter(_kept))))
+        producer = session.run(lambda: open_producer(session.client, topic, settings, schema))
+        kept = KeptProducer(session, producer)
+    _kept[key] = kept
+    return kept
+
+
+def forget_producers(kept: list[KeptProducer]) -> None:
+    """Close producers after an error: the next task begins with new ones."""
+    for key in [key for key, value in _kept.items() if value in kept]:
+        del _kept[key]
+    for one in kept:
+        _drop(one)
+
+
+def _drop(kept: KeptProducer) -> None:
+    if kept.session.thread.is_alive and kept.producer.is_usable:
+        kept.session.run(kept.producer.close)

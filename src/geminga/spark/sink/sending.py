@@ -1,0 +1,101 @@
+"""Entries on their way: the task's thread encodes, the loop's thread sends, a bounded queue lies between them.
+
+The first error ends it: what is put afterwards raises it, and :meth:`EntryPump.finish` does. A receipt is waited for
+by :meth:`EntryPump.finish` alone.
+
+No entry has a timeout of its own: one that was given up while those behind it were still sent would leave a hole, and
+whoever asks the broker for the last sequence id would take it for stored. The task as a whole gives up, when no receipt
+has come for some time, and its producers are closed with all that waits in them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Final
+
+from geminga.client import MemoryBufferIsFull, MessageId, ProducerQueueIsFull, PulsarException, Timeout
+from geminga.client._producing.topic_producer import TopicProducer
+from geminga.client._waiting import next_turn
+from geminga.runtime.loop_thread import HandOver
+from geminga.spark.clients import Session
+from geminga.spark.core.entries import Entry
+
+#: Entries that wait for the loop; one more makes the task wait.
+WAITING_ENTRIES_MAX: Final = 32
+#: Entries that the loop sends before it looks after its connections again.
+_TURN: Final = 8
+
+
+class EntryPump:
+    """One task's entries, for any number of producers."""
+
+    __slots__ = ("_error", "_hand_over", "_session", "_stall_ms", "duplicates", "entries")
+
+    def __init__(self, session: Session, stall_ms: int) -> None:
+        """``stall_ms``: a time without any receipt that ends it with Timeout; 0: none."""
+        self._session = session
+        self._stall_ms = stall_ms
+        self._hand_over = HandOver[tuple[TopicProducer[bytes], Entry]](session.thread, self._take, WAITING_ENTRIES_MAX)
+        self._error: PulsarException | None = None
+        #: Entries that have their receipt, and those among them that the broker had already.
+        self.entries = 0
+        self.duplicates = 0
+
+    def put(self, producer: TopicProducer[bytes], entry: Entry) -> None:
+        """From the task's thread: send it soon; waits while too many wait. Raises the first error so far."""
+        if self._error is not None:
+            raise self._error
+        self._hand_over.put((producer, entry))
+
+    def finish(self, producers: Iterable[TopicProducer[bytes]]) -> None:
+        """Wait until every entry has its receipt; raises the first error."""
+        waited_for = list(producers)
+
+        async def finish() -> None:
+            await self._hand_over.empty()
+            for producer in waited_for:
+                await self._while_receipts_come(producer.flush)
+
+        self._session.run(finish)
+        if self._error is not None:
+            raise self._error
+
+    async def _while_receipts_come(self, wait: Callable[[], Awaitable[None]]) -> None:
+        """Wait for as long as receipts come; raises Timeout."""
+        if self._error is not None:
+            return  # nothing more is waited for: the producers are going to be closed
+        while True:
+            before = self.entries
+            try:
+                async with asyncio.timeout(self._stall_ms / 1000 if self._stall_ms else None):
+                    await wait()
+                return
+            except TimeoutError:
+                if self.entries == before:
+                    raise Timeout(f"no receipt within {self._stall_ms} ms (pulsar.producer.sendTimeoutMs)") from None
+
+    def _heard(self, error: PulsarException | None, message_id: MessageId | None) -> None:
+        if error is not None:
+            self._error = self._error or error
+        else:
+            self.entries += 1
+            self.duplicates += message_id is not None and message_id.ledger_id() < 0
+
+    async def _take(self, items: deque[tuple[TopicProducer[bytes], Entry]]) -> None:
+        for _ in range(min(len(items), _TURN)):
+            producer, entry = items[0]
+            if self._error is None:
+                try:
+                    producer.send_encoded(entry, self._heard)
+                except (ProducerQueueIsFull, MemoryBufferIsFull):
+                    try:
+                        await self._while_receipts_come(producer.drain)
+                    except Timeout as error:
+                        self._error = error
+                    return
+                except PulsarException as error:
+                    self._error = error
+            items.popleft()
+        await next_turn()

@@ -1,0 +1,179 @@
+"""The writers that Spark calls: made in the driver, pickled to the tasks, made again in the driver to commit.
+
+No state of an object survives from one of these places to the next: only options and messages do. A message comes from
+every task, also from one without rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from geminga.runtime import get_logger
+from geminga.spark.clients import session_for
+from geminga.spark.core.numbering import TaskIdentity, sink_id_of
+from geminga.spark.core.option_values import OptionError
+from geminga.spark.core.record_schema import has_decimal, record_definition, struct_fields
+from geminga.spark.core.routing import KEYLESS_RUN_ROWS
+from geminga.spark.core.sink_columns import SinkColumns, ValueKind, sink_columns
+from geminga.spark.core.sink_options import BATCH_ID_MAX, Guarantee, SinkOptions, ValueSchema, sink_options
+from geminga.spark.sink.arrow_rows import RowReader
+from geminga.spark.sink.at_least_once import AtLeastOnceWriter
+from geminga.spark.sink.commits import TaskCommit
+from geminga.spark.sink.committing import check_numbered
+from geminga.spark.sink.effectively_once import EffectivelyOnceWriter
+from geminga.spark.sink.errors import SinkError
+from geminga.spark.sink.records import RecordEncoder
+
+_log = get_logger(__name__)
+
+#: Local properties of a task in a streaming query.
+QUERY_ID_PROPERTY: Final = "sql.streaming.queryId"
+BATCH_ID_PROPERTY: Final = "streaming.sql.batchId"
+#: What this process told already; bounded by the sinks of one driver.
+_told: set[str] = set()
+
+
+@dataclass(frozen=True, slots=True)
+class SinkPlan:
+    """What both writers do, whatever Spark calls them; picklable."""
+
+    options: SinkOptions
+    columns: SinkColumns
+    #: The Avro definition of the rows; empty: payloads are bytes.
+    definition: str = ""
+
+    def write(self, batches: Iterator[pa.RecordBatch]) -> TaskCommit:
+        """In a task: write its rows, and wait until they are stored."""
+        context = TaskContext.get()
+        partition = context.partitionId() if context is not None else 0
+        attempt = context.attemptNumber() if context is not None else 0
+        records = RecordEncoder(self.columns.schema, self.definition) if self.columns.schema is not None else None
+        reader = RowReader(self.columns, records, self.options.ordered_by)
+        schema = records.schema if records is not None else None
+        if self.options.guarantee is Guarantee.AT_LEAST_ONCE:
+            session = session_for(self.options.client)
+            writer = AtLeastOnceWriter(session, self.options, schema, partition * KEYLESS_RUN_ROWS)
+            return TaskCommit(partition, attempt, writer.write(reader, batches))
+        sink_id, batch_id = self._numbers_of(context)
+        identity = TaskIdentity(sink_id, batch_id, partition, attempt)
+        numbered = EffectivelyOnceWriter(session_for(self.options.client), self.options, schema, identity)
+        rows = numbered.write(reader, batches)
+        return TaskCommit(partition, attempt, rows, sink_id, batch_id, numbered.checksum)
+
+    def _numbers_of(self, context: TaskContext | None) -> tuple[str, int]:
+        """Whose numbers the rows get, and which batch's: of the options, else of the streaming query."""
+        options = self.options
+        query = batch = None
+        if context is not None:
+            query = context.getLocalProperty(QUERY_ID_PROPERTY)
+            batch = context.getLocalProperty(BATCH_ID_PROPERTY)
+        application = options.application_id or query
+        version = options.version if options.version is not None else batch
+        if application is None or version is None:
+            raise OptionError(
+                "guarantee=effectively-once needs txnAppId and txnVersion here: a batch write has neither a query nor "
+                "the number of a batch, by which a repetition could be known (in foreachBatch it has both)"
+            )
+        batch_id = int(version)
+        if not 0 <= batch_id <= BATCH_ID_MAX:
+            raise SinkError(f"batch {batch_id} of {application} can not be numbered: {BATCH_ID_MAX} is the last one")
+        return sink_id_of(application, options.sink_name), batch_id
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], what: str, batch_id: int | None = None) -> None:
+        """In the driver: every task must have written, and all of them the same batch. Raises SinkError."""
+        missing = sum(message is None for message in messages)
+        if missing and missing == len(messages):
+            raise SinkError(
+                f"{what}: no task says that it wrote anything, so nothing is known to be in a topic. Spark does not "
+                "call this sink under Trigger.Continuous: use processingTime or availableNow"
+            )
+        commits = [message for message in messages if isinstance(message, TaskCommit)]
+        if len(commits) < len(messages):
+            raise SinkError(
+                f"{what}: {len(messages) - len(commits)} of {len(messages)} tasks do not say that they wrote their rows"
+            )
+        if self.options.guarantee is Guarantee.EFFECTIVELY_ONCE:
+            check_numbered(self.options, commits, batch_id, what)
+
+
+def sink_plan(options: Mapping[str, str], schema: StructType) -> SinkPlan:
+    """Options and columns, checked in the driver before any task runs; raises OptionError."""
+    read = sink_options(options)
+    document = schema.jsonValue()
+    fields = struct_fields(document)
+    columns = sink_columns([(name, kind) for name, kind, _ in fields], read)  # type: ignore[misc]
+    definition = ""
+    if columns.schema is not None:
+        values = [entry for entry in fields if entry[0] in columns.values]
+        if columns.value_kind is ValueKind.STRUCT:
+            values = struct_fields(values[0][1])  # type: ignore[arg-type]
+        if columns.schema is ValueSchema.JSON and any(has_decimal(kind) for _, kind, _ in values):
+            raise OptionError("schemaType=json holds no decimals: cast them, or use schemaType=avro")
+        definition = record_definition(values)
+    _tell_guarantee(read)
+    return SinkPlan(read, columns, definition)
+
+
+def _tell_guarantee(options: SinkOptions) -> None:
+    where = options.topic or "the topics of __topic"
+    if options.guarantee is Guarantee.AT_LEAST_ONCE:
+        text = (
+            f"sink pulsar to {where}: guarantee at-least-once, a batch that Spark replays is written again "
+            "(guarantee=effectively-once drops what is there already)"
+        )
+    else:
+        text = f"sink pulsar to {where}: guarantee {options.guarantee.value}"
+    if text not in _told:
+        _told.add(text)
+        _log.warning("%s", text)
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """``df.write.format("pulsar")``."""
+
+    def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
+        """Raises OptionError."""
+        if overwrite:
+            raise OptionError('mode("overwrite"): a topic is only ever appended to; use mode("append")')
+        self.plan = sink_plan(options, schema)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """See :meth:`SinkPlan.write`."""
+        return self.plan.write(iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Everything is in the topics already; raises SinkError if a task does not say so."""
+        self.plan.commit(messages, "write")
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """What tasks wrote stays: a topic is only ever appended to."""
+        _log.warning("write failed: rows of the tasks that were done or under way are in the topics")
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """``df.writeStream.format("pulsar")``."""
+
+    def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
+        """``overwrite``: output mode complete, whose whole result is appended each time. Raises OptionError."""
+        self.plan = sink_plan(options, schema)
+        if self.plan.options.version is not None:
+            raise OptionError("txnVersion is not for writeStream: the query numbers its batches")
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """See :meth:`SinkPlan.write`."""
+        return self.plan.write(iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Everything is in the topics already; raises SinkError if a task does not say so."""
+        self.plan.commit(messages, f"batch {batchId}", batchId)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """What tasks wrote stays, also what an earlier commit decided: Spark calls this after a failed commit too."""
+        _log.warning("batch %s failed: rows of the tasks that were done or under way are in the topics", batchId)

@@ -1,0 +1,93 @@
+"""The tasks of a batch read: topics, their ends and beginnings as they are now, split and packed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from geminga.client._client import Client
+from geminga.spark.core.offsets import ReadPosition, StreamOffset
+from geminga.spark.core.options import ReaderConfiguration, SourceOptions
+from geminga.spark.core.planner import Task, TopicRange, plan, ranges_of
+from geminga.spark.source.errors import TopicError
+from geminga.spark.source.positions import CLOCK_SLACK_MS, Probe, ends_of, find_topics, in_parallel, position_at_time
+from geminga.spark.source.scout import Scout
+
+#: Entries of each topic whose size is looked at for ``targetBytesPerTask``.
+SAMPLE_ENTRIES: Final = 16
+#: Tasks of one batch read that ``targetBytesPerTask`` asks for at most.
+TASKS_MAX: Final = 4096
+
+
+async def plan_batch(client: Client, options: SourceOptions) -> list[Task]:
+    """The tasks; raises TopicError, and what the client raises."""
+    topics = await find_topics(client, options.topics)
+    narrowed = options.narrowed
+    check_given("startingOffsets", options.start.topics, topics)
+    check_given("endingOffsets", options.end or (), topics)
+    if narrowed.topics is not None:
+        topics = [topic for topic in topics if topic in narrowed.topics]
+    reading = options.bounded_reader
+    name = options.reader.name
+    probes = [Probe(client, topic, name) for topic in topics]
+    try:
+        ends = await ends_of(probes)
+    finally:
+        await in_parallel(probes, Probe.close)
+    starts = {probe.topic: probe.first for probe in probes}
+    time_ms = reading.time_from_ms
+    if options.start.init is None:
+        starts.update({topic: at for topic, at in options.start.topics.items() if topic in starts})
+    elif isinstance(time_ms, int):
+        starts = await at_time(client, topics, time_ms, name)
+    if options.end is not None:
+        ends = {topic: min(end, options.end.get(topic, end)) for topic, end in ends.items()}
+    elif reading.time_to_ms is not None:
+        behind = await at_time(client, topics, reading.time_to_ms + 2 * CLOCK_SLACK_MS, name)
+        ends = {topic: min(end, behind[topic]) for topic, end in ends.items()}
+    if narrowed.message is not None:
+        at = narrowed.message
+        starts = {topic: max(start, at) for topic, start in starts.items()}
+        ends = {topic: min(end, at._replace(batch_index=at.batch_index + 1)) for topic, end in ends.items()}
+    start = StreamOffset(topics=starts)
+    tasks_max = options.tasks_max
+    if options.target_bytes_per_task:
+        size = await _estimated_bytes(client, ranges_of(start, StreamOffset(topics=ends)), options.reader)
+        tasks_max = max(1, min(TASKS_MAX, -(-size // options.target_bytes_per_task)))
+    return plan(start, StreamOffset(topics=ends, tasks_max=tasks_max))
+
+
+async def _estimated_bytes(client: Client, ranges: Iterable[TopicRange], config: ReaderConfiguration) -> int:
+    """Bytes of the ranges, by the first entries of each."""
+    sizes: list[int] = []
+
+    async def sample(one: TopicRange) -> None:
+        scout = Scout(client, one.topic, one.start, config)
+        found: list[int] = []
+        try:
+            while len(found) < SAMPLE_ENTRIES and (entry := await scout.next(one.end)) is not None:
+                found.append(entry.size_bytes)
+        finally:
+            await scout.close()
+        sizes.append(sum(found) * one.weight // max(1, len(found)))
+
+    await in_parallel(ranges, sample)
+    return sum(sizes)
+
+
+def check_given(option: str, given: Iterable[str], topics: Iterable[str]) -> None:
+    """Raise TopicError if the user's positions name a topic that is not read."""
+    unknown = sorted(set(given) - set(topics))
+    if unknown:
+        raise TopicError(f"{option}: {unknown[0]} is none of the topics read (a partition is named with its number)")
+
+
+async def at_time(client: Client, topics: Iterable[str], time_ms: int, name: str) -> dict[str, ReadPosition]:
+    """Of each topic, a position before every message published at or after the time."""
+    found: dict[str, ReadPosition] = {}
+
+    async def look(topic: str) -> None:
+        found[topic] = await position_at_time(client, topic, time_ms, name)
+
+    await in_parallel(topics, look)
+    return found

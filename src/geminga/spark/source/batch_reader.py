@@ -1,0 +1,84 @@
+"""``spark.read.format("pulsar")``: the reader that Spark plans with and sends to its workers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSourceReader,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    InputPartition,
+    LessThan,
+    LessThanOrEqual,
+)
+from pyspark.sql.types import StructType
+
+from geminga.client import MessageId
+from geminga.spark.clients import session_for
+from geminga.spark.core import metadata_columns as names
+from geminga.spark.core.offsets import ReadPosition
+from geminga.spark.core.options import SourceOptions
+from geminga.spark.source.batch_plan import plan_batch
+from geminga.spark.source.decoding import decoder
+from geminga.spark.source.task_read import TaskPlan, read_task
+
+#: Filters that bound a time.
+COMPARISONS: Final = (EqualTo, GreaterThan, GreaterThanOrEqual, LessThan, LessThanOrEqual)
+
+
+class PulsarBatchReader(DataSourceReader):
+    """Picklable; connects when it is asked for partitions or rows."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+
+    def partitions(self) -> list[InputPartition]:
+        """One for each task; called once, in the driver."""
+        session = session_for(self._options.client)
+        tasks = session.run(lambda: plan_batch(session.client, self._options))
+        return [InputPartition(TaskPlan(task)) for task in tasks]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one task; called in a worker."""
+        plan = partition.value
+        if plan is None:  # Spark's own partition when there is nothing to read
+            return iter(())
+        options = self._options
+        return read_task(plan, options.client, options.bounded_reader, decoder(options, self._schema))
+
+
+class FilteringBatchReader(PulsarBatchReader):
+    """Reads less where filters on topic, publish time or message id allow it; Spark applies every filter again.
+
+    A class of its own, as Spark refuses a reader that takes filters unless
+    ``spark.sql.python.filterPushdown.enabled`` is set.
+    """
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Narrow what is read; all filters stay with Spark."""
+        narrowed = self._options.narrowed
+        for one in filters:
+            if isinstance(one, EqualTo | In) and one.attribute == (names.TOPIC,):
+                values = one.value if isinstance(one, In) else (one.value,)
+                narrowed = narrowed.of_topics(str(value) for value in values)
+            elif isinstance(one, EqualTo) and one.attribute == (names.MESSAGE_ID,):
+                message_id = MessageId.deserialize(bytes(one.value))
+                at = (message_id.ledger_id(), message_id.entry_id(), max(0, message_id.batch_index()))
+                narrowed = narrowed.at_message(ReadPosition(*at))
+            elif isinstance(one, COMPARISONS) and one.attribute == (names.PUBLISH_TIME,):
+                at_ms = math.floor(one.value.timestamp() * 1000)
+                is_lower = isinstance(one, GreaterThan | GreaterThanOrEqual | EqualTo)
+                is_upper = isinstance(one, LessThan | LessThanOrEqual | EqualTo)
+                # Times of rows are whole milliseconds; a bound within one keeps it.
+                narrowed = narrowed.in_time(at_ms if is_lower else None, at_ms + 1 if is_upper else None)
+        self._options = replace(self._options, narrowed=narrowed)
+        return filters

@@ -1,0 +1,156 @@
+"""Questions to brokers, over the binary protocol: which topics there are, where they begin and end, what is when.
+
+A *probe* is a reader without permits: it gets no message, and asks for the last one. Nothing of it outlives its
+connection. All of this runs on the client's loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Final, TypeVar
+
+from geminga.client import MessageId, TopicNotFound
+from geminga.client._client import Client
+from geminga.client._entry_batch import EntryBatch
+from geminga.client._entry_stream import BatchSource, EntryStream
+from geminga.client.core.entry_window import EntryWindow
+from geminga.client.core.topic_pattern import TopicPattern
+from geminga.spark.core.offsets import BEGINNING, ReadPosition
+from geminga.spark.core.options import TopicChoice
+from geminga.spark.source.errors import TopicError
+
+T = TypeVar("T")
+
+#: Topics asked at the same time.
+PARALLEL_MAX: Final = 64
+#: Clocks of producers may differ so much: a search by time starts that much before it.
+CLOCK_SLACK_MS: Final = 60_000
+
+
+async def in_parallel(what: Iterable[T], do: Callable[[T], Awaitable[object]]) -> None:
+    """``do`` each of ``what``, some at a time; raises the first error after all have ended."""
+    limit = asyncio.Semaphore(PARALLEL_MAX)
+
+    async def one(item: T) -> None:
+        async with limit:
+            await do(item)
+
+    results = await asyncio.gather(*(one(item) for item in what), return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+
+
+async def find_topics(client: Client, choice: TopicChoice) -> list[str]:
+    """The full names of the topics and partitions to read, sorted; raises TopicError if a named one is not there."""
+    found: set[str] = set()
+    if choice.pattern:
+        pattern = TopicPattern.parse(choice.pattern)
+        listed = await client.lookup.topics_of_namespace(pattern.namespace)
+        names: Iterable[str] = sorted(pattern.topics(listed.topics))
+    else:
+        names = choice.names
+
+    async def look(name: str) -> None:
+        try:
+            found.update(await client.get_topic_partitions(name))
+        except TopicNotFound as error:
+            raise TopicError(f"{name}: {error}") from error
+
+    await in_parallel(names, look)
+    return sorted(found)
+
+
+class Probe:
+    """Asks about one topic or partition; connected on first use."""
+
+    def __init__(self, client: Client, topic: str, name: str) -> None:
+        self.topic = topic
+        self._stream: EntryStream[EntryBatch] = EntryStream(
+            client, client.parse_topic(topic), (-1, -1), window=EntryWindow(1, 0), name=name
+        )
+        self._is_open = False
+        #: Where the topic began when this was opened, once its end was asked for; its beginning: not known.
+        self.first = BEGINNING
+
+    async def open(self) -> None:
+        """Raises what subscribing raises; TopicError if there is no such topic."""
+        if not self._is_open:
+            try:
+                await self._stream.open(BatchSource(self._stream, None))
+            except TopicNotFound as error:
+                raise TopicError(f"{self.topic}: {error}") from error
+            self._is_open = True
+
+    async def end(self) -> ReadPosition:
+        """Behind the last message that readers can get; the topic's beginning if there is none."""
+        await self.open()
+        last, marked = await self._stream.last_message_id()
+        if marked is not None:
+            self.first = ReadPosition(marked.ledger_id(), marked.entry_id() + 1)
+        return behind(last)
+
+    async def close(self) -> None:
+        """Harmless twice."""
+        await self._stream.close()
+
+
+def behind(last: MessageId) -> ReadPosition:
+    """The next unread position behind a whole entry; the beginning for "no message"."""
+    if last.entry_id() < 0:
+        return BEGINNING
+    return ReadPosition(last.ledger_id(), last.entry_id() + 1)
+
+
+async def first_position(client: Client, topic: str, name: str) -> ReadPosition | None:
+    """Where the topic begins now; None: the broker does not say."""
+    stream: EntryStream[EntryBatch] = EntryStream(
+        client, client.parse_topic(topic), (-1, -1), window=EntryWindow(1, 0), name=name
+    )
+    try:
+        await stream.open(BatchSource(stream, None))
+        _, marked = await stream.last_message_id()
+    finally:
+        await stream.close()
+    if marked is None:
+        return None
+    return ReadPosition(marked.ledger_id(), marked.entry_id() + 1)
+
+
+def lost_text(topic: str, start: ReadPosition, first: ReadPosition) -> str:
+    """What to say when the ledger of ``start`` is not there any more and the topic begins at ``first``."""
+    return (
+        f"{topic}: messages from {start} on are gone, the topic begins at {first}. Their ledger was deleted before it "
+        "was read: by retention, by a time to live, or because no subscription held it. Set subscription=NAME (a "
+        "durable cursor), give the topic retention, or set failOnDataLoss=false to go on without them"
+    )
+
+
+async def position_at_time(client: Client, topic: str, time_ms: int, name: str) -> ReadPosition:
+    """A position that no message published at or after ``time_ms`` lies before, as far as clocks can be trusted."""
+    return await client.lookup.retry(
+        lambda: _position_at_time(client, topic, time_ms, name), f"position in {topic} at {time_ms}"
+    )
+
+
+async def _position_at_time(client: Client, topic: str, time_ms: int, name: str) -> ReadPosition:
+    reader = await client.create_reader(topic, MessageId.earliest, subscription_role_prefix=name)
+    try:
+        consumer = reader._consumer.topic_consumers()[0]
+        await consumer.seek(None, max(0, time_ms - CLOCK_SLACK_MS))
+        _, marked = await consumer.last_message_ids()
+    finally:
+        await reader.close()
+    return BEGINNING if marked is None else ReadPosition(marked.ledger_id(), marked.entry_id() + 1)
+
+
+async def ends_of(probes: Sequence[Probe]) -> dict[str, ReadPosition]:
+    """The end of each probe's topic."""
+    found: dict[str, ReadPosition] = {}
+
+    async def ask(probe: Probe) -> None:
+        found[probe.topic] = await probe.end()
+
+    await in_parallel(probes, ask)
+    return found

@@ -1,0 +1,189 @@
+"""Reads [start, end) of one topic: entries and which of their messages belong to the range.
+
+A range ends at the first id at or behind its end, or when the broker says that nothing below the end is left (the end
+may name an entry that readers never get: a marker, an aborted message, one that was compacted away). A reader that
+loses its connection goes on where it was.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from geminga.client import CryptoKeyReader, TopicNotFound
+from geminga.client._client import Client
+from geminga.client._crypto import MessageDecryptor
+from geminga.client._entry_batch import EntryBatch
+from geminga.client._entry_stream import BatchSource, EntryStream, open_entry_stream
+from geminga.runtime import get_logger
+from geminga.spark.core.offsets import BEGINNING
+from geminga.spark.core.options import ReaderConfiguration
+from geminga.spark.core.planner import TopicRange
+from geminga.spark.source.errors import DataLossError, ReadTimeoutError
+from geminga.spark.source.positions import first_position, lost_text
+
+_log = get_logger(__name__)
+
+#: After so long without an entry the broker is asked whether there is anything left, milliseconds; doubled each time.
+FIRST_WAIT_MS: Final = 250
+
+
+class Piece(NamedTuple):
+    """Messages of one entry: those of ``entry.order``, or some of them."""
+
+    entry: EntryBatch
+    #: None: all of ``entry.order``.
+    indexes: list[int] | None
+
+
+class RangeReader:
+    """Reads one range once; runs on the client's loop."""
+
+    def __init__(
+        self, client: Client, wanted: TopicRange, config: ReaderConfiguration, *, is_start_known: bool = False
+    ) -> None:
+        """``is_start_known``: nothing can be missing at the start, as somebody watched the topic from there on."""
+        self._client = client
+        self._range = wanted
+        self._config = config
+        self._is_start_known = is_start_known or not wanted.is_first or wanted.start.ledger_id < 0
+        self._stream: EntryStream[EntryBatch] | None = None
+        self._source: BatchSource | None = None
+        self._is_done = False
+        #: Chunks without beginning that were reported.
+        self._reported = 0
+
+    async def open(self) -> None:
+        """Raises what subscribing raises."""
+        config, start = self._config, self._range.start
+        decryptor = MessageDecryptor(CryptoKeyReader("", config.private_key_path)) if config.private_key_path else None
+        self._stream, self._source = await open_entry_stream(
+            self._client,
+            self._range.topic,
+            start.entry,
+            decryptor=decryptor,
+            window_bytes=config.window_bytes,
+            permits_max=config.queue_messages,
+            end=self._range.end.entry,
+            name=config.name,
+            is_read_compacted=config.is_read_compacted,
+        )
+
+    async def next(self) -> list[Piece] | None:
+        """What came next, at least one entry; None: the range was read to its end.
+
+        Raises DataLossError, ReadTimeoutError, and the client's errors for what can not be read.
+        """
+        if self._stream is None:
+            try:
+                await self.open()
+            except TopicNotFound as error:
+                self._lost(f"{self._range.topic} was deleted before {self._range.end} was reached: {error}")
+                return None
+        stream = self._stream
+        assert stream is not None
+        waited_ms = 0
+        wait_ms = FIRST_WAIT_MS
+        while not self._is_done:
+            entries = await stream.take(wait_ms)
+            await self._check_start()
+            self._check_chunks()
+            pieces = self._wanted(entries)
+            if pieces:
+                return pieces
+            if entries or self._is_done or self._is_seen():
+                continue
+            waited_ms += wait_ms
+            if await self._is_nothing_left():
+                break
+            if waited_ms >= self._config.poll_timeout_ms:
+                raise ReadTimeoutError(
+                    f"{self._range.topic}: the broker has messages below {self._range.end} and sent none for "
+                    f"{waited_ms} ms (pollTimeoutMs)"
+                )
+            wait_ms = max(1, min(2 * wait_ms, self._config.poll_timeout_ms - waited_ms))
+        self._is_done = True
+        return None
+
+    async def close(self) -> None:
+        """Harmless twice."""
+        if self._stream is not None:
+            await self._stream.close()
+
+    def _wanted(self, entries: list[EntryBatch]) -> list[Piece]:
+        start, end = self._range.start, self._range.end
+        pieces = []
+        for entry in entries:
+            key = entry.key
+            if key > end.entry or (key == end.entry and not end.batch_index):
+                self._is_done = True
+                break
+            indexes: list[int] | None = None
+            if key == end.entry or (key == start.entry and start.batch_index):
+                indexes = self._part(entry)
+                self._is_done = self._is_done or key == end.entry
+            if indexes or (indexes is None and len(entry.order)):
+                pieces.append(Piece(entry, indexes))
+        self._is_seen()
+        return pieces
+
+    def _part(self, entry: EntryBatch) -> list[int]:
+        start, end = self._range.start, self._range.end
+        first = start.batch_index if entry.key == start.entry else 0
+        last = end.batch_index if entry.key == end.entry else entry.message_count
+        return [index for index in entry.order if first <= index < last]
+
+    def _is_seen(self) -> bool:
+        """Whether the last entry below the end came: the end need not come then."""
+        assert self._stream is not None
+        seen, end = self._stream.last_seen, self._range.end
+        if seen is not None and not end.batch_index and (seen[0], seen[1] + 1) >= end.entry:
+            self._is_done = self._is_done or not self._stream.has_arrived()
+        return self._is_done
+
+    async def _is_nothing_left(self) -> bool:
+        stream = self._stream
+        assert stream is not None
+        last, _ = await stream.last_message_id()
+        if stream.has_arrived():
+            return False
+        seen = stream.last_seen
+        at = max(stream.next_entry, (seen[0], seen[1] + 1)) if seen is not None else stream.next_entry
+        is_left = (last.ledger_id(), last.entry_id()) >= at and last.entry_id() >= 0
+        if not is_left and stream.first_seen is None:
+            await self._check_gone()
+        return not is_left
+
+    # ---- what may be missing
+
+    async def _check_start(self) -> None:
+        assert self._stream is not None
+        first = self._stream.first_seen
+        if self._is_start_known or first is None:
+            return
+        if first[0] != self._range.start.ledger_id:
+            await self._check_gone()
+        self._is_start_known = True
+
+    async def _check_gone(self) -> None:
+        """The ledger of the start is not what comes first: was it read to its end, or has it gone?"""
+        start = self._range.start
+        if start == BEGINNING or self._is_start_known:
+            return
+        self._is_start_known = True
+        first = await first_position(self._client, self._range.topic, self._config.name)
+        if first is None or first.ledger_id <= start.ledger_id:
+            return
+        self._lost(lost_text(self._range.topic, start, first))
+
+    def _check_chunks(self) -> None:
+        assert self._source is not None
+        gone = self._source.chunks_without_beginning
+        if len(gone) > self._reported:
+            ledger_id, entry_id = gone[self._reported]
+            self._reported = len(gone)
+            self._lost(f"{self._range.topic}: the chunked message of {ledger_id}:{entry_id} has no beginning any more")
+
+    def _lost(self, text: str) -> None:
+        if self._config.fail_on_data_loss:
+            raise DataLossError(text)
+        _log.warning("%s (failOnDataLoss=false)", text)

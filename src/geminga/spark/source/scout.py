@@ -1,0 +1,228 @@
+"""Counts what lies ahead of a stream: a reader in the driver that looks at the headers of entries only.
+
+It works with any broker and needs no administration: sizes and numbers of messages stand in the metadata in front of
+each entry, nothing is decompressed. What was counted and not taken stays for the next batch, so nothing is counted
+twice; how far it runs ahead is bounded by the window of its reader and by what a batch may take.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from google.protobuf.message import DecodeError
+
+from geminga.client import ReadError
+from geminga.client._client import Client
+from geminga.client._entry_stream import EntryStream
+from geminga.client.core.entry_window import EntryWindow
+from geminga.spark.core.admission import Budget, Counted, Limits
+from geminga.spark.core.offsets import ReadPosition
+from geminga.spark.core.options import ReaderConfiguration
+from geminga.spark.source.errors import ReadTimeoutError
+from geminga.spark.source.positions import in_parallel
+from geminga.wire._generated import pulsar_api_pb2 as pb
+from geminga.wire.pulsar.consumer_codec import MessageHeadDecoder
+from geminga.wire.pulsar.frame import Frame
+from geminga.wire.pulsar.metadata import MAGIC_BROKER_ENTRY_METADATA, MAGIC_CHECKSUM
+
+#: Bytes that a scout holds, on their way included.
+WINDOW_BYTES: Final = 4 << 20
+#: After so long without an entry the broker is asked whether there is anything left, milliseconds; doubled each time.
+FIRST_WAIT_MS: Final = 250
+_SIZE_BYTES: Final = 4
+_MAGIC_BYTES: Final = 2
+
+
+class EntryHead(NamedTuple):
+    """An entry without its payload."""
+
+    ledger_id: int
+    entry_id: int
+    batch_size: int
+    size_bytes: int
+    counted: Counted
+
+
+class HeadSource:
+    """Makes :class:`EntryHead` of frames."""
+
+    def __init__(self, stream: EntryStream[EntryHead]) -> None:
+        self._stream = stream
+        self._heads = MessageHeadDecoder()
+
+    def connected(self, message_bytes_max: int) -> None:
+        """Nothing to start over."""
+
+    def read(self, frames: Sequence[Frame]) -> Iterable[EntryHead]:
+        """The head of each entry; the stream fails at one that can not be read."""
+        for command, data in frames:
+            head = self._heads.decode(command)
+            try:
+                counted = count_entry(head.ledger_id, head.entry_id, data)
+            except (DecodeError, ValueError) as error:
+                where = f"{self._stream.topic}: entry {head.ledger_id}:{head.entry_id}"
+                self._stream.fail(ReadError(f"{where} can not be read: {error}"))
+                return
+            self._stream.seen((head.ledger_id, head.entry_id))
+            yield EntryHead(head.ledger_id, head.entry_id, max(1, counted.messages), len(data), counted)
+
+
+def count_entry(ledger_id: int, entry_id: int, data: bytes) -> Counted:
+    """What the headers of a stored entry say; raises DecodeError."""
+    start = 0
+    if data[:_MAGIC_BYTES] == MAGIC_BROKER_ENTRY_METADATA:
+        start = _MAGIC_BYTES + _SIZE_BYTES + int.from_bytes(data[_MAGIC_BYTES : _MAGIC_BYTES + _SIZE_BYTES], "big")
+    if data[start : start + _MAGIC_BYTES] == MAGIC_CHECKSUM:
+        start += _MAGIC_BYTES + _SIZE_BYTES
+    begin = start + _SIZE_BYTES
+    end = begin + int.from_bytes(data[start:begin], "big")
+    metadata = pb.MessageMetadata.FromString(data[begin:end])
+    is_batch = metadata.HasField("num_messages_in_batch")
+    messages = metadata.num_messages_in_batch if is_batch else 1
+    if metadata.num_chunks_from_msg > 1:
+        messages = 1 if metadata.chunk_id == metadata.num_chunks_from_msg - 1 else 0
+    is_whole = metadata.compression and metadata.num_chunks_from_msg <= 1
+    size = metadata.uncompressed_size if is_whole else len(data) - end
+    return Counted(ledger_id, entry_id, messages, size, metadata.publish_time, is_batch)
+
+
+class Scout:
+    """Of one topic. It keeps what it counted until a batch begins behind it: a batch may be asked for again."""
+
+    def __init__(self, client: Client, topic: str, at: ReadPosition, config: ReaderConfiguration) -> None:
+        self.topic = topic
+        #: Where the batch begins; everything counted from here on is kept.
+        self.at = at
+        self._config = config
+        self._counted: deque[Counted] = deque()
+        #: How many of them the batch being filled has taken.
+        self._taken = 0
+        self._is_open = False
+        self._stream: EntryStream[EntryHead] = EntryStream(
+            client,
+            client.parse_topic(topic),
+            at.entry,
+            window=EntryWindow(WINDOW_BYTES),
+            name=config.name,
+            is_read_compacted=config.is_read_compacted,
+        )
+
+    def begin(self, at: ReadPosition) -> bool:
+        """A batch begins at ``at``; False: that is nowhere in what was counted, another scout must go there."""
+        end = self._counted[-1].behind if self._counted else self.at
+        if at != self.at and not self.at < at <= end:
+            return False
+        self.at = at
+        while self._counted and self._counted[0].behind <= at:
+            self._counted.popleft()
+        self._taken = 0
+        return True
+
+    async def next(self, end: ReadPosition) -> Counted | None:
+        """The next entry below ``end`` that this batch has not; None: there is none. Raises ReadTimeoutError."""
+        if not self._is_open:
+            await self._stream.open(HeadSource(self._stream))
+            self._is_open = True
+        waited_ms = 0
+        wait_ms = FIRST_WAIT_MS
+        while self._taken == len(self._counted):
+            if self._counted and self._counted[-1].behind >= end:
+                return None
+            heads = await self._stream.take(wait_ms)
+            self._counted.extend(head.counted for head in heads)
+            if heads:
+                continue
+            waited_ms += wait_ms
+            last, _ = await self._stream.last_message_id()
+            if (last.ledger_id(), last.entry_id()) < self._stream.next_entry and not self._stream.has_arrived():
+                return None
+            if waited_ms >= self._config.poll_timeout_ms:
+                raise ReadTimeoutError(
+                    f"{self.topic}: the broker has messages below {end} and sent none for {waited_ms} ms "
+                    "(pollTimeoutMs)"
+                )
+            wait_ms *= 2
+        entry = self._counted[self._taken]
+        if ReadPosition(entry.ledger_id, entry.entry_id) >= end:
+            return None
+        self._taken += 1
+        return entry
+
+    def on_arrival(self) -> asyncio.Future[None]:
+        """Done as soon as more can be counted."""
+        return self._stream.on_arrival()
+
+    def first_index(self, entry: Counted) -> int:
+        """The first message of ``entry`` that the batch may take."""
+        return self.at.batch_index if self.at.entry == (entry.ledger_id, entry.entry_id) else 0
+
+    async def close(self) -> None:
+        """Harmless twice."""
+        await self._stream.close()
+
+
+class Scouts:
+    """One scout for each topic that is behind; runs on the client's loop."""
+
+    def __init__(self, client: Client, config: ReaderConfiguration) -> None:
+        self._client = client
+        self._config = config
+        self._scouts: dict[str, Scout] = {}
+
+    async def fill(
+        self, starts: Mapping[str, ReadPosition], ends: Mapping[str, ReadPosition], limits: Limits
+    ) -> tuple[Budget, bool]:
+        """A batch within ``limits`` from ``starts`` on, and whether it has everything below ``ends``."""
+        behind = sorted(topic for topic, end in ends.items() if starts[topic] < end)
+        await self._stand_at({topic: starts[topic] for topic in behind})
+        budget = Budget(limits)
+        #: What each topic's scout has next, oldest first.
+        heads: list[tuple[int, str, Counted]] = []
+        found: dict[str, Counted | None] = {}
+
+        async def look(topic: str) -> None:
+            found[topic] = await self._scouts[topic].next(ends[topic])
+
+        await in_parallel(behind, look)
+        for topic in behind:
+            self._push(heads, topic, found[topic])
+        while heads:
+            _, topic, entry = heapq.heappop(heads)
+            scout = self._scouts[topic]
+            if not budget.offer(topic, entry, scout.first_index(entry)):
+                return budget, False
+            self._push(heads, topic, await scout.next(ends[topic]))
+        return budget, True
+
+    @staticmethod
+    def _push(heads: list[tuple[int, str, Counted]], topic: str, entry: Counted | None) -> None:
+        if entry is not None:
+            heapq.heappush(heads, (entry.publish_time_ms, topic, entry))
+
+    async def wait(self, timeout_s: float) -> None:
+        """Until any of them has something new, or the time is over."""
+        waiting = [scout.on_arrival() for scout in self._scouts.values()]
+        if waiting:
+            await asyncio.wait(waiting, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+
+    async def _stand_at(self, starts: Mapping[str, ReadPosition]) -> None:
+        """Scouts that stand elsewhere (after a restart, or as the batch was not used) begin anew."""
+
+        async def stand(topic: str) -> None:
+            scout = self._scouts.get(topic)
+            if scout is not None:
+                if scout.begin(starts[topic]):
+                    return
+                await scout.close()
+            self._scouts[topic] = Scout(self._client, topic, starts[topic], self._config)
+
+        await in_parallel(starts, stand)
+
+    async def close(self) -> None:
+        """Leave the broker."""
+        scouts, self._scouts = self._scouts, {}
+        await in_parallel(scouts.values(), Scout.close)

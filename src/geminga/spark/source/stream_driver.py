@@ -1,0 +1,302 @@
+"""What a stream does in the driver: where its topics end, which batch comes next, which tasks read it, what is done.
+
+It lives as long as the query, on the client's loop. Between batches it keeps one probe per topic for questions and,
+while there is nothing to read, one watch per topic: a reader that is allowed one message from the place the query has
+come to. As long as no watch rings nobody is asked anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from geminga.client import TopicNotFound
+from geminga.client._client import Client
+from geminga.client._entry_batch import EntryBatch
+from geminga.client._entry_stream import BatchSource, EntryStream
+from geminga.client.core.entry_window import EntryWindow
+from geminga.runtime import get_logger
+from geminga.spark.core.admission import Limits
+from geminga.spark.core.offsets import BEGINNING, EARLIEST, LATEST, ReadPosition, StreamOffset
+from geminga.spark.core.options import SourceOptions
+from geminga.spark.core.planner import TopicRange, plan
+from geminga.spark.source.batch_plan import at_time, check_given
+from geminga.spark.source.errors import DataLossError
+from geminga.spark.source.positions import Probe, ends_of, find_topics, first_position, in_parallel, lost_text
+from geminga.spark.source.scout import Scouts
+from geminga.spark.source.subscriptions import Cursors
+from geminga.spark.source.task_read import TaskPlan
+
+_log = get_logger(__name__)
+
+#: Bytes of the one message that a watch may be sent.
+_WATCH_WINDOW: Final = 1
+
+
+@dataclass(slots=True)
+class _Watch:
+    stream: EntryStream[EntryBatch]
+    at: ReadPosition
+
+
+class StreamDriver:
+    """See the module. Not for use by several threads."""
+
+    def __init__(self, client: Client, options: SourceOptions) -> None:
+        self._client = client
+        self._options = options
+        self._clock = client.runtime.clock
+        self._topics: list[str] = []
+        self._discovered_at = float("-inf")
+        self._probes: dict[str, Probe] = {}
+        self._watches: dict[str, _Watch] = {}
+        self._cursors = Cursors(client, options.subscription) if options.subscription else None
+        #: With Trigger.AvailableNow: where the run ends.
+        self._target: dict[str, ReadPosition] | None = None
+        #: The ends as they were found last.
+        self.known_ends: dict[str, ReadPosition] = {}
+        self._has_warned = False
+        self._has_planned = False
+        #: Topics that the offsets have and that are gone.
+        self._deleted: set[str] = set()
+        self._scouts = Scouts(client, options.reader)
+        #: Since when there are too few messages for a batch; None: there are none, or were enough.
+        self._waiting_since: float | None = None
+
+    # ---- the next batch
+
+    async def latest(self, start: StreamOffset, limits: Limits) -> StreamOffset:
+        """The end of the batch that begins at ``start``; ``start`` itself if there is nothing to read.
+
+        Waits ``longPollMs`` for something. Raises TopicError, and what the client raises.
+        """
+        await self._discover(start)
+        try:
+            return await self._latest(start, limits)
+        except TopicNotFound:
+            # Deleted between two looks at the topics: a look says what that means.
+            self._discovered_at = float("-inf")
+            await self._discover(start)
+            return await self._latest(start, limits)
+
+    async def _latest(self, start: StreamOffset, limits: Limits) -> StreamOffset:
+        if self._waiting_since is None:
+            found = await self._available(start, limits)
+            if found is not None or self._target is not None:
+                return found or start
+        if self._waiting_since is not None:
+            await self._scouts.wait(self._options.long_poll_ms / 1000)
+        elif not await self._wait(start):
+            return start
+        return await self._available(start, limits) or start
+
+    async def _available(self, start: StreamOffset, limits: Limits) -> StreamOffset | None:
+        if self._is_quiet(start):
+            return None
+        ends = dict(self._target if self._target is not None else await self._ask())
+        starts = await self._starts(start, ends)
+        begins = {topic: starts.get(topic, start.topics.get(topic, BEGINNING)) for topic in ends}
+        # A topic whose messages were all deleted ends before it began.
+        ends = {topic: max(end, begins[topic]) for topic, end in ends.items()}
+        cuts: dict[str, tuple[ReadPosition, ...]] = {}
+        if limits.are_any and start.init != LATEST and ends != begins:
+            filled = await self._fill(begins, ends, limits)
+            if filled is None:
+                return None
+            ends, cuts = filled
+        topics = {**start.topics, **ends}
+        if start.init is None and topics == dict(start.topics):
+            return None
+        return StreamOffset(topics, start.tasks_max or self._options.tasks_max, cuts, starts)
+
+    async def _starts(self, start: StreamOffset, ends: Mapping[str, ReadPosition]) -> dict[str, ReadPosition]:
+        """What a symbolic start means now; goes into the first offset, so that a replay means the same."""
+        if start.init == EARLIEST:
+            found = {topic: self._probes[topic].first for topic in ends if topic in self._probes}
+        elif isinstance(start.init, int):
+            found = await at_time(self._client, ends, start.init, self._options.reader.name)
+        else:
+            return {}
+        return {topic: min(position, ends[topic]) for topic, position in found.items()}
+
+    async def _fill(
+        self, begins: Mapping[str, ReadPosition], ends: Mapping[str, ReadPosition], limits: Limits
+    ) -> tuple[dict[str, ReadPosition], dict[str, tuple[ReadPosition, ...]]] | None:
+        """A batch within the limits, and its cuts; None: too little for now."""
+        least = limits.messages_min if self._target is None else 0
+        only_least = least and not (limits.bytes_max or limits.messages_max or limits.bytes_per_task)
+        # To know whether there are enough, no more than enough must be counted.
+        asked = replace(limits, messages_max=least) if only_least else limits
+        budget, is_all = await self._scouts.fill(begins, ends, asked)
+        now = self._clock.monotonic() * 1000
+        if self._waiting_since is None:
+            self._waiting_since = now
+        if budget.messages < least and is_all and now - self._waiting_since < self._options.max_trigger_delay_ms:
+            return None
+        self._waiting_since = None
+        if is_all or only_least:
+            # Behind the last entry there may be some that readers never get: they are done with, too.
+            found = dict(ends)
+        else:
+            found = {topic: budget.ends.get(topic, begins[topic]) for topic in ends}
+        return found, {topic: tuple(cuts) for topic, cuts in budget.cuts.items()}
+
+    async def _ask(self) -> dict[str, ReadPosition]:
+        self.known_ends = await ends_of([self._probes[topic] for topic in self._topics])
+        return self.known_ends
+
+    async def prepare_available_now(self) -> None:
+        """Fix the end of this run: what is there now."""
+        await self._discover(None)
+        self._target = dict(await self._ask())
+
+    # ---- topics
+
+    async def _discover(self, start: StreamOffset | None) -> None:
+        now = self._clock.monotonic() * 1000
+        if now - self._discovered_at < self._options.topics.discovery_interval_ms or (
+            self._target is not None and self._topics
+        ):
+            await self._subscribe(start)
+            return
+        topics = await find_topics(self._client, self._options.topics)
+        self._discovered_at = now
+        for topic in topics:
+            if topic not in self._probes:
+                self._probes[topic] = Probe(self._client, topic, self._options.reader.name)
+        await self._forget_deleted(start, set(topics))
+        if start is not None and start.init is None and not self._topics and self._options.start.init is None:
+            check_given("startingOffsets", self._options.start.topics, topics)
+        self._topics = topics
+        await self._subscribe(start)
+
+    async def _forget_deleted(self, start: StreamOffset | None, topics: set[str]) -> None:
+        """Topics that were read and are gone: loss, unless this run saw that they were read to their end."""
+        read = {} if start is None else start.topics
+        for topic in sorted((set(self._probes) | set(read)) - topics - self._deleted):
+            is_known = topic in self.known_ends and self.known_ends[topic] <= read.get(topic, BEGINNING)
+            text = f"{topic} was deleted, and perhaps not everything behind {read.get(topic, BEGINNING)} was read"
+            if is_known:
+                _log.info("%s was deleted; everything in it was read", topic)
+            elif self._options.reader.fail_on_data_loss:
+                raise DataLossError(f"{text}. Set failOnDataLoss=false to go on without it")
+            else:
+                _log.warning("%s (failOnDataLoss=false)", text)
+            self._deleted.add(topic)
+            self.known_ends.pop(topic, None)
+            for gone in (self._probes.pop(topic, None), self._watches.pop(topic, None)):
+                if gone is not None:
+                    await (gone.close() if isinstance(gone, Probe) else gone.stream.close())
+        self._deleted -= topics
+
+    async def _subscribe(self, start: StreamOffset | None) -> None:
+        if self._cursors is None:
+            if not self._has_warned:
+                self._has_warned = True
+                _log.warning(
+                    "a stream without the option subscription: nothing holds its messages but the topics' retention. "
+                    "On a topic without retention they can be deleted before they are read, which fails the query "
+                    "(failOnDataLoss)"
+                )
+            return
+        # A new topic is read from its beginning, be the stream's start the latest message.
+        is_latest = start is not None and start.init == LATEST
+        await self._cursors.create(self._topics, from_earliest=not is_latest)
+
+    # ---- waiting
+
+    def _is_quiet(self, start: StreamOffset) -> bool:
+        """Whether watches stand at ``start`` and none rang."""
+        if start.init is not None or self._target is not None or not self._topics:
+            return False
+        for topic in self._topics:
+            watch = self._watches.get(topic)
+            if watch is None or watch.at != start.topics.get(topic) or watch.stream.on_arrival().done():
+                return False
+        return True
+
+    async def _wait(self, start: StreamOffset) -> bool:
+        """Whether something came within ``longPollMs``."""
+        if start.init is not None or self._options.long_poll_ms <= 0:
+            return False
+        await in_parallel(self._topics, lambda topic: self._watch(topic, start.topics.get(topic, BEGINNING)))
+        waiting = [watch.stream.on_arrival() for watch in self._watches.values()]
+        if not waiting:
+            return False
+        done, _ = await asyncio.wait(
+            waiting, timeout=self._options.long_poll_ms / 1000, return_when=asyncio.FIRST_COMPLETED
+        )
+        return bool(done)
+
+    async def _watch(self, topic: str, at: ReadPosition) -> None:
+        watch = self._watches.get(topic)
+        if watch is not None:
+            if watch.at == at and not watch.stream.on_arrival().done():
+                return
+            del self._watches[topic]
+            await watch.stream.close()
+        stream: EntryStream[EntryBatch] = EntryStream(
+            self._client,
+            self._client.parse_topic(topic),
+            at.entry,
+            window=EntryWindow(_WATCH_WINDOW, 1),
+            name=self._options.reader.name,
+        )
+        await stream.open(BatchSource(stream, None))
+        self._watches[topic] = _Watch(stream, at)
+
+    # ---- planned, done, over
+
+    async def plan(self, start: StreamOffset, end: StreamOffset) -> list[TaskPlan]:
+        """The tasks of a batch, new or replayed. Raises DataLossError if messages of it are gone."""
+        tasks = plan(start, end)
+        firsts = [one for task in tasks for one in task if one.is_first and one.start.ledger_id >= 0]
+        checked: set[str] = set()
+
+        async def check(one: TopicRange) -> None:
+            if await self._is_start_there(one):
+                checked.add(one.topic)
+
+        await in_parallel(firsts, check)
+        self._has_planned = True
+        return [TaskPlan(task, frozenset(one.topic for one in task if one.topic in checked)) for task in tasks]
+
+    async def _is_start_there(self, one: TopicRange) -> bool:
+        """Whether nothing from the start on can be missing; False: the task has to look."""
+        if self._has_planned and one.start.ledger_id == one.end.ledger_id:
+            return False  # the task looks only if what it gets first is of another ledger
+        watch = self._watches.get(one.topic)
+        if watch is not None and watch.at == one.start and watch.stream.attached_count == 1:
+            return True  # its next message was pushed to us as it came
+        if self._cursors is not None and await self._cursors.holds(one.topic, one.start):
+            return True
+        try:
+            first = await first_position(self._client, one.topic, self._options.reader.name)
+        except TopicNotFound:
+            return False  # deleted: the task says what that means
+        if first is None or first.ledger_id <= one.start.ledger_id:
+            return first is not None
+        text = lost_text(one.topic, one.start, first)
+        if self._options.reader.fail_on_data_loss:
+            raise DataLossError(text)
+        _log.warning("%s (failOnDataLoss=false)", text)
+        return True
+
+    async def commit(self, end: StreamOffset) -> None:
+        """Spark has finished everything before ``end``: the durable cursor may move."""
+        if self._cursors is not None:
+            if not self._topics:
+                await self._discover(end)
+            await self._cursors.commit({topic: end.topics[topic] for topic in self._topics if topic in end.topics})
+
+    async def close(self) -> None:
+        """Leave the broker."""
+        watches, self._watches = self._watches, {}
+        await in_parallel([watch.stream for watch in watches.values()], EntryStream.close)
+        await self._scouts.close()
+        probes, self._probes = self._probes, {}
+        await in_parallel(probes.values(), Probe.close)
+        if self._cursors is not None:
+            await self._cursors.close()

@@ -1,0 +1,88 @@
+"""The durable cursor of a stream: created at its first look at the topics, moved only when Spark has committed.
+
+It holds back the trimming of what the query has not read; it is never read from, never moved by a seek, never deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from geminga.client import Consumer, ConsumerType, InitialPosition, MessageId, PulsarException
+from geminga.client._client import Client
+from geminga.model import TopicName
+from geminga.runtime import get_logger
+from geminga.spark.core.offsets import ReadPosition
+from geminga.spark.source.positions import in_parallel
+
+_log = get_logger(__name__)
+
+
+class Cursors:
+    """The subscription ``name`` on each topic of a stream; runs on the client's loop."""
+
+    def __init__(self, client: Client, name: str) -> None:
+        self._client = client
+        self.name = name
+        self._consumers: dict[str, Consumer[bytes]] = {}
+        #: How far each was acknowledged by this run.
+        self._acknowledged: dict[str, ReadPosition] = {}
+
+    async def create(self, topics: list[str], *, from_earliest: bool) -> None:
+        """Create the subscription where it does not exist; raises what subscribing raises (ConsumerBusy, ...)."""
+        position = InitialPosition.Earliest if from_earliest else InitialPosition.Latest
+
+        async def subscribe(topic: str) -> None:
+            # Failover: a driver that starts anew does not wait until the broker has noticed the old one's end.
+            self._consumers[topic] = await self._client.subscribe(
+                topic,
+                self.name,
+                consumer_type=ConsumerType.Failover,
+                initial_position=position,
+                receiver_queue_size=0,
+                ack_group_time_ms=0,
+                ack_receipt_enabled=True,
+            )
+
+        await in_parallel([topic for topic in topics if topic not in self._consumers], subscribe)
+
+    async def holds(self, topic: str, start: ReadPosition) -> bool:
+        """Whether the cursor stands at or before ``start``, so that nothing from there on can have been deleted.
+
+        A cursor whose ledger was consumed to its end is moved by brokers to "before the first entry" of the next one
+        when the ledger goes. That is no loss, except where a time to live expired just what the ledger had left.
+        """
+        consumer = self._consumers.get(topic)
+        if consumer is None:
+            return False
+        source = consumer.topic_consumers()[0]
+        _, marked = await self._client.lookup.retry(source.last_message_ids, f"cursor {self.name} of {topic}")
+        if marked is None:
+            return False
+        is_at_next_ledger = marked.ledger_id() > start.ledger_id and marked.entry_id() < 0
+        return is_at_next_ledger or ReadPosition(marked.ledger_id(), marked.entry_id() + 1) <= start
+
+    async def commit(self, ends: Mapping[str, ReadPosition]) -> None:
+        """Acknowledge everything before ``ends``. What fails is logged: the next commit covers it."""
+
+        async def acknowledge(topic: str) -> None:
+            end = ends[topic]
+            consumer = self._consumers.get(topic)
+            if consumer is None or end.entry_id < 1 or self._acknowledged.get(topic, end) > end:
+                return
+            if self._acknowledged.get(topic) == end:
+                return
+            # Of an entry that was read in part, nothing: it must stay.
+            last = MessageId(TopicName.parse(topic).partition, end.ledger_id, end.entry_id - 1)
+            try:
+                await consumer.acknowledge_cumulative(last)
+            except PulsarException as error:
+                _log.warning("%s: acknowledging on %s up to %s: %s", topic, self.name, end, error)
+                return
+            self._acknowledged[topic] = end
+
+        await in_parallel(sorted(ends), acknowledge)
+
+    async def close(self) -> None:
+        """Leave the subscriptions as they are."""
+        consumers, self._consumers = self._consumers, {}
+        await in_parallel(consumers.values(), Consumer.close)

@@ -1,0 +1,71 @@
+"""What a Spark task does: read its ranges one after the other, as Arrow batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from geminga.spark.clients import Session, session_for
+from geminga.spark.core.client_options import ClientConfiguration
+from geminga.spark.core.options import ReaderConfiguration
+from geminga.spark.core.planner import Task, TopicRange
+from geminga.spark.source.arrow import cut_by_bytes
+from geminga.spark.source.range_read import Piece, RangeReader
+
+#: (messages of one topic, the topic) -> rows.
+Decode = Callable[[Sequence[Piece], str], pa.RecordBatch]
+
+
+@dataclass(frozen=True, slots=True)
+class TaskPlan:
+    """One task as it travels to its worker."""
+
+    ranges: Task
+    #: Topics where nothing can be missing at the start of their range.
+    known_starts: frozenset[str] = frozenset()
+
+
+def read_task(
+    plan: TaskPlan, client: ClientConfiguration, config: ReaderConfiguration, decode: Decode
+) -> Iterator[pa.RecordBatch]:
+    """The rows of the task. Closing the iterator leaves the broker."""
+    session = session_for(client)
+    for wanted in plan.ranges:
+        yield from _read_range(session, wanted, config, decode, is_start_known=wanted.topic in plan.known_starts)
+
+
+def _read_range(
+    session: Session, wanted: TopicRange, config: ReaderConfiguration, decode: Decode, *, is_start_known: bool
+) -> Iterator[pa.RecordBatch]:
+    reader = RangeReader(session.client, wanted, config, is_start_known=is_start_known)
+    waiting: list[Piece] = []
+    size = 0
+    try:
+        while (pieces := session.run(reader.next)) is not None:
+            # What came in small portions is gathered: a batch of few rows costs as much as one of many.
+            waiting += in_time(pieces, config)
+            size = sum(piece.entry.size_bytes for piece in waiting)
+            if size < config.arrow_batch_bytes:
+                continue
+            for group in cut_by_bytes(waiting, config.arrow_batch_bytes):
+                yield decode(group, wanted.topic)
+            waiting = []
+        for group in cut_by_bytes(waiting, config.arrow_batch_bytes):
+            yield decode(group, wanted.topic)
+    finally:
+        session.run(reader.close)
+
+
+def in_time(pieces: list[Piece], config: ReaderConfiguration) -> list[Piece]:
+    """Those published within the time bounds; all messages of a batch have one publish time."""
+    first, last = config.time_from_ms, config.time_to_ms
+    if first is None and last is None:
+        return pieces
+    return [
+        piece
+        for piece in pieces
+        if (first is None or piece.entry.metadata.publish_time >= first)
+        and (last is None or piece.entry.metadata.publish_time < last)
+    ]

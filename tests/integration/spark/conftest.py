@@ -1,0 +1,70 @@
+"""One Spark session for every test that needs a JVM: it takes 10 seconds to start."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+from tools.process_tree import children_of, command_of, wait_gone
+
+from geminga.spark import session
+
+#: Beside the tuned settings: small, quiet, and nothing left listening.
+SETTINGS = {
+    "spark.driver.memory": "1g",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.session.timeZone": "UTC",
+}
+
+
+@pytest.fixture(scope="session")
+def spark_session(tmp_path_factory) -> Iterator[SparkSession]:
+    """``local[2]``; stopped with everything it started when the tests are over."""
+    directory = tmp_path_factory.mktemp("spark")
+    before = children_of([os.getpid()])
+    spark = session(
+        "tests",
+        master="local[2]",
+        settings={
+            **SETTINGS,
+            "spark.local.dir": str(directory / "local"),
+            "spark.sql.warehouse.dir": str(directory / "warehouse"),
+        },
+    )
+    spark.sparkContext.setLogLevel("ERROR")
+    yield spark
+    started = children_of([os.getpid()]) - before
+    for query in spark.streams.active:
+        query.stop()
+    spark.stop()
+    stop_jvm()
+    left = {pid: command_of(pid) for pid in wait_gone(started, 20.0)}
+    # Brokers of other session fixtures may have been started after the JVM, and end after it.
+    left = {pid: command for pid, command in left.items() if "pyspark" in command or "java" in command}
+    assert not left, left
+
+
+def stop_jvm() -> None:
+    """End the JVM that ``spark.stop()`` leaves for the next session of this process."""
+    gateway = SparkContext._gateway
+    if gateway is None:
+        return
+    gateway.shutdown()
+    gateway.proc.stdin.close()
+    gateway.proc.wait(20)
+    SparkContext._gateway = SparkContext._jvm = None
+
+
+@pytest.fixture(scope="session")
+def dedup_namespace(standalone) -> str:
+    """A namespace whose topics are deduplicated."""
+    standalone.request("PUT", "/admin/v2/namespaces/public/dedup")
+    standalone.request("POST", "/admin/v2/namespaces/public/dedup/deduplication", True)
+    return "public/dedup"

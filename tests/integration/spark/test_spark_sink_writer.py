@@ -1,0 +1,184 @@
+"""Writers called as Spark calls them: what it silently gets wrong ends in an error, and what is written stays."""
+
+from __future__ import annotations
+
+import logging
+import os
+
+import pytest
+
+from geminga.client import PulsarException
+from geminga.spark.clients import session_for
+from geminga.spark.core.client_options import ClientConfiguration
+from geminga.spark.core.option_values import OptionError
+from geminga.spark.core.sink_columns import sink_columns
+from geminga.spark.core.sink_options import ProducerSettings, sink_options
+from geminga.spark.sink import at_least_once
+from geminga.spark.sink.arrow_rows import RowReader
+from geminga.spark.sink.commits import TaskCommit
+from geminga.spark.sink.errors import SinkError
+from geminga.spark.sink.producers import kept_producer
+from geminga.spark.sink.sending import WAITING_ENTRIES_MAX, EntryPump
+from geminga.spark.sink.writer import BatchWriter, StreamWriter
+from support.sink_cases import arrow_batches, run_task, schema_of, stored
+
+VALUE = "value string"
+
+
+def options_of(standalone, topic: str, **more: str) -> dict[str, str]:
+    return {"service.url": standalone.service_url, "topic": topic, **more}
+
+
+def stream_writer(standalone, topic: str, **more: str) -> StreamWriter:
+    return StreamWriter(options_of(standalone, topic, **more), schema_of(VALUE), overwrite=False)
+
+
+def test_continuous_trigger_that_writes_nothing_is_an_error_at_commit(standalone, fresh_topic) -> None:
+    # Spark accepts the trigger, never calls write(), and commits [None, None]: silent loss.
+    with pytest.raises(SinkError, match=r"no task says .* Trigger\.Continuous"):
+        stream_writer(standalone, fresh_topic).commit([None, None], 0)
+
+
+def test_missing_message_among_others_is_an_error_at_commit(standalone, fresh_topic) -> None:
+    writer = stream_writer(standalone, fresh_topic)
+    with pytest.raises(SinkError, match="1 of 2 tasks do not say"):
+        writer.commit([TaskCommit(0, 0), None], 7)
+    batch = BatchWriter(options_of(standalone, fresh_topic), schema_of(VALUE), overwrite=False)
+    with pytest.raises(SinkError, match="1 of 2 tasks do not say"):
+        batch.commit([TaskCommit(0, 0), None])
+
+
+def test_abort_after_commit_with_the_same_messages_takes_nothing_back(standalone, official, fresh_topic) -> None:
+    # A commit that raises makes Spark call abort() with the same messages: what was decided stays.
+    writer = stream_writer(standalone, fresh_topic)
+    messages = [run_task(writer, arrow_batches(VALUE, [("v",)]), query="q", batch=0)]
+    writer.commit(messages, 0)
+    writer.abort(messages, 0)
+    writer.abort([*messages, None], 0)
+    assert [message.data() for message in stored(official, fresh_topic, 1)] == [b"v"]
+
+
+def test_task_without_rows_gives_a_message_and_makes_no_topic(standalone, fresh_topic) -> None:
+    # write() that returns None fails the query; one message comes from every task, also of batches without data.
+    writer = stream_writer(standalone, fresh_topic)
+    for batches in ([], arrow_batches(VALUE, [("v",)])[0:1]):
+        rows = {fresh_topic: 1} if batches else {}
+        assert run_task(writer, batches, 3, query="q", batch=0, attempt=2) == TaskCommit(3, 2, rows)
+    empty = [batch.slice(0, 0) for batch in arrow_batches(VALUE, [("v",)])]
+    assert run_task(writer, empty, query="q", batch=1) == TaskCommit(0, 0, {})
+
+
+def test_overwrite_of_a_topic_is_refused(standalone, fresh_topic) -> None:
+    with pytest.raises(OptionError, match='use mode\\("append"\\)'):
+        BatchWriter(options_of(standalone, fresh_topic), schema_of(VALUE), overwrite=True)
+
+
+def test_output_mode_complete_appends_each_result(standalone, official, fresh_topic) -> None:
+    writer = StreamWriter(options_of(standalone, fresh_topic), schema_of(VALUE), overwrite=True)
+    for batch in range(2):
+        run_task(writer, arrow_batches(VALUE, [("v",)]), query="q", batch=batch)
+    stored(official, fresh_topic, 2)
+
+
+def test_first_log_line_names_the_guarantee(standalone, fresh_topic, caplog) -> None:
+    with caplog.at_level(logging.WARNING):
+        stream_writer(standalone, fresh_topic)
+        stream_writer(standalone, fresh_topic)
+    lines = [record.getMessage() for record in caplog.records]
+    assert len(lines) == 1
+    assert "guarantee at-least-once, a batch that Spark replays is written again" in lines[0]
+
+
+def test_replay_at_least_once_is_written_again(standalone, official, fresh_topic) -> None:
+    writer = stream_writer(standalone, fresh_topic)
+    for _ in range(2):
+        run_task(writer, arrow_batches(VALUE, [("v",)]), query="q", batch=0)
+    stored(official, fresh_topic, 2)
+
+
+def test_tasks_of_one_process_share_client_and_producers(standalone, official, fresh_topic) -> None:
+    # Workers are reused: connecting anew in every task would cost more than most tasks.
+    writer = stream_writer(standalone, fresh_topic)
+    for batch in range(3):
+        run_task(writer, arrow_batches(VALUE, [(f"{batch}-{n}",) for n in range(3)]), query="q", batch=batch)
+    messages = stored(official, fresh_topic, 9)
+    assert len({message.producer_name() for message in messages}) == 1
+    assert [message.data().decode() for message in messages] == [f"{b}-{n}" for b in range(3) for n in range(3)]
+
+
+def test_forked_worker_makes_its_own_client(standalone, official, fresh_topic) -> None:
+    # Spark forks its workers from a daemon: a loop and sockets of a parent are of no use to them.
+    writer = stream_writer(standalone, fresh_topic)
+    run_task(writer, arrow_batches(VALUE, [("parent",)]))
+    child = os.fork()
+    if not child:
+        code = 1
+        try:
+            run_task(writer, arrow_batches(VALUE, [("child",)]))
+            code = 0
+        finally:
+            os._exit(code)
+    assert os.waitpid(child, 0)[1] == 0
+    run_task(writer, arrow_batches(VALUE, [("parent again",)]))
+    assert [one.data() for one in stored(official, fresh_topic, 3)] == [b"parent", b"child", b"parent again"]
+
+
+def test_error_in_the_rows_leaves_nothing_waiting_for_the_next_task(standalone, official, fresh_topic) -> None:
+    columns = "value string, __partition int"
+    writer = StreamWriter(options_of(standalone, fresh_topic), schema_of(columns), overwrite=False)
+    with pytest.raises(OptionError):
+        run_task(writer, arrow_batches(columns, [("lost", None), ("bad", 9)], size=1))
+    run_task(writer, arrow_batches(columns, [("good", None)]))
+    assert [one.data() for one in stored(official, fresh_topic, 1)] == [b"good"]
+
+
+def test_first_error_of_the_broker_ends_the_task(standalone, official, fresh_topic) -> None:
+    writer = stream_writer(standalone, fresh_topic)
+    run_task(writer, arrow_batches(VALUE, [("v",)]))
+    name = fresh_topic.removeprefix("persistent://")
+    standalone.request("POST", f"/admin/v2/persistent/{name}/terminate")
+    with pytest.raises(PulsarException):
+        run_task(writer, arrow_batches(VALUE, [(str(number),) for number in range(100_000)]))
+
+
+def test_pump_stops_at_the_first_error_and_never_blocks(standalone, fresh_topic) -> None:
+    session = session_for(ClientConfiguration(standalone.service_url))
+    kept = kept_producer(session, fresh_topic, ProducerSettings(), None)
+    session.run(kept.producer.close)
+    pump = EntryPump(session, 10_000)
+    entry = next(iter_entries())
+    with pytest.raises(PulsarException):
+        for _ in range(10 * WAITING_ENTRIES_MAX):
+            pump.put(kept.producer, entry)
+        pump.finish([])
+    assert (pump.entries, pump.duplicates) == (0, 0)
+    assert not kept.is_usable(session)
+    assert kept_producer(session, fresh_topic, ProducerSettings(), None) is not kept
+
+
+def iter_entries():
+    from geminga.spark.core.entries import encode_entries
+    from geminga.spark.core.message_columns import MessageColumns
+
+    return encode_entries(MessageColumns([b"v"]), [(0, 1)], 0)
+
+
+def test_memory_limit_of_the_client_bounds_what_waits(standalone, official, fresh_topic) -> None:
+    writer = stream_writer(standalone, fresh_topic, **{"pulsar.client.memoryLimitBytes": "200000"})
+    rows = [("x" * 10_000,) for _ in range(200)]
+    run_task(writer, arrow_batches(VALUE, rows))
+    stored(official, fresh_topic, 200)
+
+
+def test_rows_of_many_topics_do_not_wait_without_limit(standalone, official, fresh_topic, monkeypatch) -> None:
+    monkeypatch.setattr(at_least_once, "WAITING_ROWS_BYTES_MAX", 3000)
+    columns = "value string, __topic string"
+    session = session_for(ClientConfiguration(standalone.service_url))
+    options = sink_options({"service.url": standalone.service_url})
+    kinds = [("value", "string"), ("__topic", "string")]
+    writer = at_least_once.AtLeastOnceWriter(session, options, None, 0)
+    rows = [("x" * 100, f"{fresh_topic}-{number % 5}") for number in range(200)]
+    counts = writer.write(RowReader(sink_columns(kinds, options), None), arrow_batches(columns, rows, size=10))
+    assert counts == {f"{fresh_topic}-{number}": 40 for number in range(5)}
+    entries = {message.message_id().entry_id() for message in stored(official, f"{fresh_topic}-0", 40)}
+    assert len(entries) > 40 * 5 * 100 // 3000

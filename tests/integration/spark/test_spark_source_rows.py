@@ -1,0 +1,354 @@
+"""Which rows come out of which messages: every kind of entry, read without a JVM against a real broker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+from typing import Any
+
+import pytest
+
+import geminga
+from geminga.client import CompressionType, MessageId
+from geminga.client.blocking import Client, connect
+from geminga.spark.core.metadata_columns import ALL_COLUMNS
+from geminga.wire._generated import pulsar_api_pb2 as pb
+from support.raw_protocol import RawConnection, frame, producer_frame
+from support.spark_source import Stream, read_batch, values
+
+_numbers = count(1)
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[geminga.Standalone]:
+    with geminga.Standalone(
+        config={"managedLedgerMaxEntriesPerLedger": 50, "managedLedgerMinLedgerRolloverTimeMinutes": 0}
+    ) as one:
+        yield one
+
+
+@pytest.fixture(scope="module")
+def client(broker) -> Iterator[Client]:
+    with connect(broker.service_url) as one:
+        yield one
+
+
+@pytest.fixture
+def topic() -> str:
+    return f"persistent://public/default/rows-{next(_numbers)}"
+
+
+@pytest.fixture
+def options(broker, topic) -> dict[str, str]:
+    return {"service.url": broker.service_url, "topic": topic}
+
+
+def publish_entry(broker: geminga.Standalone, topic: str, payload: bytes, **fields: Any) -> None:
+    """An entry with metadata of one's own, as no client would send it."""
+    with RawConnection(broker.broker_port) as raw:
+        raw.send(producer_frame(topic))
+        name = raw.expect(pb.BaseCommand.PRODUCER_SUCCESS).producer_success.producer_name
+        metadata = pb.MessageMetadata(producer_name=name, sequence_id=0, publish_time=1, **fields).SerializeToString()
+        command = pb.BaseCommand(type=pb.BaseCommand.SEND, send=pb.CommandSend(producer_id=0, sequence_id=0))
+        raw.send(frame(command, len(metadata).to_bytes(4, "big") + metadata + payload))
+        raw.expect(pb.BaseCommand.SEND_RECEIPT)
+
+
+@pytest.mark.parametrize("compression", list(CompressionType))
+def test_batches_of_every_compression_and_single_messages_come_out_in_order(client, topic, options, compression):
+    expected = []
+    for is_batched in (True, False, True):
+        with client.create_producer(
+            topic, compression_type=compression, batching_enabled=is_batched, batching_max_messages=7
+        ) as producer:
+            for _ in range(20):
+                expected.append(b"%d" % len(expected) * (1 + len(expected) % 5))
+                producer.send_nowait(expected[-1])
+            producer.flush()
+    assert values(read_batch(options)) == expected
+
+
+def test_every_column_says_what_the_message_says(client, topic, options):
+    with client.create_producer(topic, producer_name="me", batching_max_messages=3) as producer:
+        producer.send_nowait(b"a", partition_key="k", event_timestamp=1234, properties={"x": "1", "y": ""})
+        producer.send_nowait(b"", partition_key=b"\xff\x00")
+        producer.send_nowait(None, properties={"z": "3"})
+        producer.flush()
+    with client.create_producer(topic, producer_name="single", batching_enabled=False) as producer:
+        producer.send(b"b", partition_key="s", event_timestamp=5678, properties={"q": "r"})
+        producer.send(None)
+    rows = read_batch({**options, "metadataColumns": ",".join(ALL_COLUMNS)})
+    with client.create_reader(topic, MessageId.earliest) as reader:
+        messages = [reader.read_next(5000) for _ in rows]
+    assert values(rows) == [b"a", b"", None, b"b", None]
+    assert [row["__key"] for row in rows] == [b"k", b"\xff\x00", None, b"s", None]
+    assert [row["__messageId"] for row in rows] == [message.message_id().serialize() for message in messages]
+    assert [dict(row["__messageProperties"]) for row in rows] == [dict(message.properties()) for message in messages]
+    assert [round(row["__publishTime"].timestamp() * 1000) for row in rows] == [m.publish_timestamp() for m in messages]
+    event_times = [row["__eventTime"] and round(row["__eventTime"].timestamp() * 1000) for row in rows]
+    assert event_times == [message.event_timestamp() or None for message in messages]
+    assert [row["__sequenceId"] for row in rows] == [0, 1, 2, 0, 1]
+    assert [row["__producerName"] for row in rows] == ["me"] * 3 + ["single"] * 2
+    assert {row["__topic"] for row in rows} == {topic}
+    assert {(row["__partition"], row["__redeliveryCount"], row["__schemaVersion"]) for row in rows} == {(-1, 0, None)}
+
+
+def test_stream_reads_what_came_since_the_last_batch_and_nothing_twice(client, topic, options):
+    with client.create_producer(topic, batching_max_messages=4) as producer:
+        producer.send(b"before")
+        stream = Stream({**options, "longPollMs": "10"})
+        assert stream.batch() == []  # batch 0 of "latest" is empty by definition
+        assert len(stream.log) == 1
+        sent = []
+        for _ in range(3):
+            assert not stream.plan()
+            for _ in range(25):
+                sent.append(b"%d" % len(sent))
+                producer.send_nowait(sent[-1])
+            producer.flush()
+            assert values(stream.batch()) == sent[-25:]
+    stream.stop()
+
+
+# ---- special entries
+
+
+def test_chunked_messages_come_out_whole_wherever_a_range_begins(client, topic, options):
+    big = [bytes([65 + index]) * 30_000 for index in range(4)]
+    with client.create_producer(
+        topic, batching_enabled=False, chunking_enabled=True, chunk_max_message_size=4096
+    ) as producer:
+        for index, value in enumerate(big):
+            producer.send(b"small%d" % index)
+            producer.send(value)
+    expected = [value for index, one in enumerate(big) for value in (b"small%d" % index, one)]
+    rows = read_batch(options)
+    assert values(rows) == expected
+    # In the middle of a chunked message: it belongs to where its last chunk lies, once.
+    middle = MessageId.deserialize(rows[3]["__messageId"])
+    at = f"{middle.ledger_id()}:{middle.entry_id() - 2}:0"
+    assert values(read_batch({**options, "endingOffsets": f'{{"{topic}":"{at}"}}'})) == expected[:3]
+    assert values(read_batch({**options, "startingOffsets": f'{{"{topic}":"{at}"}}'})) == expected[3:]
+    assert middle.first_chunk_message_id() is not None
+    stream = Stream({**options, "startingOffsets": "earliest", "maxMessagesPerTrigger": "1"})
+    batches = [values(found) for found in stream.batches()]
+    assert [value for batch in batches for value in batch] == expected
+    assert [len(batch) for batch in batches] == [1] * 8
+    stream.stop()
+
+
+def test_chunked_message_that_is_not_whole_yet_does_not_hold_a_batch_up(broker, client, topic, options):
+    with client.create_producer(topic) as producer:
+        producer.send(b"before")
+    publish_entry(broker, topic, b"half", uuid="u", chunk_id=0, num_chunks_from_msg=2, total_chunk_msg_size=9)
+    stream = Stream({**options, "startingOffsets": "earliest", "pollTimeoutMs": "3000"})
+    assert values(stream.batch()) == [b"before"]
+    publish_entry(broker, topic, b"whole", uuid="u", chunk_id=1, num_chunks_from_msg=2, total_chunk_msg_size=9)
+    assert values(stream.batch()) == [b"halfwhole"]
+    stream.stop()
+
+
+def test_encrypted_messages_need_the_key_and_say_so(client, topic, options, tmp_path):
+    from cryptography.hazmat.primitives.asymmetric import rsa
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
+
+    from geminga.client import CryptoError, CryptoKeyReader
+
+    key = rsa.generate_private_key(65537, 2048)
+    private, public = tmp_path / "private.pem", tmp_path / "public.pem"
+    private.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    public.write_bytes(key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
+    reader = CryptoKeyReader(str(public), str(private))
+    with client.create_producer(
+        topic, encryption_key="mine", crypto_key_reader=reader, compression_type=CompressionType.LZ4
+    ) as producer:
+        for index in range(10):
+            producer.send_nowait(b"secret%d" % index)
+        producer.flush()
+    with pytest.raises(CryptoError, match=r"entry \d+:0 is encrypted, and no key was given"):
+        read_batch(options)
+    opened = values(read_batch({**options, "pulsar.reader.cryptoPrivateKeyPath": str(private)}))
+    assert opened == [b"secret%d" % index for index in range(10)]
+    stream = Stream({**options, "startingOffsets": "earliest", "maxMessagesPerTrigger": "4"})
+    assert stream.plan()  # counting needs no key
+    stream.stop()
+
+
+def test_damaged_entry_fails_the_query_and_is_never_left_out(broker, client, topic, options):
+    from geminga.client import ReadError
+
+    with client.create_producer(topic) as producer:
+        producer.send(b"before")
+    publish_entry(broker, topic, b"not lz4", compression=pb.LZ4, uncompressed_size=70)
+    with client.create_producer(topic) as producer:
+        producer.send(b"after")
+    with pytest.raises(ReadError, match=r"entry \d+:1 can not be read: decompression"):
+        read_batch(options)
+
+
+# ---- schemas
+
+
+def test_schema_of_the_topic_gives_columns_and_old_versions_their_defaults(client, topic, options):
+    from dataclasses import dataclass
+
+    from geminga.client.schema import AvroSchema
+
+    @dataclass
+    class Event:
+        name: str
+        count: int
+
+    first = AvroSchema(Event)
+    with client.create_producer(topic, schema=first) as producer:
+        producer.send(Event("a", 1))
+
+    @dataclass
+    class Event:  # type: ignore[no-redef]
+        name: str
+        count: int
+        place: str = "here"
+
+    with client.create_producer(topic, schema=AvroSchema(Event)) as producer:
+        producer.send(Event("b", 2, "there"))
+        producer.send(None)
+    options = {**options, "schemaMode": "topic", "metadataColumns": "__schemaVersion"}
+    rows = read_batch(options)
+    assert [(row["name"], row["count"], row["place"]) for row in rows] == [
+        ("a", 1, "here"),
+        ("b", 2, "there"),
+        (None, None, None),
+    ]
+    assert len({row["__schemaVersion"] for row in rows}) == 2
+
+
+def test_fixed_schema_takes_columns_by_name_from_each_messages_own_version(client, topic, options):
+    from dataclasses import dataclass
+
+    from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+    from geminga.client.schema import JsonSchema
+
+    @dataclass
+    class Event:
+        name: str
+        count: int
+
+    with client.create_producer(topic, schema=JsonSchema(Event)) as producer:
+        producer.send(Event("a", 1))
+    wanted = StructType([StructField("count", LongType()), StructField("other", StringType())])
+    rows = read_batch({**options, "schemaMode": "fixed", "metadataColumns": ""}, wanted)
+    assert rows == [{"count": 1, "other": None}]
+
+
+@pytest.mark.parametrize(
+    ("schema", "kind", "sent"),
+    [
+        ("StringSchema", "string", ["a", "ü", ""]),
+        ("Int32Schema", "int", [1, -2, 3]),
+        ("Int64Schema", "bigint", [1, -(1 << 60)]),
+        ("DoubleSchema", "double", [1.5, -0.25]),
+        ("BooleanSchema", "boolean", [True, False]),
+        ("BytesSchema", "binary", [b"x"]),
+    ],
+)
+def test_primitive_schema_gives_a_value_of_its_type_and_null_for_tombstones(client, topic, options, schema, kind, sent):
+    import geminga.client.schema as schemas
+    from pyspark_geminga import DefaultSource
+
+    with client.create_producer(topic, schema=getattr(schemas, schema)()) as producer:
+        for value in [*sent, None]:
+            producer.send(value)
+    options = {**options, "schemaMode": "topic"}
+    assert DefaultSource(options=options).schema()["value"].dataType.simpleString() == kind
+    assert values(read_batch(options)) == [*sent, None]
+
+
+def test_topics_of_different_schemas_are_refused_in_mode_topic_and_read_in_mode_raw(client, topic, options):
+    from geminga.client.schema import Int32Schema, StringSchema
+    from geminga.spark.source.errors import SchemaError
+
+    for name, schema, value in (("a", Int32Schema(), 7), ("b", StringSchema(), "x")):
+        with client.create_producer(f"{topic}-{name}", schema=schema) as producer:
+            producer.send(value)
+    options = {**options, "topic": "", "topics": f"{topic}-a,{topic}-b"}
+    with pytest.raises(SchemaError, match="different schemas"):
+        read_batch({**options, "schemaMode": "topic"})
+    assert values(read_batch(options)) == [b"\0\0\0\7", b"x"]
+
+
+# ---- filters
+
+
+def test_filters_narrow_what_is_read_and_stay_with_spark(client, topic, options):
+    from datetime import timedelta
+
+    from pyspark.sql.datasource import EqualTo, GreaterThanOrEqual, In, LessThan
+
+    from pyspark_geminga import DefaultSource
+    from support.spark_source import rows_of
+
+    for name in "ab":
+        with client.create_producer(f"{topic}-{name}", batching_max_messages=5) as producer:
+            for index in range(20):
+                producer.send_nowait(b"%s%d" % (name.encode(), index))
+            producer.flush()
+    options = {**options, "topic": "", "topics": f"{topic}-a,{topic}-b", "filterPushdown": "true"}
+
+    def read(*filters):
+        source = DefaultSource(options=options)
+        reader = source.reader(source.schema())
+        assert list(reader.pushFilters(list(filters))) == list(filters)
+        return rows_of(reader, reader.partitions())
+
+    everything = read()
+    assert len(everything) == 40
+    assert {row["__topic"] for row in read(In(("__topic",), (f"{topic}-b", "other")))} == {f"{topic}-b"}
+    wanted = everything[7]
+    found = read(EqualTo(("__topic",), wanted["__topic"]), EqualTo(("__messageId",), wanted["__messageId"]))
+    assert found == [wanted]
+    at = wanted["__publishTime"]
+    assert read(LessThan(("__publishTime",), at - timedelta(hours=1))) == []
+    assert read(GreaterThanOrEqual(("__publishTime",), at + timedelta(hours=1))) == []
+    assert wanted in read(EqualTo(("__publishTime",), at))
+    assert read(EqualTo(("value",), b"x")) == everything
+
+
+def test_messages_compacted_out_of_a_batch_are_no_rows_and_keep_the_others_their_ids(broker, client, topic, options):
+    parts = b""
+    for index in range(4):
+        single = pb.SingleMessageMetadata(payload_size=1, compacted_out=index == 1).SerializeToString()
+        parts += len(single).to_bytes(4, "big") + single + b"%d" % index
+    with client.create_producer(topic):
+        pass
+    publish_entry(broker, topic, parts, num_messages_in_batch=4)
+    rows = read_batch(options)
+    assert values(rows) == [b"0", b"2", b"3"]
+    assert [MessageId.deserialize(row["__messageId"]).batch_index() for row in rows] == [0, 2, 3]
+
+
+def test_topic_that_is_empty_has_no_rows_and_is_read_from_its_first_message(client, topic, options):
+    with client.create_producer(topic) as producer:
+        assert read_batch(options) == []
+        stream = Stream({**options, "longPollMs": "10"})
+        assert stream.batch() == []
+        assert not stream.plan()
+        producer.send(b"first")
+        assert values(stream.batch()) == [b"first"]
+        stream.stop()
+
+
+def test_partitions_are_read_each_from_its_own_place(broker, client, topic, options):
+    from support.rest import Rest
+
+    name = topic.removeprefix("persistent://")
+    assert Rest(broker.web_service_url).put(f"persistent/{name}/partitions", 3).status in (200, 204)
+    stream = Stream({**options, "startingOffsets": "earliest", "metadataColumns": "__topic,__partition"})
+    with client.create_producer(topic, batching_enabled=False) as producer:
+        for index in range(30):
+            producer.send(b"%d" % index, partition_key=str(index))
+    rows = stream.batch()
+    assert sorted(values(rows)) == sorted(b"%d" % index for index in range(30))
+    assert {(row["__topic"], row["__partition"]) for row in rows} == {(f"{topic}-partition-{n}", n) for n in range(3)}
+    assert sorted(stream.offset().topics) == [f"{topic}-partition-{index}" for index in range(3)]
+    stream.stop()

@@ -1,0 +1,513 @@
+"""What goes wrong with other sources, each prevented here: offsets, cursors, loss, reconnects, kills. Without a JVM.
+
+The numbers in the comments are those of the traps known of the Python Data Source API, and of the defects known of the
+Scala connector.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from itertools import count
+
+import pytest
+
+import geminga
+from geminga.client import ConnectError
+from geminga.client.blocking import Client, connect
+from geminga.spark.clients import session_for
+from geminga.spark.core.client_options import ClientConfiguration
+from geminga.spark.source.errors import DataLossError, TopicError
+from support.rest import Rest
+from support.spark_source import Stream, read_batch, values
+
+_numbers = count(1)
+
+#: Ledgers roll over after so many entries.
+LEDGER_ENTRIES = 20
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[geminga.Standalone]:
+    config = {"managedLedgerMaxEntriesPerLedger": LEDGER_ENTRIES, "managedLedgerMinLedgerRolloverTimeMinutes": 0}
+    with geminga.Standalone(config=config) as one:
+        yield one
+
+
+@pytest.fixture(scope="module")
+def client(broker) -> Iterator[Client]:
+    with connect(broker.service_url) as one:
+        yield one
+
+
+@pytest.fixture
+def topic() -> str:
+    return f"persistent://public/default/traps-{next(_numbers)}"
+
+
+@pytest.fixture
+def options(broker, topic) -> dict[str, str]:
+    return {"service.url": broker.service_url, "topic": topic, "startingOffsets": "earliest", "longPollMs": "20"}
+
+
+def publish(client: Client, topic: str, number: int, first: int = 0, batch: int = 1) -> list[bytes]:
+    sent = [b"%d" % index for index in range(first, first + number)]
+    with client.create_producer(topic, batching_max_messages=batch) as producer:
+        for value in sent:
+            producer.send_nowait(value)
+        producer.flush()
+    return sent
+
+
+def hold(client: Client, topic: str) -> None:
+    """Nothing of the topic is deleted: a subscription of somebody else stands at its beginning."""
+    client.subscribe(topic, "keep").close()
+
+
+def trim(broker: geminga.Standalone, topic: str) -> None:
+    """Delete the closed ledgers that no cursor and no retention holds."""
+    broker._call(broker._broker().topics[topic].ledger.trim())
+
+
+def subscriptions(broker: geminga.Standalone, topic: str) -> list[str]:
+    name = topic.removeprefix("persistent://")
+    return Rest(broker.web_service_url).get(f"persistent/{name}/subscriptions").json
+
+
+def backlog(broker: geminga.Standalone, topic: str, subscription: str) -> int:
+    name = topic.removeprefix("persistent://")
+    stats = Rest(broker.web_service_url).get(f"persistent/{name}/stats").json
+    return stats["subscriptions"][subscription]["msgBacklog"]
+
+
+def cut_connections(broker: geminga.Standalone) -> None:
+    session = session_for(ClientConfiguration(broker.service_url))
+
+    def cut() -> None:
+        for connection in list(session.client.pool._connections.values()):
+            connection.abort(ConnectError("cut by the test"))
+
+    session.thread.call(cut)
+
+
+# ---- offsets
+
+
+def test_nothing_new_gives_the_very_text_of_the_start_whatever_the_order_of_topics(client, topic, options):
+    # 2: offsets are compared as text; another order of keys means empty batches without end.
+    for letter in "cab":
+        publish(client, f"{topic}-{letter}", 3)
+    stream = Stream({**options, "topic": "", "topicsPattern": f"{topic}-."})
+    assert stream.plan()
+    start = json.loads(stream.log[0])
+    shuffled = {**start, "t": dict(reversed(start["t"].items()))}
+    assert json.dumps(stream.reader.latestOffset(shuffled, stream.reader.getDefaultReadLimit())) == json.dumps(shuffled)
+    assert list(start["t"]) == sorted(start["t"])
+    stream.stop()
+
+
+@pytest.mark.parametrize(("start", "expected"), [("earliest", 10), ("latest", 0)])
+def test_first_batch_replayed_has_the_same_rows_also_from_a_symbolic_start(client, topic, options, start, expected):
+    # 1: the initial offset is asked for again when batch 0 is replayed; "latest" must not have moved.
+    hold(client, topic)
+    publish(client, topic, 10)
+    stream = Stream({**options, "startingOffsets": start})
+    stream.plan()
+    rows = stream.read()
+    assert len(rows) == expected
+    publish(client, topic, 5)
+    stream.restart()
+    assert stream.read() == rows
+    assert len(stream.batch()) == 5
+    stream.stop()
+
+
+def test_batch_index_of_a_starting_offset_is_not_ignored(client, topic, options):
+    sent = publish(client, topic, 30, batch=10)
+    end = Stream(options)
+    end.plan()
+    ledger_id = end.offset().topics[topic].ledger_id
+    end.stop()
+    given = json.dumps({topic: f"{ledger_id}:1:4"})
+    assert values(read_batch({**options, "startingOffsets": given})) == sent[14:]
+    assert values(read_batch({**options, "endingOffsets": given})) == sent[:14]
+    stream = Stream({**options, "startingOffsets": given})
+    assert values(stream.batch()) == sent[14:]
+    stream.stop()
+    with pytest.raises(TopicError, match="none of the topics"):
+        read_batch({**options, "startingOffsets": '{"another":"1:2:3"}'})
+
+
+# ---- ends and times
+
+
+def test_range_ends_where_nothing_is_left_below_an_end_that_never_comes(client, topic, options):
+    # Defect 1: waiting for the very id of the end takes 120 seconds and then is called data loss.
+    sent = publish(client, topic, 5)
+    probe = Stream(options)
+    probe.plan()
+    at = probe.offset().topics[topic]
+    probe.stop()
+    # Entries below the end that no reader gets: as after a marker, an aborted message, compaction.
+    end = {"v": 1, "n": 4, "t": {topic: f"{at.ledger_id}:{at.entry_id + 3}:0"}}
+    stream = Stream({**options, "pollTimeoutMs": "5000"})
+    stream.log.append(json.dumps(end))
+    assert values(stream.read()) == sent
+    stream.stop()
+
+
+def test_range_over_several_ledgers_is_no_gap(broker, client, topic, options):
+    hold(client, topic)
+    sent = publish(client, topic, 3 * LEDGER_ENTRIES + 5)
+    assert values(read_batch({**options, "numPartitions": "4"})) == sent
+    stream = Stream({**options, "maxMessagesPerTrigger": "7"})
+    assert [value for rows in stream.batches() for value in values(rows)] == sent
+    stream.stop()
+
+
+def test_times_are_exact_end_exclusive_and_never_wait_for_a_message(client, topic, options):
+    # Defect 7: reading to a time blocked until a message at or behind it came, and included that one.
+    del options["startingOffsets"]
+    publish(client, topic, 4)
+    rows = read_batch(options)
+    times = [round(row["__publishTime"].timestamp() * 1000) for row in rows]
+    assert read_batch({**options, "startingTime": str(times[-1] + 3_600_000)}) == []
+    assert len(read_batch({**options, "endingTime": str(times[-1] + 3_600_000)})) == 4
+    assert len(read_batch({**options, "endingTime": str(times[0])})) == 0
+    assert len(read_batch({**options, "startingTime": str(times[0])})) == 4
+    exact = [row for row, at in zip(rows, times, strict=True) if times[0] <= at < times[-1]]
+    assert read_batch({**options, "startingTime": str(times[0]), "endingTime": str(times[-1])}) == exact
+    stream = Stream({**options, "startingTime": str(times[0])})
+    assert len(stream.batch()) == 4
+    first = stream.log[0]
+    stream.restart()
+    assert len(stream.read(0)) == 4
+    assert stream.log[0] == first
+    stream.stop()
+
+
+# ---- what is missing
+
+
+def test_start_that_was_read_to_its_ledgers_end_and_trimmed_is_neither_loss_nor_skips_a_message(
+    broker, client, topic, options
+):
+    # Defect 2: the start was the last message processed; trimmed, the next message was skipped.
+    publish(client, topic, LEDGER_ENTRIES)
+    stream = Stream({**options, "subscription": "mine"})
+    stream.batch()
+    stream.commit()
+    assert not stream.plan()
+    sent = publish(client, topic, 3, first=100)
+    trim(broker, topic)
+    assert values(stream.batch()) == sent
+    stream.commit()
+    publish(client, topic, LEDGER_ENTRIES, first=200)
+    trim(broker, topic)
+    stream.restart()
+    assert len(stream.batch()) == LEDGER_ENTRIES
+    stream.stop()
+
+
+def test_start_that_was_watched_is_known_without_a_subscription_also_when_its_ledger_is_gone(
+    broker, client, topic, options
+):
+    publish(client, topic, LEDGER_ENTRIES)
+    stream = Stream(options)
+    stream.batch()
+    assert not stream.plan()  # a watch stands at the end now
+    sent = publish(client, topic, 3, first=100)
+    trim(broker, topic)
+    assert values(stream.batch()) == sent
+    stream.stop()
+
+
+def test_messages_gone_before_they_were_read_fail_the_query_with_their_cause(broker, client, topic, options):
+    publish(client, topic, 5)
+    stream = Stream(options)
+    stream.batch()
+    publish(client, topic, 2 * LEDGER_ENTRIES, first=5)
+    trim(broker, topic)
+    stream.restart()
+    stream.plan()
+    with pytest.raises(DataLossError, match=r"are gone.*subscription=NAME.*retention") as caught:
+        stream.read()
+    assert topic in str(caught.value)
+    stream.restart(failOnDataLoss="false")
+    rows = values(stream.read())
+    assert rows
+    assert rows[-1] == b"%d" % (2 * LEDGER_ENTRIES + 4)
+    assert len(rows) < 2 * LEDGER_ENTRIES
+    stream.stop()
+
+
+def test_planned_batch_whose_ledger_is_deleted_before_its_tasks_run_fails(broker, client, topic, options):
+    publish(client, topic, 5)
+    stream = Stream(options)
+    stream.batch()
+    publish(client, topic, LEDGER_ENTRIES - 5, first=5)
+    assert stream.plan()
+    parts = stream.reader.partitions(stream.start_of(1), json.loads(stream.log[1]))
+    publish(client, topic, 2, first=100)
+    trim(broker, topic)
+    with pytest.raises(DataLossError):
+        list(stream.reader.read(parts[0]))
+    stream.stop()
+
+
+def test_stream_without_subscription_warns_at_its_start(client, topic, options, caplog):
+    publish(client, topic, 1)
+    with_one = Stream({**options, "subscription": "named"})
+    with_one.plan()
+    assert not caplog.records
+    without = Stream(options)
+    without.plan()
+    without.plan()
+    assert [
+        record.getMessage().startswith("a stream without the option subscription") for record in caplog.records
+    ] == [True]
+    with_one.stop()
+    without.stop()
+
+
+def test_topic_deleted_before_it_was_read_is_loss_and_one_that_was_read_is_not(broker, client, topic, options):
+    rest = Rest(broker.web_service_url)
+    for letter in "abc":
+        publish(client, f"{topic}-{letter}", 3)
+    options = {**options, "topic": "", "topicsPattern": f"{topic}-.", "topicDiscoveryIntervalMs": "0"}
+    stream = Stream(options)
+    assert len(stream.batch()) == 9
+    stream.reader.latestOffset(stream.start_of(1), stream.reader.getDefaultReadLimit())
+
+    def delete(letter: str) -> None:
+        name = f"{topic}-{letter}".removeprefix("persistent://")
+        assert rest.call("DELETE", f"persistent/{name}?force=true").status == 204
+
+    delete("a")
+    assert not stream.plan()  # it was read to its end
+    publish(client, f"{topic}-b", 1, first=3)
+    assert values(stream.batch()) == [b"3"]
+    publish(client, f"{topic}-c", 1, first=3)
+    stream.plan()
+    delete("c")
+    with pytest.raises(DataLossError, match=f"{topic}-c was deleted"):
+        stream.read()
+    stream.restart()
+    with pytest.raises(DataLossError, match=f"{topic}-[ac] was deleted"):
+        stream.plan()
+    stream.restart(failOnDataLoss="false")
+    assert stream.read() == []
+    publish(client, f"{topic}-b", 1, first=4)
+    assert values(stream.batch()) == [b"4"]
+    stream.stop()
+
+
+def test_topic_of_a_pattern_deleted_between_two_looks_does_not_end_the_query(broker, client, topic, options):
+    for letter in "ab":
+        publish(client, f"{topic}-{letter}", 3)
+    stream = Stream({**options, "topic": "", "topicsPattern": f"{topic}-."})
+    assert len(stream.batch()) == 6
+    assert not stream.plan()
+    name = f"{topic}-a".removeprefix("persistent://")
+    assert Rest(broker.web_service_url).call("DELETE", f"persistent/{name}?force=true").status == 204
+    publish(client, f"{topic}-b", 1, first=3)
+    assert values(stream.batch()) == [b"3"]
+    stream.stop()
+
+
+# ---- the durable cursor
+
+
+def test_cursor_moves_only_when_spark_has_committed_and_the_last_batch_stays(broker, client, topic, options):
+    # 17, 18; defect 4: the backlog never drained, as commit was a seek.
+    publish(client, topic, 10)
+    stream = Stream({**options, "subscription": "mine"})
+    stream.plan()
+    assert backlog(broker, topic, "mine") == 10
+    stream.read()
+    assert backlog(broker, topic, "mine") == 10
+    publish(client, topic, 5, first=10)
+    stream.batch()  # commits the first
+    assert backlog(broker, topic, "mine") == 5
+    stream.stop()
+    assert backlog(broker, topic, "mine") == 5  # the last batch, until the next run
+    stream.restart()
+    publish(client, topic, 1, first=15)
+    stream.batch()
+    assert backlog(broker, topic, "mine") == 1
+    stream.stop()
+
+
+def test_restart_does_not_move_the_cursor(broker, client, topic, options):
+    # Defect 3: each start set the cursor to startingOffsets, and what was not read yet could be deleted.
+    publish(client, topic, 5)
+    stream = Stream({**options, "startingOffsets": "latest", "subscription": "mine"})
+    stream.batch()
+    publish(client, topic, 2 * LEDGER_ENTRIES, first=5)
+    stream.restart()
+    assert not stream.reader.initialOffset().get("t")
+    stream.plan()
+    trim(broker, topic)
+    assert len(stream.read()) == 2 * LEDGER_ENTRIES
+    assert backlog(broker, topic, "mine") == 2 * LEDGER_ENTRIES
+    stream.stop()
+
+
+def test_what_came_between_stop_and_restart_is_held_by_the_cursor(broker, client, topic, options):
+    # Defect 5: stop() deleted the cursor. 4: and stop() may not run at all.
+    publish(client, topic, 5)
+    stream = Stream({**options, "subscription": "mine"})
+    stream.batch()
+    stream.stop()
+    sent = publish(client, topic, 3 * LEDGER_ENTRIES, first=5)
+    trim(broker, topic)
+    assert subscriptions(broker, topic) == ["mine"]
+    stream.restart()
+    assert values(stream.batch()) == sent
+    stream.stop()
+
+
+def test_alias_of_pulsar_spark_names_the_subscription(broker, client, topic, options):
+    publish(client, topic, 1)
+    stream = Stream({**options, "predefinedSubscription": "old-name"})
+    stream.batch()
+    stream.stop()
+    assert subscriptions(broker, topic) == ["old-name"]
+
+
+def test_new_topic_of_a_pattern_is_read_from_its_beginning_and_gets_the_cursor(broker, client, topic, options):
+    publish(client, f"{topic}-a", 2)
+    stream = Stream(
+        {
+            **options,
+            "topic": "",
+            "topicsPattern": f"{topic}-.",
+            "topicDiscoveryIntervalMs": "0",
+            "startingOffsets": "latest",
+            "subscription": "mine",
+        }
+    )
+    stream.plan()
+    publish(client, f"{topic}-b", 3)
+    assert len(stream.batch()) == 3
+    assert "mine" in subscriptions(broker, f"{topic}-b")
+    assert backlog(broker, f"{topic}-b", "mine") == 3
+    stream.stop()
+
+
+# ---- connections and kills
+
+
+def test_reader_that_loses_its_connection_loses_nothing_and_repeats_nothing(broker, client, topic, options):
+    # pulsar-spark #181: loss and duplicates after reconnects.
+    hold(client, topic)
+    sent = publish(client, topic, 60 * LEDGER_ENTRIES, batch=3)
+    stream = Stream(
+        {
+            **options,
+            "numPartitions": "1",
+            "pulsar.reader.receiverQueueSize": "30",
+            "arrowBatchBytes": "1",
+            "pulsar.client.initialBackoffIntervalNanos": "1000000",
+        }
+    )
+    stream.plan()
+    found: list[bytes] = []
+    (part,) = stream.reader.partitions(stream.start_of(0), json.loads(stream.log[0]))
+    for number, batch in enumerate(stream.reader.read(part)):
+        found += batch.column(0).to_pylist()
+        if number % 40 == 3:
+            session = session_for(stream.reader._options.client)
+            session.thread.call(
+                lambda session=session: [
+                    connection.abort(ConnectError("cut by the test"))
+                    for connection in list(session.client.pool._connections.values())
+                ]
+            )
+    assert found == sent
+    stream.stop()
+
+
+def test_driver_that_loses_its_connection_goes_on(broker, client, topic, options):
+    sent = publish(client, topic, 5)
+    stream = Stream({**options, "subscription": "mine", "maxMessagesPerTrigger": "3"})
+    found = values(stream.batch())
+    cut_connections(broker)
+    found += values(stream.batch())
+    assert not stream.plan()
+    cut_connections(broker)
+    sent += publish(client, topic, 2, first=5)
+    while len(found) < 7:
+        found += values(stream.batch())
+    assert found == sent
+    stream.commit()
+    assert backlog(broker, topic, "mine") == 0
+    stream.stop()
+
+
+KILLED = """
+import json, sys
+sys.path[:0] = json.loads(sys.argv[1])
+from support.spark_source import Stream
+stream = Stream(json.loads(sys.argv[2]))
+stream.batch()
+stream.plan()          # watches stand now
+stream.plan()
+(part, *_) = stream.reader.partitions(stream.start_of(0), json.loads(stream.log[0]))
+rows = stream.reader.read(part)
+next(rows)             # a task in the middle of its range
+print("reading", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("subscription", ["", "mine"])
+def test_job_that_was_killed_leaves_no_subscription_that_the_user_did_not_name(
+    broker, client, topic, options, subscription
+):
+    publish(client, topic, 3 * LEDGER_ENTRIES)
+    options = {**options, "arrowBatchBytes": "1", "pulsar.reader.receiverQueueSize": "2", "subscription": subscription}
+    for limits in ({}, {"maxMessagesPerTrigger": "50"}):
+        process = subprocess.Popen(
+            [sys.executable, "-c", KILLED, json.dumps(sys.path), json.dumps({**options, **limits})],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        try:
+            assert process.stdout.readline() == "reading\n"
+            assert set(subscriptions(broker, topic)) > {subscription} - {""}
+        finally:
+            os.kill(process.pid, signal.SIGKILL)
+            process.communicate(timeout=10)
+        # The broker notices the end of the connection by itself.
+        left = {subscription} - {""}
+        for _ in range(1000):
+            if set(subscriptions(broker, topic)) == left:
+                break
+        assert set(subscriptions(broker, topic)) == left
+
+
+def test_question_whose_connection_breaks_before_the_answer_is_asked_again(broker, client, topic, options):
+    # Spark ends a query at the first error of its source.
+    publish(client, topic, 3)
+    stream = Stream(options)
+    stream.batch()
+    session = session_for(ClientConfiguration(broker.service_url))
+
+    async def ask_and_cut():
+        asking = asyncio.ensure_future(stream.reader._driver._probes[topic].end())
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)  # the question is on its way
+        for connection in list(session.client.pool._connections.values()):
+            connection.abort(ConnectError("cut by the test"))
+        return await asking
+
+    assert session.run(ask_and_cut) == stream.offset().topics[topic]
+    stream.stop()

@@ -1,0 +1,209 @@
+"""The source's pure parts against oracles: offsets and their text, plans, permits, metadata read in columns."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from geminga.client.core.entry_window import EntryWindow
+from geminga.client.core.look_back import EARLIEST, start_before
+from geminga.spark.core.offsets import (
+    BEGINNING,
+    OffsetError,
+    ReadPosition,
+    StreamOffset,
+    parse_positions,
+)
+from geminga.spark.core.planner import plan, ranges_of
+from geminga.spark.source.single_metadata import single_fields
+from geminga.wire._generated import pulsar_api_pb2 as pb
+
+positions = st.builds(ReadPosition, st.integers(0, 4), st.integers(0, 3000), st.integers(0, 3))
+topics = st.text("abc", min_size=1, max_size=2).map(lambda name: f"persistent://p/n/{name}")
+offsets = st.builds(
+    StreamOffset,
+    topics=st.dictionaries(topics, positions),
+    tasks_max=st.integers(1, 9),
+    cuts=st.dictionaries(topics, st.lists(positions, min_size=1, max_size=4).map(tuple)),
+    starts=st.dictionaries(topics, positions),
+)
+symbolic = st.builds(StreamOffset, init=st.one_of(st.sampled_from(["latest", "earliest"]), st.integers(0, 1 << 42)))
+
+
+@given(st.one_of(offsets, symbolic))
+def test_offset_text_survives_the_way_through_json(offset):
+    text = offset.to_json()
+    again = StreamOffset.from_dict(json.loads(text))
+    assert again == offset
+    assert again.to_json() == text
+
+
+@given(offsets, st.randoms())
+def test_offset_text_does_not_depend_on_the_order_topics_came_in(offset, random):
+    shuffled = list(offset.topics.items())
+    random.shuffle(shuffled)
+    other = StreamOffset(dict(shuffled), offset.tasks_max, dict(reversed(offset.cuts.items())), offset.starts)
+    assert other.to_json() == offset.to_json()
+    assert list(offset.to_dict()) == sorted(offset.to_dict())
+
+
+@given(st.lists(positions))
+def test_read_positions_sort_as_messages_do(found):
+    by_text = sorted((ReadPosition.parse(str(one)) for one in found), key=tuple)
+    assert by_text == sorted(found)
+    assert all(one > BEGINNING for one in found)
+
+
+@pytest.mark.parametrize("text", ["", "1", "1:2:3:4", "a:b:c", "1:2:-1", "latest", None, 7])
+def test_position_that_is_none_is_refused_by_name(text):
+    with pytest.raises(OffsetError, match="expected ledger:entry:batchIndex"):
+        ReadPosition.parse(text)
+
+
+def test_offset_of_another_version_is_refused():
+    with pytest.raises(OffsetError, match="version 2"):
+        StreamOffset.from_dict({"v": 2, "t": {}})
+
+
+def test_positions_are_read_from_an_offset_and_from_a_plain_object():
+    offset = StreamOffset(topics={"t": ReadPosition(1, 2, 3)}, tasks_max=4)
+    assert parse_positions(offset.to_json()) == {"t": ReadPosition(1, 2, 3)}
+    assert parse_positions('{"t": "1:2", "u": "earliest"}') == {"t": ReadPosition(1, 2, 0), "u": BEGINNING}
+
+
+@given(st.dictionaries(topics, positions), offsets)
+def test_plan_has_every_position_of_a_batch_in_exactly_one_task(begins, end):
+    start = StreamOffset(topics=begins)
+    wanted = {one.topic: one for one in ranges_of(start, end)}
+    assert set(wanted) == {t for t, at in end.topics.items() if begins.get(t, BEGINNING) < at}
+    tasks = plan(start, end)
+    pieces = sorted(piece for task in tasks for piece in task)
+    assert all(task for task in tasks)
+    for topic, whole in wanted.items():
+        own = [piece for piece in pieces if piece.topic == topic]
+        # Each begins where the one before it ends: no gap, nothing twice.
+        assert [piece.start for piece in own] == [whole.start, *(piece.end for piece in own[:-1])]
+        assert own[-1].end == whole.end
+        assert all(piece.start < piece.end for piece in own)
+        assert [piece.is_first for piece in own] == [True] + [False] * (len(own) - 1)
+    assert {piece.topic for piece in pieces} == set(wanted)
+
+
+@given(st.dictionaries(topics, positions), offsets)
+def test_plan_is_a_function_of_the_offsets_and_keeps_to_the_number_of_tasks(begins, end):
+    start = StreamOffset(topics=begins)
+    tasks = plan(start, end)
+    assert tasks == plan(StreamOffset.from_dict(start.to_dict()), StreamOffset.from_dict(json.loads(end.to_json())))
+    if not end.cuts:
+        assert len(tasks) <= end.tasks_max
+
+
+@given(offsets)
+def test_plan_of_a_batch_that_begins_at_latest_is_empty(end):
+    assert plan(StreamOffset(init="latest"), end) == []
+
+
+def test_plan_splits_a_large_range_and_packs_small_ones():
+    end = StreamOffset(
+        topics={"big": ReadPosition(7, 4000)} | {f"s{i}": ReadPosition(8, 1) for i in range(9)}, tasks_max=4
+    )
+    start = StreamOffset(topics={"big": ReadPosition(7, 0)} | {f"s{i}": ReadPosition(8, 0) for i in range(9)})
+    tasks = plan(start, end)
+    assert len(tasks) == 4
+    assert sum(len(task) for task in tasks) == 13
+    weights = [sum(piece.weight for piece in task) for task in tasks]
+    assert max(weights) - min(weights) < 20
+
+
+@given(
+    st.integers(1, 1 << 20),
+    st.integers(1, 5000),
+    st.lists(st.tuples(st.integers(1, 100), st.integers(0, 1 << 16)), max_size=60),
+)
+def test_window_never_asks_for_more_than_fits_and_never_stalls(bytes_max, permits_max, entries):
+    window = EntryWindow(bytes_max, permits_max)
+    granted = window.grant()
+    assert 0 < granted <= permits_max
+    for messages, size in entries:
+        window.arrived(messages, size)
+        window.taken(messages, size)
+        more = window.grant()
+        assert window.expected + window.waiting <= max(window.capacity, window.expected)
+        assert more == 0 or window.expected <= window.capacity
+        # Everything was taken: either something is on its way, or something was asked for.
+        assert window.expected > 0
+
+
+@given(st.lists(st.tuples(st.integers(1, 100), st.integers(1, 1 << 16)), max_size=60), st.integers(0, 60))
+def test_window_with_an_end_asks_for_little_more_than_what_is_left_and_for_something(entries, beyond):
+    window = EntryWindow(1 << 30)
+    left = len(entries) + beyond
+    window.grant(left)
+    for messages, size in entries:
+        left -= 1
+        window.arrived(messages, size)
+        window.taken(messages, size)
+        window.grant(left)
+        assert window.expected > 0
+    if entries and not beyond:
+        assert window.expected <= max(16, len(entries) * 100)
+
+
+def test_window_without_permits_asks_for_nothing():
+    assert EntryWindow(1 << 20, 0).grant() == 0
+
+
+@given(st.integers(0, 5), st.integers(0, 2000), st.integers(-1, 5), st.integers(-1, 2000))
+def test_look_back_always_gets_further_back_and_ends_at_the_beginning(ledger_id, entry_id, at_ledger, at_entry):
+    started_at = (at_ledger, at_entry) if at_ledger >= 0 else EARLIEST
+    steps = []
+    while (step := start_before((ledger_id, entry_id), started_at)) is not None:
+        assert step < started_at
+        steps.append(step)
+        started_at = step
+    assert len(steps) <= 3
+    assert started_at == EARLIEST
+
+
+fields = st.fixed_dictionaries(
+    {"payload_size": st.integers(0, 1 << 20)},
+    optional={
+        "event_time": st.integers(0, 1 << 60),
+        "sequence_id": st.integers(0, 1 << 62),
+        "partition_key": st.sampled_from(["", "k", "key"]),
+        "null_value": st.booleans(),
+        "properties": st.dictionaries(st.sampled_from(["a", "b"]), st.sampled_from(["", "x"]), min_size=1),
+        "ordering_key": st.binary(max_size=3),
+    },
+)
+
+
+def _metadata(values):
+    values = dict(values)
+    properties = values.pop("properties", {})
+    message = pb.SingleMessageMetadata(**values)
+    for key, value in properties.items():
+        message.properties.add(key=key, value=value)
+    return message
+
+
+@given(st.lists(st.tuples(fields, st.integers(1, 20)), min_size=1, max_size=8), st.randoms())
+def test_single_metadata_in_columns_says_what_the_parser_says(kinds, random):
+    messages = [_metadata(values) for values, count in kinds for _ in range(count)]
+    random.shuffle(messages)
+    data = bytearray(b"\xff\xff")
+    starts, ends = [], []
+    for message in messages:
+        starts.append(len(data))
+        data += message.SerializeToString()
+        ends.append(len(data))
+        data += b"\x80"
+    found = single_fields(np.frombuffer(bytes(data), np.uint8), np.array(starts), np.array(ends))
+    for index, message in enumerate(messages):
+        assert found.event_times_ms[index] == (message.event_time if message.HasField("event_time") else -1)
+        assert found.sequence_ids[index] == (message.sequence_id if message.HasField("sequence_id") else -1)
+        assert found.has_properties[index] == bool(message.properties)

@@ -1,0 +1,83 @@
+"""Arrow columns read in bulk: what lies in a slice, behind an offset, under a null."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from geminga.spark.core.option_values import OptionError
+from geminga.spark.core.sink_columns import SinkColumns, ValueKind
+from geminga.spark.core.sink_options import ValueSchema
+from geminga.spark.sink.arrow_rows import RowReader, slices
+from geminga.spark.sink.records import RecordEncoder
+
+BYTES = SinkColumns(ValueKind.BYTES, ("value",), None)
+
+
+@pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary(), pa.string(), pa.large_string(), pa.binary_view()])
+@pytest.mark.parametrize("cut", [(0, 5), (1, 5), (2, 4), (3, 3), (0, 1)])
+def test_slices_are_the_values_of_any_part_of_a_column(kind: pa.DataType, cut: tuple[int, int]) -> None:
+    values = [b"a", b"", None, b"bcd", b"e" * 100]
+    column = pa.array(values).cast(kind)
+    assert slices(column.slice(cut[0], cut[1] - cut[0])) == values[cut[0] : cut[1]]
+
+
+def test_slices_of_nothing_but_nulls_and_of_nothing() -> None:
+    assert slices(pa.nulls(3, pa.binary())) == [None] * 3
+    assert slices(pa.array([], pa.string())) == []
+
+
+def reader_of(**roles: object) -> RowReader:
+    return RowReader(SinkColumns(ValueKind.BYTES, ("value",), None, **roles), None)
+
+
+def test_times_before_1970_are_an_error() -> None:
+    batch = pa.RecordBatch.from_pydict({"value": pa.array([b"v"]), "t": pa.array([-1], pa.timestamp("us", "UTC"))})
+    with pytest.raises(OptionError, match="t is before 1970"):
+        reader_of(event_time="t", is_event_time_micros=True).read(batch)
+
+
+@pytest.mark.parametrize(("unit", "per_second"), [("s", 1), ("ms", 1000), ("us", 10**6), ("ns", 10**9)])
+def test_times_are_milliseconds_whatever_the_unit(unit: str, per_second: int) -> None:
+    times = pa.array([5 * per_second, None], pa.int64()).cast(pa.timestamp(unit, "UTC"))
+    batch = pa.RecordBatch.from_pydict({"value": pa.array([b"v", b"w"]), "t": times}).slice(0, 2)
+    assert reader_of(event_time="t", is_event_time_micros=True).read(batch).messages.event_times_ms == [5000, None]
+
+
+def test_numbers_as_times_are_milliseconds_already() -> None:
+    batch = pa.RecordBatch.from_pydict({"value": pa.array([b"v", b"w"]), "t": pa.array([7, 8], pa.int64())}).slice(1)
+    assert reader_of(deliver_at="t").read(batch).messages.deliver_at_ms == [8]
+
+
+def test_null_in_properties_is_an_error() -> None:
+    kind = pa.map_(pa.string(), pa.string())
+    batch = pa.RecordBatch.from_pydict({"value": pa.array([b"v"]), "p": pa.array([[("a", None)]], kind)})
+    with pytest.raises(OptionError, match="p holds a null value"):
+        reader_of(properties="p").read(batch)
+
+
+def test_row_that_does_not_fit_the_record_is_an_error() -> None:
+    definition = '{"type":"record","name":"row","fields":[{"name":"a","type":"double"}]}'
+    batch = pa.RecordBatch.from_pydict({"a": pa.array([float("nan")])})
+    reader = RowReader(
+        SinkColumns(ValueKind.COLUMNS, ("a",), ValueSchema.JSON), RecordEncoder(ValueSchema.JSON, definition)
+    )
+    with pytest.raises(OptionError, match="a row can not be encoded"):
+        reader.read(batch)
+
+
+def test_null_struct_is_a_null_value() -> None:
+    definition = '{"type":"record","name":"row","fields":[{"name":"a","type":"long"}]}'
+    batch = pa.RecordBatch.from_pydict({"value": pa.array([{"a": 1}, None])})
+    for kind, payload in ((ValueSchema.JSON, b'{"a":1}'), (ValueSchema.AVRO, b"\x02")):
+        reader = RowReader(SinkColumns(ValueKind.STRUCT, ("value",), kind), RecordEncoder(kind, definition))
+        assert reader.read(batch).messages.payloads == [payload, None]
+
+
+def test_properties_of_a_part_of_a_column() -> None:
+    kind = pa.map_(pa.string(), pa.string())
+    rows = [[("z", "0")], [("b", "2"), ("a", "1")], None, [], [("a", "1"), ("b", "2")]]
+    batch = pa.RecordBatch.from_pydict({"value": pa.array([b"v"] * 5), "p": pa.array(rows, kind)}).slice(1)
+    found = reader_of(properties="p").read(batch).messages.properties
+    both = b"\x0a\x06\x0a\x01a\x12\x011" + b"\x0a\x06\x0a\x01b\x12\x012"
+    assert found == [both, b"", b"", both]

@@ -1,0 +1,127 @@
+"""Options of the source: what they become, and what is said of those that can not be."""
+
+from __future__ import annotations
+
+import pytest
+
+from geminga.spark.core.client_options import ClientConfiguration
+from geminga.spark.core.metadata_columns import ALL_COLUMNS, DEFAULT_COLUMNS, check_columns
+from geminga.spark.core.offsets import ReadPosition, StreamOffset
+from geminga.spark.core.option_values import OptionError, OptionValues
+from geminga.spark.core.options import SourceOptions
+
+BASE = {"service.url": "pulsar://h:1", "topic": "t"}
+
+
+def parse(is_stream=True, **options):
+    return SourceOptions.parse({**BASE, **options}, is_stream=is_stream)
+
+
+def test_defaults_are_latest_for_a_stream_earliest_for_a_batch_and_to_fail_on_data_loss():
+    stream, batch = parse(), parse(is_stream=False)
+    assert stream.start == StreamOffset(init="latest")
+    assert batch.start == StreamOffset(init="earliest")
+    assert stream.reader.fail_on_data_loss
+    assert stream.metadata_columns == DEFAULT_COLUMNS
+    assert stream.subscription == ""
+    assert not stream.limits.are_any
+
+
+def test_names_of_options_are_read_in_any_case_as_spark_hands_them_over_in_lower_case():
+    options = SourceOptions.parse(
+        {"SERVICE.URL": "pulsar://h:1", "topics": "a, b,a", "maxbytespertrigger": "2m", "predefinedsubscription": "s"},
+        is_stream=True,
+    )
+    assert options.topics.names == ("a", "b")
+    assert options.max_bytes_per_trigger == 2 << 20
+    assert options.subscription == "s"
+    assert options.limits.bytes_max == 2 << 20
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"topics": "u"}, "exactly one of them, topic and topics are given"),
+        ({"topic": ""}, "none is given"),
+        ({"service.url": ""}, "service.url: missing"),
+        ({"failOnDataLoss": "maybe"}, "expected true or false"),
+        ({"startingOffsets": "1:2"}, "startingOffsets: "),
+        ({"startingOffsets": "earliest", "startingTime": "1"}, "expected one of them"),
+        ({"startingTime": "yesterday"}, "ISO 8601"),
+        ({"endingOffsets": "latest"}, "only for batch"),
+        ({"maxBytesPerTrigger": "-1"}, "number of bytes"),
+        ({"maxTriggerDelay": "1 fortnight"}, "duration"),
+        ({"numPartitions": "x"}, "whole number"),
+        ({"minPartitions": "3", "numPartitions": "2"}, "more than numPartitions"),
+        ({"minMessagesPerTrigger": "3", "maxMessagesPerTrigger": "2"}, "more than maxMessagesPerTrigger"),
+        ({"metadataColumns": "__key,__nothing"}, "__nothing"),
+        ({"metadataColumns": "__key,__KEY"}, "each once"),
+        (
+            {"maxBytePerTrigger": "1m"},
+            "maxBytePerTrigger: not an option of this source; did you mean maxBytesPerTrigger",
+        ),
+        ({"nonsense": "1"}, "nonsense: not an option of this source; see the table"),
+        ({"path": "/x"}, "takes no path"),
+        ({"schemaMode": "guess"}, "raw, topic, fixed"),
+        ({"pulsar.client.nonsense": "1"}, "pulsar.client.nonsense: not known"),
+        ({"pulsar.reader.nonsense": "1"}, "pulsar.reader.nonsense: not known"),
+        ({"pulsar.reader.cryptoFailureAction": "DISCARD"}, "only FAIL"),
+    ],
+)
+def test_option_that_can_not_be_is_named_with_what_was_expected(options, said):
+    with pytest.raises(OptionError, match=said):
+        parse(**options)
+
+
+def test_batch_that_could_only_be_empty_is_refused():
+    with pytest.raises(OptionError, match="is empty"):
+        parse(is_stream=False, startingOffsets="latest")
+    with pytest.raises(OptionError, match="is empty"):
+        parse(is_stream=False, endingOffsets="earliest")
+
+
+def test_starts_and_ends_are_positions_times_or_names():
+    options = parse(is_stream=False, startingOffsets='{"t":"1:2:3"}', endingOffsets='{"t":"4:5"}')
+    assert options.start.topics == {"persistent://public/default/t": ReadPosition(1, 2, 3)}
+    assert options.end == {"persistent://public/default/t": ReadPosition(4, 5, 0)}
+    timed = parse(is_stream=False, startingTime="2026-01-02T03:04:05Z", endingTime="1767323046000")
+    assert timed.start.init == 1767323045000
+    assert (timed.reader.time_from_ms, timed.reader.time_to_ms) == (1767323045000, 1767323046000)
+
+
+def test_metadata_columns_keep_their_order_and_may_be_none():
+    assert parse(metadataColumns="__topic,__KEY").metadata_columns == ("__topic", "__key")
+    assert parse(metadataColumns="").metadata_columns == ()
+    assert check_columns(ALL_COLUMNS) == ALL_COLUMNS
+
+
+def test_client_options_have_the_java_clients_names_and_units():
+    configuration = ClientConfiguration.parse(
+        {
+            **BASE,
+            "pulsar.client.operationTimeoutMs": "5",
+            "pulsar.client.keepAliveIntervalSeconds": "7",
+            "pulsar.client.maxBackoffIntervalNanos": "9000000",
+            "pulsar.client.tlsAllowInsecureConnection": "true",
+            "pulsar.client.numIoThreads": "3",
+            "pulsar.client.authPluginClassName": "org.apache.pulsar.client.impl.auth.AuthenticationToken",
+            "pulsar.client.authParams": "token:x",
+        }
+    )
+    assert dict(configuration.arguments) == {
+        "operation_timeout_ms": 5,
+        "keep_alive_interval_ms": 7000,
+        "maximum_backoff_ms": 9,
+        "tls_allow_insecure_connection": True,
+    }
+    assert configuration.auth_plugin.endswith("AuthenticationToken")
+
+
+def test_durations_and_sizes_have_units():
+    values = OptionValues({"a": "15m", "b": "250", "c": "4 MB", "d": "2d"})
+    assert [values.duration_ms("a", 0), values.duration_ms("b", 0), values.duration_ms("d", 0)] == [
+        900000,
+        250,
+        172800000,
+    ]
+    assert values.size("c", 0) == 4 << 20
