@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from geminga.managed_ledger.core.ack_ranges import PART_BITS, PART_ENTRIES, AckRanges
+from geminga.managed_ledger.core.ack_ranges import AckRanges
+from geminga.managed_ledger.core.acked_entries import PART_BITS, PART_ENTRIES, AckedBitmap
 from geminga.managed_ledger.core.batch_acks import BatchAcks, bits_of_words, words_of_bits
 from geminga.managed_ledger.core.cursor import CROSSED, MOVED, CursorState, before
+from geminga.managed_ledger.core.plain_ranges import PlainRanges
 from geminga.managed_ledger.core.positions import LedgerInfo, LedgerList
+from geminga.model.errors import InvariantError
 from geminga.model.position import EARLIEST, LATEST, Position
 
 # Around the borders of parts, and small ones that make runs.
 entry_ids = st.integers(0, 40) | st.integers(PART_ENTRIES - 5, PART_ENTRIES + 5) | st.integers(0, 5 * PART_ENTRIES)
+kinds = st.sampled_from([AckedBitmap, PlainRanges])
 holes = st.dictionaries(st.integers(0, 3), st.sets(entry_ids, min_size=1, max_size=60), max_size=3)
 
 
@@ -28,25 +33,26 @@ def ranges_of(sets):
     return [tuple(item) for item in found]
 
 
-def filled(sets):
-    acked = AckRanges()
+def filled(sets, kind=AckedBitmap):
+    acked = AckRanges(kind)
     for ledger_id, ids in sets.items():
         assert acked.add_many(ledger_id, sorted(ids)) == len(ids)
     return acked
 
 
-@given(holes, st.integers(0, 100))
-def test_ranges_are_the_runs_of_the_set(sets, limit):
-    acked = filled(sets)
+@given(kinds, holes, st.integers(0, 100))
+def test_ranges_are_the_runs_of_the_set(kind, sets, limit):
+    acked = filled(sets, kind)
+    assert acked.range_count == len(ranges_of(sets))
     acked.check_invariants()
     assert acked.count == sum(map(len, sets.values()))
     assert [tuple(item) for item in acked.ranges(1000)] == ranges_of(sets)
     assert [tuple(item) for item in acked.ranges(limit)] == ranges_of(sets)[:limit]
 
 
-@given(holes, st.integers(0, 3), entry_ids, st.integers(0, 30))
-def test_lookups_are_those_of_the_set(sets, ledger_id, entry_id, width):
-    acked = filled(sets)
+@given(kinds, holes, st.integers(0, 3), entry_ids, st.integers(0, 30))
+def test_lookups_are_those_of_the_set(kind, sets, ledger_id, entry_id, width):
+    acked = filled(sets, kind)
     ids = sets.get(ledger_id, set())
     assert acked.contains(ledger_id, entry_id) == (entry_id in ids)
     expected = entry_id
@@ -57,33 +63,79 @@ def test_lookups_are_those_of_the_set(sets, ledger_id, entry_id, width):
     assert list(acked.clear_ids(ledger_id, entry_id, entry_id + width)) == wanted
 
 
-@given(st.integers(0, 200), st.integers(0, 70_000), st.integers(1, 200_000))
-def test_first_clear_finds_the_end_of_long_runs(first, length, probe):
-    acked = AckRanges()
+@given(kinds, st.integers(0, 200), st.integers(0, 70_000), st.integers(1, 200_000))
+def test_first_clear_finds_the_end_of_long_runs(kind, first, length, probe):
+    acked = AckRanges(kind)
     acked.add_range(7, first, first + length)
     expected = first + length + 1 if first <= probe <= first + length else probe
     assert acked.first_clear(7, probe) == expected
 
 
-@given(holes, st.integers(0, 3), entry_ids)
-def test_discard_through_keeps_what_is_behind(sets, ledger_id, entry_id):
-    acked = filled(sets)
+@given(kinds, holes, st.integers(0, 3), entry_ids)
+def test_discard_through_keeps_what_is_behind(kind, sets, ledger_id, entry_id):
+    acked = filled(sets, kind)
     acked.discard_through(ledger_id, entry_id)
     left = {key: {i for i in ids if (key, i) > (ledger_id, entry_id)} for key, ids in sets.items()}
     assert [tuple(item) for item in acked.ranges(1000)] == ranges_of({key: ids for key, ids in left.items() if ids})
     acked.check_invariants()
 
 
-@given(holes)
-def test_parts_written_and_loaded_give_the_same_set(sets):
-    acked = filled(sets)
+@given(kinds, kinds, holes)
+def test_parts_written_and_loaded_give_the_same_set(kind, other, sets):
+    acked = filled(sets, kind)
     parts = list(acked.parts())
     assert parts == sorted({(key, i >> PART_BITS) for key, ids in sets.items() for i in ids})
-    loaded = AckRanges()
+    loaded = AckRanges(other)
     for ledger_id, part in parts:
         loaded.load_part(ledger_id, part, acked.part_bytes(ledger_id, part))
     assert loaded.ranges(10_000) == acked.ranges(10_000)
     assert loaded.count == acked.count
+
+
+@given(kinds, holes, st.lists(st.tuples(entry_ids, st.integers(0, 70_000)), max_size=6))
+def test_ranges_added_over_others_are_the_union(kind, sets, added):
+    acked = filled(sets, kind)
+    ids = set(sets.get(2, ()))
+    for first, length in added:
+        new = set(range(first, first + length)) - ids
+        assert acked.add_range(2, first, first + length - 1) == len(new)
+        ids |= new
+    assert [tuple(item) for item in acked.ranges(1000) if item.ledger_id == 2] == ranges_of({2: ids} if ids else {})
+    acked.check_invariants()
+
+
+@given(kinds, holes)
+def test_counts_stay_right_while_ledgers_are_put_away(kind, sets):
+    acked = filled(sets, kind)
+    count, ranges = acked.count, acked.range_count
+    for ledger_id in sorted(sets):
+        parts = {part: acked.part_bytes(ledger_id, part) for key, part in acked.parts() if key == ledger_id}
+        before = acked.ranges(1000)
+        acked.put_away(ledger_id)
+        acked.check_invariants()
+        away = acked.find_away(ledger_id)
+        assert (away.entries, away.has_first) == (len(sets[ledger_id]), 0 in sets[ledger_id])
+        assert (acked.count, acked.range_count, acked.away_ids) == (count, ranges, [ledger_id])
+        with pytest.raises(InvariantError, match="put away"):
+            acked.contains(ledger_id, 0)
+        with pytest.raises(InvariantError, match="put away"):
+            acked.add_many(ledger_id, [0])
+        acked.begin_bringing_back(ledger_id)
+        for part, data in parts.items():
+            acked.load_part(ledger_id, part, data)
+        acked.check_invariants()
+        assert (acked.ranges(1000), acked.count) == (before, count)
+
+
+@given(holes, st.integers(0, 3))
+def test_ledgers_put_away_and_passed_are_forgotten(sets, ledger_id):
+    acked = filled(sets)
+    for known in sets:
+        if known != ledger_id:
+            acked.put_away(known)
+    acked.discard_through(ledger_id, -1)
+    acked.check_invariants()
+    assert acked.count == sum(len(ids) for key, ids in sets.items() if key >= ledger_id)
 
 
 @given(st.integers(0, (1 << 200) - 1))
@@ -111,12 +163,12 @@ def test_batch_sets_merge_by_and(merges):
 class CursorAgainstSets(RuleBasedStateMachine):
     """Random acknowledgements over a growing, trimmed ledger list; the oracle is a set of indexes per entry."""
 
-    @initialize(sizes=st.lists(st.integers(0, 6), min_size=1, max_size=4), batch=st.integers(1, 70))
-    def start(self, sizes, batch):
+    @initialize(sizes=st.lists(st.integers(0, 6), min_size=1, max_size=4), batch=st.integers(1, 70), kind=kinds)
+    def start(self, sizes, batch, kind):
         self.batch = batch
         self.full = (1 << batch) - 1
         self.ledgers = LedgerList([LedgerInfo(2 * i, size, closed_ms=1) for i, size in enumerate(sizes)])
-        self.state = CursorState(before(EARLIEST, self.ledgers))
+        self.state = CursorState(before(EARLIEST, self.ledgers), {}, kind)
         #: Unacknowledged indexes of every entry ever.
         self.unacked = dict.fromkeys(self.entries(), self.full)
 

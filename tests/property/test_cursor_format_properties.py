@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from geminga.managed_ledger.core import cursor_format
-from geminga.managed_ledger.core.ack_ranges import PART_ENTRIES
+from geminga.managed_ledger.core.acked_entries import PART_ENTRIES
 from geminga.managed_ledger.core.batch_acks import words_of_bits
 from geminga.managed_ledger.core.cursor import CursorState
-from geminga.managed_ledger.core.cursor_format import plan_write, recovery
+from geminga.managed_ledger.core.cursor_format import plan_write, read_parts, recovery
 from geminga.managed_ledger.core.positions import LedgerInfo, LedgerList
 from geminga.model.position import Position
 
@@ -54,14 +54,23 @@ def apply(state, kind, value):
         state.reset(value, LEDGERS)
 
 
-def recover(log, damaged=frozenset()):
-    steps = recovery(len(log) - 1, LEDGERS)
+def recover(log, damaged=frozenset(), **options):
+    found = run(log, recovery(len(log) - 1, LEDGERS, **options), damaged)
+    return found.state if found is not None else None
+
+
+def run(log, steps, damaged=frozenset()):
+    """Give a generator the entries it asks for."""
     try:
         first, last = next(steps)
         while True:
             first, last = steps.send([None if i in damaged else log[i] for i in range(first, last + 1)])
     except StopIteration as stop:
         return stop.value
+
+
+def bring_back(state, log, refs, ledger_id):
+    state.bring_back(ledger_id, run(log, read_parts({p: ids for p, ids in refs.items() if p[0] == ledger_id})))
 
 
 def write(state, log, refs):
@@ -105,6 +114,81 @@ def test_a_damaged_entry_gives_an_older_state_or_the_same_never_a_wrong_one(stor
     damaged = data.draw(st.sets(st.integers(0, len(log) - 1), max_size=3))
     recovered = recover(log, damaged)
     assert (snapshot(recovered) if recovered else None) in complete
+
+
+@given(st.lists(steps, max_size=10), st.integers(0, 40_000))
+def test_a_state_that_does_not_fit_memory_is_the_same_when_it_is_brought_back(story, memory_bytes_max):
+    state = CursorState(Position(1, -1))
+    for kind, value in [("dense", Position(4, 3)), ("dense", Position(5, PART_ENTRIES + 9)), *story]:
+        if kind != "write":
+            apply(state, kind, value)
+    log = []
+    write(state, log, {})
+    found = run(log, recovery(len(log) - 1, LEDGERS, memory_bytes_max=memory_bytes_max))
+    assert sum(map(found.state.ledger_memory_bytes, found.state.ledger_ids)) <= memory_bytes_max or not found.refs
+    assert found.state.backlog(LEDGERS) == state.backlog(LEDGERS)
+    assert found.state.acked.range_count == state.acked.range_count
+    for ledger_id in found.state.acked.away_ids:
+        bring_back(found.state, log, found.refs, ledger_id)
+        found.state.check_invariants()
+    assert snapshot(found.state) == snapshot(state)
+
+
+@settings(deadline=None)
+@given(
+    st.lists(
+        st.one_of(
+            steps,
+            st.tuples(st.just("put away"), st.sampled_from([1, 4, 5])),
+            st.tuples(st.just("recover"), st.integers(0, 40_000)),
+        ),
+        max_size=25,
+    )
+)
+def test_ledgers_put_away_and_brought_back_change_nothing(story):
+    """The same story twice: once all in memory, once with ledgers put away whenever they may be."""
+    whole, state = CursorState(Position(1, -1)), CursorState(Position(1, -1))
+    log, refs = [], {}
+
+    def need(ledger_ids):
+        for ledger_id in ledger_ids:
+            if state.acked.find_away(ledger_id) is not None:
+                bring_back(state, log, refs, ledger_id)
+
+    for kind, value in [("dense", Position(1, 3)), ("dense", Position(4, 3)), *story]:
+        if kind == "write":
+            refs = write(state, log, refs)
+        elif kind == "put away":
+            dirty = {ledger_id for ledger_id, _ in state.dirty_parts}
+            if value in state.ledger_ids and value not in dirty and value in {ledger_id for ledger_id, _ in refs}:
+                state.put_away(value)
+        elif kind == "recover":
+            refs = write(state, log, refs)
+            found = run(log, recovery(len(log) - 1, LEDGERS, memory_bytes_max=value))
+            state, refs = found.state, found.refs
+        else:
+            if kind == "ack":
+                need({position.ledger_id for position in value})
+            elif kind == "batch":
+                need({value[0].ledger_id})
+            elif kind != "reset":
+                need({value.ledger_id})
+            apply(whole, kind, value)
+            apply(state, kind, value)
+            while state.wanted is not None:
+                wanted, state.wanted = state.wanted, None
+                need([wanted])
+                state.advance(LEDGERS)
+        state.check_invariants()
+        assert state.mark_delete == whole.mark_delete
+        assert state.backlog(LEDGERS) == whole.backlog(LEDGERS)
+        for count in (1, 100, 400):
+            target = state.skipping(count, LEDGERS)
+            if state.wanted is None:
+                assert target == whole.skipping(count, LEDGERS)
+            state.wanted = None
+    need([1, 4, 5])
+    assert snapshot(state) == snapshot(whole)
 
 
 @given(st.lists(st.sampled_from([0, 1, 2]), min_size=1, max_size=6))

@@ -12,7 +12,7 @@ from geminga.sim import SimWorld, run_seeds
 from support.cursor_crash import TopicStory, topic_story
 
 SEEDS = int(os.environ.get("GEMINGA_SEEDS", "60"))
-SEEDS_LONG = int(os.environ.get("GEMINGA_SEEDS_LONG", "600"))
+SEEDS_LONG = int(os.environ.get("GEMINGA_SEEDS_LONG", "1000"))
 
 
 @pytest.fixture(autouse=True)
@@ -35,8 +35,18 @@ def test_topic_crash_points_over_many_seeds_are_all_hit(capsys):
 
 
 @pytest.mark.long
-def test_topic_that_deletes_ledgers_before_the_list_is_caught():
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    "defects",
+    [
+        Defects(trim_before_metadata=True),
+        Defects(marker_before_segments=True),
+        Defects(index_before_data=True),
+    ],
+    ids=["trim before metadata", "marker before segments", "index before data"],
+)
+def test_topic_with_writes_in_the_wrong_order_is_caught(defects):
     async def defective(world: SimWorld) -> None:
-        await TopicStory(world, defects=Defects(trim_before_metadata=True)).run()
+        await TopicStory(world, defects=defects).run()
 
     assert run_seeds(defective, range(500), failures_max=1).failures, "500 seeds did not notice"

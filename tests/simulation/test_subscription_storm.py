@@ -9,6 +9,8 @@ from __future__ import annotations
 import pytest
 
 from geminga.broker.subscription import handlers
+from geminga.managed_ledger.core import cursor_format
+from geminga.managed_ledger.core.cursor import CursorState
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from support.subscriptions import RecordingConnection, Sub, settle, with_topic
 
@@ -153,3 +155,36 @@ def test_storm_with_negative_acknowledgements_loses_nothing(seed, sub_type):
         max_unacked_messages_per_consumer=15,
         max_unacked_messages_per_subscription=40,
     )
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("sub_type", [Sub.Shared, Sub.Key_Shared])
+def test_storm_with_acknowledgements_on_disk_only_loses_nothing(seed, sub_type, monkeypatch):
+    """Without any memory for it the state of every ledger is put away as soon as it was written."""
+    monkeypatch.setattr(cursor_format, "INLINE_RANGES_MAX", 1)
+    brought_back = []
+    bring_back = CursorState.bring_back
+
+    def counted(state, ledger_id, parts):
+        brought_back.append(ledger_id)
+        bring_back(state, ledger_id, parts)
+
+    monkeypatch.setattr(CursorState, "bring_back", counted)
+
+    async def scenario(topic):
+        storm = Storm(topic, sub_type=sub_type, nack_share=0.2)
+        await run_storm(storm, 250)
+        assert {k: sorted(v) for k, v in storm.done.items()} == {k: sorted(v) for k, v in storm.published.items()}
+
+    with_topic(
+        scenario,
+        seed=seed,
+        entries_per_ledger=4,
+        mark_delete_rate=1000,
+        cursor_memory_bytes=0,
+        key_shared_look_ahead_per_consumer=10,
+        dispatcher_max_read_batch_size=7,
+        max_unacked_messages_per_consumer=15,
+        max_unacked_messages_per_subscription=40,
+    )
+    assert brought_back

@@ -99,6 +99,8 @@ class TopicStory:
         )
         bookkeeper = BookKeeper(node.runtime, store, LocalBookiePool({"b": bookie}))
         factory = ManagedLedgerFactory(node.runtime, store, bookkeeper, self.config, defects=self.defects)
+        # Often so little that acknowledgements are put away and brought back all the time.
+        factory.cursor_memory.limit_bytes = self.rng.choice((0, 0, 1500, 4000, 1 << 20))
         return bookie, factory
 
     async def live(self, node: SimNode, *, is_last: bool) -> None:
@@ -381,7 +383,26 @@ class TopicStory:
         assert ml.last_confirmed_position == (entries[-1] if entries else ml.ledgers.last_position)
         self.check_names(ml)
         for name, cursor in sorted(ml.cursors.items()):
-            self.check_cursor(ml, name, cursor, entries)
+            ledger_ids = {position.ledger_id for position in entries}
+            await self.in_memory(
+                cursor, ledger_ids, lambda name=name, cursor=cursor: self.check_cursor(ml, name, cursor, entries)
+            )
+
+    async def in_memory(self, cursor: ManagedCursor, ledger_ids: set[int], check) -> None:
+        """Carry out ``check`` with the cursor's whole state in memory; counts are the same as without."""
+        future = asyncio.get_running_loop().create_future()
+        backlog = cursor.backlog_count
+
+        def checked() -> None:
+            try:
+                assert cursor.backlog_count == backlog, f"{cursor.backlog_count} in memory, {backlog} put away"
+                check()
+                future.set_result(None)
+            except AssertionError as error:
+                future.set_exception(error)
+
+        cursor.when_loaded(ledger_ids, checked, future.set_exception)
+        await future
 
     def check_names(self, ml: ManagedLedger) -> None:
         for name, oracle in self.uncertain.items():

@@ -1,9 +1,10 @@
 """Managed ledgers: one endless log per topic over many ledgers, with cursors, cache, rollover and trim."""
 
 from geminga.managed_ledger.config import ManagedLedgerConfig
+from geminga.managed_ledger.cursor_reads import EntriesDone
 from geminga.managed_ledger.entry import AckDone, AppendDone, AppendResult, Entry
 from geminga.managed_ledger.factory import Defects, ManagedLedgerFactory
-from geminga.managed_ledger.managed_cursor import EntriesDone, ManagedCursor
+from geminga.managed_ledger.managed_cursor import ManagedCursor
 from geminga.managed_ledger.managed_ledger import ManagedLedger
 
 __all__ = [

@@ -28,6 +28,10 @@ class ManagedLedgerConfig:
     mark_delete_rate_limit: float = setting(
         "managedLedgerDefaultMarkDeleteRateLimit", 1.0, "writes a second, 0.01-1000", minimum=0.01, maximum=1000
     )
+    #: Acknowledged entries as bitmaps; false: as plain ranges, for comparison.
+    ack_bitmaps: bool = setting("managedLedgerUnackedRangesOpenCacheSetEnabled", True, "true or false")
+    #: Acknowledgement state kept in memory, all cursors together; what is more lies on disk only. Geminga's own key.
+    cursor_memory_mb: float = setting("gemingaCursorMemoryLimitMB", 64.0, "MiB > 0", minimum=0.01)
     max_ranges_in_metadata: int = setting(
         "managedLedgerMaxUnackedRangesToPersistInMetadataStore", 1000, "ranges 0-10000", minimum=0, maximum=10_000
     )

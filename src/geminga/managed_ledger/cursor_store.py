@@ -15,16 +15,19 @@ from typing import TYPE_CHECKING, Final
 from geminga.bookkeeper import LedgerHandle
 from geminga.managed_ledger import crash_points as points
 from geminga.managed_ledger.core.cursor_format import (
+    Recovered,
     Refs,
     WritePlan,
     batch_records,
     plan_write,
     range_records,
 )
+from geminga.managed_ledger.cursor_segments import CursorSegments
 from geminga.managed_ledger.entry import AckDone
 from geminga.managed_ledger.metadata_io import MetadataNode, cursor_path
 from geminga.model.errors import LedgerClosedError, LedgerFencedError, StorageError
 from geminga.model.limits import METADATA_VALUE_BYTES_MAX
+from geminga.model.position import EARLIEST, Position
 from geminga.runtime import crash_point, get_logger, spawn
 from geminga.wire.managed_ledger import CursorInfoRecord, encode_cursor_info
 
@@ -53,18 +56,24 @@ class CursorStore:
         "_ml",
         "_node",
         "_opened_ms",
-        "_refs",
+        "_segments",
         "_waiters",
+        "last_marker",
+        "last_marker_ms",
+        "last_switch_ms",
+        "persisted_mark_delete",
     )
 
     def __init__(self, ml: ManagedLedger, node: MetadataNode, ledger_id: int = -1) -> None:
+        """``ledger_id``: what the node names."""
         self._ml = ml
         self._node = node
         #: What the node says: -1 or the ledger that holds the state.
         self._ledger_id = ledger_id
         #: That ledger if this process may append to it.
         self._handle: LedgerHandle | None = None
-        self._refs: Refs = _NO_REFS
+        #: Where the parts of a larger state lie; None until there was one.
+        self._segments: CursorSegments | None = None
         self._appended = 0
         self._opened_ms = 0
         #: Something changed since the last persist began.
@@ -77,10 +86,41 @@ class CursorStore:
         #: The node is gone: nothing is written any more.
         self._is_deleted = False
         self._cursor: ManagedCursor | None = None
+        #: The newest durable marker, and when it became that (ms since the epoch); None if the node has the state.
+        self.last_marker: Position | None = None
+        self.last_marker_ms = 0
+        #: When the cursor ledger was last switched, ms since the epoch; 0: not by this process.
+        self.last_switch_ms = 0
+        #: What a restart would find.
+        self.persisted_mark_delete = EARLIEST
 
     def attach(self, cursor: ManagedCursor) -> None:
         """The cursor whose state is kept; once."""
         self._cursor = cursor
+        self.persisted_mark_delete = cursor.mark_delete_position
+
+    def recovered(self, source: LedgerHandle, found: Recovered) -> None:
+        """The state was found in this ledger, with its parts there; after :meth:`attach`."""
+        self.last_marker = Position(source.ledger_id, found.marker_entry_id)
+        if found.refs:
+            self._make_segments().written(source, found.refs)
+            self.cursor.on_memory_changed()
+
+    @property
+    def segments(self) -> CursorSegments | None:
+        """Where the parts of the state lie; None if it never needed any."""
+        return self._segments
+
+    @property
+    def appended_entries(self) -> int:
+        """Entries of the cursor ledger, its segments and markers, that this process wrote."""
+        return self._appended
+
+    def put_away(self, wanted_bytes: int) -> int:
+        """Make room by putting ledgers away that are on disk; returns how much. Nothing while a write is under way."""
+        if self._segments is None or self._busy or self._is_deleted:
+            return 0
+        return self._segments.put_away(wanted_bytes)
 
     @property
     def ledger_id(self) -> int:
@@ -175,40 +215,75 @@ class CursorStore:
 
     def _append(self, handle: LedgerHandle, waiters: list[AckDone]) -> None:
         """Segments, then the marker; complete when the marker is durable."""
-        plan = self._take_plan(self._refs)
+        segments = self._segments
+        plan = self._take_plan(segments.refs if segments is not None and segments.source is handle else _NO_REFS)
+        is_marker_first = self._ml.factory.defects.marker_before_segments and bool(plan.segments)
+        first = handle.last_add_pushed + 2 if is_marker_first else self._append_segments(handle, plan)
+        refs = plan.refs(first)
 
-        def marked(_first: int, _count: int, error: StorageError | None) -> None:
+        def marked(entry_id: int, _count: int, error: StorageError | None) -> None:
             if error is None:
                 crash_point(points.CURSOR_MARKER_DURABLE)
+                if is_marker_first:
+                    self._append_segments(handle, plan)
+                self._written(handle, plan, refs, entry_id)
                 self._completed(waiters, None)
             else:
                 spawn(self._recover_from(error, waiters), name=f"cursor-write-failed-{self._ml.name}")
 
-        self._refs = self._append_plan(handle, plan, marked)
+        self._append_marker(handle, plan, refs, marked)
 
-    def _take_plan(self, refs: Refs) -> WritePlan:
+    def _take_plan(self, refs: Refs, *, is_new_ledger: bool = False) -> WritePlan:
+        """What to write of the state as it is now. In a new ledger only what is put away is taken from ``refs``."""
         state = self.cursor.state
+        if is_new_ledger:
+            away = state.acked.away or {}
+            refs = {part: ids for part, ids in refs.items() if part[0] in away}
         plan = plan_write(state, refs)
         state.clean()
         self._is_dirty = False
         return plan
 
-    def _append_plan(self, handle: LedgerHandle, plan: WritePlan, marked: _Appended) -> Refs:
-        first = -1
-        if plan.segments:
-            first = handle.append(plan.segments, _ignore)
-            crash_point(points.CURSOR_SEGMENTS_APPENDED)
-        refs = plan.refs(first)
+    def _append_segments(self, handle: LedgerHandle, plan: WritePlan) -> int:
+        """The entry id of the first; -1 without any."""
+        if not plan.segments:
+            return -1
+        first = handle.append(plan.segments, _ignore)
+        crash_point(points.CURSOR_SEGMENTS_APPENDED)
+        self._appended += len(plan.segments)
+        return first
+
+    def _append_marker(self, handle: LedgerHandle, plan: WritePlan, refs: Refs, marked: _Appended) -> None:
         handle.append([plan.marker(refs)], marked)
         crash_point(points.CURSOR_MARKER_APPENDED)
-        self._appended += len(plan.segments) + 1
-        return refs
+        self._appended += 1
+
+    def _written(self, handle: LedgerHandle, plan: WritePlan, refs: Refs, marker_entry_id: int) -> None:
+        """The marker is durable."""
+        self.last_marker = Position(handle.ledger_id, marker_entry_id)
+        self.last_marker_ms = self._ml.runtime.clock.wall_ms()
+        self.persisted_mark_delete = plan.mark_delete
+        if refs or self._segments is not None:
+            self._make_segments().written(handle, refs, {ledger_id for (ledger_id, _), _ in plan.pieces})
+            self.cursor.on_memory_changed()
+
+    def _make_segments(self) -> CursorSegments:
+        if self._segments is None:
+            self._segments = CursorSegments(self.cursor)
+        return self._segments
+
+    def _write_failed(self) -> None:
+        """Whatever the last plan cleaned is not known to be on disk."""
+        self._handle = None
+        self._is_dirty = True
+        if self._segments is not None:
+            self._segments.forget_loaded()
+            self.cursor.on_memory_changed()
 
     async def _recover_from(self, error: StorageError, waiters: list[AckDone]) -> None:
         """A write to the cursor ledger failed: its last complete state counts until a better one is stored."""
         _log.warning("%s/%s: a write to the cursor ledger failed: %s", self._ml.name, self.cursor.name, error)
-        self._handle = None
-        self._is_dirty = True
+        self._write_failed()
         if await self._write_state_to_node():
             self._completed(waiters, None)
         else:
@@ -222,8 +297,7 @@ class CursorStore:
         except StorageError as failure:
             error = failure
             _log.warning("%s/%s: no new cursor ledger: %s", self._ml.name, self.cursor.name, failure)
-            self._handle = None
-            self._is_dirty = True
+            self._write_failed()
             if not isinstance(failure, LedgerFencedError) and await self._write_state_to_node():
                 error = None
         self._completed(waiters, error)
@@ -233,14 +307,15 @@ class CursorStore:
         crash_point(points.CURSOR_LEDGER_CREATED)
         self._appended = 0
         self._opened_ms = int(self._ml.runtime.clock.monotonic() * 1000)
-        future: asyncio.Future[StorageError | None] = asyncio.get_running_loop().create_future()
-        plan = self._take_plan(_NO_REFS)
-        refs = self._append_plan(handle, plan, lambda _first, _count, error: future.set_result(error))
-        error = await future
-        if error is not None:
+        if self._ml.factory.defects.index_before_data:
+            await self._put_node(self._record(ledger_id=handle.ledger_id, with_state=False))
+            crash_point(points.CURSOR_LEDGER_NAMED)
+        try:
+            plan, refs = await self._write_whole(handle)
+        except StorageError:
             # Tried again every second: what is left behind would add up.
             await self._delete_ledger(handle.ledger_id)
-            raise error
+            raise
         crash_point(points.CURSOR_LEDGER_WRITTEN)
         try:
             await self._put_node(self._record(ledger_id=handle.ledger_id, with_state=False))
@@ -250,8 +325,31 @@ class CursorStore:
             raise
         crash_point(points.CURSOR_LEDGER_NAMED)
         old, self._ledger_id = self._ledger_id, handle.ledger_id
-        self._handle, self._refs = handle, refs
+        self._handle = handle
+        self.last_switch_ms = self._ml.runtime.clock.wall_ms()
+        # Nothing was appended behind the marker: this is what is under way.
+        self._written(handle, plan, refs, handle.last_add_confirmed)
         await self._delete_ledger(old)
+
+    async def _write_whole(self, handle: LedgerHandle) -> tuple[WritePlan, Refs]:
+        """Every part, those that are put away copied as they are, and a marker: the state at the time of the call."""
+        segments = self._segments
+        plan = self._take_plan(segments.refs if segments is not None else _NO_REFS, is_new_ledger=True)
+        copied, plan.kept = plan.kept, {}
+        refs = plan.refs(self._append_segments(handle, plan))
+        if segments is not None and segments.source is not None:
+            for part, entry_ids in copied.items():
+                pieces = [payload for i in entry_ids for payload in await segments.source.read_entries(i, i)]
+                first = handle.append(pieces, _ignore)
+                crash_point(points.CURSOR_SEGMENTS_COPIED)
+                self._appended += len(pieces)
+                refs[part] = tuple(range(first, first + len(pieces)))
+        future: asyncio.Future[StorageError | None] = asyncio.get_running_loop().create_future()
+        self._append_marker(handle, plan, refs, lambda _first, _count, error: future.set_result(error))
+        error = await future
+        if error is not None:
+            raise error
+        return plan, refs
 
     # ---- metadata node
 
@@ -270,6 +368,7 @@ class CursorStore:
     async def _write_state_to_node(self) -> bool:
         """Store the whole state in the node if it fits; False if it does not, or the store refuses."""
         value = self._state_value()
+        mark_delete = self.cursor.mark_delete_position
         if value is None:
             return False
         # Acknowledgements that come while this is written make it dirty again; the parts stay to be rewritten.
@@ -282,14 +381,18 @@ class CursorStore:
             return False
         crash_point(points.CURSOR_STATE_IN_NODE)
         old, self._ledger_id = self._ledger_id, -1
-        self._handle, self._refs = None, _NO_REFS
+        self._handle = None
+        self.last_marker, self.persisted_mark_delete = None, mark_delete
+        if self._segments is not None:
+            self._segments.forget_loaded()
+            self.cursor.on_memory_changed()
         await self._delete_ledger(old)
         return True
 
     def _state_value(self) -> bytes | None:
         limit = self._ml.factory.config.max_ranges_in_metadata
         state = self.cursor.state
-        if len(range_records(state, limit + 1)) > limit or state.batches.count > limit:
+        if state.acked.away or len(range_records(state, limit + 1)) > limit or state.batches.count > limit:
             return None
         value = encode_cursor_info(self._record(ledger_id=-1, with_state=True))
         return value if len(value) <= METADATA_VALUE_BYTES_MAX // 2 else None

@@ -14,7 +14,10 @@ from typing import Final
 from geminga.bookkeeper import BookKeeper, LedgerHandle, MetadataLiveLedgers
 from geminga.bookkeeper.ledger_store import LedgerStore
 from geminga.managed_ledger.config import ManagedLedgerConfig
+from geminga.managed_ledger.core.acked_entries import AckedBitmap, MakeAckedEntries
+from geminga.managed_ledger.core.plain_ranges import PlainRanges
 from geminga.managed_ledger.core.rollover import RolloverPolicy
+from geminga.managed_ledger.cursor_memory import CursorMemory
 from geminga.managed_ledger.entry_cache import EntryCache, TailWindow
 from geminga.managed_ledger.managed_cursor import ManagedCursor
 from geminga.managed_ledger.managed_ledger import ManagedLedger
@@ -50,6 +53,10 @@ class Defects:
 
     #: Ledgers are deleted before the list without them is written.
     trim_before_metadata: bool = False
+    #: A cursor's marker is appended before the segments it names.
+    marker_before_segments: bool = False
+    #: A cursor's node names its new ledger before the state was written there.
+    index_before_data: bool = False
 
 
 class ManagedLedgerFactory:
@@ -70,6 +77,9 @@ class ManagedLedgerFactory:
         self.config = config if config is not None else ManagedLedgerConfig()
         self.defects = defects if defects is not None else Defects()
         self.cache = EntryCache(self.config.cache_size_mb * 1024 * 1024)
+        #: What keeps the acknowledged entries of a ledger.
+        self.make_acked_entries: MakeAckedEntries = AckedBitmap if self.config.ack_bitmaps else PlainRanges
+        self.cursor_memory = CursorMemory(int(self.config.cursor_memory_mb * 1024 * 1024))
         self.rollover = RolloverPolicy(
             max_entries=self.config.max_entries_per_ledger,
             max_size_bytes=self.config.max_size_per_ledger_mb * 1024 * 1024,

@@ -1,55 +1,37 @@
-"""A cursor: where one subscription stands in a managed ledger, and its reads.
+"""A cursor: where one subscription stands in a managed ledger.
 
-Decisions are those of ``core.cursor``; a durable cursor's state goes to disk through ``cursor_store``. One read
-at a time. Acknowledgements take effect in memory at once; ``done`` says when they are durable.
+Decisions are those of ``core.cursor``; a durable cursor's state goes to disk through ``cursor_store``; its reads
+are those of ``cursor_reads``. Acknowledgements take effect in memory at once; ``done`` says when they are durable.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
 
-from geminga.managed_ledger.core.cursor import CROSSED, CursorState
+from geminga.managed_ledger.core.cursor import CHANGED, CROSSED, NOTHING, CursorState
+from geminga.managed_ledger.cursor_operations import CursorOperations, Refuse
+from geminga.managed_ledger.cursor_reads import CursorReads, EntriesDone, Read
+from geminga.managed_ledger.cursor_segments import LoadDone
 from geminga.managed_ledger.cursor_store import CursorStore
 from geminga.managed_ledger.entry import AckDone, Entry
-from geminga.managed_ledger.entry_cache import TailWindow
-from geminga.model.errors import LedgerClosedError, NoSuchLedgerError, StorageError, invariant
+from geminga.model.errors import LedgerClosedError, StorageError, invariant
 from geminga.model.position import LATEST, Position
 
 if TYPE_CHECKING:
-    from geminga.managed_ledger.core.positions import LedgerInfo
     from geminga.managed_ledger.managed_ledger import ManagedLedger
 
-EntriesDone = Callable[[Sequence[Entry] | StorageError], None]
-
-#: Bytes a reader that lags behind may hold beyond what was asked for.
-READ_AHEAD_BYTES: Final = 256 * 1024
-#: Entries of one read from the bookies, read-ahead included.
-READ_ENTRIES_MAX: Final = 1000
-
 _NO_PROPERTIES: Final[Mapping[str, str]] = {}
-
-
-class _Read(NamedTuple):
-    """The read under way."""
-
-    max_entries: int
-    max_bytes: int
-    done: EntriesDone
-    max_position: Position
 
 
 class ManagedCursor:
     """See the module. Made by ``ManagedLedger.open_cursor`` and ``new_non_durable_cursor``."""
 
     __slots__ = (
-        "_ahead",
-        "_epoch",
-        "_is_stepping",
-        "_is_waiting",
         "_ml",
-        "_read",
+        "_operations",
+        "_reads",
         "cursor_properties",
         "is_active",
         "is_closed",
@@ -76,14 +58,10 @@ class ManagedCursor:
         self.is_active = False
         self.is_closed = False
         self._ml = ml
-        self._read: _Read | None = None
-        #: The read is being served from memory right now / waits for a bookie.
-        self._is_stepping = False
-        self._is_waiting = False
-        #: Payloads read from a bookie beyond what was asked for.
-        self._ahead: TailWindow | None = None
-        #: Grows with every jump of the read position: a read under way then starts anew.
-        self._epoch = 0
+        #: Made by the first read.
+        self._reads: CursorReads | None = None
+        #: What waits for state that is put away; None until something did.
+        self._operations: CursorOperations | None = None
 
     # ---- state
 
@@ -118,6 +96,16 @@ class ManagedCursor:
         return self.state.acked.count
 
     @property
+    def acknowledged_ranges_count(self) -> int:
+        """Ranges that these entries make."""
+        return self.state.acked.range_count
+
+    @property
+    def is_reading(self) -> bool:
+        """Whether a read is under way."""
+        return self._reads is not None and self._reads.is_busy
+
+    @property
     def has_more_entries(self) -> bool:
         """Whether there is any entry at or behind the read position."""
         lac = self._ml.last_confirmed_position
@@ -125,12 +113,114 @@ class ManagedCursor:
         return lac.entry_id >= 0 and position <= lac and self._ml.ledgers.at_or_after(position) <= lac
 
     def is_acknowledged(self, position: Position) -> bool:
-        """Whether the whole entry is acknowledged."""
+        """Whether the whole entry is acknowledged; its ledger is in memory (see :meth:`when_loaded`)."""
         return self.state.is_acknowledged(position)
 
     def ack_set(self, position: Position) -> Sequence[int] | None:
-        """Unacknowledged indexes of a partly acknowledged batch (set bit = unacknowledged); None: all of them."""
+        """Unacknowledged indexes of a partly acknowledged batch (set bit = unacknowledged); None: all of them.
+
+        As with :meth:`is_acknowledged` the ledger is in memory; that of an entry just read is.
+        """
         return self.state.ack_set(position)
+
+    # ---- state that is not in memory
+
+    @property
+    def is_in_memory(self) -> bool:
+        """Whether all state is, and no operation waits: each call takes effect at once."""
+        return self.state.acked.away is None and (self._operations is None or self._operations.is_idle)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no operation waits."""
+        return self._operations is None or self._operations.is_idle
+
+    def when_loaded(self, ledger_ids: Collection[int], action: Callable[[], None], refuse: Refuse) -> None:
+        """Call ``action`` with the acknowledgements of these ledgers in memory, mostly within this call.
+
+        ``refuse`` is called instead if the cursor is closed first.
+        """
+        if self.is_in_memory:
+            action()
+            return
+        if self._operations is None:
+            self._operations = CursorOperations(self)
+        self._operations.run(ledger_ids, action, refuse)
+
+    async def unacknowledged(self, entries: Sequence[Entry]) -> list[Entry]:
+        """Those of ``entries`` that are not acknowledged."""
+        future: asyncio.Future[list[Entry]] = asyncio.get_running_loop().create_future()
+
+        def select() -> None:
+            if not future.done():
+                future.set_result([entry for entry in entries if not self.state.is_acknowledged(entry.position)])
+
+        def refuse(error: StorageError) -> None:
+            if not future.done():
+                future.set_exception(error)
+
+        self.when_loaded({entry.ledger_id for entry in entries}, select, refuse)
+        return await future
+
+    def ledgers_around(self, position: Position) -> set[int]:
+        """Ledgers that a cumulative acknowledgement up to ``position`` asks for entries of."""
+        ledgers = self._ml.ledgers
+        before = ledgers.previous_position(position)
+        return {position.ledger_id, before.ledger_id, ledgers.previous_position(before).ledger_id}
+
+    def pinned_ledgers(self) -> set[int]:
+        """Ledgers whose state stays in memory now: that of a read under way and of the next operation."""
+        pinned = set(self._operations.pinned_ledgers) if self._operations is not None else set()
+        if self.is_reading:
+            pinned.add(self.state.read_position.ledger_id)
+        return pinned
+
+    def load_ledger(self, ledger_id: int, done: LoadDone) -> None:
+        """Bring back what is kept of a ledger."""
+        segments = self.store.segments if self.store is not None else None
+        if segments is None:
+            done(LedgerClosedError(f"cursor {self.name} is deleted"))
+        else:
+            segments.load(ledger_id, done)
+
+    def make_room(self, done: Callable[[], None]) -> None:
+        """Before a ledger is brought back: keep to the memory limit, if need be by writing what changed."""
+        memory = self._ml.factory.cursor_memory
+        if memory.make_room() or self.store is None or not self.state.dirty_parts:
+            done()
+            return
+
+        def written(_error: StorageError | None) -> None:
+            memory.make_room()
+            done()
+
+        self.store.changed(False, written)
+
+    def put_away(self, wanted_bytes: int) -> int:
+        """Make room in memory; returns how much."""
+        freed = self.store.put_away(wanted_bytes) if self.store is not None else 0
+        if freed:
+            self.on_memory_changed()
+        return freed
+
+    def on_memory_changed(self) -> None:
+        """The memory of the state is to be counted anew."""
+        segments = self.store.segments if self.store is not None and not self.is_closed else None
+        self._ml.factory.cursor_memory.changed(self, segments.memory_bytes if segments is not None else 0)
+
+    def on_trimmed(self) -> None:
+        """Ledgers left the list."""
+        self.state.forget_missing(self._ml.ledgers)
+        self.advance_if_wanted()
+
+    def advance_if_wanted(self) -> None:
+        """Mark-delete stands before a ledger that is put away and whose first entry is acknowledged: move on."""
+        wanted, self.state.wanted = self.state.wanted, None
+        if wanted is not None:
+            self.when_loaded((wanted,), self._advance, _ignore)
+
+    def _advance(self) -> None:
+        self._changed(self.state.advance(self._ml.ledgers), None)
 
     # ---- read
 
@@ -141,16 +231,24 @@ class ManagedCursor:
 
         ``done`` gets at least one entry, or none at the end (or past ``max_position``); possibly within the call.
         """
-        invariant(self._read is None, f"{self._ml.name}/{self.name}: a read is under way")
+        invariant(not self.is_reading, f"{self._ml.name}/{self.name}: a read is under way")
         if self.is_closed:
             done(LedgerClosedError(f"cursor {self.name} is closed"))
             return
         if not self.is_active:
             self.is_active = True
             self._ml.on_cursor_active(self)
-        self._read = _Read(max(1, max_entries), max_bytes, done, max_position)
-        if not self._is_stepping:
-            self._step()
+        reads = self._reads
+        if reads is None:
+            reads = self._reads = CursorReads(self, self._ml)
+        reads.start(Read(max(1, max_entries), max_bytes, done, max_position))
+
+    def skip_read_to(self, position: Position) -> None:
+        """The next read starts no earlier than ``position``; what lies before it is not read now."""
+        invariant(not self.is_reading, f"{self._ml.name}/{self.name}: a read is under way")
+        if position > self.state.read_position:
+            self.state.read_position = position
+            self._jumped()
 
     def rewind(self) -> None:
         """The next read starts at the first entry that is not acknowledged."""
@@ -161,154 +259,13 @@ class ManagedCursor:
         """No consumer reads any more: nothing is cached for it until the next read."""
         if self.is_active:
             self.is_active = False
-            self._drop_ahead()
+            if self._reads is not None:
+                self._reads.drop_ahead()
             self._ml.on_cursor_inactive(self)
 
     def _jumped(self) -> None:
-        self._epoch += 1
-        self._drop_ahead()
-
-    def _step(self) -> None:
-        """Serve reads from memory as far as that goes, or start one from the bookies."""
-        self._is_stepping = True
-        try:
-            while (read := self._read) is not None and not self._is_waiting:
-                start = self._next_unread(read.max_position)
-                if start is None:
-                    self._finish(())
-                    continue
-                info, last = start
-                ledger_id, first = self.state.read_position
-                payloads = self._cached(ledger_id, first, min(last, first + read.max_entries - 1))
-                if payloads:
-                    self._ml.cache.hits += len(payloads)
-                    self._deliver(ledger_id, first, payloads)
-                else:
-                    self._is_waiting = True
-                    self._read_ledger(info, first, last, read)
-        finally:
-            self._is_stepping = False
-
-    def _next_unread(self, max_position: Position) -> tuple[LedgerInfo, int] | None:
-        """Move the read position to the next unacknowledged entry; its ledger, and the last id to read there."""
-        state, ledgers = self.state, self._ml.ledgers
-        position = state.read_position
-        if position <= state.mark_delete:
-            position = Position(state.mark_delete.ledger_id, state.mark_delete.entry_id + 1)
-        limit = min(self._ml.last_confirmed_position, max_position)
-        acked = state.acked
-        while True:
-            position = ledgers.at_or_after(position)
-            info = ledgers.find(position.ledger_id)
-            if position > limit or info is None or position.entry_id >= info.entries:
-                state.read_position = position
-                return None
-            if acked.count:
-                clear = acked.first_clear(*position)
-                if clear != position.entry_id:
-                    position = Position(position.ledger_id, clear)
-                    continue
-            state.read_position = position
-            last = info.entries - 1
-            if limit.ledger_id == position.ledger_id:
-                last = min(last, limit.entry_id)
-            return info, last
-
-    def _cached(self, ledger_id: int, first: int, last: int) -> list[bytes]:
-        ahead = self._ahead
-        if ahead is not None:
-            if ahead.ledger_id == ledger_id and (payloads := ahead.get(first, last)):
-                return payloads
-            self._drop_ahead()
-        window = self._ml.tail_window
-        if window is not None and window.ledger_id == ledger_id:
-            return window.get(first, last)
-        return []
-
-    def _read_ledger(self, info: LedgerInfo, first: int, last: int, read: _Read) -> None:
-        average = max(1, info.size_bytes // info.entries)
-        asked = min(read.max_entries, max(1, read.max_bytes // average))
-        window = self._ml.tail_window
-        if window is not None and window.ledger_id == info.ledger_id and first < window.first_entry_id:
-            last = min(last, window.first_entry_id - 1)
-        count = min(last - first + 1, READ_ENTRIES_MAX, asked + READ_AHEAD_BYTES // average)
-        epoch = self._epoch
-
-        def arrived(result: Sequence[bytes] | StorageError) -> None:
-            self._arrived(epoch, info.ledger_id, first, result)
-
-        self._ml.cache.misses += count
-        self._ml.read_ledger(info, first, first + count - 1, arrived)
-
-    def _arrived(self, epoch: int, ledger_id: int, first: int, result: Sequence[bytes] | StorageError) -> None:
-        self._is_waiting = False
-        read = self._read
-        if read is None:
-            return
-        if self.is_closed:
-            self._finish(LedgerClosedError(f"cursor {self.name} is closed"))
-            return
-        if epoch == self._epoch and not isinstance(result, StorageError):
-            if len(result) > read.max_entries:
-                self._look_ahead(ledger_id, first, result)
-            self._deliver(ledger_id, first, result[: read.max_entries])
-        elif epoch == self._epoch:
-            # A ledger that was trimmed meanwhile is passed over; any other error goes to the caller.
-            gone = isinstance(result, NoSuchLedgerError) and self._ml.ledgers.find(ledger_id) is None
-            if not gone and isinstance(result, StorageError):
-                self._finish(result)
-                return
-        if not self._is_stepping:
-            self._step()
-
-    def _deliver(self, ledger_id: int, first: int, payloads: Sequence[bytes]) -> None:
-        """Complete the read with what is not acknowledged of ``payloads``; nothing if all of it is."""
-        read = self._read
-        assert read is not None
-        size_bytes = 0
-        count = 0
-        for payload in payloads:
-            size_bytes += len(payload)
-            if size_bytes > read.max_bytes and count:
-                break
-            count += 1
-        if count < len(payloads) and self._ahead is None:
-            self._look_ahead(ledger_id, first + count, payloads[count:])
-        state = self.state
-        state.read_position = Position(ledger_id, first + count)
-        if state.acked.count and state.acked.has_ledger(ledger_id):
-            entries = [
-                Entry(ledger_id, entry_id, payloads[entry_id - first])
-                for entry_id in state.acked.clear_ids(ledger_id, first, first + count - 1)
-            ]
-        else:
-            entries = [Entry(ledger_id, entry_id, payload) for entry_id, payload in enumerate(payloads[:count], first)]
-        if state.mark_delete >= (ledger_id, first):
-            entries = [entry for entry in entries if (ledger_id, entry.entry_id) > state.mark_delete]
-        if entries:
-            self._ml.on_cursor_read()
-            self._finish(entries)
-
-    def _look_ahead(self, ledger_id: int, first: int, payloads: Sequence[bytes]) -> None:
-        """Keep payloads for the next read, if the cache's budget allows."""
-        self._drop_ahead()
-        window = self._ml.tail_window
-        if window is not None and window.ledger_id == ledger_id and first >= window.first_entry_id:
-            return
-        size_bytes = sum(map(len, payloads))
-        if self._ml.cache.reserve(size_bytes):
-            self._ahead = TailWindow(ledger_id, first)
-            self._ahead.extend(payloads, size_bytes)
-
-    def _drop_ahead(self) -> None:
-        if self._ahead is not None:
-            self._ml.cache.give_back(self._ahead.size_bytes)
-            self._ahead = None
-
-    def _finish(self, result: Sequence[Entry] | StorageError) -> None:
-        read, self._read = self._read, None
-        assert read is not None
-        read.done(result)
+        if self._reads is not None:
+            self._reads.jumped()
 
     # ---- acknowledge
 
@@ -322,7 +279,15 @@ class ManagedCursor:
 
         ``done`` is called once the state is durable; without it that happens within about a second.
         """
-        self._changed(self.state.acknowledge(positions, ack_sets, self._ml.ledgers), done)
+        state = self.state
+        if state.acked.away is None and self._operations is None:
+            self._changed(state.acknowledge(positions, ack_sets, self._ml.ledgers), done)
+            return
+        self._when_loaded(
+            {position.ledger_id for position in positions},
+            lambda: state.acknowledge(positions, ack_sets, self._ml.ledgers),
+            done,
+        )
 
     def acknowledge_cumulative(
         self,
@@ -333,31 +298,60 @@ class ManagedCursor:
         properties: Mapping[str, int] | None = None,
     ) -> None:
         """Acknowledge everything up to ``position``; ``properties`` replace those saved with the position."""
-        flags = self.state.acknowledge_cumulative(position, ack_set, self._ml.ledgers)
-        if properties is not None and properties != self.state.properties:
-            self.state.properties = dict(properties)
-            flags |= 1
-        self._changed(flags, done)
+        if self.state.acked.away is None and self._operations is None:
+            self._changed(self._cumulate(position, ack_set, properties), done)
+            return
+        self._when_loaded(self.ledgers_around(position), lambda: self._cumulate(position, ack_set, properties), done)
+
+    def _cumulate(self, position: Position, ack_set: Sequence[int] | None, properties: Mapping[str, int] | None) -> int:
+        state = self.state
+        flags = state.acknowledge_cumulative(position, ack_set, self._ml.ledgers)
+        if properties is not None and properties != state.properties:
+            state.properties = dict(properties)
+            flags |= CHANGED
+        return flags
 
     async def reset(self, position: Position) -> None:
         """Seek: ``position`` (EARLIEST and LATEST too) is delivered next, all holes are gone. Durable on return."""
         self._jumped()
-        await self._durably(self.state.reset(position, self._ml.ledgers))
+        if self._operations is not None:
+            # What waited was acknowledged before, and is forgotten with everything else.
+            self._operations.refuse_all(LedgerClosedError(f"cursor {self.name} was reset"))
+        await self._durably(lambda: self.state.reset(position, self._ml.ledgers))
 
     async def skip(self, count: int) -> None:
         """Acknowledge the oldest ``count`` entries. Durable on return."""
-        target = self.state.skipping(count, self._ml.ledgers)
-        await self._durably(self.state.acknowledge_cumulative(target, None, self._ml.ledgers))
+        state, ledgers = self.state, self._ml.ledgers
+        needed: set[int] = set()
+        is_done = False
+
+        def change() -> int:
+            nonlocal is_done
+            target = state.skipping(count, ledgers)
+            wanted, state.wanted = state.wanted, None
+            missing = (
+                {wanted} if wanted is not None else self.ledgers_around(target).intersection(state.acked.away or ())
+            )
+            if missing:
+                needed.update(missing)
+                return NOTHING
+            is_done = True
+            return state.acknowledge_cumulative(target, None, ledgers)
+
+        while not is_done:
+            await self._durably(change, needed)
 
     async def clear_backlog(self) -> None:
         """Acknowledge everything there is. Durable on return."""
         target = self._ml.ledgers.last_position
-        await self._durably(self.state.acknowledge_cumulative(target, None, self._ml.ledgers))
+        await self._durably(
+            lambda: self.state.acknowledge_cumulative(target, None, self._ml.ledgers), self.ledgers_around(target)
+        )
 
     async def set_properties(self, properties: Mapping[str, int]) -> None:
         """Replace what is saved along with the position. Durable on return."""
         self.state.properties = dict(properties)
-        await self._durably(1)
+        await self._durably(lambda: CHANGED)
 
     async def set_cursor_properties(self, properties: Mapping[str, str]) -> None:
         """Replace the subscription's text properties. Durable on return."""
@@ -367,7 +361,19 @@ class ManagedCursor:
 
     async def flush(self) -> None:
         """Until everything acknowledged so far is durable."""
-        await self._durably(0)
+        await self._durably(lambda: NOTHING)
+
+    def _when_loaded(self, ledger_ids: Collection[int], change: Callable[[], int], done: AckDone | None) -> None:
+        """Change the state once these ledgers are in memory."""
+        if self.is_in_memory or self.is_closed:
+            self._changed(NOTHING if self.is_closed else change(), done)
+            return
+
+        def refuse(error: StorageError) -> None:
+            if done is not None:
+                done(error)
+
+        self.when_loaded(ledger_ids, lambda: self._changed(change(), done), refuse)
 
     def _changed(self, flags: int, done: AckDone | None) -> None:
         if self.is_closed:
@@ -376,20 +382,22 @@ class ManagedCursor:
             return
         if flags & CROSSED:
             self._ml.trim_later()
+        if self.state.wanted is not None:
+            self.advance_if_wanted()
         if self.store is not None:
             if flags or done is not None:
                 self.store.changed(bool(flags), done)
         elif done is not None:
             done(None)
 
-    async def _durably(self, flags: int) -> None:
+    async def _durably(self, change: Callable[[], int], ledger_ids: Collection[int] = ()) -> None:
         future: asyncio.Future[StorageError | None] = asyncio.get_running_loop().create_future()
 
         def done(error: StorageError | None) -> None:
             if not future.done():
                 future.set_result(error)
 
-        self._changed(flags, done)
+        self._when_loaded(ledger_ids, change, done)
         error = await future
         if error is not None:
             raise error
@@ -398,12 +406,17 @@ class ManagedCursor:
 
     async def close(self) -> None:
         """Persist and let go. A read under way ends with an error."""
+        if self._operations is not None and self.store is not None:
+            await self._operations.finish()
         if self.is_closed:
             return
         self.is_closed = True
         self.deactivate()
-        if self._read is not None:
-            self._finish(LedgerClosedError(f"cursor {self.name} is closed"))
+        if self._operations is not None:
+            self._operations.refuse_all(LedgerClosedError(f"cursor {self.name} is closed"))
+        if self._reads is not None:
+            self._reads.stop(LedgerClosedError(f"cursor {self.name} is closed"))
+        self.on_memory_changed()
         if self.store is not None:
             await self.store.close()
         else:
@@ -413,3 +426,7 @@ class ManagedCursor:
         """Persist in the background what nobody waits for; the factory's timer asks."""
         if self.store is not None:
             self.store.flush_background()
+
+
+def _ignore(_error: StorageError) -> None:
+    """The cursor ends: mark-delete moves on when it is opened again."""

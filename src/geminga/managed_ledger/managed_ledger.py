@@ -335,7 +335,7 @@ class ManagedLedger:
         self.ledgers.remove(ledger_ids)
         self.last_confirmed_position = self.ledgers.last_position
         for cursor in (*self.cursors.values(), *self.non_durable_cursors):
-            cursor.state.forget_missing(self.ledgers)
+            cursor.on_trimmed()
 
     async def truncate(self) -> None:
         """Acknowledge everything for every cursor and delete all ledgers, whatever retention says."""
@@ -459,7 +459,8 @@ class ManagedLedger:
             refusal = self._refusal()
             if isinstance(refusal, StorageError):
                 raise refusal
-            state = CursorState(before(initial, self.ledgers), dict(properties) if properties else _NO_LONGS)
+            longs = dict(properties) if properties else _NO_LONGS
+            state = CursorState(before(initial, self.ledgers), longs, self.factory.make_acked_entries)
             store = CursorStore(self, MetadataNode())
             cursor = ManagedCursor(
                 self, name, state, store, dict(cursor_properties) if cursor_properties else _NO_TEXTS
@@ -472,7 +473,8 @@ class ManagedLedger:
 
     def new_non_durable_cursor(self, name: str, start: Position) -> ManagedCursor:
         """A cursor in memory whose first entry to read is ``start`` (EARLIEST and LATEST are understood)."""
-        cursor = ManagedCursor(self, name, CursorState(before(start, self.ledgers)), None)
+        state = CursorState(before(start, self.ledgers), _NO_LONGS, self.factory.make_acked_entries)
+        cursor = ManagedCursor(self, name, state, None)
         self.non_durable_cursors |= {cursor}
         return cursor
 

@@ -6,8 +6,7 @@ from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING
 
 from geminga.bookkeeper import LedgerHandle
-from geminga.managed_ledger.core.cursor import CursorState
-from geminga.managed_ledger.core.cursor_format import recovery, state_of_record
+from geminga.managed_ledger.core.cursor_format import Recovered, recovery, state_of_record
 from geminga.managed_ledger.cursor_store import CursorStore
 from geminga.managed_ledger.managed_cursor import ManagedCursor
 from geminga.managed_ledger.managed_ledger import ManagedLedger
@@ -67,35 +66,44 @@ async def _load_cursor(ml: ManagedLedger, path: str, name: str) -> ManagedCursor
     if node is None:
         return None
     record = decode_cursor_info(node.value)
-    state = await _recover_cursor(ml, name, record)
+    found, source = await _recover_cursor(ml, name, record)
     store = CursorStore(ml, MetadataNode(node.stat.version), record.cursor_ledger_id)
-    cursor = ManagedCursor(ml, name, state, store, record.cursor_properties)
+    cursor = ManagedCursor(ml, name, found.state, store, record.cursor_properties)
     store.attach(cursor)
-    state.rewind(ml.ledgers)
+    if source is not None:
+        store.recovered(source, found)
+    found.state.rewind(ml.ledgers)
+    cursor.advance_if_wanted()
     return cursor
 
 
-async def _recover_cursor(ml: ManagedLedger, name: str, record: CursorInfoRecord) -> CursorState:
-    """The newest complete state: in the node, or in the cursor ledger it names."""
-    of_node = state_of_record(record, ml.ledgers)
-    of_node.forget_missing(ml.ledgers)
+async def _recover_cursor(
+    ml: ManagedLedger, name: str, record: CursorInfoRecord
+) -> tuple[Recovered, LedgerHandle | None]:
+    """The newest complete state: in the node, or in the cursor ledger it names, which is returned too."""
+    make = ml.factory.make_acked_entries
+    of_node = Recovered(state_of_record(record, ml.ledgers, make), {})
+    of_node.state.forget_missing(ml.ledgers)
     if record.cursor_ledger_id < 0:
-        return of_node
+        return of_node, None
     try:
         handle = await ml.bookkeeper.open_ledger(record.cursor_ledger_id, recover=True)
     except NoSuchLedgerError:
         _log.error("%s/%s: its ledger %d does not exist", ml.name, name, record.cursor_ledger_id)
-        return of_node
-    found = await _run_recovery(handle, recovery(handle.last_add_confirmed, ml.ledgers))
+        return of_node, None
+    room_bytes = ml.factory.cursor_memory.room_bytes
+    found = await _run_recovery(
+        handle, recovery(handle.last_add_confirmed, ml.ledgers, make, memory_bytes_max=room_bytes)
+    )
     if found is None:
         _log.error("%s/%s: no state in its ledger %d", ml.name, name, record.cursor_ledger_id)
-        return of_node
-    return found
+        return of_node, None
+    return found, handle
 
 
 async def _run_recovery(
-    handle: LedgerHandle, steps: Generator[tuple[int, int], Sequence[bytes | None], CursorState | None]
-) -> CursorState | None:
+    handle: LedgerHandle, steps: Generator[tuple[int, int], Sequence[bytes | None], Recovered | None]
+) -> Recovered | None:
     """Feed ``core.cursor_format.recovery`` with entries; damaged and missing ones as None, other errors are raised."""
     try:
         first, last = next(steps)
@@ -109,5 +117,5 @@ async def _run_recovery(
                     payloads.append(None)
             first, last = steps.send(payloads)
     except StopIteration as stop:
-        found: CursorState | None = stop.value
+        found: Recovered | None = stop.value
         return found

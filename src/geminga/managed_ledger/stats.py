@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from geminga.managed_ledger.core.ack_ranges import AckedRange
+
 if TYPE_CHECKING:
     from geminga.managed_ledger.managed_cursor import ManagedCursor
     from geminga.managed_ledger.managed_ledger import ManagedLedger
 
-#: Ranges of individually acknowledged entries that are spelled out / counted.
+#: Ranges of individually acknowledged entries that are spelled out.
 RANGES_SHOWN_MAX: Final = 100
-RANGES_COUNTED_MAX: Final = 10_000
 
 
 def internal_stats(ml: ManagedLedger) -> dict[str, object]:
@@ -22,6 +23,7 @@ def internal_stats(ml: ManagedLedger) -> dict[str, object]:
         "totalSize": ml.size_bytes,
         "currentLedgerEntries": last.entries if last is not None else 0,
         "currentLedgerSize": last.size_bytes if last is not None else 0,
+        "waitingCursorsCount": 0,
         "lastConfirmedEntry": str(ml.last_confirmed_position),
         "state": ml.state_name,
         "ledgers": [
@@ -34,24 +36,73 @@ def internal_stats(ml: ManagedLedger) -> dict[str, object]:
             }
             for info in ml.ledgers.infos
         ],
-        "cursors": {name: _cursor_stats(ml, cursor) for name, cursor in ml.cursors.items()},
+        "cursors": {
+            **{name: _cursor_stats(ml, cursor) for name, cursor in ml.cursors.items()},
+            **{cursor.name: _cursor_stats(ml, cursor) for cursor in sorted(ml.non_durable_cursors, key=_name)},
+        },
         "properties": dict(ml.properties),
     }
 
 
 def _cursor_stats(ml: ManagedLedger, cursor: ManagedCursor) -> dict[str, object]:
     state = cursor.state
+    store = cursor.store
     backlog = cursor.backlog_count
+    marker = store.last_marker if store is not None else None
     return {
         "markDeletePosition": str(state.mark_delete),
         "readPosition": str(state.read_position),
         "waitingReadOp": False,
-        "pendingReadOps": 0,
+        "pendingReadOps": int(cursor.is_reading),
         "messagesConsumedCounter": ml.entry_count - backlog,
-        "cursorLedger": cursor.store.ledger_id if cursor.store is not None else -1,
-        "individuallyDeletedMessages": str([tuple(item) for item in state.acked.ranges(RANGES_SHOWN_MAX)]),
+        "cursorLedger": store.ledger_id if store is not None else -1,
+        "cursorLedgerLastEntry": marker.entry_id if marker is not None else -1,
+        "individuallyDeletedMessages": _ranges_text(state.acked.ranges(RANGES_SHOWN_MAX)),
+        "lastLedgerSwitchTimestamp": store.last_switch_ms if store is not None else 0,
+        "state": cursor_state_name(cursor),
         "numberOfEntriesSinceFirstNotAckedMessage": backlog + state.acked.count,
-        "totalNonContiguousDeletedMessagesRange": len(state.acked.ranges(RANGES_COUNTED_MAX)),
+        "totalNonContiguousDeletedMessagesRange": state.acked.range_count,
+        "subscriptionHavePendingRead": cursor.is_reading,
+        "subscriptionHavePendingReplayRead": False,
         "properties": dict(state.properties),
         "active": cursor.is_active,
+        "geminga": own_cursor_stats(cursor),
     }
+
+
+def own_cursor_stats(cursor: ManagedCursor) -> dict[str, object]:
+    """What Pulsar has no names for: how the state is kept, in memory and on disk."""
+    state, store = cursor.state, cursor.store
+    acked = state.acked
+    segments = store.segments if store is not None else None
+    marker = store.last_marker if store is not None else None
+    return {
+        "backlog": cursor.backlog_count,
+        "acknowledgedEntries": acked.count,
+        "partlyAcknowledgedBatches": state.batches.count,
+        "durable": cursor.is_durable,
+        "memoryBytes": sum(map(state.ledger_memory_bytes, state.ledger_ids)),
+        "ledgersInMemory": len(state.ledger_ids),
+        "ledgersPutAway": len(acked.away_ids),
+        "segments": sum(map(len, segments.refs.values())) if segments is not None else 0,
+        "changedParts": len(state.dirty_parts),
+        "lastMarker": str(marker) if marker is not None else None,
+        "lastMarkerTimestamp": store.last_marker_ms if store is not None else 0,
+        "persistentMarkDeletePosition": str(store.persisted_mark_delete) if store is not None else None,
+    }
+
+
+def cursor_state_name(cursor: ManagedCursor) -> str:
+    """As Pulsar says it: Open, NoLedger, Closed."""
+    if cursor.is_closed:
+        return "Closed"
+    return "Open" if cursor.store is not None and cursor.store.ledger_id >= 0 else "NoLedger"
+
+
+def _name(cursor: ManagedCursor) -> str:
+    return cursor.name
+
+
+def _ranges_text(ranges: list[AckedRange]) -> str:
+    """Open at the lower end, closed at the upper, as Pulsar prints them: ``[(5:-1..5:5],(5:6..5:7]]``."""
+    return "[" + ",".join(f"({r.ledger_id}:{r.first - 1}..{r.ledger_id}:{r.last}]" for r in ranges) + "]"

@@ -1,26 +1,17 @@
-"""Entries acknowledged beyond the mark-delete position ("holes"), one bitmap per ledger. Pure.
+"""Entries acknowledged beyond the mark-delete position ("holes"), by ledger. Pure.
 
-Roaring bitmaps keep a dense ledger at one bit an entry and a run at a few bytes: ten million alternating
-entries take 1.3 MB. Positions at or below the mark-delete position are not kept here.
+Each ledger's are an ``AckedEntries``: a Roaring bitmap, or a plain list of ranges. Positions at or below the
+mark-delete position are not kept here. A ledger can be *put away*: its entries are in the cursor ledger only, here
+stays how many they are, so that counts are right; it must be *brought back* before it is asked about an entry.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
-from pyroaring import BitMap
-
-from geminga.model.errors import invariant
-
-#: Entries of a part: what is written as one unit. One Roaring container, 8 KiB at most.
-PART_BITS: Final = 16
-PART_ENTRIES: Final = 1 << PART_BITS
-#: Entry ids are 32-bit here; a ledger is rolled over long before (DESIGN: entries, size, time).
-ENTRY_ID_MAX: Final = (1 << 32) - 2
-#: Steps taken one by one before searching for the end of a run.
-_LINEAR_STEPS_MAX: Final = 16
+from geminga.managed_ledger.core.acked_entries import AckedBitmap, AckedEntries, MakeAckedEntries
+from geminga.model.errors import InvariantError, invariant
 
 
 class AckedRange(NamedTuple):
@@ -31,29 +22,36 @@ class AckedRange(NamedTuple):
     last: int
 
 
+class PutAway(NamedTuple):
+    """What is known of a ledger whose entries are not in memory."""
+
+    entries: int
+    ranges: int
+    #: Whether its first entry (id 0) is acknowledged: mark-delete may move into it.
+    has_first: bool
+
+
 class AckRanges:
-    """The holes. ``count`` is how many entries they are."""
+    """The holes. ``count`` is how many entries they are, those put away included."""
 
-    __slots__ = ("_ledgers", "count")
+    __slots__ = ("_ledgers", "_make", "away", "count")
 
-    def __init__(self) -> None:
-        self._ledgers: dict[int, BitMap] | None = None
+    def __init__(self, make: MakeAckedEntries = AckedBitmap) -> None:
+        self._make = make
+        #: Least recently changed or read first.
+        self._ledgers: dict[int, AckedEntries] | None = None
+        #: Ledgers whose entries are not in memory; None if there are none.
+        self.away: dict[int, PutAway] | None = None
         self.count = 0
 
     @property
     def ledger_ids(self) -> list[int]:
-        """Ledgers that have holes, ascending."""
+        """Ledgers that have holes in memory, ascending."""
         return sorted(self._ledgers) if self._ledgers else []
 
     def add_many(self, ledger_id: int, entry_ids: Sequence[int]) -> int:
         """Add entries of one ledger; returns how many were new."""
-        bitmap = self._bitmap(ledger_id)
-        before = len(bitmap)
-        if len(entry_ids) == 1:
-            bitmap.add(entry_ids[0])
-        else:
-            bitmap.update(entry_ids)
-        added = len(bitmap) - before
+        added = self._entries(ledger_id).add_many(entry_ids)
         self.count += added
         return added
 
@@ -61,66 +59,45 @@ class AckRanges:
         """Add entries ``first`` to ``last``; returns how many were new."""
         if last < first:
             return 0
-        invariant(first >= 0 and last <= ENTRY_ID_MAX, f"acknowledged {ledger_id}:{first}..{last}")
-        bitmap = self._bitmap(ledger_id)
-        before = len(bitmap)
-        bitmap.add_range(first, last + 1)
-        added = len(bitmap) - before
+        added = self._entries(ledger_id).add_range(first, last)
         self.count += added
         return added
 
     def contains(self, ledger_id: int, entry_id: int) -> bool:
         """Whether the entry is in a hole."""
-        if self._ledgers is None:
-            return False
-        bitmap = self._ledgers.get(ledger_id)
-        return bitmap is not None and entry_id >= 0 and entry_id in bitmap
+        entries = self._find(ledger_id)
+        return entries is not None and entry_id >= 0 and entries.contains(entry_id)
 
     def has_ledger(self, ledger_id: int) -> bool:
         """Whether any entry of the ledger is in a hole."""
-        return self._ledgers is not None and ledger_id in self._ledgers
+        return self._find(ledger_id) is not None
 
     def first_clear(self, ledger_id: int, entry_id: int) -> int:
         """The first entry id at or behind ``entry_id`` that is in no hole."""
-        bitmap = self._ledgers.get(ledger_id) if self._ledgers else None
-        if bitmap is None:
-            return entry_id
-        for step in range(_LINEAR_STEPS_MAX):
-            if entry_id + step not in bitmap:
-                return entry_id + step
-        width = _LINEAR_STEPS_MAX
-        while bitmap.contains_range(entry_id, entry_id + 2 * width):
-            width *= 2
-        low, high = entry_id + width, entry_id + 2 * width
-        while low < high:
-            middle = (low + high) // 2
-            if bitmap.contains_range(low, middle + 1):
-                low = middle + 1
-            else:
-                high = middle
-        return low
+        entries = self._find(ledger_id)
+        return entry_id if entries is None else entries.first_clear(entry_id)
 
     def clear_ids(self, ledger_id: int, first: int, last: int) -> Iterable[int]:
         """The entry ids from ``first`` to ``last`` that are in no hole, ascending."""
-        bitmap = self._ledgers.get(ledger_id) if self._ledgers else None
-        wanted = range(first, last + 1)
-        if bitmap is None or bitmap.range_cardinality(first, last + 1) == 0:
-            return wanted
-        return BitMap(wanted) - bitmap
+        entries = self._find(ledger_id)
+        return range(first, last + 1) if entries is None else entries.clear_ids(first, last)
 
     def discard_through(self, ledger_id: int, entry_id: int) -> None:
-        """Forget everything up to and including a position."""
+        """Forget everything up to and including a position; its ledger is not put away, or the id is -1."""
+        if self.away is not None and entry_id >= 0 and ledger_id in self.away:
+            raise _put_away_error(ledger_id)
+        if self.away:
+            for behind in [known for known in self.away if known < ledger_id]:
+                self.discard_ledger(behind)
         ledgers = self._ledgers
         if not ledgers:
             return
         for behind in [known for known in ledgers if known < ledger_id]:
             self.count -= len(ledgers.pop(behind))
-        bitmap = ledgers.get(ledger_id)
-        if bitmap is not None and entry_id >= 0:
-            before = len(bitmap)
-            bitmap.remove_range(0, entry_id + 1)
-            self.count -= before - len(bitmap)
-            if not bitmap:
+        entries = ledgers.get(ledger_id)
+        if entries is not None and entry_id >= 0:
+            self.count -= entries.discard_through(entry_id)
+            if not len(entries):
                 del ledgers[ledger_id]
         if not ledgers:
             self._ledgers = None
@@ -131,78 +108,129 @@ class AckRanges:
             self.count -= len(self._ledgers.pop(ledger_id))
             if not self._ledgers:
                 self._ledgers = None
+        elif self.away is not None and ledger_id in self.away:
+            self.count -= self.away.pop(ledger_id).entries
+            if not self.away:
+                self.away = None
 
     def clear(self) -> None:
         """Forget everything."""
-        self._ledgers = None
+        self._ledgers = self.away = None
         self.count = 0
 
     def ranges(self, limit: int) -> list[AckedRange]:
-        """The oldest ``limit`` ranges, each as long as possible within its ledger."""
+        """The oldest ``limit`` ranges in memory, each as long as possible within its ledger."""
         found: list[AckedRange] = []
         for ledger_id in self.ledger_ids:
             room = limit - len(found)
             if room <= 0:
                 break
-            bitmap = self._bitmap(ledger_id)
-            starts = bitmap - bitmap.shift(1)
-            ends = bitmap - bitmap.shift(-1)
-            found.extend(AckedRange(ledger_id, a, b) for a, b in islice(zip(starts, ends, strict=True), room))
+            found += [AckedRange(ledger_id, first, last) for first, last in self._entries(ledger_id).ranges(room)]
         return found
 
+    @property
+    def range_count(self) -> int:
+        """How many ranges there are, those put away included."""
+        away = sum(item.ranges for item in self.away.values()) if self.away else 0
+        return away + sum(entries.range_count for entries in (self._ledgers or {}).values())
+
     def parts(self) -> Iterator[tuple[int, int]]:
-        """(ledger id, part) of every part that has a hole, ascending."""
+        """(ledger id, part) of every part in memory that has a hole, ascending."""
         for ledger_id in self.ledger_ids:
-            bitmap = self._bitmap(ledger_id)
-            next_id = bitmap.min()
-            last = bitmap.max()
-            while True:
-                part = next_id >> PART_BITS
+            for part in self._entries(ledger_id).parts():
                 yield ledger_id, part
-                behind = (part + 1) << PART_BITS
-                if last < behind:
-                    break
-                next_id = bitmap.next_set_bit(behind)
 
     def part_bytes(self, ledger_id: int, part: int) -> bytes:
         """The holes of a part, relative to its first entry, as a portable Roaring bitmap; empty for none."""
-        bitmap = self._ledgers.get(ledger_id) if self._ledgers else None
-        if bitmap is None:
-            return b""
-        base = part << PART_BITS
-        if base or bitmap.max() >= PART_ENTRIES:
-            bitmap = bitmap & BitMap(range(base, base + PART_ENTRIES))
-            if not bitmap:
-                return b""
-            bitmap = bitmap.shift(-base)
-        else:
-            bitmap = bitmap.copy()
-        bitmap.run_optimize()
-        return bitmap.serialize()
+        entries = self._find(ledger_id)
+        return b"" if entries is None else entries.part_bytes(part)
 
     def load_part(self, ledger_id: int, part: int, data: bytes) -> None:
         """Add what :meth:`part_bytes` gave; raises ValueError on bytes that are no bitmap."""
-        if not data:
+        if data:
+            self.count += self._entries(ledger_id).load_part(part, data)
+
+    # ---- putting away
+
+    @property
+    def away_ids(self) -> list[int]:
+        """Ledgers whose entries are not in memory, ascending."""
+        return sorted(self.away) if self.away else []
+
+    def find_away(self, ledger_id: int) -> PutAway | None:
+        """What is known of a ledger that is put away; None if it is not."""
+        return self.away.get(ledger_id) if self.away is not None else None
+
+    def put_away(self, ledger_id: int) -> None:
+        """Drop the entries of a ledger, which are on disk, and remember how many they are."""
+        entries = self._find(ledger_id)
+        if self.away is None:
+            self.away = {}
+        if entries is None or self._ledgers is None:
+            self.away[ledger_id] = PutAway(0, 0, has_first=False)
             return
-        loaded = BitMap.deserialize(data)
-        base = part << PART_BITS
-        bitmap = self._bitmap(ledger_id)
-        before = len(bitmap)
-        bitmap |= loaded.shift(base) if base else loaded
-        self.count += len(bitmap) - before
+        self.away[ledger_id] = PutAway(len(entries), entries.range_count, entries.contains(0))
+        del self._ledgers[ledger_id]
+        if not self._ledgers:
+            self._ledgers = None
+
+    def begin_bringing_back(self, ledger_id: int) -> int:
+        """The parts of a ledger that was put away are added next, in the same step; how many entries it had."""
+        if self.away is None or ledger_id not in self.away:
+            raise InvariantError(f"ledger {ledger_id} is not put away")
+        entries = self.away.pop(ledger_id).entries
+        self.count -= entries
+        if not self.away:
+            self.away = None
+        return entries
+
+    def use(self, ledger_id: int) -> None:
+        """A ledger is read: it is put away after those that are not."""
+        if self._ledgers is not None and ledger_id in self._ledgers:
+            self._ledgers[ledger_id] = self._ledgers.pop(ledger_id)
+
+    @property
+    def oldest_used_ids(self) -> list[int]:
+        """Ledgers in memory, least recently changed or read first."""
+        return list(self._ledgers or ())
+
+    def ledger_memory_bytes(self, ledger_id: int) -> int:
+        """About how much memory a ledger's holes take; 0 if none are in memory."""
+        entries = self._ledgers.get(ledger_id) if self._ledgers else None
+        return 0 if entries is None else entries.memory_bytes
 
     def check_invariants(self) -> None:
         """Raise InvariantError unless the counts agree."""
         ledgers = self._ledgers or {}
-        total = sum(len(bitmap) for bitmap in ledgers.values())
+        away = self.away or {}
+        total = sum(len(entries) for entries in ledgers.values()) + sum(item.entries for item in away.values())
         invariant(total == self.count, f"{self.count} holes counted, {total} there")
-        invariant(all(ledgers.values()), "a ledger without holes is kept")
+        invariant(all(len(entries) for entries in ledgers.values()), "a ledger without holes is kept")
+        invariant(not ledgers.keys() & away.keys(), "a ledger is in memory and put away")
 
-    def _bitmap(self, ledger_id: int) -> BitMap:
+    def _find(self, ledger_id: int) -> AckedEntries | None:
+        ledgers = self._ledgers
+        if ledgers is not None:
+            entries = ledgers.get(ledger_id)
+            if entries is not None:
+                return entries
+        if self.away is not None and ledger_id in self.away:
+            raise _put_away_error(ledger_id)
+        return None
+
+    def _entries(self, ledger_id: int) -> AckedEntries:
+        """Those of a ledger, which become the most recently used; made if there are none."""
         ledgers = self._ledgers
         if ledgers is None:
             ledgers = self._ledgers = {}
-        bitmap = ledgers.get(ledger_id)
-        if bitmap is None:
-            bitmap = ledgers[ledger_id] = BitMap()
-        return bitmap
+        entries = ledgers.pop(ledger_id, None)
+        if entries is None:
+            if self.away is not None and ledger_id in self.away:
+                raise _put_away_error(ledger_id)
+            entries = self._make()
+        ledgers[ledger_id] = entries
+        return entries
+
+
+def _put_away_error(ledger_id: int) -> InvariantError:
+    return InvariantError(f"the acknowledgements of ledger {ledger_id} are put away")

@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+#: Bytes of one entry's bit set with its place in a dict (measured, 64 messages in a batch).
+_ENTRY_BYTES: Final = 160
 
 
 class BatchAck(NamedTuple):
@@ -102,6 +105,11 @@ class BatchAcks:
         """Forget one ledger."""
         if self._ledgers is not None:
             self.count -= len(self._ledgers.pop(ledger_id, ()))
+
+    def ledger_memory_bytes(self, ledger_id: int) -> int:
+        """About how much memory the bit sets of a ledger take."""
+        entries = self._ledgers.get(ledger_id) if self._ledgers else None
+        return len(entries) * _ENTRY_BYTES if entries else 0
 
     def clear(self) -> None:
         """Forget everything."""

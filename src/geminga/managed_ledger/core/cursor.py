@@ -3,6 +3,9 @@
 Takes batches of acknowledgements and answers with flags (:data:`CHANGED`, :data:`MOVED`, :data:`CROSSED`) that
 tell the shell what to do: persist, and look whether ledgers can be trimmed. The mark-delete position moves only
 over a contiguous prefix of acknowledged entries, across ledgers too.
+
+What is kept of a ledger can be put away (``core.ack_ranges``). The caller brings back the ledgers of the positions it
+names first; where the state itself comes upon one that is put away, it stops there and says so in ``wanted``.
 """
 
 from __future__ import annotations
@@ -11,10 +14,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Final
 
-from geminga.managed_ledger.core.ack_ranges import PART_BITS, AckRanges
+from geminga.managed_ledger.core.ack_ranges import AckRanges
+from geminga.managed_ledger.core.acked_entries import PART_BITS, AckedBitmap, MakeAckedEntries
 from geminga.managed_ledger.core.batch_acks import BatchAcks, bits_of_words, words_of_bits
 from geminga.managed_ledger.core.positions import LedgerList
-from geminga.model.errors import invariant
+from geminga.model.errors import InvariantError, invariant
 from geminga.model.position import EARLIEST, LATEST, Position
 
 NOTHING: Final = 0
@@ -25,6 +29,9 @@ MOVED: Final = 2
 #: ... into another ledger: those behind it may be trimmed.
 CROSSED: Final = 4
 
+#: Number, acknowledged entries (bytes of a bitmap), and (entry id, unacknowledged bits) of one part of a ledger.
+LedgerPart = tuple[int, bytes, Sequence[tuple[int, int]]]
+
 _NO_PROPERTIES: Final[Mapping[str, int]] = {}
 #: One object for all idle cursors: an empty set takes 216 bytes.
 _NO_PARTS: Final[frozenset[tuple[int, int]]] = frozenset()
@@ -33,19 +40,26 @@ _NO_PARTS: Final[frozenset[tuple[int, int]]] = frozenset()
 class CursorState:
     """See the module. ``ledgers`` arguments are the managed ledger's list, which never goes past its LAC."""
 
-    __slots__ = ("acked", "batches", "dirty_parts", "mark_delete", "properties", "read_position")
+    __slots__ = ("acked", "batches", "dirty_parts", "mark_delete", "properties", "read_position", "wanted")
 
-    def __init__(self, mark_delete: Position, properties: Mapping[str, int] = _NO_PROPERTIES) -> None:
+    def __init__(
+        self,
+        mark_delete: Position,
+        properties: Mapping[str, int] = _NO_PROPERTIES,
+        make: MakeAckedEntries = AckedBitmap,
+    ) -> None:
         #: Every entry up to and including it is acknowledged.
         self.mark_delete = mark_delete
         #: The next entry to read; may lie where no entry is yet, or no longer.
         self.read_position = Position(mark_delete.ledger_id, mark_delete.entry_id + 1)
-        self.acked = AckRanges()
+        self.acked = AckRanges(make)
         self.batches = BatchAcks()
         #: Saved along with the position (Pulsar: deduplication keeps its sequence ids here).
         self.properties = properties
         #: (ledger id, part) whose holes or batches changed since they were last written.
         self.dirty_parts: AbstractSet[tuple[int, int]] = _NO_PARTS
+        #: A ledger to bring back, so that :meth:`advance` (or :meth:`skipping`) can go on.
+        self.wanted: int | None = None
 
     def acknowledge(
         self,
@@ -99,9 +113,14 @@ class CursorState:
         ledger_id, entry_id = start = self.mark_delete
         acked = self.acked
         while acked.count:
+            away = acked.find_away(ledger_id) if acked.away is not None else None
             info = ledgers.find(ledger_id)
             entries = info.entries if info is not None else 0
             if entry_id + 1 < entries:
+                if away is not None:
+                    if away.has_first and entry_id < 0:
+                        self.wanted = ledger_id
+                    break
                 clear = acked.first_clear(ledger_id, entry_id + 1)
                 if clear == entry_id + 1:
                     break
@@ -109,7 +128,14 @@ class CursorState:
                 if entry_id + 1 < entries:
                     break
             following = ledgers.at_or_after(Position(ledger_id, max(entries, entry_id + 1)))
-            if following.ledger_id == ledger_id or not acked.contains(*following):
+            if following.ledger_id == ledger_id:
+                break
+            away = acked.find_away(following.ledger_id) if acked.away is not None else None
+            if away is not None:
+                if away.has_first:
+                    self.wanted = following.ledger_id
+                break
+            if not acked.contains(*following):
                 break
             ledger_id, entry_id = following.ledger_id, -1
         if (ledger_id, entry_id) == start:
@@ -122,12 +148,16 @@ class CursorState:
         self.acked.clear()
         self.batches.clear()
         self.dirty_parts = _NO_PARTS
+        self.wanted = None
         self.read_position = ledgers.next_position(self.mark_delete)
         return CHANGED | MOVED | CROSSED
 
     def forget_missing(self, ledgers: LedgerList) -> None:
         """Drop what is kept of ledgers that were trimmed while the mark-delete position was before them."""
         for ledger_id in self.acked.ledger_ids:
+            if ledgers.find(ledger_id) is None:
+                self.acked.discard_ledger(ledger_id)
+        for ledger_id in self.acked.away_ids:
             if ledgers.find(ledger_id) is None:
                 self.acked.discard_ledger(ledger_id)
         for ledger_id in self.batches.ledger_ids:
@@ -145,6 +175,8 @@ class CursorState:
 
     def ack_set(self, position: Position) -> tuple[int, ...] | None:
         """Unacknowledged indexes of a partly acknowledged batch as int64 words; None if none is acknowledged."""
+        if self.acked.away is not None and position.ledger_id in self.acked.away and position > self.mark_delete:
+            raise InvariantError(f"the acknowledgements of {position} are put away")
         bits = self.batches.get(*position) if self.batches.count else 0
         return words_of_bits(bits) if bits else None
 
@@ -156,13 +188,25 @@ class CursorState:
         return max(0, ledgers.entry_count - ledgers.index_of(behind) - self.acked.count)
 
     def skipping(self, count: int, ledgers: LedgerList) -> Position:
-        """The position to acknowledge cumulatively so that ``count`` unacknowledged entries are passed."""
+        """The position to acknowledge cumulatively so that ``count`` unacknowledged entries are passed.
+
+        With ``wanted`` set: not yet known, bring that ledger back and ask again.
+        """
         position = self.mark_delete
         while count > 0:
             candidate = ledgers.next_position(position)
             info = ledgers.find(candidate.ledger_id)
             if info is None or candidate.entry_id >= info.entries:
                 break
+            away = self.acked.find_away(info.ledger_id)
+            if away is not None:
+                left = info.entries - candidate.entry_id - away.entries
+                if left > count:
+                    self.wanted = info.ledger_id
+                    break
+                count -= left
+                position = Position(info.ledger_id, info.entries - 1)
+                continue
             clear = self.acked.clear_ids(candidate.ledger_id, candidate.entry_id, info.entries - 1)
             for entry_id in clear:
                 position = Position(candidate.ledger_id, entry_id)
@@ -177,8 +221,45 @@ class CursorState:
         """The state as it is now is being written."""
         self.dirty_parts = _NO_PARTS
 
+    # ---- putting away
+
+    def put_away(self, ledger_id: int) -> None:
+        """Drop what is kept of a ledger: all of it is on disk, as it is."""
+        self.acked.put_away(ledger_id)
+        self.batches.discard_ledger(ledger_id)
+
+    def bring_back(self, ledger_id: int, parts: Iterable[LedgerPart]) -> None:
+        """What :meth:`put_away` dropped, as it was written. Raises ValueError on bytes that are no bitmap."""
+        expected = self.acked.begin_bringing_back(ledger_id)
+        before = self.acked.count
+        self.load(ledger_id, parts)
+        found = self.acked.count - before
+        invariant(found == expected, f"ledger {ledger_id}: {expected} entries put away, {found} brought back")
+
+    def load(self, ledger_id: int, parts: Iterable[LedgerPart]) -> None:
+        """Add the parts of a ledger as they were written, perhaps when mark-delete was further back."""
+        batches: list[tuple[int, int]] = []
+        for part, acknowledged, part_batches in parts:
+            self.acked.load_part(ledger_id, part, acknowledged)
+            batches += part_batches
+        if ledger_id == self.mark_delete.ledger_id and self.acked.has_ledger(ledger_id):
+            self.acked.discard_through(*self.mark_delete)
+        for entry_id, bits in batches:
+            if bits and not self.is_acknowledged(Position(ledger_id, entry_id)):
+                self.batches.merge(ledger_id, entry_id, bits)
+
+    @property
+    def ledger_ids(self) -> list[int]:
+        """Ledgers with holes or partly acknowledged batches in memory, least recently used first."""
+        known = dict.fromkeys(self.acked.oldest_used_ids)
+        return [*(ledger_id for ledger_id in self.batches.ledger_ids if ledger_id not in known), *known]
+
+    def ledger_memory_bytes(self, ledger_id: int) -> int:
+        """About how much memory is taken by what is kept of a ledger."""
+        return self.acked.ledger_memory_bytes(ledger_id) + self.batches.ledger_memory_bytes(ledger_id)
+
     def touched_parts(self) -> Iterable[tuple[int, int]]:
-        """Every part that holds any state, ascending."""
+        """Every part that holds any state in memory, ascending."""
         parts = set(self.acked.parts())
         parts.update((batch.ledger_id, batch.entry_id >> PART_BITS) for batch in self.batches)
         return sorted(parts)

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
+from operator import attrgetter
 from typing import Final
 
-from geminga.managed_ledger.core.ack_ranges import ENTRY_ID_MAX, PART_BITS
+from geminga.managed_ledger.core.acked_entries import ENTRY_ID_MAX, PART_BITS, AckedBitmap, MakeAckedEntries
 from geminga.managed_ledger.core.batch_acks import BatchAck, bits_of_words, words_of_bits
-from geminga.managed_ledger.core.cursor import CursorState
+from geminga.managed_ledger.core.cursor import CursorState, LedgerPart
 from geminga.managed_ledger.core.positions import LedgerList
 from geminga.model.errors import CorruptionError
 from geminga.model.position import Position
@@ -39,6 +41,9 @@ INLINE_RANGES_MAX: Final = 128
 SEGMENT_BYTES_MAX: Final = 1024 * 1024
 #: Entries read at once while walking back.
 RECOVERY_READ_ENTRIES: Final = 8
+
+#: Bytes of what stays in memory of a part: where it lies, how many entries its ledger has (measured).
+REF_BYTES: Final = 340
 
 #: Entry ids of a cursor ledger that hold a part, by (message ledger id, part).
 Refs = dict[tuple[int, int], tuple[int, ...]]
@@ -85,7 +90,8 @@ def plan_write(state: CursorState, refs: Refs) -> WritePlan:
     """What to append to a cursor ledger in which the parts in ``refs`` lie already and, unless dirty, still hold."""
     ranges = range_records(state, INLINE_RANGES_MAX + 1)
     batches = batch_records(state, INLINE_RANGES_MAX + 1)
-    is_inline = len(ranges) <= INLINE_RANGES_MAX and len(batches) <= INLINE_RANGES_MAX
+    away = state.acked.away or {}
+    is_inline = not away and len(ranges) <= INLINE_RANGES_MAX and len(batches) <= INLINE_RANGES_MAX
     plan = WritePlan(
         state.mark_delete,
         is_inline,
@@ -97,6 +103,8 @@ def plan_write(state: CursorState, refs: Refs) -> WritePlan:
         # Parts written before stay known, so that growing past the limit again writes only what changed.
         plan.kept = {part: ids for part, ids in refs.items() if part not in state.dirty_parts}
         return plan
+    # What is put away lies where it was written, and did not change since.
+    plan.kept = {part: ids for part, ids in refs.items() if part[0] in away}
     bodies: dict[int, list[BatchAck]] = {}
     for part in state.touched_parts():
         known = refs.get(part)
@@ -135,9 +143,11 @@ def batch_records(state: CursorState, limit: int) -> list[BatchAckRecord]:
     return found
 
 
-def state_of_record(record: PositionRecord | CursorInfoRecord, ledgers: LedgerList) -> CursorState:
+def state_of_record(
+    record: PositionRecord | CursorInfoRecord, ledgers: LedgerList, make: MakeAckedEntries = AckedBitmap
+) -> CursorState:
     """The state that a node or a cursor entry by itself stands for; ``ledgers`` cuts ranges over several ledgers."""
-    state = CursorState(record.mark_delete, dict(record.properties))
+    state = CursorState(record.mark_delete, dict(record.properties), make)
     for lower, upper in record.ranges:
         _add_range(state, lower, upper, ledgers)
     if isinstance(record, PositionRecord):
@@ -148,56 +158,97 @@ def state_of_record(record: PositionRecord | CursorInfoRecord, ledgers: LedgerLi
     return state
 
 
+@dataclass(slots=True)
+class Recovered:
+    """The newest complete state of a cursor ledger, and where its parts lie there; none if the marker holds it all."""
+
+    state: CursorState
+    refs: Refs
+    #: The marker; -1: none, the state is the metadata node's.
+    marker_entry_id: int = -1
+
+
 def recovery(
-    last_entry_id: int, ledgers: LedgerList
-) -> Generator[tuple[int, int], Sequence[bytes | None], CursorState | None]:
+    last_entry_id: int,
+    ledgers: LedgerList,
+    make: MakeAckedEntries = AckedBitmap,
+    *,
+    memory_bytes_max: int = 1 << 62,
+) -> Generator[tuple[int, int], Sequence[bytes | None], Recovered | None]:
     """Walk back from a cursor ledger's last entry to the newest complete state; None if there is none.
 
-    Yields (first, last) entry ids to read; expects their payloads, None for one that can not be read.
+    Yields (first, last) entry ids to read; expects their payloads, None for one that can not be read. Every segment is
+    read, but of what takes more than ``memory_bytes_max`` whole ledgers are put away.
     """
     last = last_entry_id
     while last >= 0:
         first = max(0, last - RECOVERY_READ_ENTRIES + 1)
         payloads = yield first, last
-        for payload in reversed(payloads):
+        for entry_id, payload in zip(range(last, -1, -1), reversed(payloads), strict=False):
             record = _decoded(payload)
             if record is None or record.segment is not None:
                 continue
-            state = state_of_record(record, ledgers)
             if record.marker is None or record.marker.is_inline:
+                state = state_of_record(record, ledgers, make)
                 state.forget_missing(ledgers)
-                return state
-            if (yield from _load_segments(state, record.marker)):
-                state.acked.discard_through(*state.mark_delete)
-                state.batches.discard_through(*state.mark_delete)
+                return Recovered(state, {}, entry_id)
+            # The ranges in the marker itself are among those of the segments.
+            state = CursorState(record.mark_delete, dict(record.properties), make)
+            refs = yield from _load_segments(state, record.marker, ledgers, memory_bytes_max)
+            if refs is not None:
                 state.forget_missing(ledgers)
-                return state
+                return Recovered(state, refs, entry_id)
         last = first - 1
     return None
 
 
 def _load_segments(
-    state: CursorState, marker: MarkerRecord
-) -> Generator[tuple[int, int], Sequence[bytes | None], bool]:
-    for ref in marker.segments:
-        body = b""
-        for index, entry_id in enumerate(ref.entry_ids):
-            payloads = yield entry_id, entry_id
-            record = _decoded(payloads[0] if payloads else None)
-            piece = record.segment if record is not None else None
-            if piece is None or piece[:4] != (ref.ledger_id, ref.part, index, len(ref.entry_ids)):
-                return False
-            body += piece.data
-        try:
-            acknowledged, batches = decode_segment_body(body)
-            state.acked.load_part(ref.ledger_id, ref.part, acknowledged)
-        except (CorruptionError, ValueError):
-            return False
-        base = ref.part << PART_BITS
-        for batch in batches:
-            bits = int.from_bytes(batch.unacknowledged, "little")
-            _add_batch(state, ref.ledger_id, base + batch.entry_offset, bits)
-    return True
+    state: CursorState, marker: MarkerRecord, ledgers: LedgerList, memory_bytes_max: int
+) -> Generator[tuple[int, int], Sequence[bytes | None], Refs | None]:
+    """Load every part that still counts, ledger by ledger; where they lie, or None if one does not read back."""
+    refs: Refs = {}
+    memory_bytes = len(marker.segments) * REF_BYTES
+    for ledger_id, group in groupby(sorted(marker.segments), attrgetter("ledger_id")):
+        if ledger_id < state.mark_delete.ledger_id or ledgers.find(ledger_id) is None:
+            continue
+        for ref in group:
+            try:
+                # One after another: not all bytes of a large ledger at once.
+                state.load(ledger_id, [(yield from _read_part((ledger_id, ref.part), ref.entry_ids))])
+            except (CorruptionError, ValueError):
+                return None
+            refs[ledger_id, ref.part] = ref.entry_ids
+        size_bytes = state.ledger_memory_bytes(ledger_id)
+        if size_bytes and memory_bytes + size_bytes > memory_bytes_max:
+            state.put_away(ledger_id)
+        else:
+            memory_bytes += size_bytes
+    return refs
+
+
+def read_parts(refs: Refs) -> Generator[tuple[int, int], Sequence[bytes | None], list[LedgerPart]]:
+    """Read the parts that lie at ``refs``. Raises CorruptionError if one does not read back whole."""
+    parts: list[LedgerPart] = []
+    for part, entry_ids in refs.items():
+        parts.append((yield from _read_part(part, entry_ids)))
+    return parts
+
+
+def _read_part(
+    name: tuple[int, int], entry_ids: Sequence[int]
+) -> Generator[tuple[int, int], Sequence[bytes | None], LedgerPart]:
+    ledger_id, part = name
+    body = b""
+    for index, entry_id in enumerate(entry_ids):
+        payloads = yield entry_id, entry_id
+        record = _decoded(payloads[0] if payloads else None)
+        piece = record.segment if record is not None else None
+        if piece is None or piece[:4] != (ledger_id, part, index, len(entry_ids)):
+            raise CorruptionError(f"entry {entry_id} is not piece {index} of part {part} of ledger {ledger_id}")
+        body += piece.data
+    acknowledged, batches = decode_segment_body(body)
+    base = part << PART_BITS
+    return part, acknowledged, [(base + b.entry_offset, int.from_bytes(b.unacknowledged, "little")) for b in batches]
 
 
 def _decoded(payload: bytes | None) -> PositionRecord | None:

@@ -1,0 +1,248 @@
+"""The reads of one cursor, one at a time: from the entry cache at the tail, from the bookies when catching up.
+
+What is acknowledged already is left out. Before a ledger is read what is acknowledged of it is brought into memory, and
+an operation that waits for such state goes before the read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from geminga.managed_ledger.entry import Entry
+from geminga.managed_ledger.entry_cache import TailWindow
+from geminga.model.errors import LedgerClosedError, NoSuchLedgerError, StorageError
+from geminga.model.position import Position
+
+if TYPE_CHECKING:
+    from geminga.managed_ledger.core.cursor import CursorState
+    from geminga.managed_ledger.core.positions import LedgerInfo
+    from geminga.managed_ledger.managed_cursor import ManagedCursor
+    from geminga.managed_ledger.managed_ledger import ManagedLedger
+
+EntriesDone = Callable[[Sequence[Entry] | StorageError], None]
+
+#: Bytes a reader that lags behind may hold beyond what was asked for.
+READ_AHEAD_BYTES: Final = 256 * 1024
+#: Entries of one read from the bookies, read-ahead included.
+READ_ENTRIES_MAX: Final = 1000
+
+
+class Read(NamedTuple):
+    """The read under way."""
+
+    max_entries: int
+    max_bytes: int
+    done: EntriesDone
+    max_position: Position
+
+
+class CursorReads:
+    """See the module. Made with the cursor's first read."""
+
+    __slots__ = ("_ahead", "_cursor", "_epoch", "_is_stepping", "_is_waiting", "_ml", "_read", "_state")
+
+    def __init__(self, cursor: ManagedCursor, ml: ManagedLedger) -> None:
+        self._cursor = cursor
+        self._ml = ml
+        self._state: CursorState = cursor.state
+        self._read: Read | None = None
+        #: The read is being served from memory right now / waits for a bookie.
+        self._is_stepping = False
+        self._is_waiting = False
+        #: Payloads read from a bookie beyond what was asked for.
+        self._ahead: TailWindow | None = None
+        #: Grows with every jump of the read position: a read under way then starts anew.
+        self._epoch = 0
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a read is under way."""
+        return self._read is not None
+
+    def start(self, read: Read) -> None:
+        """Read forward; none is under way."""
+        self._read = read
+        if not self._is_stepping:
+            self._step()
+
+    def jumped(self) -> None:
+        """The read position was changed."""
+        self._epoch += 1
+        self.drop_ahead()
+
+    def stop(self, error: StorageError) -> None:
+        """End the read under way with an error."""
+        if self._read is not None:
+            self._finish(error)
+
+    def drop_ahead(self) -> None:
+        """Give back what was read ahead."""
+        if self._ahead is not None:
+            self._ml.cache.give_back(self._ahead.size_bytes)
+            self._ahead = None
+
+    def _step(self) -> None:
+        """Serve reads from memory as far as that goes, or start one from the bookies."""
+        self._is_stepping = True
+        try:
+            while (read := self._read) is not None and not self._is_waiting:
+                start = self._next_unread(read.max_position)
+                if start is None:
+                    self._finish(())
+                    continue
+                if isinstance(start, int) or not self._cursor.is_idle:
+                    # Behind what waits already: an entry acknowledged before this read is not part of it.
+                    self._is_waiting = True
+                    self._cursor.when_loaded((self._state.read_position.ledger_id,), self._loaded, self._loaded)
+                    continue
+                info, last = start
+                ledger_id, first = self._state.read_position
+                payloads = self._cached(ledger_id, first, min(last, first + read.max_entries - 1))
+                if payloads:
+                    self._ml.cache.hits += len(payloads)
+                    self._deliver(ledger_id, first, payloads)
+                else:
+                    self._is_waiting = True
+                    self._read_ledger(info, first, last, read)
+        finally:
+            self._is_stepping = False
+
+    def _loaded(self, error: StorageError | None = None) -> None:
+        """The state of the ledger to read next is in memory."""
+        self._is_waiting = False
+        if self._read is None:
+            return
+        if error is not None:
+            self._finish(error)
+        elif not self._is_stepping:
+            self._step()
+
+    def _next_unread(self, max_position: Position) -> tuple[LedgerInfo, int] | int | None:
+        """Move the read position to the next unacknowledged entry; its ledger, and the last id to read there.
+
+        Or only the ledger's id if what is acknowledged of it is not in memory.
+        """
+        state, ledgers = self._state, self._ml.ledgers
+        position = state.read_position
+        if position <= state.mark_delete:
+            position = Position(state.mark_delete.ledger_id, state.mark_delete.entry_id + 1)
+        limit = min(self._ml.last_confirmed_position, max_position)
+        acked = state.acked
+        while True:
+            position = ledgers.at_or_after(position)
+            info = ledgers.find(position.ledger_id)
+            if position > limit or info is None or position.entry_id >= info.entries:
+                state.read_position = position
+                return None
+            if acked.count or acked.away is not None:
+                if acked.away is not None and position.ledger_id in acked.away:
+                    state.read_position = position
+                    return position.ledger_id
+                acked.use(position.ledger_id)
+                clear = acked.first_clear(*position)
+                if clear != position.entry_id:
+                    position = Position(position.ledger_id, clear)
+                    continue
+            state.read_position = position
+            last = info.entries - 1
+            if limit.ledger_id == position.ledger_id:
+                last = min(last, limit.entry_id)
+            return info, last
+
+    def _cached(self, ledger_id: int, first: int, last: int) -> list[bytes]:
+        ahead = self._ahead
+        if ahead is not None:
+            if ahead.ledger_id == ledger_id and (payloads := ahead.get(first, last)):
+                return payloads
+            self.drop_ahead()
+        window = self._ml.tail_window
+        if window is not None and window.ledger_id == ledger_id:
+            return window.get(first, last)
+        return []
+
+    def _read_ledger(self, info: LedgerInfo, first: int, last: int, read: Read) -> None:
+        average = max(1, info.size_bytes // info.entries)
+        asked = min(read.max_entries, max(1, read.max_bytes // average))
+        window = self._ml.tail_window
+        if window is not None and window.ledger_id == info.ledger_id and first < window.first_entry_id:
+            last = min(last, window.first_entry_id - 1)
+        count = min(last - first + 1, READ_ENTRIES_MAX, asked + READ_AHEAD_BYTES // average)
+        epoch = self._epoch
+
+        def arrived(result: Sequence[bytes] | StorageError) -> None:
+            self._arrived(epoch, info.ledger_id, first, result)
+
+        self._ml.cache.misses += count
+        self._ml.read_ledger(info, first, first + count - 1, arrived)
+
+    def _arrived(self, epoch: int, ledger_id: int, first: int, result: Sequence[bytes] | StorageError) -> None:
+        if not self._cursor.is_idle:
+            self._cursor.when_loaded(
+                (ledger_id,), partial(self._arrived, epoch, ledger_id, first, result), self._loaded
+            )
+            return
+        self._is_waiting = False
+        read = self._read
+        if read is None:
+            return
+        if self._cursor.is_closed:
+            self._finish(LedgerClosedError(f"cursor {self._cursor.name} is closed"))
+            return
+        if epoch == self._epoch and not isinstance(result, StorageError):
+            if len(result) > read.max_entries:
+                self._look_ahead(ledger_id, first, result)
+            self._deliver(ledger_id, first, result[: read.max_entries])
+        elif epoch == self._epoch:
+            # A ledger that was trimmed meanwhile is passed over; any other error goes to the caller.
+            gone = isinstance(result, NoSuchLedgerError) and self._ml.ledgers.find(ledger_id) is None
+            if not gone and isinstance(result, StorageError):
+                self._finish(result)
+                return
+        if not self._is_stepping:
+            self._step()
+
+    def _deliver(self, ledger_id: int, first: int, payloads: Sequence[bytes]) -> None:
+        """Complete the read with what is not acknowledged of ``payloads``; nothing if all of it is."""
+        read = self._read
+        assert read is not None
+        size_bytes = 0
+        count = 0
+        for payload in payloads:
+            size_bytes += len(payload)
+            if size_bytes > read.max_bytes and count:
+                break
+            count += 1
+        if count < len(payloads) and self._ahead is None:
+            self._look_ahead(ledger_id, first + count, payloads[count:])
+        state = self._state
+        state.read_position = Position(ledger_id, first + count)
+        if state.acked.count and state.acked.has_ledger(ledger_id):
+            entries = [
+                Entry(ledger_id, entry_id, payloads[entry_id - first])
+                for entry_id in state.acked.clear_ids(ledger_id, first, first + count - 1)
+            ]
+        else:
+            entries = [Entry(ledger_id, entry_id, payload) for entry_id, payload in enumerate(payloads[:count], first)]
+        if state.mark_delete >= (ledger_id, first):
+            entries = [entry for entry in entries if (ledger_id, entry.entry_id) > state.mark_delete]
+        if entries:
+            self._ml.on_cursor_read()
+            self._finish(entries)
+
+    def _look_ahead(self, ledger_id: int, first: int, payloads: Sequence[bytes]) -> None:
+        """Keep payloads for the next read, if the cache's budget allows."""
+        self.drop_ahead()
+        window = self._ml.tail_window
+        if window is not None and window.ledger_id == ledger_id and first >= window.first_entry_id:
+            return
+        size_bytes = sum(map(len, payloads))
+        if self._ml.cache.reserve(size_bytes):
+            self._ahead = TailWindow(ledger_id, first)
+            self._ahead.extend(payloads, size_bytes)
+
+    def _finish(self, result: Sequence[Entry] | StorageError) -> None:
+        read, self._read = self._read, None
+        assert read is not None
+        read.done(result)
