@@ -22,6 +22,8 @@ class DedupMachine(RuleBasedStateMachine):
         self.dedup = Deduplication()
         self.log: list[tuple[str, int, int]] = []
         self.writing: deque[tuple[str, int, int]] = deque()
+        self.now_ms = 0
+        self.gone_ms: dict[str, int] = {}
 
     def replay(self) -> dict[str, int]:
         highest: dict[str, int] = {}
@@ -31,6 +33,7 @@ class DedupMachine(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(NAMES), sequence_id=st.integers(0, 30), size=st.integers(1, 3))
     def publish(self, name: str, sequence_id: int, size: int) -> None:
+        self.come(name)  # Only a producer that is connected publishes.
         highest = sequence_id + size - 1
         verdict = self.dedup.published(name, sequence_id, highest)
         stored = self.replay().get(name, -1)
@@ -38,7 +41,9 @@ class DedupMachine(RuleBasedStateMachine):
         if self.dedup.is_settling:
             assert verdict is Verdict.UNKNOWN
         elif verdict is Verdict.DUPLICATE:
-            assert sequence_id <= stored
+            assert highest <= stored
+        elif verdict is Verdict.MIXED:
+            assert sequence_id <= stored < highest
         elif verdict is Verdict.UNKNOWN:
             assert stored < sequence_id <= pushed
         else:
@@ -70,11 +75,42 @@ class DedupMachine(RuleBasedStateMachine):
         self.dedup.settled()
         assert dict(self.dedup.persisted) == self.replay()
 
+    @rule(name=st.sampled_from(NAMES))
+    def come(self, name: str) -> None:
+        self.dedup.connected(name)
+        self.gone_ms.pop(name, None)
+
+    @rule(name=st.sampled_from(NAMES), elapsed_ms=st.integers(0, 5))
+    def go(self, name: str, elapsed_ms: int) -> None:
+        self.now_ms += elapsed_ms
+        self.dedup.gone(name, self.now_ms)
+        self.gone_ms[name] = self.now_ms
+
+    @precondition(lambda self: not self.writing and not self.dedup.is_settling)
+    @rule(age_ms=st.integers(1, 10))
+    def forget(self, age_ms: int) -> None:
+        expected = {name for name in self.gone_ms if self.gone_ms[name] < self.now_ms - age_ms}
+        known = set(self.dedup.persisted)
+        self.dedup.forget_inactive(self.now_ms - age_ms)
+        assert known - set(self.dedup.persisted) <= expected
+        # A producer that is forgotten may begin again; for the model its log is another one.
+        forgotten = known - set(self.dedup.persisted)
+        self.log = [entry for entry in self.log if entry[0] not in forgotten]
+
+    @rule(producers_max=st.integers(0, 3))
+    def snapshot(self, producers_max: int) -> None:
+        snapshot = self.dedup.snapshot(producers_max)
+        here = {name: last for name, last in self.dedup.persisted.items() if name not in self.gone_ms}
+        assert here.items() <= snapshot.items() <= self.dedup.persisted.items()
+        assert len(snapshot) <= max(producers_max, len(here))
+        assert len(snapshot) >= min(producers_max, len(self.dedup.persisted))
+
     @rule()
     def restart(self) -> None:
         if self.writing:
             return
         self.dedup = Deduplication()
+        self.gone_ms.clear()
         for name, _, last in self.log:
             self.dedup.stored(name, last)
 

@@ -1,60 +1,125 @@
-"""The delayed index against a sorted list: nothing lost, and the promised bounds of each mode."""
+"""Delayed delivery of a topic against one heap per subscription: each entry once to each, within its bounds."""
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import settings
 from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from geminga.broker.core.delayed_delivery import DelayedDeliveryIndex
+from geminga.broker.core.delayed_delivery import DelayReader, TopicDelays
+from geminga.broker.core.delayed_heap import DelayedHeap
+from geminga.broker.core.time_buckets import precision_bits
 from geminga.model import Position
 
 BASE = 1_700_000_000_000
-messages = st.lists(
-    st.tuples(st.integers(1, 3), st.integers(0, 40), st.integers(-2000, 20_000)),
-    unique_by=lambda m: (m[0], m[1]),
-    max_size=40,
-)
+TICKS = [100, 1000, 5000]
 
 
-@given(messages, st.booleans(), st.sampled_from([1, 100, 1000, 1024]), st.lists(st.integers(1, 4000), max_size=20))
-def test_delayed_index_any_steps_of_time_gives_each_in_its_bounds(added, is_strict, tick_ms, steps):
-    index = DelayedDeliveryIndex(tick_ms=tick_ms, is_strict=is_strict)
-    now = BASE
-    waiting: dict[Position, int] = {}
-    for ledger_id, entry_id, delay in added:
-        position = Position(ledger_id, entry_id)
-        if index.add(position, BASE + delay, now):
-            waiting[position] = BASE + delay
-        else:
-            assert delay <= 0 if is_strict else delay < tick_ms
-    assert len(index) == len(waiting)
-    for step in [*steps, 30_000]:
-        previous, now = now, now + step
-        due = index.due(now, 1000)
-        assert len(set(due)) == len(due)
-        for position in due:
-            deliver_at = waiting.pop(position)
-            if is_strict:
-                assert deliver_at <= now
+class Reader:
+    """A subscription: reads the log in order; a heap of its own says what it must have been given."""
+
+    def __init__(self, reader: DelayReader, tick_ms: int) -> None:
+        self.reader = reader
+        self.width = 1 << precision_bits(tick_ms)
+        self.read = 0
+        self.given: dict[Position, int] = {}
+        self.heap = DelayedHeap()
+
+
+class SharedIndex(RuleBasedStateMachine):
+    """Subscriptions come, read, wait and go; the clock runs. One index serves them all."""
+
+    @initialize(is_strict=st.booleans(), tick_ms=st.sampled_from(TICKS))
+    def start(self, is_strict: bool, tick_ms: int) -> None:
+        self.delays = TopicDelays(tick_ms=tick_ms, is_strict=is_strict)
+        self.is_strict = is_strict
+        self.now = BASE
+        self.log: list[tuple[Position, int]] = []
+        self.readers: list[Reader] = []
+        #: The coarsest bucket that any entry may have been rounded to before a finer tick was asked for.
+        self.width = 1 << precision_bits(tick_ms)
+
+    @rule(tick_ms=st.sampled_from(TICKS))
+    def join(self, tick_ms: int) -> None:
+        if len(self.readers) < 4:
+            self.width = max(self.width, 1 << precision_bits(tick_ms))
+            self.readers.append(Reader(self.delays.attach(self.now, tick_ms), tick_ms))
+
+    @rule(which=st.integers(0, 3))
+    def leave(self, which: int) -> None:
+        if which < len(self.readers):
+            self.delays.detach(self.readers.pop(which).reader)
+
+    @rule(delays=st.lists(st.sampled_from([0, 0, 300, 2000, 9000, 40_000]), max_size=30))
+    def publish(self, delays: list[int]) -> None:
+        for delay in delays:
+            position = Position(1 + len(self.log) // 37, len(self.log) % 37)
+            self.log.append((position, self.now + delay if delay else 0))
+
+    @rule(which=st.integers(0, 3), count=st.integers(1, 40))
+    def read(self, which: int, count: int) -> None:
+        if which >= len(self.readers):
+            return
+        reader = self.readers[which]
+        for position, deliver_at in self.log[reader.read : reader.read + count]:
+            reader.read += 1
+            if reader.reader.must_wait(position, deliver_at):
+                reader.heap.add(*position, deliver_at)
             else:
-                assert deliver_at - tick_ms < now
-        for deliver_at in waiting.values():
-            # Not late: what stays has its time still to come, by at most one bucket in the strict mode.
-            assert deliver_at + (tick_ms if is_strict else 0) > now
-        assert len(index) == len(waiting)
-        assert (index.next_due is None) == (not waiting)
-        assert index.next_due is None or index.next_due > now >= previous
-    assert not waiting
+                self._given(reader, position, deliver_at)
+
+    @rule(which=st.integers(0, 3), count=st.integers(1, 30))
+    def take(self, which: int, count: int) -> None:
+        if which < len(self.readers):
+            self._take(self.readers[which], count)
+
+    @rule(step=st.sampled_from([1, 200, 3000, 20_000]))
+    def time_passes(self, step: int) -> None:
+        self.now += step
+
+    @invariant()
+    def bookkeeping(self) -> None:
+        if hasattr(self, "delays"):
+            self.delays.index.check_invariants()
+
+    def teardown(self) -> None:
+        if not hasattr(self, "delays"):
+            return
+        for reader in self.readers:
+            for position, deliver_at in self.log[reader.read :]:
+                reader.read += 1
+                if not reader.reader.must_wait(position, deliver_at):
+                    self._given(reader, position, deliver_at)
+                else:
+                    reader.heap.add(*position, deliver_at)
+        self.now += 100_000
+        for reader in self.readers:
+            while self._take(reader, 1000):
+                pass
+            assert sorted(reader.given) == sorted(position for position, _ in self.log)
+            assert reader.reader.next_due(self.now) is None
+        if self.readers:
+            assert len(self.delays) == 0
+
+    def _take(self, reader: Reader, count: int) -> int:
+        end = self.log[reader.read - 1][0] if reader.read else Position(0, 0)
+        due = reader.reader.take(self.now, Position(end.ledger_id, end.entry_id + 1), count)
+        assert len(due) <= count
+        times = dict(self.log)
+        for position in due:
+            self._given(reader, position, times[position])
+        if len(due) < count:
+            # Everything that the heap has, bar what the strict mode may hold for one bucket more.
+            late = reader.width if self.is_strict else 0
+            assert set(reader.heap.due(self.now - late, 10_000)) <= set(reader.given)
+        return len(due)
+
+    def _given(self, reader: Reader, position: Position, deliver_at: int) -> None:
+        assert position not in reader.given
+        reader.given[position] = self.now
+        early = 0 if self.is_strict else self.width - 1
+        assert not deliver_at or self.now >= deliver_at - early
 
 
-@given(messages, st.integers(1, 7))
-def test_delayed_index_in_small_portions_gives_the_same_in_order_of_buckets(added, portion):
-    whole, portions = (DelayedDeliveryIndex(tick_ms=1000, is_strict=False) for _ in range(2))
-    for ledger_id, entry_id, delay in added:
-        for index in (whole, portions):
-            index.add(Position(ledger_id, entry_id), BASE + delay, BASE)
-    taken: list[Position] = []
-    while more := portions.due(BASE + 30_000, portion):
-        assert len(more) <= portion
-        taken += more
-    assert taken == whole.due(BASE + 30_000, 1000)
+SharedIndex.TestCase.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+test_shared_delayed_index_gives_each_subscription_what_its_own_heap_would = SharedIndex.TestCase

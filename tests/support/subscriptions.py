@@ -10,6 +10,7 @@ from geminga import sim
 from geminga.bookkeeper.client import BookKeeper
 from geminga.bookkeeper.memory import LocalBookiePool, MemoryBookie
 from geminga.broker.config import BrokerConfig
+from geminga.broker.core.delayed_delivery import TopicDelays
 from geminga.broker.subscription import handlers
 from geminga.broker.subscription.consumer import Consumer
 from geminga.broker.subscription.limits import TopicLimits
@@ -136,6 +137,10 @@ class RecordedTopic:
         )
         self.broker = SimpleNamespace(runtime=runtime, config=config, get_topic=self._get_topic)
         self.sequence_id = 0
+        self.delivery_tick_ms = config.delayed_delivery_tick_time_ms
+        self._delays = TopicDelays(
+            tick_ms=self.delivery_tick_ms, is_strict=config.is_delayed_delivery_deliver_at_time_strict
+        )
         #: Set by :func:`with_topic`.
         self.bookie = MemoryBookie()
         ledger.add_tail_listener(self._entries_available)
@@ -147,6 +152,12 @@ class RecordedTopic:
     def _entries_available(self) -> None:
         for subscription in list(self.subscriptions.values()):
             subscription.on_entries_available()
+
+    def delays(self) -> TopicDelays | None:
+        return self._delays if self.broker.config.delayed_delivery_enabled else None
+
+    def delays_stats(self) -> dict[str, int | bool]:
+        return {"entries": len(self._delays), "memoryBytes": self._delays.index.memory_bytes}
 
     async def subscribe(self, connection: RecordingConnection, request: Sub) -> Consumer:
         return await subscribe(self, connection, request)
@@ -238,6 +249,8 @@ def with_topic(
     name: str = "persistent://public/default/t",
     entries_per_ledger: int = 50_000,
     cache_size_mb: int = 32,
+    mark_delete_rate: float = 1.0,
+    cursor_memory_bytes: int = 1 << 30,
     seed: int = 0,
     **config: object,
 ) -> None:
@@ -253,9 +266,13 @@ def with_topic(
             metadata,
             bookkeeper,
             ManagedLedgerConfig(
-                max_entries_per_ledger=entries_per_ledger, min_rollover_minutes=0, cache_size_mb=cache_size_mb
+                max_entries_per_ledger=entries_per_ledger,
+                min_rollover_minutes=0,
+                cache_size_mb=cache_size_mb,
+                mark_delete_rate_limit=mark_delete_rate,
             ),
         )
+        ledgers.cursor_memory.limit_bytes = cursor_memory_bytes
         topic_name = TopicName.parse(name)
         ledger = await ledgers.open(topic_name.managed_ledger_name)
         topic = RecordedTopic(runtime, ledger, name, BrokerConfig(**config))

@@ -19,6 +19,7 @@ LAYERS: Mapping[str, frozenset[str]] = {
     "sim": frozenset({"runtime", "model"}),
     "metadata": frozenset({"runtime", "model"}),
     "client": frozenset({"wire", "runtime", "model"}),
+    "spark": frozenset({"client", "wire", "runtime", "model"}),
     "bookie": frozenset({"metadata", "wire", "runtime", "model"}),
     "bookkeeper": frozenset({"metadata", "wire", "runtime", "model"}),
     "managed_ledger": frozenset({"bookkeeper", "metadata", "wire", "runtime", "model"}),
@@ -27,8 +28,8 @@ LAYERS: Mapping[str, frozenset[str]] = {
     "app": frozenset(
         {"client", "broker", "managed_ledger", "bookkeeper", "bookie", "metadata", "wire", "runtime", "model", ""}
     ),
-    # geminga/__init__.py, __main__.py, pytest_plugin.py: what users import.
-    "": frozenset({"app", "client", "model"}),
+    # geminga/__init__.py, __main__.py, pytest_plugin.py, pyspark_geminga.py: what users import.
+    "": frozenset({"app", "client", "spark", "model"}),
 }
 
 #: What a pure module may not import: the world.
@@ -61,7 +62,7 @@ _BANNED_MODULE_WORDS = frozenset(
 _BANNED_CLASS_SUFFIXES = ("Impl", "Manager", "Helper", "Helpers", "Util", "Utils", "Base2")
 
 #: Packages that own the operating system, tasks and threads.
-_OS_OWNERS = frozenset({"runtime", "app", "sim"})
+_OS_OWNERS = frozenset({"runtime", "app", "sim", "spark"})
 #: Packages that may catch every exception: ``runtime.spawn``, the process boundary, and the simulator's own loop.
 _BROAD_CATCHERS = frozenset({"runtime", "app", "sim"})
 

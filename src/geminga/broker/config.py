@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from geminga.broker.resources.policies import Retention
+from geminga.broker.policies.config import PolicyConfig
 from geminga.broker.schema.core.compatibility import Strategy
-from geminga.broker.subscription.config import SubscriptionConfig
 from geminga.model.limits import MESSAGE_SIZE_BYTES_MAX_DEFAULT
 from geminga.model.settings import setting
 
@@ -17,8 +16,8 @@ INTERCEPTOR_INDEX: Final = "AppendIndexMetadataInterceptor"
 
 
 @dataclass(frozen=True, slots=True)
-class BrokerConfig(SubscriptionConfig):
-    """Connections, topics and producers, beside what subscriptions have."""
+class BrokerConfig(PolicyConfig):
+    """Connections, topics and producers, beside what subscriptions and policies have."""
 
     cluster_name: str = setting("clusterName", "standalone", "letters, digits and -=:._")
 
@@ -68,11 +67,6 @@ class BrokerConfig(SubscriptionConfig):
         "brokerEntryMetadataInterceptors", (), "class names of Pulsar's interceptors, comma separated"
     )
     expose_entry_metadata: bool = setting("exposingBrokerEntryMetadataToClientEnabled", False, "true or false")
-    default_retention_minutes: int = setting(
-        "defaultRetentionTimeInMinutes", 0, "minutes >= 0, or -1 for no limit", minimum=-1
-    )
-    default_retention_mb: int = setting("defaultRetentionSizeInMB", 0, "MiB >= 0, or -1 for no limit", minimum=-1)
-    retention_check_interval_s: int = setting("retentionCheckIntervalInSeconds", 120, "seconds > 0", minimum=1)
     pattern_evaluation: bool = setting("enableBrokerSideSubscriptionPatternEvaluation", True, "true or false")
     pattern_length_max: int = setting("subscriptionPatternMaxLength", 50, "characters >= 0", minimum=0)
     topic_list_watcher: bool = setting("enableBrokerTopicListWatcher", True, "true or false")
@@ -96,15 +90,6 @@ class BrokerConfig(SubscriptionConfig):
     # ---- producers
     producers_per_topic_max: int = setting("maxProducersPerTopic", 0, "an integer >= 0, 0: no limit", minimum=0)
     encryption_required: bool = setting("encryptionRequireOnProducer", False, "true or false")
-    deduplication: bool = setting("brokerDeduplicationEnabled", False, "true or false")
-    #: Entries stored between two snapshots of the sequence ids.
-    deduplication_snapshot_entries: int = setting(
-        "brokerDeduplicationEntriesInterval", 1000, "an integer > 0", minimum=1
-    )
-    #: Producers whose sequence ids a snapshot holds.
-    deduplication_producers_max: int = setting(
-        "brokerDeduplicationMaxNumberOfProducers", 10_000, "an integer > 0", minimum=1
-    )
 
     @property
     def appends_broker_timestamp(self) -> bool:
@@ -115,11 +100,6 @@ class BrokerConfig(SubscriptionConfig):
     def appends_index(self) -> bool:
         """Whether entries get the index of their last message."""
         return any(name.strip().endswith(INTERCEPTOR_INDEX) for name in self.entry_metadata_interceptors)
-
-    @property
-    def default_retention(self) -> Retention:
-        """Retention of namespaces that have none of their own."""
-        return Retention(self.default_retention_minutes, self.default_retention_mb)
 
     @property
     def publish_buffer_bytes(self) -> int:

@@ -6,7 +6,6 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from geminga.model.errors import GemingaError
-from geminga.model.topic_name import SYSTEM_NAMESPACE
 from geminga.runtime import get_logger, spawn
 
 if TYPE_CHECKING:
@@ -39,7 +38,7 @@ class InactiveTopics:
     def is_inactive(self, topic: Topic, now_ms: int) -> bool:
         """Whether the topic was unused for long enough, in the sense of ``brokerDeleteInactiveTopicsMode``."""
         config = self._broker.config
-        if topic.is_closing or topic.is_in_use or topic.name.namespace == SYSTEM_NAMESPACE:
+        if topic.is_closing or topic.is_in_use or topic.name.is_system:
             return False
         if now_ms - topic.last_active_ms < config.inactive_topic_duration_s * 1000:
             return False

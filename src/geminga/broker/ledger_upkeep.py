@@ -7,13 +7,12 @@ start and then daily. One timer each for all topics.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Final
 
+from geminga.broker.timers import Timers
 from geminga.broker.topic import PersistentTopic
 from geminga.model.errors import GemingaError
-from geminga.runtime import get_logger, spawn
+from geminga.runtime import get_logger
 
 if TYPE_CHECKING:
     from geminga.broker.service import Broker
@@ -29,24 +28,20 @@ ORPHANS_INTERVAL_S: Final = 24 * 3600
 class LedgerUpkeep:
     """See the module."""
 
-    __slots__ = ("_broker", "_is_closed", "_timers")
+    __slots__ = ("_broker", "_timers")
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._is_closed = False
-        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._timers = Timers()
 
     def start(self) -> None:
         """Begin; the first look comes after an interval."""
-        self._arm("trim ledgers", self._broker.config.retention_check_interval_s, self.trim_all)
-        self._arm("collect orphan ledgers", ORPHANS_FIRST_AFTER_S, self.collect_orphans)
+        self._timers.repeat("trim ledgers", self._broker.config.retention_check_interval_s, self.trim_all)
+        self._timers.repeat("collect orphan ledgers", ORPHANS_FIRST_AFTER_S, self.collect_orphans)
 
     def close(self) -> None:
         """Stop."""
-        self._is_closed = True
-        for timer in self._timers.values():
-            timer.cancel()
-        self._timers.clear()
+        self._timers.close()
 
     async def trim_all(self) -> float:
         """Trim every loaded topic that has more than one ledger; seconds to the next time."""
@@ -71,11 +66,3 @@ class LedgerUpkeep:
             if deleted:
                 _log.info("deleted %d ledgers that a crash had left behind", len(deleted))
         return ORPHANS_INTERVAL_S
-
-    def _arm(self, name: str, after_s: float, work: Callable[[], Coroutine[None, None, float]]) -> None:
-        async def run() -> None:
-            next_after_s = await work()
-            if not self._is_closed:
-                self._arm(name, next_after_s, work)
-
-        self._timers[name] = asyncio.get_running_loop().call_later(after_s, lambda: spawn(run(), name=name))

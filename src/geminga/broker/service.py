@@ -18,6 +18,8 @@ from geminga.broker.inactive_topics import InactiveTopics
 from geminga.broker.ledger_upkeep import LedgerUpkeep
 from geminga.broker.lookup import Endpoint, Endpoints
 from geminga.broker.namespaces import Namespaces, TopicMode
+from geminga.broker.policies.service import PolicyService
+from geminga.broker.policies.upkeep import PolicyUpkeep
 from geminga.broker.publish_buffer import PublishBuffer
 from geminga.broker.resources import Resources
 from geminga.broker.schema.topic_schemas import Schemas
@@ -70,6 +72,8 @@ class Broker:
         self._endpoints: Endpoints | None = None
         self._inactive_topics = InactiveTopics(self)
         self._ledger_upkeep = LedgerUpkeep(self)
+        self.policies = PolicyService(self)
+        self._policy_upkeep = PolicyUpkeep(self)
         self._connections_by_ip: dict[str, int] = {}
         self._producer_name_prefix: asyncio.Future[str | GemingaError] | None = None
         self._producers_named = 0
@@ -82,6 +86,7 @@ class Broker:
         self.namespaces.start(self.metadata)
         self._inactive_topics.start()
         self._ledger_upkeep.start()
+        self._policy_upkeep.start()
 
     async def close(self) -> None:
         """Send clients away gracefully, close topics and connections. The caller stopped listening before."""
@@ -90,6 +95,7 @@ class Broker:
         self.is_closing = True
         self._inactive_topics.close()
         self._ledger_upkeep.close()
+        self._policy_upkeep.close()
         self.namespaces.close()
         await self.registry.close()
         for connection in list(self.connections):
@@ -186,9 +192,11 @@ class Broker:
         """See :meth:`TopicRegistry.terminate`."""
         return await self.registry.terminate(name)
 
-    async def list_topics(self, namespace: str, *, mode: TopicMode | str = TopicMode.PERSISTENT) -> list[str]:
+    async def list_topics(
+        self, namespace: str, *, mode: TopicMode | str = TopicMode.PERSISTENT, has_system: bool = False
+    ) -> list[str]:
         """See :meth:`TopicRegistry.list`; ``mode`` may be its text."""
-        return await self.registry.list(namespace, mode=TopicMode(mode))
+        return await self.registry.list(namespace, mode=TopicMode(mode), has_system=has_system)
 
     async def partitioned_count(self, name: TopicName, *, create: bool = False) -> int:
         """See :meth:`TopicRegistry.partitioned_count`."""

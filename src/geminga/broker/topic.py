@@ -15,6 +15,10 @@ import asyncio
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
+from geminga.broker.core.delayed_delivery import TopicDelays
+from geminga.broker.delayed_snapshots import DelayedSnapshots
+from geminga.broker.policies.quota_guard import QuotaGuard
+from geminga.broker.policies.rules import TopicRules
 from geminga.broker.producer import Producer, PublishGroup, SequenceIds, is_terminal
 from geminga.broker.subscription.subscribe import create_subscription, subscribe
 from geminga.broker.subscription.subscription import Subscription, decode_cursor_name
@@ -37,6 +41,8 @@ __all__ = ["PersistentTopic", "Topic", "is_internal_cursor"]
 
 _log = get_logger(__name__)
 
+#: What holds until the policies are read; one object for all topics.
+NO_RULES: Final = TopicRules()
 #: Property of the managed ledger that holds the epoch of exclusive access (Pulsar's name).
 EPOCH_PROPERTY: Final = "pulsar.topic.epoch"
 #: Cursors whose names begin so belong to the broker, not to a subscription.
@@ -90,6 +96,8 @@ class PersistentTopic(Topic):
         "_appends_index",
         "_appends_time",
         "_batch",
+        "_delayed_snapshots",
+        "_delays",
         "_index",
         "_pending_groups",
         "_policies_busy",
@@ -97,6 +105,8 @@ class PersistentTopic(Topic):
         "_subscriptions",
         "dedup",
         "ledger",
+        "quota_guard",
+        "rules",
     )
 
     def __init__(self, broker: Broker, name: TopicName, ledger: ManagedLedger) -> None:
@@ -104,6 +114,10 @@ class PersistentTopic(Topic):
         super().__init__(broker, name)
         self.ledger = ledger
         self._subscriptions: dict[str, Subscription] = {}
+        #: Retention, expiry, quotas and deduplication, as broker, namespace and topic want them.
+        self.rules = NO_RULES
+        #: None: no backlog quota.
+        self.quota_guard: QuotaGuard | None = None
         #: None: deduplication is off.
         self.dedup: TopicDeduplication | None = None
         self._appends_time = broker.config.appends_broker_timestamp
@@ -114,6 +128,9 @@ class PersistentTopic(Topic):
         self._index = -1
         #: One change of policies at a time; made when first needed.
         self._policies_busy: asyncio.Lock | None = None
+        #: Made for the first Shared or Key_Shared consumer.
+        self._delays: TopicDelays | None = None
+        self._delayed_snapshots: DelayedSnapshots | None = None
         #: Groups handed to the ledger and not answered in full.
         self._pending_groups = 0
         self._remove_tail_listener = ledger.add_tail_listener(self._entries_available)
@@ -207,6 +224,8 @@ class PersistentTopic(Topic):
                 producer = group.producer
                 self.messages_in += messages
                 self.bytes_in += size_bytes
+                if self.quota_guard is not None:
+                    self.quota_guard.published(size_bytes)
                 producer.messages_in += messages
                 producer.bytes_in += size_bytes
             self._group_done()
@@ -274,6 +293,58 @@ class PersistentTopic(Topic):
         self.touch()
         return subscription
 
+    @property
+    def delivery_tick_ms(self) -> int:
+        """How exactly delayed messages are delivered, unless a subscription says otherwise."""
+        return self.rules.delay_tick_ms
+
+    def delays(self) -> TopicDelays | None:
+        """What waits for its delivery time, for all subscriptions; None: messages are delivered at once."""
+        if not self.rules.delays:
+            return None
+        if self._delays is None:
+            self._make_delays()
+        return self._delays
+
+    def delays_stats(self) -> dict[str, int | bool]:
+        """What the delayed index holds and takes; empty while there is none."""
+        delays, snapshots = self._delays, self._delayed_snapshots
+        if delays is None or snapshots is None:
+            return {}
+        return {
+            "entries": len(delays),
+            "memoryBytes": delays.index.memory_bytes,
+            "bucketMs": 1 << delays.index.bits,
+            "strict": delays.index.is_strict,
+            "readers": delays.reader_count,
+            "notSaved": delays.fresh_count,
+            "snapshotLedgerId": snapshots.ledger_id,
+        }
+
+    def _make_delays(self) -> DelayedSnapshots:
+        broker, config = self.broker, self.broker.config
+        delays = self._delays = TopicDelays(
+            tick_ms=self.delivery_tick_ms,
+            is_strict=config.is_delayed_delivery_deliver_at_time_strict,
+            fresh_max=config.delayed_delivery_min_index_count_per_bucket,
+        )
+        self._delayed_snapshots = DelayedSnapshots(
+            self.name.managed_ledger_name,
+            delays,
+            clock=broker.runtime.clock,
+            metadata=broker.metadata,
+            bookkeeper=broker.ledgers.bookkeeper,
+            config=broker.ledgers.config,
+        )
+        return self._delayed_snapshots
+
+    async def _load_delays(self) -> None:
+        """What is known to wait since before the topic was loaded."""
+        snapshots = self._make_delays()
+        if not await snapshots.load() and not snapshots.exists:
+            # Most topics have no delayed messages: they keep nothing.
+            self._delays = self._delayed_snapshots = None
+
     # ---- life
 
     async def load(self) -> None:
@@ -282,16 +353,17 @@ class PersistentTopic(Topic):
         if self._appends_index:
             await self._load_index()
         await self.apply_policies()
+        if self.rules.delays:
+            await self._load_delays()
 
     async def apply_policies(self) -> None:
-        """Set retention, and switch deduplication on or off, as broker and namespace want it."""
+        """Set retention and quotas, and switch deduplication on or off, as broker, namespace and topic want it."""
         await super().apply_policies()
-        policies = await self.broker.namespaces.policies(self.name.namespace)
-        retention = policies.retention if policies is not None else None
-        retention_ms, retention_bytes = (retention or self.broker.config.default_retention).limits
+        rules = self.rules = await self.broker.policies.rules(self.name)
+        retention_ms, retention_bytes = rules.retention.limits
         self.ledger.set_retention(retention_ms=retention_ms, retention_bytes=retention_bytes)
-        wanted = policies.deduplication_enabled if policies is not None else None
-        is_wanted = self.broker.config.deduplication if wanted is None else wanted
+        self._guard_quotas(rules)
+        is_wanted = rules.deduplication
         async with self._policies_lock():
             if is_wanted and self.dedup is None:
                 dedup = TopicDeduplication(self)
@@ -304,6 +376,28 @@ class PersistentTopic(Topic):
                 if DEDUP_CURSOR in self.ledger.cursors:
                     # Also one left from before this topic was loaded: it would keep everything from being trimmed.
                     await self.ledger.delete_cursor(DEDUP_CURSOR)
+
+    def _guard_quotas(self, rules: TopicRules) -> None:
+        self._stop_guard()
+        if self.broker.config.backlog_quota_check and (rules.size_quota or rules.age_quota) and not self.is_closing:
+            self.quota_guard = QuotaGuard(self, rules)
+
+    async def add_producer(self, producer: Producer) -> bool:
+        """As :meth:`Topic.add_producer`; raises the backlog quota's error too."""
+        if self.quota_guard is not None:
+            await self.quota_guard.admit()
+        is_ready = await super().add_producer(producer)
+        if self.dedup is not None:
+            await self.dedup.until_known(producer.name)
+        if self.dedup is not None and self.producers.get(producer.name) is producer:
+            self.dedup.state.connected(producer.name)
+        return is_ready
+
+    def remove_producer(self, producer: Producer) -> None:
+        """As :meth:`Topic.remove_producer`."""
+        super().remove_producer(producer)
+        if self.dedup is not None and producer.name not in self.producers:
+            self.dedup.state.gone(producer.name, self.broker.runtime.clock.wall_ms())
 
     def _policies_lock(self) -> asyncio.Lock:
         if self._policies_busy is None:
@@ -330,16 +424,27 @@ class PersistentTopic(Topic):
 
     async def close_storage(self) -> None:
         """Save what a quick reload needs and close the ledger."""
+        self._stop_guard()
         self._append_batch()
         self._remove_tail_listener()
         if self.dedup is not None:
             await self.dedup.close()
+        if self._delayed_snapshots is not None:
+            await self._delayed_snapshots.close()
         await self.ledger.close()
 
     async def delete_storage(self) -> None:
         """Remove the ledger with all its cursors."""
+        self._stop_guard()
         self._remove_tail_listener()
+        if self._delayed_snapshots is not None:
+            await self._delayed_snapshots.delete()
         await self.broker.ledgers.delete(self.name.managed_ledger_name)
+
+    def _stop_guard(self) -> None:
+        if self.quota_guard is not None:
+            self.quota_guard.close()
+            self.quota_guard = None
 
     def _load_subscriptions(self) -> None:
         for cursor_name, cursor in self.ledger.cursors.items():

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from geminga.broker.core.dedup import UNKNOWN_TEXT, Deduplication, Verdict
 from geminga.broker.producer import Producer, PublishGroup, SequenceIds
 from geminga.managed_ledger import AppendResult, Entry, ManagedCursor
-from geminga.model.errors import GemingaError, StorageError, UnknownOutcomeError
+from geminga.model.errors import GemingaError, NotAllowedError, StorageError, UnknownOutcomeError
 from geminga.model.position import EARLIEST, Position
 from geminga.runtime import get_logger, spawn
 from geminga.wire.pulsar.metadata import peek_metadata
@@ -28,6 +28,10 @@ DEDUP_CURSOR: Final = "pulsar.dedup"
 #: One read of a replay.
 REPLAY_ENTRIES: Final = 500
 REPLAY_BYTES: Final = 4 << 20
+#: Seconds a producer that comes back waits until what it sent before is stored or known to be lost.
+KNOWN_WAIT_S: Final = 10.0
+#: Producers whose sequence ids are shown.
+PRODUCERS_SHOWN_MAX: Final = 100
 #: Seconds between two tries to find out what a failed write left behind.
 SETTLE_RETRY_S: Final = 1.0
 
@@ -37,12 +41,14 @@ class TopicDeduplication:
 
     __slots__ = (
         "_cursor",
+        "_dirty_since_ms",
         "_is_closed",
         "_is_saving",
         "_is_settling",
         "_last_stored",
         "_stored_since_snapshot",
         "_topic",
+        "_waiting",
         "state",
     )
 
@@ -50,10 +56,14 @@ class TopicDeduplication:
         """Not usable before :meth:`recover`."""
         self._topic = topic
         self.state = Deduplication()
+        #: Producers that wait for their last sequence id to be known.
+        self._waiting: list[asyncio.Future[None]] = []
         self._cursor: ManagedCursor | None = None
         #: Everything up to here is in ``state``.
         self._last_stored = EARLIEST
         self._stored_since_snapshot = 0
+        #: When the first entry after the last snapshot was stored, milliseconds; None: the snapshot is up to date.
+        self._dirty_since_ms: int | None = None
         self._is_saving = False
         self._is_settling = False
         self._is_closed = False
@@ -101,6 +111,12 @@ class TopicDeduplication:
             self._topic.append(producer, entries, sequence_ids, messages, is_recorded=is_recorded)
         elif verdict is Verdict.DUPLICATE:
             producer.group(sequence_ids, 0, 0).same_id(-1, -1)
+        elif verdict is Verdict.MIXED:
+            text = (
+                f"the batch begins with sequence id {sequence_ids[0][0]}, which is stored already, and ends with new "
+                f"ones up to {sequence_ids[-1][1]}: end a batch at {self.state.last_sequence_id(producer.name)}"
+            )
+            producer.group(sequence_ids, 0, 0).failed(NotAllowedError(text), len(sequence_ids))
         else:
             producer.group(sequence_ids, 0, 0).failed(UnknownOutcomeError(UNKNOWN_TEXT), len(sequence_ids))
             producer.disconnect_soon()
@@ -112,10 +128,48 @@ class TopicDeduplication:
             name = group.producer.name
             highest = max([pair[1] for pair in group.sequence_ids[end - result.count : end]])
             self.state.stored(name, highest)
+        if self._waiting:
+            self._changed()
         self._last_stored = Position(result.ledger_id, result.first_entry_id + result.count - 1)
+        if not self._stored_since_snapshot:
+            self._dirty_since_ms = self._now_ms()
         self._stored_since_snapshot += result.count
         if self._stored_since_snapshot >= self._topic.broker.config.deduplication_snapshot_entries:
             self._save_soon()
+
+    async def until_known(self, producer_name: str) -> None:
+        """Until the producer's last sequence id is the truth, so that it begins behind what it sent before.
+
+        Gives up after a time: what is still under way then is judged message by message.
+        """
+        try:
+            async with asyncio.timeout(KNOWN_WAIT_S):
+                while not self.state.is_known(producer_name) and not self._is_closed:
+                    change: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+                    self._waiting.append(change)
+                    await change
+        except TimeoutError:
+            _log.warning("%s: what producer %s sent before is still not stored", self._topic.name, producer_name)
+
+    def _changed(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for change in waiting:
+            if not change.done():
+                change.set_result(None)
+
+    def internal_stats(self) -> dict[str, object]:
+        """What is known, and what a restart would have to replay."""
+        cursor = self._cursor
+        persisted = self.state.persisted
+        shown = list(persisted.items())[-PRODUCERS_SHOWN_MAX:]
+        return {
+            "producers": len(persisted),
+            "lastStoredPosition": str(self._last_stored),
+            "snapshotPosition": str(cursor.mark_delete_position) if cursor is not None else None,
+            "entriesSinceSnapshot": self._stored_since_snapshot,
+            "isSettling": self.state.is_settling,
+            "highestSequenceIds": dict(shown),
+        }
 
     # ---- after a failed write
 
@@ -139,6 +193,7 @@ class TopicDeduplication:
         self._is_settling = False
         if not self._topic.pending_groups:
             self.state.settled()
+            self._changed()
 
     def _settle_again(self) -> None:
         self._is_settling = False
@@ -154,6 +209,18 @@ class TopicDeduplication:
             self.state.stored(name, sequence_id)
         self._last_stored = self._cursor.mark_delete_position
         await self._replay()
+        now_ms = self._now_ms()
+        for name in self.state.persisted:
+            if name not in self._topic.producers:
+                self.state.gone(name, now_ms)
+
+    def upkeep(self) -> None:
+        """Forget producers that left long ago; take a snapshot if the last one is old. Called from time to time."""
+        config, now_ms = self._topic.broker.config, self._now_ms()
+        self.state.forget_inactive(now_ms - config.deduplication_inactivity_minutes * 60_000)
+        interval_ms = self._topic.rules.dedup_snapshot_ms
+        if interval_ms and self._dirty_since_ms is not None and now_ms - self._dirty_since_ms >= interval_ms:
+            self._save_soon()
 
     async def _replay(self) -> None:
         ledger = self._topic.ledger
@@ -166,6 +233,7 @@ class TopicDeduplication:
                 self._replayed(entry)
             self._last_stored = max(self._last_stored, entries[-1].position)
             self._stored_since_snapshot += len(entries)
+            self._dirty_since_ms = self._now_ms()
 
     def _replayed(self, entry: Entry) -> None:
         metadata = peek_metadata(entry.data)
@@ -178,12 +246,17 @@ class TopicDeduplication:
     async def close(self) -> None:
         """Save a snapshot, so that the next load replays little."""
         self._is_closed = True
+        self._changed()
         if self._stored_since_snapshot and not self._is_saving:
             await self._save()
 
     def stop(self) -> None:
         """Deduplication was switched off: nothing is saved any more."""
         self._is_closed = True
+        self._changed()
+
+    def _now_ms(self) -> int:
+        return self._topic.broker.runtime.clock.wall_ms()
 
     def _save_soon(self) -> None:
         if not self._is_saving and not self._is_closed:
@@ -193,12 +266,13 @@ class TopicDeduplication:
     async def _save(self) -> None:
         cursor = self._cursor
         position = self._last_stored
-        newest = list(self.state.persisted.items())[-self._topic.broker.config.deduplication_producers_max :]
+        snapshot = self.state.snapshot(self._topic.broker.config.deduplication_producers_max)
         self._stored_since_snapshot = 0
+        self._dirty_since_ms = None
         try:
             if cursor is not None:
                 # The snapshot first: replaying entries it covers is harmless, missing some is not.
-                await cursor.set_properties(dict(newest))
+                await cursor.set_properties(snapshot)
                 cursor.acknowledge_cumulative(position)
         except GemingaError as error:
             _log.warning("%s: sequence ids could not be saved: %s", self._topic.name, error)

@@ -25,7 +25,7 @@ from geminga.model.errors import (
     UnavailableError,
 )
 from geminga.model.position import EARLIEST, Position
-from geminga.model.topic_name import TopicName
+from geminga.model.topic_name import CHANGE_EVENTS, TopicName
 from geminga.runtime import get_logger, spawn
 
 if TYPE_CHECKING:
@@ -180,6 +180,7 @@ class TopicRegistry:
             if not name.is_partition:
                 # Before the topic itself: cut off in between, it is still there to be deleted again.
                 await self._broker.schemas.forget_topic(name)
+                await self._broker.policies.topics.forget_topic(name)
             await topic.delete_storage()
         finally:
             # Also after an error: what can not be closed can not be used, and the next load recovers it.
@@ -191,7 +192,7 @@ class TopicRegistry:
 
     async def _may_create(self, name: TopicName) -> bool:
         policies = await self.require_namespace(name)
-        if await self.exists(name):
+        if await self.exists(name) or name.is_system:
             return True
         if name.is_partition:
             partitions = await self._partitions(name)
@@ -297,6 +298,7 @@ class TopicRegistry:
             except TopicNotFoundError:
                 continue
         await self._broker.schemas.forget_topic(name)
+        await self._broker.policies.topics.forget_topic(name)
         await self._broker.resources.delete_partitioned_topic(name)
 
     async def _partitions(self, name: TopicName) -> int:
@@ -327,12 +329,19 @@ class TopicRegistry:
 
     # ---- lists
 
-    async def list(self, namespace: str, *, mode: TopicMode = TopicMode.PERSISTENT) -> list[str]:
-        """Full names of the topics of ``tenant/namespace`` (partitions one by one), sorted."""
+    async def list(
+        self, namespace: str, *, mode: TopicMode = TopicMode.PERSISTENT, has_system: bool = False
+    ) -> list[str]:
+        """Full names of the topics of ``tenant/namespace`` (partitions one by one), sorted.
+
+        ``has_system``: also the broker's own, which clients and administrators do not see.
+        """
         found: set[str] = set()
         if mode is not TopicMode.NON_PERSISTENT:
             for ledger_name in await self._broker.ledgers.list(f"{namespace}/persistent"):
-                found.add(str(TopicName.from_managed_ledger_name(ledger_name)))
+                name = TopicName.from_managed_ledger_name(ledger_name)
+                if has_system or name.local_name != CHANGE_EVENTS:
+                    found.add(str(name))
         if mode is not TopicMode.PERSISTENT:
             prefix = f"non-persistent://{namespace}/"
             found.update(name for name in self.loaded if name.startswith(prefix))

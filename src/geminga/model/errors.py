@@ -173,6 +173,21 @@ class ProducerFencedError(RemoteError):
     server_error = ServerError.PRODUCER_FENCED
 
 
+class BacklogQuotaHoldError(RemoteError):
+    """The backlog quota is used up and producers are to wait (``producer_request_hold``)."""
+
+    retriable = True
+    server_error = ServerError.PRODUCER_BLOCKED_QUOTA_EXCEEDED_ERROR
+    http_status = 412
+
+
+class BacklogQuotaExceededError(RemoteError):
+    """The backlog quota is used up and producers are to fail (``producer_exception``)."""
+
+    server_error = ServerError.PRODUCER_BLOCKED_QUOTA_EXCEEDED_EXCEPTION
+    http_status = 412
+
+
 class TopicTerminatedError(RemoteError):
     """The topic was ended; nothing can be published any more."""
 

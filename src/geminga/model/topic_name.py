@@ -13,6 +13,9 @@ PARTITION_SUFFIX: Final = "-partition-"
 DEFAULT_NAMESPACE: Final = "public/default"
 SYSTEM_NAMESPACE: Final = "pulsar/system"
 
+#: Local name of the topic that holds the policies of a namespace's topics.
+CHANGE_EVENTS: Final = "__change_events"
+
 # Pulsar's NamedEntity: the characters allowed in the names of tenants and namespaces.
 _NAMED_ENTITY: Final = re.compile(r"^[-=:.\w]+\Z")
 
@@ -86,6 +89,11 @@ class TopicName:
             return self
         local = self.local_name[: self.local_name.rindex(PARTITION_SUFFIX)]
         return TopicName(self.domain, self.tenant, self.namespace_name, local)
+
+    @property
+    def is_system(self) -> bool:
+        """Whether the broker keeps its own matters there: neither listed for clients nor deleted when unused."""
+        return self.partitioned_topic.local_name == CHANGE_EVENTS or self.namespace == SYSTEM_NAMESPACE
 
     def with_partition(self, index: int) -> TopicName:
         """The name of partition ``index``."""

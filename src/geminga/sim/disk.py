@@ -139,12 +139,28 @@ class SimDisk:
 
         return MountedDisk(self, boot)
 
-    # -- for the node
+    # -- for the node and its world
+
+    def discard(self) -> None:
+        """The world is over: give the memory of all contents back at once.
+
+        Worlds are cycles, so the garbage collector finds them late, and a file's bytes count as one object to it.
+        """
+        inodes = dict.fromkeys([*map(self.inode, self.paths()), *self._open_inodes])
+        for inode in inodes:
+            _clear(inode)
+        self.root = Directory()
+        self._forget_process()
 
     def lose_power(self) -> None:
         """Keep what a power loss leaves; forget locks and openings."""
+        opened = list(self._open_inodes)
         lose_power(self.root, self._rng)
         self._forget_process()
+        kept = set(map(self.inode, self.paths()))
+        for inode in opened:
+            if inode not in kept:  # only handles of the dead process lead to it
+                _clear(inode)
 
     def lose_process(self) -> None:
         """A killed process: the page cache survives, locks and openings do not."""
@@ -249,6 +265,11 @@ class SimDisk:
         self._faults = [old for old in self._faults if old.times != 0]
         self._faults.append(fault)
         return fault
+
+
+def _clear(inode: Inode) -> None:
+    inode.written, inode.synced = bytearray(), bytearray()
+    inode.pending.clear()
 
 
 def split(path: str) -> list[str]:

@@ -70,6 +70,8 @@ def _take_down(world: SimWorld) -> None:
         warnings.simplefilter("ignore")
         for task in dict.fromkeys(tasks):
             _dispose(task)
+    for node in world.nodes.values():
+        node.disk.discard()
 
 
 def _dispose(task: asyncio.Task[Any]) -> None:

@@ -22,6 +22,8 @@ pytestmark = pytest.mark.integration
             {"allowAutoTopicCreation": True, "topicType": "partitioned", "defaultNumPartitions": 3},
         ),
         ("autoSubscriptionCreation", "POST", {"allowAutoSubscriptionCreation": False}),
+        ("deduplicationSnapshotInterval", "POST", 60),
+        ("subscriptionExpirationTime", "POST", 30),
         ("maxTopicsPerNamespace", "POST", 100),
         ("maxProducersPerTopic", "POST", 3),
         ("maxConsumersPerTopic", "POST", 4),

@@ -186,3 +186,82 @@ def test_changed_policy_is_heard_of_without_being_told() -> None:
         assert topic_of(world).dedup is not None
 
     run_with_broker(scenario)
+
+
+def test_batch_with_stored_and_new_messages_is_refused_and_the_producer_goes_on() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        client = await world.client()
+        await client.create_producer(producer_name="producer")
+        await client.publish(5)
+        client.send_message(4, highest_sequence_id=8, num_messages=5)
+        error = (await client.expect(Type.SEND_ERROR)).send_error
+        assert (error.sequence_id, error.error) == (4, pb.NotAllowedError)
+        assert "end a batch at 5" in error.message
+        client.send_message(6, highest_sequence_id=8, num_messages=3)
+        assert (await client.receipt()).message_id.entryId == 1
+
+    run_with_broker(scenario, deduplication=True)
+
+
+def test_snapshot_is_taken_by_time_and_producers_gone_for_long_are_forgotten() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        client = await world.client()
+        await client.create_producer(producer_name="stays")
+        await client.create_producer(producer_id=2, producer_name="goes")
+        for sequence_id in range(3):
+            await client.publish(sequence_id)
+            await client.publish(sequence_id, producer_id=2)
+        cursor = topic_of(world).ledger.cursors[DEDUP_CURSOR]
+        await client.close_producer(2)
+        await moment(100)
+        assert not cursor.properties
+        await moment(25)
+        assert cursor.properties == {"stays": 2, "goes": 2}
+        assert cursor.mark_delete_position.entry_id == 5
+        await moment(400)
+        assert set(topic_of(world).dedup.state.persisted) == {"stays", "goes"}
+        await moment(300)
+        assert set(topic_of(world).dedup.state.persisted) == {"stays"}
+
+    run_with_broker(
+        scenario,
+        deduplication=True,
+        deduplication_snapshot_s=60,
+        deduplication_inactivity_minutes=10,
+        keep_alive_interval_s=100_000,
+    )
+
+
+def test_active_producer_older_than_the_producers_a_snapshot_may_hold_stays_in_it() -> None:
+    """A snapshot of the newest names left out one that had been there before them and still published."""
+
+    async def scenario(world: BrokerWorld) -> None:
+        client = await world.client()
+        await client.create_producer(producer_name="old")
+        await client.publish(0)
+        for index in range(5):
+            await client.create_producer(producer_id=2 + index, producer_name=f"short-{index}")
+            await client.publish(0, producer_id=2 + index)
+            await client.close_producer(2 + index)
+        await client.publish(1)
+        await world.restart()
+        client = await world.client()
+        assert (await client.create_producer(producer_name="old")).last_sequence_id == 1
+        assert (await client.create_producer(producer_id=2, producer_name="short-4")).last_sequence_id == 0
+
+    run_with_broker(scenario, deduplication=True, deduplication_producers_max=2, delete_inactive_topics=False)
+
+
+def test_producer_that_comes_back_is_told_what_its_last_writes_became() -> None:
+    """Told the state before, it would batch stored messages together with new ones."""
+
+    async def scenario(world: BrokerWorld) -> None:
+        client = await world.client()
+        await client.create_producer(producer_name="producer")
+        await client.publish(0)
+        client.send_message(1)
+        client.lose()
+        again = await world.client()
+        assert (await again.create_producer(producer_name="producer")).last_sequence_id == 1
+
+    run_with_broker(scenario, deduplication=True)

@@ -4,6 +4,11 @@ Per producer name two numbers: the highest sequence id *pushed* (handed to the m
 *persisted*. A message at or below persisted is a duplicate; above pushed it is new; in between the answer is
 not known yet, and never rounded to "duplicate": acknowledging it would lose it if the write fails.
 
+A batch whose first id is stored and whose last is not is neither: called a duplicate its new messages would be lost,
+stored again its old ones would be there twice. It is refused (apache/pulsar#6273 acknowledges it).
+
+Producers that are gone are remembered for a time, the longest gone are forgotten first.
+
 After a failed write nothing in between is certain until the topic's tail was read again: from
 :meth:`begin_settling` to :meth:`settled` every message at hand is unknown.
 """
@@ -26,18 +31,22 @@ class Verdict(Enum):
     ACCEPTED = "accepted"
     DUPLICATE = "duplicate"
     UNKNOWN = "unknown"
+    #: A batch that begins with messages that are stored and ends with others.
+    MIXED = "mixed"
 
 
 class Deduplication:
     """The sequence ids of one topic's producers."""
 
-    __slots__ = ("_is_settling", "_persisted", "_pushed")
+    __slots__ = ("_gone_since_ms", "_is_settling", "_persisted", "_pushed")
 
     def __init__(self) -> None:
         #: Highest sequence id handed to the ledger, by producer name. Invariant: never below persisted.
         self._pushed: dict[str, int] = {}
         #: Highest sequence id on stable storage, by producer name.
         self._persisted: dict[str, int] = {}
+        #: When each producer that is not connected left, wall-clock milliseconds; the longest gone first.
+        self._gone_since_ms: dict[str, int] = {}
         self._is_settling = False
 
     @property
@@ -60,7 +69,8 @@ class Deduplication:
         pushed = self._pushed.get(producer_name, -1)
         if sequence_id <= pushed:
             if sequence_id <= self._persisted.get(producer_name, -1):
-                return Verdict.DUPLICATE
+                persisted = self._persisted[producer_name]
+                return Verdict.DUPLICATE if highest_sequence_id <= persisted else Verdict.MIXED
             return Verdict.UNKNOWN
         self._pushed[producer_name] = max(sequence_id, highest_sequence_id)
         return Verdict.ACCEPTED
@@ -79,14 +89,58 @@ class Deduplication:
     def settled(self) -> None:
         """The topic's tail was read again through :meth:`stored`, with no write under way: persisted is the truth."""
         self._pushed = dict(self._persisted)
+        # Who left with nothing stored has nothing to be remembered.
+        self._gone_since_ms = {name: since for name, since in self._gone_since_ms.items() if name in self._pushed}
         self._is_settling = False
+
+    def is_known(self, producer_name: str) -> bool:
+        """Whether nothing of the producer is being written or looked into: its last sequence id is the truth."""
+        if self._is_settling:
+            return False
+        return self._pushed.get(producer_name, -1) == self._persisted.get(producer_name, -1)
 
     def last_sequence_id(self, producer_name: str) -> int:
         """The highest stored sequence id of a producer, -1 if it has none: what it learns when it connects."""
         return self._persisted.get(producer_name, -1)
 
+    # ---- who is there
+
+    def connected(self, producer_name: str) -> None:
+        """The producer is there: it is remembered as long as it stays."""
+        self._gone_since_ms.pop(producer_name, None)
+
+    def gone(self, producer_name: str, now_ms: int) -> None:
+        """The producer left."""
+        if producer_name in self._pushed:
+            self._gone_since_ms.pop(producer_name, None)
+            self._gone_since_ms[producer_name] = now_ms
+
+    def forget_inactive(self, before_ms: int) -> int:
+        """Forget producers that left before ``before_ms``; how many they were."""
+        forgotten = 0
+        for name, since_ms in list(self._gone_since_ms.items()):
+            if since_ms >= before_ms:
+                break
+            # What is being written still counts.
+            if self._pushed[name] == self._persisted.get(name, -1):
+                del self._gone_since_ms[name], self._pushed[name]
+                self._persisted.pop(name, None)
+                forgotten += 1
+        return forgotten
+
+    def snapshot(self, producers_max: int) -> dict[str, int]:
+        """Stored ids of every producer that is there and of those gone last, together at most ``producers_max``.
+
+        Those that are there are never left out, however many they are.
+        """
+        gone = self._gone_since_ms
+        left_out = len(self._persisted) - producers_max
+        out = {name for name, _ in zip(gone, range(left_out), strict=False)} if left_out > 0 else ()
+        return {name: sequence_id for name, sequence_id in self._persisted.items() if name not in out}
+
     def check_invariants(self) -> None:
-        """Raise InvariantError if pushed is behind persisted anywhere."""
+        """Raise InvariantError if pushed is behind persisted anywhere, or who is gone has nothing to be remembered."""
+        invariant(self._gone_since_ms.keys() <= self._pushed.keys(), "a producer is gone that never pushed")
         for name, persisted in sorted(self._persisted.items()):
             invariant(
                 self._pushed.get(name, -1) >= persisted,

@@ -1,8 +1,8 @@
 """Which consumer of a Key_Shared subscription gets which key: three ways to divide the hashes.
 
-A sticky hash is ``murmur3_32(key) % 65536``, and 1 instead of 0, because 0 stands for "no hash" (Pulsar's
-``StickyKeyConsumerSelector``). Selectors answer ``select(hash)`` and list their ranges; they keep no order of
-messages, that is the dispatcher's part.
+A sticky hash is ``murmur3_32(key) % 65536``, and 1 instead of 0, because 0 stands for "no hash"; on the ring of
+consistent hashing it is ``murmur3_32(key) % 65535 + 1`` (Pulsar's selectors have these two hash ranges). Selectors
+answer ``select(hash)`` and list their ranges; they keep no order of messages, that is the dispatcher's part.
 """
 
 from __future__ import annotations
@@ -32,6 +32,10 @@ class StickyKeySelector(Protocol):
 
     def remove(self, consumer: ConsumerState) -> None:
         """A consumer leaves."""
+        ...
+
+    def sticky_hash(self, key_hash: int) -> int:
+        """The sticky hash, 1 to 65535, of a key whose Murmur3 hash is ``key_hash``."""
         ...
 
     def select(self, sticky_hash: int) -> ConsumerState | None:
@@ -80,6 +84,10 @@ class HashRangeAutoSplit:
         else:
             del self._ends[index]
         del self._consumers[index]
+
+    def sticky_hash(self, key_hash: int) -> int:
+        """See :func:`sticky_hash_of`."""
+        return sticky_hash_of(key_hash)
 
     def select(self, sticky_hash: int) -> ConsumerState | None:
         """Who gets that hash."""
@@ -136,6 +144,10 @@ class ConsistentHashRing:
                 del self._points[bisect_left(self._points, point)]
         del self._name_index[consumer]
 
+    def sticky_hash(self, key_hash: int) -> int:
+        """Of consumers' points as of keys."""
+        return key_hash % (HASH_RANGE_SIZE - 1) + 1
+
     def select(self, sticky_hash: int) -> ConsumerState | None:
         """Who gets that hash."""
         points = self._points
@@ -156,7 +168,7 @@ class ConsistentHashRing:
 
     def _points_of(self, consumer: ConsumerState) -> list[int]:
         prefix = f"{consumer.name}\0{self._name_index[consumer]}\0"
-        return [sticky_hash_of(self._hash_of(f"{prefix}{i}".encode())) for i in range(self._point_count)]
+        return [self.sticky_hash(self._hash_of(f"{prefix}{i}".encode())) for i in range(self._point_count)]
 
 
 class StickyRanges:
@@ -199,6 +211,10 @@ class StickyRanges:
         """Its ranges are free again."""
         self._wanted.pop(consumer, None)
         self._ranges = [entry for entry in self._ranges if entry[2] is not consumer]
+
+    def sticky_hash(self, key_hash: int) -> int:
+        """See :func:`sticky_hash_of`."""
+        return sticky_hash_of(key_hash)
 
     def select(self, sticky_hash: int) -> ConsumerState | None:
         """Who named that hash, if anybody did."""

@@ -93,12 +93,20 @@ class Policies:
     @property
     def retention(self) -> Retention | None:
         """``retention_policies``; None: the broker's setting holds."""
-        value = self.document.get("retention_policies")
+        return retention_of(self.document.get("retention_policies"))
+
+    @property
+    def backlog_quotas(self) -> dict[str, dict[str, Json]]:
+        """``backlog_quota_map``: quota type (``destination_storage``, ``message_age``) -> quota."""
+        return quotas_of(self.document.get("backlog_quota_map"))
+
+    @property
+    def delayed_delivery(self) -> tuple[bool | None, int | None]:
+        """``delayed_delivery_policies``: whether messages wait, and the tick in ms; None: the broker's setting."""
+        value = self.document.get("delayed_delivery_policies")
         if not isinstance(value, dict):
-            return None
-        minutes = _number(value.get("retentionTimeInMinutes"))
-        size = _number(value.get("retentionSizeInMB"))
-        return Retention(minutes or 0, size or 0)
+            return None, None
+        return _flag(value.get("active")), _number(value.get("tickTime"))
 
     @property
     def auto_topic_creation(self) -> AutoTopicCreation | None:
@@ -147,6 +155,20 @@ class Policies:
     def number(self, key: str) -> int | None:
         """Any numeric field, such as ``max_producers_per_topic``; None if it is not set."""
         return _number(self.document.get(key))
+
+
+def retention_of(value: Json) -> Retention | None:
+    """Pulsar's ``RetentionPolicies``; None if there is none."""
+    if not isinstance(value, dict):
+        return None
+    minutes = _number(value.get("retentionTimeInMinutes"))
+    size = _number(value.get("retentionSizeInMB"))
+    return Retention(minutes or 0, size or 0)
+
+
+def quotas_of(value: Json) -> dict[str, dict[str, Json]]:
+    """A map of backlog quotas; what is none is left out."""
+    return {kind: quota for kind, quota in value.items() if isinstance(quota, dict)} if isinstance(value, dict) else {}
 
 
 def bundle_boundaries(count: int) -> list[str]:

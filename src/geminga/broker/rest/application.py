@@ -25,6 +25,7 @@ from geminga.broker.rest import (
     schemas,
     subscriptions,
     tenants,
+    topic_policies,
     topics,
 )
 from geminga.broker.rest.context import RestContext
@@ -45,6 +46,7 @@ ROUTES = [
     *subscriptions.ROUTES,
     *messages.ROUTES,
     *partitions.ROUTES,
+    *topic_policies.ROUTES,
     *topics.ROUTES,
 ]
 

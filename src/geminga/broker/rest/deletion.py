@@ -8,9 +8,10 @@ from geminga.model.errors import NotFoundError, TopicNotFoundError
 from geminga.model.topic_name import TopicName
 
 
-async def topics_of_namespace(broker: Broker, namespace: str) -> list[TopicName]:
-    """Every topic in the namespace, partitions one by one."""
-    return [TopicName.parse(name) for name in await broker.list_topics(namespace, mode=TopicMode.ALL)]
+async def topics_of_namespace(broker: Broker, namespace: str, *, has_system: bool = False) -> list[TopicName]:
+    """Every topic in the namespace, partitions one by one; ``has_system``: also the broker's own."""
+    names = await broker.list_topics(namespace, mode=TopicMode.ALL, has_system=has_system)
+    return [TopicName.parse(name) for name in names]
 
 
 async def partitioned_topics_of_namespace(broker: Broker, namespace: str) -> list[TopicName]:
@@ -32,10 +33,11 @@ async def delete_namespace_and_topics(broker: Broker, namespace: str) -> None:
             await broker.delete_partitioned_topic(name, force=True)
         except (TopicNotFoundError, NotFoundError):
             continue
-    for name in await topics_of_namespace(broker, namespace):
+    for name in await topics_of_namespace(broker, namespace, has_system=True):
         try:
             await broker.delete_topic(name, force=True)
         except (TopicNotFoundError, NotFoundError):
             continue
     await broker.schemas.forget_namespace(namespace)
+    broker.policies.topics.forget_namespace(namespace)
     await broker.resources.namespaces.delete(namespace)

@@ -36,23 +36,27 @@ class Policy:
     set_method: str = "POST"
 
 
-def _is_int(value: Json) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
 def _boolean(value: Json) -> Json:
     if not isinstance(value, bool):
         raise RestError(400, "the body must be true or false")
     return value
 
 
-def _ttl(value: Json) -> Json:
+def check_ttl(value: Json) -> Json:
+    """Seconds after which messages expire; raises RestError."""
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= INT_MAX:
         raise RestError(412, "the body must be whole seconds, 0 or more (0: never expire)")
     return value
 
 
-def _limit(value: Json) -> Json:
+def _expiration(value: Json) -> Json:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= INT_MAX:
+        raise RestError(412, "the body must be whole minutes, 0 or more (0: never)")
+    return value
+
+
+def check_limit(value: Json) -> Json:
+    """A whole number, 0 for none; raises RestError."""
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= INT_MAX:
         raise RestError(412, f"the body must be a whole number, 0 (no limit) to {INT_MAX}")
     return value
@@ -70,7 +74,8 @@ def _object(value: Json) -> Document:
     return value
 
 
-def _retention(value: Json) -> Json:
+def check_retention(value: Json) -> Json:
+    """Pulsar's ``RetentionPolicies``; raises RestError."""
     document = _object(value)
     minutes, size = document.get("retentionTimeInMinutes", 0), document.get("retentionSizeInMB", 0)
     if not isinstance(minutes, int) or not isinstance(size, int) or minutes < -1 or size < -1:
@@ -105,20 +110,34 @@ def _subscription_creation(value: Json) -> Json:
     return document
 
 
+def check_delayed_delivery(value: Json) -> Document:
+    """Pulsar's ``DelayedDeliveryPolicies``; raises RestError."""
+    document = _object(value)
+    tick, is_active = document.get("tickTime"), document.get("active")
+    if not isinstance(is_active, bool) or not isinstance(tick, int) or isinstance(tick, bool) or tick < 1:
+        raise RestError(412, "delayed delivery needs active (true or false) and tickTime (milliseconds, 1 or more)")
+    if document.get("maxDeliveryDelayInMillis", 0) not in (0, None):
+        raise RestError(412, "maxDeliveryDelayInMillis is not supported: 0 (no limit) or nothing")
+    return {"tickTime": tick, "active": is_active, "maxDeliveryDelayInMillis": 0}
+
+
 POLICIES = (
     Policy("deduplication", "deduplicationEnabled", _boolean),
-    Policy("messageTTL", "message_ttl_in_seconds", _ttl),
-    Policy("retention", "retention_policies", _retention),
+    Policy("deduplicationSnapshotInterval", "deduplicationSnapshotIntervalSeconds", check_limit),
+    Policy("messageTTL", "message_ttl_in_seconds", check_ttl),
+    Policy("delayedDelivery", "delayed_delivery_policies", check_delayed_delivery),
+    Policy("retention", "retention_policies", check_retention),
+    Policy("subscriptionExpirationTime", "subscription_expiration_time_minutes", _expiration),
     Policy("schemaCompatibilityStrategy", "schema_compatibility_strategy", _strategy, "PUT"),
     Policy("schemaValidationEnforced", "schema_validation_enforced", _boolean),
     Policy("isAllowAutoUpdateSchema", "is_allow_auto_update_schema", _boolean),
     Policy("autoTopicCreation", "autoTopicCreationOverride", _topic_creation),
     Policy("autoSubscriptionCreation", "autoSubscriptionCreationOverride", _subscription_creation),
-    Policy("maxTopicsPerNamespace", "max_topics_per_namespace", _limit),
-    Policy("maxProducersPerTopic", "max_producers_per_topic", _limit),
-    Policy("maxConsumersPerTopic", "max_consumers_per_topic", _limit),
-    Policy("maxConsumersPerSubscription", "max_consumers_per_subscription", _limit),
-    Policy("maxSubscriptionsPerTopic", "max_subscriptions_per_topic", _limit),
+    Policy("maxTopicsPerNamespace", "max_topics_per_namespace", check_limit),
+    Policy("maxProducersPerTopic", "max_producers_per_topic", check_limit),
+    Policy("maxConsumersPerTopic", "max_consumers_per_topic", check_limit),
+    Policy("maxConsumersPerSubscription", "max_consumers_per_subscription", check_limit),
+    Policy("maxSubscriptionsPerTopic", "max_subscriptions_per_topic", check_limit),
 )
 
 
@@ -158,19 +177,14 @@ async def get_backlog_quotas(request: Request) -> Response:
 
 async def set_backlog_quota(request: Request) -> Response:
     """Set the quota of ``backlogQuotaType``."""
-    kind, quota = _quota_type(request), _object(await json_body(request))
-    if quota.get("policy") not in QUOTA_POLICIES:
-        raise RestError(400, f"policy must be one of {', '.join(QUOTA_POLICIES)}")
-    for key in ("limitSize", "limitTime"):
-        if quota.get(key) is not None and not _is_int(quota[key]):
-            raise RestError(400, f"{key} must be a whole number")
+    kind, quota = quota_type(request), check_quota(await json_body(request))
     await _change_quotas(request, lambda quotas: {**quotas, kind: quota})
     return no_content()
 
 
 async def remove_backlog_quota(request: Request) -> Response:
     """Remove the quota of ``backlogQuotaType``."""
-    kind = _quota_type(request)
+    kind = quota_type(request)
     await _change_quotas(request, lambda quotas: {key: value for key, value in quotas.items() if key != kind})
     return no_content()
 
@@ -185,7 +199,20 @@ async def _change_quotas(request: Request, change: Callable[[Document], Document
     await context.broker.resources.namespaces.update(namespace, apply)
 
 
-def _quota_type(request: Request) -> str:
+def check_quota(value: Json) -> Document:
+    """Pulsar's ``BacklogQuota``; raises RestError."""
+    quota = _object(value)
+    if quota.get("policy") not in QUOTA_POLICIES:
+        raise RestError(400, f"policy must be one of {', '.join(QUOTA_POLICIES)}")
+    for key in ("limit", "limitSize", "limitTime"):
+        number = quota.get(key)
+        if number is not None and (not isinstance(number, int) or isinstance(number, bool) or number < -1):
+            raise RestError(400, f"{key} must be a whole number, -1 (no limit) or more")
+    return quota
+
+
+def quota_type(request: Request) -> str:
+    """Which quota the query names; raises RestError."""
     kind = request.query_params.get("backlogQuotaType", QUOTA_TYPES[0])
     if kind not in QUOTA_TYPES:
         raise RestError(400, f"backlogQuotaType={kind}: expected {' or '.join(QUOTA_TYPES)}")

@@ -8,12 +8,13 @@ measure is left out: clients of Pulsar take an absent number for 0, as they do w
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, cast
 
 from geminga.broker.core.producer_access import AccessMode
 from geminga.broker.producer import Producer
 from geminga.broker.resources.documents import Document, Json
+from geminga.broker.subscription.dispatch_shared import SharedDispatch
 from geminga.broker.subscription.non_persistent import NonPersistentSubscription
 from geminga.broker.subscription.rates import Rates
 from geminga.broker.subscription.stats import backlog_bytes as subscription_backlog
@@ -215,11 +216,36 @@ async def add_backlog_age(topic: Topic, stats: Document, *, for_each: bool) -> N
 def internal_stats(topic: PersistentTopic) -> Document:
     """Ledgers and cursors, as ``PersistentTopicInternalStats``."""
     stats = cast("Document", topic.ledger.stats_internal())
+    own: Document = {name: section(topic) for name, section in INTERNAL_SECTIONS.items()}
     return {
         **stats,
+        "geminga": own,
         "schemaLedgers": [],
         "compactedLedger": {"ledgerId": -1, "entries": -1, "size": -1, "offloaded": False, "underReplicated": False},
     }
+
+
+def _deduplication(topic: PersistentTopic) -> Document:
+    if topic.dedup is None:
+        return {"status": "Disabled"}
+    return {"status": "Enabled", **cast("Document", topic.dedup.internal_stats())}
+
+
+def _delayed_delivery(topic: PersistentTopic) -> Document:
+    """Entries that wait for their time, by subscription, and the index that they share."""
+    waiting: Document = {}
+    for name, subscription in topic.subscriptions.items():
+        dispatch = subscription.dispatch if isinstance(subscription, Subscription) else None
+        if isinstance(dispatch, SharedDispatch):
+            waiting[name] = dispatch.delayed_count
+    return {"waitingEntries": waiting, **topic.delays_stats()}
+
+
+#: What the internal statistics of a topic tell besides Pulsar's, by name: each part of the broker adds its own.
+INTERNAL_SECTIONS: Final[Mapping[str, Callable[[PersistentTopic], Document]]] = {
+    "deduplication": _deduplication,
+    "delayedDelivery": _delayed_delivery,
+}
 
 
 def totals_out(topic: Topic) -> tuple[int, int]:
@@ -236,7 +262,6 @@ def _subscription(subscription: object) -> Document:
     if isinstance(subscription, Subscription):
         stats = cast("Document", subscription_stats(subscription))
         stats["subscriptionProperties"] = {**subscription.cursor.cursor_properties}
-        stats["nonContiguousDeletedMessagesRanges"] = subscription.cursor.individually_acknowledged_count
         return stats
     return cast("Document", non_persistent_subscription_stats(cast("NonPersistentSubscription", subscription)))
 

@@ -8,6 +8,7 @@ acknowledgement of part of a batch is dropped (the client will acknowledge the w
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from geminga.broker.subscription.consumer import INDIVIDUAL_ACK_TYPES, Consumer
@@ -39,6 +40,21 @@ def acknowledge(
         _answer(done, NotAllowedError(f"An ack set of more than {ACK_SET_WORDS_MAX} words"))
         return
     consumer.last_acked_ms = subscription.now_ms()
+    cursor = subscription.cursor
+    if cursor.is_in_memory:
+        _apply(subscription, consumer, ids, is_cumulative, done)
+        return
+    # How many messages of a batch are left is known only with what was acknowledged of it before.
+    cursor.when_loaded(
+        {acked[0] for acked in ids},
+        partial(_apply, subscription, consumer, ids, is_cumulative, done),
+        partial(_answer, done),
+    )
+
+
+def _apply(
+    subscription: Subscription, consumer: Consumer, ids: Sequence[AckedId], is_cumulative: bool, done: AckDone | None
+) -> None:
     if is_cumulative:
         _acknowledge_cumulative(subscription, consumer, ids, done)
     else:

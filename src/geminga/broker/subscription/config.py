@@ -63,6 +63,9 @@ class SubscriptionConfig:
     )
     delayed_delivery_enabled: bool = setting("delayedDeliveryEnabled", True, "true or false")
     delayed_delivery_tick_time_ms: int = setting("delayedDeliveryTickTimeMillis", 1000, "milliseconds >= 1", minimum=1)
+    delayed_delivery_min_index_count_per_bucket: int = setting(
+        "delayedDeliveryMinIndexCountPerBucket", 50_000, "entries >= 1: so many new ones are saved at once", minimum=1
+    )
     is_delayed_delivery_deliver_at_time_strict: bool = setting(
         "isDelayedDeliveryDeliverAtTimeStrict", False, "true or false"
     )

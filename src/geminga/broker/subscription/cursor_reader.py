@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from geminga.model import LATEST, Position
 from geminga.model.errors import StorageError
 
 if TYPE_CHECKING:
@@ -33,11 +34,12 @@ class CursorReader:
         #: Whether a read is under way, wanted or not.
         self.is_busy = False
 
-    def read(self, entries_max: int, bytes_max: int, done: ReadResult) -> None:
-        """Read on; ``done`` may be called within this call, and is not called if the read is called off."""
+    def read(self, entries_max: int, bytes_max: int, done: ReadResult, *, max_position: Position = LATEST) -> None:
+        """Read on, not past ``max_position``; ``done`` may be called within this call, and is not called if the read is
+        called off."""
         self.is_busy = True
         self._done = done
-        self.cursor.read_entries(entries_max, bytes_max, self._on_read)
+        self.cursor.read_entries(entries_max, bytes_max, self._on_read, max_position=max_position)
 
     def rewind(self) -> None:
         """Call off the read under way and go back to the first entry that is not acknowledged."""

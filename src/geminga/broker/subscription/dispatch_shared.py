@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from geminga.broker.core.delayed_delivery import DelayedDeliveryIndex
+from geminga.broker.core.delayed_delivery import DelayReader, TopicDelays
 from geminga.broker.core.dispatcher_key_shared import KeySharedDispatcher
 from geminga.broker.core.dispatcher_shared import ReadAgain, ReadOn, SharedDispatcher
 from geminga.broker.core.hash_ranges import ConsistentHashRing, HashRangeAutoSplit, StickyKeySelector, StickyRanges
 from geminga.broker.subscription.consumer import Consumer, Key_Shared
 from geminga.broker.subscription.dispatch import ROUNDS_MAX, Dispatch
 from geminga.broker.subscription.entry_filter import filter_entries
-from geminga.model import Position
+from geminga.model import LATEST, Position
 from geminga.model.errors import ConsumerAssignError, ConsumerBusyError, NotAllowedError, StorageError
 from geminga.runtime import spawn
 from geminga.wire._generated import pulsar_api_pb2 as pb
@@ -22,10 +22,10 @@ from geminga.wire.pulsar.keys import murmur3_32
 
 if TYPE_CHECKING:
     from geminga.broker.subscription.subscription import Subscription
-    from geminga.managed_ledger import Entry
+    from geminga.managed_ledger import Entry, ManagedLedger
 
 #: Longest sleep of the timer for delayed messages, so that a clock that was set is noticed.
-_DELAY_TIMER_MAX_S: Final = 60.0
+_DELAY_TIMER_MAX_S: Final = 10.0
 #: Delayed messages moved to the replay queue in one go.
 _DUE_MAX: Final = 1000
 
@@ -33,20 +33,16 @@ _DUE_MAX: Final = 1000
 class SharedDispatch(Dispatch):
     """See the module."""
 
-    __slots__ = ("_core", "_delay_timer", "_delayed", "_is_reading_again", "_key_shared_meta", "_timer_due")
+    __slots__ = ("_core", "_delay_timer", "_delayed", "_delays", "_is_reading_again", "_key_shared_meta", "_timer_due")
 
     def __init__(self, subscription: Subscription, consumer: Consumer) -> None:
         super().__init__(subscription, consumer.type)
         #: The policy of the first consumer, which all must have; None for Shared.
         self._key_shared_meta: pb.KeySharedMeta | None = None
         self._core: SharedDispatcher[Consumer] = self._make_core(consumer)
-        config = self._config
-        self._delayed: DelayedDeliveryIndex | None = None
-        if config.delayed_delivery_enabled:
-            self._delayed = DelayedDeliveryIndex(
-                tick_ms=config.delayed_delivery_tick_time_ms,
-                is_strict=config.is_delayed_delivery_deliver_at_time_strict,
-            )
+        #: What waits in the topic, and how far this subscription was given of it; None: delayed delivery is off.
+        self._delays: TopicDelays | None = subscription.topic.delays()
+        self._delayed: DelayReader | None = None
         self._delay_timer: asyncio.TimerHandle | None = None
         self._timer_due = 0
         self._is_reading_again = False
@@ -74,7 +70,10 @@ class SharedDispatch(Dispatch):
     @property
     def delayed_count(self) -> int:
         """Entries that wait for their time."""
-        return len(self._delayed) if self._delayed is not None else 0
+        if self._delayed is None:
+            return 0
+        cursor = self.reader.cursor
+        return self._delayed.count(cursor.mark_delete_position, cursor.read_position)
 
     def add(self, consumer: Consumer) -> None:
         """A consumer joins; ConsumerAssignError or ConsumerBusyError if its key policy does not fit."""
@@ -93,13 +92,14 @@ class SharedDispatch(Dispatch):
         self._core.add(consumer)
         if was_empty:
             self.reader.rewind()
+            if self._delays is not None:
+                self._delayed = self._delays.attach(self.subscription.now_ms(), self.subscription.delivery_tick_ms)
 
     def remove(self, consumer: Consumer) -> None:
         """A consumer leaves: what it holds goes to the others, or is read anew when there are none."""
         self._core.remove(consumer)
         if not self._core.consumers:
-            if self._delayed is not None:
-                self._delayed.clear()
+            self._detach()
             self.reader.rewind()
         else:
             self.wake_later()
@@ -117,6 +117,9 @@ class SharedDispatch(Dispatch):
     def acknowledged_up_to(self, position: Position) -> None:
         """The cursor was moved on past ``position``."""
         self._core.acknowledge_up_to(position)
+        if self._delays is not None:
+            subscriptions = self.subscription.topic.subscriptions.values()
+            self._delays.discard_through(min(other.cursor.mark_delete_position for other in subscriptions))
         self.wake_later()
 
     def pending_count(self, consumer: Consumer, position: Position) -> int:
@@ -129,6 +132,7 @@ class SharedDispatch(Dispatch):
     def close(self) -> None:
         """No more dispatch."""
         super().close()
+        self._detach()
         if self._delay_timer is not None:
             self._delay_timer.cancel()
             self._delay_timer = None
@@ -141,7 +145,7 @@ class SharedDispatch(Dispatch):
         self._is_waking = self._is_woken = True
         rounds = 0
         while not (self._is_reading or self._is_closed or self._retry is not None):
-            if self._delayed is not None and len(self._delayed):
+            if self._delayed is not None:
                 self._take_due(self._delayed)
             plan = self._core.next_read()
             if plan is None or (isinstance(plan, ReadOn) and self._nothing_read and not self._is_woken):
@@ -154,11 +158,12 @@ class SharedDispatch(Dispatch):
             rounds += 1
             if isinstance(plan, ReadAgain):
                 self._read_again(plan)
-            elif self.reader.cursor.has_more_entries:
-                self._read_on(plan)
-            else:
+                continue
+            self._skip_waiting()
+            if not self.reader.cursor.has_more_entries:
                 self._at_end()
                 break
+            self._read_on(plan)
         self._is_waking = False
         if self._delayed is not None:
             self._arm_timer(self._delayed)
@@ -168,7 +173,14 @@ class SharedDispatch(Dispatch):
         return self.reader.is_busy or self._is_reading_again
 
     def _read_on(self, plan: ReadOn) -> None:
-        self.reader.read(plan.entries_max, self._bytes_max, partial(self._on_read, is_again=False))
+        max_position, delayed = LATEST, self._delayed
+        if delayed is not None and delayed.may_skip:
+            first = self.reader.cursor.read_position
+            entries = delayed.run_ahead(first, plan.entries_max)
+            if entries < plan.entries_max:
+                max_position = Position(first.ledger_id, first.entry_id + entries - 1)
+        done = partial(self._on_read, is_again=False)
+        self.reader.read(plan.entries_max, self._bytes_max, done, max_position=max_position)
 
     def _read_again(self, plan: ReadAgain) -> None:
         self._is_reading_again = True
@@ -179,15 +191,21 @@ class SharedDispatch(Dispatch):
         )
 
     async def _read_positions(self, positions: list[Position]) -> None:
-        cursor = self.reader.cursor
         try:
-            entries: Sequence[Entry] | StorageError = await self.subscription.topic.ledger.read(positions)
+            entries = await self.subscription.topic.ledger.read(positions)
         except StorageError as error:
-            entries = error
+            self._on_read_again(error)
+            return
+        ledger_ids = {entry.ledger_id for entry in entries}
+        # Within this call unless what is acknowledged of these ledgers must be read first.
+        self.reader.cursor.when_loaded(ledger_ids, partial(self._on_read_again, entries), self._on_read_again)
+
+    def _on_read_again(self, result: Sequence[Entry] | StorageError) -> None:
         self._is_reading_again = False
-        if not isinstance(entries, StorageError):
-            entries = [entry for entry in entries if not cursor.is_acknowledged(entry.position)]
-        self._on_read(entries, is_again=True)
+        if not isinstance(result, StorageError):
+            cursor = self.reader.cursor
+            result = [entry for entry in result if not cursor.is_acknowledged(entry.position)]
+        self._on_read(result, is_again=True)
 
     def _on_read(self, result: Sequence[Entry] | StorageError, *, is_again: bool) -> None:
         core = self._core
@@ -206,10 +224,9 @@ class SharedDispatch(Dispatch):
         entries = filter_entries(
             result,
             self.reader.cursor,
-            by_key=self.type == Key_Shared,
+            sticky_hash_of=core.selector.sticky_hash if isinstance(core, KeySharedDispatcher) else None,
             # What is read again was due once: its time is not asked twice.
             delayed=None if is_again else self._delayed,
-            now_ms=now_ms,
             unwanted=unwanted,
         )
         for consumer, group in core.assign(entries):
@@ -221,20 +238,47 @@ class SharedDispatch(Dispatch):
         elif self._delayed is not None:
             self._arm_timer(self._delayed)
 
+    def _skip_waiting(self) -> None:
+        """Pass over entries that are known to wait: they need not be read to find that out."""
+        delayed = self._delayed
+        if delayed is None or not delayed.may_skip:
+            return
+        cursor, ledger = self.reader.cursor, self.subscription.topic.ledger
+        while cursor.has_more_entries:
+            position = max(_at(ledger, cursor.read_position), ledger.next_position(cursor.mark_delete_position))
+            first = _at(ledger, delayed.first_to_read(position))
+            cursor.skip_read_to(first)
+            if first == position:
+                break
+
     def _has_due(self) -> bool:
-        due = self._delayed.next_due if self._delayed is not None else None
-        return due is not None and due <= self.subscription.now_ms()
+        if self._delayed is None:
+            return False
+        now_ms = self.subscription.now_ms()
+        due = self._delayed.next_due(now_ms)
+        return due is not None and due <= now_ms
 
-    def _take_due(self, delayed: DelayedDeliveryIndex) -> None:
-        if self._has_due() and self._core.replay.count(0) < _DUE_MAX:
-            for position in delayed.due(self.subscription.now_ms(), _DUE_MAX):
-                self._core.requeue(position)
+    def _take_due(self, delayed: DelayReader) -> None:
+        core = self._core
+        room = _DUE_MAX - core.replay.count(0)
+        if room <= 0:
+            return
+        now_ms = self.subscription.now_ms()
+        for position in delayed.take(now_ms, self.reader.cursor.read_position, room):
+            # After the clock stepped back the index may have for others what was sent here before.
+            if now_ms > delayed.suspect_until or not any(position in consumer.pending for consumer in core.consumers):
+                core.requeue(position)
 
-    def _arm_timer(self, delayed: DelayedDeliveryIndex) -> None:
+    def _detach(self) -> None:
+        delayed, self._delayed = self._delayed, None
+        if delayed is not None and self._delays is not None:
+            self._delays.detach(delayed)
+
+    def _arm_timer(self, delayed: DelayReader) -> None:
         """One timer, for the next message whose time comes. What is due already needs none: it waits for a read to
         end, for permits or for a place in the replay queue, and each of these wakes."""
-        due = delayed.next_due
         now_ms = self.subscription.now_ms()
+        due = delayed.next_due(now_ms)
         if due is None or due <= now_ms or self._is_closed:
             return
         if self._delay_timer is not None:
@@ -271,3 +315,8 @@ class SharedDispatch(Dispatch):
         else:
             selector = HashRangeAutoSplit()
         return KeySharedDispatcher(limits, tracker, selector, allow_out_of_order=meta.allowOutOfOrderDelivery)
+
+
+def _at(ledger: ManagedLedger, position: Position) -> Position:
+    """``position``, or where the log goes on if it is the end of a ledger."""
+    return ledger.next_position(Position(position.ledger_id, position.entry_id - 1))

@@ -63,12 +63,13 @@ class SingleActiveDispatch(Dispatch):
     def redeliver(self, consumer: Consumer, positions: Sequence[Position] | None, epoch: int) -> None:
         """All that is not acknowledged comes again, whatever ``positions`` says: order is kept (MISSION 34)."""
         del positions
-        if consumer is not self._core.active or self._pause is not None:
-            return
         if epoch != NO_EPOCH:
             if epoch < consumer.epoch:
                 return
+            # Also for one that is sent nothing now: from here on its client drops whatever has an older epoch.
             consumer.start_epoch(epoch)
+        if consumer is not self._core.active or self._pause is not None:
+            return
         self.reader.rewind()
         self.wake()
 
@@ -115,7 +116,7 @@ class SingleActiveDispatch(Dispatch):
             now_ms = self.subscription.now_ms()
             unwanted: list[Position] = []
             cursor = self.reader.cursor
-            entries = filter_entries(result, cursor, by_key=False, delayed=None, now_ms=now_ms, unwanted=unwanted)
+            entries = filter_entries(result, cursor, sticky_hash_of=None, delayed=None, unwanted=unwanted)
             if entries:
                 active.note_sent(sum([entry.message_count for entry in entries]), len(entries))
                 active.send(entries, redeliveries=None, now_ms=now_ms)

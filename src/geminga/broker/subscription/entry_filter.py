@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from base64 import b64decode
 from binascii import Error as Base64Error
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from geminga.broker.core.delayed_delivery import DelayedDeliveryIndex
+from geminga.broker.core.delayed_delivery import DelayReader
 from geminga.broker.core.dispatcher_shared import Candidate
-from geminga.broker.core.hash_ranges import sticky_hash_of
 from geminga.model import Position
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.keys import murmur3_32
@@ -54,14 +53,14 @@ def filter_entries(
     entries: Sequence[Entry],
     cursor: ManagedCursor,
     *,
-    by_key: bool,
-    delayed: DelayedDeliveryIndex | None,
-    now_ms: int,
+    sticky_hash_of: Callable[[int], int] | None,
+    delayed: DelayReader | None,
     unwanted: list[Position],
 ) -> list[Candidate]:
     """Candidates in the given order; positions to acknowledge internally are appended to ``unwanted``.
 
-    ``by_key``: hash the keys. ``delayed``: where messages wait whose time has not come; None sends them now.
+    ``sticky_hash_of``: hashes of keys to sticky ones, None where keys do not matter.
+    ``delayed``: where messages wait whose time has not come; None sends them now.
     """
     candidates: list[Candidate] = []
     ack_set_of = cursor.ack_set
@@ -74,13 +73,13 @@ def filter_entries(
             continue
         if delayed is not None:
             deliver_at = metadata.deliver_at_time
-            if deliver_at and delayed.add(position, deliver_at, now_ms):
+            if deliver_at and delayed.must_wait(position, deliver_at):
                 continue
         message_count = metadata.num_messages_in_batch
         ack_set = ack_set_of(position)
         if ack_set is not None:
             message_count = count_bits(ack_set) or 1
-        sticky_hash = sticky_hash_of(murmur3_32(sticky_key(metadata))) if by_key else 0
+        sticky_hash = sticky_hash_of(murmur3_32(sticky_key(metadata))) if sticky_hash_of else 0
         is_chunk = metadata.num_chunks_from_msg > 1
         candidates.append(Candidate(position, data, message_count, sticky_hash, ack_set, is_chunk))
     return candidates

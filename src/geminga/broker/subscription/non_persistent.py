@@ -15,7 +15,6 @@ from geminga.broker.core.hash_ranges import (
     HashRangeAutoSplit,
     StickyKeySelector,
     StickyRanges,
-    sticky_hash_of,
 )
 from geminga.broker.subscription.consumer import Consumer, Exclusive, Failover, Key_Shared
 from geminga.broker.subscription.entry_filter import sticky_key
@@ -188,7 +187,7 @@ class NonPersistentSubscription:
             active = self._single.active
             return active if active is not None and active.can_receive() else None
         if self._selector is not None:
-            selected = self._selector.select(sticky_hash_of(murmur3_32(sticky_key(metadata))))
+            selected = self._selector.select(self._selector.sticky_hash(murmur3_32(sticky_key(metadata))))
             for consumer in self._turns:
                 if consumer is selected:
                     return consumer if consumer.can_receive() else None

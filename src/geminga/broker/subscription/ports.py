@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import TYPE_CHECKING, Protocol
 
+from geminga.broker.core.delayed_delivery import TopicDelays
 from geminga.broker.subscription.config import SubscriptionConfig
 from geminga.broker.subscription.limits import TopicLimits
 from geminga.model.errors import GemingaError
@@ -115,4 +116,13 @@ class PersistentSubscriptionTopic(SubscriptionTopic, Protocol):
     @property
     def subscriptions(self) -> MutableMapping[str, Subscription]:
         """Its subscriptions by name."""
+        ...
+
+    @property
+    def delivery_tick_ms(self) -> int:
+        """How exactly delayed messages are delivered, unless a subscription says otherwise."""
+        ...
+
+    def delays(self) -> TopicDelays | None:
+        """What waits for its delivery time, for all subscriptions; None: messages are delivered at once."""
         ...

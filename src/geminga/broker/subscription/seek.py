@@ -12,10 +12,14 @@ from typing import TYPE_CHECKING
 from geminga.broker.subscription.dispatch_shared import SharedDispatch
 from geminga.broker.subscription.messages import entry_timestamp_ms
 from geminga.model import EARLIEST, LATEST, Position
+from geminga.model.errors import StorageError
+from geminga.runtime import get_logger
 
 if TYPE_CHECKING:
     from geminga.broker.subscription.subscription import Subscription
     from geminga.managed_ledger import Entry, ManagedLedger
+
+_log = get_logger(__name__)
 
 
 async def position_at_time(ledger: ManagedLedger, timestamp_ms: int) -> Position:
@@ -63,14 +67,22 @@ async def expire(subscription: Subscription, older_than_ms: int) -> bool:
 
 
 def expire_up_to(subscription: Subscription, position: Position | None) -> bool:
-    """Acknowledge every entry up to ``position``; whether that changed anything."""
+    """Acknowledge every entry up to ``position``; whether that changes anything."""
+    cursor = subscription.cursor
     subscription.last_expired_ms = subscription.now_ms()
-    if position is None or position <= subscription.cursor.mark_delete_position:
+    if position is None or position <= cursor.mark_delete_position:
         return False
-    before = subscription.cursor.backlog_count
-    subscription.cursor.acknowledge_cumulative(position)
-    subscription.entries_expired += before - subscription.cursor.backlog_count
-    _settle(subscription)
+
+    def expire() -> None:
+        before = cursor.backlog_count
+        cursor.acknowledge_cumulative(position)
+        subscription.entries_expired += before - cursor.backlog_count
+        _settle(subscription)
+
+    def refuse(error: StorageError) -> None:
+        _log.warning("%s: nothing expired: %s", subscription.name, error)
+
+    cursor.when_loaded(cursor.ledgers_around(position), expire, refuse)
     return True
 
 
@@ -84,8 +96,8 @@ async def peek(subscription: Subscription, number: int) -> tuple[Entry | None, i
     found = 0
     position = ledger.next_position(cursor.mark_delete_position)
     while entries := await ledger.read_range(position, number - found, bytes_max):
-        for entry in entries:
-            found += not cursor.is_acknowledged(entry.position)
+        for entry in await cursor.unacknowledged(entries):
+            found += 1
             if found == number:
                 return entry, found
         position = ledger.next_position(entries[-1].position)

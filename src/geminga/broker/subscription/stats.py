@@ -87,7 +87,7 @@ def subscription_stats(subscription: Subscription) -> Json:
         "isDurable": subscription.is_durable,
         "isReplicated": False,
         "subscriptionProperties": dict(subscription.properties),
-        "nonContiguousDeletedMessagesRanges": subscription.cursor.individually_acknowledged_count,
+        "nonContiguousDeletedMessagesRanges": subscription.cursor.acknowledged_ranges_count,
     }
     if shared is not None and draining is not None:
         stats |= {

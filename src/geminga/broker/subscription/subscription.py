@@ -33,6 +33,10 @@ if TYPE_CHECKING:
 
 #: How long a non-durable subscription whose consumers were disconnected by a seek waits for one to come back.
 NON_DURABLE_GRACE_S: Final = 60.0
+#: Subscription property: how exactly it wants delayed messages, in milliseconds (as the broker setting).
+TICK_PROPERTY: Final = "delayedDeliveryTickTimeMillis"
+#: A tick of more digits than this is taken for none.
+TICK_DIGITS_MAX: Final = 10
 
 
 def encode_cursor_name(subscription_name: str) -> str:
@@ -58,6 +62,7 @@ class Subscription:
         "dispatch",
         "entries_expired",
         "is_durable",
+        "last_active_ms",
         "last_consumed_ms",
         "last_expired_ms",
         "messages_acked_closed",
@@ -88,6 +93,8 @@ class Subscription:
         self.messages_acked_closed = 0
         self.messages_redelivered_closed = 0
         self.last_consumed_ms = 0
+        #: When its last consumer left, or it was made or loaded: subscriptions that nobody uses may expire.
+        self.last_active_ms = topic.broker.runtime.clock.wall_ms()
         #: Entries acknowledged because they were too old, and when that was last looked for.
         self.entries_expired = 0
         self.last_expired_ms = 0
@@ -160,6 +167,7 @@ class Subscription:
             return
         dispatch.close()
         self.dispatch = None
+        self.last_active_ms = self.now_ms()
         self.cursor.deactivate()
         self._drop_reader()
         if self._redeliveries is not None and not self._redeliveries:
@@ -250,6 +258,15 @@ class Subscription:
             self._forget()
         finally:
             self.unfence()
+
+    @property
+    def delivery_tick_ms(self) -> int:
+        """How exactly this subscription wants delayed messages: its property ``delayedDeliveryTickTimeMillis`` if that
+        is a whole number of milliseconds, else what holds for the topic."""
+        text = self.properties.get(TICK_PROPERTY, "")
+        if text.isdecimal() and len(text) <= TICK_DIGITS_MAX and int(text):
+            return int(text)
+        return self.topic.delivery_tick_ms
 
     @property
     def properties(self) -> Mapping[str, str]:

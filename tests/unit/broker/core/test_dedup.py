@@ -51,3 +51,53 @@ def test_failed_write_that_was_stored_all_the_same_is_a_duplicate() -> None:
     dedup.stored("p", 2)
     dedup.settled()
     assert dedup.published("p", 2, 2) is Verdict.DUPLICATE
+
+
+def test_batch_with_stored_and_new_messages_is_neither_duplicate_nor_new() -> None:
+    """apache/pulsar#6273: acknowledged as a duplicate, its new messages were lost."""
+    dedup = Deduplication()
+    dedup.stored("p", 5)
+    assert dedup.published("p", 4, 5) is Verdict.DUPLICATE
+    assert dedup.published("p", 5, 6) is Verdict.MIXED
+    assert dedup.published("p", 6, 7) is Verdict.ACCEPTED
+
+
+def test_retry_of_what_is_not_stored_yet_is_unknown_never_a_duplicate() -> None:
+    """F17, apache/pulsar#5218: acknowledged as a duplicate, it was lost when the write failed."""
+    dedup = Deduplication()
+    dedup.published("p", 1, 1)
+    assert dedup.published("p", 1, 1) is Verdict.UNKNOWN
+
+
+def test_longest_gone_producers_are_forgotten_and_left_out_first() -> None:
+    dedup = Deduplication()
+    for name in "abcd":
+        dedup.stored(name, 1)
+    dedup.gone("c", 10)
+    dedup.gone("a", 20)
+    dedup.gone("nobody", 20)
+    assert dedup.snapshot(3) == {"a": 1, "b": 1, "d": 1}
+    assert dedup.snapshot(1) == {"b": 1, "d": 1}
+    assert dedup.forget_inactive(11) == 1
+    assert set(dedup.persisted) == {"a", "b", "d"}
+    dedup.connected("a")
+    assert dedup.forget_inactive(1000) == 0
+
+
+def test_gone_producer_with_a_write_under_way_is_not_forgotten() -> None:
+    dedup = Deduplication()
+    dedup.published("p", 1, 1)
+    dedup.gone("p", 0)
+    assert dedup.forget_inactive(10) == 0
+    assert dedup.published("p", 1, 1) is Verdict.UNKNOWN
+
+
+def test_producer_that_left_before_anything_of_it_was_stored_is_not_looked_for_later() -> None:
+    dedup = Deduplication()
+    dedup.published("p", 1, 1)
+    dedup.begin_settling()
+    dedup.gone("p", 0)
+    dedup.settled()
+    dedup.check_invariants()
+    assert dedup.forget_inactive(10) == 0
+    assert dedup.published("p", 1, 1) is Verdict.ACCEPTED

@@ -28,6 +28,18 @@ def test_sticky_hash_is_never_zero_and_in_range():
     assert sticky_hash_of(0) == 1
     assert sticky_hash_of(HASH_RANGE_SIZE) == 1
     assert sticky_hash_of(HASH_RANGE_SIZE * 3 + 77) == 77
+    for selector in (HashRangeAutoSplit(), StickyRanges()):
+        assert [selector.sticky_hash(h) for h in (0, 77, HASH_RANGE_SIZE)] == [1, 77, 1]
+
+
+def test_ring_has_a_sticky_hash_of_its_own_and_picks_whom_pulsar_picks():
+    ring = ConsistentHashRing(100, murmur3_32)
+    for name in "xyz":
+        ring.add(ConsumerState(name))
+    assert [ring.sticky_hash(h) for h in (0, HASH_RANGE_SIZE - 2, HASH_RANGE_SIZE - 1)] == [1, HASH_RANGE_SIZE - 1, 1]
+    picked = [ring.select(ring.sticky_hash(murmur3_32(b"key-%d" % number))) for number in range(30)]
+    # As Apache Pulsar 4.2.4 does.
+    assert "".join(consumer.name for consumer in picked) == "xxzzxyxxxxzzyxzxyxyzzxxyxzxyxy"
 
 
 def test_auto_split_halves_the_widest_range_and_gives_it_back():

@@ -50,7 +50,7 @@ def test_cumulative_acknowledges_everything_before():
 
 
 @pytest.mark.parametrize("sub_type", [Sub.Shared, Sub.Key_Shared])
-def test_cumulative_on_shared_types_changes_nothing_and_says_so(sub_type):
+def test_f26_cumulative_on_shared_and_key_shared_changes_nothing_and_says_so(sub_type):
     async def scenario(topic):
         connection = topic.connect()
         await topic.join(connection, sub_type)

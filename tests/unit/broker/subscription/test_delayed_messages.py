@@ -5,12 +5,15 @@ from __future__ import annotations
 import pytest
 
 from geminga.broker.subscription import handlers
+from geminga.broker.subscription.seek import clear_backlog
 from support.subscriptions import Sub, settle, with_topic
 
 
-async def publish_delayed(topic, text, delay_ms, **fields):
+async def publish_delayed(topic, *texts, delay_ms=None, **fields):
+    if delay_ms is None:
+        *texts, delay_ms = texts
     now = topic.broker.runtime.clock.wall_ms()
-    return await topic.publish(text, deliver_at_time=now + delay_ms, **fields)
+    return await topic.publish(*texts, deliver_at_time=now + delay_ms, **fields)
 
 
 @pytest.mark.parametrize("sub_type", [Sub.Shared, Sub.Key_Shared])
@@ -119,5 +122,162 @@ def test_redelivered_message_does_not_wait_again():
         topic.subscriptions["sub"].dispatch.redeliver(consumer, positions, -1)
         await settle()
         assert [m.redelivery_count for m in connection.messages] == [0, 1]
+
+    with_topic(scenario)
+
+
+def test_ten_subscriptions_share_one_index():
+    async def scenario(topic):
+        connections = [topic.connect() for _ in range(10)]
+        for i, connection in enumerate(connections):
+            await topic.join(connection, [Sub.Shared, Sub.Key_Shared][i % 2], subscription=f"s{i}")
+        for delay_ms in (9000, 3000, 6000):
+            await publish_delayed(topic, f"{delay_ms}", delay_ms, key="k")
+        assert len(topic.delays()) == 3
+        assert [topic.subscriptions[f"s{i}"].dispatch.delayed_count for i in range(10)] == [3] * 10
+        await settle(4)
+        assert len(topic.delays()) == 2
+        await settle(10)
+        assert [connection.texts() for connection in connections] == [["3000", "6000", "9000"]] * 10
+        assert len(topic.delays()) == 0
+
+    with_topic(scenario)
+
+
+def test_subscription_that_joins_later_is_given_what_waits_and_what_is_due():
+    async def scenario(topic):
+        first = topic.connect()
+        await topic.join(first, subscription="early")
+        await publish_delayed(topic, "soon", 3000)
+        await publish_delayed(topic, "later", 9000)
+        await settle(5)
+        second = topic.connect()
+        await topic.join(second, subscription="late")
+        assert second.texts() == ["soon"]
+        await settle(5)
+        assert first.texts() == second.texts() == ["soon", "later"]
+
+    with_topic(scenario)
+
+
+def test_slow_subscription_keeps_only_what_it_was_not_given():
+    async def scenario(topic):
+        slow, fast = topic.connect(), topic.connect()
+        await topic.join(slow, subscription="slow", permits=1)
+        await topic.join(fast, subscription="fast")
+        for i in range(5):
+            await publish_delayed(topic, f"m{i}", 2000)
+        await settle(5)
+        assert slow.texts() == ["m0"]
+        assert fast.texts() == [f"m{i}" for i in range(5)]
+        handlers.handle_flow(slow, 1, 10)
+        await settle()
+        assert slow.texts() == fast.texts()
+        assert len(topic.delays()) == 0
+
+    with_topic(scenario)
+
+
+def test_coarse_subscription_gets_its_messages_a_bucket_at_a_time():
+    async def scenario(topic):
+        fine, coarse = topic.connect(), topic.connect()
+        await topic.create_subscription("coarse")
+        await topic.subscriptions["coarse"].set_properties({"delayedDeliveryTickTimeMillis": "60000"})
+        await topic.join(fine, subscription="fine")
+        await topic.join(coarse, subscription="coarse")
+        now = topic.broker.runtime.clock.wall_ms()
+        bucket = (now // 32768 + 2) * 32768
+        for i in range(3):
+            await topic.publish(f"m{i}", deliver_at_time=bucket + 10_000 * i + 500)
+        await settle((bucket - now) / 1000 + 0.05)
+        # Not strict: rounded down to 2^15 ms, so all three come together, the last one 20 s early.
+        assert coarse.texts() == ["m0", "m1", "m2"]
+        assert len(fine.texts()) <= 1
+        await settle(30)
+        assert fine.texts() == ["m0", "m1", "m2"]
+        assert len(coarse.texts()) == 3
+
+    with_topic(scenario)
+
+
+@pytest.mark.parametrize("text", ["", "0", "-5", "1.5", "99999999999"])
+def test_tick_property_that_is_no_tick_is_passed_over(text):
+    async def scenario(topic):
+        await topic.create_subscription("sub")
+        await topic.subscriptions["sub"].set_properties({"delayedDeliveryTickTimeMillis": text})
+        assert topic.subscriptions["sub"].delivery_tick_ms == 1000
+
+    with_topic(scenario)
+
+
+def test_consumers_that_come_back_do_not_read_what_waits():
+    async def scenario(topic):
+        first = topic.connect()
+        await topic.join(first)
+        for i in range(3):
+            await publish_delayed(topic, *[f"d{i}-{j}" for j in range(60)], delay_ms=60_000 + i)
+            await topic.publish(f"now{i}")
+        first.drop()
+        cache = topic.ledger.cache
+        seen = cache.hits + cache.misses
+        second = topic.connect()
+        await topic.join(second)
+        assert second.texts() == ["now0", "now1", "now2"]
+        assert cache.hits + cache.misses - seen < 20
+        await settle(61)
+        assert len(second.texts()) == 183
+
+    with_topic(scenario, entries_per_ledger=70)
+
+
+def test_clock_set_forward_gives_what_is_due_by_it():
+    async def scenario(topic):
+        connection = topic.connect()
+        await topic.join(connection)
+        await publish_delayed(topic, "later", 3_600_000)
+        topic.broker.runtime.clock.jump(3_700_000)
+        # Nothing wakes for a clock that was set; it is looked at every ten seconds.
+        await settle(11)
+        assert connection.texts() == ["later"]
+
+    with_topic(scenario)
+
+
+def test_clock_set_back_lets_new_messages_wait_by_it_and_repeats_nothing():
+    async def scenario(topic):
+        first, second = topic.connect(), topic.connect()
+        await topic.join(first, subscription="a")
+        await publish_delayed(topic, "old", 5000)
+        await settle(6)
+        topic.broker.runtime.clock.jump(-3_600_000)
+        await publish_delayed(topic, "new", 5000)
+        await topic.join(second, subscription="b")
+        await settle(1)
+        assert first.texts() == ["old"]
+        # For this one its time is still to come, by the clock there is.
+        assert second.texts() == []
+        await settle(5)
+        assert first.texts() == ["old", "new"]
+        assert second.texts() == ["new"]
+        await settle(3_600)
+        assert first.texts() == ["old", "new"]
+        assert second.texts() == ["new", "old"]
+
+    with_topic(scenario)
+
+
+def test_what_every_subscription_skipped_leaves_the_index():
+    async def scenario(topic):
+        a, b = topic.connect(), topic.connect()
+        await topic.join(a, subscription="a")
+        await topic.join(b, subscription="b")
+        for i in range(4):
+            await publish_delayed(topic, f"m{i}", 60_000)
+        for name, left in (("a", 4), ("b", 0)):
+            await clear_backlog(topic.subscriptions[name])
+            await settle()
+            assert len(topic.delays()) == left
+        await settle(70)
+        assert a.texts() == b.texts() == []
 
     with_topic(scenario)

@@ -50,7 +50,7 @@ def test_filter_leaves_out_markers_and_damaged_entries_and_counts_what_is_left()
         damaged = Entry(marker.ledger_id, 99, b"\x0e\x01")
         unwanted = []
         candidates = filter_entries(
-            [*entries, damaged], subscription.cursor, by_key=True, delayed=None, now_ms=0, unwanted=unwanted
+            [*entries, damaged], subscription.cursor, sticky_hash_of=sticky_hash_of, delayed=None, unwanted=unwanted
         )
         assert unwanted == [marker, damaged.position]
         assert [c.message_count for c in candidates] == [1, 2]

@@ -199,6 +199,26 @@ def test_exclusive_redelivery_of_one_brings_all_unacknowledged():
     with_topic(scenario)
 
 
+def test_redelivery_asked_for_by_a_standby_consumer_counts_once_it_is_active():
+    """Its client drops messages of older epochs: they must not come with the epoch of its SUBSCRIBE."""
+
+    async def scenario(topic):
+        first, second = topic.connect(), topic.connect()
+        a = await topic.join(first, Sub.Failover, name="a", priority_level=0, consumer_epoch=0)
+        await topic.join(second, Sub.Failover, name="b", priority_level=1, consumer_epoch=0)
+        await topic.publish(*TEXTS[:2])
+        redeliver(second, 1, epoch=3)
+        redeliver(second, 1, epoch=2)
+        await settle()
+        assert second.texts() == []
+        a.close()
+        await settle()
+        assert second.texts() == [*TEXTS[:2]]
+        assert [m.epoch for m in second.messages] == [3, 3]
+
+    with_topic(scenario)
+
+
 def test_permits_are_messages_and_a_batch_is_never_cut():
     async def scenario(topic):
         connection = topic.connect()

@@ -1,0 +1,590 @@
+"""The delayed index of a topic: time -> ledger -> bitmap (S1 "TimeBucket", MISSION 56-69). Pure.
+
+Times are trimmed to buckets of ``2 ** bits`` ms. Not strict: rounded **down**, so that a message is due less than one
+bucket before its time and never after it. Strict: rounded **up**, due less than one bucket after its time and never
+before it (MISSION F6: rounding down there makes a dispatcher spin).
+
+```
+far:   slot (256 buckets) -> packed positions, in no order         where a message waits most of its life
+near:  bucket -> ledger -> entry ids (bitmap, or few in a list)     made from a slot when its time comes
+members: ledger -> bitmap of everything that waits                  "is it here?", what a reader may pass over
+```
+
+Nothing is per subscription here. Whoever reads the buckets keeps a :data:`Mark`, what it was given last, and
+:meth:`TimeBuckets.take` continues from there; :meth:`TimeBuckets.release` drops what everybody was given.
+
+An entry that follows the one added last costs no memory and no call: the run of equal buckets, and that of members, are
+kept as first and next entry id until something breaks them.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterator, Mapping, Sequence
+from heapq import heappop, heappush
+from typing import Final
+
+from pyroaring import BitMap
+
+from geminga.broker.core.packed_positions import (
+    BUCKET_SHIFT,
+    ENTRY_BITS,
+    ENTRY_MASK,
+    LEDGERS_MAX,
+    SLOT_BITS,
+    SLOT_MASK,
+    Group,
+    PackedPositions,
+    bitmap_bytes,
+)
+from geminga.model import Position, invariant
+
+#: Bucket, ledger id, entry id: how far somebody was given what is in the index, in this order.
+Mark = tuple[int, int, int]
+#: Behind every position of a bucket.
+LAST: Final = 1 << 64
+#: Before every bucket.
+FIRST_MARK: Final[Mark] = (-1, -1, -1)
+#: Discarded positions that buckets may still name before they are searched for them.
+_STALE_MIN: Final = 4096
+#: Ledgers that may be numbered in vain before numbers are given anew.
+_LEDGERS_MIN: Final = 1024
+#: Waiting entries in a row that are not read along with what lies around them.
+_GAP_MIN: Final = 16
+#: Entries added between two looks whether singles should become bitmaps.
+_COMPACT_STEP: Final = 1 << 14
+#: What a small object takes: a bitmap, an array, a place in a dict.
+_OBJECT_BYTES: Final = 250
+_NO_BUCKET: Final = -1
+#: A bucket's place in its slot, as packed items have it.
+_SHIFTED: Final = [number << BUCKET_SHIFT for number in range(SLOT_MASK + 1)]
+
+
+def precision_bits(tick_ms: int) -> int:
+    """Bits trimmed for a tick: the largest bucket that is no longer than the tick (MISSION F5: 1000 ms gives 512)."""
+    return max(0, tick_ms.bit_length() - 1)
+
+
+class TimeBuckets:
+    """See the module. Times are milliseconds since the epoch; a bucket's number is its time less the trimmed bits."""
+
+    __slots__ = (
+        "_base",
+        "_bucket",
+        "_count",
+        "_far",
+        "_far_order",
+        "_fresh",
+        "_ledger_id",
+        "_ledger_ids",
+        "_ledger_numbers",
+        "_members",
+        "_members_first",
+        "_near",
+        "_near_order",
+        "_next_id",
+        "_opened",
+        "_round_up",
+        "_run_second",
+        "_stale",
+        "bits",
+    )
+
+    def __init__(self, bits: int, *, is_strict: bool) -> None:
+        invariant(0 <= bits < 48, f"{bits} bits of precision")
+        self.bits = bits
+        self._round_up = (1 << bits) - 1 if is_strict else 0
+        self.clear()
+
+    def clear(self) -> None:
+        """Nothing waits any more."""
+        #: Entries in ``_members``; those of the run under way come on top.
+        self._count = 0
+        #: Entries added since anybody looked whether singles should become bitmaps.
+        self._fresh = 0
+        #: Entries discarded that buckets still name.
+        self._stale = 0
+        self._far: dict[int, PackedPositions] = {}
+        self._far_order: list[int] = []
+        self._near: dict[int, PackedPositions] = {}
+        self._near_order: list[int] = []
+        #: Slots whose buckets are in ``_near``.
+        self._opened: set[int] = set()
+        self._members: dict[int, BitMap] = {}
+        self._ledger_ids: list[int] = []
+        self._ledger_numbers: dict[int, int] = {}
+        #: The entry behind the last one in log order, and its ledger's number, shifted.
+        self._ledger_id = self._next_id = -1
+        self._base = 0
+        #: The run of entries in one bucket: its bucket, and the id behind its first entry. It ends before ``_next_id``.
+        self._bucket = _NO_BUCKET
+        self._run_second = -1
+        #: First of the entries before ``_next_id`` that are not in ``_members`` yet.
+        self._members_first = -1
+
+    def __len__(self) -> int:
+        return self._count + self._next_id - self._members_first
+
+    @property
+    def is_strict(self) -> bool:
+        """Whether times are rounded up."""
+        return bool(self._round_up)
+
+    @property
+    def ledger_ids(self) -> Sequence[int]:
+        """Ledger ids by the number that packed items have."""
+        return self._ledger_ids
+
+    @property
+    def memory_bytes(self) -> int:
+        """About what the index takes: arrays and bitmaps as they are, objects by their number."""
+        packed = [*self._far.values(), *self._near.values()]
+        size = _OBJECT_BYTES * (len(packed) + 2 * len(self._members))
+        return size + sum(each.memory_bytes for each in packed) + sum(map(bitmap_bytes, self._members.values()))
+
+    # ---- add
+
+    def due_time(self, deliver_at: int) -> int:
+        """The time to :meth:`add` an entry with: in the strict mode moved so that trimming rounds it up."""
+        return deliver_at + self._round_up
+
+    def bucket_of(self, deliver_at: int) -> int:
+        """The bucket of a message that asks for ``deliver_at``."""
+        return (deliver_at + self._round_up) >> self.bits
+
+    def add(self, ledger_id: int, entry_id: int, due_time: int) -> bool:
+        """Let an entry wait until ``due_time`` (of :meth:`due_time`); False if it waits already."""
+        bucket = due_time >> self.bits
+        next_id = self._next_id
+        after = entry_id + 1
+        if entry_id == next_id and ledger_id == self._ledger_id:
+            self._next_id = after
+            if bucket == self._bucket:
+                return True
+            if next_id != self._run_second:
+                self._end_run(next_id)
+        elif ledger_id > self._ledger_id or (ledger_id == self._ledger_id and entry_id > next_id):
+            self._jump(ledger_id, entry_id)
+        else:
+            return self._add_behind(ledger_id, entry_id, bucket)
+        target = self._far.get(bucket >> SLOT_BITS)
+        if target is None:
+            target = self._target_of(bucket)
+        # Sums, not disjunctions: the same here, and quicker.
+        target.singles.append(_SHIFTED[bucket & SLOT_MASK] + self._base + entry_id)
+        self._run_second = after
+        self._bucket = bucket
+        return True
+
+    def _jump(self, ledger_id: int, entry_id: int) -> None:
+        """The next entry in log order does not follow the last one."""
+        self._flush()
+        if ledger_id != self._ledger_id:
+            self._ledger_id = ledger_id
+            self._base = self._number_of(ledger_id) << ENTRY_BITS
+        invariant(0 <= entry_id <= ENTRY_MASK, f"entry id {entry_id}")
+        self._members_first = entry_id
+        self._next_id = entry_id + 1
+
+    def _add_behind(self, ledger_id: int, entry_id: int, bucket: int) -> bool:
+        """Add an entry that lies before the last one in log order."""
+        self._flush()
+        members = self._members_of(ledger_id)
+        if entry_id in members:
+            return False
+        members.add(entry_id)
+        self._count += 1
+        target = self._target_of(bucket)
+        target.compact()
+        target.singles.append(
+            (bucket & SLOT_MASK) << BUCKET_SHIFT | self._number_of(ledger_id) << ENTRY_BITS | entry_id
+        )
+        return True
+
+    def _flush(self) -> None:
+        """End both runs."""
+        next_id = self._next_id
+        if next_id != self._run_second:
+            self._end_run(next_id)
+        self._bucket = _NO_BUCKET
+        self._run_second = next_id
+        count = next_id - self._members_first
+        if count:
+            self._members_of(self._ledger_id).add_range(self._members_first, next_id)
+            self._count += count
+            self._members_first = next_id
+            self._fresh += count
+            if self._fresh > _COMPACT_STEP:
+                self._compact()
+
+    def _end_run(self, next_id: int) -> None:
+        """The single added last stands for all entries before ``next_id``."""
+        self._target_of(self._bucket).make_run(next_id - self._run_second + 1)
+
+    def _compact(self) -> None:
+        self._fresh = 0
+        for packed in self._far.values():
+            packed.compact()
+
+    def _target_of(self, bucket: int) -> PackedPositions:
+        slot = bucket >> SLOT_BITS
+        if slot in self._opened:
+            target = self._near.get(bucket)
+            if target is None:
+                target = self._near[bucket] = PackedPositions()
+                insort(self._near_order, bucket)
+            return target
+        target = self._far.get(slot)
+        if target is None:
+            invariant(slot >= 0, f"bucket {bucket}")
+            target = self._far[slot] = PackedPositions()
+            heappush(self._far_order, slot)
+        return target
+
+    def _number_of(self, ledger_id: int) -> int:
+        number = self._ledger_numbers.get(ledger_id)
+        if number is None:
+            number = self._ledger_numbers[ledger_id] = len(self._ledger_ids)
+            invariant(number < LEDGERS_MAX, f"{number} ledgers numbered")
+            self._ledger_ids.append(ledger_id)
+        return number
+
+    def _members_of(self, ledger_id: int) -> BitMap:
+        members = self._members.get(ledger_id)
+        if members is None:
+            members = self._members[ledger_id] = BitMap()
+        return members
+
+    # ---- look
+
+    def contains(self, ledger_id: int, entry_id: int) -> bool:
+        """Whether an entry waits."""
+        if ledger_id == self._ledger_id and self._members_first <= entry_id < self._next_id:
+            return True
+        members = self._members.get(ledger_id)
+        return members is not None and entry_id >= 0 and entry_id in members
+
+    def bucket_contains(self, bucket: int, position: Position) -> bool:
+        """Whether an entry waits in ``bucket``, of which somebody was given a part."""
+        return any(
+            ledger_id == position.ledger_id and position.entry_id in ids for ledger_id, ids in self._sealed(bucket)
+        )
+
+    def next_due(self, after: Mark, now: int) -> int | None:
+        """When the first bucket behind ``after`` is due, or at least not before; None if there is none."""
+        bucket = self._next_bucket(after, now)
+        return bucket << self.bits if bucket is not None else None
+
+    def members(self, ledger_id: int) -> BitMap | None:
+        """The entries of a ledger that wait; not to be changed."""
+        if ledger_id == self._ledger_id:
+            self._flush()
+        return self._members.get(ledger_id)
+
+    def first_absent(self, ledger_id: int, entry_id: int) -> int:
+        """The first entry id at or behind ``entry_id`` that does not wait."""
+        members = self.members(ledger_id)
+        if members is None or entry_id < 0 or entry_id not in members:
+            return entry_id
+        width = 1
+        while members.contains_range(entry_id, entry_id + 2 * width):
+            width *= 2
+        low, high = entry_id + width, entry_id + 2 * width
+        while low < high:
+            middle = (low + high) // 2
+            if members.contains_range(low, middle + 1):
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def absent_count(self, ledger_id: int, entry_id: int, count_max: int) -> int:
+        """Entries from ``entry_id`` on, at most ``count_max``, before a run of waiting ones that is worth a gap."""
+        members = self.members(ledger_id)
+        at = max(0, entry_id)
+        end = at + count_max
+        while members is not None and at < end:
+            behind = members.rank(at - 1) if at else 0
+            if behind == len(members) or (first := members[behind]) >= end:
+                break
+            if members.contains_range(first, first + _GAP_MIN):
+                return max(1, first - max(0, entry_id))
+            at = self.first_absent(ledger_id, first)
+        return count_max
+
+    def is_empty_through(self, mark: Mark) -> bool:
+        """Whether nothing is left of what lies at or before the mark."""
+        order = self._near_order
+        if self._far_order and self._far_order[0] << SLOT_BITS <= mark[0]:
+            return False
+        return not order or order[0] > mark[0] or not self.count_between(FIRST_MARK, mark)
+
+    def count_before(self, position: Position) -> int:
+        """How many entries wait that lie before ``position`` in the log."""
+        self._flush()
+        count = 0
+        for ledger_id, members in self._members.items():
+            if ledger_id < position.ledger_id:
+                count += len(members)
+            elif ledger_id == position.ledger_id and position.entry_id > 0:
+                count += members.range_cardinality(0, position.entry_id)
+        return count
+
+    def count_between(self, after: Mark, mark: Mark) -> int:
+        """How many entries of the buckets that are near lie behind ``after``, up to and including ``mark``."""
+        count = 0
+        order = self._near_order
+        for bucket in order[bisect_left(order, after[0]) : bisect_right(order, mark[0])]:
+            for ledger_id, ids in self._sealed(bucket):
+                low = _index_after(ids, ledger_id, after) if bucket == after[0] else 0
+                high = _index_after(ids, ledger_id, mark) if bucket == mark[0] else len(ids)
+                count += max(0, high - low)
+        return count
+
+    # ---- take
+
+    def take(self, after: Mark, through: int, count_max: int) -> tuple[list[tuple[int, list[int]]], Mark]:
+        """Up to ``count_max`` positions behind ``after`` in the buckets up to ``through``: (ledger id, entry ids
+        ascending) in order of bucket, ledger and entry; and the mark behind them. They stay in the index."""
+        self._open_through(through)
+        result: list[tuple[int, list[int]]] = []
+        room = count_max
+        order = self._near_order
+        for bucket in order[bisect_left(order, after[0]) : bisect_right(order, through)]:
+            for ledger_id, ids in self._sealed(bucket):
+                start = _index_after(ids, ledger_id, after) if bucket == after[0] else 0
+                taken = list(ids[start : start + room])
+                if not taken:
+                    continue
+                result.append((ledger_id, taken))
+                room -= len(taken)
+                if not room:
+                    return result, (bucket, ledger_id, taken[-1])
+        return result, max(after, (through, LAST, LAST))
+
+    def release(self, mark: Mark) -> None:
+        """Drop everything up to and including ``mark``."""
+        self._open_through(mark[0])
+        order = self._near_order
+        end = bisect_right(order, mark[0])
+        for bucket in order[:end]:
+            groups = self._sealed(bucket)
+            if bucket == mark[0] and (split := _groups_through(groups, mark)) < len(groups):
+                end -= 1
+                self._drop(groups[:split])
+                ledger_id, ids = groups[split]
+                through = _index_after(ids, ledger_id, mark)
+                if through:
+                    self._drop([(ledger_id, ids[:through])])
+                    groups[split] = (ledger_id, ids[through:])
+                del groups[:split]
+            else:
+                self._drop(groups)
+                del self._near[bucket]
+        del order[:end]
+        if self._opened:
+            first = order[0] >> SLOT_BITS if order else mark[0] >> SLOT_BITS
+            self._opened = {slot for slot in self._opened if slot >= first}
+        if not self._count and not self._near and not self._far:
+            self.clear()
+        elif len(self._ledger_ids) > _LEDGERS_MIN + 4 * len(self._members):
+            self._renumber()
+
+    def due(self, now: int, count_max: int) -> list[Position]:
+        """Remove and return up to ``count_max`` positions whose bucket has come, earliest first: for an index that has
+        one reader."""
+        through = now >> self.bits
+        groups, mark = self.take(FIRST_MARK, through, count_max)
+        self.release(mark)
+        new = tuple.__new__
+        return [new(Position, (ledger_id, entry_id)) for ledger_id, ids in groups for entry_id in ids]
+
+    def _next_bucket(self, after: Mark, now: int) -> int | None:
+        # The slot that is next is opened when its time is near, so that its first bucket need not be guessed.
+        self._open_through((now >> self.bits) + SLOT_MASK)
+        order = self._near_order
+        for index in range(bisect_left(order, after[0]), len(order)):
+            bucket = order[index]
+            groups = self._sealed(bucket)
+            if groups and (bucket > after[0] or _groups_through(groups, after) < len(groups)):
+                return min(bucket, self._far_order[0] << SLOT_BITS) if self._far_order else bucket
+        return self._far_order[0] << SLOT_BITS if self._far_order else None
+
+    def _open_through(self, bucket: int) -> None:
+        """Spread the slots up to that of ``bucket`` into buckets."""
+        self._flush()
+        slot = bucket >> SLOT_BITS
+        while self._far_order and self._far_order[0] <= slot:
+            first = heappop(self._far_order)
+            self._opened.add(first)
+            for number, packed in self._far.pop(first).split().items():
+                at = first << SLOT_BITS | number
+                self._near[at] = packed
+                insort(self._near_order, at)
+
+    def _sealed(self, bucket: int) -> list[Group]:
+        packed = self._near.get(bucket)
+        if packed is None:
+            return []
+        if bucket == self._bucket:
+            self._flush()
+        return packed.seal(self._ledger_ids, self._members.get if self._stale else None)
+
+    def _drop(self, groups: list[Group]) -> None:
+        for ledger_id, ids in groups:
+            members = self._members.get(ledger_id)
+            if members is None:
+                continue
+            if len(ids) == 1:
+                if ids[0] not in members:
+                    continue
+                members.remove(ids[0])
+                self._count -= 1
+            else:
+                before = len(members)
+                members -= ids if isinstance(ids, BitMap) else BitMap(ids)
+                self._members[ledger_id] = members
+                self._count -= before - len(members)
+            if not members:
+                del self._members[ledger_id]
+
+    # ---- discard
+
+    def discard_through(self, position: Position) -> int:
+        """Forget every entry up to and including ``position``, whatever its time; how many those were."""
+        self._flush()
+        gone = 0
+        for ledger_id in [known for known in self._members if known <= position.ledger_id]:
+            members = self._members[ledger_id]
+            before = len(members)
+            if ledger_id < position.ledger_id:
+                members = BitMap()
+            elif position.entry_id >= 0:
+                members.remove_range(0, position.entry_id + 1)
+            gone += before - len(members)
+            if not members:
+                del self._members[ledger_id]
+        self._count -= gone
+        self._stale += gone
+        if not self._count:
+            self.clear()
+        elif gone:
+            self._purge_near()
+        if self._stale > _STALE_MIN and self._stale > self._count:
+            self._purge()
+        return gone
+
+    def _purge(self) -> None:
+        """Search the slots for what was discarded."""
+        by_number = {self._ledger_numbers[ledger_id]: members for ledger_id, members in self._members.items()}
+        for packed in self._far.values():
+            packed.keep(by_number)
+        self._stale = 0
+
+    def _purge_near(self) -> None:
+        for bucket in self._near_order:
+            self._sealed(bucket)
+            packed = self._near[bucket]
+            packed.groups = [
+                (ledger_id, left)
+                for ledger_id, ids in packed.groups
+                if (members := self._members.get(ledger_id)) and (left := BitMap(ids) & members)
+            ]
+
+    def _renumber(self) -> None:
+        """Number only the ledgers of which something waits."""
+        self._flush()
+        for bucket in self._near_order:
+            self._sealed(bucket)
+        self._purge()
+        old = self._ledger_numbers
+        self._ledger_ids = sorted(self._members)
+        self._ledger_numbers = {ledger_id: number for number, ledger_id in enumerate(self._ledger_ids)}
+        numbers = {old[ledger_id]: number for ledger_id, number in self._ledger_numbers.items()}
+        for packed in self._far.values():
+            packed.renumber(numbers)
+        self._restart_runs()
+
+    def _restart_runs(self) -> None:
+        """After the last member in log order the runs go on."""
+        last = max(self._members, default=-1)
+        next_id = self._members[last].max() + 1 if last >= 0 else -1
+        self._ledger_id, self._base = last, self._number_of(last) << ENTRY_BITS if last >= 0 else 0
+        self._next_id = self._run_second = self._members_first = next_id
+
+    # ---- as a whole
+
+    def slots(self) -> Iterator[tuple[int, PackedPositions]]:
+        """Every slot and what is in it, opened ones packed again. Not to be changed."""
+        self._flush()
+        yield from list(self._far.items())
+        packed_again: dict[int, PackedPositions] = {}
+        for bucket in list(self._near_order):
+            slot = bucket >> SLOT_BITS
+            target = packed_again.setdefault(slot, PackedPositions())
+            base = (bucket & SLOT_MASK) << BUCKET_SHIFT
+            for ledger_id, ids in self._sealed(bucket):
+                key = base | self._ledger_numbers[ledger_id] << ENTRY_BITS
+                for entry_id in ids:
+                    target.singles.append(key | entry_id)
+        yield from packed_again.items()
+
+    def merge(self, slot: int, packed: PackedPositions, ledger_ids: Mapping[int, int]) -> None:
+        """Add the entries of a slot; ``ledger_ids``: of the numbers that ``packed`` has. What waits already, stays as
+        it is. ``packed`` must not be used afterwards."""
+        self._flush()
+        fresh: dict[int, BitMap] = {}
+        is_known = False
+        for number, ids in packed.by_ledger().items():
+            members = self._members.get(ledger_ids[number], BitMap())
+            new = ids - members
+            is_known |= len(new) < len(ids)
+            if new:
+                self._members[ledger_ids[number]] = members | new
+                self._count += len(new)
+            fresh[number] = new
+        if is_known:
+            packed.keep(fresh)
+        if packed.is_empty:
+            return
+        packed.renumber({number: self._number_of(ledger_ids[number]) for number in fresh})
+        if slot in self._opened:
+            for number, part in packed.split().items():
+                self._target_of(slot << SLOT_BITS | number).extend(part)
+        else:
+            self._target_of(slot << SLOT_BITS).extend(packed)
+        self._restart_runs()
+
+    def check_invariants(self) -> None:
+        """Raise InvariantError if the state can not be; tests call it after every step."""
+        self._flush()
+        invariant(self._count == sum(map(len, self._members.values())), f"{self._count} counted")
+        invariant(all(self._members.values()), "a ledger without members is kept")
+        invariant(sorted(self._near) == self._near_order, "near buckets and their order differ")
+        invariant(sorted(self._far) == sorted(self._far_order), "far slots and their order differ")
+        invariant(not self._opened & set(self._far), "a slot is near and far")
+        invariant(all(b >> SLOT_BITS in self._opened for b in self._near), "a near bucket of a slot not opened")
+
+
+def _index_after(ids: Sequence[int] | BitMap, ledger_id: int, mark: Mark) -> int:
+    """Where in ``ids`` the first entry behind the mark is."""
+    if ledger_id != mark[1]:
+        return 0 if ledger_id > mark[1] else len(ids)
+    if mark[2] > ENTRY_MASK:
+        return len(ids)
+    if mark[2] < 0:
+        return 0
+    return ids.rank(mark[2]) if isinstance(ids, BitMap) else bisect_right(ids, mark[2])
+
+
+def _groups_through(groups: list[Group], mark: Mark) -> int:
+    """How many groups, from the first, lie entirely at or before the mark."""
+    index = bisect_left(groups, mark[1], key=_ledger_of)
+    if index < len(groups):
+        ledger_id, ids = groups[index]
+        index += ledger_id == mark[1] and ids[-1] <= mark[2]
+    return index
+
+
+def _ledger_of(group: Group) -> int:
+    return group[0]

@@ -1,0 +1,85 @@
+"""Settings of retention, expiry and backlog quotas, under Pulsar's keys; defaults of Pulsar 4.2."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from geminga.broker.policies.rules import QuotaAction, RuleDefaults
+from geminga.broker.resources.policies import Retention
+from geminga.broker.subscription.config import SubscriptionConfig
+from geminga.model.settings import setting
+
+_GIB: Final = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyConfig(SubscriptionConfig):
+    """What holds where neither namespace nor topic says otherwise, and how often is looked."""
+
+    default_retention_minutes: int = setting(
+        "defaultRetentionTimeInMinutes", 0, "minutes >= 0, or -1 for no limit", minimum=-1
+    )
+    default_retention_mb: int = setting("defaultRetentionSizeInMB", 0, "MiB >= 0, or -1 for no limit", minimum=-1)
+    retention_check_interval_s: int = setting("retentionCheckIntervalInSeconds", 120, "seconds > 0", minimum=1)
+
+    topic_policies: bool = setting("topicLevelPoliciesEnabled", True, "true or false")
+
+    message_ttl_s: int = setting("ttlDurationDefaultInSeconds", 0, "seconds >= 0; 0: never", minimum=0)
+    message_expiry_check_minutes: int = setting("messageExpiryCheckIntervalInMinutes", 5, "minutes > 0", minimum=1)
+    subscription_expiry_minutes: int = setting(
+        "subscriptionExpirationTimeMinutes", 0, "minutes >= 0; 0: never", minimum=0
+    )
+    subscription_expiry_check_minutes: int = setting(
+        "subscriptionExpiryCheckIntervalInMinutes", 5, "minutes > 0", minimum=1
+    )
+
+    backlog_quota_check: bool = setting("backlogQuotaCheckEnabled", True, "true or false")
+    #: A safety net: quotas are looked at when messages are published and when the oldest one comes of age.
+    backlog_quota_check_interval_s: int = setting("backlogQuotaCheckIntervalInSeconds", 60, "seconds > 0", minimum=1)
+    backlog_quota_bytes: int = setting("backlogQuotaDefaultLimitBytes", -1, "bytes > 0, or -1 for no limit", minimum=-1)
+    #: The older key; it wins where it is set, as in Pulsar.
+    backlog_quota_gb: float = setting("backlogQuotaDefaultLimitGB", -1.0, "GiB > 0, or -1", minimum=-1)
+    backlog_quota_s: int = setting("backlogQuotaDefaultLimitSecond", -1, "seconds > 0, or -1 for no limit", minimum=-1)
+    backlog_quota_action: str = setting(
+        "backlogQuotaDefaultRetentionPolicy",
+        QuotaAction.HOLD.value,
+        "producer_request_hold, producer_exception or consumer_backlog_eviction",
+        choices=tuple(action.value for action in QuotaAction),
+    )
+
+    deduplication: bool = setting("brokerDeduplicationEnabled", False, "true or false")
+    #: Entries stored between two snapshots of the sequence ids.
+    deduplication_snapshot_entries: int = setting(
+        "brokerDeduplicationEntriesInterval", 1000, "an integer > 0", minimum=1
+    )
+    #: Seconds between two snapshots, if anything was stored; 0: by the number of entries only.
+    deduplication_snapshot_s: int = setting(
+        "brokerDeduplicationSnapshotIntervalSeconds", 120, "seconds >= 0", minimum=0
+    )
+    deduplication_check_s: int = setting("brokerDeduplicationSnapshotFrequencyInSeconds", 120, "seconds > 0", minimum=1)
+    #: Producers whose sequence ids a snapshot holds, beside those that are connected.
+    deduplication_producers_max: int = setting(
+        "brokerDeduplicationMaxNumberOfProducers", 10_000, "an integer > 0", minimum=1
+    )
+    #: Producers gone for longer are forgotten.
+    deduplication_inactivity_minutes: int = setting(
+        "brokerDeduplicationProducerInactivityTimeoutMinutes", 360, "minutes > 0", minimum=1
+    )
+
+    @property
+    def rule_defaults(self) -> RuleDefaults:
+        """The broker's level of the rules."""
+        gb = self.backlog_quota_gb
+        return RuleDefaults(
+            Retention(self.default_retention_minutes, self.default_retention_mb),
+            self.message_ttl_s,
+            int(gb * _GIB) if gb > 0 else self.backlog_quota_bytes,
+            self.backlog_quota_s,
+            QuotaAction(self.backlog_quota_action),
+            self.subscription_expiry_minutes,
+            self.deduplication,
+            self.deduplication_snapshot_s,
+            self.delayed_delivery_enabled,
+            self.delayed_delivery_tick_time_ms,
+        )

@@ -1,0 +1,151 @@
+"""Backlog quotas of one topic, carried out.
+
+A quota by size is looked at as soon as what was published since the backlog was last measured may have used it up;
+a quota by age at the moment the oldest message of the backlog comes of age. ``backlogQuotaCheckIntervalInSeconds``
+is a safety net for what makes a backlog otherwise (a subscription at the beginning, a seek back).
+A producer that asks to be connected is judged by the backlog of that moment, so that room is used as soon as it is
+there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from geminga.broker.policies.core.backlog_quota import RoomLeft, eviction_target, position_leaving
+from geminga.broker.policies.rules import Quota, QuotaAction, TopicRules
+from geminga.broker.subscription import seek
+from geminga.broker.subscription.stats import backlog_bytes, oldest_publish_time_ms
+from geminga.model.errors import BacklogQuotaExceededError, BacklogQuotaHoldError, GemingaError
+from geminga.runtime import get_logger, spawn
+
+if TYPE_CHECKING:
+    from geminga.broker.subscription.subscription import Subscription
+    from geminga.broker.topic import PersistentTopic
+
+_log = get_logger(__name__)
+
+
+class QuotaGuard:
+    """See the module."""
+
+    __slots__ = ("_age", "_is_checking", "_is_closed", "_room", "_size", "_timer", "_topic")
+
+    def __init__(self, topic: PersistentTopic, rules: TopicRules) -> None:
+        """Begins to guard; the quotas are looked at soon."""
+        self._topic = topic
+        self._size = rules.size_quota
+        self._age = rules.age_quota
+        self._room = RoomLeft(rules.size_quota.limit) if rules.size_quota is not None else None
+        #: Armed for the moment the oldest message comes of age.
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_checking = False
+        self._is_closed = False
+        self.check_soon()
+
+    def close(self) -> None:
+        """Stop guarding."""
+        self._is_closed = True
+        self._stop_timer()
+
+    def published(self, size_bytes: int) -> None:
+        """Entries were stored."""
+        if self._room is not None and self._room.published(size_bytes):
+            self.check_soon()
+        if self._timer is None and self._age is not None and not self._is_checking:
+            self._arm(self._age.limit)
+
+    async def admit(self) -> None:
+        """Raise BacklogQuotaHoldError or BacklogQuotaExceededError if nothing may be published now."""
+        for quota, story in await self._used_up():
+            if quota.action is QuotaAction.HOLD:
+                raise BacklogQuotaHoldError(f"Cannot create producer on topic with backlog quota exceeded: {story}")
+            if quota.action is QuotaAction.REFUSE:
+                raise BacklogQuotaExceededError(f"Cannot create producer on topic with backlog quota exceeded: {story}")
+
+    def check_soon(self) -> None:
+        """Look at the quotas in the background; at most one look at a time."""
+        if not self._is_checking and not self._is_closed:
+            self._is_checking = True
+            spawn(self._check_quietly(), name=f"backlog quota of {self._topic.name}")
+
+    async def check(self) -> None:
+        """Look at the quotas and do what they ask for. Raises StorageError."""
+        for quota, story in await self._used_up():
+            if self._is_closed or self._topic.is_closing:
+                return
+            if quota.action is QuotaAction.EVICT:
+                _log.info("%s: backlog quota: %s; its oldest messages are skipped", self._topic.name, story)
+                await self._evict(quota)
+            elif self._topic.producers:
+                _log.warning("%s: backlog quota: %s; producers are disconnected", self._topic.name, story)
+                for producer in list(self._topic.producers.values()):
+                    producer.disconnect_soon()
+
+    # ---- private
+
+    async def _check_quietly(self) -> None:
+        try:
+            await self.check()
+        except GemingaError as error:
+            _log.warning("%s: backlog quota could not be checked: %s", self._topic.name, error)
+        finally:
+            self._is_checking = False
+
+    def _durable(self) -> list[Subscription]:
+        return [s for s in self._topic.subscriptions.values() if s.is_durable and s.cursor.backlog_count]
+
+    async def _used_up(self) -> list[tuple[Quota, str]]:
+        """Quotas that are used up, and a word about each."""
+        found: list[tuple[Quota, str]] = []
+        if self._size is not None and self._room is not None:
+            measured = max(map(backlog_bytes, self._durable()), default=0)
+            if self._room.measured(measured):
+                found.append((self._size, f"{measured} bytes of at most {self._size.limit}"))
+        if self._age is not None:
+            age_ms = await self._oldest_age_ms()
+            if age_ms is None:
+                self._stop_timer()
+            elif age_ms >= self._age.limit:
+                self._stop_timer()
+                found.append((self._age, f"oldest message of {age_ms // 1000} s, at most {self._age.limit // 1000} s"))
+            else:
+                self._arm(self._age.limit - age_ms)
+        return found
+
+    async def _oldest_age_ms(self) -> int | None:
+        durable = self._durable()
+        if not durable:
+            return None
+        slowest = min(durable, key=lambda item: item.cursor.mark_delete_position)
+        published_ms = await oldest_publish_time_ms(slowest)
+        return None if published_ms is None else max(0, slowest.now_ms() - published_ms)
+
+    async def _evict(self, quota: Quota) -> None:
+        target = eviction_target(quota.limit)
+        if quota is self._age:
+            for subscription in self._durable():
+                await seek.expire(subscription, target)
+            age_ms = await self._oldest_age_ms()
+            if age_ms is not None:
+                self._arm(max(0, quota.limit - age_ms))
+        elif self._room is not None:
+            position = position_leaving(self._topic.ledger.ledgers.infos, target)
+            for subscription in self._durable():
+                seek.expire_up_to(subscription, position)
+            self._room.measured(max(map(backlog_bytes, self._durable()), default=0))
+
+    def _arm(self, after_ms: int) -> None:
+        self._stop_timer()
+        if not self._is_closed:
+            # One more millisecond: a message is of age when its limit has passed in full.
+            self._timer = asyncio.get_running_loop().call_later((after_ms + 1) / 1000, self._due)
+
+    def _due(self) -> None:
+        self._timer = None
+        self.check_soon()
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

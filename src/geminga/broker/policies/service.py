@@ -1,0 +1,36 @@
+"""Which rules hold for a topic now."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from geminga.broker.policies.rules import TopicRules, rules_of
+from geminga.broker.policies.topic_policies import TopicPolicyStore
+from geminga.model.topic_name import TopicName
+
+if TYPE_CHECKING:
+    from geminga.broker.service import Broker
+
+
+class PolicyService:
+    """Puts the three levels together."""
+
+    __slots__ = ("_broker", "_default", "_system", "topics")
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        #: The level of topics.
+        self.topics = TopicPolicyStore(broker)
+        #: Most topics have the broker's own rules: one object for all of them.
+        self._system = TopicRules()
+        self._default = rules_of(broker.config.rule_defaults, None, None)
+
+    async def rules(self, name: TopicName) -> TopicRules:
+        """The rules of a topic. Raises StorageError."""
+        namespace = await self._broker.namespaces.policies(name.namespace)
+        topic = await self.topics.get(name) if name.is_persistent else None
+        if name.is_system:
+            # What the broker keeps for itself neither expires nor is held back; cursors of its own guard it.
+            return self._system
+        rules = rules_of(self._broker.config.rule_defaults, namespace, topic)
+        return self._default if rules == self._default else rules

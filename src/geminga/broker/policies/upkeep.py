@@ -1,0 +1,111 @@
+"""What topics need from time to time: expiry of messages and subscriptions, a look at quotas and deduplication.
+
+One timer each for all topics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from geminga.broker.policies.rules import MINUTE_MS
+from geminga.broker.subscription import seek
+from geminga.broker.subscription.stats import oldest_publish_time_ms
+from geminga.broker.timers import Timers
+from geminga.broker.topic import PersistentTopic
+from geminga.model.errors import GemingaError
+from geminga.runtime import get_logger
+
+if TYPE_CHECKING:
+    from geminga.broker.service import Broker
+
+_log = get_logger(__name__)
+
+_MINUTE_S = MINUTE_MS // 1000
+
+
+class PolicyUpkeep:
+    """See the module."""
+
+    __slots__ = ("_broker", "_timers")
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._timers = Timers()
+
+    def start(self) -> None:
+        """Begin; the first look comes after an interval."""
+        config = self._broker.config
+        self._timers.repeat("expire messages", config.message_expiry_check_minutes * _MINUTE_S, self._expire_messages)
+        self._timers.repeat(
+            "expire subscriptions", config.subscription_expiry_check_minutes * _MINUTE_S, self._expire_subscriptions
+        )
+        self._timers.repeat("deduplication", config.deduplication_check_s, self._keep_deduplication)
+        if config.backlog_quota_check:
+            self._timers.repeat("backlog quotas", config.backlog_quota_check_interval_s, self._check_quotas)
+
+    def close(self) -> None:
+        """Stop."""
+        self._timers.close()
+
+    async def expire_messages(self, topic: PersistentTopic) -> None:
+        """Acknowledge what is older than the topic's time to live, for every subscription. Raises StorageError."""
+        ttl_ms = topic.rules.ttl_ms
+        if not ttl_ms:
+            return
+        for subscription in list(topic.subscriptions.values()):
+            # One read tells that there is nothing to do, which is so nearly always.
+            oldest_ms = await oldest_publish_time_ms(subscription)
+            if oldest_ms is not None and subscription.now_ms() - oldest_ms > ttl_ms:
+                await seek.expire(subscription, ttl_ms)
+
+    async def expire_subscriptions(self, topic: PersistentTopic) -> None:
+        """Delete durable subscriptions that nobody used for too long. Raises GemingaError."""
+        expiry_ms = topic.rules.subscription_expiry_ms
+        if not expiry_ms:
+            return
+        for subscription in list(topic.subscriptions.values()):
+            idle_ms = subscription.now_ms() - subscription.last_active_ms
+            if subscription.is_durable and not subscription.consumers and idle_ms > expiry_ms:
+                await topic.delete_subscription(subscription.name)
+                _log.info(
+                    "%s: deleted subscription %s, unused for %d min",
+                    topic.name,
+                    subscription.name,
+                    idle_ms // MINUTE_MS,
+                )
+
+    # ---- private
+
+    def _topics(self) -> Iterator[PersistentTopic]:
+        for topic in list(self._broker.topics.values()):
+            if isinstance(topic, PersistentTopic) and not topic.is_closing:
+                yield topic
+
+    async def _expire_messages(self) -> float:
+        for topic in self._topics():
+            try:
+                await self.expire_messages(topic)
+            except GemingaError as error:
+                _log.warning("%s: messages could not be expired: %s", topic.name, error)
+        return self._broker.config.message_expiry_check_minutes * _MINUTE_S
+
+    async def _expire_subscriptions(self) -> float:
+        for topic in self._topics():
+            try:
+                await self.expire_subscriptions(topic)
+            except GemingaError as error:
+                _log.warning("%s: subscriptions could not be expired: %s", topic.name, error)
+        return self._broker.config.subscription_expiry_check_minutes * _MINUTE_S
+
+    async def _keep_deduplication(self) -> float:
+        for topic in self._topics():
+            if topic.dedup is not None:
+                topic.dedup.upkeep()
+        return self._broker.config.deduplication_check_s
+
+    async def _check_quotas(self) -> float:
+        for topic in self._topics():
+            if topic.quota_guard is not None:
+                topic.quota_guard.check_soon()
+        return self._broker.config.backlog_quota_check_interval_s

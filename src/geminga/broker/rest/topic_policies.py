@@ -1,0 +1,210 @@
+"""Policies of a topic, one by one: read, set, remove.
+
+Reading one that is not set here answers 204 without a body; with ``applied=true`` what holds is given: the topic's,
+else the namespace's, else the broker's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from geminga.broker.policies.rules import AGE_QUOTA, SIZE_QUOTA, Quota, TopicRules
+from geminga.broker.resources.documents import Document, Json
+from geminga.broker.rest.namespace_policies import (
+    check_delayed_delivery,
+    check_limit,
+    check_quota,
+    check_retention,
+    check_ttl,
+    quota_type,
+)
+from geminga.broker.rest.requests import RestError, context_of, flag, json_body, json_response, no_content, topic_of
+from geminga.model.errors import NotAllowedError, TopicNotFoundError
+from geminga.model.topic_name import TopicName
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPolicy:
+    """One policy: its path, the field that holds it, what may be set, and what holds for a topic."""
+
+    path: str
+    key: str
+    #: Returns the value to store; raises :class:`RestError`.
+    check: Callable[[Json], Json]
+    applied: Callable[[TopicRules], Json]
+    #: The query parameter that holds the value where Pulsar has it there; empty: the body.
+    parameter: str = ""
+
+
+def _boolean(value: Json) -> Json:
+    if not isinstance(value, bool):
+        raise RestError(400, "the body must be true or false")
+    return value
+
+
+def _retention_of(rules: TopicRules) -> Json:
+    return {
+        "retentionTimeInMinutes": rules.retention.time_minutes,
+        "retentionSizeInMB": rules.retention.size_mb,
+    }
+
+
+POLICIES = (
+    TopicPolicy("retention", "retentionPolicies", check_retention, _retention_of),
+    TopicPolicy("messageTTL", "messageTTLInSeconds", check_ttl, lambda rules: rules.ttl_ms // 1000, "messageTTL"),
+    TopicPolicy(
+        "deduplicationSnapshotInterval",
+        "deduplicationSnapshotIntervalSeconds",
+        check_limit,
+        lambda rules: rules.dedup_snapshot_ms // 1000,
+    ),
+    TopicPolicy("deduplicationEnabled", "deduplicationEnabled", _boolean, lambda rules: rules.deduplication),
+)
+
+
+async def _existing_topic(request: Request) -> TopicName:
+    broker, name = context_of(request).broker, topic_of(request)
+    if not name.is_persistent:
+        raise NotAllowedError(f"{name} stores no messages: it has no policies of its own")
+    whole = name.partitioned_topic
+    if not await broker.topic_exists(name) and await broker.resources.partitioned_topics.find(whole) is None:
+        raise TopicNotFoundError(f"Topic {name} not found")
+    return whole
+
+
+async def _document(request: Request, name: TopicName) -> Document:
+    found = await context_of(request).broker.policies.topics.get(name)
+    return dict(found.document) if found is not None else {}
+
+
+async def _set(request: Request, name: TopicName, key: str, value: Json) -> Response:
+    await context_of(request).broker.policies.topics.update(name, lambda document: {**document, key: value})
+    return no_content()
+
+
+async def _value(request: Request, parameter: str) -> Json:
+    if not parameter:
+        return await json_body(request)
+    text = request.query_params.get(parameter, "")
+    try:
+        return int(text)
+    except ValueError as error:
+        raise RestError(412, f"{parameter}={text}: expected a whole number") from error
+
+
+def _routes_of(policy: TopicPolicy) -> list[Route]:
+    async def read(request: Request) -> Response:
+        name = await _existing_topic(request)
+        value = (await _document(request, name)).get(policy.key)
+        if value is None and flag(request, "applied"):
+            value = policy.applied(await context_of(request).broker.policies.rules(name))
+        return no_content() if value is None else json_response(value)
+
+    async def write(request: Request) -> Response:
+        name = await _existing_topic(request)
+        return await _set(request, name, policy.key, policy.check(await _value(request, policy.parameter)))
+
+    async def remove(request: Request) -> Response:
+        return await _set(request, await _existing_topic(request), policy.key, None)
+
+    path = f"{_PATH}/{policy.path}"
+    return [
+        Route(path, read, methods=["GET"]),
+        Route(path, write, methods=["POST"]),
+        Route(path, remove, methods=["DELETE"]),
+    ]
+
+
+async def get_delayed_delivery(request: Request) -> Response:
+    """Whether messages wait for their delivery time, and how exactly."""
+    name = await _existing_topic(request)
+    document = await _document(request, name)
+    is_active, tick = document.get("delayedDeliveryEnabled"), document.get("delayedDeliveryTickTimeMillis")
+    if is_active is None:
+        if not flag(request, "applied"):
+            return no_content()
+        rules = await context_of(request).broker.policies.rules(name)
+        is_active, tick = rules.delays, rules.delay_tick_ms
+    return json_response({"tickTime": tick, "active": is_active, "maxDeliveryDelayInMillis": 0})
+
+
+async def set_delayed_delivery(request: Request) -> Response:
+    """Set both."""
+    name, value = await _existing_topic(request), check_delayed_delivery(await json_body(request))
+    return await _change_delayed_delivery(request, name, value["active"], value["tickTime"])
+
+
+async def remove_delayed_delivery(request: Request) -> Response:
+    """What the namespace says holds again."""
+    return await _change_delayed_delivery(request, await _existing_topic(request), None, None)
+
+
+async def _change_delayed_delivery(request: Request, name: TopicName, is_active: Json, tick: Json) -> Response:
+    def apply(document: Document) -> Document:
+        return {**document, "delayedDeliveryEnabled": is_active, "delayedDeliveryTickTimeMillis": tick}
+
+    await context_of(request).broker.policies.topics.update(name, apply)
+    return no_content()
+
+
+async def get_quotas(request: Request) -> Response:
+    """Quota type -> quota; an empty object if none is set."""
+    name = await _existing_topic(request)
+    quotas = _quotas(await _document(request, name))
+    if not quotas and flag(request, "applied"):
+        rules = await context_of(request).broker.policies.rules(name)
+        quotas = {
+            kind: _quota_document(kind, quota)
+            for kind, quota in ((SIZE_QUOTA, rules.size_quota), (AGE_QUOTA, rules.age_quota))
+            if quota is not None
+        }
+    return json_response(quotas)
+
+
+async def set_quota(request: Request) -> Response:
+    """Set the quota of ``backlogQuotaType``."""
+    name, kind, quota = await _existing_topic(request), quota_type(request), check_quota(await json_body(request))
+    await _change_quotas(request, name, lambda quotas: {**quotas, kind: quota})
+    return no_content()
+
+
+async def remove_quota(request: Request) -> Response:
+    """Remove the quota of ``backlogQuotaType``."""
+    name, kind = await _existing_topic(request), quota_type(request)
+    await _change_quotas(request, name, lambda quotas: {k: v for k, v in quotas.items() if k != kind})
+    return no_content()
+
+
+async def _change_quotas(request: Request, name: TopicName, change: Callable[[Document], Document]) -> None:
+    def apply(document: Document) -> Document:
+        return {**document, "backLogQuotaMap": change(_quotas(document)) or None}
+
+    await context_of(request).broker.policies.topics.update(name, apply)
+
+
+def _quotas(document: Document) -> Document:
+    value = document.get("backLogQuotaMap")
+    return dict(value) if isinstance(value, dict) else {}
+
+
+def _quota_document(kind: str, quota: Quota) -> Document:
+    size, seconds = (quota.limit, -1) if kind == SIZE_QUOTA else (-1, quota.limit // 1000)
+    return {"limit": size, "limitSize": size, "limitTime": seconds, "policy": quota.action.value}
+
+
+_PATH = "/admin/v2/{domain}/{tenant}/{namespace}/{topic}"
+
+ROUTES = [
+    *(route for policy in POLICIES for route in _routes_of(policy)),
+    Route(f"{_PATH}/delayedDelivery", get_delayed_delivery, methods=["GET"]),
+    Route(f"{_PATH}/delayedDelivery", set_delayed_delivery, methods=["POST"]),
+    Route(f"{_PATH}/delayedDelivery", remove_delayed_delivery, methods=["DELETE"]),
+    Route(f"{_PATH}/backlogQuotaMap", get_quotas, methods=["GET"]),
+    Route(f"{_PATH}/backlogQuota", set_quota, methods=["POST"]),
+    Route(f"{_PATH}/backlogQuota", remove_quota, methods=["DELETE"]),
+]

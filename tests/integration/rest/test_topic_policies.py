@@ -1,0 +1,115 @@
+"""Policies of topics by REST, and backlog quotas as the official client meets them."""
+
+from __future__ import annotations
+
+import pulsar
+import pytest
+
+from support.rest import Rest
+
+pytestmark = pytest.mark.integration
+
+QUOTA = {"limitSize": 10_000, "limitTime": -1, "policy": "producer_exception"}
+
+
+@pytest.fixture
+def path(rest: Rest, namespace: str) -> str:
+    rest.put(f"persistent/{namespace}/topic")
+    return f"persistent/{namespace}/topic"
+
+
+@pytest.mark.parametrize(
+    ("policy", "value", "applied"),
+    [
+        (
+            "retention",
+            {"retentionTimeInMinutes": 5, "retentionSizeInMB": 7},
+            {"retentionTimeInMinutes": 0, "retentionSizeInMB": 0},
+        ),
+        ("deduplicationEnabled", True, False),
+        ("deduplicationSnapshotInterval", 60, 120),
+    ],
+)
+def test_policy_is_unset_then_set_then_removed(
+    rest: Rest, path: str, policy: str, value: object, applied: object
+) -> None:
+    unset = rest.get(f"{path}/{policy}")
+    assert (unset.status, unset.body) == (204, b"")
+    assert rest.get(f"{path}/{policy}?applied=true").json == applied
+    assert rest.post(f"{path}/{policy}", value).status == 204
+    assert rest.get(f"{path}/{policy}").json == value
+    assert rest.get(f"{path}/{policy}?applied=true").json == value
+    assert rest.delete(f"{path}/{policy}").status == 204
+    assert rest.get(f"{path}/{policy}").status == 204
+
+
+def test_time_to_live_comes_in_the_query(rest: Rest, path: str) -> None:
+    assert rest.post(f"{path}/messageTTL?messageTTL=60").status == 204
+    assert rest.get(f"{path}/messageTTL").json == 60
+    assert rest.delete(f"{path}/messageTTL").status == 204
+    assert rest.get(f"{path}/messageTTL").status == 204
+    refused = rest.post(f"{path}/messageTTL?messageTTL=soon")
+    assert refused.status == 412
+    assert "whole number" in refused.reason
+
+
+def test_backlog_quotas_are_kept_by_type(rest: Rest, path: str) -> None:
+    assert rest.get(f"{path}/backlogQuotaMap").json == {}
+    assert rest.post(f"{path}/backlogQuota", QUOTA).status == 204
+    age = {"limitTime": 60, "policy": "consumer_backlog_eviction"}
+    assert rest.post(f"{path}/backlogQuota?backlogQuotaType=message_age", age).status == 204
+    found = rest.get(f"{path}/backlogQuotaMap").json
+    assert found["destination_storage"]["limitSize"] == 10_000
+    assert found["message_age"]["policy"] == "consumer_backlog_eviction"
+    assert rest.delete(f"{path}/backlogQuota?backlogQuotaType=message_age").status == 204
+    assert set(rest.get(f"{path}/backlogQuotaMap").json) == {"destination_storage"}
+
+
+def test_applied_quota_is_the_namespace_s_when_the_topic_has_none(rest: Rest, namespace: str, path: str) -> None:
+    assert rest.post(f"namespaces/{namespace}/backlogQuota", QUOTA).status == 204
+    assert rest.get(f"{path}/backlogQuotaMap").json == {}
+    applied = rest.get(f"{path}/backlogQuotaMap?applied=true").json
+    assert applied["destination_storage"]["limitSize"] == 10_000
+
+
+@pytest.mark.parametrize(
+    ("policy", "body"),
+    [
+        ("retention", {"retentionTimeInMinutes": 5, "retentionSizeInMB": 0}),
+        ("backlogQuota", {"limitSize": 5, "policy": "forget_everything"}),
+        ("backlogQuota", {"limitSize": -7, "policy": "producer_exception"}),
+        ("deduplicationEnabled", "perhaps"),
+    ],
+)
+def test_senseless_policy_is_refused_with_what_was_expected(rest: Rest, path: str, policy: str, body: object) -> None:
+    answer = rest.post(f"{path}/{policy}", body)
+    assert answer.status in (400, 412)
+    assert len(answer.json["reason"]) > 20
+
+
+def test_policies_of_a_topic_that_is_not_there_are_refused(rest: Rest, namespace: str) -> None:
+    assert rest.get(f"persistent/{namespace}/nowhere/retention").status == 404
+    assert rest.post(f"persistent/{namespace}/nowhere/deduplicationEnabled", True).status == 404
+    assert rest.post(f"non-persistent/{namespace}/nowhere/deduplicationEnabled", True).status == 405
+
+
+def fill(client: pulsar.Client, topic: str) -> None:
+    """More than the quota, for a subscription that reads nothing."""
+    client.subscribe(topic, "idle", initial_position=pulsar.InitialPosition.Earliest).close()
+    producer = client.create_producer(topic, send_timeout_millis=2000)
+    with pytest.raises(pulsar.PulsarException):
+        for _ in range(100):
+            producer.send(b"x" * 1000)
+    producer.close()
+
+
+def test_official_client_is_told_that_the_quota_is_used_up(rest: Rest, path: str, client: pulsar.Client) -> None:
+    rest.post(f"{path}/backlogQuota", QUOTA)
+    topic = path.replace("/", "://", 1)
+    fill(client, topic)
+    with pytest.raises(pulsar.ProducerBlockedQuotaExceededException):
+        client.create_producer(topic)
+    rest.post(f"{path}/subscription/idle/skip_all")
+    producer = client.create_producer(topic)
+    producer.send(b"room again")
+    producer.close()

@@ -1,0 +1,84 @@
+"""The delayed index: how little it takes, and the named traps of the source documents."""
+
+from __future__ import annotations
+
+import pytest
+
+from geminga.broker.core.delayed_snapshot import encode
+from geminga.broker.core.packed_positions import LEDGERS_MAX
+from geminga.broker.core.time_buckets import FIRST_MARK, TimeBuckets, precision_bits
+from geminga.model import Position
+
+BASE = 1_700_000_000_000
+
+
+def serialized_bytes(index: TimeBuckets) -> int:
+    return sum(map(len, encode(index)))
+
+
+@pytest.mark.parametrize(("tick_ms", "bits"), [(1, 0), (2, 1), (1000, 9), (1024, 10), (60_000, 15)])
+def test_precision_bits_are_the_floor_of_the_tick(tick_ms, bits):
+    """MISSION F5: a tick of 1000 ms gives buckets of 512 ms."""
+    assert precision_bits(tick_ms) == bits
+
+
+def test_strict_bucket_is_never_due_before_its_time_and_does_not_come_back():
+    """MISSION F6: rounded down in the strict mode, a message is added and returned in a loop until its time."""
+    index = TimeBuckets(9, is_strict=True)
+    deliver_at = BASE + 700
+    index.add(1, 0, index.due_time(deliver_at))
+    for now in range(BASE, BASE + 1300, 10):
+        if index.due(now, 10):
+            assert deliver_at <= now < deliver_at + 512 + 10
+            break
+    else:
+        pytest.fail("never due")
+
+
+@pytest.mark.parametrize(("per_ms", "bits", "bytes_max"), [(1, 10, 20_000), (8, 15, 2_000)])
+def test_rising_times_take_a_run_per_bucket(per_ms, bits, bytes_max):
+    index = TimeBuckets(bits, is_strict=False)
+    for i in range(1_000_000):
+        index.add(i // 50_000, i % 50_000, BASE + i // per_ms)
+    assert len(index) == 1_000_000
+    assert serialized_bytes(index) < bytes_max
+
+
+def test_messages_that_take_turns_take_bitmaps():
+    index = TimeBuckets(10, is_strict=False)
+    for i in range(100_000):
+        index.add(1, i, BASE + i // 8 + 600_000 * (i & 3))
+    assert serialized_bytes(index) < 300_000
+
+
+def test_the_same_entry_twice_waits_once():
+    index = TimeBuckets(9, is_strict=False)
+    assert index.add(1, 5, BASE)
+    assert not index.add(1, 5, BASE)
+    assert index.add(1, 2, BASE)
+    assert not index.add(1, 2, BASE)
+    assert index.due(BASE + 1000, 10) == [Position(1, 2), Position(1, 5)]
+
+
+def test_ledgers_that_are_gone_are_not_numbered_for_ever():
+    index = TimeBuckets(9, is_strict=False)
+    index.add(0, 0, BASE + 10_000_000)
+    for ledger_id in range(1, 20_000):
+        index.add(ledger_id, 0, BASE + ledger_id)
+        index.due(BASE + ledger_id, 10)
+        index.check_invariants()
+    assert len(index.ledger_ids) < 3000 < LEDGERS_MAX
+    assert Position(0, 0) in index.due(BASE + 20_000_000, 100_000)
+
+
+def test_far_message_is_not_guessed_late_and_wakes_seldom():
+    index = TimeBuckets(9, is_strict=False)
+    deliver_at = BASE + 3_600_000
+    index.add(1, 1, deliver_at)
+    now, wakes = BASE, 0
+    while len(index):
+        now = index.next_due(FIRST_MARK, now)
+        wakes += 1
+        index.due(now, 1)
+    assert deliver_at - 512 < now <= deliver_at
+    assert wakes <= 2

@@ -1,0 +1,94 @@
+"""Which level of policies counts."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from geminga.broker.policies.rules import Quota, QuotaAction, RuleDefaults, rules_of
+from geminga.broker.resources.policies import Policies, Retention
+from geminga.broker.resources.topic_policies import TopicPolicies
+
+DEFAULTS = RuleDefaults(Retention(1, 1), 10, 100, 100, QuotaAction.HOLD, 1, False, 120)
+
+
+@pytest.mark.parametrize(("namespace", "topic"), list(itertools.product((None, 0, 20), (None, 0, 30))))
+def test_ttl_is_that_of_the_most_particular_level_that_sets_it(namespace, topic) -> None:
+    rules = rules_of(
+        DEFAULTS, Policies({"message_ttl_in_seconds": namespace}), TopicPolicies({"messageTTLInSeconds": topic})
+    )
+    # The oracle is the rule in words: topic, else namespace, else broker; 0 is a value (never), not "unset".
+    expected = topic if topic is not None else namespace if namespace is not None else 10
+    assert rules.ttl_ms == expected * 1000
+
+
+@pytest.mark.parametrize(("namespace", "topic"), list(itertools.product((None, 2), (None, 3))))
+def test_retention_is_that_of_the_most_particular_level_that_sets_it(namespace, topic) -> None:
+    def document(value: int | None):
+        return None if value is None else {"retentionTimeInMinutes": value, "retentionSizeInMB": value}
+
+    rules = rules_of(
+        DEFAULTS,
+        Policies({"retention_policies": document(namespace)}),
+        TopicPolicies({"retentionPolicies": document(topic)}),
+    )
+    expected = topic or namespace or 1
+    assert rules.retention == Retention(expected, expected)
+
+
+def test_retention_of_nothing_at_the_topic_beats_retention_of_the_namespace() -> None:
+    nothing = {"retentionTimeInMinutes": 0, "retentionSizeInMB": 0}
+    everything = {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}
+    rules = rules_of(
+        DEFAULTS, Policies({"retention_policies": everything}), TopicPolicies({"retentionPolicies": nothing})
+    )
+    assert rules.retention.limits == (0, 0)
+
+
+def test_quotas_of_each_kind_come_from_their_own_level() -> None:
+    namespace = Policies(
+        {
+            "backlog_quota_map": {
+                "destination_storage": {"limitSize": 500, "policy": "producer_exception"},
+                "message_age": {"limitTime": 50, "policy": "consumer_backlog_eviction"},
+            }
+        }
+    )
+    topic = TopicPolicies({"backLogQuotaMap": {"message_age": {"limitTime": 7, "policy": "producer_request_hold"}}})
+    assert rules_of(DEFAULTS, None, None)[2:4] == (Quota(100, QuotaAction.HOLD), Quota(100_000, QuotaAction.HOLD))
+    assert rules_of(DEFAULTS, namespace, None)[2:4] == (
+        Quota(500, QuotaAction.REFUSE),
+        Quota(50_000, QuotaAction.EVICT),
+    )
+    assert rules_of(DEFAULTS, namespace, topic)[2:4] == (Quota(500, QuotaAction.REFUSE), Quota(7_000, QuotaAction.HOLD))
+
+
+def test_quota_without_limit_at_a_level_switches_off_those_below() -> None:
+    unlimited = Policies(
+        {"backlog_quota_map": {"destination_storage": {"limitSize": -1, "policy": "producer_exception"}}}
+    )
+    assert rules_of(DEFAULTS, unlimited, None).size_quota is None
+    assert rules_of(DEFAULTS, unlimited, None).age_quota is not None
+
+
+def test_quota_written_by_old_tools_has_its_size_in_limit() -> None:
+    old = Policies({"backlog_quota_map": {"destination_storage": {"limit": 9, "policy": "producer_exception"}}})
+    assert rules_of(DEFAULTS, old, None).size_quota == Quota(9, QuotaAction.REFUSE)
+
+
+@pytest.mark.parametrize(("namespace", "topic"), list(itertools.product((None, False, True), (None, False, True))))
+def test_deduplication_is_that_of_the_most_particular_level_that_sets_it(namespace, topic) -> None:
+    rules = rules_of(
+        DEFAULTS, Policies({"deduplicationEnabled": namespace}), TopicPolicies({"deduplicationEnabled": topic})
+    )
+    assert rules.deduplication is (topic if topic is not None else bool(namespace))
+
+
+def test_subscriptions_expire_by_namespace_or_broker() -> None:
+    assert rules_of(DEFAULTS, None, None).subscription_expiry_ms == 60_000
+    assert (
+        rules_of(DEFAULTS, Policies({"subscription_expiration_time_minutes": 5}), None).subscription_expiry_ms
+        == 300_000
+    )
+    assert rules_of(DEFAULTS, Policies({"subscription_expiration_time_minutes": 0}), None).subscription_expiry_ms == 0

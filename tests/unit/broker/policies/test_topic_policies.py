@@ -1,0 +1,223 @@
+"""Policies of topics as events of their namespace: durable, followed at once, rewritten when most are superseded."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import fastavro
+import pytest
+
+from geminga.broker.namespaces import TopicMode
+from geminga.broker.policies import events, topic_policies
+from geminga.broker.policies.topic_policies import EVENTS_CURSOR
+from geminga.broker.rest.deletion import delete_namespace_and_topics
+from geminga.broker.schema.core.compatibility import Strategy
+from geminga.broker.schema.registry import schema_id_of
+from geminga.broker.topic import PersistentTopic
+from geminga.model.errors import NotAllowedError
+from geminga.model.topic_name import TopicName
+from geminga.wire._generated import pulsar_api_pb2 as pb
+from geminga.wire.pulsar.metadata import encode_entry
+from geminga.wire.pulsar.schema_info import SchemaInfo, SchemaType, encode_version
+from support.broker_world import BrokerWorld
+from support.policy_levels import NAME, NAMESPACE, SMALL_LEDGERS, run_quietly, seconds, set_topic, topic_of
+
+EVENTS = TopicName.parse(f"persistent://{NAMESPACE}/__change_events")
+
+
+async def events_topic(world: BrokerWorld) -> PersistentTopic:
+    topic = await world.broker.get_topic(EVENTS, create=False)
+    assert isinstance(topic, PersistentTopic)
+    return topic
+
+
+async def document_of(world: BrokerWorld, name: TopicName = NAME) -> dict[str, object] | None:
+    found = await world.broker.policies.topics.get(name)
+    return None if found is None else dict(found.document)
+
+
+def test_policies_of_a_topic_survive_a_restart() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        await topic_of(world)
+        quota = {"message_age": {"limitTime": 7, "policy": "producer_exception", "limit": None, "limitSize": None}}
+        await set_topic(world, "messageTTLInSeconds", 5)
+        await set_topic(world, "backLogQuotaMap", quota)
+        await world.restart()
+        assert await document_of(world) == {"messageTTLInSeconds": 5, "backLogQuotaMap": quota}
+        assert (await topic_of(world)).rules.ttl_ms == 5000
+
+    run_quietly(scenario)
+
+
+def test_change_is_followed_by_the_partitions_that_are_loaded() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        await world.broker.create_partitioned_topic(NAME, 2)
+        await set_topic(world, "messageTTLInSeconds", 5)
+        for index in range(2):
+            partition = await world.broker.get_topic(NAME.with_partition(index), create=False)
+            assert isinstance(partition, PersistentTopic)
+            assert partition.rules.ttl_ms == 5000
+        await set_topic(world, "messageTTLInSeconds", None, NAME.with_partition(1))
+        assert partition.rules.ttl_ms == 0
+        assert await document_of(world) is None
+
+    run_quietly(scenario)
+
+
+@pytest.mark.parametrize("is_partitioned", [False, True])
+def test_policies_go_with_their_topic(is_partitioned: bool) -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        if is_partitioned:
+            await world.broker.create_partitioned_topic(NAME, 2)
+        else:
+            await topic_of(world)
+        await set_topic(world, "messageTTLInSeconds", 5)
+        if is_partitioned:
+            await world.broker.delete_partitioned_topic(NAME)
+        else:
+            await world.broker.delete_topic(NAME)
+        assert await document_of(world) is None
+        await world.restart()
+        assert await document_of(world) is None
+
+    run_quietly(scenario)
+
+
+def test_policies_go_with_their_namespace() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        await topic_of(world)
+        await set_topic(world, "messageTTLInSeconds", 5)
+        await delete_namespace_and_topics(world.broker, NAMESPACE)
+        await world.resources.namespaces.create(NAMESPACE, {})
+        await world.broker.policies_changed(NAMESPACE)
+        assert await document_of(world) is None
+        assert not await world.broker.topic_exists(EVENTS)
+
+    run_quietly(scenario)
+
+
+def test_events_topic_is_neither_listed_nor_deleted_when_idle() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        await topic_of(world)
+        await (await topic_of(world)).create_subscription("sub", (await topic_of(world)).last_position)
+        await set_topic(world, "messageTTLInSeconds", 5)
+        await seconds(10_000)
+        assert await world.broker.list_topics(NAMESPACE, mode=TopicMode.ALL) == [str(NAME)]
+        assert str(EVENTS) in await world.broker.list_topics(NAMESPACE, has_system=True)
+        assert await document_of(world) == {"messageTTLInSeconds": 5}
+
+    run_quietly(scenario, delete_inactive_topics=True)
+
+
+def test_superseded_events_are_trimmed_and_the_live_ones_kept(monkeypatch) -> None:
+    monkeypatch.setattr(topic_policies, "SUPERSEDED_MAX", 20)
+    names = [TopicName.parse(f"topic-{index}") for index in range(3)]
+
+    async def scenario(world: BrokerWorld) -> None:
+        for value in range(1, 101):
+            await set_topic(world, "messageTTLInSeconds", value, names[value % 3])
+        await seconds(1)
+        await (await events_topic(world)).ledger.trim()
+        assert (await events_topic(world)).ledger.entry_count < 60
+        await world.restart()
+        assert [await document_of(world, name) for name in names] == [
+            {"messageTTLInSeconds": value} for value in (99, 100, 98)
+        ]
+
+    run_quietly(scenario, ledger_config=SMALL_LEDGERS)
+
+
+def test_events_are_kept_by_a_cursor_of_the_broker_until_superseded() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        for index in range(20):
+            await set_topic(world, "messageTTLInSeconds", 1, TopicName.parse(f"topic-{index}"))
+        await seconds(3600)
+        topic = await events_topic(world)
+        assert topic.ledger.entry_count == 20
+        assert EVENTS_CURSOR in topic.ledger.cursors
+        assert not topic.subscriptions
+
+    run_quietly(scenario, ledger_config=SMALL_LEDGERS)
+
+
+def test_event_written_by_another_program_with_its_own_schema_is_read() -> None:
+    """A cluster that Apache Pulsar wrote has a schema with more fields, in another order."""
+    foreign = json.loads(events.SCHEMA)
+    event = next(field for field in foreign["fields"] if field["name"] == "topicPoliciesEvent")["type"][1]
+    policies = next(field for field in event["fields"] if field["name"] == "policies")["type"][1]
+    policies["fields"] = [{"name": "isGlobal", "type": ["null", "boolean"], "default": None}, *policies["fields"][::-1]]
+    definition = json.dumps(foreign).encode()
+
+    async def scenario(world: BrokerWorld) -> None:
+        await topic_of(world)
+        await set_topic(world, "messageTTLInSeconds", 5)
+        info = SchemaInfo("PulsarEvent", SchemaType.AVRO, definition)
+        version = await world.broker.schemas.registry.put_if_absent(
+            schema_id_of(EVENTS), info, Strategy.ALWAYS_COMPATIBLE
+        )
+        buffer = io.BytesIO()
+        value = {
+            "eventType": "TOPIC_POLICY",
+            "actionType": "UPDATE",
+            "topicPoliciesEvent": {
+                "domain": "persistent",
+                "tenant": "public",
+                "namespace": "default",
+                "topic": NAME.local_name,
+                "policies": {"isGlobal": False, "messageTTLInSeconds": 9, "maxMessageSize": 1},
+            },
+        }
+        fastavro.schemaless_writer(buffer, events.parse(definition), value)
+        await append(world, buffer.getvalue(), schema_version=encode_version(version))
+        await world.restart()
+        assert await document_of(world) == {"isGlobal": False, "messageTTLInSeconds": 9, "maxMessageSize": 1}
+
+    run_quietly(scenario)
+
+
+async def append(world: BrokerWorld, payload: bytes, **fields) -> None:
+    """An event of somebody else."""
+    metadata = pb.MessageMetadata(producer_name="other", sequence_id=1, publish_time=1, **fields)
+    stored = []
+    (await events_topic(world)).ledger.append([encode_entry(metadata, payload)], stored.append)
+    while not stored:
+        await seconds(0.01)
+    assert stored[0].error is None
+
+
+@pytest.mark.parametrize(
+    "fields", [{}, {"schema_version": encode_version(77)}, {"schema_version": encode_version(0)}, {"compression": 1}]
+)
+def test_event_that_can_not_be_read_is_passed_over_and_loses_no_other(fields) -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        await topic_of(world)
+        await set_topic(world, "messageTTLInSeconds", 5)
+        await append(world, b"\xff\xff\xff", **fields)
+        await set_topic(world, "deduplicationEnabled", True)
+        await world.restart()
+        assert await document_of(world) == {"messageTTLInSeconds": 5, "deduplicationEnabled": True}
+
+    run_quietly(scenario)
+
+
+def test_policies_of_topics_are_refused_when_switched_off_and_for_the_broker_s_own_topics() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        with pytest.raises(NotAllowedError, match="broker's own"):
+            await set_topic(world, "messageTTLInSeconds", 5, EVENTS)
+
+    async def switched_off(world: BrokerWorld) -> None:
+        with pytest.raises(NotAllowedError, match="topicLevelPoliciesEnabled"):
+            await set_topic(world, "messageTTLInSeconds", 5)
+
+    run_quietly(scenario)
+    run_quietly(switched_off, topic_policies=False)
+
+
+def test_topic_without_policies_in_its_namespace_makes_no_events_topic() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        await topic_of(world)
+        await world.broker.delete_topic(NAME)
+        assert not await world.broker.topic_exists(EVENTS)
+
+    run_quietly(scenario)

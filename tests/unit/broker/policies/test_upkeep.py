@@ -1,0 +1,202 @@
+"""Expiry of messages and of subscriptions, and retention, at each level, in virtual time against plain lists."""
+
+from __future__ import annotations
+
+import pytest
+
+from geminga.broker.policies.upkeep import PolicyUpkeep
+from geminga.model.position import EARLIEST
+from geminga.runtime import SystemRng
+from support.broker_world import BrokerWorld
+from support.policy_levels import (
+    LEVELS,
+    NAME,
+    SMALL_LEDGERS,
+    Publisher,
+    run_quietly,
+    seconds,
+    set_namespace,
+    set_topic,
+    topic_of,
+)
+
+TTL_S = 1000
+MINUTE_S = 60
+
+
+def settings_of(level: str, **settings: object) -> dict[str, object]:
+    return settings if level == "broker" else {}
+
+
+async def set_level(world: BrokerWorld, level: str, namespace_key: str, topic_key: str, value: object) -> None:
+    if level == "namespace":
+        await set_namespace(world, namespace_key, value)
+    elif level == "topic":
+        await set_topic(world, topic_key, value)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("level", LEVELS)
+def test_messages_expire_for_every_subscription_after_their_time_to_live(level: str, seed: int) -> None:
+    rng = SystemRng(seed)
+
+    async def scenario(world: BrokerWorld) -> None:
+        topic = await topic_of(world)
+        await set_level(world, level, "message_ttl_in_seconds", "messageTTLInSeconds", TTL_S)
+        slow = await topic.create_subscription("slow", EARLIEST)
+        quick = await topic.create_subscription("quick", EARLIEST)
+        publisher = await Publisher.open(world)
+        upkeep = PolicyUpkeep(world.broker)
+        acknowledged: set[int] = set()
+        for _ in range(60):
+            await publisher.publish()
+            if rng.below(2):
+                await quick.cursor.skip(1)
+                acknowledged.add(min(set(range(len(publisher.times))) - acknowledged))
+            await seconds(1 + rng.below(80_000) / 1000)
+            await upkeep.expire_messages(topic)
+            now_ms = world.runtime.clock.wall_ms()
+            # The oracle: what is older than the time to live is gone, everything else is there.
+            alive = {i for i, time in enumerate(publisher.times) if now_ms - time <= TTL_S * 1000}
+            assert slow.cursor.backlog_count == len(alive)
+            acknowledged |= set(range(len(publisher.times))) - alive
+            assert quick.cursor.backlog_count == len(alive - acknowledged)
+
+    run_quietly(
+        scenario,
+        message_expiry_check_minutes=10_000,
+        ledger_config=SMALL_LEDGERS,
+        **settings_of(level, message_ttl_s=TTL_S),
+    )
+
+
+def test_messages_expire_by_the_timer() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        topic = await topic_of(world)
+        subscription = await topic.create_subscription("sub", EARLIEST)
+        await (await Publisher.open(world)).publish()
+        await seconds(4 * MINUTE_S)
+        assert subscription.cursor.backlog_count == 1
+        await seconds(2 * MINUTE_S)
+        assert subscription.cursor.backlog_count == 0
+        assert subscription.entries_expired == 1
+
+    run_quietly(scenario, message_ttl_s=30)
+
+
+def test_time_to_live_of_zero_at_the_topic_keeps_messages_for_ever() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        topic = await topic_of(world)
+        subscription = await topic.create_subscription("sub", EARLIEST)
+        await set_namespace(world, "message_ttl_in_seconds", 60)
+        await set_topic(world, "messageTTLInSeconds", 0)
+        await (await Publisher.open(world)).publish()
+        await seconds(100 * MINUTE_S)
+        assert subscription.cursor.backlog_count == 1
+
+    run_quietly(scenario)
+
+
+@pytest.mark.parametrize("level", ["broker", "namespace"])
+def test_subscription_nobody_uses_expires_and_one_in_use_stays(level: str) -> None:
+    minutes = 30
+
+    async def scenario(world: BrokerWorld) -> None:
+        topic = await topic_of(world)
+        await set_level(world, level, "subscription_expiration_time_minutes", "", minutes)
+        await topic.create_subscription("idle", EARLIEST)
+        user = await world.client()
+        await user.subscribe(subscription="used")
+        await seconds((minutes - 1) * MINUTE_S)
+        assert set(topic.subscriptions) == {"idle", "used"}
+        await seconds(7 * MINUTE_S)
+        assert set(topic.subscriptions) == {"used"}
+        user.lose()
+        await seconds((minutes - 1) * MINUTE_S)
+        assert set(topic.subscriptions) == {"used"}
+        await seconds(7 * MINUTE_S)
+        assert not topic.subscriptions
+
+    run_quietly(scenario, **settings_of(level, subscription_expiry_minutes=minutes))
+
+
+def test_subscriptions_never_expire_unless_asked_for() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        topic = await topic_of(world)
+        await topic.create_subscription("idle", EARLIEST)
+        await seconds(10_000 * MINUTE_S)
+        assert set(topic.subscriptions) == {"idle"}
+
+    run_quietly(scenario)
+
+
+@pytest.mark.parametrize("minutes", [10, -1])
+@pytest.mark.parametrize("level", LEVELS)
+def test_consumed_ledgers_stay_for_the_retention_time_of_each_level(level: str, minutes: int) -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        topic = await topic_of(world)
+        document = {"retentionTimeInMinutes": minutes, "retentionSizeInMB": -1}
+        await set_level(world, level, "retention_policies", "retentionPolicies", document)
+        publisher = await Publisher.open(world)
+        for _ in range(60):
+            await publisher.publish()
+            await seconds(30)
+            await topic.ledger.trim()
+            now_ms = world.runtime.clock.wall_ms()
+            # The oracle: ledgers of four entries; one goes when its last entry is older than the retention time.
+            whole = len(publisher.times) // 4
+            closed_ms = [publisher.times[4 * index + 3] for index in range(whole)]
+            gone = 0 if minutes < 0 else sum(now_ms - time >= minutes * 60_000 for time in closed_ms)
+            # A ledger is closed by the first entry of the next one, up to 30 s later.
+            assert gone - 1 <= (len(publisher.times) - topic.ledger.entry_count) / 4 <= gone
+
+    run_quietly(
+        scenario,
+        ledger_config=SMALL_LEDGERS,
+        retention_check_interval_s=1_000_000,
+        **settings_of(level, default_retention_minutes=minutes, default_retention_mb=-1),
+    )
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_consumed_ledgers_stay_up_to_the_retention_size_of_each_level(level: str) -> None:
+    payload = b"x" * (300 << 10)
+
+    async def scenario(world: BrokerWorld) -> None:
+        topic = await topic_of(world)
+        document = {"retentionTimeInMinutes": -1, "retentionSizeInMB": 3}
+        await set_level(world, level, "retention_policies", "retentionPolicies", document)
+        publisher = await Publisher.open(world)
+        for count in range(1, 41):
+            await publisher.publish(payload)
+            await topic.ledger.trim()
+            # The oracle: ledgers of four entries of 300 KiB go while those behind them hold 3 MiB.
+            ledger_bytes = topic.ledger.size_bytes * 4 // topic.ledger.entry_count
+            kept = topic.ledger.size_bytes
+            assert kept >= min(3 << 20, count * len(payload))
+            assert kept < (3 << 20) + 2 * ledger_bytes
+
+    run_quietly(
+        scenario,
+        ledger_config=SMALL_LEDGERS,
+        retention_check_interval_s=1_000_000,
+        **settings_of(level, default_retention_minutes=-1, default_retention_mb=3),
+    )
+
+
+def test_retention_never_lets_go_what_a_subscription_needs() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        topic = await topic_of(world)
+        subscription = await topic.create_subscription("sub", EARLIEST)
+        publisher = await Publisher.open(world)
+        for _ in range(20):
+            await publisher.publish()
+        await seconds(3600)
+        assert topic.ledger.entry_count == 20
+        await subscription.cursor.skip(9)
+        await seconds(600)
+        assert topic.ledger.entry_count == 12
+        assert topic.ledger.first_position <= subscription.cursor.mark_delete_position
+        assert topic.name == NAME
+
+    run_quietly(scenario, ledger_config=SMALL_LEDGERS)

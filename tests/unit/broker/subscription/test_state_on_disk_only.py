@@ -1,0 +1,50 @@
+"""What the broker does with a subscription whose acknowledgements are not in memory."""
+
+from __future__ import annotations
+
+import pytest
+
+from geminga.broker.subscription import seek
+from geminga.managed_ledger.core import cursor_format
+from support.subscriptions import Sub, settle, with_topic
+
+
+@pytest.fixture(autouse=True)
+def _few_inline_ranges(monkeypatch):
+    monkeypatch.setattr(cursor_format, "INLINE_RANGES_MAX", 1)
+
+
+async def alternating(topic):
+    """Thirty messages in six ledgers, every second acknowledged, nothing of that in memory."""
+    await topic.join(topic.connect(), Sub.Shared, permits=1)
+    subscription = topic.subscriptions["sub"]
+    positions = await topic.publish(*(str(i) for i in range(30)))
+    subscription.cursor.acknowledge(positions[1::2])
+    await settle(0.1)
+    assert len(subscription.cursor.state.acked.away_ids) >= 5
+    return subscription, positions
+
+
+def run(scenario) -> None:
+    with_topic(scenario, entries_per_ledger=5, mark_delete_rate=1000, cursor_memory_bytes=0)
+
+
+def test_expiry_counts_what_was_not_acknowledged():
+    async def scenario(topic):
+        subscription, positions = await alternating(topic)
+        assert seek.expire_up_to(subscription, positions[17])
+        await settle(0.1)
+        assert subscription.entries_expired == 9
+        assert subscription.cursor.mark_delete_position == positions[17]
+        assert subscription.cursor.backlog_count == 6
+
+    run(scenario)
+
+
+def test_peek_passes_over_what_is_acknowledged():
+    async def scenario(topic):
+        subscription, positions = await alternating(topic)
+        entry, count = await seek.peek(subscription, 8)
+        assert (entry.position, count) == (positions[14], 8)
+
+    run(scenario)
