@@ -14,14 +14,16 @@ from typing import Annotated, Final, NoReturn
 import typer
 
 import geminga
-from geminga.app import client_commands, perf_commands
+from geminga.app import admin_commands, client_commands, inspect_commands, perf_commands
 
 #: Columns that error paragraphs are wrapped to.
 PARAGRAPH_COLUMNS: Final = 100
 
 _app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False)
 
+_app.add_typer(admin_commands.commands, name="admin")
 _app.add_typer(client_commands.commands, name="client")
+_app.add_typer(inspect_commands.commands, name="inspect")
 _app.add_typer(perf_commands.commands, name="perf")
 
 

@@ -73,7 +73,7 @@ KNOWN_KEYS: Final = frozenset(
     defaultRetentionTimeInMinutes delayedDeliveryEnabled delayedDeliveryFixedDelayDetectionLookahead
     delayedDeliveryMaxDelayInMillis delayedDeliveryMaxIndexesPerBucketSnapshotSegment
     delayedDeliveryMaxNumBuckets delayedDeliveryMaxTimeStepPerBucketSnapshotSegmentSeconds
-    delayedDeliveryMinIndexCountPerBucket delayedDeliveryTickTimeMillis delayedDeliveryTrackerFactoryClassName
+    delayedDeliveryTickTimeMillis delayedDeliveryTrackerFactoryClassName
     disableBrokerInterceptors disableHttpDebugMethods diskCheckInterval diskUsageLwmThreshold
     diskUsageThreshold diskUsageWarnThreshold dispatcherDispatchMessagesInSubscriptionThread
     dispatcherEntryFilteringEnabled dispatcherMaxReadBatchSize dispatcherMaxReadSizeBytes

@@ -1,0 +1,72 @@
+"""``geminga admin topics stats | stats-internal``: a running broker's answers, over its admin REST."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import typer
+
+DEFAULT_ADMIN_URL: Final = "http://localhost:8080"
+#: Seconds a broker may take to answer.
+TIMEOUT_S: Final = 10.0
+
+commands = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Ask a running broker.")
+_topics = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Topics.")
+commands.add_typer(_topics, name="topics")
+
+Topic = Annotated[str, typer.Argument(help="The topic: orders, or persistent://tenant/namespace/orders.")]
+AdminUrl = Annotated[
+    str, typer.Option("--admin-url", envvar="GEMINGA_ADMIN_URL", metavar="URL", help="http://host:port of the broker.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the broker's JSON as it is.")]
+
+
+@_topics.command("stats")
+def stats(topic: Topic, admin_url: AdminUrl = DEFAULT_ADMIN_URL, is_json: AsJson = False) -> None:
+    """Show rates, backlog, producers and subscriptions."""
+    _show(topic, "stats", admin_url, is_json)
+
+
+@_topics.command("stats-internal")
+def stats_internal(topic: Topic, admin_url: AdminUrl = DEFAULT_ADMIN_URL, is_json: AsJson = False) -> None:
+    """Show ledgers and cursors: mark-delete, read position, holes, segments, last marker, memory; deduplication."""
+    _show(topic, "internalStats", admin_url, is_json)
+
+
+def _show(topic: str, what: str, admin_url: str, is_json: bool) -> None:
+    from geminga.app.documents import render
+
+    print(render(_get(f"{admin_url.rstrip('/')}{_path(topic)}/{what}"), is_json=is_json))
+
+
+def _path(topic: str) -> str:
+    from urllib.parse import quote
+
+    from geminga.model import TopicName
+
+    name = TopicName.parse(topic)
+    domain = "persistent" if name.is_persistent else "non-persistent"
+    return f"/admin/v2/{domain}/{name.namespace}/{quote(name.local_name, safe='')}"
+
+
+def _get(url: str) -> object:
+    """The answer's JSON; raises UnavailableError or TopicNotFoundError with what the broker says."""
+    import json
+    from urllib.error import HTTPError, URLError
+    from urllib.request import urlopen
+
+    from geminga.model.errors import TopicNotFoundError, UnavailableError
+
+    try:
+        with urlopen(url, timeout=TIMEOUT_S) as response:
+            return json.load(response)
+    except HTTPError as error:
+        reason = error.read().decode(errors="replace")
+        try:
+            reason = json.loads(reason)["reason"]
+        except (ValueError, KeyError, TypeError):
+            pass
+        kind = TopicNotFoundError if error.code == 404 else UnavailableError
+        raise kind(f"{url}: {error.code} {reason}") from error
+    except (URLError, OSError) as error:
+        raise UnavailableError(f"no answer from {url}: {error}") from error

@@ -1,0 +1,25 @@
+"""What ``geminga admin`` asks a broker for."""
+
+from __future__ import annotations
+
+import pytest
+
+from geminga.app import admin_commands
+from geminga.model.errors import UnavailableError
+
+
+@pytest.mark.parametrize(
+    ("topic", "path"),
+    [
+        ("orders", "/admin/v2/persistent/public/default/orders"),
+        ("non-persistent://a/b/c", "/admin/v2/non-persistent/a/b/c"),
+        ("persistent://a/b/c d/e%", "/admin/v2/persistent/a/b/c%20d%2Fe%25"),
+    ],
+)
+def test_topic_becomes_its_path(topic: str, path: str) -> None:
+    assert admin_commands._path(topic) == path
+
+
+def test_broker_that_does_not_answer_is_an_error_with_its_address() -> None:
+    with pytest.raises(UnavailableError, match=r"no answer from http://127\.0\.0\.1:1/"):
+        admin_commands._get("http://127.0.0.1:1/admin")

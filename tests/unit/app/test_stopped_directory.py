@@ -1,0 +1,52 @@
+"""A stopped data directory, read without changing it; torn and damaged files are told, not hidden."""
+
+from __future__ import annotations
+
+import pytest
+
+import geminga
+from geminga.app import inspection
+from geminga.app.stopped_directory import StoppedDirectory
+from geminga.client.blocking import connect
+from geminga.model.errors import DataDirectoryError
+
+TOPIC = "persistent://public/default/t"
+
+
+@pytest.fixture
+def stopped(tmp_path) -> str:
+    """Ten messages, one subscription, an orderly stop."""
+    path = str(tmp_path / "data")
+    with geminga.Standalone(path) as broker, connect(broker.service_url) as client:
+        client.subscribe(TOPIC, "s").close()
+        producer = client.create_producer(TOPIC, batching_enabled=False)
+        for number in range(10):
+            producer.send(b"%d" % number)
+    return path
+
+
+def test_directory_in_use_is_refused_and_usable_again_after_a_look(stopped) -> None:
+    with geminga.Standalone(stopped), pytest.raises(DataDirectoryError, match="in use by process"):
+        StoppedDirectory(stopped)
+    with StoppedDirectory(stopped), pytest.raises(DataDirectoryError, match="in use"):
+        StoppedDirectory(stopped)
+    with geminga.Standalone(stopped):
+        pass
+
+
+def test_entries_are_found_wherever_they_lie(stopped) -> None:
+    with StoppedDirectory(stopped) as directory:
+        cursors = inspection.cursors(directory, TOPIC, None)
+        ledger_id = cursors[0]["newestTopicLedgers"][0]["ledgerId"]
+        document = inspection.ledger(directory, ledger_id)
+    assert (cursors[0]["cursor"], cursors[0]["backlog"]) == ("s", 10)
+    assert document["entryIds"] == ["0..9"]
+    assert document["entriesWithWrongDigest"] == []
+
+
+def test_what_is_not_there_is_said(stopped) -> None:
+    with StoppedDirectory(stopped) as directory:
+        with pytest.raises(DataDirectoryError, match="is not a topic"):
+            inspection.cursors(directory, "other", None)
+        with pytest.raises(DataDirectoryError, match="not known"):
+            inspection.ledger(directory, 123_456)
