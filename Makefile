@@ -10,13 +10,17 @@ STAMP := $(VENV)/.stamp-setup
 PYTHON ?=
 EVENTS ?=
 DEDUP ?=
+PLOT ?=
 BENCH_ARGS ?= all
 CLIENT_TESTS ?=
+PULSAR ?=
+INTEROP_ARGS ?=
 PYTEST_ARGS ?=
 CRASH_ROUNDS ?= 100
 MUTATED_FRAMES ?= 100000
+SEED := $(or $(SEED),$(shell echo $$RANDOM))
 
-.PHONY: help setup demo test test-long check fmt tidy bench conformance protos blocking lock clean
+.PHONY: help setup demo test test-long search check fmt tidy bench conformance interop protos blocking lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,14 +31,18 @@ $(STAMP): requirements.lock pyproject.toml tools/make_environment.sh
 	@PYTHON="$(PYTHON)" VENV="$(VENV)" bash tools/make_environment.sh
 	@touch $(STAMP)
 
-demo: $(STAMP) ## real events through a real broker that is killed in the middle (EVENTS=file.jsonl[.gz] DEDUP=1)
-	@EVENTS="$(EVENTS)" DEDUP="$(DEDUP)" $(BIN)/python -m demo
+demo: $(STAMP) ## real events through a broker, then through Spark; both are killed (EVENTS=file.jsonl[.gz] DEDUP=1 PLOT=file.png)
+	@EVENTS="$(EVENTS)" DEDUP="$(DEDUP)" PLOT="$(PLOT)" $(BIN)/python -m demo
 
 test: $(STAMP) ## everything but the long tests
 	@$(BIN)/python -m pytest -q -m "not long" $(PYTEST_ARGS)
 
-test-long: $(STAMP) ## the long tests: many seeds, 100 crash rounds, 100,000 mutated frames
-	@CRASH_ROUNDS=$(CRASH_ROUNDS) MUTATED_FRAMES=$(MUTATED_FRAMES) $(BIN)/python -m pytest -q -m long $(PYTEST_ARGS)
+test-long: $(STAMP) ## the long tests: many seeds, 100 crash rounds, 100,000 mutated frames, Spark jobs killed (EVENTS=file)
+	@EVENTS="$(EVENTS)" CRASH_ROUNDS=$(CRASH_ROUNDS) MUTATED_FRAMES=$(MUTATED_FRAMES) $(BIN)/python -m pytest -q -m long $(PYTEST_ARGS)
+
+search: $(STAMP) ## the property tests with new random examples (SEED=number)
+	@echo "SEED=$(SEED)"
+	@PROPERTY_SEED=$(SEED) $(BIN)/python -m pytest -q tests/property --hypothesis-seed=$(SEED) $(PYTEST_ARGS)
 
 check: $(STAMP) ## format, lint, types, generated files, tidiness
 	@$(BIN)/ruff format --check .
@@ -56,6 +64,9 @@ bench: $(STAMP) ## floor against product, one table per claim (BENCH_ARGS="publi
 
 conformance: $(STAMP) ## the official Python client's own tests (CLIENT_TESTS=its tests directory)
 	@$(BIN)/python tests/conformance/run_official_python.py "$(CLIENT_TESTS)"
+
+interop: $(STAMP) ## our client against Apache Pulsar's own broker; needs Java 17 and Maven (PULSAR=version)
+	@$(BIN)/python -m tools.interop --pulsar "$(PULSAR)" $(INTEROP_ARGS)
 
 protos: $(STAMP) ## generate the protobuf modules again
 	@$(BIN)/python tools/generate_protos.py

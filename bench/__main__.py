@@ -1,4 +1,4 @@
-"""``python -m bench [all | publish | latency | dispatch | together | client | start | idle | topics | ...]``.
+"""``python -m bench [all | publish | latency | dispatch | together | client | delayed | start | idle | topics | ...]``.
 
 Each prints a table that states what durability its figures have; ``--json`` prints the same as one JSON line each.
 """
@@ -20,8 +20,11 @@ from rich.table import Table
 
 from bench import measure
 from bench.client import client as measure_client
+from bench.cursor import holes as measure_cursor
+from bench.delayed import delayed
 from bench.measure import DURABLE, Row
 from bench.servers import Bench, BenchError
+from bench.spark import spark as measure_spark
 
 Measurement = Callable[[Bench, argparse.Namespace], list[Row]]
 
@@ -62,6 +65,21 @@ MEASUREMENTS: dict[str, tuple[str, str, Measurement]] = {
         f"publish: {DURABLE}; acknowledgements are persisted in the background",
         lambda b, o: measure_client(b, (o.size or [100])[0]),
     ),
+    "cursor": (
+        "a cursor with 10,000,000 entries of which every second is acknowledged",
+        "the last acknowledgement: fdatasync before its answer",
+        lambda b, _: measure_cursor(b),
+    ),
+    "delayed": (
+        "10,000,000 delayed entries, one by one: the source document's index and heap, and ours; time beside heapq",
+        "none: an index in memory; the messages are durable",
+        lambda _, __: delayed(),
+    ),
+    "spark": (
+        "topics in Spark against a source in memory, and a sink to nowhere",
+        f"publish: {DURABLE}",
+        lambda b, _: measure_spark(b),
+    ),
     "loops": (
         "asyncio against uvloop",
         f"all: {DURABLE}",
@@ -69,7 +87,20 @@ MEASUREMENTS: dict[str, tuple[str, str, Measurement]] = {
     ),
 }
 #: What ``all`` runs.
-ALL = ("fdatasync", "start", "idle", "publish", "latency", "dispatch", "together", "topics", "client")
+ALL = (
+    "fdatasync",
+    "start",
+    "idle",
+    "publish",
+    "latency",
+    "dispatch",
+    "together",
+    "topics",
+    "client",
+    "cursor",
+    "delayed",
+    "spark",
+)
 
 
 def show(console: Console, name: str, rows: list[Row]) -> None:

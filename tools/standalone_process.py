@@ -70,6 +70,11 @@ class StandaloneProcess:
         return f"http://127.0.0.1:{self.web_port}"
 
     @property
+    def web_service_url(self) -> str:
+        """The same, as an embedded ``geminga.Standalone`` calls it."""
+        return self.web_url
+
+    @property
     def pid(self) -> int:
         """Of the running process."""
         assert self.process is not None
@@ -115,7 +120,7 @@ class StandaloneProcess:
     def wait_ready(self, timeout_s: float = 60.0) -> None:
         """Wait for the ready line of a launched process; one that does not come up is killed."""
         try:
-            self._wait_ready(self._lines, timeout_s)
+            self._await_ready(timeout_s)
         except StartError:
             self.kill()
             raise
@@ -129,7 +134,8 @@ class StandaloneProcess:
                 lines.put(line)
         lines.put("")
 
-    def _wait_ready(self, lines: SimpleQueue[str], timeout_s: float) -> None:
+    def _await_ready(self, timeout_s: float) -> None:
+        lines = self._lines
         deadline = time.monotonic() + timeout_s
         while True:
             try:

@@ -12,6 +12,7 @@ import ast
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -103,6 +104,7 @@ def run_test(target: str, folder: Path, limit_s: float) -> tuple[bool, float, st
             errors="replace",
             timeout=limit_s,
             env=environment,
+            preexec_fn=_hear_interruptions,
         )
     except subprocess.TimeoutExpired as expired:
         output = (expired.stderr or b"") + (expired.stdout or b"")
@@ -114,6 +116,11 @@ def run_test(target: str, folder: Path, limit_s: float) -> tuple[bool, float, st
     if ran_one and "\nOK\n" in done.stderr and ABORTED_AT_EXIT in done.stderr.rsplit("\nOK\n", 1)[1]:
         return True, seconds, "passed; the client then aborted while its interpreter ended"
     return False, seconds, last_words(done.stderr + done.stdout) or f"exit code {done.returncode}"
+
+
+def _hear_interruptions() -> None:
+    """In the child: a run that a shell put into the background ignores SIGINT, and one test sends it to itself."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def last_words(output: str) -> str:

@@ -7,8 +7,6 @@ from geminga.model.errors import GemingaError, ServerError
 
 #: Codes that no error class has, and why.
 UNUSED = {
-    ServerError.PRODUCER_BLOCKED_QUOTA_EXCEEDED_ERROR: "backlog quotas are not enforced",
-    ServerError.PRODUCER_BLOCKED_QUOTA_EXCEEDED_EXCEPTION: "backlog quotas are not enforced",
     ServerError.TRANSACTION_COORDINATOR_NOT_FOUND: "no transactions",
     ServerError.INVALID_TXN_STATUS: "no transactions",
     ServerError.TRANSACTION_CONFLICT: "no transactions",

@@ -51,6 +51,8 @@ class MemoryBookie:
         self.is_writable = True
         #: Calls of add_entries so far, recovery adds included.
         self.add_calls = 0
+        #: Calls of read_entries so far.
+        self.read_calls = 0
         self._replies_at_once = replies_at_once
         self._ledgers: dict[int, _StoredLedger] = {}
         self._held: list[Callable[[], None]] = []
@@ -76,6 +78,7 @@ class MemoryBookie:
 
     def read_entries(self, ledger_id: int, entry_ids: Sequence[int], done: ReadDone) -> None:
         """See ``Bookie.read_entries``."""
+        self.read_calls += 1
         results = [self._read(ledger_id, entry_id) for entry_id in entry_ids]
         self._reply(lambda: done(results))
 
