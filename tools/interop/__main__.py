@@ -28,7 +28,13 @@ JAVA_MIN: Final = 17
 RUN_LIMIT_S: Final = 1200.0
 #: What is judged: title, file or folder.
 SUITES: Final = [
-    ("our consumer: the matrix, and what it does besides", "tests/integration/test_client_consumer.py"),
+    ("our consumer: types x acknowledgements x batches", "tests/integration/client/test_consumer_acknowledging.py"),
+    ("how it receives", "tests/integration/client/test_consumer_receiving.py"),
+    ("redelivery, retry, dead letters", "tests/integration/client/test_consumer_redelivery.py"),
+    ("seek, readers", "tests/integration/client/test_consumer_moving.py"),
+    ("several topics, patterns, partitions", "tests/integration/client/test_consumer_topics.py"),
+    ("its options", "tests/integration/client/test_consumer_options.py"),
+    ("our table view", "tests/integration/client/test_table_view.py"),
     ("official produces, ours consumes", "tests/integration/test_client_consumer_interop.py"),
     ("ours produces, official consumes", "tests/integration/test_client_producer_interop.py"),
     ("schemas in both directions", "tests/integration/test_schema_interop.py"),

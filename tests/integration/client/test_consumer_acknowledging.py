@@ -1,0 +1,95 @@
+"""Our consumer: subscription type x acknowledgement kind x batch or not x partitioned or not."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+import geminga.client as gc
+from support.client_stories import RECEIVE_MS, contents, drain, publish, run
+from support.partitions import set_partitions
+
+pytestmark = pytest.mark.integration
+
+EARLIEST = gc.InitialPosition.Earliest
+Type = gc.ConsumerType
+MESSAGES = 60
+
+
+def test_a_failure_tells_what_client_and_broker_knew(broker, topic) -> None:
+    async def main(client):
+        await client.subscribe(topic, "sub")
+        raise AssertionError("on purpose")
+
+    with pytest.raises(AssertionError, match="on purpose") as failure:
+        run(broker, main)
+    told = "\n".join(failure.value.__notes__)
+    assert "client: sub connected=True" in told
+    assert "msgBacklog" in told
+
+
+@pytest.mark.parametrize("partitions", [0, 3])
+@pytest.mark.parametrize("batched", [True, False])
+@pytest.mark.parametrize("receipts", [False, True], ids=["", "receipts"])
+@pytest.mark.parametrize("kind", ["one", "list", "cumulative", "id", "index"])
+@pytest.mark.parametrize("type_", list(Type))
+def test_acknowledged_messages_do_not_come_again(broker, topic, type_, kind, receipts, batched, partitions) -> None:
+    """1. Publish, receive all. 2. Acknowledge. 3. A new consumer of the subscription gets nothing."""
+    if partitions:
+        set_partitions(broker.web_service_url, topic, partitions)
+    options = {
+        "consumer_type": type_,
+        "initial_position": EARLIEST,
+        "ack_receipt_enabled": receipts,
+        "batch_index_ack_enabled": kind == "index",
+    }
+
+    async def main(client):
+        consumer = await client.subscribe(topic, "sub", **options)
+        await publish(client, topic, MESSAGES, batched=batched)
+        messages = [await consumer.receive(RECEIVE_MS) for _ in range(MESSAGES)]
+        assert contents(messages) == list(range(MESSAGES))
+        assert {message.partition_key() for message in messages} == {f"k{n}" for n in range(5)}
+        if kind == "cumulative":
+            if type_ in (Type.Shared, Type.KeyShared):
+                with pytest.raises(gc.CumulativeAcknowledgementNotAllowedError, match="cumulatively"):
+                    await consumer.acknowledge_cumulative(messages[-1])
+                await consumer.acknowledge(messages)
+            else:
+                last = {message.topic_name(): message for message in messages}
+                for message in last.values():
+                    await consumer.acknowledge_cumulative(message)
+        elif kind == "list":
+            await consumer.acknowledge(messages)
+        elif kind == "id":
+            await consumer.acknowledge([message.message_id() for message in messages])
+        else:
+            # With receipts each of those that are awaited one by one waits for a group of its own.
+            await asyncio.gather(*(consumer.acknowledge(message) for message in messages[:-3]))
+            for message in messages[-3:]:
+                await consumer.acknowledge(message)
+        await consumer.close()
+        again = await client.subscribe(topic, "sub", **options)
+        assert await drain(again) == []
+        await again.close()
+
+    run(broker, main)
+
+
+@pytest.mark.parametrize("type_", list(Type))
+@pytest.mark.parametrize("batched", [True, False])
+def test_messages_not_acknowledged_come_again_to_the_next_consumer(broker, topic, type_, batched) -> None:
+    async def main(client):
+        options = {"consumer_type": type_, "initial_position": EARLIEST, "batch_index_ack_enabled": True}
+        consumer = await client.subscribe(topic, "sub", **options)
+        await publish(client, topic, 20, batched=batched)
+        messages = [await consumer.receive(RECEIVE_MS) for _ in range(20)]
+        kept = [message for message in messages if int(message.data()[1:]) % 2]
+        await consumer.acknowledge([message for message in messages if message not in kept])
+        await consumer.close()
+        again = await client.subscribe(topic, "sub", **options)
+        assert contents([await again.receive(RECEIVE_MS) for _ in kept]) == contents(kept)
+        assert await drain(again) == []
+
+    run(broker, main)
