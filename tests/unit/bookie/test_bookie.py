@@ -25,6 +25,22 @@ def test_adds_beyond_the_write_cache_wait_and_are_all_stored():
     run_bookie(main)
 
 
+def test_f3_an_entry_is_in_the_write_cache_before_the_journal_and_its_receipt_comes_after() -> None:
+    """MISSION F3: journal first would answer an add that no reader finds yet; cache alone would lose it."""
+
+    async def main(case: BookieNode) -> None:
+        case.disk.slow("sync", "*.journal", 1.0)
+        entry = entries_of(1, 0, 1)[0]
+        add = case.start_add(1, 0, [entry])
+        await case.world.sleep(0.5)
+        assert not add.done()
+        assert await case.read(1, 0) == [entry]
+        assert await add is None
+        assert case.world.now >= 1.0
+
+    run_bookie(main)
+
+
 def test_waiting_adds_of_a_ledger_fenced_meanwhile_are_refused():
     async def main(case: BookieNode) -> None:
         case.disk.slow("sync", "*.log", 0.5)
