@@ -6,9 +6,11 @@ A Spark driver is a Python process, a JVM below it, and Python workers below tha
 from __future__ import annotations
 
 import os
+import select
 import signal
 import time
 from collections.abc import Iterable
+from contextlib import ExitStack
 from pathlib import Path
 
 
@@ -63,12 +65,25 @@ def kill_tree(pid: int) -> set[int]:
 def wait_gone(pids: Iterable[int], timeout_s: float) -> set[int]:
     """Wait until none of the processes is alive; those still there after ``timeout_s``."""
     deadline = time.monotonic() + timeout_s
-    left = set(pids)
-    while True:
-        left = {pid for pid in left if is_alive(pid)}
-        if not left or time.monotonic() >= deadline:
-            return left
-        time.sleep(0.02)
+    left: dict[int, int] = {}
+    ends = select.poll()
+    with ExitStack() as stack:
+        for pid in set(pids):
+            try:
+                descriptor = os.pidfd_open(pid)  # readable once the process has ended, reaped or not
+            except ProcessLookupError:
+                continue
+            stack.callback(os.close, descriptor)
+            ends.register(descriptor, select.POLLIN)
+            left[descriptor] = pid
+        while left:
+            ended = ends.poll(max(0.0, deadline - time.monotonic()) * 1000)
+            if not ended:
+                break
+            for descriptor, _ in ended:
+                ends.unregister(descriptor)
+                del left[descriptor]
+    return set(left.values())
 
 
 def _parent(directory: Path) -> int | None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import resource
 import threading
-import time
 
 import pulsar
 import pytest
@@ -18,6 +17,7 @@ from tools.standalone_process import StandaloneProcess
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from support.official import quiet_client
 from support.raw_protocol import RawConnection, producer_frame
+from support.waiting import until
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -53,18 +53,16 @@ def publish_raw(port: int, sequence_id: int) -> pb.BaseCommand | None:
         return connection.receive()
 
 
-def until(kind: int, port: int, seconds: float) -> list[pb.BaseCommand | None]:
+def publish_until(kind: int, port: int, seconds: float) -> list[pb.BaseCommand | None]:
     """Publish again and again until an answer of ``kind``; all answers."""
     answers: list[pb.BaseCommand | None] = []
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
+
+    def is_answered() -> bool:
         answers.append(publish_raw(port, len(answers)))
-        last = answers[-1]
-        if last is not None and last.type == kind:
-            return answers
-        if last is None or last.type != pb.BaseCommand.SEND_RECEIPT:
-            threading.Event().wait(0.2)
-    pytest.fail(f"no {pb.BaseCommand.Type.Name(kind)} within {seconds} s; last: {answers[-1]}")
+        return answers[-1] is not None and answers[-1].type == kind
+
+    until(is_answered, pb.BaseCommand.Type.Name(kind), seconds)
+    return answers
 
 
 def test_full_disk_refuses_publishing_clearly_and_recovers(process, tmp_path) -> None:
@@ -74,7 +72,7 @@ def test_full_disk_refuses_publishing_clearly_and_recovers(process, tmp_path) ->
     before.send(b"before")
 
     limit_files(process, LIMIT_BYTES)
-    error = until(pb.BaseCommand.SEND_ERROR, process.broker_port, 30)[-1]
+    error = publish_until(pb.BaseCommand.SEND_ERROR, process.broker_port, 30)[-1]
     assert error is not None
     assert error.send_error.error == pb.PersistenceError
     assert error.send_error.message
@@ -86,7 +84,7 @@ def test_full_disk_refuses_publishing_clearly_and_recovers(process, tmp_path) ->
     assert not answered.wait(0.5)
 
     limit_files(process, -1)
-    until(pb.BaseCommand.SEND_RECEIPT, process.broker_port, RECOVERY_S)
+    publish_until(pb.BaseCommand.SEND_RECEIPT, process.broker_port, RECOVERY_S)
     assert answered.wait(RECOVERY_S)
     assert results == [pulsar.Result.Ok]
     seen = set()
@@ -101,7 +99,7 @@ def test_broker_that_was_full_when_killed_starts_again_with_everything_acknowled
     client.subscribe(TOPIC, "s").close()
     client.close()
     limit_files(process, LIMIT_BYTES)
-    answers = until(pb.BaseCommand.SEND_ERROR, process.broker_port, 30)
+    answers = publish_until(pb.BaseCommand.SEND_ERROR, process.broker_port, 30)
     acknowledged = sum(a is not None and a.type == pb.BaseCommand.SEND_RECEIPT for a in answers)
     process.kill()
     process.start()

@@ -12,7 +12,7 @@ from tools.spark_driver import DriverError, SparkDriver
 
 PROGRAM = """
 import subprocess, sys
-child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
+child = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"], start_new_session=True)
 print(child.pid, flush=True)
 child.wait()
 """
@@ -22,7 +22,7 @@ def test_kill_tree_takes_grandchildren_in_groups_of_their_own():
     with subprocess.Popen([sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE, text=True) as process:
         grandchild = int(process.stdout.readline())
         assert grandchild in children_of([os.getpid()])
-        assert "time.sleep(600)" in command_of(grandchild)
+        assert "signal.pause()" in command_of(grandchild)
         assert kill_tree(process.pid) == {process.pid, grandchild}
         process.wait()
     assert wait_gone({process.pid, grandchild}, 10) == set()
@@ -52,7 +52,7 @@ def test_driver_reports_are_its_json_lines_and_its_end_is_none(module):
 
 
 def test_driver_that_says_nothing_is_an_error_and_can_be_killed_and_started_again(module):
-    driver = module("import time; print('{}', flush=True); time.sleep(600)")
+    driver = module("import signal; print('{}', flush=True); signal.pause()")
     with driver:
         driver.start()
         assert driver.next_report(30) == {}

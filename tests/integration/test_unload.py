@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from functools import partial
 
 import pulsar
@@ -11,6 +10,7 @@ import pytest
 from pulsar import ConsumerType, InitialPosition
 
 from support.rest import Rest
+from support.waiting import until
 
 pytestmark = pytest.mark.integration
 
@@ -18,8 +18,6 @@ pytestmark = pytest.mark.integration
 MESSAGES = 3000
 KEYS = 7
 UNLOADS = 5
-#: Seconds until the clients are back after the last one.
-PATIENCE_S = 10.0
 
 
 class Publisher(threading.Thread):
@@ -77,7 +75,8 @@ def test_nothing_acknowledged_is_lost_and_clients_come_back(standalone, official
     if kind != ConsumerType.Shared:
         # Two consumers are asked in turns, so their messages are put in order by the key's numbers only.
         assert all(numbers == sorted(numbers) for numbers in first_deliveries.values())
-    deadline = time.monotonic() + PATIENCE_S
-    while len(rest.get(f"{path}/stats").json["subscriptions"]["s"]["consumers"]) < len(consumers):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+
+    def are_back() -> bool:
+        return len(rest.get(f"{path}/stats").json["subscriptions"]["s"]["consumers"]) == len(consumers)
+
+    until(are_back, "both consumers are back after the last unload")

@@ -89,8 +89,8 @@ class Consuming:
 
     def __init__(self, client: pulsar.Client, topic: str, subscription: str) -> None:
         self.deliveries = Deliveries()
-        self._wanted: set[int] | None = None
         self._done = threading.Event()
+        self._delivered = threading.Condition()
         self._consumer = client.subscribe(
             topic, subscription, pulsar.ConsumerType.Exclusive, initial_position=pulsar.InitialPosition.Earliest
         )
@@ -106,8 +106,20 @@ class Consuming:
                 message = self._consumer.receive(timeout_millis=200)
             except pulsar.Timeout:
                 continue
-            self.deliveries.see(message)
+            with self._delivered:
+                self.deliveries.see(message)
+                self._delivered.notify_all()
             self._consumer.acknowledge(message)
+
+    def wait_for(self, wanted: set[int], timeout_s: float) -> None:
+        """Until all of ``wanted`` were delivered, or the time is over."""
+
+        def is_here() -> bool:
+            # Sizes first: it is asked at every message.
+            return len(self.deliveries.first) >= len(wanted) and not self.missing(wanted)
+
+        with self._delivered:
+            self._delivered.wait_for(is_here, timeout_s)
 
     def missing(self, wanted: set[int]) -> set[int]:
         """Which of ``wanted`` were not delivered (a moment's picture)."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from datetime import timedelta
 
@@ -73,7 +72,10 @@ def test_what_is_prefetched_and_not_received_does_not_time_out(broker, topic) ->
         consumer = await client.subscribe(topic, "sub", initial_position=EARLIEST, **options)
         await publish(client, topic, 3, batched=False)
         await consumer.acknowledge(await consumer.receive(RECEIVE_MS))
-        await asyncio.wait([asyncio.ensure_future(asyncio.Event().wait())], timeout=1.5)
+        timing_out = await client.subscribe(topic, "timing out", initial_position=EARLIEST, **options)
+        for _ in range(3):
+            await timing_out.receive(RECEIVE_MS)
+        await timing_out.receive(RECEIVE_MS)  # comes again: the time limit of both is over
         messages = [await consumer.receive(RECEIVE_MS) for _ in range(2)]
         assert [message.redelivery_count() for message in messages] == [0, 0]
         assert consumer.stats().redelivery_requests == 0

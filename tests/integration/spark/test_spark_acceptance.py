@@ -12,8 +12,6 @@ import csv
 import json
 import os
 import random
-import threading
-import time
 from collections import Counter
 from pathlib import Path
 from typing import Self
@@ -24,6 +22,7 @@ from demo.weekly import WEEK_MS, Sums, WindowKey, differences, is_of_owner, pars
 from tools.standalone_process import StandaloneProcess
 
 from support.spark_crash import CrashRun, job, make_topics, publish, publish_to_partitions, read_all, subscribe
+from support.waiting import until
 
 A1, A2, B = (f"persistent://public/default/{name}" for name in ("a1", "a2", "b"))
 SEED = int(os.environ.get("SPARK_SEED", "0")) or random.randrange(1, 1 << 31)
@@ -188,10 +187,7 @@ def test_job_killed_and_never_started_again_leaves_no_subscription_but_the_one_n
             assert named <= before
             driver.kill()
         # The broker hears of the closed connections; what lasts is what is left.
-        deadline = time.monotonic() + 30
-        while (left := subscriptions_of(stage.broker)) != named and time.monotonic() < deadline:
-            threading.Event().wait(0.1)
-    assert left == named, f"before the kill {before}"
+        until(lambda: subscriptions_of(stage.broker) == named, f"{named} alone is left of {before}", limit_s=30)
 
 
 def subscriptions_of(broker: StandaloneProcess) -> set[str]:
