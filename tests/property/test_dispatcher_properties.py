@@ -13,7 +13,7 @@ from geminga.wire.pulsar.keys import murmur3_32
 from support.dispatch_world import DispatchWorld, run_actions
 
 small = st.integers(min_value=0, max_value=11)
-actions = st.lists(st.tuples(st.integers(min_value=0, max_value=15), small, small, small), min_size=10, max_size=80)
+actions = st.lists(st.tuples(st.integers(min_value=0, max_value=17), small, small, small), min_size=10, max_size=80)
 LIMITS = DispatchLimits(
     read_entries_max=4, round_robin_messages=3, unacked_max=9, look_ahead_per_consumer=3, look_ahead_per_subscription=8
 )

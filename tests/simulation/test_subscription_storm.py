@@ -2,6 +2,7 @@
 
 Each consumer handles its messages one at a time, in the order they came, taking a random time, sometimes giving one
 back, sometimes acknowledging only after it lost its connection. Then the storm ends and everything must get through.
+However often an entry was sent, and to whom: the counts that went along are 0, 1, 2, ...
 """
 
 from __future__ import annotations
@@ -57,6 +58,8 @@ class Storm:
         self.published: dict[str, list[str]] = {f"k{i}": [] for i in range(KEYS)}
         self.done: dict[str, list[str]] = {key: [] for key in self.published}
         self.workers: list[Worker] = []
+        #: Of all workers that ever were.
+        self.connections: list[RecordingConnection] = []
         self.joined = 0
 
     def completed(self, message) -> None:
@@ -71,8 +74,19 @@ class Storm:
     async def join(self, permits: int) -> None:
         worker = Worker(self, self.joined)
         self.joined += 1
+        self.connections.append(worker.connection)
         await self.topic.join(worker.connection, self.sub_type, name=f"w{worker.number}", permits=permits)
         self.workers.append(worker)
+
+    def check_counts(self) -> None:
+        """Each delivery said how often its entry was sent before."""
+        counts: dict[str, list[int]] = {}
+        for connection in self.connections:
+            for message in connection.messages:
+                counts.setdefault(message.text, []).append(message.redelivery_count)
+        assert {text: sorted(found) for text, found in counts.items()} == {
+            text: list(range(len(found))) for text, found in counts.items()
+        }
 
     def check(self) -> None:
         dispatch = self.topic.subscriptions["sub"].dispatch
@@ -115,6 +129,9 @@ async def run_storm(storm: Storm, steps: int) -> None:
             and not storm.topic.subscriptions["sub"].cursor.backlog_count
         ):
             break
+    else:
+        raise AssertionError("the storm did not get through")
+    storm.check_counts()
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -34,6 +34,18 @@ class CuttingProxy:
             for one in self._open:
                 one.close()
 
+    def cut(self) -> None:
+        """Reset every connection that is open now; new ones are let through."""
+        with self._lock:
+            open_now, self._open = self._open, set()
+        for one in open_now:
+            try:
+                one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_NONE)
+                one.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                continue
+        self.cuts += 1
+
     def _accept(self) -> None:
         while True:
             try:

@@ -25,6 +25,10 @@ class DispatchWorld:
         self.read_index = 0
         self.acked: set[int] = set()
         self.holder: dict[int, ConsumerState] = {}
+        #: Messages of a batch that are acknowledged while others are not.
+        self.settled: dict[int, int] = {}
+        #: How often each entry was sent.
+        self.sent: dict[int, int] = {}
         self.plan: ReadOn | ReadAgain | None = None
         self.joined = 0
         self.deliveries = 0
@@ -76,7 +80,7 @@ class DispatchWorld:
                     indexes.append(self.read_index)
                 self.read_index += 1
         candidates = [
-            Candidate(Position(LEDGER, index), b"", self.log[index][1], self.log[index][0]) for index in indexes
+            Candidate(Position(LEDGER, index), b"", self.left_of(index), self.log[index][0]) for index in indexes
         ]
         count = 0
         for consumer, group in self.core.assign(candidates):
@@ -105,6 +109,17 @@ class DispatchWorld:
         del self.holder[entry]
         self.acked.add(entry)
 
+    def acknowledge_part(self, holder_index: int, entry_index: int, by_index: int) -> None:
+        """One message of a batch that has several left."""
+        consumer = self.pick(holder_index)
+        batches = sorted(e for e, holder in self.holder.items() if holder is consumer and self.left_of(e) > 1)
+        if consumer is None or not batches:
+            return
+        entry = batches[entry_index % len(batches)]
+        self.settled[entry] = self.settled.get(entry, 0) + 1
+        by = self.pick(by_index) or consumer
+        self.core.acknowledge(by, Position(LEDGER, entry), self.left_of(entry))
+
     def acknowledge_waiting(self, index: int, by_index: int) -> None:
         """An entry that was given back is acknowledged after all."""
         waiting = sorted(position.entry_id for position in self.core.replay.positions())
@@ -126,7 +141,18 @@ class DispatchWorld:
         for entry in held:
             del self.holder[entry]
 
+    def change_limits(self, per_consumer: int, per_subscription: int) -> None:
+        """An operator sets both limits of unacknowledged messages anew."""
+        self.unacked_max = per_consumer
+        self.core.limit_unacked(per_subscription)
+        for consumer in self.core.consumers:
+            consumer.limit_unacked(per_consumer)
+
     # ---- checks
+
+    def left_of(self, entry: int) -> int:
+        """Messages of the entry that are not acknowledged."""
+        return self.log[entry][1] - self.settled.get(entry, 0)
 
     def pick(self, index: int) -> ConsumerState | None:
         consumers = self.core.consumers
@@ -144,6 +170,9 @@ class DispatchWorld:
                 assert holder in (None, consumer), f"hash {sticky_hash} at two consumers"
                 assert other > entry or holder is consumer, f"{entry} overtook {other}"
         self.holder[entry] = consumer
+        before = self.sent.get(entry, 0)
+        assert self.core.tracker.count(Position(LEDGER, entry)) == before, f"{entry} was sent {before} times before"
+        self.sent[entry] = before + 1
 
     def check(self) -> None:
         self.core.check_invariants()
@@ -162,7 +191,7 @@ class DispatchWorld:
                 del self.holder[entry]
                 self.acked.add(entry)
             for consumer in self.core.consumers:
-                consumer.permits = max(consumer.permits, 5)
+                consumer.permits = max(consumer.permits, 10)
             self.check()
             if len(self.acked) == len(self.log):
                 return
@@ -212,5 +241,9 @@ def run_actions(world: DispatchWorld, actions: list[Action], *, keys: int) -> No
                 else:
                     world.acknowledge_waiting(a, b)
                 world.finish_read()
+            case 16:
+                world.acknowledge_part(a, b, c)
+            case 17:
+                world.change_limits(a % 8, b)
         world.check()
     world.drain()

@@ -137,6 +137,7 @@ class RecordedTopic:
         )
         self.broker = SimpleNamespace(runtime=runtime, config=config, get_topic=self._get_topic)
         self.sequence_id = 0
+        self.unacked_limits = config.unacked_limits
         self.delivery_tick_ms = config.delayed_delivery_tick_time_ms
         self._delays = TopicDelays(
             tick_ms=self.delivery_tick_ms, is_strict=config.is_delayed_delivery_deliver_at_time_strict

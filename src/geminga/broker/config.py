@@ -71,12 +71,6 @@ class BrokerConfig(PolicyConfig):
     pattern_length_max: int = setting("subscriptionPatternMaxLength", 50, "characters >= 0", minimum=0)
     topic_list_watcher: bool = setting("enableBrokerTopicListWatcher", True, "true or false")
 
-    subscription_types_enabled: tuple[str, ...] = setting(
-        "subscriptionTypesEnabled",
-        ("Exclusive", "Shared", "Failover", "Key_Shared"),
-        "Exclusive, Shared, Failover, Key_Shared, comma separated",
-    )
-
     # ---- schemas
     schema_compatibility_strategy: str = setting(
         "schemaCompatibilityStrategy",

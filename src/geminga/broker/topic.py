@@ -20,6 +20,7 @@ from geminga.broker.delayed_snapshots import DelayedSnapshots
 from geminga.broker.policies.quota_guard import QuotaGuard
 from geminga.broker.policies.rules import TopicRules
 from geminga.broker.producer import Producer, PublishGroup, SequenceIds, is_terminal
+from geminga.broker.subscription.limits import UnackedLimits
 from geminga.broker.subscription.subscribe import create_subscription, subscribe
 from geminga.broker.subscription.subscription import Subscription, decode_cursor_name
 from geminga.broker.topic_base import Topic, closing_error
@@ -294,6 +295,11 @@ class PersistentTopic(Topic):
         return subscription
 
     @property
+    def unacked_limits(self) -> UnackedLimits:
+        """How much the consumers of a subscription may leave unacknowledged."""
+        return self.rules.unacked
+
+    @property
     def delivery_tick_ms(self) -> int:
         """How exactly delayed messages are delivered, unless a subscription says otherwise."""
         return self.rules.delay_tick_ms
@@ -363,6 +369,8 @@ class PersistentTopic(Topic):
         retention_ms, retention_bytes = rules.retention.limits
         self.ledger.set_retention(retention_ms=retention_ms, retention_bytes=retention_bytes)
         self._guard_quotas(rules)
+        for subscription in self._subscriptions.values():
+            subscription.apply_unacked_limits()
         is_wanted = rules.deduplication
         async with self._policies_lock():
             if is_wanted and self.dedup is None:

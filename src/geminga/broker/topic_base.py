@@ -255,12 +255,9 @@ class Topic:
         """
         if self.is_closing:
             raise closing_error(self.name)
-        policies = await self.broker.namespaces.policies(self.name.namespace)
+        rules = await self.broker.policies.rules(self.name)
         type_name = pb.CommandSubscribe.SubType.Name(request.subType)
-        enabled = self.broker.config.subscription_types_enabled
-        if policies is not None and policies.subscription_types_enabled:
-            enabled = policies.subscription_types_enabled
-        if type_name not in enabled:
+        if type_name not in rules.subscription_types:
             raise NotAllowedError(f"Topic[{self.name}] doesn't support {type_name} sub type!")
         await self.broker.schemas.admit_consumer(self, request)
         return await self.may_create_subscriptions()

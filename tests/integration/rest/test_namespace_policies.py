@@ -29,6 +29,8 @@ pytestmark = pytest.mark.integration
         ("maxConsumersPerTopic", "POST", 4),
         ("maxConsumersPerSubscription", "POST", 0),
         ("maxSubscriptionsPerTopic", "POST", 2),
+        ("maxUnackedMessagesPerConsumer", "POST", 5),
+        ("maxUnackedMessagesPerSubscription", "POST", 0),
     ],
 )
 def test_policy_is_set_read_and_removed(rest: Rest, namespace: str, policy: str, method: str, value) -> None:
@@ -49,6 +51,11 @@ def test_policy_is_set_read_and_removed(rest: Rest, namespace: str, policy: str,
         ("maxConsumersPerTopic", "POST", 1 << 31, 412),
         ("maxSubscriptionsPerTopic", "POST", "3", 412),
         ("messageTTL", "POST", -1, 412),
+        ("maxUnackedMessagesPerConsumer", "POST", -1, 412),
+        ("maxUnackedMessagesPerSubscription", "POST", "many", 412),
+        ("subscriptionTypesEnabled", "POST", ["Shared", "Broadcast"], 400),
+        ("subscriptionTypesEnabled", "POST", "Shared", 400),
+        ("subscriptionTypesEnabled", "POST", [["Shared"]], 400),
         ("retention", "POST", {"retentionTimeInMinutes": 10, "retentionSizeInMB": 0}, 412),
         ("retention", "POST", 3, 400),
         ("schemaCompatibilityStrategy", "PUT", "SIDEWAYS", 400),
@@ -73,3 +80,12 @@ def test_backlog_quota_is_set_by_type(rest: Rest, namespace: str) -> None:
     assert list(rest.get(f"{path}Map").json) == ["destination_storage"]
     assert rest.post(f"{path}?backlogQuotaType=what", quota).status == 400
     assert rest.post(path, {"policy": "none"}).status == 400
+
+
+def test_subscription_types_are_a_set_that_is_empty_when_none_is_named(rest: Rest, namespace: str) -> None:
+    path = f"namespaces/{namespace}/subscriptionTypesEnabled"
+    assert rest.get(path).json == []
+    assert rest.post(path, ["Key_Shared", "Shared", "Shared"]).status == 204
+    assert rest.get(path).json == ["Shared", "Key_Shared"]
+    assert rest.delete(path).status == 204
+    assert rest.get(path).json == []

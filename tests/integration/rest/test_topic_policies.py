@@ -28,6 +28,9 @@ def path(rest: Rest, namespace: str) -> str:
         ),
         ("deduplicationEnabled", True, False),
         ("deduplicationSnapshotInterval", 60, 120),
+        ("maxUnackedMessagesOnConsumer", 0, 50_000),
+        ("maxUnackedMessagesOnSubscription", 7, 200_000),
+        ("subscriptionTypesEnabled", ["Failover", "Key_Shared"], ["Exclusive", "Shared", "Failover", "Key_Shared"]),
     ],
 )
 def test_policy_is_unset_then_set_then_removed(
@@ -79,6 +82,10 @@ def test_applied_quota_is_the_namespace_s_when_the_topic_has_none(rest: Rest, na
         ("backlogQuota", {"limitSize": 5, "policy": "forget_everything"}),
         ("backlogQuota", {"limitSize": -7, "policy": "producer_exception"}),
         ("deduplicationEnabled", "perhaps"),
+        ("maxUnackedMessagesOnConsumer", -1),
+        ("maxUnackedMessagesOnSubscription", 1.5),
+        ("subscriptionTypesEnabled", ["Exclusive", "Fanout"]),
+        ("subscriptionTypesEnabled", {"Exclusive": True}),
     ],
 )
 def test_senseless_policy_is_refused_with_what_was_expected(rest: Rest, path: str, policy: str, body: object) -> None:
@@ -91,6 +98,57 @@ def test_policies_of_a_topic_that_is_not_there_are_refused(rest: Rest, namespace
     assert rest.get(f"persistent/{namespace}/nowhere/retention").status == 404
     assert rest.post(f"persistent/{namespace}/nowhere/deduplicationEnabled", True).status == 404
     assert rest.post(f"non-persistent/{namespace}/nowhere/deduplicationEnabled", True).status == 405
+
+
+@pytest.mark.parametrize(
+    ("at_namespace", "at_topic"),
+    [
+        ("maxUnackedMessagesPerConsumer", "maxUnackedMessagesOnConsumer"),
+        ("maxUnackedMessagesPerSubscription", "maxUnackedMessagesOnSubscription"),
+    ],
+)
+def test_limit_is_followed_by_a_consumer_that_stands_still(
+    rest: Rest, namespace: str, path: str, client: pulsar.Client, at_namespace: str, at_topic: str
+) -> None:
+    """Set by the namespace before it connects, raised for the topic while it stands still, then taken away again."""
+    assert rest.post(f"namespaces/{namespace}/{at_namespace}", 5).status == 204
+    assert rest.get(f"{path}/{at_topic}?applied=true").json == 5
+    topic = path.replace("/", "://", 1)
+    consumer = client.subscribe(topic, "s", pulsar.ConsumerType.Shared)
+    producer = client.create_producer(topic, batching_enabled=False)
+    for number in range(20):
+        producer.send(b"%d" % number)
+    held = [consumer.receive(10_000) for _ in range(5)]
+    with pytest.raises(pulsar.Timeout):
+        consumer.receive(300)
+    stats = rest.get(f"{path}/stats").json["subscriptions"]["s"]
+    assert stats["unackedMessages"] == 5
+    assert stats["blockedSubscriptionOnUnackedMsgs"] is (at_topic == "maxUnackedMessagesOnSubscription")
+    assert stats["consumers"][0]["blockedConsumerOnUnackedMsgs"] is (at_topic == "maxUnackedMessagesOnConsumer")
+    assert rest.post(f"{path}/{at_topic}", 8).status == 204
+    held += [consumer.receive(10_000) for _ in range(3)]
+    with pytest.raises(pulsar.Timeout):
+        consumer.receive(300)
+    assert rest.post(f"{path}/{at_topic}", 0).status == 204
+    held += [consumer.receive(10_000) for _ in range(12)]
+    assert [message.data() for message in held] == [b"%d" % number for number in range(20)]
+
+
+def test_subscription_types_are_refused_by_topic_and_namespace(
+    rest: Rest, namespace: str, path: str, client: pulsar.Client
+) -> None:
+    topic = path.replace("/", "://", 1)
+    assert rest.post(f"{path}/subscriptionTypesEnabled", ["Shared"]).status == 204
+    with pytest.raises(pulsar.PulsarException):
+        client.subscribe(topic, "s", pulsar.ConsumerType.Failover)
+    client.subscribe(topic, "s", pulsar.ConsumerType.Shared).close()
+    assert rest.post(f"{path}/subscriptionTypesEnabled", []).status == 204
+    assert rest.get(f"{path}/subscriptionTypesEnabled").status == 204
+    client.subscribe(topic, "s", pulsar.ConsumerType.Failover).close()
+    assert rest.post(f"namespaces/{namespace}/subscriptionTypesEnabled", ["Exclusive"]).status == 204
+    assert rest.get(f"{path}/subscriptionTypesEnabled?applied=true").json == ["Exclusive"]
+    with pytest.raises(pulsar.PulsarException):
+        client.subscribe(topic, "s", pulsar.ConsumerType.Failover)
 
 
 def fill(client: pulsar.Client, topic: str) -> None:

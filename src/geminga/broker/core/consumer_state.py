@@ -28,6 +28,7 @@ class ConsumerState:
     )
 
     def __init__(self, name: str, *, priority_level: int = 0, unacked_max: int = 0) -> None:
+        """``unacked_max`` holds from the start; :meth:`limit_unacked` changes it."""
         #: Its name, unique per subscription as a rule but not by force.
         self.name = name
         #: 0 is served first (``CommandSubscribe.priority_level``).
@@ -61,6 +62,14 @@ class ConsumerState:
         if message_count != entry_count or self.messages_per_entry != 1.0:
             average = max(1.0, message_count / entry_count)
             self.messages_per_entry = self.messages_per_entry * _AVERAGE_WEIGHT + average * (1 - _AVERAGE_WEIGHT)
+
+    def limit_unacked(self, unacked_max: int) -> bool:
+        """Obey another limit (0: none) from now on; True if that set it free. What it holds is judged anew, so that
+        it goes on at once wherever the limit is not reached."""
+        before = self.was_blocked
+        self.unacked_max = unacked_max
+        self.was_blocked = 0 < unacked_max <= self.unacked_count
+        return before and not self.was_blocked
 
     def add_unacked(self, message_count: int) -> bool:
         """Change the count of unacknowledged messages by ``message_count``; True if that set it free again."""

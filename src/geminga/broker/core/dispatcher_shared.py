@@ -12,7 +12,7 @@ Never is an entry pending at two consumers: it moves only through :meth:`~Shared
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from geminga.broker.core.consumer_state import ConsumerState
@@ -117,19 +117,28 @@ class SharedDispatcher(Generic[C]):
         self._turns = dict(sorted(turns.items()))
 
     def remove(self, consumer: C) -> None:
-        """A consumer leaves: what it holds is sent to others. After the last one, everything is forgotten and the
-        shell rewinds its cursor instead."""
+        """A consumer leaves: what it holds is sent to others. After the last one, the shell rewinds its cursor instead,
+        and only how often each entry was sent is remembered."""
         if consumer not in self.consumers:
             return
         self.consumers.remove(consumer)
         self._turns[consumer.priority_level].remove(consumer)
         if not self._turns[consumer.priority_level]:
             del self._turns[consumer.priority_level]
+        taken = consumer.pending.drain()
         if not self.consumers:
             self.clear()
-            consumer.pending.drain()
+            for position, _, _ in taken:
+                self.tracker.increment(position)
         else:
-            self._give_back(consumer, consumer.pending.drain())
+            self._give_back(consumer, taken)
+
+    def limit_unacked(self, unacked_max: int) -> bool:
+        """Obey another limit of unacknowledged messages of all consumers (0: none); True if that set it free."""
+        before = self._is_blocked
+        self._limits = replace(self._limits, unacked_max=unacked_max)
+        self._is_blocked = 0 < unacked_max <= self.unacked_count
+        return before and not self._is_blocked
 
     def clear(self) -> None:
         """Forget replay and counts of unacknowledged messages: the log is read anew."""

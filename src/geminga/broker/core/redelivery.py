@@ -1,7 +1,8 @@
-"""Redelivery: how often a message was sent again, and which entries wait to be sent again.
+"""Redelivery: how often a message was sent before, and which entries wait to be sent again.
 
 :class:`RedeliveryTracker` is Pulsar's ``InMemoryRedeliveryTracker`` (MISSION 36): the count goes along with each
-redelivered message and is lost with the broker. :class:`ReplayQueue` holds the positions to read again, in log
+redelivered message and is lost with the broker. Most entries that come again do so once, when their consumer left
+with its queue full; they cost about two bytes each. :class:`ReplayQueue` holds the positions to read again, in log
 order, for Key_Shared in log order *per key hash*, so that a key whose consumer can not take it now does not
 cost a look at each of its entries.
 """
@@ -11,50 +12,93 @@ from __future__ import annotations
 from heapq import heapify, heappop, heappush
 from typing import Final
 
+from pyroaring import BitMap
+
 from geminga.model import Position, invariant
 
 #: Most entries whose redelivery count is remembered per subscription; further ones count as first deliveries.
 REDELIVERY_COUNTS_MAX: Final = 1_000_000
+#: Entry ids that a bitmap takes; no ledger has more.
+_ENTRY_IDS: Final = range(1 << 32)
 #: A heap is rebuilt when it holds this many more dead positions than live ones.
 _HEAP_SLACK: Final = 64
 
 
 class RedeliveryTracker:
-    """Position -> how often it was given back; absent means never."""
+    """Position -> how often it was sent and given back; absent means never."""
 
-    __slots__ = ("_counts",)
+    __slots__ = ("_more", "_once", "_size")
 
     def __init__(self) -> None:
-        self._counts: dict[Position, int] = {}
+        #: Ledger id -> entry ids given back once. A bitmap here is never empty.
+        self._once: dict[int, BitMap] = {}
+        #: Entries given back more often -> how often.
+        self._more: dict[Position, int] = {}
+        self._size = 0
 
     def __bool__(self) -> bool:
-        return bool(self._counts)
+        return self._size > 0
 
     def __len__(self) -> int:
-        return len(self._counts)
+        return self._size
 
     def count(self, position: Position) -> int:
-        """What goes along with the message as ``redelivery_count``."""
-        return self._counts.get(position, 0)
+        """What goes along with the message as ``redelivery_count``: how often it was sent before."""
+        found = self._more.get(position)
+        if found is not None:
+            return found
+        once = self._once.get(position.ledger_id)
+        return 1 if once is not None and position.entry_id in once else 0
 
     def increment(self, position: Position) -> None:
-        """The entry was given back."""
-        counts = self._counts
-        if position in counts or len(counts) < REDELIVERY_COUNTS_MAX:
-            counts[position] = counts.get(position, 0) + 1
+        """The entry was given back: by the client's wish, or because its consumer is gone."""
+        found = self.count(position)
+        if found:
+            if found == 1:
+                self._discard_once(position)
+            self._more[position] = found + 1
+        elif self._size < REDELIVERY_COUNTS_MAX:
+            once = self._once.get(position.ledger_id)
+            if once is None:
+                once = self._once[position.ledger_id] = BitMap()
+            once.add(position.entry_id)
+            self._size += 1
 
     def forget(self, position: Position) -> None:
-        """The entry was acknowledged."""
-        self._counts.pop(position, None)
+        """The entry was acknowledged; any position may be named."""
+        # A bitmap takes no other entry ids, and clients acknowledge what they like.
+        if self._size and position.entry_id in _ENTRY_IDS:
+            if self._more.pop(position, None) is not None:
+                self._size -= 1
+            elif position.entry_id in self._once.get(position.ledger_id, ()):
+                self._discard_once(position)
+                self._size -= 1
 
     def forget_up_to(self, position: Position) -> None:
         """Everything up to and including ``position`` was acknowledged."""
-        for p in [p for p in self._counts if p <= position]:
-            del self._counts[p]
+        for p in [p for p in self._more if p <= position]:
+            del self._more[p]
+        ledger_id, entry_id = position
+        for behind in [found for found in self._once if found < ledger_id]:
+            del self._once[behind]
+        once = self._once.get(ledger_id)
+        if once is not None and entry_id >= 0:
+            once.remove_range(0, min(entry_id + 1, len(_ENTRY_IDS)))
+            if not once:
+                del self._once[ledger_id]
+        self._size = len(self._more) + sum(map(len, self._once.values()))
 
     def clear(self) -> None:
         """Start anew (seek)."""
-        self._counts = {}
+        self._once = {}
+        self._more = {}
+        self._size = 0
+
+    def _discard_once(self, position: Position) -> None:
+        once = self._once[position.ledger_id]
+        once.discard(position.entry_id)
+        if not once:
+            del self._once[position.ledger_id]
 
 
 class ReplayQueue:

@@ -82,4 +82,6 @@ class PolicyConfig(SubscriptionConfig):
             self.deduplication_snapshot_s,
             self.delayed_delivery_enabled,
             self.delayed_delivery_tick_time_ms,
+            self.unacked_limits,
+            self.subscription_types_enabled,
         )

@@ -71,11 +71,22 @@ _RETENTION: Final = _record(
     "RetentionPolicies",
     [{"name": "retentionTimeInMinutes", "type": "int"}, {"name": "retentionSizeInMB", "type": "long"}],
 )
+#: A Java enum within a class, as Avro names it.
+_SUBSCRIPTION_TYPE: Final = {
+    "type": "enum",
+    "namespace": "org.apache.pulsar.common.api.proto.CommandSubscribe",
+    "name": "SubType",
+    "symbols": ["Exclusive", "Shared", "Failover", "Key_Shared"],
+}
 _POLICIES: Final = _record(
     _DATA,
     "TopicPolicies",
     [
         _optional("backLogQuotaMap", {"type": "map", "values": _QUOTA}),
+        _optional(
+            "subscriptionTypesEnabled",
+            {"type": "array", "items": _SUBSCRIPTION_TYPE, "java-class": "java.util.List"},
+        ),
         _optional("retentionPolicies", _RETENTION),
         *(_optional(name, kind) for name, kind in _SCALARS.items()),
     ],
@@ -156,4 +167,4 @@ def decode(payload: bytes, schema: Schema) -> tuple[TopicName, Document | None] 
     policies = found.get("policies")
     if event.get("actionType") == "DELETE" or not isinstance(policies, dict):
         return name, None
-    return name, {key: value for key, value in policies.items() if value is not None and value != {}}
+    return name, {key: value for key, value in policies.items() if value not in (None, {}, [])}

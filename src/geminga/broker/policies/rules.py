@@ -11,10 +11,13 @@ from typing import Final, NamedTuple, TypeVar
 from geminga.broker.resources.documents import Json
 from geminga.broker.resources.policies import Policies, Retention
 from geminga.broker.resources.topic_policies import TopicPolicies
+from geminga.broker.subscription.limits import UnackedLimits
 
 T = TypeVar("T")
 
 MINUTE_MS: Final = 60_000
+#: Pulsar's names of all types of subscriptions.
+SUBSCRIPTION_TYPES: Final = ("Exclusive", "Shared", "Failover", "Key_Shared")
 #: Keys of ``backlog_quota_map``.
 SIZE_QUOTA: Final = "destination_storage"
 AGE_QUOTA: Final = "message_age"
@@ -59,6 +62,9 @@ class TopicRules(NamedTuple):
     #: Whether messages wait for their delivery time, and how exactly, in milliseconds.
     delays: bool = True
     delay_tick_ms: int = 1000
+    unacked: UnackedLimits = UnackedLimits()
+    #: Types that new consumers may ask for.
+    subscription_types: tuple[str, ...] = SUBSCRIPTION_TYPES
 
 
 class RuleDefaults(NamedTuple):
@@ -75,6 +81,8 @@ class RuleDefaults(NamedTuple):
     dedup_snapshot_s: int
     delays: bool = True
     delay_tick_ms: int = 1000
+    unacked: UnackedLimits = UnackedLimits()
+    subscription_types: tuple[str, ...] = SUBSCRIPTION_TYPES
 
 
 def rules_of(defaults: RuleDefaults, namespace: Policies | None, topic: TopicPolicies | None) -> TopicRules:
@@ -83,6 +91,8 @@ def rules_of(defaults: RuleDefaults, namespace: Policies | None, topic: TopicPol
     snapshot_s = defaults.dedup_snapshot_s
     retention, deduplication = defaults.retention, defaults.deduplication
     delays, tick_ms = defaults.delays, defaults.delay_tick_ms
+    per_consumer, per_subscription = defaults.unacked
+    types = defaults.subscription_types
     maps: list[dict[str, dict[str, Json]]] = []
     if namespace is not None:
         ttl_s = _set_or(namespace.message_ttl_seconds, ttl_s)
@@ -91,6 +101,9 @@ def rules_of(defaults: RuleDefaults, namespace: Policies | None, topic: TopicPol
         deduplication = _set_or(namespace.deduplication_enabled, deduplication)
         snapshot_s = _set_or(namespace.number("deduplicationSnapshotIntervalSeconds"), snapshot_s)
         maps.append(namespace.backlog_quotas)
+        per_consumer = _set_or(namespace.number("max_unacked_messages_per_consumer"), per_consumer)
+        per_subscription = _set_or(namespace.number("max_unacked_messages_per_subscription"), per_subscription)
+        types = namespace.subscription_types_enabled or types
         active, tick = namespace.delayed_delivery
         delays, tick_ms = _set_or(active, delays), _set_or(tick, tick_ms)
     if topic is not None:
@@ -99,6 +112,9 @@ def rules_of(defaults: RuleDefaults, namespace: Policies | None, topic: TopicPol
         deduplication = _set_or(topic.deduplication_enabled, deduplication)
         snapshot_s = _set_or(topic.number("deduplicationSnapshotIntervalSeconds"), snapshot_s)
         maps.insert(0, topic.backlog_quotas)
+        per_consumer = _set_or(topic.number("maxUnackedMessagesOnConsumer"), per_consumer)
+        per_subscription = _set_or(topic.number("maxUnackedMessagesOnSubscription"), per_subscription)
+        types = topic.subscription_types_enabled or types
         active, tick = topic.delayed_delivery
         delays, tick_ms = _set_or(active, delays), _set_or(tick, tick_ms)
     return TopicRules(
@@ -111,6 +127,9 @@ def rules_of(defaults: RuleDefaults, namespace: Policies | None, topic: TopicPol
         max(0, snapshot_s) * 1000,
         delays,
         max(1, tick_ms),
+        # Old administration tools write -1 for "no limit".
+        UnackedLimits(max(0, per_consumer), max(0, per_subscription)),
+        types,
     )
 
 

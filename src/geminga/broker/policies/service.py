@@ -22,7 +22,7 @@ class PolicyService:
         #: The level of topics.
         self.topics = TopicPolicyStore(broker)
         #: Most topics have the broker's own rules: one object for all of them.
-        self._system = TopicRules()
+        self._system = TopicRules(unacked=broker.config.unacked_limits)
         self._default = rules_of(broker.config.rule_defaults, None, None)
 
     async def rules(self, name: TopicName) -> TopicRules:

@@ -45,6 +45,12 @@ class TopicPolicies:
         value = self.document.get("delayedDeliveryEnabled")
         return value if isinstance(value, bool) else None, self.number("delayedDeliveryTickTimeMillis")
 
+    @property
+    def subscription_types_enabled(self) -> tuple[str, ...]:
+        """``subscriptionTypesEnabled``; empty: not set here."""
+        value = self.document.get("subscriptionTypesEnabled")
+        return tuple(name for name in value if isinstance(name, str)) if isinstance(value, list) else ()
+
     def number(self, key: str) -> int | None:
         """Any numeric field; None if it is not set."""
         value = self.document.get(key)

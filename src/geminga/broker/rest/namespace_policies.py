@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from geminga.broker.policies.rules import SUBSCRIPTION_TYPES
 from geminga.broker.resources.documents import Document, Json
 from geminga.broker.resources.policies import Policies
 from geminga.broker.rest.requests import RestError, context_of, json_body, json_response, namespace_of, no_content
@@ -34,6 +35,8 @@ class Policy:
     #: Returns the value to store; raises :class:`RestError`.
     check: Callable[[Json], Json]
     set_method: str = "POST"
+    #: What is answered, and stored, where nothing is set; None: 204 without a body.
+    unset: Json = None
 
 
 def _boolean(value: Json) -> Json:
@@ -88,6 +91,13 @@ def check_retention(value: Json) -> Json:
     return document
 
 
+def check_subscription_types(value: Json) -> Json:
+    """Pulsar's names of subscription types, each once and in Pulsar's order; raises RestError."""
+    if not isinstance(value, list) or not all(isinstance(name, str) and name in SUBSCRIPTION_TYPES for name in value):
+        raise RestError(400, f"the body must be a list of {', '.join(SUBSCRIPTION_TYPES)}")
+    return [name for name in SUBSCRIPTION_TYPES if name in value]
+
+
 def _topic_creation(value: Json) -> Json:
     document = _object(value)
     if not isinstance(document.get("allowAutoTopicCreation"), bool):
@@ -136,6 +146,10 @@ POLICIES = (
     Policy("maxTopicsPerNamespace", "max_topics_per_namespace", check_limit),
     Policy("maxProducersPerTopic", "max_producers_per_topic", check_limit),
     Policy("maxConsumersPerTopic", "max_consumers_per_topic", check_limit),
+    Policy("maxUnackedMessagesPerConsumer", "max_unacked_messages_per_consumer", check_limit),
+    Policy("maxUnackedMessagesPerSubscription", "max_unacked_messages_per_subscription", check_limit),
+    # An empty list and none set are the same: what the broker enables.
+    Policy("subscriptionTypesEnabled", "subscription_types_enabled", check_subscription_types, unset=[]),
     Policy("maxConsumersPerSubscription", "max_consumers_per_subscription", check_limit),
     Policy("maxSubscriptionsPerTopic", "max_subscriptions_per_topic", check_limit),
 )
@@ -151,6 +165,8 @@ def _routes_of(policy: Policy) -> list[Route]:
     async def read(request: Request) -> Response:
         policies = await context_of(request).broker.resources.namespaces.get(namespace_of(request))
         value = policies.document.get(policy.key)
+        if value is None:
+            value = policy.unset
         return no_content() if value is None else json_response(value)
 
     async def write(request: Request) -> Response:
@@ -158,7 +174,7 @@ def _routes_of(policy: Policy) -> list[Route]:
         return no_content()
 
     async def remove(request: Request) -> Response:
-        await _set(request, policy.key, None)
+        await _set(request, policy.key, policy.unset)
         return no_content()
 
     path = f"/admin/v2/namespaces/{{tenant}}/{{namespace}}/{policy.path}"

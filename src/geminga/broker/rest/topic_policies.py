@@ -20,6 +20,7 @@ from geminga.broker.rest.namespace_policies import (
     check_limit,
     check_quota,
     check_retention,
+    check_subscription_types,
     check_ttl,
     quota_type,
 )
@@ -62,6 +63,25 @@ POLICIES = (
         "deduplicationSnapshotIntervalSeconds",
         check_limit,
         lambda rules: rules.dedup_snapshot_ms // 1000,
+    ),
+    TopicPolicy(
+        "maxUnackedMessagesOnConsumer",
+        "maxUnackedMessagesOnConsumer",
+        check_limit,
+        lambda rules: rules.unacked.per_consumer,
+    ),
+    TopicPolicy(
+        "maxUnackedMessagesOnSubscription",
+        "maxUnackedMessagesOnSubscription",
+        check_limit,
+        lambda rules: rules.unacked.per_subscription,
+    ),
+    TopicPolicy(
+        "subscriptionTypesEnabled",
+        "subscriptionTypesEnabled",
+        # An empty list is none set.
+        lambda value: check_subscription_types(value) or None,
+        lambda rules: list(rules.subscription_types),
     ),
     TopicPolicy("deduplicationEnabled", "deduplicationEnabled", _boolean, lambda rules: rules.deduplication),
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from geminga.broker.core.dispatcher_shared import DispatchLimits
+from geminga.broker.subscription.limits import UnackedLimits
 from geminga.model.settings import setting
 
 
@@ -21,6 +22,11 @@ class SubscriptionConfig:
     )
     max_unacked_messages_per_subscription: int = setting(
         "maxUnackedMessagesPerSubscription", 200_000, "messages >= 0; 0: no limit", minimum=0
+    )
+    subscription_types_enabled: tuple[str, ...] = setting(
+        "subscriptionTypesEnabled",
+        ("Exclusive", "Shared", "Failover", "Key_Shared"),
+        "Exclusive, Shared, Failover, Key_Shared, comma separated",
     )
     max_consumers_per_subscription: int = setting(
         "maxConsumersPerSubscription", 0, "consumers >= 0; 0: no limit", minimum=0
@@ -70,12 +76,17 @@ class SubscriptionConfig:
         "isDelayedDeliveryDeliverAtTimeStrict", False, "true or false"
     )
 
-    def dispatch_limits(self) -> DispatchLimits:
-        """What the dispatchers' cores obey."""
+    @property
+    def unacked_limits(self) -> UnackedLimits:
+        """What holds where neither namespace nor topic says otherwise."""
+        return UnackedLimits(self.max_unacked_messages_per_consumer, self.max_unacked_messages_per_subscription)
+
+    def dispatch_limits(self, unacked_max: int) -> DispatchLimits:
+        """What the dispatchers' cores obey; ``unacked_max``: messages unacknowledged on one subscription."""
         return DispatchLimits(
             read_entries_max=self.dispatcher_max_read_batch_size,
             round_robin_messages=self.dispatcher_max_round_robin_batch_size,
-            unacked_max=self.max_unacked_messages_per_subscription,
+            unacked_max=unacked_max,
             look_ahead_per_consumer=self.key_shared_look_ahead_per_consumer,
             look_ahead_per_subscription=self.key_shared_look_ahead_per_subscription,
         )

@@ -72,11 +72,10 @@ class Consumer(ConsumerState):
         request: pb.CommandSubscribe,
         *,
         name: str,
-        unacked_max: int,
         partition: int,
         now_ms: int,
     ) -> None:
-        super().__init__(name, priority_level=request.priority_level, unacked_max=unacked_max)
+        super().__init__(name, priority_level=request.priority_level)
         self.connection = connection
         self.subscription = subscription
         self.consumer_id: int = request.consumer_id

@@ -14,6 +14,7 @@ from geminga.broker.core.hash_ranges import ConsistentHashRing, HashRangeAutoSpl
 from geminga.broker.subscription.consumer import Consumer, Key_Shared
 from geminga.broker.subscription.dispatch import ROUNDS_MAX, Dispatch
 from geminga.broker.subscription.entry_filter import filter_entries
+from geminga.broker.subscription.limits import UnackedLimits
 from geminga.model import LATEST, Position
 from geminga.model.errors import ConsumerAssignError, ConsumerBusyError, NotAllowedError, StorageError
 from geminga.runtime import spawn
@@ -89,6 +90,7 @@ class SharedDispatch(Dispatch):
             if isinstance(selector, StickyRanges):
                 selector.want(consumer, [(r.start, r.end) for r in meta.hashRanges])
         was_empty = not self._core.consumers
+        consumer.limit_unacked(self.subscription.topic.unacked_limits.per_consumer)
         self._core.add(consumer)
         if was_empty:
             self.reader.rewind()
@@ -121,6 +123,14 @@ class SharedDispatch(Dispatch):
             subscriptions = self.subscription.topic.subscriptions.values()
             self._delays.discard_through(min(other.cursor.mark_delete_position for other in subscriptions))
         self.wake_later()
+
+    def limit_unacked(self, limits: UnackedLimits) -> None:
+        """Obey other limits from now on; who stood still and is within them goes on."""
+        freed = self._core.limit_unacked(limits.per_subscription)
+        for consumer in self._core.consumers:
+            freed = consumer.limit_unacked(limits.per_consumer) or freed
+        if freed:
+            self.wake_later()
 
     def pending_count(self, consumer: Consumer, position: Position) -> int:
         """Unacknowledged messages of an entry, whoever holds it; 0 if nobody does."""
@@ -298,7 +308,7 @@ class SharedDispatch(Dispatch):
     def _make_core(self, consumer: Consumer) -> SharedDispatcher[Consumer]:
         config = self._config
         tracker = self.subscription.redeliveries()
-        limits = config.dispatch_limits()
+        limits = config.dispatch_limits(self.subscription.topic.unacked_limits.per_subscription)
         if consumer.type != Key_Shared:
             return SharedDispatcher(limits, tracker)
         if not config.subscription_key_shared_enable:

@@ -1,4 +1,4 @@
-"""How many producers, consumers and subscriptions a topic may have: the namespace's policy, else the broker's."""
+"""What a topic may have: producers, consumers, subscriptions; and how much its consumers may leave unacknowledged."""
 
 from __future__ import annotations
 
@@ -6,12 +6,23 @@ from typing import NamedTuple
 
 
 class TopicLimits(NamedTuple):
-    """0: no limit."""
+    """Of the namespace, else of the broker. 0: no limit."""
 
     producers: int = 0
     consumers: int = 0
     consumers_per_subscription: int = 0
     subscriptions: int = 0
+
+
+class UnackedLimits(NamedTuple):
+    """Messages sent and not acknowledged, on Shared and Key_Shared subscriptions; defaults of Pulsar. 0: no limit.
+
+    At the limit dispatch stops until half of it is acknowledged or given back. An entry (a batch) is never cut, so
+    the last one may go over it.
+    """
+
+    per_consumer: int = 50_000
+    per_subscription: int = 200_000
 
 
 #: What a topic has until its policies are known.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from geminga.broker.core.delayed_delivery import TopicDelays
 from geminga.broker.subscription.config import SubscriptionConfig
-from geminga.broker.subscription.limits import TopicLimits
+from geminga.broker.subscription.limits import TopicLimits, UnackedLimits
 from geminga.model.errors import GemingaError
 from geminga.model.topic_name import TopicName
 from geminga.runtime import Buffer, Runtime
@@ -116,6 +116,11 @@ class PersistentSubscriptionTopic(SubscriptionTopic, Protocol):
     @property
     def subscriptions(self) -> MutableMapping[str, Subscription]:
         """Its subscriptions by name."""
+        ...
+
+    @property
+    def unacked_limits(self) -> UnackedLimits:
+        """How much the consumers of a subscription may leave unacknowledged."""
         ...
 
     @property

@@ -110,3 +110,5 @@ def _settle(subscription: Subscription) -> None:
         dispatch.acknowledged_up_to(subscription.cursor.mark_delete_position)
     elif dispatch is not None:
         dispatch.wake_later()
+    else:
+        subscription.forget_redeliveries()

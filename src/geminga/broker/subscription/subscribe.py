@@ -91,7 +91,6 @@ def new_consumer(
         request,
         # Pulsar makes up five hex digits too.
         name=request.consumer_name or broker.runtime.rng.token(3)[:5],
-        unacked_max=broker.config.max_unacked_messages_per_consumer,
         partition=subscription.topic.name.partition,
         now_ms=broker.runtime.clock.wall_ms(),
     )

@@ -23,7 +23,6 @@ from geminga.broker.subscription.dispatch_single_active import SingleActiveDispa
 from geminga.broker.subscription.limits import is_reached
 from geminga.broker.subscription.ports import PersistentSubscriptionTopic
 from geminga.broker.subscription.rates import Rates
-from geminga.model import Position
 from geminga.model.errors import ConsumerBusyError, PreconditionFailedError, UnavailableError
 from geminga.runtime import spawn
 from geminga.wire._generated import pulsar_api_pb2 as pb
@@ -135,6 +134,8 @@ class Subscription:
         dispatch = self.dispatch
         if dispatch is None:
             if consumer.type in (Exclusive, Failover):
+                # They do not count, and acknowledge without naming each entry: old counts would stay for good.
+                self._redeliveries = None
                 dispatch = SingleActiveDispatch(self, consumer)
             else:
                 dispatch = SharedDispatch(self, consumer)
@@ -206,10 +207,17 @@ class Subscription:
             self._redeliveries = RedeliveryTracker()
         return self._redeliveries
 
-    def forget_redelivery(self, position: Position) -> None:
-        """The entry was acknowledged while it had no consumer that knew it."""
+    def forget_redeliveries(self) -> None:
+        """The cursor was moved on while there were no consumers."""
         if self._redeliveries is not None:
-            self._redeliveries.forget(position)
+            self._redeliveries.forget_up_to(self.cursor.mark_delete_position)
+            if not self._redeliveries:
+                self._redeliveries = None
+
+    def apply_unacked_limits(self) -> None:
+        """The topic's limits of unacknowledged messages may have changed."""
+        if isinstance(self.dispatch, SharedDispatch):
+            self.dispatch.limit_unacked(self.topic.unacked_limits)
 
     def is_at_end_of_topic(self) -> bool:
         """Whether the topic was terminated and everything is acknowledged."""

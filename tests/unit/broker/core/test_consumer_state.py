@@ -42,6 +42,20 @@ def test_unacknowledged_limit_holds_until_half():
     assert not consumer.add_unacked(-1)
 
 
+def test_changed_limit_is_judged_anew():
+    consumer = ConsumerState("c", unacked_max=4)
+    consumer.permits = 100
+    consumer.add_unacked(4)
+    assert not consumer.can_receive()
+    assert consumer.limit_unacked(5)
+    assert consumer.can_receive()
+    assert not consumer.limit_unacked(3)
+    assert not consumer.can_receive()
+    assert not consumer.limit_unacked(2)
+    assert consumer.limit_unacked(0)
+    assert consumer.can_receive()
+
+
 def test_no_limit_never_blocks():
     consumer = ConsumerState("c")
     consumer.permits = 1

@@ -38,6 +38,53 @@ def test_tracker_full_still_counts_what_it_knows(monkeypatch):
     assert (tracker.count(at(1)), tracker.count(at(2))) == (2, 0)
 
 
+def test_tracker_forgets_any_position_a_client_may_name():
+    tracker = RedeliveryTracker()
+    tracker.increment(at(1))
+    for entry_id in (-1, (1 << 32) + 1, (1 << 63) - 1):
+        tracker.forget(at(entry_id))
+        tracker.forget(Position(-1, entry_id))
+        assert tracker.count(at(1)) == 1
+    tracker.forget_up_to(Position(1, -1))
+    assert tracker.count(at(1)) == 1
+    tracker.forget_up_to(Position(1, (1 << 63) - 1))
+    assert not tracker
+
+
+tracked = st.lists(
+    st.tuples(st.integers(0, 9), st.builds(Position, st.integers(1, 3), st.integers(0, 12))), max_size=120
+)
+
+
+@given(tracked)
+def test_tracker_any_history_equals_a_dict(history):
+    tracker = RedeliveryTracker()
+    counts: dict[Position, int] = {}
+    for kind, position in history:
+        if kind <= 5:
+            tracker.increment(position)
+            counts[position] = counts.get(position, 0) + 1
+        elif kind <= 8:
+            tracker.forget(position)
+            counts.pop(position, None)
+        else:
+            tracker.forget_up_to(position)
+            counts = {p: count for p, count in counts.items() if p > position}
+        assert len(tracker) == len(counts)
+        assert bool(tracker) == bool(counts)
+        for p in {*counts, position}:
+            assert tracker.count(p) == counts.get(p, 0)
+
+
+def test_tracker_of_queues_given_back_once_takes_two_bytes_an_entry():
+    """A consumer that goes away with its queue full must not cost an object for each entry of it."""
+    tracker = RedeliveryTracker()
+    for entry_id in range(0, 50_000, 7):
+        tracker.increment(at(entry_id))
+    assert not tracker._more
+    assert sum(len(bitmap.serialize()) for bitmap in tracker._once.values()) < 2.5 * len(tracker)
+
+
 actions = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 15), st.integers(0, 2)), max_size=80)
 
 

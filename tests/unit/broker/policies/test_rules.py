@@ -9,6 +9,7 @@ import pytest
 from geminga.broker.policies.rules import Quota, QuotaAction, RuleDefaults, rules_of
 from geminga.broker.resources.policies import Policies, Retention
 from geminga.broker.resources.topic_policies import TopicPolicies
+from geminga.broker.subscription.limits import UnackedLimits
 
 DEFAULTS = RuleDefaults(Retention(1, 1), 10, 100, 100, QuotaAction.HOLD, 1, False, 120)
 
@@ -92,3 +93,35 @@ def test_subscriptions_expire_by_namespace_or_broker() -> None:
         == 300_000
     )
     assert rules_of(DEFAULTS, Policies({"subscription_expiration_time_minutes": 0}), None).subscription_expiry_ms == 0
+
+
+@pytest.mark.parametrize(("namespace", "topic"), list(itertools.product((None, 0, 20), (None, 0, 30))))
+@pytest.mark.parametrize("index", [0, 1])
+def test_unacked_limits_are_those_of_the_most_particular_level_that_sets_them(index, namespace, topic) -> None:
+    keys = [
+        ("max_unacked_messages_per_consumer", "maxUnackedMessagesOnConsumer"),
+        ("max_unacked_messages_per_subscription", "maxUnackedMessagesOnSubscription"),
+    ][index]
+    defaults = DEFAULTS._replace(unacked=UnackedLimits(10, 100))
+    rules = rules_of(defaults, Policies({keys[0]: namespace}), TopicPolicies({keys[1]: topic}))
+    # 0 is a value (no limit), not "unset".
+    expected = topic if topic is not None else namespace if namespace is not None else defaults.unacked[index]
+    assert rules.unacked[index] == expected
+    assert rules.unacked[1 - index] == defaults.unacked[1 - index]
+
+
+def test_unacked_limit_below_zero_is_none() -> None:
+    assert rules_of(DEFAULTS, Policies({"max_unacked_messages_per_consumer": -1}), None).unacked.per_consumer == 0
+
+
+@pytest.mark.parametrize(
+    ("namespace", "topic"), list(itertools.product((None, [], ["Failover"]), (None, [], ["Exclusive", "Shared"])))
+)
+def test_subscription_types_are_those_of_the_most_particular_level_that_names_any(namespace, topic) -> None:
+    defaults = DEFAULTS._replace(subscription_types=("Key_Shared",))
+    rules = rules_of(
+        defaults,
+        Policies({"subscription_types_enabled": namespace}),
+        TopicPolicies({"subscriptionTypesEnabled": topic}),
+    )
+    assert rules.subscription_types == tuple(topic or namespace or ["Key_Shared"])

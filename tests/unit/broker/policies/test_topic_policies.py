@@ -43,9 +43,21 @@ def test_policies_of_a_topic_survive_a_restart() -> None:
         quota = {"message_age": {"limitTime": 7, "policy": "producer_exception", "limit": None, "limitSize": None}}
         await set_topic(world, "messageTTLInSeconds", 5)
         await set_topic(world, "backLogQuotaMap", quota)
+        await set_topic(world, "maxUnackedMessagesOnConsumer", 0)
+        await set_topic(world, "maxUnackedMessagesOnSubscription", 9)
+        await set_topic(world, "subscriptionTypesEnabled", ["Shared", "Key_Shared"])
         await world.restart()
-        assert await document_of(world) == {"messageTTLInSeconds": 5, "backLogQuotaMap": quota}
-        assert (await topic_of(world)).rules.ttl_ms == 5000
+        assert await document_of(world) == {
+            "messageTTLInSeconds": 5,
+            "backLogQuotaMap": quota,
+            "maxUnackedMessagesOnConsumer": 0,
+            "maxUnackedMessagesOnSubscription": 9,
+            "subscriptionTypesEnabled": ["Shared", "Key_Shared"],
+        }
+        rules = (await topic_of(world)).rules
+        assert rules.ttl_ms == 5000
+        assert rules.unacked == (0, 9)
+        assert rules.subscription_types == ("Shared", "Key_Shared")
 
     run_quietly(scenario)
 
@@ -165,7 +177,13 @@ def test_event_written_by_another_program_with_its_own_schema_is_read() -> None:
                 "tenant": "public",
                 "namespace": "default",
                 "topic": NAME.local_name,
-                "policies": {"isGlobal": False, "messageTTLInSeconds": 9, "maxMessageSize": 1},
+                # Apache Pulsar writes an empty list for "not set".
+                "policies": {
+                    "isGlobal": False,
+                    "messageTTLInSeconds": 9,
+                    "maxMessageSize": 1,
+                    "subscriptionTypesEnabled": [],
+                },
             },
         }
         fastavro.schemaless_writer(buffer, events.parse(definition), value)

@@ -1,0 +1,159 @@
+"""Redelivery counts: each delivery says how often the entry was sent before, to whomever, however it came back."""
+
+from __future__ import annotations
+
+import pytest
+
+from geminga.broker.subscription import handlers, seek
+from geminga.model import EARLIEST
+from geminga.wire._generated import pulsar_api_pb2 as pb
+from support.subscriptions import Sub, settle, with_topic
+
+both_types = pytest.mark.parametrize("sub_type", [Sub.Shared, Sub.Key_Shared])
+
+
+def redeliver(connection, positions) -> None:
+    ids = [pb.MessageIdData(ledgerId=p.ledger_id, entryId=p.entry_id) for p in positions]
+    request = pb.CommandRedeliverUnacknowledgedMessages(consumer_id=1, message_ids=ids)
+    handlers.handle_redeliver(connection, pb.BaseCommand(redeliverUnacknowledgedMessages=request))
+
+
+def acknowledge(connection, positions, ack_set=()) -> None:
+    ids = [pb.MessageIdData(ledgerId=p.ledger_id, entryId=p.entry_id, ack_set=ack_set) for p in positions]
+    ack = pb.CommandAck(consumer_id=1, ack_type=pb.CommandAck.Individual, message_id=ids)
+    handlers.handle_ack_bytes(connection, pb.BaseCommand(type=pb.BaseCommand.ACK, ack=ack).SerializeToString())
+
+
+def counts(connection) -> dict[str, list[int]]:
+    """Text -> redelivery counts of its deliveries on this connection."""
+    result: dict[str, list[int]] = {}
+    for message in connection.messages:
+        result.setdefault(message.text, []).append(message.redelivery_count)
+    return result
+
+
+@both_types
+def test_count_goes_on_when_the_only_consumer_is_cut_off_and_comes_back(sub_type):
+    async def scenario(topic):
+        await topic.publish("a", "b", key="k")
+        for life in range(4):
+            connection = topic.connect()
+            await topic.join(connection, sub_type)
+            assert counts(connection) == {"a": [life], "b": [life]}
+            connection.drop()
+            await settle(life)
+
+    with_topic(scenario)
+
+
+@both_types
+def test_count_goes_on_with_the_consumer_that_takes_over(sub_type):
+    async def scenario(topic):
+        first, second = topic.connect(), topic.connect()
+        await topic.join(first, sub_type, name="a")
+        positions = await topic.publish("a", "b", key="k")
+        redeliver(first, positions[:1])
+        await settle()
+        await topic.join(second, sub_type, name="b", permits=0)
+        assert counts(first) == {"a": [0, 1], "b": [0]}
+        first.drop()
+        handlers.handle_flow(second, 1, 10)
+        await settle()
+        assert counts(second) == {"a": [2], "b": [1]}
+        redeliver(second, positions)
+        await settle()
+        assert counts(second) == {"a": [2, 3], "b": [1, 2]}
+
+    with_topic(scenario)
+
+
+def test_count_of_a_batch_stays_while_parts_of_it_are_acknowledged():
+    async def scenario(topic):
+        positions = await topic.publish("batch", batch=3)
+        for life in range(3):
+            connection = topic.connect()
+            await topic.join(connection)
+            assert counts(connection) == {"batch": [life]}
+            acknowledge(connection, positions, [0b111 & ~(1 << life)])
+            connection.drop()
+        assert topic.subscriptions["sub"].cursor.backlog_count == 0
+        assert topic.subscriptions["sub"]._redeliveries is None
+
+    with_topic(scenario)
+
+
+def test_what_was_read_and_not_sent_does_not_count():
+    async def scenario(topic):
+        await topic.create_subscription("sub")
+        await topic.publish("a", "b", "c")
+        first, second = topic.connect(), topic.connect()
+        await topic.join(first, permits=1)
+        first.drop()
+        await topic.join(second)
+        assert counts(second) == {"a": [1], "b": [0], "c": [0]}
+
+    with_topic(scenario)
+
+
+def test_seek_starts_to_count_anew():
+    async def scenario(topic):
+        connection = topic.connect()
+        await topic.join(connection)
+        positions = await topic.publish("a")
+        redeliver(connection, positions)
+        await settle()
+        await seek.seek(topic.subscriptions["sub"], EARLIEST)
+        again = topic.connect()
+        await topic.join(again)
+        assert counts(again) == {"a": [0]}
+
+    with_topic(scenario)
+
+
+def test_counts_are_dropped_by_a_type_that_has_none():
+    async def scenario(topic):
+        shared = topic.connect()
+        await topic.join(shared)
+        await topic.publish("a")
+        shared.drop()
+        subscription = topic.subscriptions["sub"]
+        assert subscription._redeliveries is not None
+        exclusive = topic.connect()
+        await topic.join(exclusive, Sub.Exclusive)
+        assert counts(exclusive) == {"a": [0]}
+        assert subscription._redeliveries is None
+
+    with_topic(scenario)
+
+
+@pytest.mark.parametrize("is_connected", [False, True])
+def test_what_is_skipped_is_forgotten(is_connected):
+    async def scenario(topic):
+        connection = topic.connect()
+        await topic.join(connection)
+        positions = await topic.publish("a", "b", "c")
+        subscription = topic.subscriptions["sub"]
+        connection.drop()
+        if is_connected:
+            await topic.join(topic.connect(), permits=0)
+        await seek.skip(subscription, 2)
+        assert len(subscription._redeliveries) == 1
+        assert subscription._redeliveries.count(positions[2]) == 1
+        await seek.clear_backlog(subscription)
+        assert not subscription._redeliveries
+
+    with_topic(scenario)
+
+
+def test_subscription_whose_messages_were_all_acknowledged_keeps_nothing():
+    async def scenario(topic):
+        connection = topic.connect()
+        await topic.join(connection)
+        positions = await topic.publish("a", "b")
+        redeliver(connection, positions)
+        await settle()
+        acknowledge(connection, positions)
+        connection.drop()
+        assert topic.subscriptions["sub"]._redeliveries is None
+
+    with_topic(scenario)
