@@ -19,10 +19,11 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
 from geminga.client._consuming import requests
+from geminga.client._consuming.attachment import Attachment
 from geminga.client._consuming.entries import Decryptor, Discard, EntryReader
 from geminga.client._consuming.options import ConsumerCryptoFailureAction
 from geminga.client._entry_batch import EntryBatch
-from geminga.client._errors import AlreadyClosed, CryptoError, NotConnected, PulsarException, ReadError, Timeout
+from geminga.client._errors import AlreadyClosed, CryptoError, PulsarException, ReadError
 from geminga.client._message_id import MessageId
 from geminga.client._transport.connection import ClientConnection
 from geminga.client._transport.link import Link
@@ -114,7 +115,8 @@ class EntryStream(Generic[E]):
         self.client = client
         self.topic = topic
         self.window = window
-        self.consumer_id = client.next_consumer_id()
+        self._attachment = Attachment(client, self, str(topic))
+        self.consumer_id = self._attachment.consumer_id
         self._name = name
         self._is_read_compacted = is_read_compacted
         #: The first entry that was not taken.
@@ -126,10 +128,6 @@ class EntryStream(Generic[E]):
         self._source: EntrySource[E] | None = None
         self._queue: list[E] = []
         self._waiter: asyncio.Future[None] | None = None
-        self._connection: ClientConnection | None = None
-        self._connected: list[asyncio.Future[None]] = []
-        self._is_attaching = False
-        self._closed_while_attaching = False
         self._error: PulsarException | None = None
         self._is_closed = False
         #: Entries that came first and last since the present subscription began, also those not handed out (chunks).
@@ -176,10 +174,10 @@ class EntryStream(Generic[E]):
             self._start_before = None
             for entry in taken:
                 self.window.taken(entry.batch_size or 1, entry.size_bytes)
-            if self._connection is not None:
+            if self._attachment.connection is not None:
                 # The broker need not remember what lies behind.
                 ids = (((last.ledger_id, last.entry_id), None),)
-                self._connection.write(encode_ack(self.consumer_id, ids, is_cumulative=True))
+                self._attachment.connection.write(encode_ack(self.consumer_id, ids, is_cumulative=True))
             self._grant()
         return taken
 
@@ -225,10 +223,7 @@ class EntryStream(Generic[E]):
         """It can not go on: whoever takes gets the error, once what came before is taken."""
         if self._error is None:
             self._error = error
-        for future in self._connected:
-            if not future.done():
-                future.set_exception(error)
-        self._connected.clear()
+        self._attachment.fail(error)
         self._wake()
 
     # ---- asking
@@ -242,12 +237,8 @@ class EntryStream(Generic[E]):
         return await self.client.lookup.retry(self._ask_last_message_id, f"last message id of {self.topic}")
 
     async def _ask_last_message_id(self) -> tuple[MessageId, MessageId | None]:
-        connection = await self.connected()
-        request_id = connection.next_request_id()
-        answer = await connection.request(
-            requests.get_last_message_id(self.consumer_id, request_id), request_id, self._operation_timeout_s
-        )
-        found = answer.getLastMessageIdResponse
+        self._check()
+        found = (await self._attachment.request(requests.get_last_message_id)).getLastMessageIdResponse
         has_mark = found.HasField("consumer_mark_delete_position")
         return (
             MessageId.from_data(found.last_message_id, str(self.topic)),
@@ -257,54 +248,21 @@ class EntryStream(Generic[E]):
     async def connected(self) -> ClientConnection:
         """The connection, once there is one; Timeout after the operation timeout."""
         self._check()
-        if self._connection is None:
-            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._connected.append(future)
-            try:
-                async with asyncio.timeout(self._operation_timeout_s):
-                    await future
-            except TimeoutError:
-                raise Timeout(f"{self.topic} is not connected") from None
-        if self._connection is None:
-            raise NotConnected(f"{self.topic} is not connected")
-        return self._connection
-
-    @property
-    def _operation_timeout_s(self) -> float:
-        return self.client.options.operation_timeout_ms / 1000
+        return await self._attachment.connected()
 
     # ---- connection
 
     async def _attach(self, connection: ClientConnection) -> None:
         if self._is_closed:
             raise AlreadyClosed(f"the stream of {self.topic} is closed")
-        self._is_attaching = True
-        self._closed_while_attaching = False
-        connection.register_consumer(self.consumer_id, self)
-        request_id = connection.next_request_id()
-        try:
-            await connection.request(self._subscribe(request_id), request_id, self._operation_timeout_s)
-        except (PulsarException, asyncio.CancelledError) as error:
-            connection.unregister_consumer(self.consumer_id)
-            if isinstance(error, Timeout | asyncio.CancelledError):
-                connection.write(requests.close_frame(self.consumer_id, connection.next_request_id()))
-            raise
-        finally:
-            self._is_attaching = False
-        if connection.is_closed or self._closed_while_attaching:
-            raise NotConnected(f"{self.topic}: the connection or the broker's consumer was lost at once")
+        await self._attachment.subscribe(connection, self._subscribe)
         assert self._source is not None
-        self._connection = connection
         self.attached_count += 1
         self._queue.clear()
         self.first_seen = self.last_seen = None
         self._source.connected(connection.max_message_size)
         self.window.restart()
         self._grant()
-        waiting, self._connected = self._connected, []
-        for future in waiting:
-            if not future.done():
-                future.set_result(None)
 
     def _subscribe(self, request_id: int) -> pb.BaseCommand:
         self.started_at = ledger_id, entry_id = self._start_before or self._next
@@ -336,28 +294,24 @@ class EntryStream(Generic[E]):
         self._detached(assigned_url)
 
     def _detached(self, assigned_url: str) -> None:
-        if self._is_attaching:
-            self._closed_while_attaching = True
-        if self._connection is None:
+        if self._attachment.detach() is None:
             return
-        self._connection = None
         self._queue.clear()
         self._link.lost(assigned_url)
 
     def start_before(self, entry: EntryKey) -> None:
         """Subscribe again from ``entry`` on, and hand out only what was not taken: a beginning lies back there."""
-        connection = self._connection
+        connection = self._attachment.connection
         if connection is None:
             return
         self._start_before = entry
-        connection.write(requests.close_frame(self.consumer_id, connection.next_request_id()))
-        connection.unregister_consumer(self.consumer_id)
+        self._attachment.abandon(connection)
         self._detached("")
 
     def read_again(self, error: ReadError) -> None:
         """What came over this connection is damaged: try once more over a fresh one."""
-        if self._connection is not None:
-            self._connection.abort(error)
+        if self._attachment.connection is not None:
+            self._attachment.connection.abort(error)
 
     async def close(self) -> None:
         """Leave the broker; harmless twice."""
@@ -366,26 +320,16 @@ class EntryStream(Generic[E]):
         self._is_closed = True
         self.client.forget(self)
         self._link.close()
-        connection, self._connection = self._connection, None
+        connection = self._attachment.detach()
         self._queue.clear()
         self.fail(AlreadyClosed(f"the stream of {self.topic} is closed"))
-        if connection is None or connection.is_closed:
-            return
-        request_id = connection.next_request_id()
-        try:
-            await connection.request(
-                requests.close(self.consumer_id, request_id), request_id, self._operation_timeout_s
-            )
-        except PulsarException as error:
-            _log.info("closing the stream of %s: %s", self.topic, error)
-        finally:
-            connection.unregister_consumer(self.consumer_id)
+        await self._attachment.leave(connection)
 
     # ---- what the broker says
 
     def on_messages(self, frames: list[Frame]) -> None:
         """MESSAGE frames of one socket read."""
-        if self._connection is None or self._error is not None or self._source is None:
+        if self._attachment.connection is None or self._error is not None or self._source is None:
             return
         for entry in self._source.read(frames):
             self.window.arrived(entry.batch_size or 1, entry.size_bytes)
@@ -393,7 +337,7 @@ class EntryStream(Generic[E]):
                 self._queue.append(entry)
             else:  # from before the start; taken already, in a way
                 self.window.taken(entry.batch_size or 1, entry.size_bytes)
-        if self._connection is None:  # reading them ended the subscription
+        if self._attachment.connection is None:  # reading them ended the subscription
             self._queue.clear()
             return
         self._grant()
@@ -408,8 +352,8 @@ class EntryStream(Generic[E]):
 
     def _grant(self) -> None:
         permits = self.window.grant(self._entries_left())
-        if permits and self._connection is not None:
-            self._connection.write(encode_flow(self.consumer_id, permits))
+        if permits and self._attachment.connection is not None:
+            self._attachment.connection.write(encode_flow(self.consumer_id, permits))
 
     def _entries_left(self) -> int | None:
         """Entries that may still arrive below the end; None: that can not be told."""

@@ -8,6 +8,7 @@ import pytest
 
 import geminga.client as gc
 from geminga.client._consuming.acks import AckSender
+from geminga.client._consuming.attachment import Attachment
 from geminga.client._consuming.entries import Discard
 from geminga.client._consuming.receiving import Receiving
 from geminga.client._consuming.redelivery import Redelivery
@@ -19,7 +20,7 @@ from support.scripted_broker import run_against, run_with_broker
 from support.scripted_consumer import ConsumerScript, Type, entry_bytes, message_frame
 
 SHARED = gc.ConsumerType.Shared
-COVERED = (AckSender, Receiving, Redelivery, TopicConsumer)
+COVERED = (AckSender, Attachment, Receiving, Redelivery, TopicConsumer)
 
 
 def singles(count: int) -> list[bytes]:
@@ -414,7 +415,7 @@ def test_redelivery_asked_for_at_any_moment_of_a_reconnect_does_not_lose_message
             for connection in list(client.pool._connections.values()):
                 connection.close()
             await wait_ms(step / 4)
-            attaching += topic._is_attaching
+            attaching += topic._attachment.is_subscribing
             consumer.redeliver_unacknowledged_messages()
         assert attaching > 0
         assert (await consumer.receive(5000)).data() == b"0"

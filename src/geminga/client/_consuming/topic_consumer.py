@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from geminga.client._consuming import last_message, requests
 from geminga.client._consuming.acknowledgement import Acknowledgement
+from geminga.client._consuming.attachment import Attachment
 from geminga.client._consuming.entries import Discard, EntryReader
 from geminga.client._consuming.options import ConsumerCryptoFailureAction, ConsumerOptions
 from geminga.client._consuming.redelivery import Redelivery
 from geminga.client._consuming.schema import SchemaGate
 from geminga.client._entry_batch import EntryBatch
-from geminga.client._errors import AlreadyClosed, NotConnected, PulsarException, ReadError, Timeout
+from geminga.client._errors import AlreadyClosed, PulsarException, ReadError
 from geminga.client._message_id import MessageId
 from geminga.client._transport.connection import ClientConnection
 from geminga.client._transport.link import Link
@@ -52,19 +53,16 @@ class TopicConsumer:
     """See the module's docstring. All of it runs on the loop's thread."""
 
     __slots__ = (
-        "_closed_while_attaching",
-        "_connection",
+        "_attachment",
         "_damaged",
         "_entries",
         "_gate",
         "_is_asked",
-        "_is_attaching",
         "_is_closed",
         "_is_seeking",
         "_last_entry",
         "_link",
         "_start",
-        "_waiting_connected",
         "_was_attached",
         "acks",
         "client",
@@ -99,7 +97,8 @@ class TopicConsumer:
         self.options: ConsumerOptions = options
         self.topic = topic
         self.decoder = decoder
-        self.consumer_id = client.next_consumer_id()
+        self._attachment = Attachment(client, self, str(topic))
+        self.consumer_id = self._attachment.consumer_id
         self.flow = FlowControl(capacity)
         if capacity == 0:
             self.flow.threshold = _NO_PREFETCH
@@ -134,15 +133,11 @@ class TopicConsumer:
         #: The entry that could not be read last.
         self._damaged: EntryKey | None = None
         self._gate = None if decoder is None else SchemaGate(self, decoder)
-        self._connection: ClientConnection | None = None
-        self._is_attaching = False
-        self._closed_while_attaching = False
         self._was_attached = False
         self._is_closed = False
         self._is_seeking = False
         #: Without prefetching: a message was asked for.
         self._is_asked = False
-        self._waiting_connected: list[asyncio.Future[None]] = []
         self._link = Link(
             client.runtime,
             client.pool,
@@ -158,7 +153,7 @@ class TopicConsumer:
     @property
     def is_connected(self) -> bool:
         """Whether it is subscribed now."""
-        return self._connection is not None
+        return self._attachment.connection is not None
 
     @property
     def may_create(self) -> bool:
@@ -176,27 +171,12 @@ class TopicConsumer:
         if self.epoch >= 0 and self._was_attached:
             self._set_epoch(self.epoch + 1)
         start = self._restart_message_id()
-        self._is_attaching = True
-        self._closed_while_attaching = False
-        connection.register_consumer(self.consumer_id, self)
-        request_id = connection.next_request_id()
-        command = requests.subscribe(self, request_id, start, connection.protocol_version)
-        try:
-            await connection.request(command, request_id, self.client.options.operation_timeout_ms / 1000)
-        except (PulsarException, asyncio.CancelledError) as error:
-            connection.unregister_consumer(self.consumer_id)
-            if isinstance(error, Timeout | asyncio.CancelledError):
-                # The broker may have made it, or be about to.
-                connection.write(requests.close_frame(self.consumer_id, connection.next_request_id()))
-            raise
-        finally:
-            self._is_attaching = False
-        if connection.is_closed or self._closed_while_attaching:
-            raise NotConnected(f"{self.topic}: the connection or the broker's consumer was lost at once")
+        await self._attachment.subscribe(
+            connection, lambda request_id: requests.subscribe(self, request_id, start, connection.protocol_version)
+        )
         self._attached(connection, start)
 
     def _attached(self, connection: ClientConnection, start: MessageId | None) -> None:
-        self._connection = connection
         self._was_attached = True
         self._entries.message_bytes_max = connection.max_message_size
         self._is_seeking = False
@@ -208,10 +188,6 @@ class TopicConsumer:
         permits = self.flow.restart()
         if permits:
             connection.write(encode_flow(self.consumer_id, permits))
-        waiting, self._waiting_connected = self._waiting_connected, []
-        for future in waiting:
-            if not future.done():
-                future.set_result(None)
         self.owner.on_subscribed(self)
 
     def start_over(self) -> None:
@@ -258,48 +234,30 @@ class TopicConsumer:
         self._detached(assigned_url)
 
     def _detached(self, assigned_url: str) -> None:
-        if self._is_attaching:
-            self._closed_while_attaching = True
-        if self._connection is None:
+        if self._attachment.detach() is None:
             return
-        self._connection = None
         self.acks.sender.disconnected()
         self._link.lost(assigned_url)
 
     def _on_failed(self, error: PulsarException) -> None:
         _log.warning("consumer of %s: %s", self.topic, error)
         self.error = error
-        waiting, self._waiting_connected = self._waiting_connected, []
-        for future in waiting:
-            if not future.done():
-                future.set_exception(error)
+        self._attachment.fail(error)
         self.owner.on_topic_failed(self, error)
 
     async def connected(self) -> ClientConnection:
         """The connection, once there is one; Timeout after the operation timeout."""
-        if self._connection is None:
+        if self._attachment.connection is None:
             if self.error is not None:
                 raise self.error
             if self._is_closed:
                 raise AlreadyClosed(f"the consumer of {self.topic} is closed")
-            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiting_connected.append(future)
-            try:
-                async with asyncio.timeout(self.client.options.operation_timeout_ms / 1000):
-                    await future
-            except TimeoutError:
-                raise Timeout(f"{self.topic} is not connected") from None
-        if self._connection is None:
-            raise NotConnected(f"{self.topic} is not connected")
-        return self._connection
+        return await self._attachment.connected()
 
     async def request(self, make: requests.Make) -> pb.BaseCommand:
         """Ask the broker; raises its error, NotConnected or Timeout."""
-        connection = await self.connected()
-        request_id = connection.next_request_id()
-        return await connection.request(
-            make(self.consumer_id, request_id), request_id, self.client.options.operation_timeout_ms / 1000
-        )
+        await self.connected()
+        return await self._attachment.request(make)
 
     async def close(self) -> None:
         """Send what is acknowledged, leave the broker; harmless twice. A broker that does not answer is waited for at
@@ -314,56 +272,38 @@ class TopicConsumer:
         except TimeoutError:
             _log.info("closing the consumer of %s: acknowledgements have no answer", self.topic)
         except asyncio.CancelledError:
-            connection = self._connection
-            self._end(error)
+            connection = self._end(error)
             if connection is not None:
-                connection.unregister_consumer(self.consumer_id)
-                connection.write(requests.close_frame(self.consumer_id, connection.next_request_id()))
+                self._attachment.abandon(connection)
             raise
-        connection = self._connection
-        self._end(error)
-        if connection is None or connection.is_closed:
-            return
-        request_id = connection.next_request_id()
-        try:
-            await connection.request(
-                requests.close(self.consumer_id, request_id),
-                request_id,
-                self.client.options.operation_timeout_ms / 1000,
-            )
-        except PulsarException as error:
-            _log.info("closing the consumer of %s: %s", self.topic, error)
-        finally:
-            connection.unregister_consumer(self.consumer_id)
+        await self._attachment.leave(self._end(error))
 
     async def unsubscribe(self, *, is_forced: bool) -> None:
         """Delete the subscription on the broker; raises its error."""
         self.acks.sender.flush()
         await self.request(lambda consumer, request: requests.unsubscribe(consumer, request, is_forced=is_forced))
-        connection = self._connection
-        self._end(AlreadyClosed(f"{self.topic} was unsubscribed"))
+        connection = self._end(AlreadyClosed(f"{self.topic} was unsubscribed"))
         if connection is not None:
             connection.unregister_consumer(self.consumer_id)
 
-    def _end(self, error: PulsarException) -> None:
+    def _end(self, error: PulsarException) -> ClientConnection | None:
+        """Nothing comes any more, and whoever waits gets ``error``; the connection it had."""
         self._is_closed = True
         self._link.close()
-        self._connection = None
+        connection = self._attachment.detach()
         self.start_over()
         self.acks.forget_batches()
         self.acks.sender.close(error)
         if self._gate is not None:
             self._gate.close()
-        for future in self._waiting_connected:
-            if not future.done():
-                future.set_exception(error)
-        self._waiting_connected.clear()
+        self._attachment.fail(error)
+        return connection
 
     # ---- messages in
 
     def on_messages(self, frames: list[Frame]) -> None:
         """MESSAGE frames of one socket read."""
-        if self._is_seeking or self._connection is None:
+        if self._is_seeking or self._attachment.connection is None:
             return  # they come again, or are not wanted any more
         self._is_asked = False
         arrived: list[EntryBatch] = []
@@ -428,8 +368,8 @@ class TopicConsumer:
         if why is Discard.CHECKSUM and key != self._damaged:
             # Damaged on the way, perhaps: a fresh connection brings it again. Only what stays damaged is discarded.
             self._damaged = key
-            if self._connection is not None:
-                self._connection.abort(ReadError(f"{self.topic}: entry {key[0]}:{key[1]} came damaged"))
+            if self._attachment.connection is not None:
+                self._attachment.connection.abort(ReadError(f"{self.topic}: entry {key[0]}:{key[1]} came damaged"))
             return
         if why is Discard.DECRYPTION:
             if self.options.crypto_failure_action is ConsumerCryptoFailureAction.DISCARD:
@@ -439,8 +379,8 @@ class TopicConsumer:
                 self.redelivery.received(key, 0)  # it may time out, and comes again after a reconnect
             return
         _log.warning("%s: entry %d:%d is discarded: %s", self.topic, *key, why.name.lower())
-        if self._connection is not None:
-            self._connection.write(requests.ack_damaged(self.consumer_id, key, why))
+        if self._attachment.connection is not None:
+            self._attachment.connection.write(requests.ack_damaged(self.consumer_id, key, why))
 
     def _on_chunk(
         self, key: EntryKey, whole: Sequence[EntryKey], gave_way: Sequence[EntryKey], publish_time_ms: int
@@ -468,12 +408,12 @@ class TopicConsumer:
 
     def send_permits(self, permits: int) -> None:
         """FLOW; without a connection there is a fresh start later."""
-        if permits and self._connection is not None:
-            self._connection.write(encode_flow(self.consumer_id, permits))
+        if permits and self._attachment.connection is not None:
+            self._attachment.connection.write(encode_flow(self.consumer_id, permits))
 
     def ask_for_one(self) -> None:
         """Without prefetching: a message is wanted now."""
-        if not self._is_asked and self._connection is not None and not self.flow.is_paused:
+        if not self._is_asked and self._attachment.connection is not None and not self.flow.is_paused:
             self._is_asked = True
             self.send_permits(1)
 
@@ -509,15 +449,15 @@ class TopicConsumer:
         gone = frozenset(wanted)
         self.owner.drop_prefetched(lambda entry: entry.source is self and entry.key in gone)
         self.owner.counters.redelivery_requests += len(wanted)
-        if self._connection is not None:  # else: everything comes again anyway
+        if self._attachment.connection is not None:  # else: everything comes again anyway
             for frame in requests.redeliver(self.consumer_id, wanted, self.epoch):
-                self._connection.write(frame)
+                self._attachment.connection.write(frame)
 
     def redeliver_all(self) -> None:
         """Ask for everything that is not acknowledged."""
         self.acks.sender.flush()
         self.owner.counters.redelivery_requests += 1
-        connection = self._connection
+        connection = self._attachment.connection
         # Without a connection everything comes again anyway, under the epoch SUBSCRIBE tells, or told just now: with
         # a higher one here everything that comes would count as sent before.
         if connection is not None and self.epoch >= 0:
@@ -544,7 +484,7 @@ class TopicConsumer:
         except (PulsarException, asyncio.CancelledError):
             self._start, self.start_message_id, self._last_entry = before
             self._is_seeking = False
-            if self._connection is not None:
+            if self._attachment.connection is not None:
                 self.redeliver_all()  # what came meanwhile was dropped
             raise
 
@@ -556,7 +496,7 @@ class TopicConsumer:
         self._start_at(message_id, is_inclusive=self.options.start_message_id_inclusive)
         await self.request(lambda consumer, request: requests.seek(consumer, request, message_id, timestamp_ms))
         self.start_over()
-        if self._connection is not None:
+        if self._attachment.connection is not None:
             self._is_seeking = False
 
     async def last_message_ids(self) -> tuple[MessageId, MessageId | None]:
