@@ -6,6 +6,7 @@ Created by SUBSCRIBE, it lives until CLOSE_CONSUMER, the end of the connection, 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -35,13 +36,19 @@ INDIVIDUAL_ACK_TYPES: Final = frozenset((Shared, Key_Shared))
 NO_EPOCH: Final = -1
 #: Request id of commands the broker starts itself (as Pulsar: -1 as uint64).
 UNREQUESTED: Final = (1 << 64) - 1
+#: A consumer that has just joined hears whether it is active with its first FLOW, else after this many seconds.
+#: Clients may know the consumer only after they have read the answer to SUBSCRIBE (the Go client drops what comes
+#: before); FLOW shows that they do.
+FIRST_ACTIVE_CHANGE_S: Final = 1.0
 
 
 class Consumer(ConsumerState):
     """See the module. Hashes and compares by identity."""
 
     __slots__ = (
+        "_first_change",
         "_heads",
+        "_is_known",
         "_is_waiting",
         "bytes_out",
         "chunks_out",
@@ -106,6 +113,10 @@ class Consumer(ConsumerState):
         #: Made when the first message is sent.
         self._heads: MessageHeadEncoder | None = None
         self._is_waiting = False
+        #: The client has shown that it knows this consumer, or has had the time for it.
+        self._is_known = False
+        #: Until it may be told: whether it is active, and when it is told at the latest.
+        self._first_change: tuple[bool, asyncio.TimerHandle] | None = None
 
     def can_receive(self) -> bool:
         """Whether it has permits, is not blocked, and its connection takes more; else dispatch resumes by itself."""
@@ -122,6 +133,9 @@ class Consumer(ConsumerState):
         """FLOW: the client takes ``permits`` more messages."""
         self.permits += permits
         self.last_flow_ms = self.subscription.now_ms()
+        if not self._is_known:
+            self._is_known = True
+            self._send_first_change()
         self.subscription.wake()
 
     def send(self, entries: Sequence[Candidate], *, redeliveries: RedeliveryTracker | None, now_ms: int) -> None:
@@ -166,7 +180,26 @@ class Consumer(ConsumerState):
         return encode_message_head(self.consumer_id, *position, self.partition, size, count, ack_set, epoch)
 
     def notify_active_change(self, *, is_active: bool) -> None:
-        """ACTIVE_CONSUMER_CHANGE."""
+        """ACTIVE_CONSUMER_CHANGE, when the client can be sure to know the consumer."""
+        if self._is_known:
+            self._send_active_change(is_active)
+            return
+        if self._first_change is not None:
+            timer = self._first_change[1]
+        else:
+            timer = asyncio.get_running_loop().call_later(FIRST_ACTIVE_CHANGE_S, self._send_first_change)
+        self._first_change = (is_active, timer)
+
+    def _send_first_change(self) -> None:
+        if self._first_change is None:
+            return
+        is_active, timer = self._first_change
+        timer.cancel()
+        self._first_change = None
+        self._is_known = True
+        self._send_active_change(is_active)
+
+    def _send_active_change(self, is_active: bool) -> None:
         self.connection.send_command(
             pb.BaseCommand(
                 type=pb.BaseCommand.ACTIVE_CONSUMER_CHANGE,
@@ -210,6 +243,9 @@ class Consumer(ConsumerState):
         if self.is_closed:
             return
         self.is_closed = True
+        if self._first_change is not None:
+            self._first_change[1].cancel()
+            self._first_change = None
         if self.connection.consumers.get(self.consumer_id) is self:
             del self.connection.consumers[self.consumer_id]
         self.subscription.detach(self)

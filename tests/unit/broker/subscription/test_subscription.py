@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from geminga.broker.subscription import handlers
+from geminga.broker.subscription.consumer import FIRST_ACTIVE_CHANGE_S
 from geminga.model.errors import ConsumerAssignError, ConsumerBusyError, NotAllowedError
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from support.subscriptions import Sub, settle, with_topic
@@ -32,6 +33,10 @@ def acknowledge(connection, consumer_id, positions, *, ack_type=pb.CommandAck.In
         ack.request_id = request_id
     raw = pb.BaseCommand(type=pb.BaseCommand.ACK, ack=ack).SerializeToString()
     handlers.handle_ack_bytes(connection, raw)
+
+
+def active_changes(connection):
+    return [c.active_consumer_change.is_active for c in connection.of_type(pb.BaseCommand.ACTIVE_CONSUMER_CHANGE)]
 
 
 @pytest.mark.parametrize("sub_type", [Sub.Exclusive, Sub.Failover, Sub.Shared, Sub.Key_Shared])
@@ -96,9 +101,36 @@ def test_failover_standby_takes_over_unacknowledged():
         first.drop()
         await settle()
         assert second.texts() == TEXTS[1:3]
-        changes = [c.active_consumer_change.is_active for c in second.of_type(pb.BaseCommand.ACTIVE_CONSUMER_CHANGE)]
-        assert changes == [False, True]
+        assert active_changes(second) == [False, True]
         assert a.is_closed
+
+    with_topic(scenario)
+
+
+def test_failover_consumer_is_told_that_it_is_active_only_after_its_client_knows_it():
+    async def scenario(topic):
+        connection = topic.connect()
+        await topic.join(connection, Sub.Failover, permits=0)
+        # The Go client drops what comes before it has read the answer to SUBSCRIBE.
+        assert active_changes(connection) == []
+        handlers.handle_flow(connection, 1, 10)
+        assert active_changes(connection) == [True]
+        handlers.handle_flow(connection, 1, 10)
+        await settle(FIRST_ACTIVE_CHANGE_S + 0.1)
+        assert active_changes(connection) == [True]
+
+    with_topic(scenario)
+
+
+def test_failover_consumer_that_asks_for_nothing_is_told_the_last_state_after_a_while():
+    async def scenario(topic):
+        first, second = topic.connect(), topic.connect()
+        await topic.join(first, Sub.Failover, name="a")
+        await topic.join(second, Sub.Failover, name="b", permits=0, priority_level=1)
+        assert active_changes(second) == []
+        first.drop()
+        await settle(FIRST_ACTIVE_CHANGE_S + 0.1)
+        assert active_changes(second) == [True]
 
     with_topic(scenario)
 
