@@ -124,9 +124,9 @@ class TableView(Generic[T]):
     # ---- for the client's own parts
 
     async def fill(self) -> None:
-        """Read what is there, then go on in the background."""
+        """Read what is there, then go on in the background; raises Timeout if it does not come."""
         while await self._consumer.has_message_available():
-            await self._apply(await self._consumer.receive())
+            await self._apply(await self._consumer.receive(self._consumer.client.options.operation_timeout_ms))
         self._task = spawn(self._follow(), name=f"table view of {self._consumer.topic()}")
 
     async def _follow(self) -> None:

@@ -19,7 +19,7 @@ from geminga.client._consuming.dead_letter import DeadLetters
 from geminga.client._consuming.entries import Decryptor
 from geminga.client._consuming.last_message import has_message_available
 from geminga.client._consuming.listening import Listening
-from geminga.client._consuming.options import ConsumerOptions
+from geminga.client._consuming.options import ConsumerOptions, ConsumerType
 from geminga.client._consuming.receiving import Receiving
 from geminga.client._consuming.topic_consumer import TopicConsumer, close_all
 from geminga.client._errors import (
@@ -359,14 +359,42 @@ class Consumer(Receiving[T]):
         return [(await topic.last_message_ids())[0] for topic in list(self._topics.values())]
 
     async def has_message_available(self) -> bool:
-        """Whether a message can be received without waiting for somebody to publish one."""
+        """Whether a message can be received without waiting for somebody to publish one.
+
+        The broker knows the last message of a topic, not whether it can be read. A reader waits until one is here, or
+        what the broker has was read and gave none; for the operation timeout at most, then it is the broker's word.
+        """
         self._check_open()
-        if self._queue.total_count:
-            return True
+        while not self._queue.total_count:
+            if not await self._is_left_on_brokers():
+                return self._queue.total_count > 0
+            if not self._gets_everything() or not await self._has_arrived():
+                return True
+        return True
+
+    def _gets_everything(self) -> bool:
+        """Whether what the brokers have comes here by itself, and to nobody else."""
+        options = self.options
+        is_alone = not options.is_durable and options.consumer_type is ConsumerType.Exclusive
+        return is_alone and not self._is_paused and not self._has_listener
+
+    async def _is_left_on_brokers(self) -> bool:
         for topic in list(self._topics.values()):
             if await has_message_available(topic):
                 return True
-        return self._queue.total_count > 0
+        return False
+
+    async def _has_arrived(self) -> bool:
+        """Wait until entries arrive; False: none did within the operation timeout."""
+        if self._queue.total_count:
+            return True
+        try:
+            async with asyncio.timeout(self.client.options.operation_timeout_ms / _MS):
+                await self._wait_for_arrival()
+        except TimeoutError:
+            return False
+        self._wake(1)  # whoever receives has the next turn
+        return True
 
     async def _each(self, do: Callable[[TopicConsumer], Awaitable[None]]) -> None:
         for topic in list(self._topics.values()):

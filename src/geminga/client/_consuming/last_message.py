@@ -12,8 +12,13 @@ if TYPE_CHECKING:
 
 
 async def last_message_ids(consumer: TopicConsumer) -> tuple[MessageId, MessageId | None]:
-    """The topic's last message, and how far the subscription is acknowledged, if the broker says; raises its error."""
-    answer = (await consumer.request(requests.get_last_message_id)).getLastMessageIdResponse
+    """The topic's last message, and how far the subscription is acknowledged, if the broker says; raises its error.
+
+    Asks again after a lost connection, until the operation timeout.
+    """
+    about = f"last message id of {consumer.topic}"
+    answered = await consumer.client.lookup.retry(lambda: consumer.request(requests.get_last_message_id), about)
+    answer = answered.getLastMessageIdResponse
     marked = answer.consumer_mark_delete_position if answer.HasField("consumer_mark_delete_position") else None
     topic = str(consumer.topic)
     return (
@@ -23,9 +28,9 @@ async def last_message_ids(consumer: TopicConsumer) -> tuple[MessageId, MessageI
 
 
 async def has_message_available(consumer: TopicConsumer) -> bool:
-    """Whether the broker has a message that was not received yet; raises its error."""
+    """Whether the broker has a message that was not received yet and can be; raises its error."""
     last, marked = await last_message_ids(consumer)
-    if last.entry_id() < 0:
+    if last.entry_id() < 0 or consumer.has_passed_over(last):
         return False
     received = consumer.last_received()
     if received is not None:

@@ -208,6 +208,10 @@ class Receiving(Generic[T]):
         if self._waiters:
             self._wake(count)
 
+    def on_passed_over(self) -> None:
+        """Entries came that gave no message: who waits for one asks again, or learns that there is none left."""
+        self._wake_all()
+
     def drop_prefetched(self, is_dropped: Callable[[EntryBatch], bool]) -> None:
         """Forget what was prefetched and not received."""
         for entry, count in self._queue.drop(is_dropped):

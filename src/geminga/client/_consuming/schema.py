@@ -42,6 +42,11 @@ class SchemaGate:
             self._task = spawn(self._prepare(), name=f"schema of {self._consumer.topic}")
         return True
 
+    @property
+    def is_holding(self) -> bool:
+        """Whether entries are held back now."""
+        return bool(self._held)
+
     def clear(self) -> None:
         """Everything comes again."""
         self._held.clear()

@@ -62,6 +62,7 @@ class TopicConsumer:
         "_is_seeking",
         "_last_entry",
         "_link",
+        "_passed_over",
         "_start",
         "_was_attached",
         "acks",
@@ -132,6 +133,8 @@ class TopicConsumer:
         self.acks = Acknowledgement(self)
         #: The entry that could not be read last.
         self._damaged: EntryKey | None = None
+        #: The last entry that came and gave no message, since everything came again last.
+        self._passed_over: EntryKey | None = None
         self._gate = None if decoder is None else SchemaGate(self, decoder)
         self._was_attached = False
         self._is_closed = False
@@ -197,6 +200,7 @@ class TopicConsumer:
             self._gate.clear()
         self.redelivery.clear()
         self._entries.chunks.clear()
+        self._passed_over = None
         self.acks.start_over()
 
     def _restart_message_id(self) -> MessageId | None:
@@ -310,13 +314,27 @@ class TopicConsumer:
         for entry, ack_set in self._entries.read(frames):
             if self._accept(entry, ack_set):
                 arrived.append(entry)
-        if not arrived:
-            return
-        if self._gate is None or not self._gate.holds(arrived):
+        if arrived and (self._gate is None or not self._gate.holds(arrived)):
             self.owner.on_entries(arrived)
+        if len(arrived) < len(frames):
+            self.owner.on_passed_over()
+
+    def has_passed_over(self, message_id: MessageId) -> bool:
+        """Whether everything up to its entry came, and the last of it gave no message: it was discarded, or waits for
+        its other chunks. On Shared and Key_Shared entries come in any order, so that nothing can be said."""
+        passed = self._passed_over
+        if passed is None or self.options.shares_messages or (self._gate is not None and self._gate.is_holding):
+            return False
+        return passed >= (message_id.ledger_id(), message_id.entry_id())
 
     def _accept(self, entry: EntryBatch, ack_set: Sequence[int]) -> bool:
         """Whether anything of the entry is to be handed out."""
+        if self._is_for_application(entry, ack_set):
+            return True
+        self._passed_over = entry.key
+        return False
+
+    def _is_for_application(self, entry: EntryBatch, ack_set: Sequence[int]) -> bool:
         entry.source = self
         key = entry.key
         counters = self.owner.counters
@@ -362,7 +380,10 @@ class TopicConsumer:
 
     def _on_discard(self, key: EntryKey, why: Discard, permits: int) -> None:
         self.give_back(max(1, permits))
-        if why in (Discard.CHUNK, Discard.OLD_EPOCH):
+        if why is Discard.OLD_EPOCH:
+            return
+        if why is Discard.CHUNK:
+            self._passed_over = key
             return
         self.owner.counters.entries_discarded += 1
         if why is Discard.CHECKSUM and key != self._damaged:
@@ -371,6 +392,7 @@ class TopicConsumer:
             if self._attachment.connection is not None:
                 self._attachment.connection.abort(ReadError(f"{self.topic}: entry {key[0]}:{key[1]} came damaged"))
             return
+        self._passed_over = key
         if why is Discard.DECRYPTION:
             if self.options.crypto_failure_action is ConsumerCryptoFailureAction.DISCARD:
                 self.acks.sender.add(key)

@@ -124,7 +124,11 @@ class Consumer(Facade[AsyncConsumer[T]], Generic[T]):
         return self._run(lambda: self._target.get_last_message_ids())
 
     def has_message_available(self) -> bool:
-        """Whether a message can be received without waiting for somebody to publish one."""
+        """Whether a message can be received without waiting for somebody to publish one.
+
+        The broker knows the last message of a topic, not whether it can be read. A reader waits until one is here, or
+        what the broker has was read and gave none; for the operation timeout at most, then it is the broker's word.
+        """
         return self._run(lambda: self._target.has_message_available())
 
     def unsubscribe(self, *, force: bool = False) -> None:
