@@ -206,44 +206,50 @@ def run_actions(world: DispatchWorld, actions: list[Action], *, keys: int) -> No
     """Carry out each action, checking after every one, then drain. Keys spread over the whole range of hashes."""
     world.join()
     world.join()
-    for kind, a, b, c in actions:
-        match kind:
-            case 0 | 1:
-                for step in range(2 + b % 4):
-                    key = (a + step * (c % 2)) % keys
-                    world.publish(1 + key * (65534 // keys), 1 + (c % 3 if kind else 0))
-            case 2:
-                if len(world.core.consumers) < 5:
-                    world.join(c % 2)
-            case 3:
-                world.leave(a)
-            case 4 | 5:
-                world.flow(a, 1 + b % 7)
-            case 6:
-                world.start_read()
-            case 7:
-                world.finish_read()
-            case 8:
-                world.start_read()
-                world.finish_read()
-            case 9 | 10:
-                world.acknowledge(a, b, c)
-            case 11:
-                world.redeliver(a, b)
-            case 12:
-                world.redeliver(a, None)
-            case 13:
-                world.fail_read()
-            case 14 | 15:
-                world.start_read()
-                if kind == 14:
-                    world.redeliver(a, b)
-                else:
-                    world.acknowledge_waiting(a, b)
-                world.finish_read()
-            case 16:
-                world.acknowledge_part(a, b, c)
-            case 17:
-                world.change_limits(a % 8, b)
-        world.check()
+    for action in actions:
+        run_action(world, action, keys=keys)
     world.drain()
+
+
+def run_action(world: DispatchWorld, action: Action, *, keys: int) -> None:
+    """Carry out one action and check."""
+    kind, a, b, c = action
+    match kind:
+        case 0 | 1:
+            for step in range(2 + b % 4):
+                key = (a + step * (c % 2)) % keys
+                world.publish(1 + key * (65534 // keys), 1 + (c % 3 if kind else 0))
+        case 2:
+            if len(world.core.consumers) < 5:
+                world.join(c % 2)
+        case 3:
+            world.leave(a)
+        case 4 | 5:
+            world.flow(a, 1 + b % 7)
+        case 6:
+            world.start_read()
+        case 7:
+            world.finish_read()
+        case 8:
+            world.start_read()
+            world.finish_read()
+        case 9 | 10:
+            world.acknowledge(a, b, c)
+        case 11:
+            world.redeliver(a, b)
+        case 12:
+            world.redeliver(a, None)
+        case 13:
+            world.fail_read()
+        case 14 | 15:
+            world.start_read()
+            if kind == 14:
+                world.redeliver(a, b)
+            else:
+                world.acknowledge_waiting(a, b)
+            world.finish_read()
+        case 16:
+            world.acknowledge_part(a, b, c)
+        case 17:
+            world.change_limits(a % 8, b)
+    world.check()

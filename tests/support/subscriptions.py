@@ -135,7 +135,9 @@ class RecordedTopic:
             consumers_per_subscription=config.max_consumers_per_subscription,
             subscriptions=config.max_subscriptions_per_topic,
         )
-        self.broker = SimpleNamespace(runtime=runtime, config=config, get_topic=self._get_topic)
+        self.broker = SimpleNamespace(
+            runtime=runtime, config=config, get_topic=self._get_topic, unacked_budget=config.new_unacked_budget()
+        )
         self.sequence_id = 0
         self.unacked_limits = config.unacked_limits
         self.delivery_tick_ms = config.delayed_delivery_tick_time_ms

@@ -64,6 +64,7 @@ class Broker:
         self.connections: set[Connection] = set()
         #: Connections accepted since the start; read at scrape time.
         self.connections_opened = 0
+        self.unacked_budget = config.new_unacked_budget()
         self.publish_buffer = PublishBuffer(config.publish_buffer_bytes)
         self.handlers: Handlers = all_handlers()
         self.registry = TopicRegistry(self)

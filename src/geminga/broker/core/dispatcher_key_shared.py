@@ -18,7 +18,7 @@ another consumer has some.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from geminga.broker.core.consumer_state import ConsumerState
 from geminga.broker.core.dispatcher_shared import (
@@ -33,6 +33,7 @@ from geminga.broker.core.dispatcher_shared import (
 from geminga.broker.core.draining_hashes import HashHolders
 from geminga.broker.core.hash_ranges import StickyKeySelector
 from geminga.broker.core.redelivery import RedeliveryTracker
+from geminga.broker.core.unacked_budget import UnackedBudget
 from geminga.model import Position, invariant
 from geminga.model.errors import InvariantError
 
@@ -52,8 +53,10 @@ class KeySharedDispatcher(SharedDispatcher[C]):
         selector: StickyKeySelector,
         *,
         allow_out_of_order: bool,
+        budget: UnackedBudget | None = None,
+        on_freed: Callable[[], None] = lambda: None,
     ) -> None:
-        super().__init__(limits, tracker)
+        super().__init__(limits, tracker, budget=budget, on_freed=on_freed)
         #: Who gets which hash.
         self.selector = selector
         self._is_ordered = not allow_out_of_order
@@ -87,7 +90,7 @@ class KeySharedDispatcher(SharedDispatcher[C]):
 
     def next_read(self) -> ReadOn | ReadAgain | None:
         """Entries that wait and can be sent now, else on in the log while the look-ahead limits allow."""
-        if self._is_blocked:
+        if not self._may_send():
             return None
         wanted = self._entries_wanted()
         if wanted == 0:
@@ -116,7 +119,7 @@ class KeySharedDispatcher(SharedDispatcher[C]):
             consumer = self._by_name.get(selected) if selected is not None else None
             if (
                 consumer is None
-                or self._is_blocked
+                or self._is_held
                 or not consumer.can_receive()
                 or (ordered and not self._is_in_order(entry, consumer))
             ):

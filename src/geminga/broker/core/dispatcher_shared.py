@@ -11,12 +11,13 @@ Never is an entry pending at two consumers: it moves only through :meth:`~Shared
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from geminga.broker.core.consumer_state import ConsumerState
 from geminga.broker.core.redelivery import RedeliveryTracker, ReplayQueue
+from geminga.broker.core.unacked_budget import UnackedBudget
 from geminga.model import Position, invariant
 from geminga.model.errors import InvariantError
 
@@ -86,10 +87,38 @@ class DispatchLimits:
 class SharedDispatcher(Generic[C]):
     """Round robin over the consumers of the best priority level that have permits."""
 
-    __slots__ = ("_is_blocked", "_limits", "_reading", "_turns", "consumers", "replay", "tracker", "unacked_count")
+    __slots__ = (
+        "_budget",
+        "_is_blocked",
+        "_is_held",
+        "_is_over_share",
+        "_limits",
+        "_on_freed",
+        "_reading",
+        "_turns",
+        "consumers",
+        "replay",
+        "tracker",
+        "unacked_count",
+    )
 
-    def __init__(self, limits: DispatchLimits, tracker: RedeliveryTracker) -> None:
+    def __init__(
+        self,
+        limits: DispatchLimits,
+        tracker: RedeliveryTracker,
+        *,
+        budget: UnackedBudget | None = None,
+        on_freed: Callable[[], None] = lambda: None,
+    ) -> None:
+        """``budget``: the broker's own limit of unacknowledged messages, if it has one; ``on_freed`` is called when
+        that has room again after it held this dispatcher."""
         self._limits = limits
+        self._budget = budget
+        self._on_freed = on_freed
+        #: Whether it has more than its share while the broker's budget is short.
+        self._is_over_share = False
+        #: Either of the two: asked for each entry.
+        self._is_held = False
         #: Positions lent out for the replay read under way; None while the log is read on or nothing is read.
         self._reading: list[Position] | None = None
         #: Priority level -> consumers of that level, the next one first.
@@ -106,8 +135,8 @@ class SharedDispatcher(Generic[C]):
 
     @property
     def is_blocked(self) -> bool:
-        """Whether the subscription's limit of unacknowledged messages holds it."""
-        return self._is_blocked
+        """Whether a limit of unacknowledged messages holds it: the subscription's, or the broker's."""
+        return self._is_held
 
     def add(self, consumer: C) -> None:
         """A consumer joins."""
@@ -135,21 +164,25 @@ class SharedDispatcher(Generic[C]):
 
     def limit_unacked(self, unacked_max: int) -> bool:
         """Obey another limit of unacknowledged messages of all consumers (0: none); True if that set it free."""
-        before = self._is_blocked
+        before = self._is_held
         self._limits = replace(self._limits, unacked_max=unacked_max)
         self._is_blocked = 0 < unacked_max <= self.unacked_count
-        return before and not self._is_blocked
+        self._is_held = self._is_blocked or self._is_over_share
+        return before and not self._is_held
 
     def clear(self) -> None:
         """Forget replay and counts of unacknowledged messages: the log is read anew."""
         self.replay.clear()
         self._reading = None
-        self.unacked_count = 0
-        self._is_blocked = False
+        count, self.unacked_count = self.unacked_count, 0
+        self._is_blocked = self._is_over_share = self._is_held = False
+        if self._budget is not None:
+            self._budget.stop_waiting(self)
+            self._budget.change(-count)
 
     def next_read(self) -> ReadOn | ReadAgain | None:
         """What to read now: entries to send again first; None while nobody can receive anything."""
-        if self._is_blocked:
+        if not self._may_send():
             return None
         wanted = self._entries_wanted()
         if wanted == 0:
@@ -172,8 +205,8 @@ class SharedDispatcher(Generic[C]):
         for index, entry in enumerate(entries):
             if self._reading is not None and entry.position not in self.replay:
                 continue  # acknowledged while it was read
-            if consumer is None or sent >= turn or not consumer.can_receive() or self._is_blocked:
-                consumer = None if self._is_blocked else self._next_consumer()
+            if consumer is None or sent >= turn or not consumer.can_receive() or self._is_held:
+                consumer = None if self._is_held else self._next_consumer()
                 if consumer is None:
                     self._keep(entries[index:])
                     break
@@ -257,7 +290,16 @@ class SharedDispatcher(Generic[C]):
             raise InvariantError(f"{self.unacked_count} unacknowledged messages")
         if self._is_blocked and self.unacked_count <= self._limits.unacked_max // 2:
             self._is_blocked = False
-            return True
+            self._is_held = self._is_over_share
+            freed = True
+        budget = self._budget
+        if budget is not None:
+            if self._is_over_share and self.unacked_count <= budget.share // 2:
+                budget.stop_waiting(self)
+                self._is_over_share = False
+                self._is_held = self._is_blocked
+                freed = True
+            budget.change(-message_count)
         return freed
 
     def _keep(self, entries: Iterable[Candidate]) -> None:
@@ -297,7 +339,23 @@ class SharedDispatcher(Generic[C]):
         consumer.add_unacked(count)
         self.unacked_count += count
         if 0 < self._limits.unacked_max <= self.unacked_count:
-            self._is_blocked = True
+            self._is_blocked = self._is_held = True
+        if self._budget is not None:
+            self._budget.change(count)
+            self._may_send()
+
+    def _may_send(self) -> bool:
+        """Whether neither the subscription's limit nor the broker's holds it, asked anew."""
+        budget = self._budget
+        if budget is not None and budget.is_short and not self._is_over_share and self.unacked_count > budget.share:
+            self._is_over_share = self._is_held = True
+            budget.wait(self, self._budget_has_room)
+        return not self._is_held
+
+    def _budget_has_room(self) -> None:
+        self._is_over_share = False
+        self._is_held = self._is_blocked
+        self._on_freed()
 
     def _next_consumer(self) -> C | None:
         for consumers in self._turns.values():
@@ -311,6 +369,9 @@ class SharedDispatcher(Generic[C]):
     def check_invariants(self) -> None:
         """No entry is pending twice or pending and queued; counts are those of the pending entries."""
         self.replay.check_invariants()
+        invariant(
+            self._is_held == (self._is_blocked or self._is_over_share), "held by no limit, or by one and not held"
+        )
         seen: set[Position] = set()
         total = 0
         for consumer in self.consumers:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from geminga.broker.core.dispatcher_shared import DispatchLimits
+from geminga.broker.core.unacked_budget import UnackedBudget
 from geminga.broker.subscription.limits import UnackedLimits
 from geminga.model.settings import setting
 
@@ -22,6 +23,16 @@ class SubscriptionConfig:
     )
     max_unacked_messages_per_subscription: int = setting(
         "maxUnackedMessagesPerSubscription", 200_000, "messages >= 0; 0: no limit", minimum=0
+    )
+    max_unacked_messages_per_broker: int = setting(
+        "maxUnackedMessagesPerBroker", 0, "messages >= 0; 0: no limit", minimum=0
+    )
+    max_unacked_messages_per_subscription_on_broker_blocked: float = setting(
+        "maxUnackedMessagesPerSubscriptionOnBrokerBlocked",
+        0.16,
+        "a part of the broker's limit, 0 to 1",
+        minimum=0,
+        maximum=1,
     )
     subscription_types_enabled: tuple[str, ...] = setting(
         "subscriptionTypesEnabled",
@@ -80,6 +91,14 @@ class SubscriptionConfig:
     def unacked_limits(self) -> UnackedLimits:
         """What holds where neither namespace nor topic says otherwise."""
         return UnackedLimits(self.max_unacked_messages_per_consumer, self.max_unacked_messages_per_subscription)
+
+    def new_unacked_budget(self) -> UnackedBudget | None:
+        """The broker's own limit; None: it has none (as in Pulsar, also where subscriptions would have no share)."""
+        limit, ratio = (
+            self.max_unacked_messages_per_broker,
+            self.max_unacked_messages_per_subscription_on_broker_blocked,
+        )
+        return UnackedBudget(limit, ratio) if limit and ratio > 0 else None
 
     def dispatch_limits(self, unacked_max: int) -> DispatchLimits:
         """What the dispatchers' cores obey; ``unacked_max``: messages unacknowledged on one subscription."""

@@ -309,8 +309,9 @@ class SharedDispatch(Dispatch):
         config = self._config
         tracker = self.subscription.redeliveries()
         limits = config.dispatch_limits(self.subscription.topic.unacked_limits.per_subscription)
+        budget = self.subscription.topic.broker.unacked_budget
         if consumer.type != Key_Shared:
-            return SharedDispatcher(limits, tracker)
+            return SharedDispatcher(limits, tracker, budget=budget, on_freed=self.wake_later)
         if not config.subscription_key_shared_enable:
             raise NotAllowedError("Key_Shared subscription is disabled by broker")
         meta = consumer.key_shared_meta or pb.KeySharedMeta()
@@ -324,7 +325,14 @@ class SharedDispatch(Dispatch):
             selector = ConsistentHashRing(config.subscription_key_shared_consistent_hashing_replica_points, murmur3_32)
         else:
             selector = HashRangeAutoSplit()
-        return KeySharedDispatcher(limits, tracker, selector, allow_out_of_order=meta.allowOutOfOrderDelivery)
+        return KeySharedDispatcher(
+            limits,
+            tracker,
+            selector,
+            allow_out_of_order=meta.allowOutOfOrderDelivery,
+            budget=budget,
+            on_freed=self.wake_later,
+        )
 
 
 def _at(ledger: ManagedLedger, position: Position) -> Position:

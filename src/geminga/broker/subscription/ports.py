@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import TYPE_CHECKING, Protocol
 
 from geminga.broker.core.delayed_delivery import TopicDelays
+from geminga.broker.core.unacked_budget import UnackedBudget
 from geminga.broker.subscription.config import SubscriptionConfig
 from geminga.broker.subscription.limits import TopicLimits, UnackedLimits
 from geminga.model.errors import GemingaError
@@ -83,6 +84,11 @@ class SubscriptionBroker(Protocol):
     @property
     def config(self) -> SubscriptionConfig:
         """Settings."""
+        ...
+
+    @property
+    def unacked_budget(self) -> UnackedBudget | None:
+        """How much all subscriptions together may leave unacknowledged; None: no limit."""
         ...
 
 

@@ -185,3 +185,52 @@ def test_replay_of_each_key_is_in_order_on_key_shared():
             assert [t for t in again if int(t[1:]) % 2 == key] == TEXTS[key::2]
 
     with_topic(scenario)
+
+
+def test_limit_of_the_broker_holds_the_greedy_subscription_and_lets_the_small_one_go_on():
+    async def scenario(topic):
+        greedy, small = topic.connect(), topic.connect()
+        await topic.join(greedy, subscription="greedy")
+        await topic.join(small, subscription="small", permits=1)
+        positions = await topic.publish(*TEXTS)
+        assert greedy.texts() == TEXTS[:10]
+        handlers.handle_flow(small, 1, 1)
+        await settle()
+        assert small.texts() == TEXTS[:2]
+        acknowledge(greedy, positions[:7])
+        await settle()
+        assert greedy.texts() == TEXTS[:10]  # five are half of the limit, not less
+        acknowledge(greedy, positions[7:8])
+        await settle()
+        assert greedy.texts() == TEXTS
+        assert topic.broker.unacked_budget.total == 6
+
+    with_topic(
+        scenario,
+        max_unacked_messages_per_broker=10,
+        max_unacked_messages_per_subscription_on_broker_blocked=0.3,
+    )
+
+
+def test_held_subscription_goes_on_when_another_one_makes_room():
+    async def scenario(topic):
+        first, second = topic.connect(), topic.connect()
+        await topic.join(first, subscription="first", permits=6)
+        await topic.join(second, subscription="second", permits=6)
+        await topic.publish(*TEXTS)
+        assert topic.broker.unacked_budget.is_short
+        handlers.handle_flow(first, 1, 100)
+        await settle()
+        assert first.texts() == TEXTS[:6]
+        second.drop()
+        await settle()
+        assert first.texts() == TEXTS[:6]  # six are half of the limit, not less
+        topic.subscriptions["first"].dispatch.redeliver(first.consumers[1], None, -1)
+        await settle()
+        assert first.texts() == [*TEXTS[:6], *TEXTS]
+
+    with_topic(
+        scenario,
+        max_unacked_messages_per_broker=12,
+        max_unacked_messages_per_subscription_on_broker_blocked=0.1,
+    )
