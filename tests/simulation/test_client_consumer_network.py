@@ -19,8 +19,8 @@ from geminga import sim
 from geminga.model import TopicName
 from geminga.runtime import spawn
 from geminga.sim.seeds import run_seeds
-from support.client_world import SLOW, STRUCK, URL, BrokerOnNode, HostileProxy
-from support.scripted_broker import CLIENT
+from support.client_scenario import ClientScenario
+from support.client_world import SLOW, STRUCK
 
 FAULTS_S = 15.0
 #: Virtual seconds in which everything must have come once the network is healed.
@@ -43,8 +43,9 @@ FAULTS = (
 class Consumption:
     """What one consumer of the scenario received and acknowledged."""
 
-    def __init__(self, world: sim.SimWorld, options: gc.ConsumerArguments) -> None:
-        self.world = world
+    def __init__(self, stage: ClientScenario, options: gc.ConsumerArguments) -> None:
+        self.stage = stage
+        self.world = world = stage.world
         self.rng = world.rng("consumption")
         self.options = options
         self.received: dict[bytes, int] = {}
@@ -54,15 +55,7 @@ class Consumption:
         self.is_ordered = options["consumer_type"] in (gc.ConsumerType.Exclusive, gc.ConsumerType.Failover)
 
     async def subscribe(self, client: gc.Client) -> gc.Consumer[bytes]:
-        while True:
-            try:
-                return await client.subscribe(TOPIC, "sub", **self.options)
-            except gc.ConsumerBusy:  # the broker has not noticed yet that an attempt's connection is gone
-                await self.world.sleep(0.1)
-            except gc.PulsarException as error:
-                if not error.retriable:
-                    raise
-                await self.world.sleep(0.1)
+        return await self.stage.insist(lambda: client.subscribe(TOPIC, "sub", **self.options))
 
     async def run(self, client: gc.Client, expected: set[bytes], *, leaves_s: float = float("inf")) -> None:
         """Consume until everything is acknowledged, by whomever, or until it is time to leave."""
@@ -127,15 +120,10 @@ async def publish(client: gc.Client, *, batched: bool) -> set[bytes]:
 
 async def hostile_network(world: sim.SimWorld) -> None:
     rng = world.rng("scenario")
-    broker_node, proxy_node, client_node = (world.node(name) for name in ("broker", "proxy", "client"))
-    broker = BrokerOnNode(broker_node)
-    proxy = HostileProxy(world, proxy_node)
-    proxy.is_hostile = False
+    stage = await ClientScenario(world).start()
     is_batched = rng.random() < 0.6
-    await broker_node.run(lambda _: broker.start())
-    await proxy_node.run(lambda _: proxy.start())
     consumption = Consumption(
-        world,
+        stage,
         {
             "consumer_type": rng.choice(list(gc.ConsumerType)),
             "initial_position": gc.InitialPosition.Earliest,
@@ -150,68 +138,50 @@ async def hostile_network(world: sim.SimWorld) -> None:
 
     has_second = consumption.options["consumer_type"] is not gc.ConsumerType.Exclusive and rng.random() < 0.5
 
-    async def publish_all(node: sim.SimNode) -> set[bytes]:
-        async with gc.connect(URL, runtime=node.runtime, **CLIENT) as client:
+    async def publish_all(_: sim.SimNode) -> set[bytes]:
+        async with stage.connect() as client:
             # The subscription exists before the faults begin.
             await (await client.subscribe(TOPIC, "sub", **consumption.options)).close()
             return await publish(client, batched=is_batched)
 
-    async def heal(_: sim.SimNode) -> None:
-        for _ in range(rng.randrange(3)):
-            await world.sleep(rng.uniform(0, FAULTS_S / 3))
-            world.points.hits["broker.restart"] += 1
-            await broker.restart()
-        await world.sleep(max(FAULTS_S - world.now, 0))
-        proxy.is_hostile = False
-
-    async def slow_down(_: sim.SimNode) -> None:
-        if rng.random() < 0.4:
-            await world.sleep(rng.uniform(0, FAULTS_S / 2))
-            await broker.be_slow(world, rng.uniform(0.5, 8))
-
-    async def consume(node: sim.SimNode) -> None:
-        async with gc.connect(URL, runtime=node.runtime, **CLIENT) as client:
+    async def consume(_: sim.SimNode) -> None:
+        async with stage.connect() as client:
             await consumption.run(client, expected)
         assert client.pool.open_connections == 0
 
-    async def consume_too(node: sim.SimNode) -> None:
+    async def consume_too(_: sim.SimNode) -> None:
         if not has_second:
             return
         world.points.hits["second consumer"] += 1
         leaves_s = world.now + rng.uniform(0, rng.choice([FAULTS_S / 4, 2 * FAULTS_S]))
-        async with gc.connect(URL, runtime=node.runtime, **CLIENT) as client:
+        async with stage.connect() as client:
             await consumption.run(client, expected, leaves_s=leaves_s)
         world.points.hits["second consumer left"] += consumption.acknowledged < expected
 
-    async def look(node: sim.SimNode) -> list[bytes]:
-        async with gc.connect(URL, runtime=node.runtime, **CLIENT) as client:
+    async def look(_: sim.SimNode) -> list[bytes]:
+        async with stage.connect() as client:
             consumer = await consumption.subscribe(client)
             try:
                 return [(await consumer.receive(3000)).data()]
             except gc.Timeout:
                 return []
 
-    expected = await client_node.run(publish_all)
-    proxy.is_hostile = True
-    healing, slow = broker_node.run(heal), proxy_node.run(slow_down)
+    expected = await stage.client_node.run(publish_all)
+    faults = stage.faults(rng, FAULTS_S)
     async with asyncio.timeout(FAULTS_S + HEALED_S):
-        await asyncio.gather(client_node.run(consume), client_node.run(consume_too))
-    await asyncio.gather(healing, slow)
+        await asyncio.gather(stage.client_node.run(consume), stage.client_node.run(consume_too))
+    await faults
     if consumption.is_ordered and not has_second:
         order = [int(payload) for payload in consumption.received]
         assert order == sorted(order), f"order of first deliveries: {order}"
     assert set(consumption.received) == expected
     assert [error for error in consumption.failures if not error.retriable] == []
-    proxy.is_hostile = False
-    found = await client_node.run(look)
+    found = await stage.client_node.run(look)
     # Without acknowledgement by index, a batch that the broker took back before all of it was acknowledged comes whole.
-    was_taken_back = broker.restarts or has_second
+    was_taken_back = stage.broker.restarts or has_second
     is_whole = is_batched and not consumption.options["batch_index_ack_enabled"]
     assert found == [] or (is_whole and was_taken_back), found
-    await world.sleep(5)
-    left = [task.get_name() for task, boot in world.loop.pending_tasks() if boot is client_node.boot]
-    assert left == [], f"tasks left behind: {left}"
-    assert world.network.connections(client_node) == []
+    await stage.check_nothing_left()
 
 
 @pytest.mark.slow
@@ -230,12 +200,8 @@ async def topics_come_and_go(world: sim.SimWorld) -> None:
     """1. A pattern's topics are created and deleted under faults. 2. Healed: the consumer has those that are there,
     deleted ones were not created again, and what is published everywhere comes."""
     rng = world.rng("scenario")
-    broker_node, proxy_node, client_node = (world.node(name) for name in ("broker", "proxy", "client"))
-    broker = BrokerOnNode(broker_node, topic_list_watcher=rng.random() < 0.8)
-    proxy = HostileProxy(world, proxy_node)
-    proxy.is_hostile = False
-    await broker_node.run(lambda _: broker.start())
-    await proxy_node.run(lambda _: proxy.start())
+    stage = await ClientScenario(world, topic_list_watcher=rng.random() < 0.8).start()
+    broker = stage.broker
     there: set[str] = set()
 
     async def change_topics(_: sim.SimNode) -> None:
@@ -252,17 +218,17 @@ async def topics_come_and_go(world: sim.SimWorld) -> None:
             else:
                 await broker.broker.get_topic(TopicName.parse(name), create=True)
                 there.add(name)
-        proxy.is_hostile = False
+        stage.proxy.is_hostile = False
 
-    async def follow(node: sim.SimNode) -> None:
+    async def follow(_: sim.SimNode) -> None:
         options: gc.ConsumerArguments = {
             "pattern_auto_discovery_period_ms": 3000,
             "consumer_type": gc.ConsumerType.Shared,
         }
-        async with gc.connect(URL, runtime=node.runtime, **CLIENT) as client:
+        async with stage.connect() as client:
             consumer = await client.subscribe(re.compile("a-.*"), "sub", **options)
-            proxy.is_hostile = True
-            await broker_node.run(change_topics)
+            stage.proxy.is_hostile = True
+            await stage.broker_node.run(change_topics)
             await world.sleep(40)
             world.points.hits["watching"] += consumer.discovery is not None and consumer.discovery.is_watching
             assert set(consumer.topics()) == there
@@ -275,10 +241,8 @@ async def topics_come_and_go(world: sim.SimWorld) -> None:
                 came.add((await consumer.receive(5000)).data().decode())
 
     async with asyncio.timeout(FAULTS_S + HEALED_S):
-        await client_node.run(follow)
-    await world.sleep(5)
-    left = [task.get_name() for task, boot in world.loop.pending_tasks() if boot is client_node.boot]
-    assert left == [], f"tasks left behind: {left}"
+        await stage.client_node.run(follow)
+    await stage.check_nothing_left()
     assert not any(connection.watchers for connection in broker.broker.connections)
 
 
@@ -303,14 +267,10 @@ def test_cancelling_at_every_await_leaves_nothing_behind(step: str) -> None:
     """Each step is cancelled after some virtual time, a little later each round; the client still works afterwards."""
 
     async def main(world: sim.SimWorld) -> int:
-        broker_node, proxy_node, node = (world.node(name) for name in ("broker", "proxy", "client"))
-        broker, proxy = BrokerOnNode(broker_node), HostileProxy(world, proxy_node)
-        proxy.is_hostile = False
-        await broker_node.run(lambda _: broker.start())
-        await proxy_node.run(lambda _: proxy.start())
+        stage = await ClientScenario(world).start()
 
         async def once(delay_s: float) -> bool:
-            async with gc.connect(URL, runtime=node.runtime, **CLIENT) as client:
+            async with stage.connect() as client:
                 producer = await client.create_producer(TOPIC)
                 options = {"initial_position": gc.InitialPosition.Earliest, "ack_receipt_enabled": True}
                 policy = gc.BatchReceivePolicy(5, -1, 50)
@@ -343,12 +303,10 @@ def test_cancelling_at_every_await_leaves_nothing_behind(step: str) -> None:
 
         rounds = 0
         async with asyncio.timeout(2000):
-            while not await node.run(lambda _, delay_s=rounds * 0.0005: once(delay_s)):
+            while not await stage.client_node.run(lambda _, delay_s=rounds * 0.0005: once(delay_s)):
                 rounds += 1
-        await world.sleep(5)
-        left = [task.get_name() for task, boot in world.loop.pending_tasks() if boot is node.boot]
-        assert left == [], left
-        for topic in broker.broker.topics.values():
+        await stage.check_nothing_left()
+        for topic in stage.broker.broker.topics.values():
             consumers = [len(subscription.consumers) for subscription in topic.subscriptions.values()]
             assert not any(consumers), "a consumer of a cancelled step stayed on the broker"
         return rounds

@@ -19,8 +19,9 @@ from geminga.sim.seeds import run_seeds
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar import commands
 from geminga.wire.pulsar.hot import encode_send_receipts
-from support.client_world import SLOW, STRUCK, URL, BrokerOnNode, HostileProxy, Stored
-from support.scripted_broker import CLIENT, polite, run_against
+from support.client_scenario import ClientScenario
+from support.client_world import SLOW, STRUCK, URL, Stored
+from support.scripted_broker import polite, run_against
 
 FAULTS_S = 20.0
 #: Virtual seconds in which everything must have ended once the network is healed.
@@ -45,8 +46,9 @@ def number_of(payload: bytes) -> int:
 class Traffic:
     """One producer's messages, and what became of each."""
 
-    def __init__(self, world: sim.SimWorld, name: str) -> None:
-        self.world = world
+    def __init__(self, stage: ClientScenario, name: str) -> None:
+        self.stage = stage
+        self.world = world = stage.world
         self.name = name
         self.rng = world.rng("traffic", name)
         self.topic = f"topic-{name}"
@@ -77,7 +79,7 @@ class Traffic:
         return {"partition_key": f"k{number_of(payload) % self.keys}"} if self.keys else {}
 
     async def run(self, client: gc.Client) -> gc.Producer[bytes]:
-        producer = await self.create(client)
+        producer = await self.stage.insist(lambda: client.create_producer(self.topic, **self.options))
         for _ in range(MESSAGES):
             if self.rng.random() < 0.3:
                 await self.world.sleep(self.rng.uniform(0, 2 * FAULTS_S / MESSAGES))
@@ -93,17 +95,6 @@ class Traffic:
                 elif self.rng.random() < 0.1:
                     self.world.loop.call_later(self.rng.uniform(0, 1), task.cancel)
         return producer
-
-    async def create(self, client: gc.Client) -> gc.Producer[bytes]:
-        while True:
-            try:
-                return await client.create_producer(self.topic, **self.options)
-            except gc.ProducerBusy:  # the broker has not noticed yet that an attempt's connection is gone
-                await self.world.sleep(0.1)
-            except gc.PulsarException as error:
-                if not error.retriable:
-                    raise
-                await self.world.sleep(0.1)
 
     async def send(self, producer: gc.Producer[bytes], payload: bytes) -> None:
         self.sent.append(payload)
@@ -163,30 +154,17 @@ class Traffic:
 async def hostile_network(world: sim.SimWorld) -> None:
     rng = world.rng("scenario")
     is_deduplicated = rng.random() < 0.5
-    broker_node, proxy_node, client_node = (world.node(name) for name in ("broker", "proxy", "client"))
-    broker = BrokerOnNode(broker_node, deduplication=is_deduplicated)
-    proxy = HostileProxy(world, proxy_node)
-    await broker_node.run(lambda _: broker.start())
-    await proxy_node.run(lambda _: proxy.start())
-    traffic = [Traffic(world, name) for name in ("a", "b")]
+    stage = await ClientScenario(world, deduplication=is_deduplicated).start()
+    traffic = [Traffic(stage, name) for name in ("a", "b")]
     ending = rng.choice(["flush", "flush", "close producers", "close client"])
 
-    async def heal(_: sim.SimNode) -> None:
-        for _ in range(rng.randrange(3)):
-            await world.sleep(rng.uniform(0, FAULTS_S / 3))
-            is_clean = rng.random() < 0.5
-            world.points.hits["broker.restart" if is_clean else "broker.taken over"] += 1
-            await (broker.restart() if is_clean else broker.abandon())
-        await world.sleep(max(FAULTS_S - world.now, 0))
-        proxy.is_hostile = False
+    async def restart() -> None:
+        is_clean = rng.random() < 0.5
+        world.points.hits["broker.restart" if is_clean else "broker.taken over"] += 1
+        await (stage.broker.restart() if is_clean else stage.broker.abandon())
 
-    async def slow_down(_: sim.SimNode) -> None:
-        if rng.random() < 0.4:
-            await world.sleep(rng.uniform(0, FAULTS_S / 2))
-            await broker.be_slow(world, rng.uniform(0.5, 8))
-
-    async def produce(node: sim.SimNode) -> None:
-        async with gc.connect(URL, runtime=node.runtime, **CLIENT) as client:
+    async def produce(_: sim.SimNode) -> None:
+        async with stage.connect() as client:
             producers = await asyncio.gather(*(one.run(client) for one in traffic))
             tasks = [task for one in traffic for task in one.tasks]
             if ending == "flush":
@@ -206,17 +184,14 @@ async def hostile_network(world: sim.SimWorld) -> None:
             assert client.memory.used_bytes == 0
         assert client.pool.open_connections == 0
 
-    healing, slow = broker_node.run(heal), proxy_node.run(slow_down)
+    faults = stage.faults(rng, FAULTS_S, restart)
     async with asyncio.timeout(FAULTS_S + HEALED_S + 40):
-        await client_node.run(produce)
-    await asyncio.gather(healing, slow)
-    await world.sleep(10)
-    left = [task.get_name() for task, boot in world.loop.pending_tasks() if boot is client_node.boot]
-    assert left == [], f"tasks left behind: {left}"
-    assert world.network.connections(client_node) == []
+        await stage.client_node.run(produce)
+    await faults
+    await stage.check_nothing_left(10)
     for one in traffic:
         name = one.topic
-        stored = await broker_node.run(lambda _, name=name: broker.messages(name))
+        stored = await stage.broker_node.run(lambda _, name=name: stage.broker.messages(name))
         one.check(stored, is_deduplicated=is_deduplicated, was_closed=ending != "flush")
 
 
@@ -300,16 +275,12 @@ def test_a_connection_cut_after_any_byte_is_survived(fault: str, stride: int) ->
     comes, and what was acknowledged stays acknowledged."""
 
     async def main(world: sim.SimWorld) -> int:
-        broker_node, proxy_node, node = (world.node(name) for name in ("broker", "proxy", "client"))
-        broker, proxy = BrokerOnNode(broker_node, deduplication=True), HostileProxy(world, proxy_node)
-        proxy.is_hostile = False
-        await broker_node.run(lambda _: broker.start())
-        await proxy_node.run(lambda _: proxy.start())
+        stage = await ClientScenario(world, deduplication=True).start()
 
         async def once(place: int) -> bool:
             struck = world.points.hits[f"network.{fault}"]
-            proxy.planned = [(fault, place)]
-            async with asyncio.timeout(60), gc.connect(URL, runtime=node.runtime, **CLIENT) as client:
+            stage.proxy.planned = [(fault, place)]
+            async with asyncio.timeout(60), stage.connect() as client:
                 options: gc.ConsumerArguments = {"ack_receipt_enabled": True, "ack_group_time_ms": 0}
                 consumer = await client.subscribe("topic", "sub", **options)
                 producer = await client.create_producer("topic")
@@ -323,9 +294,9 @@ def test_a_connection_cut_after_any_byte_is_survived(fault: str, stride: int) ->
             return world.points.hits[f"network.{fault}"] > struck
 
         place = 0
-        while await node.run(lambda _, place=place: once(place)):
+        while await stage.client_node.run(lambda _, place=place: once(place)):
             place += stride
-        (topic,) = broker.broker.topics.values()
+        (topic,) = stage.broker.broker.topics.values()
         assert topic.subscriptions["sub"].cursor.backlog_count == 0
         return place
 
@@ -337,14 +308,10 @@ def test_cancelling_at_every_await_leaves_nothing_behind(step: str) -> None:
     """Each step is cancelled after 0, 1, 2, ... turns of the loop; afterwards the client still works."""
 
     async def main(world: sim.SimWorld) -> int:
-        broker_node, proxy_node, node = (world.node(name) for name in ("broker", "proxy", "client"))
-        broker, proxy = BrokerOnNode(broker_node), HostileProxy(world, proxy_node)
-        proxy.is_hostile = False
-        await broker_node.run(lambda _: broker.start())
-        await proxy_node.run(lambda _: proxy.start())
+        stage = await ClientScenario(world).start()
 
         async def once(delay_s: float) -> bool:
-            async with gc.connect(URL, runtime=node.runtime, **CLIENT) as client:
+            async with stage.connect() as client:
                 producer = None if step == "create" else await client.create_producer("topic", send_timeout_millis=0)
                 if producer is not None:
                     for _ in range(3):
@@ -373,13 +340,11 @@ def test_cancelling_at_every_await_leaves_nothing_behind(step: str) -> None:
 
         rounds = 0
         async with asyncio.timeout(500):
-            while not await node.run(lambda _, delay_s=rounds * 0.0001: once(delay_s)):
+            while not await stage.client_node.run(lambda _, delay_s=rounds * 0.0001: once(delay_s)):
                 rounds += 1
-        await world.sleep(5)
-        left = [task.get_name() for task, boot in world.loop.pending_tasks() if boot is node.boot]
-        assert left == [], left
-        assert broker.broker.topics
-        for topic in broker.broker.topics.values():
+        await stage.check_nothing_left()
+        assert stage.broker.broker.topics
+        for topic in stage.broker.broker.topics.values():
             assert not topic.producers, "a producer of a cancelled step stayed on the broker"
         return rounds
 
@@ -391,14 +356,10 @@ def test_closing_the_client_meanwhile_gives_a_named_error(what: str) -> None:
     """The client is closed 0, 0.1, 0.2, ... ms after a step began, which ends with its result or an error's name."""
 
     async def main(world: sim.SimWorld) -> set[str]:
-        broker_node, proxy_node, node = (world.node(name) for name in ("broker", "proxy", "client"))
-        broker, proxy = BrokerOnNode(broker_node), HostileProxy(world, proxy_node)
-        proxy.is_hostile = False
-        await broker_node.run(lambda _: broker.start())
-        await proxy_node.run(lambda _: proxy.start())
+        stage = await ClientScenario(world).start()
 
         async def once(delay_s: float) -> str:
-            client = gc.connect(URL, runtime=node.runtime, **CLIENT)
+            client = stage.connect()
             if what == "create":
                 task = spawn(outcome(client.create_producer("topic")), name=what)
             else:
@@ -416,7 +377,7 @@ def test_closing_the_client_meanwhile_gives_a_named_error(what: str) -> None:
                 return type(error).__name__
 
         async with asyncio.timeout(500):
-            return {await node.run(lambda _, n=n: once(n * 0.0001)) for n in range(100)}
+            return {await stage.client_node.run(lambda _, n=n: once(n * 0.0001)) for n in range(100)}
 
     outcomes = sim.run(main)
     expected = {"create": {"AlreadyClosed", "TopicProducer"}, "send": {"AlreadyClosed", "MessageId"}}[what]

@@ -17,8 +17,7 @@ from geminga import sim
 from geminga.model.position import EARLIEST
 from geminga.model.topic_name import TopicName
 from geminga.sim.seeds import run_seeds
-from support.client_world import STRUCK, URL, BrokerOnNode, HostileProxy
-from support.scripted_broker import CLIENT
+from support.client_world import CLIENT, STRUCK, URL, BrokerOnNode, HostileProxy
 
 MESSAGES = 200
 FAULTS_S = 20.0

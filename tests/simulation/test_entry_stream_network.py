@@ -16,8 +16,8 @@ import geminga.client as gc
 from geminga import sim
 from geminga.client._entry_stream import open_entry_stream
 from geminga.sim.seeds import run_seeds
-from support.client_world import SLOW, STRUCK, URL, BrokerOnNode, HostileProxy
-from support.scripted_broker import CLIENT
+from support.client_scenario import ClientScenario
+from support.client_world import SLOW, STRUCK
 
 FAULTS_S = 15.0
 #: Virtual seconds in which everything must have come once the network is healed.
@@ -45,33 +45,15 @@ async def publish(client: gc.Client, world: sim.SimWorld) -> list[bytes]:
 
 async def hostile_network(world: sim.SimWorld) -> None:
     rng = world.rng("scenario")
-    broker_node, proxy_node, client_node = (world.node(name) for name in ("broker", "proxy", "client"))
-    broker = BrokerOnNode(broker_node)
-    proxy = HostileProxy(world, proxy_node)
-    proxy.is_hostile = False
-    await broker_node.run(lambda _: broker.start())
-    await proxy_node.run(lambda _: proxy.start())
+    stage = await ClientScenario(world).start()
 
-    async def publish_all(node: sim.SimNode) -> list[bytes]:
-        async with gc.connect(URL, runtime=node.runtime, **CLIENT) as client:
+    async def publish_all(_: sim.SimNode) -> list[bytes]:
+        async with stage.connect() as client:
             await (await client.subscribe(TOPIC, "keep", initial_position=gc.InitialPosition.Earliest)).close()
             return await publish(client, world)
 
-    async def heal(_: sim.SimNode) -> None:
-        for _ in range(rng.randrange(3)):
-            await world.sleep(rng.uniform(0, FAULTS_S / 3))
-            world.points.hits["broker.restart"] += 1
-            await broker.restart()
-        await world.sleep(max(FAULTS_S - world.now, 0))
-        proxy.is_hostile = False
-
-    async def slow_down(_: sim.SimNode) -> None:
-        if rng.random() < 0.4:
-            await world.sleep(rng.uniform(0, FAULTS_S / 2))
-            await broker.be_slow(world, rng.uniform(0.5, 8))
-
-    sent = await client_node.run(publish_all)
-    stored = await broker_node.run(lambda _: broker.messages(f"persistent://public/default/{TOPIC}"))
+    sent = await stage.client_node.run(publish_all)
+    stored = await stage.broker_node.run(lambda _: stage.broker.messages(f"persistent://public/default/{TOPIC}"))
     assert [message.payload for message in stored] == sent
     middle = rng.choice(stored)
     world.points.hits["started in the middle"] += 1
@@ -81,16 +63,11 @@ async def hostile_network(world: sim.SimWorld) -> None:
     starts[start] = [message.payload for message in stored if (message.ledger_id, message.entry_id) >= start]
 
     async def read(client: gc.Client, at: tuple[int, int], expected: list[bytes]) -> None:
-        while True:
-            try:
-                stream, source = await open_entry_stream(
-                    client, TOPIC, at, window_bytes=rng.choice([1, 2000, 1 << 20]), permits_max=rng.choice([0, 1, 10])
-                )
-                break
-            except gc.PulsarException as error:
-                if not error.retriable:
-                    raise
-                await world.sleep(0.1)
+        stream, source = await stage.insist(
+            lambda: open_entry_stream(
+                client, TOPIC, at, window_bytes=rng.choice([1, 2000, 1 << 20]), permits_max=rng.choice([0, 1, 10])
+            )
+        )
         found: list[bytes] = []
         while len(found) < len(expected):
             for entry in await stream.take(3000):
@@ -103,21 +80,18 @@ async def hostile_network(world: sim.SimWorld) -> None:
         world.points.hits["attached again"] += stream.attached_count > 1
         await stream.close()
 
-    async def read_all(node: sim.SimNode) -> None:
-        async with gc.connect(URL, runtime=node.runtime, **CLIENT) as client:
+    async def read_all(_: sim.SimNode) -> None:
+        async with stage.connect() as client:
             await asyncio.gather(*(read(client, at, expected) for at, expected in starts.items()))
         assert client.pool.open_connections == 0
 
-    proxy.is_hostile = True
-    healing, slow = broker_node.run(heal), proxy_node.run(slow_down)
+    faults = stage.faults(rng, FAULTS_S)
     async with asyncio.timeout(FAULTS_S + HEALED_S):
-        await client_node.run(read_all)
-    await asyncio.gather(healing, slow)
-    await world.sleep(5)
-    left = [task.get_name() for task, boot in world.loop.pending_tasks() if boot is client_node.boot]
-    assert left == [], f"tasks left behind: {left}"
+        await stage.client_node.run(read_all)
+    await faults
+    await stage.check_nothing_left()
     await world.sleep(120)  # the broker finds out about connections that hear nothing
-    topic = broker.broker.topics.get(f"persistent://public/default/{TOPIC}")
+    topic = stage.broker.broker.topics.get(f"persistent://public/default/{TOPIC}")
     assert topic is None or list(topic.subscriptions) == ["keep"]
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import NamedTuple
 
+import geminga.client as gc
 from geminga import sim
 from geminga.bookkeeper import BookKeeper, BookKeeperConfig
 from geminga.bookkeeper.memory import LocalBookiePool, MemoryBookie
@@ -27,6 +28,14 @@ from geminga.wire.pulsar.metadata import split_entry
 
 PORT = 6650
 URL = f"pulsar://proxy:{PORT}"
+#: Short times, so that faults are noticed within some virtual seconds.
+CLIENT: gc.ClientArguments = {
+    "operation_timeout_ms": 8_000,
+    "connection_timeout_ms": 2_000,
+    "keep_alive_interval_ms": 2_000,
+    "initial_backoff_ms": 20,
+    "maximum_backoff_ms": 500,
+}
 _ENDPOINTS = [Endpoint("internal", URL, "", "http://proxy:8080", "")]
 _IMPOSSIBLE_SIZES = (b"\x7f\xff\xff\xff\x00\x00\x00\x04", b"\x00\x00\x00\x08\xff\xff\xff\xff")
 FAULTS = ("none", "cut up", "cut down", "cut down", "silence", "garbage", "oversize", "refuse")

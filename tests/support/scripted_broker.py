@@ -12,19 +12,11 @@ from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar import commands
 from geminga.wire.pulsar.commands import decode_command
 from geminga.wire.pulsar.frame import FrameDecoder
-from support.client_world import PORT, URL, BrokerOnNode, HostileProxy
+from support.client_scenario import ClientScenario
+from support.client_world import PORT, URL, BrokerOnNode
 
 T = TypeVar("T")
 Script = Callable[[pb.BaseCommand], list[bytes]]
-
-#: Short times, so that faults are noticed within some virtual seconds.
-CLIENT: gc.ClientArguments = {
-    "operation_timeout_ms": 8_000,
-    "connection_timeout_ms": 2_000,
-    "keep_alive_interval_ms": 2_000,
-    "initial_backoff_ms": 20,
-    "maximum_backoff_ms": 500,
-}
 
 
 class Scripted(asyncio.Protocol):
@@ -67,7 +59,7 @@ def run_against(script: Script, scenario: Callable[[gc.Client], Awaitable[T]], *
     async def main(world: sim.SimWorld) -> T:
         server = world.node("proxy")
         await server.run(lambda _: server.runtime.network.listen(lambda: Scripted(script), "0.0.0.0", PORT))
-        return await _with_client(world, scenario, options)
+        return await _with_client(ClientScenario(world), scenario, options)
 
     return sim.run(main)
 
@@ -76,26 +68,17 @@ def run_with_broker(scenario: Callable[[gc.Client, BrokerOnNode], Awaitable[T]],
     """Run ``scenario(client, broker)`` against a real broker; nothing may be left of the client afterwards."""
 
     async def main(world: sim.SimWorld) -> T:
-        broker_node, proxy_node = world.node("broker"), world.node("proxy")
-        on_node, proxy = BrokerOnNode(broker_node, **(broker or {})), HostileProxy(world, proxy_node)
-        proxy.is_hostile = False
-        await broker_node.run(lambda _: on_node.start())
-        await proxy_node.run(lambda _: proxy.start())
-        return await _with_client(world, lambda client: scenario(client, on_node), options)
+        on_stage = await ClientScenario(world, **(broker or {})).start()
+        return await _with_client(on_stage, lambda client: scenario(client, on_stage.broker), options)
 
     return sim.run(main)
 
 
-async def _with_client(world: sim.SimWorld, scenario: Callable[[gc.Client], Awaitable[T]], options) -> T:
-    node = world.node("client")
-
+async def _with_client(on_stage: ClientScenario, scenario: Callable[[gc.Client], Awaitable[T]], options) -> T:
     async def with_client(_: sim.SimNode) -> T:
-        async with asyncio.timeout(300), gc.connect(URL, runtime=node.runtime, **{**CLIENT, **options}) as client:
+        async with asyncio.timeout(300), on_stage.connect(**options) as client:
             return await scenario(client)
 
-    result = await node.run(with_client)
-    await world.sleep(1)
-    left = [task.get_name() for task, boot in world.loop.pending_tasks() if boot is node.boot]
-    assert left == [], f"tasks left behind: {left}"
-    assert world.network.connections(node) == []
+    result = await on_stage.client_node.run(with_client)
+    await on_stage.check_nothing_left(1)
     return result
