@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 
 import pytest
@@ -10,9 +11,16 @@ from geminga.managed_ledger import Defects, crash_points
 from geminga.managed_ledger.core import cursor_format
 from geminga.sim import SimWorld, run_seeds
 from support.cursor_crash import TopicStory, topic_story
+from support.cursor_window import window_story, window_story_of_pulsar
 
 SEEDS = int(os.environ.get("GEMINGA_SEEDS", "60"))
 SEEDS_LONG = int(os.environ.get("GEMINGA_SEEDS_LONG", "1000"))
+
+
+@pytest.fixture(autouse=True)
+def _no_log(caplog):
+    """What is logged holds errors, and these whole simulated worlds: gigabytes over a thousand seeds."""
+    caplog.set_level(logging.CRITICAL, logger="geminga")
 
 
 @pytest.fixture(autouse=True)
@@ -25,6 +33,20 @@ def test_topic_crash_at_any_step_keeps_every_promise():
     run_seeds(topic_story, range(SEEDS)).check()
 
 
+def test_nothing_acknowledged_more_than_a_second_before_a_crash_is_lost():
+    run_seeds(window_story, range(SEEDS)).check()
+
+
+def test_a_write_a_second_would_lose_older_acknowledgements():
+    assert run_seeds(window_story_of_pulsar, range(SEEDS), failures_max=1).failures, f"{SEEDS} seeds did not notice"
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+def test_nothing_acknowledged_more_than_a_second_before_a_crash_is_lost_over_many_seeds():
+    run_seeds(window_story, range(10_000, 10_000 + SEEDS_LONG)).check()
+
+
 @pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_topic_crash_points_over_many_seeds_are_all_hit(capsys):
@@ -32,6 +54,8 @@ def test_topic_crash_points_over_many_seeds_are_all_hit(capsys):
     with capsys.disabled():
         print("\n" + report.table())
     report.check(hits_min=20, labels=crash_points.ALL)
+    rare = {label: report.crashes[label] for label in crash_points.ALL if report.crashes[label] < SEEDS_LONG / 50}
+    assert not rare, f"too few crashes at {rare}"
 
 
 @pytest.mark.long

@@ -16,7 +16,7 @@ from geminga.broker.lookup import Endpoint
 from geminga.broker.resources import Resources
 from geminga.broker.service import Broker
 from geminga.managed_ledger import ManagedLedgerConfig, ManagedLedgerFactory
-from geminga.metadata.memory import MemoryMetadataStore
+from geminga.metadata.memory import MemoryMetadata, MemoryMetadataStore
 from geminga.runtime import Runtime
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.commands import decode_command, encode_command
@@ -206,12 +206,21 @@ def send_frame(sequence_id: int, payload: bytes = b"payload", producer_id: int =
 class BrokerWorld:
     """A broker, what is below it, and its clients."""
 
-    def __init__(self, runtime: Runtime, config: BrokerConfig, ledger_config: ManagedLedgerConfig) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        config: BrokerConfig,
+        ledger_config: ManagedLedgerConfig,
+        *,
+        server: MemoryMetadata | None = None,
+        bookie: MemoryBookie | None = None,
+    ) -> None:
+        """``server`` and ``bookie``: the storage of a broker before this one; else new and empty."""
         self.runtime = runtime
         self.config = config
         self.ledger_config = ledger_config
-        self.metadata = MemoryMetadataStore(runtime)
-        self.bookie = MemoryBookie()
+        self.metadata = MemoryMetadataStore(runtime, server)
+        self.bookie = bookie or MemoryBookie()
         self.resources = Resources(self.metadata)
         self._ports = 40000
         self.broker = self._new_broker()

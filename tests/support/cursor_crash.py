@@ -28,6 +28,8 @@ BATCH = 3
 FULL = (1 << BATCH) - 1
 LIVES = 4
 STEPS = 70
+#: Crash points that a life passes once at the most, mostly.
+RARE = (points.FAILED_LEDGER_CLOSED, points.CURSOR_SEGMENTS_COPIED, points.CURSOR_STATE_IN_NODE)
 
 TINY = ManagedLedgerConfig(
     max_entries_per_ledger=9,
@@ -441,21 +443,23 @@ class TopicStory:
         self.faults = MetadataFaults(delay_ms_max=self.rng.choice((0, 0, 3)))
         if self.rng.random() < 0.3:
             self.faults.unknown_before_percent = self.faults.unknown_after_percent = 8.0
-        roll = self.rng.random()
+        roll, fails_write = self.rng.random(), False
         if roll < 0.7:
             label = self.rng.choice(points.ALL)
-            self.world.crash_at(label, self.rng.choice((1, 1, 2, 3, 8)), node=self.node)
+            # Passed only after a failed write of an entry.
+            fails_write = label == points.FAILED_LEDGER_CLOSED
+            self.world.crash_at(label, 1 if label in RARE else self.rng.choice((1, 1, 2, 3, 8)), node=self.node)
         elif roll < 0.9:
             self.world.crash_at_disk_step(self.node, self.rng.choice((3, 20, 80)) + self.rng.randint(0, 60))
         self.node.disk.clear_faults()
-        self.may_fail = self.rng.random() < 0.2
+        self.may_fail = fails_write or self.rng.random() < 0.2
         if self.may_fail:
             self.node.disk.inject(
                 "write",
                 "*.journal",
                 error=errno.ENOSPC,
-                after=self.rng.randint(5, 60),
-                times=self.rng.choice((1, 3, 10)),
+                after=self.rng.randint(5, 15 if fails_write else 60),
+                times=1 if fails_write else self.rng.choice((1, 3, 10)),
             )
 
     async def run(self) -> None:

@@ -1,9 +1,10 @@
 """Where a durable cursor's state lies: a cursor ledger and a metadata node (docs/formats/cursor.md).
 
 One persist at a time; whatever comes meanwhile is merged into the next. Nobody waits: at most
-``managedLedgerDefaultMarkDeleteRateLimit`` a second, through the factory's timer. Somebody waits (``done``): on
-the loop's next turn. The metadata node is written only when the cursor is created or closed, its ledger
-switched or failed, or its text properties change. A cursor that never acknowledged has neither ledger nor cost.
+``managedLedgerDefaultMarkDeleteRateLimit`` a second, through the factory's timer, or right behind what was under way
+then. Somebody waits (``done``): on the loop's next turn. The metadata node is written only when the cursor is created
+or closed, its ledger switched or failed, its text properties change or its last use is to be noted. A cursor that never
+acknowledged has neither ledger nor cost.
 """
 
 from __future__ import annotations
@@ -38,6 +39,9 @@ if TYPE_CHECKING:
 _NO_REFS: Final[Refs] = {}
 _Appended = Callable[[int, int, StorageError | None], None]
 
+#: A cursor used for so much longer than its node says is noted when it is closed. Expiry is set in minutes.
+NOTED_USE_MS: Final = 60_000
+
 _log = get_logger(__name__)
 
 
@@ -52,6 +56,7 @@ class CursorStore:
         "_idle",
         "_is_deleted",
         "_is_dirty",
+        "_is_due",
         "_ledger_id",
         "_ml",
         "_node",
@@ -61,11 +66,12 @@ class CursorStore:
         "last_marker",
         "last_marker_ms",
         "last_switch_ms",
+        "noted_active_ms",
         "persisted_mark_delete",
     )
 
-    def __init__(self, ml: ManagedLedger, node: MetadataNode, ledger_id: int = -1) -> None:
-        """``ledger_id``: what the node names."""
+    def __init__(self, ml: ManagedLedger, node: MetadataNode, ledger_id: int = -1, noted_active_ms: int = 0) -> None:
+        """``ledger_id`` and ``noted_active_ms``: what the node says."""
         self._ml = ml
         self._node = node
         #: What the node says: -1 or the ledger that holds the state.
@@ -78,6 +84,8 @@ class CursorStore:
         self._opened_ms = 0
         #: Something changed since the last persist began.
         self._is_dirty = False
+        #: The factory's timer came while something was under way: persist when that is done.
+        self._is_due = False
         #: Who waits for what changed since then.
         self._waiters: list[AckDone] | None = None
         #: A persist, a node write or a close is under way (or about to start on the loop's next turn).
@@ -91,6 +99,8 @@ class CursorStore:
         self.last_marker_ms = 0
         #: When the cursor ledger was last switched, ms since the epoch; 0: not by this process.
         self.last_switch_ms = 0
+        #: When the cursor was last in use, as the node has it; ms since the epoch, 0: it does not say.
+        self.noted_active_ms = noted_active_ms
         #: What a restart would find.
         self.persisted_mark_delete = EARLIEST
 
@@ -144,8 +154,7 @@ class CursorStore:
         if is_dirty:
             self._is_dirty = True
         if done is None:
-            if not self._busy:
-                self._ml.factory.flush_later(self.cursor)
+            self._ml.factory.flush_later(self.cursor)
             return
         if not self._is_dirty and not self._busy:
             done(None)
@@ -159,14 +168,19 @@ class CursorStore:
             asyncio.get_running_loop().call_soon(self._persist)
 
     def flush_background(self) -> None:
-        """The factory's timer: persist if anything changed."""
-        if self._is_dirty and not self._busy and not self.cursor.is_closed and not self._is_deleted:
+        """The factory's timer: persist if anything changed, after what is under way."""
+        if not self._is_dirty or self.cursor.is_closed or self._is_deleted:
+            return
+        if self._busy:
+            self._is_due = True
+        else:
             self._busy = True
             self._persist()
 
     def _persist(self) -> None:
         """Write the state as it is now; ``_busy`` is set."""
         waiters, self._waiters = self._waiters or [], None
+        self._is_due = False
         if not self._is_dirty:
             self._completed(waiters, None)
             return
@@ -177,22 +191,24 @@ class CursorStore:
         self._append(handle, waiters)
 
     def _completed(self, waiters: list[AckDone], error: StorageError | None) -> None:
-        """A persist ended; start the next if anybody waits."""
+        """A persist ended; start the next if anybody waits, or the time for it came meanwhile."""
         self._busy = False
         if error is not None:
-            self._is_dirty = True
+            self._is_dirty, self._is_due = True, False
         for done in waiters:
             done(error)
-        if self._waiters and not self._busy:
+        if self._busy:
+            return
+        if self._waiters or (self._is_due and self._is_dirty and not self.cursor.is_closed):
             self._busy = True
             asyncio.get_running_loop().call_soon(self._persist)
-        elif not self._busy:
-            if self._is_dirty and not self.cursor.is_closed:
-                self._ml.factory.flush_later(self.cursor, is_retry=error is not None)
-            idle, self._idle = self._idle, None
-            for future in idle or ():
-                if not future.done():
-                    future.set_result(None)
+            return
+        if self._is_dirty and not self.cursor.is_closed:
+            self._ml.factory.flush_later(self.cursor, is_retry=error is not None)
+        idle, self._idle = self._idle, None
+        for future in idle or ():
+            if not future.done():
+                future.set_result(None)
 
     async def _acquire(self) -> None:
         """Wait until nothing is under way, then be what is under way."""
@@ -358,23 +374,35 @@ class CursorStore:
         await self._put_node(self._record(ledger_id=-1, with_state=True))
 
     async def write_node(self) -> None:
-        """Rewrite the node for new text properties."""
+        """Rewrite the node for new text properties, or for the time of last use."""
         await self._acquire()
         try:
-            await self._put_node(self._record(ledger_id=self._ledger_id, with_state=self._ledger_id < 0))
+            await self._rewrite_node()
         finally:
             self._completed([], None)
 
+    async def _rewrite_node(self) -> None:
+        """The node as it is now; a state that lies there stays whole."""
+        if self._ledger_id >= 0:
+            await self._put_node(self._record(ledger_id=self._ledger_id, with_state=False))
+        elif (record := self._state_record()) is not None:
+            await self._put_node(record)
+        else:
+            try:
+                await self._open_ledger()
+            except StorageError:
+                self._write_failed()
+                raise
+
     async def _write_state_to_node(self) -> bool:
         """Store the whole state in the node if it fits; False if it does not, or the store refuses."""
-        value = self._state_value()
-        mark_delete = self.cursor.mark_delete_position
-        if value is None:
+        record = self._state_record()
+        if record is None:
             return False
         # Acknowledgements that come while this is written make it dirty again; the parts stay to be rewritten.
         self._is_dirty = False
         try:
-            await self._node.put(self._ml.metadata, cursor_path(self._ml.name, self.cursor.name), value)
+            await self._put_node(record)
         except StorageError as error:
             _log.warning("%s/%s: the cursor's node was not written: %s", self._ml.name, self.cursor.name, error)
             self._is_dirty = True
@@ -382,20 +410,21 @@ class CursorStore:
         crash_point(points.CURSOR_STATE_IN_NODE)
         old, self._ledger_id = self._ledger_id, -1
         self._handle = None
-        self.last_marker, self.persisted_mark_delete = None, mark_delete
+        self.last_marker, self.persisted_mark_delete = None, record.mark_delete
         if self._segments is not None:
             self._segments.forget_loaded()
             self.cursor.on_memory_changed()
         await self._delete_ledger(old)
         return True
 
-    def _state_value(self) -> bytes | None:
+    def _state_record(self) -> CursorInfoRecord | None:
+        """The whole state for the node; None if it is too much."""
         limit = self._ml.factory.config.max_ranges_in_metadata
         state = self.cursor.state
         if state.acked.away or len(range_records(state, limit + 1)) > limit or state.batches.count > limit:
             return None
-        value = encode_cursor_info(self._record(ledger_id=-1, with_state=True))
-        return value if len(value) <= METADATA_VALUE_BYTES_MAX // 2 else None
+        record = self._record(ledger_id=-1, with_state=True)
+        return record if len(encode_cursor_info(record)) <= METADATA_VALUE_BYTES_MAX // 2 else None
 
     def _record(self, *, ledger_id: int, with_state: bool) -> CursorInfoRecord:
         cursor = self.cursor
@@ -409,17 +438,18 @@ class CursorStore:
             tuple(batch_records(state, limit)) if with_state else (),
             properties,
             cursor.cursor_properties,
-            self._ml.runtime.clock.wall_ms(),
+            cursor.last_active_ms,
         )
 
     async def _put_node(self, record: CursorInfoRecord) -> None:
         path = cursor_path(self._ml.name, self.cursor.name)
         await self._node.put(self._ml.metadata, path, encode_cursor_info(record))
+        self.noted_active_ms = record.last_active_ms
 
     # ---- end
 
     async def close(self) -> None:
-        """Persist: into the node if the state fits there, else into the ledger. Never changed: nothing to do."""
+        """Persist: into the node if the state fits there, else into the ledger. Neither changed nor used: nothing."""
         try:
             await self._acquire()
         except LedgerClosedError:
@@ -429,8 +459,13 @@ class CursorStore:
         if self._is_dirty or self._handle is not None:
             if not await self._write_state_to_node():
                 error = await self._close_ledger()
-            if error is not None:
-                _log.warning("%s/%s: not persisted at close: %s", self._ml.name, self.cursor.name, error)
+        elif self.cursor.last_active_ms - self.noted_active_ms >= NOTED_USE_MS:
+            try:
+                await self._rewrite_node()
+            except StorageError as failure:
+                error = failure
+        if error is not None:
+            _log.warning("%s/%s: not persisted at close: %s", self._ml.name, self.cursor.name, error)
         self._completed(waiters, error)
 
     async def _close_ledger(self) -> StorageError | None:

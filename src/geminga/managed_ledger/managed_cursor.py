@@ -29,6 +29,8 @@ class ManagedCursor:
     """See the module. Made by ``ManagedLedger.open_cursor`` and ``new_non_durable_cursor``."""
 
     __slots__ = (
+        "_is_in_use",
+        "_last_active_ms",
         "_ml",
         "_operations",
         "_reads",
@@ -47,7 +49,10 @@ class ManagedCursor:
         state: CursorState,
         store: CursorStore | None,
         cursor_properties: Mapping[str, str] = _NO_PROPERTIES,
+        *,
+        last_active_ms: int = 0,
     ) -> None:
+        """``last_active_ms``: what is recorded of a cursor that was there before; 0: it starts to count now."""
         self.name = name
         self.state = state
         #: None: not durable.
@@ -58,10 +63,38 @@ class ManagedCursor:
         self.is_active = False
         self.is_closed = False
         self._ml = ml
+        self._is_in_use = False
+        self._last_active_ms = last_active_ms or ml.runtime.clock.wall_ms()
         #: Made by the first read.
         self._reads: CursorReads | None = None
         #: What waits for state that is put away; None until something did.
         self._operations: CursorOperations | None = None
+
+    # ---- use
+
+    @property
+    def last_active_ms(self) -> int:
+        """When it was last in use, ms since the epoch: now, while it is."""
+        return self._ml.runtime.clock.wall_ms() if self._is_in_use else self._last_active_ms
+
+    @property
+    def noted_active_ms(self) -> int:
+        """What a restart would find of :attr:`last_active_ms`."""
+        return self.store.noted_active_ms if self.store is not None else 0
+
+    def start_use(self) -> None:
+        """Somebody consumes through it."""
+        self._is_in_use = True
+
+    def end_use(self) -> None:
+        """Nobody does any more."""
+        self._last_active_ms = self.last_active_ms
+        self._is_in_use = False
+
+    async def note_use(self) -> None:
+        """Make :attr:`last_active_ms` durable now. Raises StorageError."""
+        if self.store is not None:
+            await self.store.write_node()
 
     # ---- state
 
@@ -314,6 +347,7 @@ class ManagedCursor:
     async def reset(self, position: Position) -> None:
         """Seek: ``position`` (EARLIEST and LATEST too) is delivered next, all holes are gone. Durable on return."""
         self._jumped()
+        self._last_active_ms = self._ml.runtime.clock.wall_ms()
         if self._operations is not None:
             # What waited was acknowledged before, and is forgotten with everything else.
             self._operations.refuse_all(LedgerClosedError(f"cursor {self.name} was reset"))

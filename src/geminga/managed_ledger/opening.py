@@ -67,8 +67,9 @@ async def _load_cursor(ml: ManagedLedger, path: str, name: str) -> ManagedCursor
         return None
     record = decode_cursor_info(node.value)
     found, source = await _recover_cursor(ml, name, record)
-    store = CursorStore(ml, MetadataNode(node.stat.version), record.cursor_ledger_id)
-    cursor = ManagedCursor(ml, name, found.state, store, record.cursor_properties)
+    active_ms = record.last_active_ms
+    store = CursorStore(ml, MetadataNode(node.stat.version), record.cursor_ledger_id, active_ms)
+    cursor = ManagedCursor(ml, name, found.state, store, record.cursor_properties, last_active_ms=active_ms)
     store.attach(cursor)
     if source is not None:
         store.recovered(source, found)

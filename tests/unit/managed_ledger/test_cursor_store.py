@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from geminga.bookkeeper import MetadataLiveLedgers
 from geminga.managed_ledger import ManagedLedgerConfig
 from geminga.managed_ledger.metadata_io import cursor_path
 from geminga.metadata.core.faults import WriteFault
 from geminga.model.errors import DiskFullError, LedgerClosedError
 from geminga.model.position import EARLIEST, Position
-from geminga.wire.managed_ledger import decode_cursor_info
+from geminga.wire.managed_ledger import decode_cursor_info, encode_cursor_info
 from support.ledger_world import NAME, acknowledge
 
 #: Room for one range in the node: most states need the cursor ledger.
@@ -39,18 +41,18 @@ def test_cursor_that_never_acknowledged_has_no_ledger(in_world):
     in_world(scenario)
 
 
-def test_cursor_is_persisted_in_the_background_once_a_second(in_world):
+def test_cursor_is_persisted_in_the_background_twice_a_second(in_world):
     async def scenario(w):
         _ml, cursor, positions = await filled(w)
         assert (await node_of(w)).cursor_ledger_id == -1
         cursor.acknowledge(positions[:1])
         await w.world.sleep(0.2)
-        # At once the first time: a broker killed again and again within the second still gets on.
+        # At once the first time: a broker killed again and again within that time still gets on.
         assert (await node_of(w)).cursor_ledger_id >= 0
         adds = w.bookie.add_calls
         for position in positions[1:5]:
             cursor.acknowledge([position])
-            await w.world.sleep(0.1)
+            await w.world.sleep(0.05)
         assert w.bookie.add_calls == adds
         await w.let_background_persist()
         assert w.bookie.add_calls == adds + 1
@@ -276,6 +278,80 @@ def test_cursor_that_pulsar_wrote_is_recovered(in_world):
         assert found.ack_set(Position(ledger_id, 2)) is None
 
     in_world(scenario)
+
+
+def test_cursor_acknowledgement_during_a_slow_write_is_written_right_behind_it(in_world):
+    async def scenario(w):
+        _ml, cursor, positions = await filled(w)
+        await acknowledge(cursor, positions[:1])
+        w.bookie.holds_replies = True
+        adds = w.bookie.add_calls
+        cursor.acknowledge(positions[1:2], None, lambda _error: None)
+        await w.world.sleep(0.01)
+        cursor.acknowledge(positions[2:3])
+        # The time for it comes, and passes, while the first write is under way.
+        await w.world.sleep(5)
+        assert w.bookie.add_calls == adds + 1
+        w.bookie.release()
+        await w.world.sleep(0.01)
+        assert w.bookie.add_calls == adds + 2
+        assert (await w.reopen()).cursors["s"].mark_delete_position == positions[2]
+
+    in_world(scenario)
+
+
+def test_cursor_notes_its_last_use_at_close_and_with_its_properties(in_world):
+    async def scenario(w):
+        _ml, cursor, _ = await filled(w)
+        made_ms = (await node_of(w)).last_active_ms
+        assert made_ms == w.runtime.clock.wall_ms() == cursor.last_active_ms
+        await w.world.sleep(100)
+        assert cursor.last_active_ms == made_ms
+        cursor.start_use()
+        await w.world.sleep(100)
+        await cursor.set_cursor_properties({"a": "b"})
+        assert (await node_of(w)).last_active_ms == cursor.noted_active_ms == made_ms + 200_000
+        await w.world.sleep(100)
+        cursor.end_use()
+        await w.world.sleep(100)
+        await w.factory.close()
+        found = (await w.reopen()).cursors["s"]
+        assert found.last_active_ms == found.noted_active_ms == made_ms + 300_000
+        await w.world.sleep(100)
+        await w.factory.close()
+        assert (await w.reopen()).cursors["s"].last_active_ms == made_ms + 300_000, "nobody used it"
+
+    in_world(scenario)
+
+
+def test_cursor_whose_node_does_not_say_when_it_was_used_counts_from_now(in_world):
+    async def scenario(w):
+        await filled(w)
+        path = cursor_path(NAME, "s")
+        record = decode_cursor_info((await w.store.get(path)).value)
+        await w.store.put(path, encode_cursor_info(replace(record, last_active_ms=0)), expected_version=0)
+        await w.world.sleep(100)
+        assert (await w.reopen()).cursors["s"].last_active_ms == w.runtime.clock.wall_ms()
+
+    in_world(scenario)
+
+
+def test_cursor_node_rewritten_for_its_properties_loses_no_acknowledgement(in_world):
+    async def scenario(w):
+        ml, cursor, positions = await filled(w)
+        # In the node, and answered: two ranges.
+        w.bookie.add_error = DiskFullError("full")
+        assert await acknowledge(cursor, [positions[3], positions[5]]) is None
+        w.bookie.add_error = None
+        # A lower one that nobody waits for makes three, which the node does not take.
+        cursor.acknowledge([positions[1]])
+        await cursor.set_cursor_properties({"a": "b"})
+        found = (await w.reopen()).cursors["s"]
+        assert [found.is_acknowledged(p) for p in positions[:6]] == [False, True] * 3
+        assert found.cursor_properties == {"a": "b"}
+        assert ml.cursors["s"].store.ledger_id >= 0
+
+    in_world(scenario, ManagedLedgerConfig(max_ranges_in_metadata=2))
 
 
 def test_cursor_closed_and_opened_again_goes_on(in_world):

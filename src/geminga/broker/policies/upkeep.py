@@ -6,7 +6,7 @@ One timer each for all topics.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from geminga.broker.policies.rules import MINUTE_MS
 from geminga.broker.subscription import seek
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 _log = get_logger(__name__)
 
 _MINUTE_S = MINUTE_MS // 1000
+#: The last use of a subscription with consumers is noted when this part of its expiry has passed since it was.
+NOTES_PER_EXPIRY: Final = 10
 
 
 class PolicyUpkeep:
@@ -60,13 +62,25 @@ class PolicyUpkeep:
                 await seek.expire(subscription, ttl_ms)
 
     async def expire_subscriptions(self, topic: PersistentTopic) -> None:
-        """Delete durable subscriptions that nobody used for too long. Raises GemingaError."""
+        """Delete durable subscriptions that nobody used for too long. Raises GemingaError.
+
+        Time while the broker was down counts. Nothing is deleted within an interval of the topic being loaded, so that
+        consumers can come back first: Pulsar looks an interval after its own start, at once at a topic loaded later.
+        """
         expiry_ms = topic.rules.subscription_expiry_ms
         if not expiry_ms:
             return
+        now_ms = topic.broker.runtime.clock.wall_ms()
+        is_settled = now_ms - topic.created_ms >= self._broker.config.subscription_expiry_check_minutes * MINUTE_MS
         for subscription in list(topic.subscriptions.values()):
-            idle_ms = subscription.now_ms() - subscription.last_active_ms
-            if subscription.is_durable and not subscription.consumers and idle_ms > expiry_ms:
+            if not subscription.is_durable:
+                continue
+            if subscription.consumers:
+                if now_ms - subscription.cursor.noted_active_ms >= expiry_ms / NOTES_PER_EXPIRY:
+                    await subscription.cursor.note_use()
+                continue
+            idle_ms = now_ms - subscription.last_active_ms
+            if is_settled and idle_ms > expiry_ms:
                 await topic.delete_subscription(subscription.name)
                 _log.info(
                     "%s: deleted subscription %s, unused for %d min",

@@ -61,7 +61,6 @@ class Subscription:
         "dispatch",
         "entries_expired",
         "is_durable",
-        "last_active_ms",
         "last_consumed_ms",
         "last_expired_ms",
         "messages_acked_closed",
@@ -92,8 +91,6 @@ class Subscription:
         self.messages_acked_closed = 0
         self.messages_redelivered_closed = 0
         self.last_consumed_ms = 0
-        #: When its last consumer left, or it was made or loaded: subscriptions that nobody uses may expire.
-        self.last_active_ms = topic.broker.runtime.clock.wall_ms()
         #: Entries acknowledged because they were too old, and when that was last looked for.
         self.entries_expired = 0
         self.last_expired_ms = 0
@@ -117,6 +114,11 @@ class Subscription:
     def consumers(self) -> Sequence[Consumer]:
         """The connected consumers."""
         return self.dispatch.consumers if self.dispatch is not None else ()
+
+    @property
+    def last_active_ms(self) -> int:
+        """When its last consumer left, or it was made or moved, also before a restart; now while it has one."""
+        return self.cursor.last_active_ms
 
     @property
     def active_consumer(self) -> Consumer | None:
@@ -145,6 +147,7 @@ class Subscription:
             if not dispatch.consumers:
                 self._drop_reader()
         self.dispatch = dispatch
+        self.cursor.start_use()
         self.type = consumer.type
         dispatch.wake()
 
@@ -168,7 +171,7 @@ class Subscription:
             return
         dispatch.close()
         self.dispatch = None
-        self.last_active_ms = self.now_ms()
+        self.cursor.end_use()
         self.cursor.deactivate()
         self._drop_reader()
         if self._redeliveries is not None and not self._redeliveries:

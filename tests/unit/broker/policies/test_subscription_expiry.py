@@ -1,0 +1,144 @@
+"""Subscriptions that nobody uses expire, over restarts and kills of the broker, in virtual time."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from geminga import sim
+from geminga.bookkeeper import MemoryBookie
+from geminga.broker.config import BrokerConfig
+from geminga.managed_ledger import ManagedLedgerConfig
+from geminga.metadata.memory import MemoryMetadata
+from geminga.model.position import EARLIEST
+from support.broker_world import BrokerWorld
+from support.policy_levels import seconds, topic_of
+
+MINUTE_S = 60
+CHECK_MINUTES = 5
+DAYS_MINUTES = 3 * 24 * 60
+
+Life = Callable[[BrokerWorld], Awaitable[None]]
+
+
+def run_lives(*lives: Life, expiry_minutes: int, down_minutes: float = 0, is_killed: bool = False) -> None:
+    """One broker after another on the same storage; each ends in order, or is killed."""
+    server, bookie = MemoryMetadata(), MemoryBookie()
+    config = BrokerConfig(
+        keep_alive_interval_s=1_000_000,
+        delete_inactive_topics=False,
+        subscription_expiry_minutes=expiry_minutes,
+        subscription_expiry_check_minutes=CHECK_MINUTES,
+    )
+
+    async def main(world: sim.SimWorld) -> None:
+        node = world.node("broker")
+        for life in lives:
+
+            async def on_node(node: sim.SimNode, life: Life = life) -> None:
+                broker = BrokerWorld(node.runtime, config, ManagedLedgerConfig(), server=server, bookie=bookie)
+                await broker.start()
+                await life(broker)
+                if not is_killed:
+                    await broker.stop()
+
+            node.start()
+            await node.run(on_node)
+            world.crash(node)
+            if life is not lives[-1]:
+                await world.sleep(down_minutes * MINUTE_S)
+
+    sim.run(main)
+
+
+async def minutes(count: float) -> None:
+    await seconds(count * MINUTE_S)
+
+
+async def names(broker: BrokerWorld) -> set[str]:
+    return set((await topic_of(broker)).subscriptions)
+
+
+def test_time_without_use_adds_up_over_restarts() -> None:
+    async def first(broker: BrokerWorld) -> None:
+        await (await topic_of(broker)).create_subscription("idle", EARLIEST)
+        await minutes(20)
+
+    async def second(broker: BrokerWorld) -> None:
+        await topic_of(broker)
+        await minutes(20)
+        assert await names(broker) == {"idle"}
+
+    async def third(broker: BrokerWorld) -> None:
+        await topic_of(broker)
+        await minutes(18)
+        assert await names(broker) == {"idle"}, "58 of 60 minutes"
+        await minutes(2 + CHECK_MINUTES + 1)
+        assert not await names(broker)
+
+    for is_killed in (False, True):
+        run_lives(first, second, third, expiry_minutes=60, is_killed=is_killed)
+
+
+def test_consumers_of_a_broker_that_was_down_for_days_find_their_subscription() -> None:
+    async def first(broker: BrokerWorld) -> None:
+        for name in ("back", "gone"):
+            await (await broker.client()).subscribe(subscription=name)
+        await minutes(30)
+
+    async def second(broker: BrokerWorld) -> None:
+        # The broker looks once an interval: this topic is loaded just before.
+        await minutes(2 * CHECK_MINUTES - 0.1)
+        assert await names(broker) == {"back", "gone"}
+        await minutes(CHECK_MINUTES - 1)
+        assert await names(broker) == {"back", "gone"}
+        await (await broker.client()).subscribe(subscription="back")
+        await minutes(CHECK_MINUTES + 2)
+        assert await names(broker) == {"back"}
+        await minutes(1000)
+        assert await names(broker) == {"back"}
+
+    for is_killed in (False, True):
+        run_lives(first, second, expiry_minutes=60, down_minutes=DAYS_MINUTES, is_killed=is_killed)
+
+
+def test_use_until_the_broker_stopped_counts_though_nothing_was_acknowledged() -> None:
+    async def first(broker: BrokerWorld) -> None:
+        await (await broker.client()).subscribe(subscription="used")
+        await minutes(5 * 1000)
+
+    async def second(broker: BrokerWorld) -> None:
+        await topic_of(broker)
+        await minutes(990)
+        assert await names(broker) == {"used"}
+        await minutes(10 + CHECK_MINUTES + 1)
+        assert not await names(broker)
+
+    run_lives(first, second, expiry_minutes=1000)
+
+
+def test_use_until_the_broker_was_killed_is_known_to_a_tenth_of_the_expiry() -> None:
+    async def first(broker: BrokerWorld) -> None:
+        await (await broker.client()).subscribe(subscription="used")
+        await minutes(5 * 1000 + 77)
+
+    async def second(broker: BrokerWorld) -> None:
+        await topic_of(broker)
+        await minutes(900 - CHECK_MINUTES)
+        assert await names(broker) == {"used"}
+        await minutes(100 + 2 * CHECK_MINUTES + 1)
+        assert not await names(broker)
+
+    run_lives(first, second, expiry_minutes=1000, is_killed=True)
+
+
+def test_subscription_in_use_writes_its_node_at_most_ten_times_an_expiry() -> None:
+    async def life(broker: BrokerWorld) -> None:
+        await (await broker.client()).subscribe(subscription="used")
+        cursor = (await topic_of(broker)).subscriptions["used"].cursor
+        noted = {cursor.noted_active_ms}
+        for _ in range(1000):
+            await minutes(1)
+            noted.add(cursor.noted_active_ms)
+        assert 9 <= len(noted) <= 11
+
+    run_lives(life, expiry_minutes=1000)
