@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import random
 import threading
-import time
 
 import pytest
 from tools.standalone_process import StandaloneProcess
