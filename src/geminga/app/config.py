@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, fields
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from geminga.app.config_sources import ConfigEntry, from_assignment, from_environment, read_file
 from geminga.app.server_config import ServerConfig
@@ -23,6 +23,9 @@ from geminga.managed_ledger.config import ManagedLedgerConfig
 from geminga.model.errors import ConfigurationError
 from geminga.model.settings import Setting, settings_of
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
 #: Keys with no effect that the summary warning spells out.
 NAMED_IN_SUMMARY_MAX: Final = 5
 #: Unknown keys that get a warning of their own.
@@ -30,7 +33,7 @@ UNKNOWN_WARNINGS_MAX: Final = 20
 
 #: A parsed value.
 Value = bool | int | float | str | tuple[str, ...] | None
-C = TypeVar("C")
+C = TypeVar("C", bound="DataclassInstance")
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +122,7 @@ def parse_value(setting: Setting, type_name: str, entry: ConfigEntry) -> Value:
 
 def _built(config_class: type[C], latest: Mapping[str, ConfigEntry]) -> C:
     settings = settings_of(config_class)
-    types = {field.name: _type_name(field.type) for field in fields(config_class)}  # type: ignore[arg-type]
+    types = {field.name: _type_name(field.type) for field in fields(config_class)}
     values: dict[str, Value] = {}
     for key, (setting, name) in settings.items():
         entry = latest.get(key)

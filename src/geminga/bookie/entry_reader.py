@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from geminga.bookie.core import entry_log_format as fmt
 from geminga.bookie.core.index import Row, log_of, make_location, offset_of
@@ -88,7 +88,7 @@ class EntryReader:
         get = storage.cache.get
         entries = [get(ledger_id, entry_id) for entry_id in entry_ids]
         if None not in entries:
-            done(entries)  # type: ignore[arg-type]
+            done(cast("list[bytes | StorageError]", entries))
             return
         results: list[bytes | StorageError] = [b"" if entry is None else entry for entry in entries]
         pending = _Read(ledger_id, results, done)

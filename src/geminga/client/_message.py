@@ -90,10 +90,10 @@ class Message(Generic[T]):
     def partition_key(self) -> str:
         """The key as it travels (bytes keys are base64), empty if it has none."""
         entry, index = self._entry, self._index
-        starts = entry._key_starts
-        if starts is None:
+        starts, ends = entry._key_starts, entry._key_ends
+        if starts is None or ends is None:
             return entry.partition_key(index)
-        return entry.data[starts[index] : entry._key_ends[index]].decode("utf-8", "replace")  # type: ignore[index]
+        return entry.data[starts[index] : ends[index]].decode("utf-8", "replace")
 
     def has_key(self) -> bool:
         """Whether it has a key."""

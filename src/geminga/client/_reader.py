@@ -115,7 +115,7 @@ async def create_reader(
         if reader is None:
             reader = Reader(consumer)
         await reader._passed(message)
-        result = reader_listener(reader, message)  # type: ignore[misc]
+        result: Any = None if reader_listener is None else reader_listener(reader, message)
         if hasattr(result, "__await__"):
             await result
 

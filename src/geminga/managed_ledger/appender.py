@@ -111,13 +111,14 @@ class Appender:
     def append(self, entries: Sequence[bytes], done: AppendDone) -> None:
         """See ``ManagedLedger.append``."""
         count = len(entries)
-        if self.state is AppenderState.OPEN and count <= self._room_entries:
+        handle = self._handle
+        if handle is not None and self.state is AppenderState.OPEN and count <= self._room_entries:
             size_bytes = sum(map(len, entries))
             if size_bytes <= self._room_bytes:
                 self._room_entries -= count
                 self._room_bytes -= size_bytes
                 self._pending.append((done, entries, 0, size_bytes))
-                self._handle.append(entries, self._on_appended)  # type: ignore[union-attr]
+                handle.append(entries, self._on_appended)
                 return
         self._append_slowly(entries, done, 0)
 
@@ -150,8 +151,10 @@ class Appender:
         self._room_entries -= len(part)
         self._room_bytes -= size_bytes
         self._pending.append((done, part, index, size_bytes))
-        invariant(self._handle is not None, f"{self._ml.name}: open without a ledger")
-        self._handle.append(part, self._on_appended)  # type: ignore[union-attr]
+        handle = self._handle
+        invariant(handle is not None, f"{self._ml.name}: open without a ledger")
+        assert handle is not None
+        handle.append(part, self._on_appended)
         return position
 
     def _on_appended(self, first_entry_id: int, count: int, error: StorageError | None) -> None:

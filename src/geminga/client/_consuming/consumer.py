@@ -50,6 +50,8 @@ T = TypeVar("T")
 
 #: The entry of a message; None for an id.
 _ENTRY_OF: Final = attrgetter("_entry")
+#: The index of a message in its entry.
+_INDEX_OF: Final = attrgetter("_index")
 
 #: Seconds between two looks at the statistics' interval are the interval itself.
 _MS: Final = 1000
@@ -157,19 +159,24 @@ class Consumer(Receiving[T]):
         if type(message) is Message and not self._interceptors:
             entry = message._entry
             acker = entry.acker
+            source = entry.source
+            if source is None:
+                raise OperationNotSupported("the message does not come from a consumer")
             self.counters.acks_sent += 1
             # As Acknowledgement.acknowledge, one call shorter: most messages are in batches, and not the last of them.
             if acker is not None and not acker.acknowledge(message._index):
                 if not self._by_index:
                     return
-                receipt = entry.source.acks.sender.add_partial(entry.key, acker)  # type: ignore[union-attr]
+                receipt = source.acks.sender.add_partial(entry.key, acker)
             else:
-                receipt = entry.source.acks.acknowledge_entry(entry.key)  # type: ignore[union-attr]
+                receipt = source.acks.acknowledge_entry(entry.key)
             if receipt is not None:
                 await asyncio.shield(receipt)
             return
-        one = message if isinstance(message, Message | MessageId) else None
-        await self._acknowledge_each([one] if one is not None else list(message))  # type: ignore[arg-type]
+        if isinstance(message, Message | MessageId):
+            await self._acknowledge_each([message])
+        else:
+            await self._acknowledge_each(list(message))
 
     async def _acknowledge_each(self, messages: Sequence[Message[Any] | MessageId]) -> None:
         receipts: dict[asyncio.Future[None], None] = {}
@@ -178,7 +185,7 @@ class Consumer(Receiving[T]):
                 if entry is None or entry.source is None:
                     found = [self._acknowledge(message) for message in group]
                 else:
-                    indexes = [message._index for message in group]  # type: ignore[union-attr]
+                    indexes = list(map(_INDEX_OF, group))
                     self.counters.acks_sent += len(indexes)
                     found = [entry.source.acks.acknowledge_many(entry, indexes)]
                 for receipt in found:

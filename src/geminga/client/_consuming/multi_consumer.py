@@ -71,7 +71,6 @@ class TopicSet:
                 # Closed before it is removed: cut off in between, the whole consumer's end closes it.
                 await consumer.close()
                 self._consumer.remove_topic(consumer)
-                self._consumer.drop_prefetched(lambda entry, gone=consumer: entry.source is gone)  # type: ignore[misc]
 
     async def _count(self, topic: TopicName) -> int:
         consumer = self._consumer

@@ -56,13 +56,15 @@ class Receiving(Generic[T]):
             at = 0
         entry = queue.entry
         queue.at = at + 1
-        message: Message[T] = Message(entry, entry.order[at])  # type: ignore[union-attr, arg-type]
+        assert entry is not None
+        message: Message[T] = Message(entry, entry.order[at])
         self.counters.messages_received += 1
-        source = entry.source  # type: ignore[union-attr]
-        flow = source.flow  # type: ignore[union-attr]
+        source = entry.source
+        assert source is not None
+        flow = source.flow
         flow.owed += 1
         if flow.owed >= flow.threshold:
-            source.send_permits(flow.take())  # type: ignore[union-attr]
+            source.send_permits(flow.take())
         if self._interceptors:
             for interceptor in self._interceptors:
                 message = interceptor.before_consume(cast("Consumer[Any]", self), message)

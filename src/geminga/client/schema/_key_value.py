@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar, cast
 
 from geminga.client.schema._base import Schema, SchemaSerializationError
 from geminga.client.schema._protocol import SchemaInfo, SchemaType
@@ -79,11 +79,13 @@ class KeyValueSchema(Schema[KeyValue[K, V]]):
     def decode(self, data: bytes, *, writer: SchemaInfo | None = None, key: bytes | None = None) -> KeyValue[K, V]:
         """The pair. Raises SchemaSerializationError."""
         parts = _parts_of(writer)
+        key_part: bytes | None
+        value_part: bytes | None
         if self.sets_key:
             key_part, value_part = key, data
         else:
             try:
-                key_part, value_part = split_key_value(data)  # type: ignore[assignment]
+                key_part, value_part = split_key_value(data)
             except ValueError as error:
                 raise SchemaSerializationError(f"{len(data)} bytes are no KeyValue: {error}") from error
         return KeyValue(
@@ -115,5 +117,5 @@ def _parts_of(writer: SchemaInfo | None) -> KeyValueParts | None:
 def _decoded(schema: Schema[K], data: bytes | None, writer: SchemaInfo | None) -> K:
     if data is None:
         # Only what was sent as None comes back so; the types say what is usual.
-        return None  # type: ignore[return-value]
+        return cast("K", None)
     return schema.decode(data, writer=writer)

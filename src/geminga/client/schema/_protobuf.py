@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 import json
-from typing import Final, TypeVar
+from typing import Final, TypeVar, cast
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor, FileDescriptor
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
@@ -88,8 +88,7 @@ class ProtobufSchema(_Protobuf[M]):
 def _descriptor_of(message_class: type[Message]) -> Descriptor:
     if not isinstance(message_class, type) or not issubclass(message_class, Message):
         raise InvalidConfiguration(f"{message_class!r} is no class of protobuf messages")
-    descriptor: Descriptor = message_class.DESCRIPTOR  # type: ignore[assignment]  # upb's has the same attributes
-    return descriptor
+    return cast("Descriptor", message_class.DESCRIPTOR)  # upb's has the same attributes
 
 
 def _add_file(file: FileDescriptor, files: FileDescriptorSet, seen: set[str]) -> None:

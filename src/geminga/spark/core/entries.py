@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from operator import add
 from struct import Struct
-from typing import Final
+from typing import Final, cast
 
 from geminga.client.core.encoded_batch import EncodedBatch
 from geminga.client.core.message import EncodedMessage
@@ -107,7 +107,13 @@ def _sequence_ids(first: int, count: int) -> list[bytes]:
 def _sized(table: _Table, values: Sequence[bytes | None], has_null: bool) -> list[bytes]:
     if has_null:
         return [b"" if value is None else table[len(value)] + value for value in values]
-    return list(map(add, map(table.__getitem__, map(len, values)), values))  # type: ignore[arg-type]
+    known = cast("Sequence[bytes]", values)
+    return list(map(add, map(table.__getitem__, map(len, known)), known))
+
+
+def _no_nulls(payloads: Sequence[bytes | None], has_null: bool) -> Sequence[bytes]:
+    """A null is an empty payload; whether there is one is known, so that most are not looked at."""
+    return [payload or b"" for payload in payloads] if has_null else cast("Sequence[bytes]", payloads)
 
 
 def message_heads(columns: MessageColumns, first_sequence_id: int) -> list[bytes]:
@@ -118,14 +124,13 @@ def message_heads(columns: MessageColumns, first_sequence_id: int) -> list[bytes
     if columns.keys is not None:
         parts.append(_sized(_key_heads, columns.keys, columns.has_null("keys")))
     is_any_null = columns.has_null("payloads")
-    payloads = [payload or b"" for payload in columns.payloads] if is_any_null else columns.payloads
-    parts.append(list(map(_payload_sizes.__getitem__, map(len, payloads))))  # type: ignore[arg-type]
+    parts.append(list(map(_payload_sizes.__getitem__, map(len, _no_nulls(columns.payloads, is_any_null)))))
     if columns.event_times_ms is not None:
         times = columns.event_times_ms
         if columns.has_null("event_times_ms"):
             parts.append([b"" if time is None else _EVENT_TIME + encode_varint(time) for time in times])
         else:
-            parts.append(_times(times))  # type: ignore[arg-type]
+            parts.append(_times(cast("Sequence[int]", times)))
     if columns.keys is not None and columns.is_key_base64:
         parts.append([b"" if key is None else _IS_BASE64 for key in columns.keys])
     if columns.ordering_keys is not None:
@@ -165,10 +170,10 @@ def _entry(columns: MessageColumns, heads: list[bytes], start: int, end: int, se
         return _alone(columns, start, sequence_id)
     payloads = columns.payloads[start:end]
     if not heads:
-        return EncodedBatch(encode_batch(payloads, sequence_id), end - start, sequence_id)  # type: ignore[arg-type]
+        return EncodedBatch(encode_batch(_no_nulls(payloads, False), sequence_id), end - start, sequence_id)
     pieces: list[bytes] = [b""] * (2 * (end - start))
     pieces[::2] = heads[start:end]
-    pieces[1::2] = [payload or b"" for payload in payloads] if columns.has_null("payloads") else payloads  # type: ignore[assignment]
+    pieces[1::2] = _no_nulls(payloads, columns.has_null("payloads"))
     key = columns.keys[start] if columns.keys is not None else None
     return EncodedBatch(
         b"".join(pieces),

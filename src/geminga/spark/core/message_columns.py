@@ -99,11 +99,11 @@ class MessageColumns:
         """What each row counts for when entries are cut, bytes."""
         sizes = [MESSAGE_OVERHEAD_BYTES] * len(self)
         for name in BYTE_COLUMNS:
-            column: Sequence[bytes | None] | None = getattr(self, name)
+            column: Sequence[bytes] | None = getattr(self, name)
             if column is not None:
                 if self.has_null(name):
                     column = [value or b"" for value in column]
-                sizes = list(map(add, sizes, map(len, column)))  # type: ignore[arg-type]
+                sizes = list(map(add, sizes, map(len, column)))
         return sizes
 
 

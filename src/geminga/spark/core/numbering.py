@@ -15,7 +15,7 @@ import json
 from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, cast
 
 import crc32c
 
@@ -157,10 +157,11 @@ def columns_checksum(messages: MessageColumns, checksum: int) -> int:
             part = column[start : start + _CHECKSUM_ROWS]
             if is_any_null:
                 sizes = array("q", [-1 if value is None else len(value) for value in part])
-                part = [value for value in part if value is not None]
+                known: Sequence[bytes] = [value for value in part if value is not None]
             else:
-                sizes = array("q", map(len, part))  # type: ignore[arg-type]
-            checksum = crc32c.crc32c(b"".join(part), _ints_checksum(sizes, checksum))  # type: ignore[arg-type]
+                known = cast("Sequence[bytes]", part)
+                sizes = array("q", map(len, known))
+            checksum = crc32c.crc32c(b"".join(known), _ints_checksum(sizes, checksum))
     for times in (messages.event_times_ms, messages.deliver_at_ms):
         if times is not None:
             checksum = _ints_checksum(array("q", [-1 if time is None else time for time in times]), checksum)

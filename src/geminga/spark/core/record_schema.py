@@ -27,8 +27,10 @@ _PLAIN: Final[Mapping[str, object]] = {
 _DECIMAL: Final = re.compile(r"decimal\((\d+),(-?\d+)\)")
 _NAME: Final = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 
-#: (name, Spark type, whether it may be null).
-Field = tuple[str, object, bool]
+#: A Spark type as JSON: a name, or the description of a nested one.
+SparkType = str | Mapping[str, object]
+#: (name, type, whether it may be null).
+Field = tuple[str, SparkType, bool]
 
 
 def record_definition(fields: Sequence[Field], name: str = "row") -> str:

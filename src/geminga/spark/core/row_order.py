@@ -61,8 +61,8 @@ def _rows_by_key(messages: MessageColumns) -> list[list[int]]:
     groups: defaultdict[bytes | None, list[int]] = defaultdict(list)
     for row, key in enumerate(messages.keys):
         groups[key].append(row)
-    keyless = groups.pop(None, [])
-    return [keyless, *(groups[key] for key in sorted(groups))]  # type: ignore[type-var]
+    keys = sorted(key for key in groups if key is not None)
+    return [groups[None], *(groups[key] for key in keys)]
 
 
 def sortable_double(value: float | None) -> int | None:

@@ -11,10 +11,8 @@ from enum import Enum
 from typing import Final
 
 from geminga.spark.core.option_values import OptionError
+from geminga.spark.core.record_schema import SparkType
 from geminga.spark.core.sink_options import SinkOptions, ValueSchema
-
-#: A Spark type in its JSON form.
-SparkType = str | Mapping[str, object]
 
 VALUE: Final = "value"
 KEY: Final = "__key"

@@ -7,7 +7,7 @@ from base64 import b64encode
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -143,7 +143,8 @@ class RowReader:
             found = known.get(pairs)
             if found is None:
                 half = len(pairs) // 2
-                found = known[pairs] = encode_properties(list(zip(pairs[:half], pairs[half:], strict=True)))  # type: ignore[arg-type]
+                texts = cast("tuple[bytes, ...]", pairs)  # Arrow's maps have no null keys, and null values were refused
+                found = known[pairs] = encode_properties(list(zip(texts[:half], texts[half:], strict=True)))
             encoded.append(found)
         return encoded
 
@@ -199,7 +200,8 @@ def order_values(column: pa.Array) -> list[Any]:
         return slices(column)
     if pa.types.is_integer(kind) or pa.types.is_timestamp(kind):
         return _integers(column)
-    return column.to_pylist()  # type: ignore[no-any-return]
+    values: list[Any] = column.to_pylist()
+    return values
 
 
 def _integers(column: pa.Array) -> list[int | None]:
@@ -228,7 +230,7 @@ def _times(batch: pa.RecordBatch, name: str, is_micros: bool) -> list[int | None
     values = _integers(column)
     if is_micros:
         values = [value if value is None else value // 1000 for value in values]
-    known = [value for value in values if value is not None] if column.null_count else values
-    if known and min(known) < 0:  # type: ignore[type-var, operator]
+    known = [value for value in values if value is not None] if column.null_count else cast("list[int]", values)
+    if known and min(known) < 0:
         raise OptionError(f"{name} is before 1970 in a row: a message can not carry that")
     return values

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, cast
 
-from geminga.client import Client, CompressionType, HashingScheme
+from geminga.client import Client, CompressionType, HashingScheme, ProducerArguments
 from geminga.client._producing.partitioned_producer import PartitionedProducer
 from geminga.client._producing.topic_producer import TopicProducer
 from geminga.model.topic_name import TopicName
@@ -23,14 +23,14 @@ async def open_producer(
 
     Of a topic that has partitions it is the first one's: so may be the plans' topic, if the namespace makes topics so.
     """
-    options = {
+    options: ProducerArguments = {
         "producer_name": name,
         "send_timeout_millis": 0,  # see sending.py: the task as a whole gives up
         "compression_type": CompressionType[settings.compression],
         "batching_enabled": False,
         "hashing_scheme": HashingScheme.Murmur3_32Hash if settings.is_murmur3 else HashingScheme.JavaStringHash,
     }
-    made = await client.create_producer(topic, schema=schema, **options)  # type: ignore[call-overload]
+    made = await client.create_producer(topic, schema=schema, **options)
     if isinstance(made, PartitionedProducer):
         await made.close()
         return await open_producer(client, str(TopicName.parse(topic).with_partition(0)), settings, schema, name)

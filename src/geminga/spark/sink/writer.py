@@ -108,12 +108,14 @@ def sink_plan(options: Mapping[str, str], schema: StructType) -> SinkPlan:
     read = sink_options(options)
     document = schema.jsonValue()
     fields = struct_fields(document)
-    columns = sink_columns([(name, kind) for name, kind, _ in fields], read)  # type: ignore[misc]
+    columns = sink_columns([(name, kind) for name, kind, _ in fields], read)
     definition = ""
     if columns.schema is not None:
         values = [entry for entry in fields if entry[0] in columns.values]
         if columns.value_kind is ValueKind.STRUCT:
-            values = struct_fields(values[0][1])  # type: ignore[arg-type]
+            record = values[0][1]
+            assert not isinstance(record, str)
+            values = struct_fields(record)
         if columns.schema is ValueSchema.JSON and any(has_decimal(kind) for _, kind, _ in values):
             raise OptionError("schemaType=json holds no decimals: cast them, or use schemaType=avro")
         definition = record_definition(values)

@@ -8,9 +8,10 @@ are remembered per batch size. Only messages with properties, or with keys that 
 from __future__ import annotations
 
 import base64
+from array import array
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import Final
+from typing import Final, cast
 
 import numpy as np
 import pyarrow as pa
@@ -74,7 +75,7 @@ def _as_array(values: Sequence[int]) -> Longs:
         return np.arange(values.start, values.stop, values.step, dtype=np.int64)
     if isinstance(values, list | tuple):
         return np.array(values, np.int64)
-    return np.frombuffer(values, np.uint32).astype(np.int64)  # type: ignore[call-overload, no-any-return]
+    return np.frombuffer(cast("array[int]", values), np.uint32).astype(np.int64)
 
 
 class Rows:
