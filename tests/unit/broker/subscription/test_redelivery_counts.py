@@ -157,3 +157,48 @@ def test_subscription_whose_messages_were_all_acknowledged_keeps_nothing():
         assert topic.subscriptions["sub"]._redeliveries is None
 
     with_topic(scenario)
+
+
+@both_types
+def test_batch_partly_acknowledged_given_back_and_cut_off_comes_with_what_is_left_of_it(sub_type):
+    """A part, a negative acknowledgement, another part, an ack timeout (which says the same), a cut connection."""
+
+    async def scenario(topic):
+        connection = topic.connect()
+        consumer = await topic.join(connection, sub_type)
+        positions = await topic.publish("batch", batch=5)
+        expected = [(0, [])]
+        for part, left in ((0b11110, 0b11110), (0b11101, 0b11100), (0b11011, 0b11000)):
+            acknowledge(connection, positions, [part])
+            redeliver(connection, positions)
+            await settle()
+            expected.append((len(expected), [left]))
+            assert consumer.unacked_count == left.bit_count()
+        connection.drop()
+        again = topic.connect()
+        consumer = await topic.join(again, sub_type)
+        expected.append((4, [0b11000]))
+        found = [(m.redelivery_count, m.ack_set) for m in connection.messages + again.messages]
+        assert found == expected
+        assert (consumer.unacked_count, consumer.permits) == (2, 998)
+        acknowledge(again, positions, [0b00111])
+        assert topic.subscriptions["sub"].cursor.backlog_count == 0
+        assert (consumer.unacked_count, len(consumer.pending)) == (0, 0)
+
+    with_topic(scenario)
+
+
+def test_failover_in_the_middle_of_a_batch_sends_the_rest_of_it_to_the_next():
+    async def scenario(topic):
+        first, second = topic.connect(), topic.connect()
+        await topic.join(first, Sub.Failover, name="a", priority_level=0)
+        await topic.join(second, Sub.Failover, name="b", priority_level=1)
+        positions = [*await topic.publish("one"), *await topic.publish("batch", batch=4), *await topic.publish("last")]
+        ids = [pb.MessageIdData(ledgerId=positions[1].ledger_id, entryId=positions[1].entry_id, ack_set=[0b1100])]
+        ack = pb.CommandAck(consumer_id=1, ack_type=pb.CommandAck.Cumulative, message_id=ids)
+        handlers.handle_ack_bytes(first, pb.BaseCommand(type=pb.BaseCommand.ACK, ack=ack).SerializeToString())
+        first.drop()
+        await settle()
+        assert [(m.text, m.ack_set) for m in second.messages] == [("batch", [0b1100]), ("last", [])]
+
+    with_topic(scenario)

@@ -234,3 +234,27 @@ def test_held_subscription_goes_on_when_another_one_makes_room():
         max_unacked_messages_per_broker=12,
         max_unacked_messages_per_subscription_on_broker_blocked=0.1,
     )
+
+
+def test_small_again_a_held_subscription_goes_on_while_the_broker_is_still_short():
+    async def scenario(topic):
+        greedy, stuck = topic.connect(), topic.connect()
+        await topic.join(stuck, subscription="stuck", permits=10)
+        await topic.join(greedy, subscription="greedy", permits=4)
+        positions = await topic.publish(*TEXTS)
+        handlers.handle_flow(greedy, 1, 100)
+        await settle()
+        assert greedy.texts() == TEXTS[:4]
+        acknowledge(greedy, positions[:2])
+        await settle()
+        assert greedy.texts() == TEXTS[:4]
+        acknowledge(greedy, positions[2:3])
+        await settle()
+        assert topic.broker.unacked_budget.is_short
+        assert greedy.texts() == TEXTS[:7]  # one of before and three more: the first that is over the share is the last
+
+    with_topic(
+        scenario,
+        max_unacked_messages_per_broker=12,
+        max_unacked_messages_per_subscription_on_broker_blocked=0.3,
+    )
