@@ -36,7 +36,7 @@ _NO_METADATA: Final = pb.SingleMessageMetadata(payload_size=0)
 
 
 class EntryBatch:
-    """See the module. Made by a consumer, or by :meth:`from_entry` from the bytes of a stored entry."""
+    """See the module. Made by consumers and entry streams."""
 
     __slots__ = (
         "_id_base",

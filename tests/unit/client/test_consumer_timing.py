@@ -14,6 +14,7 @@ from geminga.client._consuming.receiving import Receiving
 from geminga.client._consuming.redelivery import Redelivery
 from geminga.client._consuming.requests import redeliver
 from geminga.client._consuming.topic_consumer import TopicConsumer
+from geminga.client._entry_batch import EntryBatch
 from geminga.client._waiting import wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from support.scripted_broker import run_against, run_with_broker
@@ -427,6 +428,17 @@ def test_more_than_a_thousand_redeliveries_are_several_commands() -> None:
     frames = list(redeliver(1, [(1, entry) for entry in range(2500)], -1))
     found = [pb.BaseCommand.FromString(frame[8:]).redeliverUnacknowledgedMessages for frame in frames]
     assert [len(one.message_ids) for one in found] == [1000, 1000, 500]
+
+
+@pytest.mark.parametrize("how", ["acknowledge", "acknowledge_cumulative", "negative_acknowledge"])
+def test_message_that_no_consumer_gave_can_not_be_acknowledged(how: str) -> None:
+    async def scenario(client):
+        consumer = await client.subscribe("t", "s")
+        own = gc.Message(EntryBatch(b"payload", 0, pb.MessageMetadata(), 1, 2), 0)
+        with pytest.raises(gc.OperationNotSupported, match="does not come from a consumer"):
+            await getattr(consumer, how)(own)
+
+    run_against(ConsumerScript(), scenario)
 
 
 # ---- what can not be read
