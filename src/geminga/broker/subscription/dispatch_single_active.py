@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from geminga.broker.core.dispatcher_single_active import SingleActiveDispatcher
+from geminga.broker.core.hash_ranges import StickyRanges, sticky_hash_of
 from geminga.broker.subscription.consumer import NO_EPOCH, Consumer, Exclusive, Failover
 from geminga.broker.subscription.dispatch import ROUNDS_MAX, Dispatch
 from geminga.broker.subscription.entry_filter import filter_entries
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 class SingleActiveDispatch(Dispatch):
     """See the module."""
 
-    __slots__ = ("_core", "_pause")
+    __slots__ = ("_core", "_pause", "_ranges")
 
     def __init__(self, subscription: Subscription, consumer: Consumer) -> None:
         super().__init__(subscription, consumer.type)
@@ -36,6 +37,8 @@ class SingleActiveDispatch(Dispatch):
         )
         #: Runs while a new active consumer must wait for what the old one may still acknowledge.
         self._pause: asyncio.TimerHandle | None = None
+        #: What an Exclusive consumer wants to see of all keys (readers of a key hash range do); None: everything.
+        self._ranges: StickyRanges | None = None
 
     @property
     def consumers(self) -> list[Consumer]:
@@ -50,7 +53,9 @@ class SingleActiveDispatch(Dispatch):
     def add(self, consumer: Consumer) -> None:
         """A consumer joins; ConsumerBusyError if the type does not allow it."""
         before = self._core.active
+        ranges = self._ranges_of(consumer)
         if self._core.add(consumer):
+            self._ranges = ranges
             self._activate(is_handed_over=before is not None)
         elif self.type == Failover:
             consumer.notify_active_change(is_active=False)
@@ -59,6 +64,15 @@ class SingleActiveDispatch(Dispatch):
         """A consumer leaves; what the active one had is sent to the next."""
         if self._core.remove(consumer):
             self._activate(is_handed_over=False)
+
+    def _ranges_of(self, consumer: Consumer) -> StickyRanges | None:
+        meta = consumer.key_shared_meta
+        if self.type != Exclusive or meta is None or not meta.hashRanges:
+            return None
+        ranges = StickyRanges()
+        ranges.want(consumer, [(r.start, r.end) for r in meta.hashRanges])
+        ranges.add(consumer)
+        return ranges
 
     def redeliver(self, consumer: Consumer, positions: Sequence[Position] | None, epoch: int) -> None:
         """All that is not acknowledged comes again, whatever ``positions`` says: order is kept (MISSION 34)."""
@@ -116,7 +130,12 @@ class SingleActiveDispatch(Dispatch):
             now_ms = self.subscription.now_ms()
             unwanted: list[Position] = []
             cursor = self.reader.cursor
-            entries = filter_entries(result, cursor, sticky_hash_of=None, delayed=None, unwanted=unwanted)
+            ranges = self._ranges
+            hashes = sticky_hash_of if ranges is not None else None
+            entries = filter_entries(result, cursor, sticky_hash_of=hashes, delayed=None, unwanted=unwanted)
+            if ranges is not None:
+                # Left unacknowledged, as Pulsar leaves them: they are somebody else's.
+                entries = [entry for entry in entries if ranges.select(entry.sticky_hash) is not None]
             if entries:
                 active.note_sent(sum([entry.message_count for entry in entries]), len(entries))
                 active.send(entries, redeliveries=None, now_ms=now_ms)

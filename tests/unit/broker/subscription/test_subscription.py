@@ -61,6 +61,31 @@ def test_exclusive_second_consumer_is_busy():
     with_topic(scenario)
 
 
+def test_exclusive_consumers_with_key_ranges_get_their_keys_only():
+    async def scenario(topic):
+        halves = [(0, 32767), (32768, 65535)]
+        connections = [topic.connect() for _ in halves]
+        for index, (start, end) in enumerate(halves):
+            meta = pb.KeySharedMeta(keySharedMode=pb.STICKY, hashRanges=[pb.IntRange(start=start, end=end)])
+            name = f"reader-{index}"
+            await topic.join(
+                connections[index], Sub.Exclusive, subscription=name, permits=5, durable=False, keySharedMeta=meta
+            )
+        for index in range(40):
+            await topic.publish(f"m{index}", key=f"key-{index}")
+        # What is left out costs no permits.
+        for connection in connections:
+            assert len(connection.texts()) == 5
+            handlers.handle_flow(connection, 1, 100)
+        await settle()
+        first, second = (connection.texts() for connection in connections)
+        assert first
+        assert second
+        assert sorted(first + second) == sorted(f"m{index}" for index in range(40))
+
+    with_topic(scenario)
+
+
 def test_exclusive_consumer_on_dead_connection_gives_way():
     async def scenario(topic):
         dead = topic.connect()
