@@ -7,6 +7,7 @@ restart finds. The disk is slow, but not so slow that it could not keep the prom
 from __future__ import annotations
 
 from geminga.managed_ledger import ManagedCursor, ManagedLedger, ManagedLedgerConfig
+from geminga.managed_ledger import crash_points as points
 from geminga.metadata.core.faults import MetadataFaults
 from geminga.model.position import EARLIEST, Position
 from geminga.runtime import is_halted
@@ -40,21 +41,42 @@ class WindowStory(TopicStory):
             await self.world.sleep(0.2)
         positions = self.entries(ml)
         self.rng.shuffle(positions)
-        node.disk.slow("sync", "*", self.rng.choice((0.0, SYNC_S_MAX / 4, SYNC_S_MAX)))
-        self.world.loop.call_later(self.rng.uniform(2.0, 6.0), self.world.crash, self.node)
+        sync_s = self.rng.choice((0.0, SYNC_S_MAX / 4, SYNC_S_MAX, SYNC_S_MAX))
+        node.disk.slow("sync", "*", sync_s)
+        if sync_s:
+            # Almost without memory every acknowledgement waits for a write, and on such a disk for those before it.
+            factory.cursor_memory.limit_bytes = 1 << 20
+        self.world.loop.call_later(self.rng.uniform(2.0, 5.0), self.crash_in_a_write, sync_s)
         pause_s = self.rng.choice((0.01, 0.05, 0.3))
+        # Whoever waits makes the cursor write for the others too.
+        waiting_part = self.rng.choice((0.0, 0.0, 0.1))
         for position in positions:
-            self.acknowledge_one(cursor, position)
+            self.acknowledge_one(cursor, position, is_waiting=self.rng.random() < waiting_part)
             await self.world.sleep(self.rng.uniform(0, 2 * pause_s))
 
-    def acknowledge_one(self, cursor: ManagedCursor, position: Position) -> None:
+    def acknowledge_one(self, cursor: ManagedCursor, position: Position, *, is_waiting: bool) -> None:
         self.acknowledged[position] = self.world.now
 
         def done(error: object) -> None:
             if not is_halted() and error is None:
                 self.answered.add(position)
 
-        cursor.acknowledge([position], None, done if self.rng.random() < 0.1 else None)
+        cursor.acknowledge([position], None, done if is_waiting else None)
+
+    def crash_in_a_write(self, sync_s: float) -> None:
+        """Now, or in the middle of the next write of the cursor: the oldest that is not durable is oldest then."""
+        before = self.world.points.hits[points.CURSOR_MARKER_APPENDED]
+
+        def watch() -> None:
+            if self.world.points.hits[points.CURSOR_MARKER_APPENDED] > before:
+                self.world.loop.call_later(self.rng.uniform(0, sync_s), self.world.crash, self.node)
+            else:
+                self.world.loop.call_later(0.001, watch)
+
+        if self.rng.random() < 0.3:
+            self.world.crash(self.node)
+        else:
+            watch()
 
     async def look(self, node: SimNode, limit_s: float) -> None:
         """What was acknowledged before ``limit_s``, or answered, is acknowledged still."""

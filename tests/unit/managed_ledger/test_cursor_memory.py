@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from geminga.managed_ledger import ManagedLedgerConfig, cursor_operations
 from geminga.managed_ledger.core import cursor_format
 from geminga.managed_ledger.core.batch_acks import words_of_bits
+from geminga.managed_ledger.metadata_io import ledger_path
+from geminga.metadata.ports import MUST_NOT_EXIST
 from geminga.model.errors import DiskFullError, InvariantError, LedgerClosedError, StorageError
 from geminga.model.position import EARLIEST, Position
-from support.ledger_world import acknowledge, acknowledge_cumulative, read_all, read_entries
+from geminga.wire.managed_ledger import LedgerRecord, ManagedLedgerRecord, encode_managed_ledger_info
+from support.ledger_world import NAME, acknowledge, acknowledge_cumulative, read_all, read_entries
 
 CONFIG = ManagedLedgerConfig(max_entries_per_ledger=10, min_rollover_minutes=0, max_ranges_in_metadata=4)
 #: Room for the state of some ledgers of ten entries, the index of all included.
@@ -267,3 +272,73 @@ def test_the_cursor_that_takes_most_makes_room(in_world):
         assert memory.total_bytes <= memory.limit_bytes
 
     in_world(scenario, CONFIG)
+
+
+#: Acknowledged of each of the thousand ledgers below, to begin with.
+SPREAD = range(1, 4000, 2)
+
+
+async def thousand_ledgers(w):
+    """A cursor over a thousand ledgers, which are only listed: no entry is read. Its state is on disk."""
+    ids = range(1_000_000, 1_001_000)
+    record = ManagedLedgerRecord(tuple(LedgerRecord(i, 50_000, 5_000_000, 1, b"") for i in ids))
+    await w.store.put(ledger_path(NAME), encode_managed_ledger_info(record), expected_version=MUST_NOT_EXIST)
+    cursor = await (await w.open()).open_cursor("s", initial=EARLIEST)
+    for ledger_id in ids:
+        cursor.acknowledge([Position(ledger_id, entry_id) for entry_id in SPREAD])
+    await cursor.flush()
+    return list(ids)
+
+
+async def is_acknowledged(cursor, position):
+    future = asyncio.get_running_loop().create_future()
+    cursor.when_loaded(
+        (position.ledger_id,), lambda: future.set_result(cursor.is_acknowledged(position)), future.set_exception
+    )
+    return await future
+
+
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 10))])
+def test_a_thousand_ledgers_with_memory_for_a_tenth_of_the_state_stay_right_and_within_the_limit(in_world, seed):
+    async def scenario(w):
+        rng = w.world.rng(f"thousand ledgers {seed}")
+        ids = await thousand_ledgers(w)
+        limit = w.factory.cursor_memory.total_bytes // 10
+        #: The oracle: beside SPREAD, by ledger; and up to where everything is.
+        more: dict[int, set[int]] = {i: set() for i in ids}
+        passed = 0
+
+        def expected(position):
+            entry_id = position.entry_id
+            known = entry_id in SPREAD or entry_id in more[position.ledger_id]
+            return position.ledger_id < ids[passed] or known
+
+        for life in range(3):
+            w.new_process()
+            memory = w.factory.cursor_memory
+            memory.limit_bytes = limit
+            cursor = (await w.open()).cursors["s"]
+            assert len(cursor.state.acked.away_ids) > 800
+            for _ in range(150):
+                ledger_id = rng.choice(ids[passed:])
+                entries = {rng.choice((rng.randrange(5_000), rng.randrange(50_000))) for _ in range(3)}
+                positions = [Position(ledger_id, entry_id) for entry_id in sorted(entries)]
+                assert [await is_acknowledged(cursor, p) for p in positions] == [expected(p) for p in positions]
+                cursor.acknowledge(positions)
+                more[ledger_id] |= entries - set(SPREAD)
+                assert memory.total_bytes <= limit
+                if rng.random() < 0.05:
+                    await w.world.sleep(rng.choice((0.1, 0.7)))
+            passed += rng.randrange(1, 60)
+            assert await acknowledge_cumulative(cursor, Position(ids[passed - 1], 49_999)) is None
+            await cursor.flush()
+            left = sum(50_000 - len(SPREAD) - len(more[i]) for i in ids[passed:])
+            assert cursor.backlog_count == left, f"life {life}"
+            assert memory.peak_bytes <= limit
+        for ledger_id in ids[passed:]:
+            some = [Position(ledger_id, rng.randrange(5_000)) for _ in range(3)]
+            some += [Position(ledger_id, entry_id) for entry_id in sorted(more[ledger_id])]
+            assert [await is_acknowledged(cursor, p) for p in some] == [expected(p) for p in some]
+        assert memory.peak_bytes <= limit
+
+    in_world(scenario, ManagedLedgerConfig())
