@@ -86,7 +86,8 @@ class Schemas:
     async def admit_consumer(self, topic: Topic, request: pb.CommandSubscribe) -> None:
         """Raise IncompatibleSchemaError if a new consumer's schema does not fit the topic."""
         info = schema_of(request)
-        if info is None or info.type is SchemaType.AUTO_CONSUME:
+        if info is None or info.type in (SchemaType.AUTO_CONSUME, SchemaType.NONE):
+            # Bytes can be read from every topic.
             return
         schema_id = schema_id_of(topic.name)
         if _is_used(topic) or await self.registry.has_schema(schema_id):
@@ -126,8 +127,9 @@ def _is_used(topic: Topic) -> bool:
 
 
 def schema_of(request: pb.CommandProducer | pb.CommandSubscribe | pb.CommandGetOrCreateSchema) -> SchemaInfo | None:
-    """The schema that a command brings; None for none, and for type NONE, which is how BYTES goes."""
-    if not request.HasField("schema"):
-        return None
-    info = SchemaInfo.from_wire(request.schema)
-    return None if info.type is SchemaType.NONE else info
+    """The schema that a command brings; None for none.
+
+    Type NONE is how BYTES goes. The Go client sends it (Java and C++ send no schema then) and stamps its messages with
+    the version it is told: so it is a schema like others, as in Pulsar.
+    """
+    return SchemaInfo.from_wire(request.schema) if request.HasField("schema") else None
