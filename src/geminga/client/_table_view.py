@@ -43,7 +43,8 @@ class TableView(Generic[T]):
         self._values: dict[str, T] = {}
         self._listeners: list[TableListener] = []
         self._task: asyncio.Task[None] | None = None
-        self._error: PulsarException | None = None
+        #: Why the topic is not followed any more.
+        self._error: Exception | None = None
         #: Messages read so far, and who waits for one more.
         self._applied = 0
         self._waiters: list[asyncio.Future[None]] = []
@@ -85,7 +86,11 @@ class TableView(Generic[T]):
             await _call(callback, key, value)
 
     async def for_each_and_listen(self, callback: TableListener) -> None:
-        """Call ``callback`` for each key and value there is now, and for each change from now on."""
+        """Call ``callback`` for each key and value there is now, and for each change from now on.
+
+        What it raises for one of those there are now reaches the caller; what it raises later is logged, and the view
+        goes on.
+        """
         self._check()
         present = list(self._values.items())
         self._listeners.append(callback)
@@ -133,7 +138,7 @@ class TableView(Generic[T]):
         try:
             async for message in self._consumer:
                 await self._apply(message)
-        except PulsarException as error:
+        except Exception as error:  # Whoever reads the view next is told.
             _log.warning("table view of %s: %s", self._consumer.topic(), error)
             self._error = error
         self._wake()
@@ -145,23 +150,34 @@ class TableView(Generic[T]):
                 waiter.set_result(None)
 
     async def _apply(self, message: Message[T]) -> None:
+        # First the value, with nothing awaited: the consumer counts the message as received already, so that a
+        # refresh would not wait for it.
+        change = self._take_over(message)
         await self._consumer.acknowledge_cumulative(message)
-        await self._take_over(message)
+        if change is not None:
+            await self._tell(*change)
         self._applied += 1
         self._wake()
 
-    async def _take_over(self, message: Message[T]) -> None:
+    async def _tell(self, key: str, value: T | None) -> None:
+        for listener in list(self._listeners):
+            try:
+                await _call(listener, key, value)
+            except Exception:  # Whatever it is, it is the listener's own; the others and the view go on.
+                _log.exception("table view of %s: a listener failed for key %r", self._consumer.topic(), key)
+
+    def _take_over(self, message: Message[T]) -> tuple[str, T | None] | None:
+        """Put the message into the view: its key and the key's new value, None if it has no key."""
         if not message.has_key():
             _log.debug("table view of %s: a message without key", self._consumer.topic())
-            return
+            return None
         key = message.partition_key()
         value = None if message.has_null_value() or not message.data() else message.value()
         if value is None:
             self._values.pop(key, None)
         else:
             self._values[key] = value
-        for listener in list(self._listeners):
-            await _call(listener, key, value)
+        return key, value
 
     def _check(self) -> None:
         if self._consumer.is_closed:
