@@ -65,7 +65,11 @@ class TableView(Facade[AsyncTableView[T]], Generic[T]):
         self._run(lambda: self._target.for_each(for_table(callback)))
 
     def for_each_and_listen(self, callback: TableListener) -> None:
-        """Call ``callback`` for each key and value there is now, and for each change from now on."""
+        """Call ``callback`` for each key and value there is now, and for each change from now on.
+
+        What it raises for one of those there are now reaches the caller; what it raises later is logged, and the view
+        goes on.
+        """
         self._run(lambda: self._target.for_each_and_listen(for_table(callback)))
 
     def refresh(self) -> None:
