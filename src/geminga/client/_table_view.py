@@ -44,7 +44,7 @@ class TableView(Generic[T]):
         self._listeners: list[TableListener] = []
         self._task: asyncio.Task[None] | None = None
         #: Why the topic is not followed any more.
-        self._error: Exception | None = None
+        self._error: BaseException | None = None
         #: Messages read so far, and who waits for one more.
         self._applied = 0
         self._waiters: list[asyncio.Future[None]] = []
@@ -133,13 +133,19 @@ class TableView(Generic[T]):
         while await self._consumer.has_message_available():
             await self._apply(await self._consumer.receive(self._consumer.client.options.operation_timeout_ms))
         self._task = spawn(self._follow(), name=f"table view of {self._consumer.topic()}")
+        self._task.add_done_callback(self._ended)
 
     async def _follow(self) -> None:
         try:
             async for message in self._consumer:
                 await self._apply(message)
-        except Exception as error:  # Whoever reads the view next is told.
+        except PulsarException as error:
             _log.warning("table view of %s: %s", self._consumer.topic(), error)
+            self._error = error
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """The topic is not followed any more; whoever reads the view next is told why."""
+        if not task.cancelled() and (error := task.exception()) is not None:
             self._error = error
         self._wake()
 
@@ -155,16 +161,12 @@ class TableView(Generic[T]):
         change = self._take_over(message)
         await self._consumer.acknowledge_cumulative(message)
         if change is not None:
-            await self._tell(*change)
+            for listener in list(self._listeners):
+                # A failure of the listener ends its own task, which is where it is reported.
+                name = f"listener of the table view of {self._consumer.topic()}"
+                await asyncio.wait({spawn(_call(listener, *change), name=name)})
         self._applied += 1
         self._wake()
-
-    async def _tell(self, key: str, value: T | None) -> None:
-        for listener in list(self._listeners):
-            try:
-                await _call(listener, key, value)
-            except Exception:  # Whatever it is, it is the listener's own; the others and the view go on.
-                _log.exception("table view of %s: a listener failed for key %r", self._consumer.topic(), key)
 
     def _take_over(self, message: Message[T]) -> tuple[str, T | None] | None:
         """Put the message into the view: its key and the key's new value, None if it has no key."""

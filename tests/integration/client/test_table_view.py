@@ -58,7 +58,7 @@ def test_table_view_goes_on_behind_a_listener_that_fails(broker, topic, caplog) 
                 await view.for_each(fail)
 
     run(broker, main)
-    assert caplog.text.count("a listener failed") == 2
+    assert caplog.text.count("listener of the table view") == 2
 
 
 def test_table_view_says_why_a_value_can_not_be_read(broker, topic) -> None:
