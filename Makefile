@@ -14,13 +14,14 @@ PLOT ?=
 BENCH_ARGS ?= all
 CLIENT_TESTS ?=
 PULSAR ?=
+PEERS_ARGS ?=
 INTEROP_ARGS ?=
 PYTEST_ARGS ?=
 CRASH_ROUNDS ?= 100
 MUTATED_FRAMES ?= 100000
 SEED := $(or $(SEED),$(shell echo $$RANDOM))
 
-.PHONY: help setup demo test test-long search check fmt tidy bench conformance interop protos blocking lock clean
+.PHONY: help setup demo test test-long search check fmt tidy bench conformance interop peers protos blocking lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -67,6 +68,9 @@ conformance: $(STAMP) ## the official Python client's own tests (CLIENT_TESTS=it
 
 interop: $(STAMP) ## our client against Apache Pulsar's own broker; needs Java 17 and Maven (PULSAR=version)
 	@$(BIN)/python -m tools.interop --pulsar "$(PULSAR)" $(INTEROP_ARGS)
+
+peers: $(STAMP) ## programs of our own on the official Go and Java clients; needs Go, Java 17 and Maven (PEERS_ARGS="go -k seek")
+	@$(BIN)/python -m tools.peers $(PEERS_ARGS)
 
 protos: $(STAMP) ## generate the protobuf modules again
 	@$(BIN)/python tools/generate_protos.py

@@ -13,6 +13,7 @@ import socket
 import subprocess
 import time
 import urllib.error
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
@@ -55,8 +56,10 @@ def _die_with_parent() -> None:
 class ApacheStandalone(StandaloneProcess):
     """Apache's standalone on one data directory, started as often as wanted."""
 
-    def __init__(self, data: Path, *, log: Path, version: str = "") -> None:
-        super().__init__(data, log=log, before_exec=_die_with_parent)
+    def __init__(
+        self, data: Path, *, log: Path, version: str = "", settings: Mapping[str, object] | None = None
+    ) -> None:
+        super().__init__(data, log=log, before_exec=_die_with_parent, settings=settings)
         self.version = version or pinned_version()
         self._bookie_port = 0
 
@@ -78,6 +81,7 @@ class ApacheStandalone(StandaloneProcess):
         self.data.mkdir(parents=True, exist_ok=True)
         lines = [(HERE / "standalone.conf").read_text(encoding="utf-8")]
         lines += [f"brokerServicePort={self.broker_port}\n", f"webServicePort={self.web_port}\n"]
+        lines += [f"{key}={value}\n" for key, value in self.settings.items()]
         (self.data / "standalone.conf").write_text("".join(lines), encoding="utf-8")
         self.log.parent.mkdir(parents=True, exist_ok=True)
         command = self.command()
