@@ -354,13 +354,19 @@ class ManagedCursor:
         await self._durably(lambda: self.state.reset(position, self._ml.ledgers))
 
     async def skip(self, count: int) -> None:
-        """Acknowledge the oldest ``count`` entries. Durable on return."""
+        """Acknowledge the oldest ``count`` entries. Durable on return, in memory also with an error of the disk."""
         state, ledgers = self.state, self._ml.ledgers
         needed: set[int] = set()
-        is_done = False
+        future: asyncio.Future[StorageError | None] = asyncio.get_running_loop().create_future()
 
-        def change() -> int:
-            nonlocal is_done
+        def done(error: StorageError | None) -> None:
+            if not future.done():
+                future.set_result(error)
+
+        def change() -> None:
+            if self.is_closed:
+                self._changed(NOTHING, done)
+                return
             target = state.skipping(count, ledgers)
             wanted, state.wanted = state.wanted, None
             missing = (
@@ -368,12 +374,17 @@ class ManagedCursor:
             )
             if missing:
                 needed.update(missing)
-                return NOTHING
-            is_done = True
-            return state.acknowledge_cumulative(target, None, ledgers)
+                self.when_loaded(needed, change, done)
+            else:
+                self._changed(state.acknowledge_cumulative(target, None, ledgers), done)
 
-        while not is_done:
-            await self._durably(change, needed)
+        if self.is_closed:
+            change()
+        else:
+            self.when_loaded((), change, done)
+        error = await future
+        if error is not None:
+            raise error
 
     async def clear_backlog(self) -> None:
         """Acknowledge everything there is. Durable on return."""
