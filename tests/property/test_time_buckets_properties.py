@@ -99,6 +99,14 @@ class AgainstTheHeap(RuleBasedStateMachine):
         for known in gone:
             del self.waiting[known]
 
+    @rule()
+    def written_and_read_back(self) -> None:
+        """What was discarded is in no record, also where buckets still name it."""
+        again = TimeBuckets(self.index.bits, is_strict=self.index.is_strict)
+        for record in encode(self.index):
+            assert load(record, again, -1)
+        self.index = again
+
     @invariant()
     def same_members(self) -> None:
         if not hasattr(self, "index"):

@@ -223,7 +223,7 @@ class DelayedSnapshots:
             raise
         crash_point(crash_points.NEXT_NAMED)
         count = len(delays)
-        delays.take_fresh(self._clock.wall_ms())
+        delays.drop_fresh()
         # While a record is written others may change the index; records made before and after stay true.
         for record in delays.records():
             await _append(handle, record)
@@ -269,6 +269,8 @@ class DelayedSnapshots:
         for first in range(0, last + 1, READ_RECORDS):
             for record in await handle.read_entries(first, min(last, first + READ_RECORDS - 1)):
                 self._delays.load(record, self._clock.wall_ms())
+                # A record at a time, so that others go on meanwhile.
+                await _give_way()
 
     async def _write_node(self, node: SnapshotNode) -> None:
         before, after = self._node.encode(), node.encode()
@@ -288,6 +290,13 @@ class DelayedSnapshots:
             await self._bookkeeper.delete_ledger(ledger_id)
         except StorageError as error:
             _log.warning("%s: ledger %d of the delayed index is not deleted: %s", self.name, ledger_id, error)
+
+
+async def _give_way() -> None:
+    """Return at the loop's next turn."""
+    turn = asyncio.Event()
+    asyncio.get_running_loop().call_soon(turn.set)
+    await turn.wait()
 
 
 async def _append(handle: LedgerHandle, record: bytes) -> None:

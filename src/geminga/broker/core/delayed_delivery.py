@@ -105,16 +105,19 @@ class TopicDelays:
             self.fresh.release((now >> self.fresh.bits, LAST, LAST))
             self.fresh_count = len(self.fresh)
 
-    def take_fresh(self, now: int) -> list[bytes]:
-        """Records of what was added since the last call and is not due yet."""
-        fresh = self.fresh
-        if fresh is None:
-            return []
+    def take_fresh(self, now: int) -> Iterator[bytes]:
+        """Records of what was added since the last call and is not due yet. They are made one by one as they are asked
+        for, of what was fresh at the call."""
         self.trim_fresh(now)
-        records = list(encode(fresh))
-        fresh.clear()
+        fresh = self.fresh
+        self.drop_fresh()
+        return encode(fresh) if fresh is not None else iter(())
+
+    def drop_fresh(self) -> None:
+        """Note from now on what is added: all records are about to be written."""
+        if self.fresh is not None:
+            self.fresh = TimeBuckets(self.index.bits, is_strict=self.index.is_strict)
         self.fresh_count = 0
-        return records
 
     def records(self) -> Iterator[bytes]:
         """Records of everything that waits. The index may change between two of them: what is added or moved
@@ -141,10 +144,8 @@ class TopicDelays:
     def _set_bits(self, bits: int) -> None:
         """Buckets become smaller (or, with nothing in them, larger). What waits keeps the time it was rounded to."""
         old, self.index = self.index, TimeBuckets(bits, is_strict=self.index.is_strict)
-        if self.fresh is not None:
-            # In the old buckets they would not be as exact as the index is now.
-            self.fresh = TimeBuckets(bits, is_strict=old.is_strict)
-            self.fresh_count = 0
+        # In the old buckets they would not be as exact as the index is now.
+        self.drop_fresh()
         for record in encode(old):
             is_loaded = load(record, self.index, -1, refines=True)
             invariant(is_loaded, "an index does not take its own records")

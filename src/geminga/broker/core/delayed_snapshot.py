@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from struct import Struct
 from struct import error as StructError
 from typing import Final
@@ -23,15 +23,15 @@ from geminga.broker.core.packed_positions import (
 from geminga.broker.core.time_buckets import TimeBuckets
 from geminga.model.errors import CorruptionError
 
-#: Bytes of a record, about.
-RECORD_BYTES_MAX: Final = 1024 * 1024
+#: Bytes of a record, about: what is encoded or taken in without giving way to others.
+RECORD_BYTES_MAX: Final = 256 * 1024
 _MAGIC: Final = b"GDI"
 _VERSION: Final = 1
 _HEAD: Final = Struct("<3sBBBHII")
 _SLOT: Final = Struct("<qIII")
 _BITMAP: Final = Struct("<II")
 #: Items, and runs, of a slot in one record.
-_ITEMS_MAX: Final = 1 << 15
+_ITEMS_MAX: Final = 1 << 14
 #: Entry ids of a bitmap in one record, as a power of two: 128 KiB.
 _PIECE_BITS: Final = 20
 
@@ -75,13 +75,17 @@ def load(data: bytes, index: TimeBuckets, now: int, *, refines: bool = False) ->
         slots: list[tuple[int, PackedPositions]] = []
         for _ in range(slot_count):
             slot, packed, offset = _decode_slot(data, offset)
-            if not packed.ledger_numbers() <= ledger_ids.keys():
-                raise CorruptionError("a record of the delayed index names a ledger that its table has not")
             slots.append((slot, packed))
     except (ValueError, IndexError, StructError) as error:
         raise CorruptionError(f"a record of the delayed index is damaged: {error}") from error
     if offset != len(data):
         raise CorruptionError(f"a record of the delayed index has {len(data) - offset} bytes too many")
+    fresh = _union([packed for _, packed in slots])
+    if not fresh.keys() <= ledger_ids.keys():
+        raise CorruptionError("a record of the delayed index names a ledger that its table has not")
+    waits = bits == index.bits and all(slot << SLOT_BITS << bits > now for slot, _ in slots)
+    if waits and index.merge_new(slots, fresh, ledger_ids):
+        return True
     for slot, packed in slots:
         if bits == index.bits and slot << SLOT_BITS << bits > now:
             index.merge(slot, packed, ledger_ids)
@@ -93,6 +97,14 @@ def load(data: bytes, index: TimeBuckets, now: int, *, refines: bool = False) ->
                 part.renumber({known: known for known in ledger_ids}, bucket & SLOT_MASK)
                 index.merge(bucket >> SLOT_BITS, part, ledger_ids)
     return True
+
+
+def _union(parts: Sequence[PackedPositions]) -> dict[int, BitMap]:
+    """The entry ids of all parts by ledger number."""
+    everything = PackedPositions()
+    for packed in parts:
+        everything.extend(packed)
+    return everything.by_ledger()
 
 
 def _record(index: TimeBuckets, slots: list[bytes], numbers: set[int]) -> bytes:

@@ -13,10 +13,11 @@ Singles become bitmaps when there are many of the same bucket and ledger, which 
 
 from __future__ import annotations
 
+import sys
 from array import array
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from pyroaring import BitMap
@@ -38,6 +39,10 @@ _COMPACT_MIN: Final = 4096
 _BITMAP_MIN: Final = 64
 #: One item in so many is looked at before sorting all of them.
 _SAMPLE_STEP: Final = 17
+
+#: Where an item's bucket lies in its bytes, and its entry id in its halves.
+_BUCKET_BYTE: Final = 7 if sys.byteorder == "little" else 0
+_LOW_HALF: Final = 0 if sys.byteorder == "little" else 1
 
 #: Entries of one ledger, ascending: what a bucket is made of once its time is near.
 Group = tuple[int, "Sequence[int] | BitMap"]
@@ -93,10 +98,7 @@ class PackedPositions:
 
     def by_ledger(self) -> dict[int, BitMap]:
         """The entry ids by ledger number, whatever their bucket."""
-        singles: dict[int, list[int]] = {}
-        for item in self.singles:
-            singles.setdefault(item >> ENTRY_BITS & LEDGER_MASK, []).append(item & ENTRY_MASK)
-        ledgers = {number: BitMap(entry_ids) for number, entry_ids in singles.items()}
+        ledgers = {number: BitMap(entry_ids) for number, entry_ids in _singles_by_ledger(self.singles)}
         runs = iter(self.runs)
         for first, count in zip(runs, runs, strict=True):
             ids = ledgers.setdefault(first >> ENTRY_BITS & LEDGER_MASK, BitMap())
@@ -105,6 +107,11 @@ class PackedPositions:
             number = key & LEDGER_MASK
             ledgers[number] = ledgers[number] | bitmap if number in ledgers else bitmap
         return ledgers
+
+    @property
+    def entries_count(self) -> int:
+        """Entries in it, those of sealed groups left out; what is there twice counts twice."""
+        return len(self.singles) + sum(self.runs[1::2]) + sum(map(len, self.bitmaps.values()))
 
     def extend(self, other: PackedPositions) -> None:
         """Add what ``other`` has."""
@@ -172,29 +179,33 @@ class PackedPositions:
         self.bitmaps = {}
         return groups
 
-    def keep(self, members: Mapping[int, BitMap]) -> None:
-        """Drop what is not in ``members`` (by ledger number) any more. Not for buckets that were sealed."""
+    def keep(self, members: Callable[[int], BitMap | None]) -> None:
+        """Drop what is not in ``members`` (of a ledger's number) any more. Not for buckets that were sealed."""
+        left: dict[int, BitMap] = {}
+        for number in self.ledger_numbers():
+            if found := members(number):
+                left[number] = found
         self.singles = array(
             "Q",
             [
                 item
                 for item in self.singles
-                if (left := members.get(item >> ENTRY_BITS & LEDGER_MASK)) and item & ENTRY_MASK in left
+                if (ids := left.get(item >> ENTRY_BITS & LEDGER_MASK)) and item & ENTRY_MASK in ids
             ],
         )
         runs, self.runs = iter(self.runs), array("Q")
         for first, count in zip(runs, runs, strict=True):
             entry_id, base = first & ENTRY_MASK, first & ~ENTRY_MASK
-            left = members.get(first >> ENTRY_BITS & LEDGER_MASK)
-            if not left:
+            ids = left.get(first >> ENTRY_BITS & LEDGER_MASK)
+            if not ids:
                 continue
-            if left.contains_range(entry_id, entry_id + count):
+            if ids.contains_range(entry_id, entry_id + count):
                 self.add_range(first, count)
-            elif left.range_cardinality(entry_id, entry_id + count):
-                kept = BitMap(range(entry_id, entry_id + count)) & left
+            elif ids.range_cardinality(entry_id, entry_id + count):
+                kept = BitMap(range(entry_id, entry_id + count)) & ids
                 self.bitmaps[base >> ENTRY_BITS] = self.bitmaps.get(base >> ENTRY_BITS, BitMap()) | kept
         for key in list(self.bitmaps):
-            kept = self.bitmaps[key] & members.get(key & LEDGER_MASK, BitMap())
+            kept = self.bitmaps[key] & left.get(key & LEDGER_MASK, BitMap())
             if kept:
                 self.bitmaps[key] = kept
             else:
@@ -237,6 +248,25 @@ class PackedPositions:
                 bitmap.update([item & ENTRY_MASK for item in ordered[start:end]])
                 bitmap.run_optimize()
             start = end
+
+
+def _singles_by_ledger(singles: array[int]) -> Iterator[tuple[int, array[int]]]:
+    """Entry ids by ledger number. By slices of bytes, not by item: a restart does this with everything that waits."""
+    data = bytearray(singles.tobytes())
+    data[_BUCKET_BYTE::8] = bytes(len(singles))
+    masked = array("Q")
+    masked.frombytes(data)
+    # Items are in log order but for few, so that there is little to sort.
+    ordered = sorted(masked)
+    halves = memoryview(array("Q", ordered)).cast("B").cast("I")[_LOW_HALF::2]
+    start = 0
+    while start < len(ordered):
+        number = ordered[start] >> ENTRY_BITS
+        end = bisect_left(ordered, (number + 1) << ENTRY_BITS, start)
+        entry_ids = array("I")
+        entry_ids.frombytes(halves[start:end].tobytes())
+        yield number, entry_ids
+        start = end
 
 
 def bitmap_bytes(bitmap: BitMap) -> int:

@@ -7,7 +7,7 @@ before it (MISSION F6: rounding down there makes a dispatcher spin).
 ```
 far:   slot (256 buckets) -> packed positions, in no order         where a message waits most of its life
 near:  bucket -> ledger -> entry ids (bitmap, or few in a list)     made from a slot when its time comes
-members: ledger -> bitmap of everything that waits                  "is it here?", what a reader may pass over
+waiting: ledger -> bitmap of everything that waits                  "is it here?" (:mod:`.waiting_entries`)
 ```
 
 Nothing is per subscription here. Whoever reads the buckets keeps a :data:`Mark`, what it was given last, and
@@ -35,8 +35,8 @@ from geminga.broker.core.packed_positions import (
     SLOT_MASK,
     Group,
     PackedPositions,
-    bitmap_bytes,
 )
+from geminga.broker.core.waiting_entries import WaitingEntries
 from geminga.model import Position, invariant
 
 #: Bucket, ledger id, entry id: how far somebody was given what is in the index, in this order.
@@ -49,10 +49,10 @@ FIRST_MARK: Final[Mark] = (-1, -1, -1)
 _STALE_MIN: Final = 4096
 #: Ledgers that may be numbered in vain before numbers are given anew.
 _LEDGERS_MIN: Final = 1024
-#: Waiting entries in a row that are not read along with what lies around them.
-_GAP_MIN: Final = 16
 #: Entries added between two looks whether singles should become bitmaps.
 _COMPACT_STEP: Final = 1 << 14
+#: Slots looked at then; the others have their turn at the next looks.
+_COMPACT_SLOTS: Final = 64
 #: What a small object takes: a bitmap, an array, a place in a dict.
 _OBJECT_BYTES: Final = 250
 _NO_BUCKET: Final = -1
@@ -71,14 +71,12 @@ class TimeBuckets:
     __slots__ = (
         "_base",
         "_bucket",
-        "_count",
         "_far",
         "_far_order",
         "_fresh",
         "_ledger_id",
         "_ledger_ids",
         "_ledger_numbers",
-        "_members",
         "_members_first",
         "_near",
         "_near_order",
@@ -87,6 +85,8 @@ class TimeBuckets:
         "_round_up",
         "_run_second",
         "_stale",
+        "_to_compact",
+        "_waiting",
         "bits",
     )
 
@@ -98,10 +98,12 @@ class TimeBuckets:
 
     def clear(self) -> None:
         """Nothing waits any more."""
-        #: Entries in ``_members``; those of the run under way come on top.
-        self._count = 0
+        #: All that waits but for the run under way.
+        self._waiting = WaitingEntries()
         #: Entries added since anybody looked whether singles should become bitmaps.
         self._fresh = 0
+        #: Slots that have not had their turn in that.
+        self._to_compact: list[int] = []
         #: Entries discarded that buckets still name.
         self._stale = 0
         self._far: dict[int, PackedPositions] = {}
@@ -110,7 +112,6 @@ class TimeBuckets:
         self._near_order: list[int] = []
         #: Slots whose buckets are in ``_near``.
         self._opened: set[int] = set()
-        self._members: dict[int, BitMap] = {}
         self._ledger_ids: list[int] = []
         self._ledger_numbers: dict[int, int] = {}
         #: The entry behind the last one in log order, and its ledger's number, shifted.
@@ -119,11 +120,11 @@ class TimeBuckets:
         #: The run of entries in one bucket: its bucket, and the id behind its first entry. It ends before ``_next_id``.
         self._bucket = _NO_BUCKET
         self._run_second = -1
-        #: First of the entries before ``_next_id`` that are not in ``_members`` yet.
+        #: First of the entries before ``_next_id`` that are not in ``_waiting`` yet.
         self._members_first = -1
 
     def __len__(self) -> int:
-        return self._count + self._next_id - self._members_first
+        return self._waiting.count + self._next_id - self._members_first
 
     @property
     def is_strict(self) -> bool:
@@ -139,8 +140,7 @@ class TimeBuckets:
     def memory_bytes(self) -> int:
         """About what the index takes: arrays and bitmaps as they are, objects by their number."""
         packed = [*self._far.values(), *self._near.values()]
-        size = _OBJECT_BYTES * (len(packed) + 2 * len(self._members))
-        return size + sum(each.memory_bytes for each in packed) + sum(map(bitmap_bytes, self._members.values()))
+        return sum(_OBJECT_BYTES + each.memory_bytes for each in packed) + self._waiting.memory_bytes
 
     # ---- add
 
@@ -189,11 +189,8 @@ class TimeBuckets:
     def _add_behind(self, ledger_id: int, entry_id: int, bucket: int) -> bool:
         """Add an entry that lies before the last one in log order."""
         self._flush()
-        members = self._members_of(ledger_id)
-        if entry_id in members:
+        if not self._waiting.add(ledger_id, entry_id):
             return False
-        members.add(entry_id)
-        self._count += 1
         target = self._target_of(bucket)
         target.compact()
         target.singles.append(
@@ -210,8 +207,7 @@ class TimeBuckets:
         self._run_second = next_id
         count = next_id - self._members_first
         if count:
-            self._members_of(self._ledger_id).add_range(self._members_first, next_id)
-            self._count += count
+            self._waiting.add_range(self._ledger_id, self._members_first, next_id)
             self._members_first = next_id
             self._fresh += count
             if self._fresh > _COMPACT_STEP:
@@ -223,8 +219,12 @@ class TimeBuckets:
 
     def _compact(self) -> None:
         self._fresh = 0
-        for packed in self._far.values():
-            packed.compact()
+        for _ in range(min(_COMPACT_SLOTS, len(self._far))):
+            if not self._to_compact:
+                self._to_compact = list(self._far)
+            packed = self._far.get(self._to_compact.pop())
+            if packed is not None:
+                packed.compact()
 
     def _target_of(self, bucket: int) -> PackedPositions:
         slot = bucket >> SLOT_BITS
@@ -249,11 +249,9 @@ class TimeBuckets:
             self._ledger_ids.append(ledger_id)
         return number
 
-    def _members_of(self, ledger_id: int) -> BitMap:
-        members = self._members.get(ledger_id)
-        if members is None:
-            members = self._members[ledger_id] = BitMap()
-        return members
+    def _flush_of(self, ledger_id: int) -> None:
+        if ledger_id == self._ledger_id:
+            self._flush()
 
     # ---- look
 
@@ -261,8 +259,7 @@ class TimeBuckets:
         """Whether an entry waits."""
         if ledger_id == self._ledger_id and self._members_first <= entry_id < self._next_id:
             return True
-        members = self._members.get(ledger_id)
-        return members is not None and entry_id >= 0 and entry_id in members
+        return self._waiting.contains(ledger_id, entry_id)
 
     def bucket_contains(self, bucket: int, position: Position) -> bool:
         """Whether an entry waits in ``bucket``, of which somebody was given a part."""
@@ -275,42 +272,15 @@ class TimeBuckets:
         bucket = self._next_bucket(after, now)
         return bucket << self.bits if bucket is not None else None
 
-    def members(self, ledger_id: int) -> BitMap | None:
-        """The entries of a ledger that wait; not to be changed."""
-        if ledger_id == self._ledger_id:
-            self._flush()
-        return self._members.get(ledger_id)
-
     def first_absent(self, ledger_id: int, entry_id: int) -> int:
         """The first entry id at or behind ``entry_id`` that does not wait."""
-        members = self.members(ledger_id)
-        if members is None or entry_id < 0 or entry_id not in members:
-            return entry_id
-        width = 1
-        while members.contains_range(entry_id, entry_id + 2 * width):
-            width *= 2
-        low, high = entry_id + width, entry_id + 2 * width
-        while low < high:
-            middle = (low + high) // 2
-            if members.contains_range(low, middle + 1):
-                low = middle + 1
-            else:
-                high = middle
-        return low
+        self._flush_of(ledger_id)
+        return self._waiting.first_absent(ledger_id, entry_id)
 
     def absent_count(self, ledger_id: int, entry_id: int, count_max: int) -> int:
         """Entries from ``entry_id`` on, at most ``count_max``, before a run of waiting ones that is worth a gap."""
-        members = self.members(ledger_id)
-        at = max(0, entry_id)
-        end = at + count_max
-        while members is not None and at < end:
-            behind = members.rank(at - 1) if at else 0
-            if behind == len(members) or (first := members[behind]) >= end:
-                break
-            if members.contains_range(first, first + _GAP_MIN):
-                return max(1, first - max(0, entry_id))
-            at = self.first_absent(ledger_id, first)
-        return count_max
+        self._flush_of(ledger_id)
+        return self._waiting.absent_count(ledger_id, entry_id, count_max)
 
     def is_empty_through(self, mark: Mark) -> bool:
         """Whether nothing is left of what lies at or before the mark."""
@@ -322,13 +292,7 @@ class TimeBuckets:
     def count_before(self, position: Position) -> int:
         """How many entries wait that lie before ``position`` in the log."""
         self._flush()
-        count = 0
-        for ledger_id, members in self._members.items():
-            if ledger_id < position.ledger_id:
-                count += len(members)
-            elif ledger_id == position.ledger_id and position.entry_id > 0:
-                count += members.range_cardinality(0, position.entry_id)
-        return count
+        return self._waiting.count_before(position)
 
     def count_between(self, after: Mark, mark: Mark) -> int:
         """How many entries of the buckets that are near lie behind ``after``, up to and including ``mark``."""
@@ -371,23 +335,23 @@ class TimeBuckets:
             groups = self._sealed(bucket)
             if bucket == mark[0] and (split := _groups_through(groups, mark)) < len(groups):
                 end -= 1
-                self._drop(groups[:split])
+                self._waiting.remove(groups[:split])
                 ledger_id, ids = groups[split]
                 through = _index_after(ids, ledger_id, mark)
                 if through:
-                    self._drop([(ledger_id, ids[:through])])
+                    self._waiting.remove([(ledger_id, ids[:through])])
                     groups[split] = (ledger_id, ids[through:])
                 del groups[:split]
             else:
-                self._drop(groups)
+                self._waiting.remove(groups)
                 del self._near[bucket]
         del order[:end]
         if self._opened:
             first = order[0] >> SLOT_BITS if order else mark[0] >> SLOT_BITS
             self._opened = {slot for slot in self._opened if slot >= first}
-        if not self._count and not self._near and not self._far:
+        if not self._waiting.count and not self._near and not self._far:
             self.clear()
-        elif len(self._ledger_ids) > _LEDGERS_MIN + 4 * len(self._members):
+        elif len(self._ledger_ids) > _LEDGERS_MIN + 4 * len(self._waiting.by_ledger):
             self._renumber()
 
     def due(self, now: int, count_max: int) -> list[Position]:
@@ -428,58 +392,31 @@ class TimeBuckets:
             return []
         if bucket == self._bucket:
             self._flush()
-        return packed.seal(self._ledger_ids, self._members.get if self._stale else None)
-
-    def _drop(self, groups: list[Group]) -> None:
-        for ledger_id, ids in groups:
-            members = self._members.get(ledger_id)
-            if members is None:
-                continue
-            if len(ids) == 1:
-                if ids[0] not in members:
-                    continue
-                members.remove(ids[0])
-                self._count -= 1
-            else:
-                before = len(members)
-                members -= ids if isinstance(ids, BitMap) else BitMap(ids)
-                self._members[ledger_id] = members
-                self._count -= before - len(members)
-            if not members:
-                del self._members[ledger_id]
+        return packed.seal(self._ledger_ids, self._waiting.by_ledger.get if self._stale else None)
 
     # ---- discard
 
     def discard_through(self, position: Position) -> int:
         """Forget every entry up to and including ``position``, whatever its time; how many those were."""
         self._flush()
-        gone = 0
-        for ledger_id in [known for known in self._members if known <= position.ledger_id]:
-            members = self._members[ledger_id]
-            before = len(members)
-            if ledger_id < position.ledger_id:
-                members = BitMap()
-            elif position.entry_id >= 0:
-                members.remove_range(0, position.entry_id + 1)
-            gone += before - len(members)
-            if not members:
-                del self._members[ledger_id]
-        self._count -= gone
+        gone = self._waiting.remove_through(position)
         self._stale += gone
-        if not self._count:
+        if not self._waiting.count:
             self.clear()
         elif gone:
             self._purge_near()
-        if self._stale > _STALE_MIN and self._stale > self._count:
+        if self._stale > _STALE_MIN and self._stale > self._waiting.count:
             self._purge()
         return gone
 
     def _purge(self) -> None:
         """Search the slots for what was discarded."""
-        by_number = {self._ledger_numbers[ledger_id]: members for ledger_id, members in self._members.items()}
         for packed in self._far.values():
-            packed.keep(by_number)
+            packed.keep(self._members_by_number)
         self._stale = 0
+
+    def _members_by_number(self, number: int) -> BitMap | None:
+        return self._waiting.by_ledger.get(self._ledger_ids[number])
 
     def _purge_near(self) -> None:
         for bucket in self._near_order:
@@ -488,7 +425,7 @@ class TimeBuckets:
             packed.groups = [
                 (ledger_id, left)
                 for ledger_id, ids in packed.groups
-                if (members := self._members.get(ledger_id)) and (left := BitMap(ids) & members)
+                if (members := self._waiting.by_ledger.get(ledger_id)) and (left := BitMap(ids) & members)
             ]
 
     def _renumber(self) -> None:
@@ -498,7 +435,7 @@ class TimeBuckets:
             self._sealed(bucket)
         self._purge()
         old = self._ledger_numbers
-        self._ledger_ids = sorted(self._members)
+        self._ledger_ids = sorted(self._waiting.by_ledger)
         self._ledger_numbers = {ledger_id: number for number, ledger_id in enumerate(self._ledger_ids)}
         numbers = {old[ledger_id]: number for ledger_id, number in self._ledger_numbers.items()}
         for packed in self._far.values():
@@ -507,59 +444,82 @@ class TimeBuckets:
 
     def _restart_runs(self) -> None:
         """After the last member in log order the runs go on."""
-        last = max(self._members, default=-1)
-        next_id = self._members[last].max() + 1 if last >= 0 else -1
+        last = max(self._waiting.by_ledger, default=-1)
+        next_id = self._waiting.by_ledger[last].max() + 1 if last >= 0 else -1
         self._ledger_id, self._base = last, self._number_of(last) << ENTRY_BITS if last >= 0 else 0
         self._next_id = self._run_second = self._members_first = next_id
 
     # ---- as a whole
 
     def slots(self) -> Iterator[tuple[int, PackedPositions]]:
-        """Every slot and what is in it, opened ones packed again. Not to be changed."""
+        """Every slot and what is in it, some in parts, less what was discarded. Not to be changed. The index may
+        change between two of them: what is added or moved meanwhile may be missing."""
         self._flush()
-        yield from list(self._far.items())
-        packed_again: dict[int, PackedPositions] = {}
+        for slot, packed in list(self._far.items()):
+            if self._stale:
+                self._flush()
+                packed.keep(self._members_by_number)
+            yield slot, packed
         for bucket in list(self._near_order):
-            slot = bucket >> SLOT_BITS
-            target = packed_again.setdefault(slot, PackedPositions())
+            part = PackedPositions()
             base = (bucket & SLOT_MASK) << BUCKET_SHIFT
             for ledger_id, ids in self._sealed(bucket):
                 key = base | self._ledger_numbers[ledger_id] << ENTRY_BITS
-                for entry_id in ids:
-                    target.singles.append(key | entry_id)
-        yield from packed_again.items()
+                if isinstance(ids, BitMap):
+                    part.bitmaps[key >> ENTRY_BITS] = ids
+                else:
+                    part.singles.extend([key | entry_id for entry_id in ids])
+            yield bucket >> SLOT_BITS, part
+
+    def merge_new(
+        self, slots: Sequence[tuple[int, PackedPositions]], fresh: Mapping[int, BitMap], ledger_ids: Mapping[int, int]
+    ) -> bool:
+        """As :meth:`merge` of several slots, whose entries by ledger number are ``fresh``; False, and nothing changed,
+        if something of them waits already or is there twice. Costs little by entry."""
+        self._flush()
+        count = sum(map(len, fresh.values()))
+        if count != sum(packed.entries_count for _, packed in slots):
+            return False
+        for number, ids in fresh.items():
+            members = self._waiting.by_ledger.get(ledger_ids[number])
+            if members is not None and not members.isdisjoint(ids):
+                return False
+        numbers = {number: self._number_of(ledger_ids[number]) for number in sorted(fresh)}
+        is_renumbered = any(old != new for old, new in numbers.items())
+        for number, ids in fresh.items():
+            self._waiting.add_new(ledger_ids[number], ids)
+        for slot, packed in slots:
+            if is_renumbered:
+                packed.renumber(numbers)
+            self._put(slot, packed)
+        self._restart_runs()
+        return True
+
+    def _put(self, slot: int, packed: PackedPositions) -> None:
+        if slot in self._opened:
+            for number, part in packed.split().items():
+                self._target_of(slot << SLOT_BITS | number).extend(part)
+        elif not packed.is_empty:
+            self._target_of(slot << SLOT_BITS).extend(packed)
 
     def merge(self, slot: int, packed: PackedPositions, ledger_ids: Mapping[int, int]) -> None:
         """Add the entries of a slot; ``ledger_ids``: of the numbers that ``packed`` has. What waits already, stays as
         it is. ``packed`` must not be used afterwards."""
         self._flush()
-        fresh: dict[int, BitMap] = {}
-        is_known = False
-        for number, ids in packed.by_ledger().items():
-            members = self._members.get(ledger_ids[number], BitMap())
-            new = ids - members
-            is_known |= len(new) < len(ids)
-            if new:
-                self._members[ledger_ids[number]] = members | new
-                self._count += len(new)
-            fresh[number] = new
-        if is_known:
-            packed.keep(fresh)
+        found = packed.by_ledger()
+        fresh = {number: self._waiting.add_new(ledger_ids[number], ids) for number, ids in found.items()}
+        if any(len(fresh[number]) < len(ids) for number, ids in found.items()):
+            packed.keep(fresh.get)
         if packed.is_empty:
             return
         packed.renumber({number: self._number_of(ledger_ids[number]) for number in fresh})
-        if slot in self._opened:
-            for number, part in packed.split().items():
-                self._target_of(slot << SLOT_BITS | number).extend(part)
-        else:
-            self._target_of(slot << SLOT_BITS).extend(packed)
+        self._put(slot, packed)
         self._restart_runs()
 
     def check_invariants(self) -> None:
         """Raise InvariantError if the state can not be; tests call it after every step."""
         self._flush()
-        invariant(self._count == sum(map(len, self._members.values())), f"{self._count} counted")
-        invariant(all(self._members.values()), "a ledger without members is kept")
+        self._waiting.check_invariants()
         invariant(sorted(self._near) == self._near_order, "near buckets and their order differ")
         invariant(sorted(self._far) == sorted(self._far_order), "far slots and their order differ")
         invariant(not self._opened & set(self._far), "a slot is near and far")
