@@ -73,6 +73,24 @@ class SharedIndex(RuleBasedStateMachine):
         if which < len(self.readers):
             self._take(self.readers[which], count)
 
+    @rule(tick_ms=st.sampled_from(TICKS))
+    def restart(self, tick_ms: int) -> None:
+        """Another broker takes the topic over, perhaps with another tick; subscriptions come back later."""
+        self.width = max(self.width, 1 << precision_bits(tick_ms))
+        records = list(self.delays.records())
+        self.delays = TopicDelays(tick_ms=tick_ms, is_strict=self.is_strict)
+        for record in records:
+            self.delays.load(record, self.now)
+        self.readers = []
+
+    @rule(position=st.integers(0, 400))
+    def everybody_skips(self, position: int) -> None:
+        """What was skipped is discarded; whoever reads it again afterwards lets it wait again."""
+        self.delays.discard_through(Position(1 + position // 37, position % 37))
+        for reader in self.readers:
+            self.delays.detach(reader.reader)
+        self.readers = []
+
     @rule(step=st.sampled_from([1, 200, 3000, 20_000]))
     def time_passes(self, step: int) -> None:
         self.now += step

@@ -184,7 +184,13 @@ class DelayReader:
         if position in self._owed:
             return True
         deliver_at = min(deliver_at, DELIVER_AT_MAX)
-        if (self._delays.index.bucket_of(deliver_at), *position) <= self.mark:
+        index = self._delays.index
+        bucket = index.bucket_of(deliver_at)
+        is_due = (bucket, *position) <= self.mark
+        if index.coarse_bits > index.bits and index.contains(*position):
+            # It may lie on the other side of the mark, where :meth:`take` gives it or gave it.
+            is_due = index.is_through(self.mark, bucket, position)
+        if is_due:
             return False
         self._delays.add(position, deliver_at)
         return True

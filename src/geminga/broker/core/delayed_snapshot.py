@@ -20,7 +20,7 @@ from geminga.broker.core.packed_positions import (
     SLOT_MASK,
     PackedPositions,
 )
-from geminga.broker.core.time_buckets import TimeBuckets
+from geminga.broker.core.time_buckets import BITS_MAX, TimeBuckets
 from geminga.model.errors import CorruptionError
 
 #: Bytes of a record, about: what is encoded or taken in without giving way to others.
@@ -62,11 +62,13 @@ def load(data: bytes, index: TimeBuckets, now: int, *, refines: bool = False) ->
     """Add what a record says, less what is due at ``now``. False if it was written with another mode, or with larger
     buckets unless ``refines``, and was left out; CorruptionError if it is no record."""
     try:
-        magic, version, bits, flags, _, ledger_count, slot_count = _HEAD.unpack_from(data)
+        magic, version, bits, flags, coarse_bits, ledger_count, slot_count = _HEAD.unpack_from(data)
         if magic != _MAGIC:
             raise CorruptionError(f"a record of the delayed index begins with {magic!r}")
         if version != _VERSION or (bits > index.bits and not refines) or bool(flags & 1) != index.is_strict:
             return False
+        if coarse_bits >= BITS_MAX:
+            raise CorruptionError(f"a record of the delayed index has buckets of {coarse_bits} bits")
         offset = _HEAD.size
         numbers = _array("I", data, offset, ledger_count)
         offset += 4 * ledger_count
@@ -80,6 +82,7 @@ def load(data: bytes, index: TimeBuckets, now: int, *, refines: bool = False) ->
         raise CorruptionError(f"a record of the delayed index is damaged: {error}") from error
     if offset != len(data):
         raise CorruptionError(f"a record of the delayed index has {len(data) - offset} bytes too many")
+    index.coarse_bits = max(index.coarse_bits, bits, coarse_bits)
     fresh = _union([packed for _, packed in slots])
     if not fresh.keys() <= ledger_ids.keys():
         raise CorruptionError("a record of the delayed index names a ledger that its table has not")
@@ -109,7 +112,7 @@ def _union(parts: Sequence[PackedPositions]) -> dict[int, BitMap]:
 
 def _record(index: TimeBuckets, slots: list[bytes], numbers: set[int]) -> bytes:
     table = sorted(numbers)
-    head = _HEAD.pack(_MAGIC, _VERSION, index.bits, index.is_strict, 0, len(table), len(slots))
+    head = _HEAD.pack(_MAGIC, _VERSION, index.bits, index.is_strict, index.coarse_bits, len(table), len(slots))
     ids = array("Q", [index.ledger_ids[number] for number in table])
     return b"".join([head, _bytes(array("I", table)), _bytes(ids), *slots])
 

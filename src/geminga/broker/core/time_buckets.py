@@ -56,6 +56,8 @@ _COMPACT_SLOTS: Final = 64
 #: What a small object takes: a bitmap, an array, a place in a dict.
 _OBJECT_BYTES: Final = 250
 _NO_BUCKET: Final = -1
+#: Bits of a time: no bucket is larger.
+BITS_MAX: Final = 48
 #: A bucket's place in its slot, as packed items have it.
 _SHIFTED: Final = [number << BUCKET_SHIFT for number in range(SLOT_MASK + 1)]
 
@@ -88,16 +90,19 @@ class TimeBuckets:
         "_to_compact",
         "_waiting",
         "bits",
+        "coarse_bits",
     )
 
     def __init__(self, bits: int, *, is_strict: bool) -> None:
-        invariant(0 <= bits < 48, f"{bits} bits of precision")
+        invariant(0 <= bits < BITS_MAX, f"{bits} bits of precision")
         self.bits = bits
         self._round_up = (1 << bits) - 1 if is_strict else 0
         self.clear()
 
     def clear(self) -> None:
         """Nothing waits any more."""
+        #: The largest buckets that anything here was rounded to, before they became smaller.
+        self.coarse_bits = self.bits
         #: All that waits but for the run under way.
         self._waiting = WaitingEntries()
         #: Entries added since anybody looked whether singles should become bitmaps.
@@ -261,11 +266,17 @@ class TimeBuckets:
             return True
         return self._waiting.contains(ledger_id, entry_id)
 
-    def bucket_contains(self, bucket: int, position: Position) -> bool:
-        """Whether an entry waits in ``bucket``, of which somebody was given a part."""
-        return any(
-            ledger_id == position.ledger_id and position.entry_id in ids for ledger_id, ids in self._sealed(bucket)
-        )
+    def is_through(self, mark: Mark, bucket: int, position: Position) -> bool:
+        """Whether an entry that waits, and whose time is in ``bucket``, lies at or before the mark. That is for its
+        bucket to say, unless it was rounded to a larger one."""
+        spread = (1 << self.coarse_bits - self.bits) - 1
+        first = bucket if self.is_strict else bucket - spread
+        self._open_through(mark[0])
+        order = self._near_order
+        for known in order[bisect_left(order, first) : bisect_right(order, min(first + spread, mark[0]))]:
+            if any(ledger_id == position[0] and position[1] in ids for ledger_id, ids in self._sealed(known)):
+                return (known, *position) <= mark
+        return False
 
     def next_due(self, after: Mark, now: int) -> int | None:
         """When the first bucket behind ``after`` is due, or at least not before; None if there is none."""
