@@ -35,7 +35,17 @@ class TableView(Generic[T]):
     Messages without key are passed over; a message without value, or with an empty payload, removes its key.
     """
 
-    __slots__ = ("_applied", "_consumer", "_error", "_listeners", "_task", "_values", "_waiters")
+    __slots__ = (
+        "_applied",
+        "_consumer",
+        "_error",
+        "_is_applying",
+        "_listeners",
+        "_task",
+        "_telling",
+        "_values",
+        "_waiters",
+    )
 
     def __init__(self, consumer: Consumer[T]) -> None:
         """Use :meth:`Client.create_table_view`."""
@@ -47,6 +57,10 @@ class TableView(Generic[T]):
         self._error: BaseException | None = None
         #: Messages read so far, and who waits for one more.
         self._applied = 0
+        #: Whether one was received whose listeners were not all told.
+        self._is_applying = False
+        #: The listener that is told.
+        self._telling: asyncio.Task[None] | None = None
         self._waiters: list[asyncio.Future[None]] = []
 
     def get(self, key: str) -> T | None:
@@ -98,11 +112,14 @@ class TableView(Generic[T]):
             await _call(callback, key, value)
 
     async def refresh(self) -> None:
-        """Wait until everything that is in the topic now is in the view; raises why it can not be read."""
+        """Wait until everything that is in the topic now is in the view and its listeners were told; raises why it can
+        not be read. A listener that calls it does not wait for itself."""
         while True:
             self._check()
             before = self._applied
-            if not await self._consumer.has_message_available():
+            if not await self._consumer.has_message_available() and (
+                not self._is_applying or asyncio.current_task() is self._telling
+            ):
                 return
             while self._applied == before:
                 self._check()
@@ -158,13 +175,16 @@ class TableView(Generic[T]):
     async def _apply(self, message: Message[T]) -> None:
         # First the value, with nothing awaited: the consumer counts the message as received already, so that a
         # refresh would not wait for it.
+        self._is_applying = True
         change = self._take_over(message)
         await self._consumer.acknowledge_cumulative(message)
         if change is not None:
             for listener in list(self._listeners):
                 # A failure of the listener ends its own task, which is where it is reported.
                 name = f"listener of the table view of {self._consumer.topic()}"
-                await asyncio.wait({spawn(_call(listener, *change), name=name)})
+                self._telling = spawn(_call(listener, *change), name=name)
+                await asyncio.wait({self._telling})
+        self._is_applying = False
         self._applied += 1
         self._wake()
 

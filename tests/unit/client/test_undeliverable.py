@@ -8,6 +8,7 @@ import pytest
 
 import geminga.client as gc
 from geminga.client._table_view import TableView
+from geminga.client._waiting import next_turn
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar import commands
 from support.scripted_broker import run_against
@@ -82,6 +83,42 @@ def test_without_prefetching_the_message_behind_what_can_not_be_delivered_comes(
         assert (await consumer.receive(5000)).data() == b"value"
 
     run_against(TopicScript([UNDELIVERABLE[first], VALUE]), scenario)
+
+
+class BrokerThatNamesTheMessageFirst(TopicScript):
+    """Says what the last message is before it sends it, as Apache Pulsar's may."""
+
+    def __init__(self, entries: list[bytes]) -> None:
+        super().__init__(entries)
+        self._consumer_id: int | None = None
+
+    def __call__(self, command: pb.BaseCommand) -> list[bytes]:
+        if command.type == Type.FLOW and self._consumer_id is None:
+            self._consumer_id = command.flow.consumer_id
+            self._permits += command.flow.messagePermits
+            return []
+        frames = super().__call__(command)
+        if command.type == Type.GET_LAST_MESSAGE_ID and self._consumer_id is not None:
+            frames += self.send(self._consumer_id)
+        return frames
+
+
+@pytest.mark.parametrize("entry", [VALUE, CHUNK])
+def test_who_asks_does_not_wait_for_the_message_that_somebody_else_receives(entry: bytes) -> None:
+    async def scenario(client):
+        loop = asyncio.get_running_loop()
+        async with await client.create_reader("t", gc.MessageId.earliest) as reader:
+            receiving = asyncio.ensure_future(reader.read_next())
+            await next_turn()
+            begun = loop.time()
+            await reader.has_message_available()
+            assert loop.time() - begun < 1
+            if entry is VALUE:
+                assert (await receiving).data() == b"value"
+            assert not await reader.has_message_available()
+            receiving.cancel()
+
+    run_against(BrokerThatNamesTheMessageFirst([entry]), scenario)
 
 
 def test_others_that_wait_get_their_message_while_somebody_asks_whether_there_is_one() -> None:

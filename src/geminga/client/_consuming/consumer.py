@@ -397,10 +397,10 @@ class Consumer(Receiving[T]):
             return True
         try:
             async with asyncio.timeout(self.client.options.operation_timeout_ms / _MS):
-                await self._wait_for_arrival()
+                # Not in the line of those who receive: one of them may be given what comes.
+                await self._watch_for_arrival()
         except TimeoutError:
             return False
-        self._wake(1)  # whoever receives has the next turn
         return True
 
     async def _each(self, do: Callable[[TopicConsumer], Awaitable[None]]) -> None:

@@ -38,6 +38,8 @@ class Receiving(Generic[T]):
         self._loop = asyncio.get_running_loop()
         self._queue: PrefetchQueue[EntryBatch] = PrefetchQueue()
         self._waiters: deque[asyncio.Future[None]] = deque()
+        #: Who wants to know that something happened, and takes nothing.
+        self._watchers: list[asyncio.Future[None]] = []
         self._topics: dict[str, TopicConsumer] = {}
         self._interceptors = tuple(options.interceptors)
         self._has_listener = options.message_listener is not None
@@ -133,12 +135,27 @@ class Receiving(Generic[T]):
             if message is not None:
                 return message
 
-    async def _wait_for_arrival(self) -> None:
-        """Until something arrived, or the consumer ended; raises AlreadyClosed or why it failed."""
+    def _ask(self) -> None:
+        """Somebody waits; raises AlreadyClosed or why the consumer failed."""
         self._check_open()
         if not self.options.receiver_queue_size:
             for topic in self._topics.values():
                 topic.ask_for_one()
+
+    async def _watch_for_arrival(self) -> None:
+        """Until something arrived or was passed over, whoever takes it; raises AlreadyClosed or why it failed."""
+        self._ask()
+        watcher: asyncio.Future[None] = self._loop.create_future()
+        self._watchers.append(watcher)
+        try:
+            await watcher
+        finally:
+            if watcher in self._watchers:
+                self._watchers.remove(watcher)
+
+    async def _wait_for_arrival(self) -> None:
+        """Until something arrived, or the consumer ended; raises AlreadyClosed or why it failed."""
+        self._ask()
         waiter: asyncio.Future[None] = self._loop.create_future()
         self._waiters.append(waiter)
         try:
@@ -171,6 +188,11 @@ class Receiving(Generic[T]):
             pass
 
     def _wake(self, count: int) -> None:
+        if self._watchers:
+            watchers, self._watchers = self._watchers, []
+            for watcher in watchers:
+                if not watcher.done():
+                    watcher.set_result(None)
         waiters = self._waiters
         while waiters and count > 0:
             waiter = waiters.popleft()
@@ -207,7 +229,7 @@ class Receiving(Generic[T]):
         for entry in entries:
             queue.append(entry)
             count += len(entry.order)
-        if self._waiters:
+        if self._waiters or self._watchers:
             self._wake(count)
 
     def on_passed_over(self) -> None:

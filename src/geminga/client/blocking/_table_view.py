@@ -73,7 +73,9 @@ class TableView(Facade[AsyncTableView[T]], Generic[T]):
         self._run(lambda: self._target.for_each_and_listen(for_table(callback)))
 
     def refresh(self) -> None:
-        """Wait until everything that is in the topic now is in the view; raises why it can not be read."""
+        """Wait until everything that is in the topic now is in the view and its listeners were told; raises why it can
+        not be read. A listener that calls it does not wait for itself.
+        """
         self._run(lambda: self._target.refresh())
 
     def close(self) -> None:
