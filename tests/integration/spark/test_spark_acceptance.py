@@ -175,8 +175,9 @@ def test_shuffled_batch_replayed_in_another_order_with_other_cores(tmp_path, gua
 @pytest.mark.parametrize("subscription", ["", "mine"])
 def test_job_killed_and_never_started_again_leaves_no_subscription_but_the_one_named(tmp_path, subscription):
     lines = [line for _, line in load_events("").rows][-3000:]
-    named = {subscription} - {""}
     with Stage(tmp_path, lines, SEED) as stage:
+        # The stage holds the events for jobs to come.
+        named = subscriptions_of(stage.broker) | ({subscription} - {""})
         given = ("stateless", stage.broker.service_url, (A1, A2), B, tmp_path)
         with job(*given, per_trigger=100, guarantee="at-least-once", subscription=subscription) as driver:
             driver.start()
