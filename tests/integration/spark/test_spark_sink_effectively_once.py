@@ -25,6 +25,7 @@ from geminga.spark.sink.errors import DeduplicationOffError, ReplayDiffersError,
 from geminga.spark.sink.named_producers import NamedProducers
 from geminga.spark.sink.producers import open_producer
 from geminga.spark.sink.writer import BatchWriter, StreamWriter
+from support.forks import forked
 from support.official import quiet_client
 from support.sink_cases import arrow_batches, run_task, schema_of, stored
 
@@ -110,23 +111,19 @@ class Killer:
         return False
 
 
-def forked(label: str, hits: int, writer, rows, query: str, batch: int, signal_number: int = signal.SIGKILL) -> int:
-    """A worker of its own that writes the rows and gets the signal on the way; its process id."""
-    child = os.fork()
-    if not child:
-        code = 1
-        try:
-            set_point_hook(Killer(label, hits, signal_number))
-            run_task(writer, arrow_batches(COLUMNS, rows), query=query, batch=batch)
-            code = 0
-        finally:
-            os._exit(code)
-    return child
+def worker(label: str, hits: int, writer, rows, query: str, batch: int, signal_number: int = signal.SIGKILL) -> int:
+    """A process of its own that writes the rows and gets the signal on the way; its id."""
+
+    def write() -> None:
+        set_point_hook(Killer(label, hits, signal_number))
+        run_task(writer, arrow_batches(COLUMNS, rows), query=query, batch=batch)
+
+    return forked(write)
 
 
 def killed_at(label: str, hits: int, writer, rows, query: str, batch: int) -> None:
     """A worker that dies there; what it sent is stored, or on its way, or not."""
-    _, status = os.waitpid(forked(label, hits, writer, rows, query, batch), 0)
+    _, status = os.waitpid(worker(label, hits, writer, rows, query, batch), 0)
     assert os.WIFSIGNALED(status), f"{label} was not hit {hits} times: {status}"
 
 
@@ -166,7 +163,7 @@ def test_worker_that_hangs_and_wakes_up_again_changes_nothing(tmp_path, query) -
         topic = "persistent://public/default/t"
         writer = stream_writer(broker, topic)
         rows = some_rows(5000)
-        zombie = forked(crash_points.ENTRY_SENT, 3, writer, rows, query, 0, signal.SIGSTOP)
+        zombie = worker(crash_points.ENTRY_SENT, 3, writer, rows, query, 0, signal.SIGSTOP)
         assert os.WIFSTOPPED(os.waitpid(zombie, os.WUNTRACED)[1])
         run_task(writer, arrow_batches(COLUMNS, shuffled(rows, 1)), query=query, batch=0, attempt=1)
         run_task(writer, arrow_batches(COLUMNS, some_rows(10, 1)), query=query, batch=1)
@@ -187,16 +184,14 @@ def test_broker_that_hangs_ends_the_task_as_a_whole_and_leaves_no_hole(tmp_path,
         writer = stream_writer(broker, topic, pulsar__producer__sendTimeoutMs="400", **client)
         run_task(writer, arrow_batches(COLUMNS, some_rows(10, 1)), query=query, batch=0)
         rows = some_rows(20_000)
-        child = os.fork()
-        if not child:
+
+        def write() -> int:
             set_point_hook(Killer(crash_points.ENTRY_SENT, 3, signal.SIGSTOP, broker.pid))
-            code = 1
-            try:
+            with pytest.raises(Timeout):
                 run_task(writer, arrow_batches(COLUMNS, rows), query=query, batch=1)
-            except Timeout:
-                code = 7
-            finally:
-                os._exit(code)
+            return 7
+
+        child = forked(write)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
         os.kill(broker.pid, signal.SIGCONT)
         patient = stream_writer(broker, topic)

@@ -20,6 +20,7 @@ from geminga.spark.sink.errors import SinkError
 from geminga.spark.sink.producers import kept_producer
 from geminga.spark.sink.sending import WAITING_ENTRIES_MAX, EntryPump
 from geminga.spark.sink.writer import BatchWriter, StreamWriter
+from support.forks import forked
 from support.sink_cases import arrow_batches, run_task, schema_of, stored
 
 VALUE = "value string"
@@ -110,14 +111,11 @@ def test_forked_worker_makes_its_own_client(standalone, official, fresh_topic) -
     # Spark forks its workers from a daemon: a loop and sockets of a parent are of no use to them.
     writer = stream_writer(standalone, fresh_topic)
     run_task(writer, arrow_batches(VALUE, [("parent",)]))
-    child = os.fork()
-    if not child:
-        code = 1
-        try:
-            run_task(writer, arrow_batches(VALUE, [("child",)]))
-            code = 0
-        finally:
-            os._exit(code)
+
+    def write() -> None:
+        run_task(writer, arrow_batches(VALUE, [("child",)]))
+
+    child = forked(write)
     assert os.waitpid(child, 0)[1] == 0
     run_task(writer, arrow_batches(VALUE, [("parent again",)]))
     assert [one.data() for one in stored(official, fresh_topic, 3)] == [b"parent", b"child", b"parent again"]

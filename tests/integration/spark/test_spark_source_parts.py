@@ -30,6 +30,7 @@ from geminga.spark.source.errors import ReadTimeoutError, TopicError
 from geminga.spark.source.positions import Probe, find_topics, first_position, position_at_time
 from geminga.spark.source.range_read import RangeReader
 from geminga.spark.source.stream_driver import StreamDriver
+from support.forks import forked
 
 _numbers = count(1)
 
@@ -82,13 +83,12 @@ def test_session_is_one_per_configuration_and_process(broker, client):
         configuration
     )
     read, write = os.pipe()
-    child = os.fork()
-    if not child:  # a worker of Spark: it must make a client of its own
-        try:
-            partitions = session_for(configuration).blocking.get_topic_partitions("forked")
-            os.write(write, partitions[0].encode())
-        finally:
-            os._exit(0)
+
+    def ask() -> None:  # a worker of Spark: it must make a client of its own
+        partitions = session_for(configuration).blocking.get_topic_partitions("forked")
+        os.write(write, partitions[0].encode())
+
+    child = forked(ask)
     assert os.waitpid(child, 0)[1] == 0
     assert os.read(read, 100) == b"persistent://public/default/forked"
     os.close(read)
