@@ -90,10 +90,16 @@ TestAckGrouping = AckGroupingMachine.TestCase
 TestAckGrouping.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
 
 
-@given(st.integers(1, 200), st.lists(st.tuples(st.booleans(), st.integers(0, 199))))
-def test_batch_acker_is_a_set(size, steps) -> None:
+@given(st.integers(1, 200), st.integers(0, 199), st.lists(st.tuples(st.booleans(), st.integers(0, 199))))
+def test_batch_acker_is_a_set(size, in_a_row, steps) -> None:
     acker = BatchAcker(size)
     model = set(range(size))
+    for index in range(in_a_row % size):
+        model.discard(index)
+        assert not acker.acknowledge(index)
+        assert (acker.remaining, acker.is_complete) == (len(model), False)
+        assert acker.is_acknowledged(index)
+        assert not acker.is_acknowledged(index + 1)
     for is_cumulative, index in steps:
         index %= size
         if is_cumulative:

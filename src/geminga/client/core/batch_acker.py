@@ -1,6 +1,8 @@
 """The messages of one batch that are not acknowledged yet (S2 73: ``BatchMessageAcker``).
 
 One bit per message, set while it is NOT acknowledged, as many as the batch has messages: 8,192 messages take 1 KB.
+Most batches are acknowledged one message after the other, from the first: as long as one is, a count says it all, and
+the bits are brought up to date when somebody asks for them.
 """
 
 from __future__ import annotations
@@ -13,19 +15,24 @@ from geminga.model.errors import invariant
 
 _BIT: Final = tuple(1 << index for index in range(8))
 _WORD_BITS: Final = 64
+#: Equal to no index, and before all of them.
+_NO_RUN: Final = -2
 
 
 class BatchAcker:
     """Bit set of one batch; shared by every delivery of the entry to one consumer."""
 
-    __slots__ = ("_bits", "remaining", "size")
+    __slots__ = ("_bits", "_last", "_remaining", "_run", "size")
 
     def __init__(self, size: int) -> None:
         """``size`` messages, none of them acknowledged."""
         invariant(size > 0, f"a batch of {size} messages")
         self.size = size
-        #: Messages not acknowledged.
-        self.remaining = size
+        #: Bits set in ``_bits``.
+        self._remaining = size
+        #: Messages acknowledged from the first on, not in ``_bits`` yet; :data:`_NO_RUN` once there were others.
+        self._run = 0
+        self._last = size - 1
         # Whole words, so that they need no padding when they are sent; bits past the size are clear.
         bits = bytearray(b"\xff" * (size >> 3))
         if size & 7:
@@ -41,54 +48,63 @@ class BatchAcker:
         return acker
 
     @property
+    def remaining(self) -> int:
+        """Messages not acknowledged."""
+        return self._remaining - self._run if self._run > 0 else self._remaining
+
+    @property
     def is_complete(self) -> bool:
         """Whether every message is acknowledged."""
         return self.remaining == 0
 
     def is_acknowledged(self, index: int) -> bool:
         """Whether the message at ``index`` is."""
-        return not self._bits[index >> 3] & _BIT[index & 7]
+        return index < self._run or not self._bits[index >> 3] & _BIT[index & 7]
 
     def acknowledge(self, index: int) -> bool:
         """One message; True if it was the last. Again: nothing changes."""
+        if index == self._run and index != self._last:
+            self._run = index + 1
+            return False
+        if self._run >= 0:
+            self._end_run()
         bits = self._bits
         at = index >> 3
         byte = bits[at]
         bit = _BIT[index & 7]
         if byte & bit:
             bits[at] = byte ^ bit
-            self.remaining -= 1
-        return self.remaining == 0
+            self._remaining -= 1
+        return self._remaining == 0
 
     def acknowledge_many(self, indexes: Sequence[int]) -> bool:
         """Several messages; True if none is left. Cheap for ascending neighbours."""
+        self._end_run()
         first, count = indexes[0], len(indexes)
         if count > 8 and indexes == list(range(first, first + count)):
             bits = int.from_bytes(self._bits, "little") & ~(((1 << count) - 1) << first)
             self._bits = bytearray(bits.to_bytes(len(self._bits), "little"))
-            self.remaining = bits.bit_count()
+            self._remaining = bits.bit_count()
         else:
             for index in indexes:
                 self.acknowledge(index)
-        return self.remaining == 0
+        return self._remaining == 0
 
     def acknowledge_all(self) -> None:
         """Every message."""
+        self._run = _NO_RUN
         self._bits = bytearray(len(self._bits))
-        self.remaining = 0
+        self._remaining = 0
 
     def acknowledge_cumulative(self, index: int) -> bool:
         """Every message up to and with ``index``; True if none is left."""
-        bits = self._bits
-        whole, part = divmod(index + 1, 8)
-        bits[:whole] = bytes(whole)
-        if part:
-            bits[whole] &= 0xFF & ~((1 << part) - 1)
-        self._count()
-        return self.remaining == 0
+        self._end_run()
+        self._clear(index + 1)
+        return self._remaining == 0
 
     def retain(self, words: Sequence[int]) -> None:
         """Only the messages whose bit is set in ``words`` may still be unacknowledged (a broker's ``ack_set``)."""
+        self._end_run()
         wanted = b"".join([(word & 0xFFFFFFFFFFFFFFFF).to_bytes(8, "little") for word in words])
         size = len(self._bits)
         kept = int.from_bytes(wanted[:size], "little") & int.from_bytes(self._bits, "little")
@@ -97,7 +113,8 @@ class BatchAcker:
 
     def words(self) -> tuple[int, ...] | None:
         """Signed 64-bit words, lowest first, without empty ones at the end; None if nothing is left."""
-        if not self.remaining:
+        self._end_run()
+        if not self._remaining:
             return None
         used = self._bits.rstrip(b"\0")
         count = -(-len(used) // 8)
@@ -106,9 +123,23 @@ class BatchAcker:
 
     def unacknowledged(self) -> list[int]:
         """Indexes not acknowledged, ascending."""
+        self._end_run()
         bits = self._bits
         return [index for index in range(self.size) if bits[index >> 3] & _BIT[index & 7]]
 
+    def _end_run(self) -> None:
+        run, self._run = self._run, _NO_RUN
+        if run > 0:
+            self._clear(run)
+
+    def _clear(self, count: int) -> None:
+        bits = self._bits
+        whole, part = divmod(count, 8)
+        bits[:whole] = bytes(whole)
+        if part:
+            bits[whole] &= 0xFF & ~((1 << part) - 1)
+        self._count()
+
     def _count(self) -> None:
-        self.remaining = int.from_bytes(self._bits, "little").bit_count()
-        invariant(self.remaining <= self.size, f"{self.remaining} of {self.size} messages are left")
+        self._remaining = int.from_bytes(self._bits, "little").bit_count()
+        invariant(self._remaining <= self.size, f"{self._remaining} of {self.size} messages are left")
