@@ -284,6 +284,11 @@ class PrefetchMachine(RuleBasedStateMachine):
         self.queue.at += 1
         self.permits += self.flow.received()
 
+    @rule(count_max=st.integers(1, 3))
+    def run_on(self, count_max) -> None:
+        if self.queue.at >= self.queue.stop:
+            assert 0 <= self.queue.run_on(count_max) <= count_max
+
     @rule(kept=st.integers(0, 1))
     def drop(self, kept) -> None:
         gone = {id(entry) for entry, _ in self.model if entry.size_bytes % 2 == kept}

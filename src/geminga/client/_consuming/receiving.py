@@ -1,7 +1,8 @@
 """What receiving has in common: the prefetch queue of a consumer, and who waits for messages.
 
 Nothing leaves the queue before it is returned, so a cancelled ``receive`` loses nothing: whoever is woken takes from
-the queue itself, and one that was woken and cancelled wakes the next.
+the queue itself, and one that was woken and cancelled wakes the next. Who takes one message after the other gives the
+loop its turns (:mod:`geminga.client.core.turns`).
 """
 
 from __future__ import annotations
@@ -15,9 +16,11 @@ from geminga.client._consuming.options import ConsumerOptions
 from geminga.client._consuming.topic_consumer import TopicConsumer
 from geminga.client._entry_batch import EntryBatch
 from geminga.client._errors import AlreadyClosed, OperationNotSupported, PulsarException, Timeout
-from geminga.client._message import Message
+from geminga.client._message import Message, make_message
+from geminga.client._waiting import next_turn
 from geminga.client.core.prefetch import PrefetchQueue
 from geminga.client.core.stats import ConsumerCounters
+from geminga.client.core.turns import Turns
 
 if TYPE_CHECKING:
     from geminga.client._consuming.consumer import Consumer
@@ -37,6 +40,7 @@ class Receiving(Generic[T]):
         self._topic = topic
         self._loop = asyncio.get_running_loop()
         self._queue: PrefetchQueue[EntryBatch] = PrefetchQueue()
+        self._turns = Turns(self._loop.time())
         self._waiters: deque[asyncio.Future[None]] = deque()
         #: Who wants to know that something happened, and takes nothing.
         self._watchers: list[asyncio.Future[None]] = []
@@ -50,16 +54,17 @@ class Receiving(Generic[T]):
     # ---- taking
 
     def _take(self) -> Message[T] | None:
+        """None: there is none, or it is the loop's turn."""
         queue = self._queue
+        if queue.at >= queue.stop and not self._run_on():
+            return None
         at = queue.at
-        if at >= queue.end:
-            if not self._next_entry():
-                return None
-            at = 0
         entry = queue.entry
         queue.at = at + 1
         assert entry is not None
-        message: Message[T] = Message(entry, entry.order[at])
+        message: Message[T] = make_message(Message)
+        message._entry = entry
+        message._index = entry.order[at]
         self.counters.messages_received += 1
         source = entry.source
         assert source is not None
@@ -71,6 +76,24 @@ class Receiving(Generic[T]):
             for interceptor in self._interceptors:
                 message = interceptor.before_consume(cast("Consumer[Any]", self), message)
         return message
+
+    def _run_on(self) -> bool:
+        """Whether a message can be taken in this turn."""
+        queue, turns = self._queue, self._turns
+        if turns.left <= 0 or (queue.at >= queue.end and not self._next_entry()):
+            return False
+        turns.left -= queue.run_on(turns.left)
+        return True
+
+    async def _rest(self) -> None:
+        """Give the loop its turn if that is due."""
+        turns = self._turns
+        if turns.left <= 0:
+            turns.end(self._loop.time())
+            try:
+                await next_turn()
+            finally:
+                turns.begin(self._loop.time())  # also for whoever is cut off here time after time
 
     def _next_entry(self) -> bool:
         queue = self._queue
@@ -98,6 +121,7 @@ class Receiving(Generic[T]):
                 end = self._fitting(entry, at, end, bytes_max - size, has_some=bool(messages))
             queue.at = end
             messages += [Message(entry, index) for index in entry.order[at:end]]
+            self._turns.left -= end - at
             entry.source.give_back(end - at)
             size += entry.size_bytes * (end - at) // max(1, len(entry.order))
             if end < queue.end:
@@ -119,6 +143,12 @@ class Receiving(Generic[T]):
         return at if at > first or has_some else first + 1
 
     async def _wait_for_message(self, timeout_millis: int | None) -> Message[T]:
+        """After :meth:`_take` gave none."""
+        if self._turns.left <= 0:
+            await self._rest()
+            message = self._take()
+            if message is not None:
+                return message
         if timeout_millis is None:
             return await self._next_message()
         try:
@@ -160,6 +190,7 @@ class Receiving(Generic[T]):
         self._waiters.append(waiter)
         try:
             await waiter
+            self._turns.begin(self._loop.time())
         except asyncio.CancelledError:
             if waiter.done() and not waiter.cancelled():
                 self._wake(1)  # it was our turn: the next one's now
@@ -220,7 +251,7 @@ class Receiving(Generic[T]):
     async def next_for_listener(self) -> Message[T]:
         """The next message; for the listener's task."""
         message = self._take()
-        return message if message is not None else await self._next_message()
+        return message if message is not None else await self._wait_for_message(None)
 
     def on_entries(self, entries: Sequence[EntryBatch]) -> None:
         """Entries arrived."""

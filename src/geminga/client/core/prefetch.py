@@ -65,17 +65,19 @@ class FlowControl:
 class PrefetchQueue(Generic[E]):
     """Entries in order of arrival, and how far the first one was received.
 
-    ``entry`` is the one being received, ``at`` the place in its ``order`` of the next message, ``end`` its end; the
-    hot path reads and moves them itself.
+    ``entry`` is the one being received, ``at`` the place in its ``order`` of the next message, ``end`` its end, and
+    ``stop`` the place up to which messages are received without asking anybody; the hot path reads and moves them
+    itself.
     """
 
-    __slots__ = ("_entries", "at", "end", "entry", "message_count", "size_bytes")
+    __slots__ = ("_entries", "at", "end", "entry", "message_count", "size_bytes", "stop")
 
     def __init__(self) -> None:
         self._entries: deque[E] = deque()
         self.entry: E | None = None
         self.at = 0
         self.end = 0
+        self.stop = 0
         #: Messages and bytes of the entries behind ``entry``.
         self.message_count = 0
         self.size_bytes = 0
@@ -117,20 +119,25 @@ class PrefetchQueue(Generic[E]):
             self.message_count -= count
             self.size_bytes -= entry.size_bytes
             self.entry = entry
-            self.at = 0
+            self.at = self.stop = 0
             self.end = count
             if count:
                 return True
         self.entry = None
-        self.at = self.end = 0
+        self.at = self.end = self.stop = 0
         return False
+
+    def run_on(self, count_max: int) -> int:
+        """Up to ``count_max`` more messages of the entry may be received without asking; how many these are."""
+        self.stop = min(self.end, self.at + count_max)
+        return self.stop - self.at
 
     def drop(self, is_dropped: Callable[[E], bool]) -> list[tuple[E, int]]:
         """Remove entries, also what is left of the one being received: each with its messages not received."""
         dropped: list[tuple[E, int]] = []
         if self.entry is not None and self.at < self.end and is_dropped(self.entry):
             dropped.append((self.entry, self.end - self.at))
-            self.at = self.end
+            self.at = self.stop = self.end
         kept: deque[E] = deque()
         for entry in self._entries:
             if is_dropped(entry):
@@ -146,5 +153,6 @@ class PrefetchQueue(Generic[E]):
     def check_invariants(self) -> None:
         """Raises InvariantError for a state that can not be."""
         invariant(0 <= self.at <= self.end, f"at {self.at} of {self.end}")
+        invariant(0 <= self.stop <= self.end, f"no stop before {self.stop} of {self.end}")
         counted = sum(len(entry.order) for entry in self._entries)
         invariant(counted == self.message_count, f"{counted} messages wait, {self.message_count} counted")
