@@ -166,3 +166,27 @@ def test_a_slow_application_has_shorter_turns() -> None:
             turns.begin(now_s)
             assert 0 < turns.left <= TURN_MESSAGES_MAX
         assert messages / 2 <= turns.left <= messages
+
+
+@pytest.mark.parametrize("batched", [True, False])
+def test_others_may_take_messages_while_one_iterates(batched) -> None:
+    async def scenario(client):
+        consumer = await subscribe(client)
+        while consumer.stats().prefetched_messages < COUNT:
+            await wait_ms(1)
+        seen: list[bytes] = []
+        taken = [consumer.receive_nowait, consumer.receive, consumer.batch_receive]
+        async for message in consumer:
+            seen.append(message.data())
+            take = taken[len(seen) % 3]
+            more = take()
+            if asyncio.iscoroutine(more):
+                more = await more
+            seen.extend(one.data() for one in (more if isinstance(more, list) else [more]))
+            if len(seen) > COUNT - 100:
+                break
+        assert seen == [b"%d" % number for number in range(len(seen))]
+        stats = consumer.stats()
+        assert (stats.messages_received, stats.prefetched_messages) == (len(seen), COUNT - len(seen))
+
+    run_against(ConsumerScript(entries(batched=batched)), scenario)

@@ -133,28 +133,28 @@ class Consumer(Receiving[T]):
         queue, counters, make = self._queue, self.counters, make_message
         has_interceptors = bool(self._interceptors)
         while True:
-            at = queue.at
-            if at >= queue.stop or has_interceptors:
+            entry = queue.entry
+            if queue.at >= queue.stop or has_interceptors or entry is None:
                 try:
                     message = await self.__anext__()
                 except StopAsyncIteration:
                     return
-            else:
-                # As _take, one call shorter.
-                entry = queue.entry
+                yield message
+                continue
+            source = entry.source
+            assert source is not None
+            order, flow = entry.order, source.flow
+            # As _take, with what does not change within a run looked up once. Others may take from it meanwhile.
+            while (at := queue.at) < queue.stop and queue.entry is entry:
                 queue.at = at + 1
-                assert entry is not None
                 message = make(Message)
                 message._entry = entry
-                message._index = entry.order[at]
+                message._index = order[at]
                 counters.messages_received += 1
-                source = entry.source
-                assert source is not None
-                flow = source.flow
                 flow.owed += 1
                 if flow.owed >= flow.threshold:
                     source.send_permits(flow.take())
-            yield message
+                yield message
 
     async def __anext__(self) -> Message[T]:
         message = self._take()
@@ -177,10 +177,10 @@ class Consumer(Receiving[T]):
         """
         if type(message) is Message and not self._interceptors:
             entry = message._entry
-            acker = entry.acker
             source = entry.source
             if source is None:
                 raise OperationNotSupported("the message does not come from a consumer")
+            acker = entry.acker
             self.counters.acks_sent += 1
             # As Acknowledgement.acknowledge, one call shorter: most messages are in batches, and not the last of them.
             if acker is not None and not acker.acknowledge(message._index):
