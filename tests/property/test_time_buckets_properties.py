@@ -8,23 +8,42 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from pyroaring import BitMap
 
+from geminga.broker.core.delayed_chunks import CHUNK_MIN, Column, chunk_of
 from geminga.broker.core.delayed_heap import DelayedHeap
+from geminga.broker.core.delayed_marks import FIRST_MARK
 from geminga.broker.core.delayed_snapshot import encode, load
-from geminga.broker.core.packed_positions import PackedPositions
-from geminga.broker.core.time_buckets import FIRST_MARK, TimeBuckets, precision_bits
+from geminga.broker.core.packed_positions import (
+    BUCKET_SHIFT,
+    ENTRY_BITS,
+    ENTRY_MASK,
+    LEDGER_MASK,
+    LEDGERS_MAX,
+    SLOT_BITS,
+    PackedPositions,
+)
+from geminga.broker.core.time_buckets import TimeBuckets, precision_bits
 from geminga.model import Position
 from geminga.model.errors import CorruptionError
+from geminga.runtime import SystemRng
 
 BASE = 1_700_000_000_000
+#: A day: with small buckets it has more slots than a chunk can name.
+SPREAD_MAX = 86_400_000
 
 
 class AgainstTheHeap(RuleBasedStateMachine):
     """One reader: what comes due, and when."""
 
-    @initialize(tick_ms=st.sampled_from([1, 100, 1000, 1024, 60_000]), is_strict=st.booleans())
-    def start(self, tick_ms: int, is_strict: bool) -> None:
-        self.index = TimeBuckets(precision_bits(tick_ms), is_strict=is_strict)
+    @initialize(
+        tick_ms=st.sampled_from([1, 100, 1000, 1024, 60_000]),
+        is_strict=st.booleans(),
+        chunk_min=st.sampled_from([1, 30, CHUNK_MIN]),
+    )
+    def start(self, tick_ms: int, is_strict: bool, chunk_min: int) -> None:
+        self.chunk_min = chunk_min
+        self.index = TimeBuckets(precision_bits(tick_ms), is_strict=is_strict, chunk_min=chunk_min)
         self.heap = DelayedHeap()
         self.width = 1 << self.index.bits
         self.now = BASE
@@ -51,6 +70,17 @@ class AgainstTheHeap(RuleBasedStateMachine):
     def add_in_turn(self, count: int, delays: list[int]) -> None:
         for i in range(count):
             self._add(Position(self.ledger_id, self.entry_id), self.now + delays[i % len(delays)])
+            self.entry_id += 1
+
+    @rule(
+        count=st.sampled_from([2, 100, 1500]),
+        seed=st.integers(0, 1000),
+        spread=st.sampled_from([2000, 300_000, SPREAD_MAX]),
+    )
+    def add_at_random(self, count: int, seed: int, spread: int) -> None:
+        draw = SystemRng(seed)
+        for _ in range(count):
+            self._add(Position(self.ledger_id, self.entry_id), self.now + draw.below(spread))
             self.entry_id += 1
 
     @rule(ledgers=st.integers(0, 1), entries=st.integers(1, 70_000))
@@ -102,7 +132,7 @@ class AgainstTheHeap(RuleBasedStateMachine):
     @rule()
     def written_and_read_back(self) -> None:
         """What was discarded is in no record, also where buckets still name it."""
-        again = TimeBuckets(self.index.bits, is_strict=self.index.is_strict)
+        again = TimeBuckets(self.index.bits, is_strict=self.index.is_strict, chunk_min=self.chunk_min)
         for record in encode(self.index):
             assert load(record, again, -1)
         self.index = again
@@ -120,7 +150,7 @@ class AgainstTheHeap(RuleBasedStateMachine):
     def teardown(self) -> None:
         if not hasattr(self, "index"):
             return
-        self.now += 1_000_000
+        self.now += SPREAD_MAX + 1_000_000
         due = set(self.index.due(self.now, 10_000_000))
         assert due == set(self.waiting)
         # The heap, which rounds nothing and forgets nothing, has the same and what was taken or discarded before.
@@ -136,9 +166,9 @@ test_time_buckets_any_operations_give_what_the_heap_gives = AgainstTheHeap.TestC
 class ManyReaders(RuleBasedStateMachine):
     """Readers with marks of their own: each is given everything once, whatever the others took."""
 
-    @initialize(bits=st.integers(0, 12))
-    def start(self, bits: int) -> None:
-        self.index = TimeBuckets(bits, is_strict=False)
+    @initialize(bits=st.integers(0, 12), chunk_min=st.sampled_from([1, 20, CHUNK_MIN]))
+    def start(self, bits: int, chunk_min: int) -> None:
+        self.index = TimeBuckets(bits, is_strict=False, chunk_min=chunk_min)
         self.now = BASE
         self.entry_id = 0
         self.marks = [FIRST_MARK] * 3
@@ -201,6 +231,41 @@ def test_packed_positions_made_bitmaps_name_the_same():
     parts = packed.split()
     assert {bucket: part.seal([7, 9])[0][0] for bucket, part in parts.items()} == {0: 9, 2: 9}
     assert list(parts[2].groups[0][1]) == list(range(2, 20_000, 4))
+
+
+@given(
+    first=st.integers(0, ENTRY_MASK),
+    number=st.integers(0, LEDGERS_MAX - 1),
+    slot=st.integers(0, 1 << 18),
+    buckets=st.lists(st.integers(0, 1 << 24), min_size=1, max_size=300),
+    data=st.data(),
+)
+def test_chunk_gives_what_the_column_had_that_was_not_taken(first, number, slot, buckets, data):
+    column = Column()
+    column.restart(first)
+    column.extend([(slot << SLOT_BITS) + bucket for bucket in buckets][: column.end - first])
+    assert not column.look(-1)
+    column.holes = data.draw(st.lists(st.integers(0, len(column) - 1), unique=True))
+    expected = {entry_id: bucket for bucket, entry_id in column.entries()}
+    assert len(expected) == len(column) - len(column.holes)
+    chunk = chunk_of(column, number)
+    if chunk is None:
+        few = 2 * len(set(column[::64])) < len(column[::64])
+        assert few or min(column) >> 24 != max(column) >> 24
+        return
+    assert chunk.slots == sorted({bucket >> SLOT_BITS for bucket in expected.values()})
+    assert chunk.entry_ids() == BitMap(expected)
+    given_ = {}
+    for slot in data.draw(st.permutations(chunk.slots)):
+        packed = PackedPositions()
+        assert chunk.copy_to(slot, packed)
+        chunk.give_to(slot, PackedPositions())
+        assert not chunk.copy_to(slot, packed)
+        for item in packed.singles:
+            assert item >> ENTRY_BITS & LEDGER_MASK == number
+            given_[item & ENTRY_MASK] = slot << SLOT_BITS | item >> BUCKET_SHIFT
+    assert chunk.is_empty
+    assert given_ == expected
 
 
 @given(

@@ -20,8 +20,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from geminga.broker.core.delayed_marks import FIRST_MARK, LAST, Mark
 from geminga.broker.core.delayed_snapshot import encode, load
-from geminga.broker.core.time_buckets import FIRST_MARK, LAST, Mark, TimeBuckets, precision_bits
+from geminga.broker.core.time_buckets import TimeBuckets, precision_bits
 from geminga.model import Position
 from geminga.model.errors import invariant
 

@@ -5,7 +5,9 @@ bucket before its time and never after it. Strict: rounded **up**, due less than
 before it (MISSION F6: rounding down there makes a dispatcher spin).
 
 ```
-far:   slot (256 buckets) -> packed positions, in no order         where a message waits most of its life
+column: buckets of the entries added last, in log order            what is far off there is not looked at
+chunks: columns sorted by slot (:mod:`.delayed_chunks`)            the cheapest form for delays drawn at random
+far:   slot (256 buckets) -> packed positions, in no order         where other messages wait most of their life
 near:  bucket -> ledger -> entry ids (bitmap, or few in a list)     made from a slot when its time comes
 waiting: ledger -> bitmap of everything that waits                  "is it here?" (:mod:`.waiting_entries`)
 ```
@@ -13,19 +15,22 @@ waiting: ledger -> bitmap of everything that waits                  "is it here?
 Nothing is per subscription here. Whoever reads the buckets keeps a :data:`Mark`, what it was given last, and
 :meth:`TimeBuckets.take` continues from there; :meth:`TimeBuckets.release` drops what everybody was given.
 
-An entry that follows the one added last costs no memory and no call: the run of equal buckets, and that of members, are
-kept as first and next entry id until something breaks them.
+An entry that follows the one added last, in the same bucket, costs no memory and no call: the run of equal buckets, and
+that of members, are kept as first and next entry id until something breaks them. In another bucket it costs a place in
+the column. A slot of which a chunk has anything is in ``far``, if only as an empty set.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator, Mapping, Sequence
-from heapq import heappop, heappush
 from typing import Final
 
 from pyroaring import BitMap
 
+from geminga.broker.core.delayed_chunks import CHUNK_MIN, NO_SLOT, Column, chunk_of
+from geminga.broker.core.delayed_marks import FIRST_MARK, LAST, Mark, groups_through, index_after
+from geminga.broker.core.far_slots import FarSlots
 from geminga.broker.core.packed_positions import (
     BUCKET_SHIFT,
     ENTRY_BITS,
@@ -39,27 +44,19 @@ from geminga.broker.core.packed_positions import (
 from geminga.broker.core.waiting_entries import WaitingEntries
 from geminga.model import Position, invariant
 
-#: Bucket, ledger id, entry id: how far somebody was given what is in the index, in this order.
-Mark = tuple[int, int, int]
-#: Behind every position of a bucket.
-LAST: Final = 1 << 64
-#: Before every bucket.
-FIRST_MARK: Final[Mark] = (-1, -1, -1)
 #: Discarded positions that buckets may still name before they are searched for them.
 _STALE_MIN: Final = 4096
 #: Ledgers that may be numbered in vain before numbers are given anew.
 _LEDGERS_MIN: Final = 1024
 #: Entries added between two looks whether singles should become bitmaps.
 _COMPACT_STEP: Final = 1 << 14
-#: Slots looked at then; the others have their turn at the next looks.
-_COMPACT_SLOTS: Final = 64
 #: What a small object takes: a bitmap, an array, a place in a dict.
 _OBJECT_BYTES: Final = 250
 _NO_BUCKET: Final = -1
 #: Bits of a time: no bucket is larger.
 BITS_MAX: Final = 48
-#: A bucket's place in its slot, as packed items have it.
-_SHIFTED: Final = [number << BUCKET_SHIFT for number in range(SLOT_MASK + 1)]
+#: Runs no longer than this stay in the column: they take no more there.
+_COLUMN_RUN_MAX: Final = 2
 
 
 def precision_bits(tick_ms: int) -> int:
@@ -73,8 +70,9 @@ class TimeBuckets:
     __slots__ = (
         "_base",
         "_bucket",
+        "_chunk_min",
+        "_column",
         "_far",
-        "_far_order",
         "_fresh",
         "_ledger_id",
         "_ledger_ids",
@@ -87,15 +85,16 @@ class TimeBuckets:
         "_round_up",
         "_run_second",
         "_stale",
-        "_to_compact",
         "_waiting",
         "bits",
         "coarse_bits",
     )
 
-    def __init__(self, bits: int, *, is_strict: bool) -> None:
+    def __init__(self, bits: int, *, is_strict: bool, chunk_min: int = CHUNK_MIN) -> None:
+        """``chunk_min``: entries from which a column becomes a chunk."""
         invariant(0 <= bits < BITS_MAX, f"{bits} bits of precision")
         self.bits = bits
+        self._chunk_min = chunk_min
         self._round_up = (1 << bits) - 1 if is_strict else 0
         self.clear()
 
@@ -107,12 +106,9 @@ class TimeBuckets:
         self._waiting = WaitingEntries()
         #: Entries added since anybody looked whether singles should become bitmaps.
         self._fresh = 0
-        #: Slots that have not had their turn in that.
-        self._to_compact: list[int] = []
         #: Entries discarded that buckets still name.
         self._stale = 0
-        self._far: dict[int, PackedPositions] = {}
-        self._far_order: list[int] = []
+        self._far = FarSlots()
         self._near: dict[int, PackedPositions] = {}
         self._near_order: list[int] = []
         #: Slots whose buckets are in ``_near``.
@@ -122,6 +118,8 @@ class TimeBuckets:
         #: The entry behind the last one in log order, and its ledger's number, shifted.
         self._ledger_id = self._next_id = -1
         self._base = 0
+        #: Its last bucket stands for the run under way.
+        self._column = Column()
         #: The run of entries in one bucket: its bucket, and the id behind its first entry. It ends before ``_next_id``.
         self._bucket = _NO_BUCKET
         self._run_second = -1
@@ -144,8 +142,8 @@ class TimeBuckets:
     @property
     def memory_bytes(self) -> int:
         """About what the index takes: arrays and bitmaps as they are, objects by their number."""
-        packed = [*self._far.values(), *self._near.values()]
-        return sum(_OBJECT_BYTES + each.memory_bytes for each in packed) + self._waiting.memory_bytes
+        near = sum(_OBJECT_BYTES + packed.memory_bytes for packed in self._near.values())
+        return near + self._far.memory_bytes + self._waiting.memory_bytes + 8 * len(self._column)
 
     # ---- add
 
@@ -161,24 +159,22 @@ class TimeBuckets:
         """Let an entry wait until ``due_time`` (of :meth:`due_time`); False if it waits already."""
         bucket = due_time >> self.bits
         next_id = self._next_id
-        after = entry_id + 1
         if entry_id == next_id and ledger_id == self._ledger_id:
-            self._next_id = after
+            self._next_id = after = entry_id + 1
             if bucket == self._bucket:
                 return True
             if next_id != self._run_second:
                 self._end_run(next_id)
         elif ledger_id > self._ledger_id or (ledger_id == self._ledger_id and entry_id > next_id):
             self._jump(ledger_id, entry_id)
+            after = entry_id + 1
         else:
             return self._add_behind(ledger_id, entry_id, bucket)
-        target = self._far.get(bucket >> SLOT_BITS)
-        if target is None:
-            target = self._target_of(bucket)
-        # Sums, not disjunctions: the same here, and quicker.
-        target.singles.append(_SHIFTED[bucket & SLOT_MASK] + self._base + entry_id)
+        self._column.append(bucket)
         self._run_second = after
         self._bucket = bucket
+        if after >= self._column.end:
+            self._end_column(after)
         return True
 
     def _jump(self, ledger_id: int, entry_id: int) -> None:
@@ -190,6 +186,7 @@ class TimeBuckets:
         invariant(0 <= entry_id <= ENTRY_MASK, f"entry id {entry_id}")
         self._members_first = entry_id
         self._next_id = entry_id + 1
+        self._column.restart(entry_id)
 
     def _add_behind(self, ledger_id: int, entry_id: int, bucket: int) -> bool:
         """Add an entry that lies before the last one in log order."""
@@ -204,32 +201,78 @@ class TimeBuckets:
         return True
 
     def _flush(self) -> None:
-        """End both runs."""
+        """End both runs and the column."""
+        self._end_column(self._next_id)
+        self._flush_members()
+
+    def _flush_members(self) -> None:
         next_id = self._next_id
-        if next_id != self._run_second:
-            self._end_run(next_id)
-        self._bucket = _NO_BUCKET
-        self._run_second = next_id
         count = next_id - self._members_first
         if count:
             self._waiting.add_range(self._ledger_id, self._members_first, next_id)
             self._members_first = next_id
             self._fresh += count
             if self._fresh > _COMPACT_STEP:
-                self._compact()
+                self._fresh = 0
+                self._far.compact()
+
+    # ---- column
 
     def _end_run(self, next_id: int) -> None:
-        """The single added last stands for all entries before ``next_id``."""
-        self._target_of(self._bucket).make_run(next_id - self._run_second + 1)
+        """The last bucket of the column stands for all entries before ``next_id``."""
+        first = self._run_second - 1
+        count = next_id - first
+        column = self._column
+        if count <= _COLUMN_RUN_MAX and len(column) > 1:
+            column.extend([self._bucket] * (count - 1))
+            if next_id >= column.end:
+                self._end_column(next_id)
+            return
+        column.pop()
+        if column:
+            self._spread_column()
+        slot_key = (self._bucket & SLOT_MASK) << BUCKET_SHIFT
+        self._target_of(self._bucket).add_range(slot_key + self._base + first, count)
+        self._column.restart(next_id)
 
-    def _compact(self) -> None:
-        self._fresh = 0
-        for _ in range(min(_COMPACT_SLOTS, len(self._far))):
-            if not self._to_compact:
-                self._to_compact = list(self._far)
-            packed = self._far.get(self._to_compact.pop())
-            if packed is not None:
-                packed.compact()
+    def _end_column(self, next_id: int) -> None:
+        """Everything before ``next_id`` goes where looks find it; what follows begins a run, and a column."""
+        if next_id != self._run_second:
+            self._end_run(next_id)
+        self._bucket = _NO_BUCKET
+        self._run_second = next_id
+        if self._column:
+            self._spread_column()
+            self._column.restart(next_id)
+
+    def _spread_column(self) -> None:
+        column = self._column
+        chunk = chunk_of(column, self._base >> ENTRY_BITS) if len(column) >= self._chunk_min else None
+        if chunk is None:
+            for bucket, entry_id in column.entries():
+                self._add_single(bucket, entry_id)
+            return
+        for slot in self._opened.intersection(chunk.slots):
+            packed = PackedPositions()
+            chunk.give_to(slot, packed)
+            self._put(slot, packed)
+        self._far.add_chunk(chunk)
+
+    def _show_column(self, slot: int) -> None:
+        """What the column has in slots up to ``slot`` goes where looks find it."""
+        column, next_id = self._column, self._next_id
+        if column.lowest_slot <= slot:
+            self._end_column(next_id)
+        elif column.look(slot):
+            if next_id != self._run_second:
+                self._end_run(next_id)
+            self._bucket = _NO_BUCKET
+            self._run_second = next_id
+            for bucket, entry_id in column.take_near(slot):
+                self._add_single(bucket, entry_id)
+
+    def _add_single(self, bucket: int, entry_id: int) -> None:
+        self._target_of(bucket).singles.append((bucket & SLOT_MASK) << BUCKET_SHIFT | self._base | entry_id)
 
     def _target_of(self, bucket: int) -> PackedPositions:
         slot = bucket >> SLOT_BITS
@@ -239,12 +282,7 @@ class TimeBuckets:
                 target = self._near[bucket] = PackedPositions()
                 insort(self._near_order, bucket)
             return target
-        target = self._far.get(slot)
-        if target is None:
-            invariant(slot >= 0, f"bucket {bucket}")
-            target = self._far[slot] = PackedPositions()
-            heappush(self._far_order, slot)
-        return target
+        return self._far.of(slot)
 
     def _number_of(self, ledger_id: int) -> int:
         number = self._ledger_numbers.get(ledger_id)
@@ -253,10 +291,6 @@ class TimeBuckets:
             invariant(number < LEDGERS_MAX, f"{number} ledgers numbered")
             self._ledger_ids.append(ledger_id)
         return number
-
-    def _flush_of(self, ledger_id: int) -> None:
-        if ledger_id == self._ledger_id:
-            self._flush()
 
     # ---- look
 
@@ -285,34 +319,36 @@ class TimeBuckets:
 
     def first_absent(self, ledger_id: int, entry_id: int) -> int:
         """The first entry id at or behind ``entry_id`` that does not wait."""
-        self._flush_of(ledger_id)
+        self._flush_members()
         return self._waiting.first_absent(ledger_id, entry_id)
 
     def absent_count(self, ledger_id: int, entry_id: int, count_max: int) -> int:
         """Entries from ``entry_id`` on, at most ``count_max``, before a run of waiting ones that is worth a gap."""
-        self._flush_of(ledger_id)
+        self._flush_members()
         return self._waiting.absent_count(ledger_id, entry_id, count_max)
 
     def is_empty_through(self, mark: Mark) -> bool:
         """Whether nothing is left of what lies at or before the mark."""
+        self._show_column(mark[0] >> SLOT_BITS)
         order = self._near_order
-        if self._far_order and self._far_order[0] << SLOT_BITS <= mark[0]:
+        if (far := self._far.first) is not None and far << SLOT_BITS <= mark[0]:
             return False
         return not order or order[0] > mark[0] or not self.count_between(FIRST_MARK, mark)
 
     def count_before(self, position: Position) -> int:
         """How many entries wait that lie before ``position`` in the log."""
-        self._flush()
+        self._flush_members()
         return self._waiting.count_before(position)
 
     def count_between(self, after: Mark, mark: Mark) -> int:
         """How many entries of the buckets that are near lie behind ``after``, up to and including ``mark``."""
+        self._show_column(mark[0] >> SLOT_BITS)
         count = 0
         order = self._near_order
         for bucket in order[bisect_left(order, after[0]) : bisect_right(order, mark[0])]:
             for ledger_id, ids in self._sealed(bucket):
-                low = _index_after(ids, ledger_id, after) if bucket == after[0] else 0
-                high = _index_after(ids, ledger_id, mark) if bucket == mark[0] else len(ids)
+                low = index_after(ids, ledger_id, after) if bucket == after[0] else 0
+                high = index_after(ids, ledger_id, mark) if bucket == mark[0] else len(ids)
                 count += max(0, high - low)
         return count
 
@@ -327,7 +363,7 @@ class TimeBuckets:
         order = self._near_order
         for bucket in order[bisect_left(order, after[0]) : bisect_right(order, through)]:
             for ledger_id, ids in self._sealed(bucket):
-                start = _index_after(ids, ledger_id, after) if bucket == after[0] else 0
+                start = index_after(ids, ledger_id, after) if bucket == after[0] else 0
                 taken = list(ids[start : start + room])
                 if not taken:
                     continue
@@ -344,11 +380,11 @@ class TimeBuckets:
         end = bisect_right(order, mark[0])
         for bucket in order[:end]:
             groups = self._sealed(bucket)
-            if bucket == mark[0] and (split := _groups_through(groups, mark)) < len(groups):
+            if bucket == mark[0] and (split := groups_through(groups, mark)) < len(groups):
                 end -= 1
                 self._waiting.remove(groups[:split])
                 ledger_id, ids = groups[split]
-                through = _index_after(ids, ledger_id, mark)
+                through = index_after(ids, ledger_id, mark)
                 if through:
                     self._waiting.remove([(ledger_id, ids[:through])])
                     groups[split] = (ledger_id, ids[through:])
@@ -360,7 +396,7 @@ class TimeBuckets:
         if self._opened:
             first = order[0] >> SLOT_BITS if order else mark[0] >> SLOT_BITS
             self._opened = {slot for slot in self._opened if slot >= first}
-        if not self._waiting.count and not self._near and not self._far:
+        if not self._waiting.count and not self._near and self._far.first is None:
             self.clear()
         elif len(self._ledger_ids) > _LEDGERS_MIN + 4 * len(self._waiting.by_ledger):
             self._renumber()
@@ -378,21 +414,26 @@ class TimeBuckets:
         # The slot that is next is opened when its time is near, so that its first bucket need not be guessed.
         self._open_through((now >> self.bits) + SLOT_MASK)
         order = self._near_order
+        slot = self._far.first
+        if slot is None or self._column.lowest_slot < slot:
+            slot = self._column.lowest_slot
+        far = slot << SLOT_BITS if slot < NO_SLOT else None
         for index in range(bisect_left(order, after[0]), len(order)):
             bucket = order[index]
             groups = self._sealed(bucket)
-            if groups and (bucket > after[0] or _groups_through(groups, after) < len(groups)):
-                return min(bucket, self._far_order[0] << SLOT_BITS) if self._far_order else bucket
-        return self._far_order[0] << SLOT_BITS if self._far_order else None
+            if groups and (bucket > after[0] or groups_through(groups, after) < len(groups)):
+                return bucket if far is None else min(bucket, far)
+        return far
 
     def _open_through(self, bucket: int) -> None:
         """Spread the slots up to that of ``bucket`` into buckets."""
-        self._flush()
+        self._flush_members()
         slot = bucket >> SLOT_BITS
-        while self._far_order and self._far_order[0] <= slot:
-            first = heappop(self._far_order)
+        self._show_column(slot)
+        while (far := self._far.first) is not None and far <= slot:
+            first, found = self._far.take_first()
             self._opened.add(first)
-            for number, packed in self._far.pop(first).split().items():
+            for number, packed in found.split().items():
                 at = first << SLOT_BITS | number
                 self._near[at] = packed
                 insort(self._near_order, at)
@@ -401,15 +442,13 @@ class TimeBuckets:
         packed = self._near.get(bucket)
         if packed is None:
             return []
-        if bucket == self._bucket:
-            self._flush()
         return packed.seal(self._ledger_ids, self._waiting.by_ledger.get if self._stale else None)
 
     # ---- discard
 
     def discard_through(self, position: Position) -> int:
         """Forget every entry up to and including ``position``, whatever its time; how many those were."""
-        self._flush()
+        self._flush_members()
         gone = self._waiting.remove_through(position)
         self._stale += gone
         if not self._waiting.count:
@@ -422,8 +461,8 @@ class TimeBuckets:
 
     def _purge(self) -> None:
         """Search the slots for what was discarded."""
-        for packed in self._far.values():
-            packed.keep(self._members_by_number)
+        self._flush()
+        self._far.keep(self._members_by_number)
         self._stale = 0
 
     def _members_by_number(self, number: int) -> BitMap | None:
@@ -449,8 +488,7 @@ class TimeBuckets:
         self._ledger_ids = sorted(self._waiting.by_ledger)
         self._ledger_numbers = {ledger_id: number for number, ledger_id in enumerate(self._ledger_ids)}
         numbers = {old[ledger_id]: number for ledger_id, number in self._ledger_numbers.items()}
-        for packed in self._far.values():
-            packed.renumber(numbers)
+        self._far.renumber(numbers)
         self._restart_runs()
 
     def _restart_runs(self) -> None:
@@ -459,6 +497,7 @@ class TimeBuckets:
         next_id = self._waiting.by_ledger[last].max() + 1 if last >= 0 else -1
         self._ledger_id, self._base = last, self._number_of(last) << ENTRY_BITS if last >= 0 else 0
         self._next_id = self._run_second = self._members_first = next_id
+        self._column.restart(next_id)
 
     # ---- as a whole
 
@@ -466,9 +505,9 @@ class TimeBuckets:
         """Every slot and what is in it, some in parts, less what was discarded. Not to be changed. The index may
         change between two of them: what is added or moved meanwhile may be missing."""
         self._flush()
-        for slot, packed in list(self._far.items()):
+        for slot, packed in self._far.parts():
             if self._stale:
-                self._flush()
+                self._flush_members()
                 packed.keep(self._members_by_number)
             yield slot, packed
         for bucket in list(self._near_order):
@@ -528,34 +567,13 @@ class TimeBuckets:
         self._restart_runs()
 
     def check_invariants(self) -> None:
-        """Raise InvariantError if the state can not be; tests call it after every step."""
-        self._flush()
+        """Raise InvariantError if the state can not be; tests call it after every step. It ends no run."""
+        column = self._column
+        if column:
+            last = self._run_second if self._bucket != _NO_BUCKET else self._next_id
+            invariant(column.first + len(column) == last, f"a column of {len(column)} ends before {last}")
+            invariant(last <= column.end, "a column has outgrown its block")
         self._waiting.check_invariants()
         invariant(sorted(self._near) == self._near_order, "near buckets and their order differ")
-        invariant(sorted(self._far) == sorted(self._far_order), "far slots and their order differ")
-        invariant(not self._opened & set(self._far), "a slot is near and far")
+        self._far.check_invariants(self._opened)
         invariant(all(b >> SLOT_BITS in self._opened for b in self._near), "a near bucket of a slot not opened")
-
-
-def _index_after(ids: Sequence[int] | BitMap, ledger_id: int, mark: Mark) -> int:
-    """Where in ``ids`` the first entry behind the mark is."""
-    if ledger_id != mark[1]:
-        return 0 if ledger_id > mark[1] else len(ids)
-    if mark[2] > ENTRY_MASK:
-        return len(ids)
-    if mark[2] < 0:
-        return 0
-    return ids.rank(mark[2]) if isinstance(ids, BitMap) else bisect_right(ids, mark[2])
-
-
-def _groups_through(groups: list[Group], mark: Mark) -> int:
-    """How many groups, from the first, lie entirely at or before the mark."""
-    index = bisect_left(groups, mark[1], key=_ledger_of)
-    if index < len(groups):
-        ledger_id, ids = groups[index]
-        index += ledger_id == mark[1] and ids[-1] <= mark[2]
-    return index
-
-
-def _ledger_of(group: Group) -> int:
-    return group[0]

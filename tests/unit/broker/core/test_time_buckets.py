@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from geminga.broker.core.delayed_marks import FIRST_MARK
 from geminga.broker.core.delayed_snapshot import encode
 from geminga.broker.core.packed_positions import LEDGERS_MAX
-from geminga.broker.core.time_buckets import FIRST_MARK, TimeBuckets, precision_bits
+from geminga.broker.core.time_buckets import TimeBuckets, precision_bits
 from geminga.model import Position
+from geminga.runtime import SystemRng
 
 BASE = 1_700_000_000_000
 
@@ -82,3 +84,52 @@ def test_far_message_is_not_guessed_late_and_wakes_seldom():
         index.due(now, 1)
     assert deliver_at - 512 < now <= deliver_at
     assert wakes <= 2
+
+
+def at_random(index: TimeBuckets, ledger_id: int, first: int, count: int) -> dict[Position, int]:
+    """Add entries in a row, due over an hour in no order; when each is."""
+    draw = SystemRng(ledger_id)
+    times = {Position(ledger_id, first + n): BASE + draw.below(3_600_000) for n in range(count)}
+    for position, time in times.items():
+        index.add(*position, time)
+    return times
+
+
+def test_random_times_take_few_bytes():
+    index = TimeBuckets(9, is_strict=False)
+    for ledger_id in range(4):
+        at_random(index, ledger_id, 0, 50_000)
+    index.due(BASE, 1)
+    assert index.memory_bytes < 200_000 * 4.6
+
+
+def test_what_is_discarded_of_a_chunk_never_comes():
+    index = TimeBuckets(9, is_strict=False)
+    times = at_random(index, 1, 0, 20_000) | at_random(index, 2, 0, 100)
+    assert index.discard_through(Position(1, 15_000)) == 15_001
+    index.check_invariants()
+    left = {position: time for position, time in times.items() if position > Position(1, 15_000)}
+    early = {position for position, time in left.items() if time >> 9 <= (BASE + 1_800_000) >> 9}
+    assert set(index.due(BASE + 1_800_000, 100_000)) == early
+    assert set(index.due(BASE + 4_000_000, 100_000)) == set(left) - early
+
+
+@pytest.mark.parametrize("first", [0, (1 << 16) - 700, (1 << 16) - 1, 3 << 16, (1 << 32) - 3000])
+def test_column_ends_with_its_block(first):
+    index = TimeBuckets(9, is_strict=False)
+    times = at_random(index, 1, first, 3000)
+    index.check_invariants()
+    due = index.due(BASE + 4_000_000, 10_000)
+    assert due == sorted(times, key=lambda position: (times[position] >> 9, position))
+
+
+def test_next_due_knows_what_is_in_the_column_still():
+    index = TimeBuckets(9, is_strict=False)
+    at_random(index, 1, 0, 3000)
+    index.add(2, 0, BASE + 3_700_000)
+    index.due(BASE + 3_600_000, 10_000)
+    index.add(4, 0, BASE + 7_200_000)
+    assert index.next_due(FIRST_MARK, BASE + 3_600_000) <= BASE + 3_700_000
+    index.add(5, 0, BASE + 5_400_000)
+    index.due(BASE + 3_700_000, 10)
+    assert index.next_due(FIRST_MARK, BASE + 3_700_000) <= BASE + 5_400_000

@@ -1,0 +1,133 @@
+"""The slots of the delayed index (:mod:`.time_buckets`) whose time is not near: where most messages wait. Pure.
+
+A slot is a set of packed positions, and what the chunks have of it. Each slot of which a chunk has anything has such a
+set here, if only an empty one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterator, Mapping
+from heapq import heappop, heappush
+from typing import Final
+
+from pyroaring import BitMap
+
+from geminga.broker.core.delayed_chunks import DelayedChunk
+from geminga.broker.core.packed_positions import PackedPositions
+from geminga.model import invariant
+
+#: Slots looked at for whether singles should become bitmaps; the others have their turn at the next looks.
+_COMPACT_SLOTS: Final = 64
+#: What a small object takes: a set, an array, a place in a dict.
+_OBJECT_BYTES: Final = 250
+
+#: What still counts of a ledger, given its number; None: nothing.
+Members = Callable[[int], BitMap | None]
+
+
+class FarSlots:
+    """See the module."""
+
+    __slots__ = ("_by_slot", "_chunks", "_order", "_to_compact")
+
+    def __init__(self) -> None:
+        self._by_slot: dict[int, PackedPositions] = {}
+        #: A heap of the same slots.
+        self._order: list[int] = []
+        self._chunks: list[DelayedChunk] = []
+        #: Slots that have not had their turn in being compacted.
+        self._to_compact: list[int] = []
+
+    def __contains__(self, slot: int) -> bool:
+        return slot in self._by_slot
+
+    @property
+    def first(self) -> int | None:
+        """The earliest slot."""
+        return self._order[0] if self._order else None
+
+    @property
+    def memory_bytes(self) -> int:
+        """About what all of it takes."""
+        size = sum(_OBJECT_BYTES + packed.memory_bytes for packed in self._by_slot.values())
+        return size + sum(chunk.memory_bytes for chunk in self._chunks)
+
+    def of(self, slot: int) -> PackedPositions:
+        """Where to add to a slot."""
+        packed = self._by_slot.get(slot)
+        if packed is None:
+            invariant(slot >= 0, f"slot {slot}")
+            packed = self._by_slot[slot] = PackedPositions()
+            heappush(self._order, slot)
+        return packed
+
+    def add_chunk(self, chunk: DelayedChunk) -> None:
+        """Keep a chunk."""
+        for slot in chunk.slots:
+            self.of(slot)
+        if not chunk.is_empty:
+            self._chunks.append(chunk)
+
+    def take_first(self) -> tuple[int, PackedPositions]:
+        """Remove the earliest slot."""
+        slot = heappop(self._order)
+        packed = self._by_slot.pop(slot)
+        for chunk in self._chunks:
+            chunk.give_to(slot, packed)
+        self._chunks = [chunk for chunk in self._chunks if not chunk.is_empty]
+        return slot, packed
+
+    def compact(self) -> None:
+        """Let a few slots see whether their singles should become bitmaps."""
+        for _ in range(min(_COMPACT_SLOTS, len(self._by_slot))):
+            if not self._to_compact:
+                self._to_compact = list(self._by_slot)
+            packed = self._by_slot.get(self._to_compact.pop())
+            if packed is not None:
+                packed.compact()
+
+    def parts(self) -> Iterator[tuple[int, PackedPositions]]:
+        """Every slot that is here now, unless it is taken in the meantime, and what is in it; not to be changed."""
+        for slot in list(self._by_slot):
+            packed = self._by_slot.get(slot)
+            if packed is None:
+                continue
+            both = PackedPositions()
+            for chunk in self._chunks:
+                chunk.copy_to(slot, both)
+            if not both.is_empty:
+                both.extend(packed)
+                packed = both
+            yield slot, packed
+
+    def keep(self, members: Members) -> None:
+        """Drop what is not in ``members`` any more."""
+        self._chunks = [chunk for chunk in self._chunks if self._is_kept(chunk, members(chunk.number))]
+        for packed in self._by_slot.values():
+            packed.keep(members)
+
+    def _is_kept(self, chunk: DelayedChunk, members: BitMap | None) -> bool:
+        """Whether nothing of a chunk is to be dropped; one of which something is left goes into the slots' sets."""
+        entry_ids = chunk.entry_ids()
+        if members is None or members.isdisjoint(entry_ids):
+            return False
+        if entry_ids <= members:
+            return True
+        for slot in chunk.slots:
+            chunk.give_to(slot, self._by_slot[slot])
+        return False
+
+    def renumber(self, numbers: Mapping[int, int]) -> None:
+        """Replace each ledger's number by that in ``numbers``."""
+        for packed in self._by_slot.values():
+            packed.renumber(numbers)
+        for chunk in self._chunks:
+            chunk.number = numbers[chunk.number]
+
+    def check_invariants(self, opened: Container[int]) -> None:
+        """Raise InvariantError if the state can not be; ``opened``: slots that must not be here."""
+        invariant(sorted(self._by_slot) == sorted(self._order), "far slots and their order differ")
+        invariant(not any(slot in opened for slot in self._by_slot), "a slot is near and far")
+        for chunk in self._chunks:
+            invariant(not chunk.is_empty, "an empty chunk is kept")
+            invariant(all(slot in self._by_slot for slot in chunk.slots), "a slot of a chunk is not among the far ones")
