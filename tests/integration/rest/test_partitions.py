@@ -35,3 +35,11 @@ def test_partitions_of_an_unknown_topic_depend_on_the_policy(rest: Rest, namespa
     creation = {"allowAutoTopicCreation": True, "topicType": "partitioned", "defaultNumPartitions": 4}
     rest.post(f"namespaces/{namespace}/autoTopicCreation", creation)
     assert rest.get(f"persistent/{namespace}/v/partitions?checkAllowAutoCreation=true").json["partitions"] == 4
+
+
+@pytest.mark.parametrize("name", ["p-partition-0", "p-partition-x", "a-partition-0-b"])
+def test_partitioned_topic_is_not_named_like_a_partition(rest: Rest, namespace: str, name: str) -> None:
+    answer = rest.put(f"persistent/{namespace}/{name}/partitions", 2)
+    assert answer.status == 412
+    assert "-partition-" in answer.reason
+    assert rest.get(f"persistent/{namespace}").json == []

@@ -17,6 +17,7 @@ from geminga.broker.rest.requests import (
     topic_of,
 )
 from geminga.model.errors import TopicNotFoundError
+from geminga.model.topic_name import PARTITION_SUFFIX
 
 
 def _count(value: Json) -> int:
@@ -37,7 +38,10 @@ async def create(request: Request) -> Response:
             properties = {key: str(value) for key, value in given.items()}
         body = body.get("partitions")
     count = _count(body)
-    await context_of(request).broker.create_partitioned_topic(topic_of(request), count, properties)
+    name = topic_of(request)
+    if PARTITION_SUFFIX in name.local_name:  # as Pulsar: its partitions could be taken for those of another topic
+        raise RestError(412, f"the name of a partitioned topic can not hold {PARTITION_SUFFIX!r}: {name}")
+    await context_of(request).broker.create_partitioned_topic(name, count, properties)
     return no_content()
 
 
