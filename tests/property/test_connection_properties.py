@@ -7,6 +7,7 @@ import asyncio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from geminga.broker.connection import TURN_COMMANDS_MAX
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.commands import PING_FRAME, PONG_FRAME, encode_command
 from geminga.wire.pulsar.frame import encode_frame
@@ -129,10 +130,11 @@ async def moment() -> None:
 @given(
     st.lists(st.tuples(st.sampled_from(FRAMES), MUTATION, st.booleans()), min_size=1, max_size=25),
     st.booleans(),
+    st.sampled_from([1, 2, 5, TURN_COMMANDS_MAX]),
 )
-def test_any_stream_of_frames_is_survived(steps, deduplication) -> None:
+def test_any_stream_of_frames_is_survived(steps, deduplication, turn_commands_max) -> None:
     async def scenario(world: BrokerWorld) -> None:
-        fuzzer = Client(world.broker)
+        fuzzer = Client(world.broker, turn_commands_max=turn_commands_max)
         fuzzer.send_bytes(CONNECT)
         for frame, mutation, waits in steps:
             if fuzzer.is_closed:

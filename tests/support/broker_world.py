@@ -11,7 +11,7 @@ from geminga import sim
 from geminga.bookkeeper import BookKeeper, BookKeeperConfig
 from geminga.bookkeeper.memory import LocalBookiePool, MemoryBookie
 from geminga.broker.config import BrokerConfig
-from geminga.broker.connection import Connection
+from geminga.broker.connection import TURN_COMMANDS_MAX, Connection
 from geminga.broker.lookup import Endpoint
 from geminga.broker.resources import Resources
 from geminga.broker.service import Broker
@@ -78,10 +78,10 @@ class MemoryTransport(asyncio.Transport):
 class Client:
     """One connection of a client that checks nothing by itself."""
 
-    def __init__(self, broker: Broker, port: int = 40000) -> None:
+    def __init__(self, broker: Broker, port: int = 40000, *, turn_commands_max: int = TURN_COMMANDS_MAX) -> None:
         self.transport = MemoryTransport(("127.0.0.1", port))
         self.transport.on_write = self._on_write
-        self.connection: Connection = broker.new_connection()
+        self.connection = Connection(broker, turn_commands_max=turn_commands_max)
         self.transport.protocol = self.connection
         self.received: deque[tuple[pb.BaseCommand, bytes]] = deque()
         self._decoder = FrameDecoder(1 << 30)
@@ -246,9 +246,9 @@ class BrokerWorld:
         await self.broker.close()
         await self.ledgers.close()
 
-    async def client(self) -> Client:
+    async def client(self, *, turn_commands_max: int = TURN_COMMANDS_MAX) -> Client:
         self._ports += 1
-        client = Client(self.broker, self._ports)
+        client = Client(self.broker, self._ports, turn_commands_max=turn_commands_max)
         await client.connect()
         return client
 

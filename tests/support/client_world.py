@@ -14,6 +14,7 @@ from geminga import sim
 from geminga.bookkeeper import BookKeeper, BookKeeperConfig
 from geminga.bookkeeper.memory import LocalBookiePool, MemoryBookie
 from geminga.broker.config import BrokerConfig
+from geminga.broker.connection import TURN_COMMANDS_MAX, Connection
 from geminga.broker.lookup import Endpoint
 from geminga.broker.resources import Resources
 from geminga.broker.service import Broker
@@ -57,8 +58,9 @@ class Stored(NamedTuple):
 class BrokerOnNode:
     """A real broker over memory storage, listening on the simulated network."""
 
-    def __init__(self, node: sim.SimNode, **settings) -> None:
+    def __init__(self, node: sim.SimNode, *, turn_commands_max: int = TURN_COMMANDS_MAX, **settings) -> None:
         self.runtime = node.runtime
+        self.turn_commands_max = turn_commands_max
         self.config = BrokerConfig(**settings)
         self.metadata = MemoryMetadataStore(self.runtime)
         self.bookie = MemoryBookie()
@@ -75,7 +77,10 @@ class BrokerOnNode:
     async def start(self) -> None:
         await self.broker.resources.bootstrap("standalone", {"brokerServiceUrl": URL})
         await self.broker.start(_ENDPOINTS)
-        await self.runtime.network.listen(lambda: self.broker.new_connection(), "0.0.0.0", PORT)
+        await self.runtime.network.listen(self._new_connection, "0.0.0.0", PORT)
+
+    def _new_connection(self) -> Connection:
+        return Connection(self.broker, turn_commands_max=self.turn_commands_max)
 
     async def abandon(self) -> None:
         """Cut all connections without a word; another broker takes over and fences what this one still writes."""

@@ -1,13 +1,18 @@
 """One client connection: bytes in, commands to their handlers, bytes out, back-pressure both ways.
 
-Everything that one socket read brought is handled as one batch: consecutive SENDs of a producer reach its topic
-as one call, and receipts that become ready in one turn of the loop leave as one write. No task and no future
-per entry: a SEND costs a slice, a checksum, and two list appends here.
+What one socket read brought is handled as one batch: consecutive SENDs of a producer reach its topic as one call,
+and receipts that become ready in one turn of the loop leave as one write. No task and no future per entry: a SEND
+costs a slice, a checksum, and two list appends here.
+
+A read of many small commands takes several turns of the loop, so that others are served in between: a connection's
+turn ends after :data:`TURN_COMMANDS_MAX` commands or :data:`TURN_S_MAX`. What is left keeps its order, and nothing
+more is read before it is handled.
 
 Back-pressure towards the client: reading stops while more publishes than ``maxPendingPublishRequestsPerConnection``
 are unanswered, while the broker holds more unanswered bytes than its publish buffer, while too many other requests
-are under way, or while the client does not take what is written to it. Towards the dispatchers:
-:attr:`Connection.is_writable` and :meth:`Connection.on_writable`.
+are under way, while the client does not take what is written to it, or while commands are left over; those wait, too,
+for any of the other reasons. Towards the dispatchers: :attr:`Connection.is_writable` and
+:meth:`Connection.on_writable`.
 
 A client that breaks the protocol is disconnected with one line in the log; nothing it sends raises further up.
 """
@@ -25,7 +30,7 @@ from geminga.model.errors import ChecksumMismatchError, GemingaError, NotAllowed
 from geminga.runtime import Buffer, get_logger, spawn
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar import commands, hot
-from geminga.wire.pulsar.frame import FrameDecoder
+from geminga.wire.pulsar.frame import Frame, FrameDecoder
 from geminga.wire.pulsar.metadata import MAGIC_CHECKSUM
 
 if TYPE_CHECKING:
@@ -48,6 +53,12 @@ UNREQUESTED: Final = (1 << 64) - 1
 CLOSED_PRODUCERS_REMEMBERED_MAX: Final = 1000
 #: Seconds a closed connection has to write what is buffered.
 CLOSE_GRACE_S: Final = 5.0
+#: Commands of a connection handled in one turn of the loop. More than a full read holds of 100-byte SENDs, so that
+#: those stay one append; the same under simulation, where no time passes within a turn.
+TURN_COMMANDS_MAX: Final = 2048
+#: Seconds after which a connection's turn ends behind the command at hand: an ACK can cost ten times what a SEND does,
+#: so that a count alone would either hold the loop or break up batches.
+TURN_S_MAX: Final = 0.005
 #: Payloads up to this size are copied for the checksum: cheaper than a memoryview.
 _CHECKSUM_COPY_BYTES_MAX: Final = 2048
 
@@ -65,6 +76,7 @@ class PauseReason(IntFlag):
     PUBLISH_BUFFER = 2
     WRITE_BUFFER = 4
     PENDING_REQUESTS = 8
+    COMMANDS_LEFT = 16
 
 
 class Connection(asyncio.Protocol):
@@ -73,17 +85,23 @@ class Connection(asyncio.Protocol):
     __slots__ = (
         "_awaiting_pong",
         "_closed_producers",
+        "_commands_left",
         "_decoder",
         "_flush_scheduled",
+        "_has_commands_left",
+        "_is_lost",
         "_keep_alive",
         "_liveness_timer",
         "_liveness_waiters",
         "_loop",
+        "_monotonic",
         "_out",
         "_paused",
         "_pending_publishes",
         "_pending_requests",
         "_transport",
+        "_turn",
+        "_turn_commands_max",
         "_writable_callbacks",
         "broker",
         "client_version",
@@ -101,8 +119,11 @@ class Connection(asyncio.Protocol):
         "watchers",
     )
 
-    def __init__(self, broker: Broker, listener: str = "") -> None:
-        """``listener``: name of the advertised listener that accepted it, for lookups that name none."""
+    def __init__(self, broker: Broker, listener: str = "", *, turn_commands_max: int = TURN_COMMANDS_MAX) -> None:
+        """``listener``: name of the advertised listener that accepted it, for lookups that name none.
+
+        ``turn_commands_max``: another bound than usual; it changes when commands are handled, never their order.
+        """
         self.broker = broker
         self.listener = listener
         #: ``/address:port``, as Pulsar prints it.
@@ -126,7 +147,17 @@ class Connection(asyncio.Protocol):
         self.is_writable = True
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
+        self._monotonic = broker.runtime.clock.monotonic
         self._decoder = FrameDecoder(broker.config.message_bytes_max)
+        self._turn_commands_max = turn_commands_max
+        #: Frames of the last turn that it had no time for; the decoder may hold more behind them.
+        self._commands_left: list[Frame] = []
+        #: Whether one of the two has; the same as COMMANDS_LEFT in :attr:`paused`, whose arithmetic costs microseconds.
+        self._has_commands_left = False
+        #: The next turn, while commands are left over and nothing else stops them.
+        self._turn: asyncio.Handle | None = None
+        #: The transport is gone and what it brought is still being handled; then the connection leaves.
+        self._is_lost = False
         self._out: list[bytes] = []
         self._flush_scheduled = False
         self._writable_callbacks: list[Callable[[], None]] = []
@@ -156,17 +187,27 @@ class Connection(asyncio.Protocol):
         self._arm_keep_alive()
 
     def data_received(self, data: bytes) -> None:
-        """Handle every frame that ``data`` completes, as one batch."""
+        """Handle every frame that ``data`` completes, as one batch unless they are too many for one turn."""
         self._awaiting_pong = False
         if self._liveness_waiters:
             self._answer_liveness(True)
-        self._handle_frames(self._decoder.feed(data))
-        error = self._decoder.error
-        if error is not None and not self.is_closed:
-            self.close(str(error))
+        if self._has_commands_left:
+            self._decoder.feed(data, 0)  # under way before reading stopped
+        else:
+            self._take_turn(data)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Gone: producers and consumers leave their topics."""
+        """Gone: what came before is handled, then producers and consumers leave their topics."""
+        if self._has_commands_left and not self.is_closed:
+            self._is_lost = True
+            self._transport = None
+            self._schedule_turn()
+        else:
+            self._leave()
+
+    def _leave(self) -> None:
+        self._is_lost = False
+        self._commands_left = []
         self.is_closed = True
         self.is_connected = False
         if self._keep_alive is not None:
@@ -201,14 +242,49 @@ class Connection(asyncio.Protocol):
 
     # ---- frames in
 
-    def _handle_frames(self, frames: list[tuple[bytes, bytes]]) -> None:
+    def _take_turn(self, data: bytes = b"") -> None:
+        """Handle what is left over, or else new frames, as long as a turn may last."""
+        decoder = self._decoder
+        frames = self._commands_left or decoder.feed(data, self._turn_commands_max)
+        self._commands_left = self._handle_frames(frames, self._monotonic() + TURN_S_MAX)
+        if not self.is_closed:
+            if self._commands_left or decoder.has_more:
+                self._has_commands_left = True
+                self._pause(PauseReason.COMMANDS_LEFT)
+                if self._is_lost or self._paused == PauseReason.COMMANDS_LEFT:
+                    self._schedule_turn()  # else _resume does
+                return
+            if decoder.error is not None:
+                self.close(str(decoder.error))
+        if self._has_commands_left:
+            self._has_commands_left = False
+            self._resume(PauseReason.COMMANDS_LEFT)
+        if self._is_lost:
+            self._leave()
+
+    def _schedule_turn(self) -> None:
+        if self._turn is None:
+            self._turn = self._loop.call_soon(self._next_turn)
+
+    def _next_turn(self) -> None:
+        self._turn = None
+        if self.is_closed:
+            self._commands_left = []
+            if self._is_lost:
+                self._leave()
+        elif self._is_lost or self._paused == PauseReason.COMMANDS_LEFT:
+            self._take_turn()
+
+    def _handle_frames(self, frames: list[Frame], deadline: float) -> list[Frame]:
+        """Handle frames in their order; those the turn had no room for, which ends at ``deadline`` (monotonic)."""
+        monotonic = self._monotonic
         producer: Producer | None = None
         producer_id = -1
         entries: list[bytes] = []
         sequence_ids: list[tuple[int, int]] = []
         messages = 0
         chunks = 0
-        for command, payload in frames:
+        for position, (command, payload) in enumerate(frames):
             if command[:3] == hot.SEND_PREFIX and self.is_connected:
                 send = hot.decode_send(command)
                 if send is not None:
@@ -216,11 +292,13 @@ class Connection(asyncio.Protocol):
                         if entries and producer is not None:
                             producer.publish(entries, sequence_ids, messages, chunks=chunks)
                             entries, sequence_ids, messages, chunks = [], [], 0, 0
+                            if monotonic() >= deadline:
+                                return frames[position:]
                         producer_id = send[0]
                         producer = self.sending_producer(producer_id)
                     if producer is None:
                         if self.is_closed:
-                            return
+                            return []
                         continue
                     sequence_id, highest = send[1], send[2]
                     if highest < sequence_id:
@@ -232,6 +310,8 @@ class Connection(asyncio.Protocol):
                             producer.publish(entries, sequence_ids, messages, chunks=chunks)
                             entries, sequence_ids, messages, chunks = [], [], 0, 0
                         producer.reject(sequence_id, ChecksumMismatchError("Checksum failed on the broker"))
+                        if monotonic() >= deadline:
+                            return frames[position + 1 :]
                         continue
                     entries.append(payload)
                     sequence_ids.append((sequence_id, highest))
@@ -244,9 +324,12 @@ class Connection(asyncio.Protocol):
                 entries, sequence_ids, messages, chunks = [], [], 0, 0
             producer_id = -1
             if self.is_closed or not self._handle_command(command, payload):
-                return
+                return []
+            if monotonic() >= deadline:
+                return frames[position + 1 :]
         if entries and producer is not None:
             producer.publish(entries, sequence_ids, messages, chunks=chunks)
+        return []
 
     def sending_producer(self, producer_id: int) -> Producer | None:
         """The producer of a SEND; None if the SEND is to be dropped, or was for nobody and the connection is closed."""
@@ -412,6 +495,8 @@ class Connection(asyncio.Protocol):
             # The client was not heard because it was not listened to.
             self._awaiting_pong = False
             self._transport.resume_reading()
+        elif self._paused == PauseReason.COMMANDS_LEFT:
+            self._schedule_turn()
 
     # ---- life
 
@@ -462,7 +547,11 @@ class Connection(asyncio.Protocol):
         """
         future: asyncio.Future[bool] = self._loop.create_future()
         timeout_ms = self.broker.config.liveness_check_timeout_ms
-        if self.is_closed or timeout_ms == 0 or self._paused & ~PauseReason.WRITE_BUFFER:
+        reasons = self._paused
+        if self._is_lost or reasons & PauseReason.WRITE_BUFFER:
+            # Commands that wait for a client to read tell nothing of it.
+            reasons &= ~(PauseReason.WRITE_BUFFER | PauseReason.COMMANDS_LEFT)
+        if self.is_closed or timeout_ms == 0 or reasons:
             future.set_result(not self.is_closed)
             return future
         self._liveness_waiters.append(future)

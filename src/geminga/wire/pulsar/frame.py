@@ -12,7 +12,8 @@ offset size                 what
 ====== ==================== =====================================================================
 
 The decoder never raises: after the first impossible size it sets :attr:`FrameDecoder.error`, gives the frames
-that came whole before it, and nothing ever after. Feeding byte by byte gives the same frames as feeding whole.
+that came whole before it, and nothing ever after. Feeding byte by byte gives the same frames as feeding whole, and
+so does taking a few at a time: what a call has no room for waits as bytes.
 """
 
 from __future__ import annotations
@@ -29,31 +30,39 @@ Frame = tuple[bytes, bytes]
 _HEAD: Final = Struct(">II")
 _HEAD_BYTES: Final = 8
 _SIZE_BYTES: Final = 4
+#: More than any read can hold.
+_FRAMES_UNLIMITED: Final = 1 << 62
 
 
 class FrameDecoder:
     """Cuts a byte stream into frames; one per connection and direction."""
 
-    __slots__ = ("_frame_bytes_max", "_needed_bytes", "_tail", "error")
+    __slots__ = ("_frame_bytes_max", "_needed_bytes", "_tail", "error", "has_more")
 
     def __init__(self, message_bytes_max: int) -> None:
         """``message_bytes_max``: largest message; a frame may hold ``FRAME_PADDING_BYTES`` more, as in Pulsar."""
         self._frame_bytes_max = message_bytes_max + FRAME_PADDING_BYTES
-        #: The beginning of a frame that has not come whole; at most one frame and one read long.
+        #: What was fed and not given: at most one frame and one read long, if nothing is fed while there is more.
         self._tail = bytearray()
         #: Length the tail must reach before looking at it again.
         self._needed_bytes = _HEAD_BYTES
+        #: The last call stopped at its limit with bytes left: whole frames may be among them.
+        self.has_more = False
         #: Why the stream can not be read on; None while it can.
         self.error: ProtocolError | None = None
 
     @property
     def buffered_bytes(self) -> int:
-        """Bytes of an incomplete frame held now."""
+        """Bytes held now: of an incomplete frame, or of those that a limit left."""
         return len(self._tail)
 
-    def feed(self, data: bytes) -> list[Frame]:
-        """The frames that ``data`` completes, in order."""
+    def feed(self, data: bytes, frames_max: int = _FRAMES_UNLIMITED) -> list[Frame]:
+        """The frames that are whole with ``data``, in order; the first ``frames_max`` if there are more of them.
+
+        The rest comes with the next calls, also of ``feed(b"")``.
+        """
         frames: list[Frame] = []
+        self.has_more = False
         if self.error is not None:
             return frames
         tail = self._tail
@@ -68,7 +77,9 @@ class FrameDecoder:
         unpack = _HEAD.unpack_from
         position = 0
         needed = _HEAD_BYTES
-        while size - position >= _HEAD_BYTES:
+        for _ in range(frames_max):
+            if size - position < _HEAD_BYTES:
+                break
             total, command_size = unpack(data, position)
             if total > frame_bytes_max or command_size + _SIZE_BYTES > total:
                 return self._fail(frames, total, command_size)
@@ -80,6 +91,9 @@ class FrameDecoder:
             command_end = command_start + command_size
             frames.append((data[command_start:command_end], data[command_end:end]))
             position = end
+        else:
+            needed = 0
+            self.has_more = position < size
         if position < size:
             tail += data[position:]
             self._needed_bytes = needed

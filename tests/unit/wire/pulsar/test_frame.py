@@ -39,6 +39,33 @@ def test_frames_cut_anywhere_are_the_same(frames, data) -> None:
     assert decoder.feed(encoded[:cut]) + decoder.feed(encoded[cut:]) == frames
 
 
+@given(FRAMES, st.data())
+def test_frames_taken_a_few_at_a_time_are_the_same(frames, data) -> None:
+    encoded = encode(frames)
+    decoder = FrameDecoder(MESSAGE_BYTES_MAX)
+    got = []
+    while encoded or decoder.has_more:
+        cut = data.draw(st.integers(0, len(encoded)))
+        frames_max = data.draw(st.integers(0, 3))
+        given, encoded = encoded[:cut], encoded[cut:]
+        taken = decoder.feed(given, frames_max)
+        assert len(taken) <= frames_max
+        got += taken
+    assert got == frames
+    assert decoder.buffered_bytes == 0
+
+
+def test_impossible_size_is_found_only_behind_the_frames_before_it() -> None:
+    decoder = FrameDecoder(MESSAGE_BYTES_MAX)
+    assert decoder.feed(encode_frame(b"1") + encode_frame(b"2") + bytes(8), 1) == [(b"1", b"")]
+    assert decoder.has_more
+    assert decoder.error is None
+    assert decoder.feed(b"", 2) == [(b"2", b"")]
+    assert decoder.feed(b"", 2) == []
+    assert isinstance(decoder.error, ProtocolError)
+    assert not decoder.has_more
+
+
 @given(FRAMES, st.binary(max_size=7))
 def test_trailing_bytes_wait(frames, tail) -> None:
     decoder = FrameDecoder(MESSAGE_BYTES_MAX)

@@ -1,0 +1,29 @@
+"""A clock on which work takes time: in a simulation none passes within a turn of the loop."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from geminga.broker.service import Broker
+from geminga.runtime.ports import Clock
+
+
+class SteppingClock:
+    """Each look at the monotonic clock takes ``step_s`` seconds."""
+
+    def __init__(self, clock: Clock, step_s: float) -> None:
+        self._clock = clock
+        self._step_s = step_s
+        self._looks = 0
+
+    def monotonic(self) -> float:
+        self._looks += 1
+        return self._clock.monotonic() + self._looks * self._step_s
+
+    def wall_ms(self) -> int:
+        return self._clock.wall_ms()
+
+
+def let_time_pass(broker: Broker, step_s: float) -> None:
+    """Connections made from now on see time pass."""
+    broker.runtime = dataclasses.replace(broker.runtime, clock=SteppingClock(broker.runtime.clock, step_s))
