@@ -14,6 +14,7 @@ import pytest
 
 import geminga.client as gc
 from geminga import sim
+from geminga.broker.connection import TURN_COMMANDS_MAX
 from geminga.runtime import spawn
 from geminga.sim.seeds import run_seeds
 from geminga.wire._generated import pulsar_api_pb2 as pb
@@ -154,7 +155,8 @@ class Traffic:
 async def hostile_network(world: sim.SimWorld) -> None:
     rng = world.rng("scenario")
     is_deduplicated = rng.random() < 0.5
-    stage = await ClientScenario(world, deduplication=is_deduplicated).start()
+    turn_commands_max = world.rng("turns").choice([1, 3, TURN_COMMANDS_MAX])
+    stage = await ClientScenario(world, deduplication=is_deduplicated, turn_commands_max=turn_commands_max).start()
     traffic = [Traffic(stage, name) for name in ("a", "b")]
     ending = rng.choice(["flush", "flush", "close producers", "close client"])
 

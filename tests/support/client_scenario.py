@@ -9,7 +9,6 @@ from typing import Self, TypeVar
 
 import geminga.client as gc
 from geminga import sim
-from geminga.broker.connection import TURN_COMMANDS_MAX
 from support.client_world import CLIENT, URL, BrokerOnNode, HostileProxy
 
 T = TypeVar("T")
@@ -24,8 +23,7 @@ class ClientScenario:
         self.broker_node, self.proxy_node, self.client_node = (
             world.node(name) for name in ("broker", "proxy", "client")
         )
-        turn_commands_max = world.rng("turns").choice([1, 3, TURN_COMMANDS_MAX])
-        self.broker = BrokerOnNode(self.broker_node, turn_commands_max=turn_commands_max, **broker)
+        self.broker = BrokerOnNode(self.broker_node, **broker)
         self.proxy = HostileProxy(world, self.proxy_node)
         self.proxy.is_hostile = False
 

@@ -1,8 +1,10 @@
 """One TCP connection to a broker: handshake, requests by id, keep-alive, and frames to producers and consumers.
 
-Everything one socket read brought is handled as one batch: messages of a consumer reach it as one call, receipts
-reach their producer one by one (a batch has one). What is written within one turn of the loop leaves as one write,
-except large frames and those that nothing was written shortly before, which leave at once.
+What one socket read brought is handled as one batch: messages of a consumer reach it as one call, receipts reach
+their producer one by one (a batch has one). More than :data:`TURN_FRAMES_MAX` frames take several turns of the loop,
+so that the application goes on in between: they keep their order, and nothing more is read meanwhile. What is written
+within one turn of the loop leaves as one write, except large frames and those that nothing was written shortly
+before, which leave at once.
 
 Whoever registered hears ``on_connection_lost`` exactly once, in the order of registration, and every request under
 way fails with NotConnected; after that the connection is dead and forgets them.
@@ -46,6 +48,9 @@ WRITE_APART_S: Final = 0.0001
 #: Bytes in the transport's buffer at which producers stop writing, and go on.
 WRITE_BUFFER_HIGH_BYTES: Final = 1024 * 1024
 WRITE_BUFFER_LOW_BYTES: Final = 256 * 1024
+#: Frames handled in one turn of the loop: some milliseconds of receipts or single messages. By count, because uvloop's
+#: clock stands still within a turn; entries of many messages are large, so that a read holds few of them.
+TURN_FRAMES_MAX: Final = 256
 #: Requests under way on one connection.
 REQUESTS_MAX: Final = 50_000
 #: Largest message a broker may announce; a frame of this size is buffered whole.
@@ -63,6 +68,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         "_connected",
         "_consumers",
         "_flush_scheduled",
+        "_frames",
         "_handshake",
         "_heard",
         "_keep_alive_s",
@@ -120,6 +126,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._received = FrameBuffer(MESSAGE_SIZE_BYTES_MAX_DEFAULT)
+        #: What the last read brought and next turns handle; while there is any, reading is paused.
+        self._frames: list[Frame] = []
         self._connected: asyncio.Future[None] = self._loop.create_future()
         self._producers: dict[int, ProducerHandler] = {}
         self._consumers: dict[int, ConsumerHandler] = {}
@@ -157,8 +165,9 @@ class ClientConnection(asyncio.BufferedProtocol):
         await asyncio.shield(self._connected)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Gone: everybody is told, every request fails."""
+        """Gone: what came before is handled, everybody is told, every request fails."""
         self.gone.set()
+        self._take_turn(len(self._frames))  # all: messages whose receipts nobody heard would be sent again
         error = self._lost_error
         if error is None:
             error = NotConnected(f"connection to {self.url} lost" + (f": {exc}" if exc else ""))
@@ -368,13 +377,32 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._heard = True
         if self.is_closed:
             return
-        received = self._received
+        is_paused = bool(self._frames)  # then this was under way
+        self._frames += self._received.wrote(nbytes)
+        if not is_paused:
+            self._take_turn()
+            if self._frames and self._transport is not None:
+                self._transport.pause_reading()
+                self._loop.call_soon(self._next_turn)
+
+    def _next_turn(self) -> None:
+        self._heard = True  # the broker waited for us
+        self._take_turn()
+        if self._frames:
+            self._loop.call_soon(self._next_turn)
+        elif self._transport is not None and not self.is_closed:
+            self._transport.resume_reading()
+
+    def _take_turn(self, frames_max: int = TURN_FRAMES_MAX) -> None:
+        frames, self._frames = self._frames[:frames_max], self._frames[frames_max:]
         try:
-            self._handle_frames(received.wrote(nbytes))
+            self._handle_frames(frames)
         except ProtocolError as error:
             self._break(error)
-        if received.error is not None:
-            self._break(received.error)
+        if self.is_closed:
+            self._frames = []
+        elif self._received.error is not None and not self._frames:
+            self._break(self._received.error)
 
     def _break(self, error: ProtocolError) -> None:
         _log.warning("connection to %s: %s", self.url, error)
@@ -492,28 +520,22 @@ class ClientConnection(asyncio.BufferedProtocol):
             producer.on_send_error(refusal.sequence_id, error_from_broker(refusal.error, refusal.message))
 
     def _on_close_producer(self, command: pb.BaseCommand) -> None:
-        producer = self._producers.pop(command.close_producer.producer_id, None)
-        if producer is not None:
-            request = command.close_producer
-            producer.on_closed_by_broker(request.assignedBrokerServiceUrl or request.assignedBrokerServiceUrlTls)
+        request = command.close_producer
+        url = request.assignedBrokerServiceUrl or request.assignedBrokerServiceUrlTls
+        _closed_by_broker(self._producers.pop(request.producer_id, None), url)
 
     def _on_close_consumer(self, command: pb.BaseCommand) -> None:
-        consumer = self._consumers.pop(command.close_consumer.consumer_id, None)
-        if consumer is not None:
-            request = command.close_consumer
-            consumer.on_closed_by_broker(request.assignedBrokerServiceUrl or request.assignedBrokerServiceUrlTls)
+        request = command.close_consumer
+        url = request.assignedBrokerServiceUrl or request.assignedBrokerServiceUrlTls
+        _closed_by_broker(self._consumers.pop(request.consumer_id, None), url)
 
     def _on_topic_migrated(self, command: pb.BaseCommand) -> None:
         migrated = command.topicMigrated
         url = migrated.brokerServiceUrl or migrated.brokerServiceUrlTls
         if migrated.resource_type == pb.CommandTopicMigrated.Producer:
-            producer = self._producers.pop(migrated.resource_id, None)
-            if producer is not None:
-                producer.on_closed_by_broker(url)
+            _closed_by_broker(self._producers.pop(migrated.resource_id, None), url)
         else:
-            consumer = self._consumers.pop(migrated.resource_id, None)
-            if consumer is not None:
-                consumer.on_closed_by_broker(url)
+            _closed_by_broker(self._consumers.pop(migrated.resource_id, None), url)
 
     def _on_active_change(self, command: pb.BaseCommand) -> None:
         change = command.active_consumer_change
@@ -545,6 +567,11 @@ class ClientConnection(asyncio.BufferedProtocol):
             self.close(error)
             return
         self.write(answer)
+
+
+def _closed_by_broker(handler: ProducerHandler | ConsumerHandler | None, url: str) -> None:
+    if handler is not None:
+        handler.on_closed_by_broker(url)
 
 
 def _signed(value: int) -> int:
