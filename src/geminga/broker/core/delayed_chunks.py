@@ -1,15 +1,15 @@
 """Many entries in a row of the log, each with a time of its own, sorted by slot: 3 bytes an entry. Pure.
 
 What the delayed index (:mod:`.time_buckets`) is given entry by entry in log order is a *column* of buckets: the entry
-ids follow from the first. A column becomes a :class:`DelayedChunk` without a step of Python for each entry: the bytes
+ids follow from the first. A column becomes a :class:`DelayedChunk` with one short step of Python an entry: the bytes
 of the buckets are sliced into keys of slot and place, a bitmap sorts these, and its bytes are sliced again. When the
 time of a slot comes, the chunk gives up its items.
 
 ```
 column:  [bucket of entry 65536, bucket of 65537, ...]
 chunk:   order  places (entry id less the block's first), by slot          2 bytes an entry
-         lows   low byte of the bucket (its place in the slot), by place    1 byte an entry
-         slots, starts, ends: which part of ``order`` is whose                10 bytes a slot
+         lows   low byte of the bucket (its place in the slot), likewise    1 byte an entry
+         slots, starts, ends: which part of these is whose                    10 bytes a slot
 ```
 """
 
@@ -97,7 +97,7 @@ class Column(array):  # type: ignore[type-arg]  # at run time it takes no parame
 class DelayedChunk:
     """See the module. Entries of one ledger and one block."""
 
-    __slots__ = ("_base", "_ends", "_lows", "_order", "_slot_base", "_slots", "_starts", "first_place", "number")
+    __slots__ = ("_base", "_ends", "_lows", "_order", "_slot_base", "_slots", "_starts", "number")
 
     def __init__(self, number: int, base: int, slot_base: int) -> None:
         #: The ledger's number in the index's table.
@@ -105,11 +105,9 @@ class DelayedChunk:
         #: The first entry id of the block, and slot number of the keys' range.
         self._base = base
         self._slot_base = slot_base
-        #: The place of the first entry of the column.
-        self.first_place = 0
         self._order = array("H")
         self._lows = b""
-        #: By slot, ascending: its key, and where its places begin and end in ``_order``.
+        #: By slot, ascending: its key, and where it begins and ends in ``_order`` and ``_lows``.
         self._slots = array("H")
         self._starts = array("I")
         self._ends = array("I")
@@ -134,14 +132,12 @@ class DelayedChunk:
         index = self._index_of(slot)
         if index is None:
             return False
-        order = self._order[self._starts[index] : self._ends[index]]
-        places = order.tobytes()
-        first = self.first_place
-        indices = [place - first for place in order] if first else order
-        items = bytearray((self.number << ENTRY_BITS | self._base).to_bytes(8, "little") * len(order))
+        start, end = self._starts[index], self._ends[index]
+        places = self._order[start:end].tobytes()
+        items = bytearray((self.number << ENTRY_BITS | self._base).to_bytes(8, "little") * (end - start))
         items[0::8] = places[0::2]
         items[1::8] = places[1::2]
-        items[7::8] = bytes(map(self._lows.__getitem__, indices))
+        items[7::8] = self._lows[start:end]
         packed.singles.frombytes(items)
         return True
 
@@ -192,13 +188,13 @@ def chunk_of(column: Column, number: int) -> DelayedChunk | None:
     chunk = DelayedChunk(number, column.first & ~BLOCK_MASK, slot_base)
     if not sorter:
         return chunk
-    chunk.first_place = place
-    chunk._lows = buckets[0::8]
     ordered = sorter.to_array().tobytes()
     order = bytearray(len(ordered) // 2)
     order[0::2] = ordered[0::4]
     order[1::2] = ordered[1::4]
     chunk._order.frombytes(order)
+    lows = bytes(place) + buckets[0::8]  # by place
+    chunk._lows = bytes([lows[at] for at in chunk._order])
     start = 0
     last = sorter.max() >> BLOCK_BITS
     key = sorter.min() >> BLOCK_BITS
