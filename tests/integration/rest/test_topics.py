@@ -54,7 +54,11 @@ def test_unloaded_topic_goes_on(rest: Rest, namespace: str, client) -> None:
     producer.send(b"before")
     assert rest.put(f"persistent/{namespace}/t/unload").status == 204
     producer.send(b"after")
-    assert [consumer.receive(10_000).data() for _ in range(2)][-1] == b"after"
+    # It may have got the first one before, and gets it again.
+    received = [consumer.receive(10_000).data()]
+    while received[-1] == b"before" and len(received) < 3:
+        received.append(consumer.receive(10_000).data())
+    assert received[-1] == b"after"
     assert rest.put(f"persistent/{namespace}/none/unload").status == 404
     assert rest.put(f"namespaces/{namespace}/unload").status == 204
 
