@@ -257,6 +257,8 @@ def test_chunk_gives_what_the_column_had_that_was_not_taken(first, number, slot,
     assert chunk.entry_ids() == BitMap(expected)
     given_ = {}
     for slot in data.draw(st.permutations(chunk.slots)):
+        if data.draw(st.booleans()):
+            chunk.sort()
         packed = PackedPositions()
         assert chunk.copy_to(slot, packed)
         chunk.give_to(slot, PackedPositions())

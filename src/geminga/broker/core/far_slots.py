@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator, Mapping
 from heapq import heappop, heappush
+from itertools import islice
 from typing import Final
 
 from pyroaring import BitMap
@@ -18,6 +19,8 @@ from geminga.model import invariant
 
 #: Slots looked at for whether singles should become bitmaps; the others have their turn at the next looks.
 _COMPACT_SLOTS: Final = 64
+#: Chunks that are sorted within, at one look at a slot: 12 ms.
+_SORTED_CHUNKS: Final = 4
 #: What a small object takes: a set, an array, a place in a dict.
 _OBJECT_BYTES: Final = 250
 
@@ -72,6 +75,7 @@ class FarSlots:
         """Remove the earliest slot."""
         slot = heappop(self._order)
         packed = self._by_slot.pop(slot)
+        self._sort_chunks()
         for chunk in self._chunks:
             chunk.give_to(slot, packed)
         self._chunks = [chunk for chunk in self._chunks if not chunk.is_empty]
@@ -93,12 +97,18 @@ class FarSlots:
             if packed is None:
                 continue
             both = PackedPositions()
+            self._sort_chunks()
             for chunk in self._chunks:
                 chunk.copy_to(slot, both)
             if not both.is_empty:
                 both.extend(packed)
                 packed = both
             yield slot, packed
+
+    def _sort_chunks(self) -> None:
+        """A few of those that are not yet: all of them would take too long for one turn of the loop."""
+        for chunk in islice((chunk for chunk in self._chunks if not chunk.is_sorted), _SORTED_CHUNKS):
+            chunk.sort()
 
     def keep(self, members: Members) -> None:
         """Drop what is not in ``members`` any more."""

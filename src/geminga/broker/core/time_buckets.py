@@ -170,10 +170,11 @@ class TimeBuckets:
             after = entry_id + 1
         else:
             return self._add_behind(ledger_id, entry_id, bucket)
-        self._column.append(bucket)
+        column = self._column
+        column.append(bucket)
         self._run_second = after
         self._bucket = bucket
-        if after >= self._column.end:
+        if after >= column.end:
             self._end_column(after)
         return True
 
@@ -228,12 +229,14 @@ class TimeBuckets:
             if next_id >= column.end:
                 self._end_column(next_id)
             return
-        column.pop()
-        if column:
+        if len(column) > 1:
+            column.pop()
             self._spread_column()
-        slot_key = (self._bucket & SLOT_MASK) << BUCKET_SHIFT
-        self._target_of(self._bucket).add_range(slot_key + self._base + first, count)
-        self._column.restart(next_id)
+            column.restart(next_id)
+        else:
+            column.restart_empty(next_id)
+        bucket = self._bucket
+        self._target_of(bucket).add_range((bucket & SLOT_MASK) << BUCKET_SHIFT | self._base | first, count)
 
     def _end_column(self, next_id: int) -> None:
         """Everything before ``next_id`` goes where looks find it; what follows begins a run, and a column."""
