@@ -18,6 +18,7 @@ PEERS_ARGS ?=
 INTEROP_ARGS ?=
 PYTEST_ARGS ?=
 CRASH_ROUNDS ?= 100
+WORKERS ?= 2
 MUTATED_FRAMES ?= 100000
 SEED := $(or $(SEED),$(shell echo $$RANDOM))
 
@@ -35,8 +36,8 @@ $(STAMP): requirements.lock pyproject.toml tools/make_environment.sh
 demo: $(STAMP) ## real events through a broker, then through Spark; both are killed (EVENTS=file.jsonl[.gz] DEDUP=1 PLOT=file.png)
 	@EVENTS="$(EVENTS)" DEDUP="$(DEDUP)" PLOT="$(PLOT)" $(BIN)/python -m demo
 
-test: $(STAMP) ## everything but the long tests
-	@$(BIN)/python -m pytest -q -m "not long" $(PYTEST_ARGS)
+test: $(STAMP) ## everything but the long tests, two at a time (WORKERS=0: one after the other)
+	@$(BIN)/python -m pytest -q -m "not long" -n $(WORKERS) --dist loadgroup $(PYTEST_ARGS)
 
 test-long: $(STAMP) ## the long tests: many seeds, 100 crash rounds, 100,000 mutated frames, Spark jobs killed (EVENTS=file)
 	@EVENTS="$(EVENTS)" CRASH_ROUNDS=$(CRASH_ROUNDS) MUTATED_FRAMES=$(MUTATED_FRAMES) $(BIN)/python -m pytest -q -m long $(PYTEST_ARGS)

@@ -24,6 +24,14 @@ if TYPE_CHECKING:
 #: The version of Apache Pulsar whose broker is the judge; empty: Geminga is.
 APACHE_VERSION = os.environ.get("INTEROP_PULSAR", "")
 
+#: Workers of ``make test``: what one of these groups has runs in one process, one test after the other.
+#: Spark starts once, and what looks at a clock shares the machine with one other test, not with its like.
+GROUPS = {
+    "spark": ("integration/spark",),
+    "clocks": ("contract", "integration", "interop", "unit/plugin"),
+}
+TESTS = Path(__file__).parent
+
 _numbers = count(1)
 
 settings.register_profile(
@@ -34,6 +42,19 @@ settings.register_profile(
     print_blob=True,
 )
 settings.load_profile("geminga")
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks for the groups
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Tell pytest-xdist which tests belong together; without it they all do."""
+    if not config.pluginmanager.hasplugin("xdist"):
+        return
+    for item in items:
+        folder = item.path.parent.relative_to(TESTS).as_posix()
+        for group, folders in GROUPS.items():
+            if any(folder == name or folder.startswith(f"{name}/") for name in folders):
+                item.add_marker(pytest.mark.xdist_group(group))
+                break
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -41,10 +41,15 @@ class CrashRun:
     restarts: int = 0
     batches: int = 0
 
-    def run(self, kills: int, kinds: Sequence[str] = KINDS) -> None:
-        """Run the job to its end with so many kills on the way; fails if the job ended before."""
-        plan = [kinds[number % len(kinds)] for number in range(kills)]
+    def run(self, kills: int) -> None:
+        """Run the job to its end with so many kills of all kinds on the way; fails if the job ended before."""
+        plan = [KINDS[number % len(KINDS)] for number in range(kills)]
         self.rng.shuffle(plan)
+        self.run_through(plan)
+
+    def run_through(self, kinds: Sequence[str]) -> None:
+        """The same with these kills, in this order."""
+        plan = list(reversed(kinds))
         self.driver.start()
         moment: float | None = None
         silent_since = time.monotonic()

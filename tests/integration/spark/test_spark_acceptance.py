@@ -134,9 +134,10 @@ def test_every_window_is_written_once_in_append_mode_over_ten_kills(tmp_path, li
             for topic in (A1, A2):
                 line = json.dumps(closing).encode()
                 asyncio.run(publish_to_partitions(url, topic, line, closing["event_time"]))
-            # One batch reads the closing events, the next one writes all windows: kill in the middle of that.
-            run.moment_max_s = 1.0
-            run.run(2, kinds=("driver", "broker"))
+            # One batch reads the closing events, the next one writes all windows: kill in the middle of that. The
+            # driver last: after its start it has that batch alone, and tells of it when it is over.
+            run.moment_max_s = 0.5
+            run.run_through(["broker", "driver"])
         rows = [parse_result(value) for _, value in read_all(url, B)]
     told = f"SPARK_SEED={SEED}, kills {run.kills}"
     assert differences(dict(rows), expected_windows(lines)) == [], told
