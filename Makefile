@@ -37,7 +37,7 @@ demo: $(STAMP) ## real events through a broker, then through Spark; both are kil
 	@EVENTS="$(EVENTS)" DEDUP="$(DEDUP)" PLOT="$(PLOT)" $(BIN)/python -m demo
 
 test: $(STAMP) ## everything but the long tests, two at a time (WORKERS=0: one after the other)
-	@$(BIN)/python -m pytest -q -m "not long" -n $(WORKERS) --dist loadgroup $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest -q -m "not long" -n $(WORKERS) $(PYTEST_ARGS)
 
 test-long: $(STAMP) ## the long tests: many seeds, 100 crash rounds, 100,000 mutated frames, Spark jobs killed (EVENTS=file)
 	@EVENTS="$(EVENTS)" CRASH_ROUNDS=$(CRASH_ROUNDS) MUTATED_FRAMES=$(MUTATED_FRAMES) $(BIN)/python -m pytest -q -m long $(PYTEST_ARGS)

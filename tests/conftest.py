@@ -18,19 +18,13 @@ from hypothesis import HealthCheck, settings
 if TYPE_CHECKING:
     import pulsar
     from tools.standalone_process import StandaloneProcess
+    from xdist.remote import Producer
 
     import geminga
+    from support.worker_groups import GroupScheduling
 
 #: The version of Apache Pulsar whose broker is the judge; empty: Geminga is.
 APACHE_VERSION = os.environ.get("INTEROP_PULSAR", "")
-
-#: Workers of ``make test``: what one of these groups has runs in one process, one test after the other.
-#: Spark starts once, and what looks at a clock shares the machine with one other test, not with its like.
-GROUPS = {
-    "spark": ("integration/spark",),
-    "clocks": ("contract", "integration", "interop", "unit/plugin"),
-}
-TESTS = Path(__file__).parent
 
 _numbers = count(1)
 
@@ -44,17 +38,12 @@ settings.register_profile(
 settings.load_profile("geminga")
 
 
-@pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks for the groups
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Tell pytest-xdist which tests belong together; without it they all do."""
-    if not config.pluginmanager.hasplugin("xdist"):
-        return
-    for item in items:
-        folder = item.path.parent.relative_to(TESTS).as_posix()
-        for group, folders in GROUPS.items():
-            if any(folder == name or folder.startswith(f"{name}/") for name in folders):
-                item.add_marker(pytest.mark.xdist_group(group))
-                break
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> GroupScheduling:
+    """Two workers share the tests by groups."""
+    from support.worker_groups import GroupScheduling
+
+    return GroupScheduling(config, log)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
