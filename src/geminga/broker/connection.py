@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 import crc32c
 
+from geminga.broker.liveness import LivenessCheck
 from geminga.model.errors import ChecksumMismatchError, GemingaError, NotAllowedError, ProtocolError
 from geminga.runtime import Buffer, get_logger, spawn
 from geminga.wire._generated import pulsar_api_pb2 as pb
@@ -91,8 +92,7 @@ class Connection(asyncio.Protocol):
         "_has_commands_left",
         "_is_lost",
         "_keep_alive",
-        "_liveness_timer",
-        "_liveness_waiters",
+        "_liveness",
         "_loop",
         "_monotonic",
         "_out",
@@ -161,8 +161,7 @@ class Connection(asyncio.Protocol):
         self._out: list[bytes] = []
         self._flush_scheduled = False
         self._writable_callbacks: list[Callable[[], None]] = []
-        self._liveness_waiters: list[asyncio.Future[bool]] = []
-        self._liveness_timer: asyncio.TimerHandle | None = None
+        self._liveness = LivenessCheck(self._loop)
         self._closed_producers: dict[int, None] = {}
         self._pending_publishes = 0
         self._pending_requests = 0
@@ -189,8 +188,8 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Handle every frame that ``data`` completes, as one batch unless they are too many for one turn."""
         self._awaiting_pong = False
-        if self._liveness_waiters:
-            self._answer_liveness(True)
+        if self._liveness.is_under_way:
+            self._liveness.answer(True)
         if self._has_commands_left:
             self._decoder.feed(data, 0)  # under way before reading stopped
         else:
@@ -215,7 +214,7 @@ class Connection(asyncio.Protocol):
             self._keep_alive = None
         self._out.clear()
         self._writable_callbacks.clear()
-        self._answer_liveness(False)
+        self._liveness.answer(False)
         for end_watch in list(self.watchers.values()):
             end_watch()
         self.watchers.clear()
@@ -545,35 +544,21 @@ class Connection(asyncio.Protocol):
 
         One that is not read because it sends so much is alive: its PONG would not be heard.
         """
-        future: asyncio.Future[bool] = self._loop.create_future()
         timeout_ms = self.broker.config.liveness_check_timeout_ms
         reasons = self._paused
         if self._is_lost or reasons & PauseReason.WRITE_BUFFER:
             # Commands that wait for a client to read tell nothing of it.
             reasons &= ~(PauseReason.WRITE_BUFFER | PauseReason.COMMANDS_LEFT)
         if self.is_closed or timeout_ms == 0 or reasons:
-            future.set_result(not self.is_closed)
-            return future
-        self._liveness_waiters.append(future)
-        if len(self._liveness_waiters) == 1:
-            self._liveness_timer = self._loop.call_later(timeout_ms / 1000, self._liveness_timeout)
-            self.write(commands.PING_FRAME)
-        return future
+            return self._liveness.known(not self.is_closed)
+        return self._liveness.ask(self._ping, self._liveness_timeout, timeout_ms / 1000)
+
+    def _ping(self) -> None:
+        self.write(commands.PING_FRAME)
 
     def _liveness_timeout(self) -> None:
-        self._liveness_timer = None
-        if self._liveness_waiters:
-            # Its end answers the waiters, so that its producers are gone when they go on.
-            self.abort("no answer to a liveness check")
-
-    def _answer_liveness(self, is_alive: bool) -> None:
-        if self._liveness_timer is not None:
-            self._liveness_timer.cancel()
-            self._liveness_timer = None
-        waiters, self._liveness_waiters = self._liveness_waiters, []
-        for future in waiters:
-            if not future.done():
-                future.set_result(is_alive)
+        # Its end answers those who wait, so that its producers are gone when they go on.
+        self.abort("no answer to a liveness check")
 
     def _arm_keep_alive(self) -> None:
         interval_s = self.broker.config.keep_alive_interval_s
@@ -589,5 +574,5 @@ class Connection(asyncio.Protocol):
             self.abort("no answer to a keep-alive PING")
             return
         self._awaiting_pong = True
-        self.write(commands.PING_FRAME)
+        self._ping()
         self._arm_keep_alive()

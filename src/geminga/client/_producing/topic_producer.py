@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from enum import Enum
-from typing import TYPE_CHECKING, Final, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Final, TypeVar, Unpack
 
 from geminga.client._errors import (
     AlreadyClosed,
@@ -25,6 +25,7 @@ from geminga.client._errors import (
 )
 from geminga.client._message_id import MessageId
 from geminga.client._options import BatchingType, ProducerOptions
+from geminga.client._producing import requests
 from geminga.client._producing.early_messages import EarlyMessages
 from geminga.client._producing.messages import MessageBuilder
 from geminga.client._producing.producer import MessageFields, Producer
@@ -114,7 +115,7 @@ class TopicProducer(Producer[T]):
         self._loop = asyncio.get_running_loop()
         self._producer_id = client.next_producer_id()
         self._name = options.producer_name
-        #: Grows with each PRODUCER, so that the broker tells a returning producer from a second one.
+        #: Of the next PRODUCER.
         self._epoch = 0
         #: Of exclusive access, as the broker granted it.
         self._access_epoch: int | None = None
@@ -344,7 +345,7 @@ class TopicProducer(Producer[T]):
     async def _attach(self, connection: ClientConnection) -> None:
         """Say PRODUCER on ``connection``; afterwards everything pending is written again, in order."""
         request_id = connection.next_request_id()
-        command = pb.BaseCommand(type=pb.BaseCommand.PRODUCER, producer=self._request(request_id))
+        command = self._create_command(request_id)
         connection.register_producer(self._producer_id, self)
         try:
             timeout_s = self._client.options.operation_timeout_ms / 1000
@@ -358,7 +359,7 @@ class TopicProducer(Producer[T]):
             connection.unregister_producer(self._producer_id)
             if not isinstance(error, PulsarException) or isinstance(error, Timeout):
                 # The broker may make it all the same: it must not stay there without us.
-                connection.send_unanswered(self._close_command(connection.next_request_id()))
+                connection.send_unanswered(requests.close(self._producer_id, connection.next_request_id()))
             raise
         if not connection.has_producer(self._producer_id):
             # Closed by the broker, or the connection was lost, in the very read that brought the answer.
@@ -387,33 +388,20 @@ class TopicProducer(Producer[T]):
             self._next_sequence_id = last_sequence_id + 1
         self._buffer.last_sequence_id = max(last_sequence_id, self._next_sequence_id - 1)
 
-    def _request(self, request_id: int) -> pb.CommandProducer:
-        options = self._options
-        request = pb.CommandProducer(
-            topic=self._topic,
-            producer_id=self._producer_id,
-            request_id=request_id,
-            epoch=self._epoch,
-            encrypted=self._builder.encrypt is not None,
-            user_provided_producer_name=bool(options.producer_name),
-            producer_access_mode=cast("pb.ProducerAccessMode", int(options.access_mode)),
-        )
+    def _create_command(self, request_id: int) -> pb.BaseCommand:
+        epoch = self._epoch
         self._epoch += 1
-        if self._name:
-            request.producer_name = self._name
-        if self._access_epoch is not None:
-            request.topic_epoch = self._access_epoch
-        if options.initial_subscription_name:
-            request.initial_subscription_name = options.initial_subscription_name
-        for name, value in options.properties.items():
-            request.metadata.add(key=name, value=value)
-        if self._builder.schema is not None:
-            request.schema.CopyFrom(self._builder.schema)
-        return request
-
-    def _close_command(self, request_id: int) -> pb.BaseCommand:
-        request = pb.CommandCloseProducer(producer_id=self._producer_id, request_id=request_id)
-        return pb.BaseCommand(type=pb.BaseCommand.CLOSE_PRODUCER, close_producer=request)
+        return requests.create(
+            self._topic,
+            self._producer_id,
+            request_id,
+            self._options,
+            name=self._name,
+            epoch=epoch,
+            topic_epoch=self._access_epoch,
+            is_encrypted=self._builder.encrypt is not None,
+            schema=self._builder.schema,
+        )
 
     def on_receipt(self, sequence_id: int, highest_sequence_id: int, ledger_id: int, entry_id: int) -> None:
         """A frame was stored."""
@@ -535,7 +523,7 @@ class TopicProducer(Producer[T]):
         connection.unregister_producer(self._producer_id)
         self._link.connection = None
         timeout_s = self._client.options.operation_timeout_ms / 1000
-        await connection.request(self._close_command(request_id), request_id, timeout_s)
+        await connection.request(requests.close(self._producer_id, request_id), request_id, timeout_s)
 
     def _fail(self, error: PulsarException) -> None:
         self._end(State.FAILED, error)
@@ -547,7 +535,7 @@ class TopicProducer(Producer[T]):
         connection = self._link.connection
         if connection is not None and not connection.is_closed:
             connection.unregister_producer(self._producer_id)
-            connection.send_unanswered(self._close_command(connection.next_request_id()))
+            connection.send_unanswered(requests.close(self._producer_id, connection.next_request_id()))
         self._state = state
         self._failure = error if state is State.FAILED else None
         self._link.close()

@@ -26,10 +26,11 @@ from geminga.client._errors import (
     Timeout,
     error_from_broker,
 )
-from geminga.client._transport.answers import ANSWERS, FIELD_OF_ANSWER, error_of_answer
+from geminga.client._transport.answers import ANSWERS
 from geminga.client._transport.authentication import Authentication
 from geminga.client._transport.handlers import ConsumerHandler, ProducerHandler, WatchHandler
 from geminga.client._transport.handshake import Handshake
+from geminga.client._transport.pending_requests import PendingRequests
 from geminga.model.errors import ProtocolError
 from geminga.model.limits import MESSAGE_SIZE_BYTES_MAX_DEFAULT
 from geminga.runtime import Buffer, get_logger
@@ -51,8 +52,6 @@ WRITE_BUFFER_LOW_BYTES: Final = 256 * 1024
 #: Frames handled in one turn of the loop: some milliseconds of receipts or single messages. By count, because uvloop's
 #: clock stands still within a turn; entries of many messages are large, so that a read holds few of them.
 TURN_FRAMES_MAX: Final = 256
-#: Requests under way on one connection.
-REQUESTS_MAX: Final = 50_000
 #: Largest message a broker may announce; a frame of this size is buffered whole.
 MESSAGE_SIZE_BYTES_MAX: Final = 1 << 30
 
@@ -81,7 +80,6 @@ class ClientConnection(asyncio.BufferedProtocol):
         "_producers",
         "_received",
         "_requests",
-        "_second_answers",
         "_transport",
         "_watchers",
         "_written_s",
@@ -132,9 +130,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._producers: dict[int, ProducerHandler] = {}
         self._consumers: dict[int, ConsumerHandler] = {}
         self._watchers: dict[int, WatchHandler] = {}
-        self._requests: dict[int, asyncio.Future[pb.BaseCommand]] = {}
-        #: Of producers that wait for exclusive access, until they take them.
-        self._second_answers: dict[int, asyncio.Future[pb.BaseCommand]] = {}
+        self._requests = PendingRequests(self._loop)
         self._out: list[Buffer] = []
         self._flush_scheduled = False
         #: When something was written last, seconds of the loop.
@@ -200,11 +196,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             told = isinstance(error, AuthenticationError | ErrorGettingAuthenticationData | ConnectError)
             self._connected.set_exception(error if told else ConnectError(str(error)))
             self._connected.exception()  # nobody may be waiting any more
-        requests, self._requests = self._requests, {}
-        for answer in requests.values():
-            if not answer.done():
-                answer.set_exception(error)
-                answer.exception()  # nobody may be waiting any more
+        self._requests.fail(error)
         self._on_lost(self)
         handlers: list[ProducerHandler | ConsumerHandler | WatchHandler] = [
             *self._producers.values(),
@@ -214,7 +206,6 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._producers.clear()
         self._consumers.clear()
         self._watchers.clear()
-        self._second_answers.clear()
         for handler in handlers:
             handler.on_connection_lost(error)
 
@@ -303,17 +294,13 @@ class ClientConnection(asyncio.BufferedProtocol):
             name = _Type.Type.Name(command.type)
             raise Timeout(f"no answer to {name} from {self.url} within {timeout_s:g} s") from None
         finally:
-            if self._requests.get(request_id) is answer:
-                del self._requests[request_id]
+            self._requests.end(request_id, answer)
 
     def start_request(self, command: pb.BaseCommand, request_id: int) -> asyncio.Future[pb.BaseCommand]:
         """Send ``command``; the future gets the answer, or the error. Without time limit."""
         if self.is_closed:
             raise self._lost_error or NotConnected(f"connection to {self.url} is closed")
-        if len(self._requests) >= REQUESTS_MAX:
-            raise error_from_broker(pb.TooManyRequests, f"{REQUESTS_MAX} requests wait for their answers already")
-        answer: asyncio.Future[pb.BaseCommand] = self._loop.create_future()
-        self._requests[request_id] = answer
+        answer = self._requests.start(request_id)
         self.write(encode_command(command))
         return answer
 
@@ -325,12 +312,11 @@ class ClientConnection(asyncio.BufferedProtocol):
         """A second answer under the same id: of a producer that waits for exclusive access. Without time limit."""
         if self.is_closed:
             raise self._lost_error or NotConnected(f"connection to {self.url} is closed")
-        return self._second_answers.pop(request_id)
+        return self._requests.take_second(request_id)
 
     def forget_request(self, request_id: int) -> None:
         """Nobody waits for its answer any more."""
-        self._requests.pop(request_id, None)
-        self._second_answers.pop(request_id, None)
+        self._requests.forget(request_id)
 
     # ---- who listens
 
@@ -475,29 +461,14 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._connected.set_result(None)
 
     def _on_answer(self, command: pb.BaseCommand) -> None:
-        name = FIELD_OF_ANSWER[command.type]
-        body = cast("pb.CommandSuccess", getattr(command, name))
-        answer = self._requests.pop(body.request_id, None)
-        if answer is None or answer.done():
-            return  # nobody waits any more
-        if command.type == _Type.PRODUCER_SUCCESS and not command.producer_success.producer_ready:
-            # The second answer may be in this very read, before anybody asked for it.
-            second = self._loop.create_future()
-            self._requests[body.request_id] = self._second_answers[body.request_id] = second
-        error = error_of_answer(command.type, body)
-        if error is not None:
-            answer.set_exception(error)
-        else:
-            answer.set_result(command)
+        self._requests.on_answer(command)
 
     def _on_error(self, command: pb.BaseCommand) -> None:
         error = error_from_broker(command.error.error, command.error.message)
         if not self._connected.done():
             self.close(error)
             return
-        answer = self._requests.pop(command.error.request_id, None)
-        if answer is not None and not answer.done():
-            answer.set_exception(error)
+        self._requests.on_error(command.error.request_id, error)
 
     def _on_ping(self, command: pb.BaseCommand) -> None:
         self.write(PONG_FRAME)
