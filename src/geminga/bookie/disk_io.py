@@ -46,18 +46,6 @@ async def read(disk: Disk, requests: Sequence[ReadRequest], *, lane: str) -> Seq
     return await future
 
 
-async def next_turn() -> None:
-    """Let everything else that is ready run once."""
-    future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    asyncio.get_running_loop().call_soon(_finish, future)
-    await future
-
-
-def _finish(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
-
-
 async def unlink_if_there(disk: Disk, path: str) -> None:
     """Unlink; fine if it is gone."""
     try:

@@ -18,14 +18,14 @@ from geminga.bookie.core.gc_plan import GcPlan, live_bytes_by_log, plan_gc
 from geminga.bookie.core.index import Run, live_rows, log_of, make_location, offset_of, relocate
 from geminga.bookie.core.ledger_states import encode_states
 from geminga.bookie.core.read_plan import plan_reads
-from geminga.bookie.disk_io import next_turn, read
+from geminga.bookie.disk_io import read
 from geminga.bookie.entry_logs import LogWriter
 from geminga.bookie.entry_reader import EntryReader
 from geminga.bookie.ledger_storage import LedgerStorage
 from geminga.bookie.limits import COMPACTION_BYTES_MAX, FLUSH_BATCH_BYTES_MAX
 from geminga.bookie.ports import LiveLedgers
 from geminga.model.errors import invariant
-from geminga.runtime import ReadRequest, crash_point, get_logger
+from geminga.runtime import ReadRequest, crash_point, get_logger, next_turn
 
 _log = get_logger(__name__)
 

@@ -22,7 +22,7 @@ from geminga.bookie.core.index import Index, Row, Run, make_location, merge_runs
 from geminga.bookie.core.index_format import encode_run
 from geminga.bookie.core.ledger_states import LedgerStates, encode_states
 from geminga.bookie.core.write_cache import WriteCache
-from geminga.bookie.disk_io import next_turn, unlink_if_there
+from geminga.bookie.disk_io import unlink_if_there
 from geminga.bookie.entry_logs import EntryLogs, LogWriter
 from geminga.bookie.limits import (
     CACHED_ENTRY_OVERHEAD_BYTES,
@@ -33,7 +33,7 @@ from geminga.bookie.limits import (
 )
 from geminga.bookie.stats import BookieStats
 from geminga.model.errors import invariant
-from geminga.runtime import Runtime, crash_point, get_logger
+from geminga.runtime import Runtime, crash_point, get_logger, next_turn
 
 _log = get_logger(__name__)
 

@@ -40,7 +40,7 @@ from geminga.bookie.core.journal_format import (
     scan_journal,
 )
 from geminga.bookie.core.ledger_states import LedgerState, decode_states
-from geminga.bookie.disk_io import next_turn, unlink_if_there
+from geminga.bookie.disk_io import unlink_if_there
 from geminga.bookie.entry_logs import SUFFIX as LOG_SUFFIX
 from geminga.bookie.entry_logs import log_name
 from geminga.bookie.journal import FIRST_JOURNAL_ID, journal_name
@@ -49,7 +49,7 @@ from geminga.bookie.journal import SUFFIX as JOURNAL_SUFFIX
 from geminga.bookie.ledger_storage import CHECKPOINT_NAME, RUN_SUFFIX, LedgerStorage, run_name
 from geminga.bookie.limits import MERGE_ROWS_PER_TURN
 from geminga.model.errors import CorruptionError, DataDirectoryError
-from geminga.runtime import Runtime, crash_point, get_logger
+from geminga.runtime import Runtime, crash_point, get_logger, next_turn
 
 _log = get_logger(__name__)
 

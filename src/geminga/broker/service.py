@@ -18,6 +18,7 @@ from geminga.broker.inactive_topics import InactiveTopics
 from geminga.broker.ledger_upkeep import LedgerUpkeep
 from geminga.broker.lookup import Endpoint, Endpoints
 from geminga.broker.namespaces import Namespaces, TopicMode
+from geminga.broker.policies.following import PolicyFollowing
 from geminga.broker.policies.service import PolicyService
 from geminga.broker.policies.upkeep import PolicyUpkeep
 from geminga.broker.publish_buffer import PublishBuffer
@@ -74,6 +75,7 @@ class Broker:
         self._inactive_topics = InactiveTopics(self)
         self._ledger_upkeep = LedgerUpkeep(self)
         self.policies = PolicyService(self)
+        self._following = PolicyFollowing(self)
         self._policy_upkeep = PolicyUpkeep(self)
         self._connections_by_ip: dict[str, int] = {}
         self._producer_name_prefix: asyncio.Future[str | GemingaError] | None = None
@@ -225,18 +227,11 @@ class Broker:
 
     async def policies_changed(self, namespace: str) -> None:
         """Take note of changed policies; on return the loaded topics of the namespace follow them."""
-        self.namespaces.forget(namespace)
-        for topic in list(self.topics.values()):
-            if topic.name.namespace != namespace or topic.is_closing:
-                continue
-            try:
-                await topic.apply_policies()
-            except GemingaError as error:
-                _log.warning("%s: changed policies could not be applied: %s", topic.name, error)
+        await self._following.follow(namespace)
 
     def _policies_watched(self, namespace: str) -> None:
         if any(topic.name.namespace == namespace for topic in self.topics.values()):
-            spawn(self.policies_changed(namespace), name=f"apply policies of {namespace}")
+            spawn(self.policies_changed(namespace), name=f"follow policies of {namespace}")
 
     # ---- producers
 

@@ -28,6 +28,7 @@ from geminga.runtime.real import real_runtime
 from geminga.runtime.rng import SystemRng
 from geminga.runtime.spawn import set_fatal_handler, spawn
 from geminga.runtime.threads import LaneThreads
+from geminga.runtime.waiting import next_turn, wait_ms
 
 __all__ = [
     "AppendDone",
@@ -52,8 +53,10 @@ __all__ = [
     "crash_point",
     "get_logger",
     "is_halted",
+    "next_turn",
     "real_runtime",
     "set_fatal_handler",
     "sometimes",
     "spawn",
+    "wait_ms",
 ]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from geminga.client import ProducerBusy
+from geminga.client.blocking import connect
 from support.rest import Rest
 
 pytestmark = pytest.mark.integration
@@ -89,3 +91,18 @@ def test_subscription_types_are_a_set_that_is_empty_when_none_is_named(rest: Res
     assert rest.get(path).json == ["Shared", "Key_Shared"]
     assert rest.delete(path).status == 204
     assert rest.get(path).json == []
+
+
+def test_loaded_topics_follow_as_soon_as_the_answer_is_there(rest: Rest, broker, namespace: str) -> None:
+    partitions = 300  # so many that the last one follows some time after the first
+    assert rest.put(f"persistent/{namespace}/followed/partitions", partitions).status == 204
+    topic = f"persistent://{namespace}/followed"
+    with connect(broker.service_url) as client:
+        first = client.create_producer(topic)
+        for _ in range(3):
+            assert rest.post(f"namespaces/{namespace}/maxProducersPerTopic", 1).status == 204
+            with pytest.raises(ProducerBusy):
+                client.create_producer(f"{topic}-partition-{partitions - 1}")
+            assert rest.delete(f"namespaces/{namespace}/maxProducersPerTopic").status == 204
+            client.create_producer(f"{topic}-partition-{partitions - 1}").close()
+        first.close()

@@ -6,9 +6,9 @@ import errno
 import pytest
 
 from geminga.bookie import BookieConfig
-from geminga.bookie.disk_io import next_turn
 from geminga.model.errors import DiskFullError, DiskIOError, LedgerFencedError
 from geminga.model.ledger import LacResult
+from geminga.runtime import next_turn
 from support.bookie_node import BookieNode, entries_of, run_bookie
 
 

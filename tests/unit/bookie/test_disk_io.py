@@ -4,8 +4,8 @@ import errno
 
 import pytest
 
-from geminga.bookie.disk_io import append, is_disk_full, next_turn, read, unlink_if_there
-from geminga.runtime import ReadRequest
+from geminga.bookie.disk_io import append, is_disk_full, read, unlink_if_there
+from geminga.runtime import ReadRequest, next_turn
 from support.bookie_node import BookieNode, run_bookie
 
 

@@ -10,7 +10,7 @@ import geminga.client as gc
 from geminga.client._transport.connection import ClientConnection
 from geminga.client._transport.lookup import Lookup
 from geminga.client._transport.pool import BrokerAddress, ConnectionPool
-from geminga.client._waiting import next_turn, wait_ms
+from geminga.runtime import next_turn, wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar import commands
 from support.client_world import URL

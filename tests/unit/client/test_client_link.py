@@ -10,7 +10,7 @@ import geminga.client as gc
 from geminga.client._client import Client
 from geminga.client._interceptors import ProducerInterceptor
 from geminga.client._transport.link import Link
-from geminga.client._waiting import wait_ms
+from geminga.runtime import wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar import commands
 from geminga.wire.pulsar.hot import encode_send_receipts

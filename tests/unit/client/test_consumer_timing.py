@@ -15,7 +15,7 @@ from geminga.client._consuming.redelivery import Redelivery
 from geminga.client._consuming.requests import redeliver
 from geminga.client._consuming.topic_consumer import TopicConsumer
 from geminga.client._entry_batch import EntryBatch
-from geminga.client._waiting import wait_ms
+from geminga.runtime import wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from support.scripted_broker import run_against, run_with_broker
 from support.scripted_consumer import ConsumerScript, Type, entry_bytes, message_frame

@@ -19,10 +19,10 @@ from geminga.client._consuming.schema import SchemaGate
 from geminga.client._consuming.topic_list_watch import UPDATES_MAX, TopicListWatch
 from geminga.client._reader import Reader
 from geminga.client._table_view import TableView
-from geminga.client._waiting import wait_ms
 from geminga.client.core.topic_pattern import TopicPattern
 from geminga.client.schema._protocol import SchemaInfo, SchemaType
 from geminga.model import TopicName
+from geminga.runtime import wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from support.scripted_broker import run_with_broker
 

@@ -9,9 +9,8 @@ import pytest
 
 import geminga.client as gc
 from geminga.client._consuming.receiving import Receiving
-from geminga.client._waiting import next_turn, wait_ms
 from geminga.client.core.turns import TURN_MESSAGES_FIRST, TURN_MESSAGES_MAX, TURN_MS_MAX, Turns
-from geminga.runtime import spawn
+from geminga.runtime import next_turn, spawn, wait_ms
 from support.scripted_broker import run_against
 from support.scripted_consumer import ConsumerScript, entry_bytes
 

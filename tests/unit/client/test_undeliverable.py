@@ -8,7 +8,7 @@ import pytest
 
 import geminga.client as gc
 from geminga.client._table_view import TableView
-from geminga.client._waiting import next_turn
+from geminga.runtime import next_turn
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar import commands
 from support.scripted_broker import run_against

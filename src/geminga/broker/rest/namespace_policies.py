@@ -1,11 +1,13 @@
 """Policies of a namespace, one by one: read, set, remove.
 
 Each is a field of the namespace's ``Policies`` document. Reading one that is not set answers 204 without a body, as
-Pulsar does; setting answers 204. The broker hears of changes through the metadata store's watch.
+Pulsar does; setting answers 204 when the change is stored and the topics that this broker has loaded follow it. Other
+brokers hear of it through the metadata store's watch.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -18,10 +20,17 @@ from geminga.broker.resources.documents import Document, Json
 from geminga.broker.resources.policies import Policies
 from geminga.broker.rest.requests import RestError, context_of, json_body, json_response, namespace_of, no_content
 from geminga.broker.schema.core.compatibility import Strategy
+from geminga.broker.service import Broker
+from geminga.runtime import get_logger
+
+_log = get_logger(__name__)
 
 SCHEMA_STRATEGIES = tuple(strategy.value for strategy in Strategy)
 #: Largest value of these policies: Pulsar keeps them as Java ints.
 INT_MAX = (1 << 31) - 1
+#: Seconds that an answer waits for the loaded topics to follow: many may have to recover their deduplication. Those
+#: that are not done go on by themselves.
+FOLLOW_S_MAX = 10.0
 QUOTA_TYPES = ("destination_storage", "message_age")
 QUOTA_POLICIES = ("producer_request_hold", "producer_exception", "consumer_backlog_eviction")
 
@@ -159,6 +168,15 @@ async def _set(request: Request, key: str, value: Json) -> None:
     context = context_of(request)
     namespace = namespace_of(request)
     await context.broker.resources.namespaces.set_policy(namespace, key, value)
+    await _follow(context.broker, namespace)
+
+
+async def _follow(broker: Broker, namespace: str) -> None:
+    try:
+        async with asyncio.timeout(FOLLOW_S_MAX):
+            await broker.policies_changed(namespace)
+    except TimeoutError:
+        _log.info("%s: topics still adopt the changed policies after %g s", namespace, FOLLOW_S_MAX)
 
 
 def _routes_of(policy: Policy) -> list[Route]:
@@ -213,6 +231,7 @@ async def _change_quotas(request: Request, change: Callable[[Document], Document
         return {**document, "backlog_quota_map": change(_quotas(Policies(document)))}
 
     await context.broker.resources.namespaces.update(namespace, apply)
+    await _follow(context.broker, namespace)
 
 
 def check_quota(value: Json) -> Document:

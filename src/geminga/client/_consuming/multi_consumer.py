@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any
 from geminga.client._consuming.topic_consumer import TopicConsumer
 from geminga.client._errors import InvalidConfiguration, PulsarException
 from geminga.client._message_id import MessageId
-from geminga.client._waiting import wait_ms
 from geminga.client.schema._protocol import TopicSchema
 from geminga.model import TopicName
-from geminga.runtime import get_logger, spawn
+from geminga.runtime import get_logger, spawn, wait_ms
 
 if TYPE_CHECKING:
     from geminga.client._consuming.consumer import Consumer

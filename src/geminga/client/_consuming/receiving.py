@@ -17,10 +17,10 @@ from geminga.client._consuming.topic_consumer import TopicConsumer
 from geminga.client._entry_batch import EntryBatch
 from geminga.client._errors import AlreadyClosed, OperationNotSupported, PulsarException, Timeout
 from geminga.client._message import Message, make_message
-from geminga.client._waiting import next_turn
 from geminga.client.core.prefetch import PrefetchQueue
 from geminga.client.core.stats import ConsumerCounters
 from geminga.client.core.turns import Turns
+from geminga.runtime import next_turn
 
 if TYPE_CHECKING:
     from geminga.client._consuming.consumer import Consumer

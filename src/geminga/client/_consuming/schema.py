@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 
 from geminga.client._entry_batch import EntryBatch
 from geminga.client._errors import PulsarException
-from geminga.client._waiting import wait_ms
 from geminga.client.core.backoff import Backoff
 from geminga.client.schema._protocol import MessageDecoder
-from geminga.runtime import get_logger, spawn
+from geminga.runtime import get_logger, spawn, wait_ms
 
 if TYPE_CHECKING:
     from geminga.client._consuming.topic_consumer import TopicConsumer

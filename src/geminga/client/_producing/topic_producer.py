@@ -33,14 +33,13 @@ from geminga.client._producing.producer import SendCallback as UserCallback
 from geminga.client._producing.send_buffer import SendBuffer
 from geminga.client._transport.connection import ClientConnection
 from geminga.client._transport.link import Link
-from geminga.client._waiting import next_turn
 from geminga.client.core.batcher import Batch
 from geminga.client.core.encoded_batch import EncodedBatch
 from geminga.client.core.frame_maker import FrameMaker, TooBig
 from geminga.client.core.key_batcher import KeyBatcher
 from geminga.client.core.message import EncodedMessage
 from geminga.client.core.send_queue import SendCallback
-from geminga.runtime import get_logger, spawn
+from geminga.runtime import get_logger, next_turn, spawn
 from geminga.wire._generated import pulsar_api_pb2 as pb
 
 if TYPE_CHECKING:

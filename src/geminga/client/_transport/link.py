@@ -24,9 +24,8 @@ from geminga.client._options import ClientOptions
 from geminga.client._transport.connection import ClientConnection
 from geminga.client._transport.lookup import Lookup
 from geminga.client._transport.pool import BrokerAddress, ConnectionPool
-from geminga.client._waiting import wait_ms
 from geminga.client.core.backoff import Backoff
-from geminga.runtime import Runtime, get_logger, spawn
+from geminga.runtime import Runtime, get_logger, spawn, wait_ms
 
 _log = get_logger(__name__)
 

@@ -10,9 +10,8 @@ from geminga.client._errors import LookupError, PulsarException, Timeout, TopicN
 from geminga.client._options import ClientOptions
 from geminga.client._transport.connection import ClientConnection
 from geminga.client._transport.pool import BrokerAddress, ConnectionPool
-from geminga.client._waiting import wait_ms
 from geminga.client.core.backoff import Backoff
-from geminga.runtime import Runtime
+from geminga.runtime import Runtime, wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
 
 T = TypeVar("T")

@@ -12,9 +12,8 @@ from typing import Final
 
 from geminga.client import ProducerBusy, PulsarException, Timeout
 from geminga.client._producing.topic_producer import TopicProducer
-from geminga.client._waiting import wait_ms
 from geminga.client.core.backoff import Backoff
-from geminga.runtime import crash_point, get_logger
+from geminga.runtime import crash_point, get_logger, wait_ms
 from geminga.spark.clients import Session
 from geminga.spark.core.entries import Entry
 from geminga.spark.core.sink_options import ProducerSettings, SinkOptions

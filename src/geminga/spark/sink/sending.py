@@ -17,7 +17,7 @@ from typing import Final
 
 from geminga.client import MemoryBufferIsFull, MessageId, ProducerQueueIsFull, PulsarException, Timeout
 from geminga.client._producing.topic_producer import TopicProducer
-from geminga.client._waiting import next_turn
+from geminga.runtime import next_turn
 from geminga.runtime.loop_thread import HandOver
 from geminga.spark.clients import Session
 from geminga.spark.core.entries import Entry

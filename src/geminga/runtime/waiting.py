@@ -22,7 +22,7 @@ def _wake(future: asyncio.Future[None]) -> None:
 
 
 async def next_turn() -> None:
-    """Let the loop run what is ready."""
+    """Let everything else that is ready run once."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[None] = loop.create_future()
     loop.call_soon(_wake, future)

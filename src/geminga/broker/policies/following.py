@@ -1,0 +1,63 @@
+"""Loaded topics follow the policies of their namespace: told by who changed them, and by the metadata store's watch.
+
+One pass over the topics of a namespace at a time. Who asks while one is under way shares the next one, as the change
+may be newer than what the pass has read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from geminga.model.errors import GemingaError
+from geminga.runtime import get_logger, next_turn, spawn
+
+if TYPE_CHECKING:
+    from geminga.broker.service import Broker
+
+_log = get_logger(__name__)
+
+#: Topics that follow in one turn of the loop: some milliseconds' worth where nothing has to be read.
+TOPICS_PER_TURN: Final = 64
+
+
+class PolicyFollowing:
+    """See the module."""
+
+    __slots__ = ("_broker", "_running", "_waiting")
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._running: dict[str, asyncio.Task[None]] = {}
+        #: Passes that have not begun.
+        self._waiting: dict[str, asyncio.Task[None]] = {}
+
+    async def follow(self, namespace: str) -> None:
+        """On return the loaded topics of the namespace follow the policies that were stored before the call.
+
+        A topic that can not (its deduplication could not be recovered, for one) is named in the log.
+        """
+        task = self._waiting.get(namespace)
+        if task is None:
+            task = spawn(self._pass(namespace), name=f"apply policies of {namespace}")
+            self._waiting[namespace] = task
+        await asyncio.shield(task)
+
+    async def _pass(self, namespace: str) -> None:
+        before = self._running.get(namespace)
+        if before is not None:
+            await asyncio.wait([before])
+        self._running[namespace] = self._waiting.pop(namespace)
+        try:
+            self._broker.namespaces.forget(namespace)
+            topics = [topic for topic in self._broker.topics.values() if topic.name.namespace == namespace]
+            for number, topic in enumerate(topics, 1):
+                if not topic.is_closing:
+                    try:
+                        await topic.apply_policies()
+                    except GemingaError as error:
+                        _log.warning("%s: changed policies could not be applied: %s", topic.name, error)
+                if not number % TOPICS_PER_TURN:
+                    await next_turn()
+        finally:
+            del self._running[namespace]
