@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-import pyarrow as pa
 from pyspark.sql.types import (
     BinaryType,
     DataType,
@@ -19,6 +18,9 @@ from pyspark.sql.types import (
 )
 
 from geminga.spark.core import metadata_columns as names
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 #: The column of a message's payload, unless a schema makes columns of it.
 VALUE: Final = "value"

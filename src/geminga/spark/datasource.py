@@ -1,4 +1,8 @@
-"""The PySpark data source ``pulsar``: topics as tables and streams."""
+"""The PySpark data source ``pulsar``: topics as tables and streams.
+
+Spark imports this in processes of several kinds, each for one of the methods below: client, readers and writers, which
+take most of a second to import, are imported by the method that needs them.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +15,10 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from geminga.spark.clients import session_for
 from geminga.spark.columns import metadata_fields, raw_schema
 from geminga.spark.core.metadata_columns import ALL_COLUMNS
 from geminga.spark.core.option_values import OptionError
 from geminga.spark.core.options import SourceOptions
-from geminga.spark.sink.writer import BatchWriter, StreamWriter
-from geminga.spark.source.batch_reader import FilteringBatchReader, PulsarBatchReader
-from geminga.spark.source.stream_reader import PulsarStreamReader
-from geminga.spark.source.topic_schema import topic_schema
 
 
 class PulsarDataSource(DataSource):
@@ -37,27 +36,38 @@ class PulsarDataSource(DataSource):
             raise OptionError("schemaMode=fixed: give the columns with .schema(...)")
         if options.schema_mode == "raw":
             return raw_schema(options.metadata_columns)
+        from geminga.spark.clients import session_for
+        from geminga.spark.source.topic_schema import topic_schema
+
         session = session_for(options.client)
         return session.run(lambda: topic_schema(session.client, options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """For ``spark.read``."""
+        from geminga.spark.source.batch_reader import FilteringBatchReader, PulsarBatchReader
+
         options = SourceOptions.parse(self.options, is_stream=False)
         check_schema(schema, options)
         return (FilteringBatchReader if options.filter_pushdown else PulsarBatchReader)(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """For ``spark.readStream``."""
+        from geminga.spark.source.stream_reader import PulsarStreamReader
+
         options = SourceOptions.parse(self.options, is_stream=True)
         check_schema(schema, options)
         return PulsarStreamReader(options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """For ``df.write``."""
+        from geminga.spark.sink.writer import BatchWriter
+
         return BatchWriter(self.options, schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """For ``df.writeStream``."""
+        from geminga.spark.sink.writer import StreamWriter
+
         return StreamWriter(self.options, schema, overwrite)
 
 

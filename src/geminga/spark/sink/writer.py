@@ -1,35 +1,30 @@
 """The writers that Spark calls: made in the driver, pickled to the tasks, made again in the driver to commit.
 
 No state of an object survives from one of these places to the next: only options and messages do. A message comes from
-every task, also from one without rows.
+every task, also from one without rows. Only the process of a task imports the client and what writes with it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from geminga.runtime import get_logger
-from geminga.spark.clients import session_for
 from geminga.spark.core.numbering import TaskIdentity, sink_id_of
 from geminga.spark.core.option_values import OptionError
 from geminga.spark.core.record_schema import has_decimal, record_definition, struct_fields
-from geminga.spark.core.routing import KEYLESS_RUN_ROWS
 from geminga.spark.core.sink_columns import SinkColumns, ValueKind, sink_columns
 from geminga.spark.core.sink_options import BATCH_ID_MAX, Guarantee, SinkOptions, ValueSchema, sink_options
-from geminga.spark.sink.arrow_rows import RowReader
-from geminga.spark.sink.at_least_once import AtLeastOnceWriter
 from geminga.spark.sink.commits import TaskCommit
-from geminga.spark.sink.committing import check_numbered
-from geminga.spark.sink.effectively_once import EffectivelyOnceWriter
 from geminga.spark.sink.errors import SinkError
-from geminga.spark.sink.records import RecordEncoder
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _log = get_logger(__name__)
 
@@ -51,6 +46,13 @@ class SinkPlan:
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> TaskCommit:
         """In a task: write its rows, and wait until they are stored."""
+        from geminga.spark.clients import session_for
+        from geminga.spark.core.routing import KEYLESS_RUN_ROWS
+        from geminga.spark.sink.arrow_rows import RowReader
+        from geminga.spark.sink.at_least_once import AtLeastOnceWriter
+        from geminga.spark.sink.effectively_once import EffectivelyOnceWriter
+        from geminga.spark.sink.records import RecordEncoder
+
         context = TaskContext.get()
         partition = context.partitionId() if context is not None else 0
         attempt = context.attemptNumber() if context is not None else 0
@@ -100,6 +102,8 @@ class SinkPlan:
                 f"{what}: {len(messages) - len(commits)} of {len(messages)} tasks do not say that they wrote their rows"
             )
         if self.options.guarantee is Guarantee.EFFECTIVELY_ONCE:
+            from geminga.spark.sink.committing import check_numbered
+
             check_numbered(self.options, commits, batch_id, what)
 
 

@@ -1,16 +1,16 @@
 """``spark.readStream.format("pulsar")``: the reader that Spark asks for offsets and tasks, and sends to its workers.
 
 One object lives in a process of the driver as long as the query runs and keeps a :class:`StreamDriver`; copies of
-another one are sent to the workers, so nothing that is connected is ever pickled.
+another one are sent to the workers, so nothing that is connected is ever pickled. The process that only pickles it does
+not import what the others need.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
@@ -21,13 +21,15 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from geminga.spark.clients import Session, session_for
 from geminga.spark.core.admission import Limits
 from geminga.spark.core.offsets import StreamOffset
 from geminga.spark.core.options import SourceOptions
-from geminga.spark.source.decoding import decoder
-from geminga.spark.source.stream_driver import StreamDriver
-from geminga.spark.source.task_read import read_task
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from geminga.spark.clients import Session
+    from geminga.spark.source.stream_driver import StreamDriver
 
 Offset = dict[str, object]
 
@@ -51,6 +53,9 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._driver = None
 
     def _connected(self) -> tuple[Session, StreamDriver]:
+        from geminga.spark.clients import session_for
+        from geminga.spark.source.stream_driver import StreamDriver
+
         session = session_for(self._options.client)
         if self._driver is None:
             self._driver = session.thread.call(lambda: StreamDriver(session.client, self._options))
@@ -117,11 +122,16 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Not always called, and nothing depends on it."""
         driver, self._driver = self._driver, None
         if driver is not None:
+            from geminga.spark.clients import session_for
+
             session_for(self._options.client).run(driver.close)
 
     # ---- in a worker
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task."""
+        from geminga.spark.source.decoding import decoder
+        from geminga.spark.source.task_read import read_task
+
         options = self._options
         return read_task(partition.value, options.client, options.reader, decoder(options, self._schema))
