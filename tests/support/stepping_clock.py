@@ -1,11 +1,11 @@
-"""A clock on which work takes time: in a simulation none passes within a turn of the loop."""
+"""Clocks on which work takes time: in a simulation none passes within a turn of the loop."""
 
 from __future__ import annotations
 
 import dataclasses
 
 from geminga.broker.service import Broker
-from geminga.runtime.ports import Clock
+from geminga.runtime import Clock, Rng
 
 
 class SteppingClock:
@@ -27,3 +27,22 @@ class SteppingClock:
 def let_time_pass(broker: Broker, step_s: float) -> None:
     """Connections made from now on see time pass."""
     broker.runtime = dataclasses.replace(broker.runtime, clock=SteppingClock(broker.runtime.clock, step_s))
+
+
+class EarlyTimersClock:
+    """The wall clock of a loop whose timers fire up to a millisecond early: that millisecond passes at any look."""
+
+    def __init__(self, clock: Clock, rng: Rng) -> None:
+        self._clock = clock
+        self._rng = rng
+
+    def monotonic(self) -> float:
+        return self._clock.monotonic()
+
+    def wall_ms(self) -> int:
+        return self._clock.wall_ms() - self._rng.below(2)
+
+
+def let_timers_be_early(broker: Broker, rng: Rng) -> None:
+    """From now on what asks for the time when its timer fires may be told the millisecond before."""
+    broker.runtime = dataclasses.replace(broker.runtime, clock=EarlyTimersClock(broker.runtime.clock, rng))

@@ -245,7 +245,7 @@ class SharedDispatch(Dispatch):
             self.reader.cursor.acknowledge(unwanted)
         if not self._is_waking and (result or is_again or self._is_woken or self._has_due()):
             self.wake()
-        elif self._delayed is not None:
+        elif self._delayed is not None and not self._is_waking:
             self._arm_timer(self._delayed)
 
     def _skip_waiting(self) -> None:
@@ -285,18 +285,20 @@ class SharedDispatch(Dispatch):
             self._delays.detach(delayed)
 
     def _arm_timer(self, delayed: DelayReader) -> None:
-        """One timer, for the next message whose time comes. What is due already needs none: it waits for a read to
-        end, for permits or for a place in the replay queue, and each of these wakes."""
+        """One timer, for the next message whose time comes, or came since it was looked for. One that waits for a read
+        to end or for a place in the replay queue needs none: each of these wakes."""
         now_ms = self.subscription.now_ms()
         due = delayed.next_due(now_ms)
-        if due is None or due <= now_ms or self._is_closed:
+        if due is None or self._is_closed:
+            return
+        if due <= now_ms and (self._is_reading or self._retry is not None or self._core.replay.count(0) >= _DUE_MAX):
             return
         if self._delay_timer is not None:
             if self._timer_due <= due:
                 return
             self._delay_timer.cancel()
         self._timer_due = due
-        delay_s = min((due - now_ms) / 1000, _DELAY_TIMER_MAX_S)
+        delay_s = min(max(1, due - now_ms) / 1000, _DELAY_TIMER_MAX_S)
         self._delay_timer = asyncio.get_running_loop().call_later(delay_s, self._on_due)
 
     def _on_due(self) -> None:

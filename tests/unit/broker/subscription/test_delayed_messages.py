@@ -6,6 +6,8 @@ import pytest
 
 from geminga.broker.subscription import handlers
 from geminga.broker.subscription.seek import clear_backlog
+from geminga.runtime import SystemRng
+from support.stepping_clock import let_timers_be_early
 from support.subscriptions import Sub, settle, with_topic
 
 
@@ -30,6 +32,24 @@ def test_shared_types_wait_within_the_bounds(sub_type, is_strict, early_s, late_
         await settle(early_s + late_s)
         assert connection.texts() == ["now", "later"]
         assert connection.messages[-1].redelivery_count == 0
+
+    with_topic(scenario, is_delayed_delivery_deliver_at_time_strict=is_strict)
+
+
+@pytest.mark.parametrize("is_strict", [False, True])
+@pytest.mark.parametrize("seed", range(10))
+def test_message_whose_time_comes_while_the_timer_is_handled_is_not_forgotten(seed, is_strict):
+    """A timer may fire a little early: the message was not due when it was looked for, and was when the next timer was
+    set, which was left out for a message that is due."""
+
+    async def scenario(topic):
+        let_timers_be_early(topic.broker, SystemRng(seed))
+        connection = topic.connect()
+        await topic.join(connection)
+        for number in range(10):
+            await publish_delayed(topic, f"m{number}", 2000)
+            await settle(4.0)
+            assert connection.texts() == [f"m{index}" for index in range(number + 1)]
 
     with_topic(scenario, is_delayed_delivery_deliver_at_time_strict=is_strict)
 
