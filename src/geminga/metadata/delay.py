@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
+from geminga.runtime import next_turn, wait_ms
 
 
 async def delay(milliseconds: int) -> None:
     """Come back that much later; 0: on the loop's next turn."""
-    loop = asyncio.get_running_loop()
-    arrived = loop.create_future()
-    handle = (
-        loop.call_later(milliseconds / 1000.0, _arrive, arrived) if milliseconds else loop.call_soon(_arrive, arrived)
-    )
-    try:
-        await arrived
-    finally:
-        handle.cancel()
-
-
-def _arrive(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
+    if milliseconds:
+        await wait_ms(milliseconds)
+    else:
+        await next_turn()
