@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -10,6 +11,7 @@ from geminga.broker.core.delayed_delivery import DelayReader, TopicDelays
 from geminga.broker.core.delayed_heap import DelayedHeap
 from geminga.broker.core.time_buckets import precision_bits
 from geminga.model import Position
+from geminga.runtime import SystemRng
 
 BASE = 1_700_000_000_000
 TICKS = [100, 1000, 5000]
@@ -141,3 +143,25 @@ class SharedIndex(RuleBasedStateMachine):
 
 SharedIndex.TestCase.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
 test_shared_delayed_index_gives_each_subscription_what_its_own_heap_would = SharedIndex.TestCase
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_what_was_taken_is_not_due_any_more(seed):
+    """Else a timer for what is due would ring again and again; readers of larger buckets are ahead of the clock."""
+    rng = SystemRng(seed)
+    ticks = [1, 10, 1000, 60_000]
+    delays = TopicDelays(tick_ms=ticks[rng.below(4)], is_strict=rng.below(2) == 0)
+    now = BASE + rng.below(1_000_000)
+    readers = [delays.attach(now, ticks[rng.below(4)]) for _ in range(1 + rng.below(3))]
+    entries = 0
+    for _ in range(30):
+        for _ in range(rng.below(4)):
+            deliver_at = now + rng.below((3000, 200_000)[rng.below(2)])
+            for reader in readers:
+                reader.must_wait(Position(1, entries), deliver_at)
+            entries += 1
+        now += (0, 1, rng.below(2000), rng.below(100_000), -rng.below(900), -rng.below(5000))[rng.below(6)]
+        for reader in readers:
+            reader.take(now, Position(1, entries), 1000)
+            due = reader.next_due(now)
+            assert due is None or due > now

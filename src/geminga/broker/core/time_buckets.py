@@ -414,8 +414,9 @@ class TimeBuckets:
         return [new(Position, (ledger_id, entry_id)) for ledger_id, ids in groups for entry_id in ids]
 
     def _next_bucket(self, after: Mark, now: int) -> int | None:
-        # The slot that is next is opened when its time is near, so that its first bucket need not be guessed.
-        self._open_through((now >> self.bits) + SLOT_MASK)
+        # The slot that is next is opened when its time is near, so that its first bucket need not be guessed; so are
+        # those that begin before the mark of a reader with larger buckets.
+        self._open_through(max((now >> self.bits) + SLOT_MASK, after[0]))
         order = self._near_order
         slot = self._far.first
         if slot is None or self._column.lowest_slot < slot:
