@@ -21,6 +21,7 @@ from geminga.model.errors import LedgerClosedError, StorageError
 from geminga.model.position import EARLIEST, LATEST, Position
 from geminga.runtime import is_halted
 from geminga.sim import NodeCrashedError, SimNode, SimWorld
+from support.orphans import collect_now
 
 NAME = "public/default/persistent/story"
 #: Messages in every entry; an unacknowledged entry has all of these bits.
@@ -132,7 +133,7 @@ class TopicStory:
             oracle.durable(oracle.operation)
         ml = await factory.open(NAME)
         await self.check(ml)
-        await factory.collect_orphan_ledgers(min_age_ms=0)
+        await collect_now(node.runtime, factory.metadata, factory.bookkeeper)
         await self.check(ml)
         named = await factory.named_ledgers(NAME)
         live = await MetadataLiveLedgers(MemoryMetadataStore(node.runtime, self.server)).live_ledger_ids()
@@ -143,7 +144,7 @@ class TopicStory:
     async def delete(self, node: SimNode, bookie: LocalBookie, factory: ManagedLedgerFactory) -> None:
         """Delete everything, perhaps after a crash that cut that off, and see that nothing is left."""
         await factory.delete(NAME)
-        await factory.collect_orphan_ledgers(min_age_ms=0)
+        await collect_now(node.runtime, factory.metadata, factory.bookkeeper)
         assert not await factory.exists(NAME)
         live = await MetadataLiveLedgers(MemoryMetadataStore(node.runtime, self.server)).live_ledger_ids()
         assert not live

@@ -20,6 +20,7 @@ from geminga.metadata.memory import MemoryMetadata, MemoryMetadataStore
 from geminga.model.errors import StorageError
 from geminga.sim import NodeCrashedError, SimNode, SimWorld
 from geminga.wire.pulsar.schema_info import SchemaInfo, SchemaType
+from support.orphans import collect_now
 
 IDS = ("public/default/a", "public/default/b")
 LIVES = 4
@@ -49,9 +50,10 @@ class SchemaStory:
         bookie = await LocalBookie.open(
             node.runtime, "/data", BookieConfig(flush_interval_ms=500), ledgers=MetadataLiveLedgers(store)
         )
-        bookkeeper = BookKeeper(node.runtime, store, LocalBookiePool({"b": bookie}))
+        self.metadata = store
+        self.bookkeeper = bookkeeper = BookKeeper(node.runtime, store, LocalBookiePool({"b": bookie}))
         wall_ms = node.runtime.clock.wall_ms
-        self.store = (EagerStore if self.names_first else SchemaStore)(wall_ms, store, bookkeeper, Quorums(1, 1, 1))
+        self.store = (EagerStore if self.names_first else SchemaStore)(store, bookkeeper, Quorums(1, 1, 1))
         self.registry = SchemaRegistry(wall_ms, self.store)
         return bookie
 
@@ -101,7 +103,7 @@ class SchemaStory:
 
     async def collect(self) -> None:
         """What crashes left behind is found, and nothing else."""
-        await self.store.collect_orphan_ledgers(min_age_ms=0)
+        await collect_now(self.node.runtime, self.metadata, self.bookkeeper)
         named = {ledger.ledger_id for schema_id in IDS for ledger in await self.store.ledgers(schema_id)}
         live = await MetadataLiveLedgers(MemoryMetadataStore(self.node.runtime, self.server)).live_ledger_ids()
         assert live == named

@@ -32,7 +32,8 @@ class SchemaWorld:
         self.metadata = MemoryMetadataStore(self.runtime, self.server, self.faults)
         bookkeeper = BookKeeper(self.runtime, self.metadata, LocalBookiePool({"b": self.bookie}))
         wall_ms = self.runtime.clock.wall_ms
-        self.store = SchemaStore(wall_ms, self.metadata, bookkeeper, Quorums(1, 1, 1))
+        self.bookkeeper = bookkeeper
+        self.store = SchemaStore(self.metadata, bookkeeper, Quorums(1, 1, 1))
         self.registry = SchemaRegistry(wall_ms, self.store)
         return self.registry
 

@@ -2,6 +2,7 @@
 
 from geminga.bookkeeper.client import BookKeeper
 from geminga.bookkeeper.config import BookKeeperConfig
+from geminga.bookkeeper.installation import Installation
 from geminga.bookkeeper.ledger_handle import LedgerHandle
 from geminga.bookkeeper.ledger_store import MetadataLiveLedgers
 from geminga.bookkeeper.memory import LocalBookiePool, MemoryBookie
@@ -12,6 +13,7 @@ __all__ = [
     "BookKeeperConfig",
     "Bookie",
     "BookiePool",
+    "Installation",
     "LacResult",
     "LedgerHandle",
     "LocalBookiePool",

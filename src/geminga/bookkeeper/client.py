@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from geminga.bookkeeper import crash_points
 from geminga.bookkeeper.config import BookKeeperConfig
 from geminga.bookkeeper.core.placement import choose_ensemble
 from geminga.bookkeeper.environment import LedgerEnvironment
+from geminga.bookkeeper.installation import META_INSTALLATION, Installation
 from geminga.bookkeeper.ledger_handle import LedgerHandle
-from geminga.bookkeeper.ledger_store import LedgerIds, LedgerStore
+from geminga.bookkeeper.ledger_store import LedgerIds, LedgerStore, MetadataLiveLedgers, StoredLedger
 from geminga.bookkeeper.ports import BookiePool
 from geminga.bookkeeper.recovery import fence_ledger, read_last_add_confirmed, recover_stored_ledger
 from geminga.metadata.ports import MetadataStore
-from geminga.model.errors import CorruptionError, MetadataError, NoSuchLedgerError
+from geminga.model.errors import BadVersionError, CorruptionError, MetadataError, NoSuchLedgerError
 from geminga.runtime import Runtime, crash_point, get_logger
 from geminga.wire.bookkeeper.digest import DigestType
 from geminga.wire.bookkeeper.ledger_metadata import LedgerFragment, LedgerMetadata
@@ -36,16 +37,25 @@ _log = get_logger(__name__)
 class BookKeeper:
     """One client per process; its handles share the pool of bookies and the metadata store."""
 
-    __slots__ = ("_bookies", "_config", "_env", "_ids", "_ledgers", "_runtime")
+    __slots__ = ("_bookies", "_config", "_env", "_ids", "_ledgers", "_live", "_runtime", "installation")
 
     def __init__(
-        self, runtime: Runtime, metadata: MetadataStore, bookies: BookiePool, config: BookKeeperConfig | None = None
+        self,
+        runtime: Runtime,
+        metadata: MetadataStore,
+        bookies: BookiePool,
+        config: BookKeeperConfig | None = None,
+        *,
+        installation: Installation | None = None,
     ) -> None:
+        """``installation``: whose ledgers it makes; left out: the metadata store is the broker's own as well."""
         self._runtime = runtime
         self._config = config if config is not None else BookKeeperConfig()
         self._bookies = bookies
         self._ledgers = LedgerStore(metadata)
+        self._live = MetadataLiveLedgers(metadata)
         self._ids = LedgerIds(metadata, self._config.ledger_id_batch_size)
+        self.installation = installation if installation is not None else Installation(metadata, runtime.rng)
         self._env = LedgerEnvironment(self._ledgers, bookies, runtime.rng.below)
 
     async def create_ledger(
@@ -60,6 +70,7 @@ class BookKeeper:
         """A new, empty ledger to append to.
 
         Its id is larger than ``newer_than``: ledger ids of one managed ledger must ascend wherever it is opened.
+        ``custom_metadata`` is what the creator says of it; whose ledger it is comes on top.
         Raises NotEnoughBookiesError, MetadataError. A crash or an error may leave an empty ledger that nobody knows.
         """
         rng = self._runtime.rng
@@ -72,7 +83,7 @@ class BookKeeper:
             digest_type=_DIGEST_TYPES[self._config.digest_type],
             password=self._config.password.encode(),
             created_ms=self._runtime.clock.wall_ms(),
-            custom_metadata=custom_metadata,
+            custom_metadata={**custom_metadata, META_INSTALLATION: await self.installation.id()},
             creation_token=rng.below(1 << 62),
         )
         for _ in range(CREATE_ATTEMPTS_MAX):
@@ -101,6 +112,41 @@ class BookKeeper:
         return LedgerHandle(
             self._env, ledger_id, stored, is_writable=False, last_add_confirmed=last, length_bytes=length
         )
+
+    async def ledger_ids(self) -> Sequence[int]:
+        """Ids of all ledgers there are, whoever made them, ascending; raises MetadataError."""
+        found = await self._live.live_ledger_ids()
+        if found is None:
+            raise MetadataError("the list of ledgers can not be read now")
+        return sorted(found)
+
+    async def read_ledger(self, ledger_id: int) -> StoredLedger:
+        """Metadata of a ledger as they are now. Raises NoSuchLedgerError, CorruptionError, MetadataError."""
+        return await self._ledgers.read(ledger_id)
+
+    async def seal_ledger(self, ledger_id: int, version: int) -> int | None:
+        """Make sure that nobody gets an acknowledgement for an entry of this ledger any more, by recovering it.
+
+        Returns the version of its metadata from then on; None if they have not ``version`` (another one is at work
+        on it) or it is gone. Raises what :meth:`open_ledger` raises: nothing may be concluded then.
+        """
+        try:
+            stored = await self._ledgers.read(ledger_id)
+            if stored.version != version:
+                return None
+            sealed = await recover_stored_ledger(self._env, ledger_id, stored, self._config.recovery_read_batch_size)
+        except NoSuchLedgerError:
+            return None
+        return sealed.version
+
+    async def delete_sealed_ledger(self, ledger_id: int, version: int) -> bool:
+        """Delete the ledger if its metadata have this version still; False if not, or if it is gone."""
+        try:
+            deleted = await self._ledgers.delete(ledger_id, expected_version=version)
+        except BadVersionError:
+            return False
+        crash_point(crash_points.DELETED)
+        return deleted
 
     async def delete_ledger(self, ledger_id: int) -> None:
         """Delete the ledger's metadata; bookies collect its entries later. Fine if it is gone already.

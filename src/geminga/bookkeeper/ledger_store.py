@@ -44,6 +44,8 @@ class StoredLedger(NamedTuple):
 
     metadata: LedgerMetadata
     version: int
+    #: When the node was made by the store's own clock, ms since the epoch; 0: not read. The value may lack it.
+    node_created_ms: int = 0
 
 
 class LedgerStore:
@@ -76,7 +78,7 @@ class LedgerStore:
         node = await self._store.get(ledger_path(ledger_id))
         if node is None:
             raise NoSuchLedgerError(f"ledger {ledger_id} does not exist")
-        return StoredLedger(decode_ledger_metadata(node.value, ledger_id), node.stat.version)
+        return StoredLedger(decode_ledger_metadata(node.value, ledger_id), node.stat.version, node.stat.created_ms)
 
     async def update(
         self,
@@ -105,9 +107,9 @@ class LedgerStore:
             raise NoSuchLedgerError(f"ledger {ledger_id} does not exist")
         return StoredLedger(decode_ledger_metadata(written.value, ledger_id), written.version)
 
-    async def delete(self, ledger_id: int) -> None:
-        """Delete the node; fine if it is gone already."""
-        await cas.remove(self._store, ledger_path(ledger_id))
+    async def delete(self, ledger_id: int, *, expected_version: int | None = None) -> bool:
+        """Delete the node; False if it is gone already. Raises BadVersionError if it has another version."""
+        return await cas.remove(self._store, ledger_path(ledger_id), expected_version=expected_version)
 
 
 class LedgerIds:

@@ -71,6 +71,9 @@ class BrokerConfig(PolicyConfig):
     pattern_length_max: int = setting("subscriptionPatternMaxLength", 50, "characters >= 0", minimum=0)
     topic_list_watcher: bool = setting("enableBrokerTopicListWatcher", True, "true or false")
 
+    #: More orphan ledgers than that at once are kept: crashes leave a few, lists from an older backup leave many.
+    orphan_ledgers_deleted_max: int = setting("gemingaOrphanLedgersDeletedAtOnceMax", 100, "an integer >= 0", minimum=0)
+
     # ---- schemas
     schema_compatibility_strategy: str = setting(
         "schemaCompatibilityStrategy",

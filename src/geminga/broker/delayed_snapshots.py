@@ -292,6 +292,19 @@ class DelayedSnapshots:
             _log.warning("%s: ledger %d of the delayed index is not deleted: %s", self.name, ledger_id, error)
 
 
+async def named_ledgers(metadata: MetadataStore) -> set[int]:
+    """Ids that any snapshot's node names; -1 may be among them. Raises CorruptionError, MetadataError."""
+    found: set[int] = set()
+    paths = [ROOT]
+    while paths:
+        path = paths.pop()
+        node = await metadata.get(path)
+        if node is not None and node.value:
+            found.update(SnapshotNode.decode(node.value))
+        paths.extend(f"{path}/{name}" for name in await metadata.children(path))
+    return found
+
+
 async def _give_way() -> None:
     """Return at the loop's next turn."""
     turn = asyncio.Event()

@@ -1,17 +1,19 @@
 """Upkeep of managed ledgers: retention that has run out, and ledgers that a crash left behind.
 
 Consumed ledgers are trimmed when a cursor leaves them; those that retention held then are looked at here, every
-``retentionCheckIntervalInSeconds``. Ledgers that were made but never entered a list are collected once after the
-start and then daily. One timer each for all topics.
+``retentionCheckIntervalInSeconds``. Ledgers that were made but never entered a list (``orphan_ledgers``) are looked for
+after the start and then daily, and again an hour after a look that found some. One timer each for all topics.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from geminga.broker.core.orphan_looks import APART_S
+from geminga.broker.orphan_ledgers import OrphanLedgers
 from geminga.broker.timers import Timers
 from geminga.broker.topic import PersistentTopic
-from geminga.model.errors import GemingaError
+from geminga.model.errors import GemingaError, StorageError
 from geminga.runtime import get_logger
 
 if TYPE_CHECKING:
@@ -21,18 +23,26 @@ _log = get_logger(__name__)
 
 #: Seconds from the start to the first look for orphan ledgers: not while clients wait for their topics.
 ORPHANS_FIRST_AFTER_S: Final = 300
-#: Seconds between two looks for orphan ledgers.
+#: Seconds between two looks for orphan ledgers while there are none.
 ORPHANS_INTERVAL_S: Final = 24 * 3600
+#: Seconds from a look that left some waiting, or failed, to the next: over an hour.
+ORPHANS_AGAIN_AFTER_S: Final = APART_S + 60
 
 
 class LedgerUpkeep:
     """See the module."""
 
-    __slots__ = ("_broker", "_timers")
+    __slots__ = ("_broker", "_timers", "orphans")
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._timers = Timers()
+        self.orphans = OrphanLedgers(
+            broker.runtime,
+            broker.metadata,
+            broker.ledgers.bookkeeper,
+            at_once_max=broker.config.orphan_ledgers_deleted_max,
+        )
 
     def start(self) -> None:
         """Begin; the first look comes after an interval."""
@@ -54,15 +64,10 @@ class LedgerUpkeep:
         return self._broker.config.retention_check_interval_s
 
     async def collect_orphans(self) -> float:
-        """Delete ledgers that nothing names; seconds to the next time."""
+        """One look for ledgers that nothing names; seconds to the next."""
         try:
-            deleted = [
-                *await self._broker.ledgers.collect_orphan_ledgers(),
-                *await self._broker.schemas.store.collect_orphan_ledgers(),
-            ]
-        except GemingaError as error:
-            _log.warning("orphan ledgers could not be collected: %s", error)
-        else:
-            if deleted:
-                _log.info("deleted %d ledgers that a crash had left behind", len(deleted))
-        return ORPHANS_INTERVAL_S
+            await self.orphans.look()
+        except StorageError as error:
+            _log.warning("no orphan ledger is deleted, for not everything can be read: %s", error)
+            return ORPHANS_AGAIN_AFTER_S
+        return ORPHANS_AGAIN_AFTER_S if self.orphans.last.waiting else ORPHANS_INTERVAL_S

@@ -73,7 +73,7 @@ class Broker:
         self.namespaces = Namespaces(self, resources, self._policies_watched)
         self._endpoints: Endpoints | None = None
         self._inactive_topics = InactiveTopics(self)
-        self._ledger_upkeep = LedgerUpkeep(self)
+        self.ledger_upkeep = LedgerUpkeep(self)
         self.policies = PolicyService(self)
         self._following = PolicyFollowing(self)
         self._policy_upkeep = PolicyUpkeep(self)
@@ -88,7 +88,7 @@ class Broker:
         self._endpoints = Endpoints(endpoints)
         self.namespaces.start(self.metadata)
         self._inactive_topics.start()
-        self._ledger_upkeep.start()
+        self.ledger_upkeep.start()
         self._policy_upkeep.start()
 
     async def close(self) -> None:
@@ -97,7 +97,7 @@ class Broker:
             return
         self.is_closing = True
         self._inactive_topics.close()
-        self._ledger_upkeep.close()
+        self.ledger_upkeep.close()
         self._policy_upkeep.close()
         self.namespaces.close()
         await self.registry.close()

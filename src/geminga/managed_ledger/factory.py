@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from geminga.bookkeeper import BookKeeper, LedgerHandle, MetadataLiveLedgers
-from geminga.bookkeeper.ledger_store import LedgerStore
+from geminga.bookkeeper import BookKeeper, LedgerHandle
 from geminga.managed_ledger.config import ManagedLedgerConfig
 from geminga.managed_ledger.core.acked_entries import AckedBitmap, MakeAckedEntries
 from geminga.managed_ledger.core.plain_ranges import PlainRanges
@@ -22,6 +21,7 @@ from geminga.managed_ledger.entry_cache import EntryCache, TailWindow
 from geminga.managed_ledger.managed_cursor import ManagedCursor
 from geminga.managed_ledger.managed_ledger import ManagedLedger
 from geminga.managed_ledger.metadata_io import ROOT, ledger_path
+from geminga.managed_ledger.named_ledgers import named_ledgers
 from geminga.managed_ledger.opening import load
 from geminga.metadata.ports import MetadataStore
 from geminga.model.errors import (
@@ -31,15 +31,9 @@ from geminga.model.errors import (
 )
 from geminga.runtime import get_logger
 from geminga.runtime.ports import Runtime
-from geminga.wire.managed_ledger import (
-    decode_cursor_info,
-    decode_managed_ledger_info,
-)
 
 #: How often ledgers are looked at for their age, seconds.
 ROLLOVER_CHECK_SECONDS: Final = 60.0
-#: A ledger that no list names is garbage once it is so old; younger ones may be about to be listed.
-ORPHAN_AGE_MS: Final = 3_600_000
 
 _META_NAME: Final = "pulsar/managed-ledger"
 _META_CURSOR: Final = "pulsar/cursor"
@@ -233,47 +227,9 @@ class ManagedLedgerFactory:
         if self._rolling:
             self._rollover_timer = asyncio.get_running_loop().call_later(ROLLOVER_CHECK_SECONDS, self._check_rollover)
 
-    # ---- garbage
-
-    async def collect_orphan_ledgers(self, *, min_age_ms: int = ORPHAN_AGE_MS) -> Sequence[int]:
-        """Delete ledgers that a crash left behind: made for a managed ledger, named by no list and no cursor.
-
-        Returns their ids. Walks all ledgers of the metadata store: for the background, seldom.
-        """
-        live = await MetadataLiveLedgers(self.metadata).live_ledger_ids()
-        ledgers = LedgerStore(self.metadata)
-        named: dict[str, set[int]] = {}
-        deleted = []
-        for ledger_id in sorted(live or ()):
-            try:
-                metadata = (await ledgers.read(ledger_id)).metadata
-                owner = metadata.custom_metadata.get(_META_NAME)
-                age_ms = self.runtime.clock.wall_ms() - (metadata.created_ms or 0)
-                if owner is None or age_ms < min_age_ms:
-                    continue
-                name = owner.decode()
-                if ledger_id not in named.get(name, ()):
-                    # Read after the ledger was seen: if it is named now, it is no orphan.
-                    named[name] = await self.named_ledgers(name)
-                    if ledger_id not in named[name]:
-                        await self.bookkeeper.delete_ledger(ledger_id)
-                        deleted.append(ledger_id)
-            except StorageError as error:
-                _log.warning("ledger %d: could not tell whether it is garbage: %s", ledger_id, error)
-        return deleted
-
     async def named_ledgers(self, name: str) -> set[int]:
-        """Ids of the ledgers that the metadata of a managed ledger and of its cursors name; -1 may be among them."""
-        path = ledger_path(name)
-        node = await self.metadata.get(path)
-        found: set[int] = set()
-        if node is not None:
-            found.update(item.ledger_id for item in decode_managed_ledger_info(node.value).ledgers)
-        for child in await self.metadata.children(path):
-            cursor = await self.metadata.get(f"{path}/{child}")
-            if cursor is not None:
-                found.add(decode_cursor_info(cursor.value).cursor_ledger_id)
-        return found
+        """See :func:`named_ledgers`."""
+        return await named_ledgers(self.metadata, name)
 
     # ---- end
 

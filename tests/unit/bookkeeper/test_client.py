@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from geminga.bookkeeper import BookKeeperConfig, MetadataLiveLedgers
+from geminga.bookkeeper.installation import META_INSTALLATION
 from geminga.bookkeeper.ledger_store import ID_GENERATOR_PATH, LedgerIds, LedgerStore
 from geminga.metadata import MemoryMetadataStore, MetadataFaults, WriteFault
 from geminga.model.errors import (
@@ -39,7 +40,8 @@ def test_created_ledger_has_the_metadata_that_was_asked_for():
         assert metadata == handle.metadata
         assert (metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum) == (3, 2, 1)
         assert (metadata.state, metadata.digest_type, metadata.password) == (LedgerState.OPEN, DigestType.HMAC, b"pw")
-        assert dict(metadata.custom_metadata) == {"application": b"pulsar"}
+        installation = await client.installation.id()
+        assert dict(metadata.custom_metadata) == {"application": b"pulsar", META_INSTALLATION: installation}
         assert metadata.created_ms == cluster.runtime.clock.wall_ms()
         assert sorted(metadata.last_fragment.ensemble) == ["b0", "b1", "b2"]
         assert await Appends(handle).append_and_wait(b"x") is None

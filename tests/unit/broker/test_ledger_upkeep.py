@@ -88,8 +88,11 @@ def test_ledgers_that_nothing_names_are_collected_after_the_start() -> None:
         schema_orphan = await world.ledgers.bookkeeper.create_ledger(
             ensemble_size=1, write_quorum=1, ack_quorum=1, custom_metadata={META_SCHEMA_ID: b"public/default/gone"}
         )
-        await seconds(2 * HOUR_S)
+        await seconds(60)
         await world.restart()
+        # The first look comes after minutes, the second an hour after it.
+        await seconds(HOUR_S)
+        assert await world.metadata.exists(ledger_path(orphan.ledger_id))
         await seconds(600)
         assert not await world.metadata.exists(ledger_path(orphan.ledger_id))
         assert not await world.metadata.exists(ledger_path(schema_orphan.ledger_id))

@@ -67,24 +67,6 @@ def test_delete_leaves_nothing(in_world, is_open):
     in_world(scenario)
 
 
-def test_orphan_ledgers_are_collected_when_old_enough(in_world):
-    async def scenario(w):
-        ml = await w.open()
-        cursor = await ml.open_cursor("s", initial=EARLIEST)
-        positions = await w.fill(ml, 3)
-        await acknowledge(cursor, positions[1:2])
-        orphan = await w.factory.create_ledger(ml)
-        other = await w.factory.create_ledger(ml, cursor_name="s")
-        foreign = await w.bookkeeper.create_ledger(ensemble_size=1, write_quorum=1, ack_quorum=1)
-        assert await w.factory.collect_orphan_ledgers() == []
-        await w.world.sleep(3601)
-        assert await w.factory.collect_orphan_ledgers() == [orphan.ledger_id, other.ledger_id]
-        await w.bookkeeper.open_ledger(foreign.ledger_id)
-        assert len(await ml.read(positions)) == 3
-
-    in_world(scenario)
-
-
 def test_close_is_final(in_world):
     async def scenario(w):
         await w.open()

@@ -7,6 +7,7 @@ from geminga.model.errors import (
     LedgerFencedError,
 )
 from support.ledger_world import NAME, append
+from support.orphans import collect_now
 
 
 def test_reopen_after_a_kill_finds_every_confirmed_entry(in_world):
@@ -51,6 +52,6 @@ def test_reopen_drops_an_empty_last_ledger_and_deletes_it_later(in_world):
         assert [info.entries for info in again.ledgers.infos] == [10]
         await w.fill(again, 1)
         assert len(await w.factory.named_ledgers(NAME)) == 2
-        assert await w.factory.collect_orphan_ledgers(min_age_ms=0) == []
+        assert not await collect_now(w.runtime, w.store, w.bookkeeper)
 
     in_world(scenario)

@@ -2,17 +2,17 @@
 
 Each version is one entry in a ledger of its own; the locator, a metadata node per topic, says which. A new version is
 on stable storage, in a closed ledger, before the locator names it by compare-and-set: a crash in between leaves a
-ledger that nobody names (:meth:`SchemaStore.collect_orphan_ledgers`), never a version that can not be read. Deletion
-goes the other way round: the locator first.
+ledger that nobody names (``orphan_ledgers``), never a version that can not be read. Deletion goes the other way
+round: the locator first.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from geminga.bookkeeper import BookKeeper, MetadataLiveLedgers
+from geminga.bookkeeper import BookKeeper
 from geminga.bookkeeper.ledger_store import LedgerStore
 from geminga.broker.schema import crash_points
 from geminga.broker.schema.core.storage_format import (
@@ -48,8 +48,6 @@ META_SCHEMA_ID: Final = "pulsar/schemaId"
 CACHE_BYTES_MAX: Final = 16 * 1024 * 1024
 #: What an entry costs in memory beside its definition, bytes; rounded up.
 CACHE_ENTRY_BYTES: Final = 1024
-#: A ledger that no locator names is garbage once it is so old; younger ones may be about to be named.
-ORPHAN_AGE_MS: Final = 3_600_000
 #: Writes of a locator repeated at once after an unknown outcome that turned out not to have happened.
 UNKNOWN_ATTEMPTS_MAX: Final = 8
 
@@ -82,12 +80,9 @@ class SchemaLedger(NamedTuple):
 class SchemaStore:
     """See the module."""
 
-    __slots__ = ("_bookkeeper", "_cache", "_cache_bytes", "_metadata", "_quorums", "_wall_ms")
+    __slots__ = ("_bookkeeper", "_cache", "_cache_bytes", "_metadata", "_quorums")
 
-    def __init__(
-        self, wall_ms: Callable[[], int], metadata: MetadataStore, bookkeeper: BookKeeper, quorums: Quorums
-    ) -> None:
-        self._wall_ms = wall_ms
+    def __init__(self, metadata: MetadataStore, bookkeeper: BookKeeper, quorums: Quorums) -> None:
         self._metadata = metadata
         self._bookkeeper = bookkeeper
         self._quorums = quorums
@@ -222,33 +217,6 @@ class SchemaStore:
         except StorageError as error:
             _log.warning("schema ledger %d was not deleted: %s", ledger_id, error)
 
-    # ---- garbage
-
-    async def collect_orphan_ledgers(self, *, min_age_ms: int = ORPHAN_AGE_MS) -> Sequence[int]:
-        """Delete ledgers that a crash left behind: made for a schema, named by no locator. Returns their ids.
-
-        Walks all ledgers of the metadata store: for the background, seldom.
-        """
-        ledgers = LedgerStore(self._metadata)
-        live = await MetadataLiveLedgers(self._metadata).live_ledger_ids()
-        deleted = []
-        for ledger_id in sorted(live or ()):
-            try:
-                metadata = (await ledgers.read(ledger_id)).metadata
-            except NoSuchLedgerError:
-                continue
-            owner = metadata.custom_metadata.get(META_SCHEMA_ID)
-            age_ms = self._wall_ms() - (metadata.created_ms or 0)
-            if owner is None or age_ms < min_age_ms:
-                continue
-            # Read after the ledger was seen: if it is named now, it is no orphan.
-            locator = (await self.locate(owner.decode())).locator
-            named = locator.index if locator is not None else ()
-            if all(entry.position.ledger_id != ledger_id for entry in named):
-                await self._delete_ledger(ledger_id)
-                deleted.append(ledger_id)
-        return deleted
-
     # ---- cache
 
     def _remember(self, position: Position, schema: StoredSchema) -> None:
@@ -266,6 +234,19 @@ class SchemaStore:
 def path_of(schema_id: str) -> str:
     """The locator's node."""
     return f"{ROOT}/{schema_id}"
+
+
+async def named_ledgers(metadata: MetadataStore) -> set[int]:
+    """Ids of the ledgers that any locator names. Raises CorruptionError, MetadataError: nothing is known then."""
+    found: set[int] = set()
+    paths = [ROOT]
+    while paths:
+        path = paths.pop()
+        node = await metadata.get(path)
+        if node is not None and node.value:
+            found.update(entry.position.ledger_id for entry in decode_locator(node.value, path).index)
+        paths.extend(f"{path}/{name}" for name in await metadata.children(path))
+    return found
 
 
 def _names(found: Located, position: Position) -> bool:

@@ -35,7 +35,7 @@ class Schemas:
         quorums = Quorums(config.ensemble_size, config.write_quorum, config.ack_quorum)
         wall_ms = broker.runtime.clock.wall_ms
         self._broker = broker
-        self.store = SchemaStore(wall_ms, broker.metadata, broker.ledgers.bookkeeper, quorums)
+        self.store = SchemaStore(broker.metadata, broker.ledgers.bookkeeper, quorums)
         self.registry = SchemaRegistry(wall_ms, self.store)
 
     # ---- policies

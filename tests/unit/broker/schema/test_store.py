@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from geminga.bookkeeper.installation import META_INSTALLATION
 from geminga.broker.schema.core.storage_format import IndexEntry, StoredSchema
 from geminga.broker.schema.store import CACHE_ENTRY_BYTES, UNKNOWN_ATTEMPTS_MAX, Located, SchemaLedger, path_of
 from geminga.metadata.core.faults import WriteFault
@@ -11,6 +12,7 @@ from geminga.metadata.ports import MUST_NOT_EXIST
 from geminga.model.errors import CorruptionError, UnknownOutcomeError
 from geminga.model.position import Position
 from geminga.wire.pulsar.schema_info import SchemaInfo, SchemaType
+from support.orphans import collect_now
 from support.schema_world import ID, SchemaWorld, run_with_schemas
 
 
@@ -53,6 +55,7 @@ def test_each_version_has_a_closed_ledger_of_its_own_with_pulsars_metadata() -> 
             "application": b"pulsar",
             "component": b"schema",
             "pulsar/schemaId": ID.encode(),
+            META_INSTALLATION: await bookkeeper.installation.id(),
         }
 
     run_with_schemas(scenario)
@@ -122,15 +125,13 @@ def test_deletion_leaves_nothing() -> None:
     run_with_schemas(scenario)
 
 
-def test_orphans_are_collected_once_they_are_old() -> None:
+def test_orphans_are_collected() -> None:
     async def scenario(world: SchemaWorld) -> None:
         await add(world, b'"int"')
         await world.store._write_entry(ID, b"orphan")
         await world.store._write_entry("public/default/other", b"orphan")
-        await world.store._bookkeeper.create_ledger(ensemble_size=1, write_quorum=1, ack_quorum=1)
-        assert not await world.store.collect_orphan_ledgers()
-        assert len(await world.store.collect_orphan_ledgers(min_age_ms=0)) == 2
-        assert len(await world.live_ledgers()) == 2
+        assert len(await collect_now(world.runtime, world.metadata, world.bookkeeper)) == 2
+        assert len(await world.live_ledgers()) == 1
         assert len(await world.store.ledgers(ID)) == 1
 
     run_with_schemas(scenario)
