@@ -8,7 +8,7 @@ import pytest
 
 from geminga.model.errors import LedgerFencedError, NoSuchEntryError, NoSuchLedgerError, StorageError
 from geminga.model.ledger import LacResult
-from support.bookies import BookieCase, Calls, entries_of
+from support.bookies import BookieCase, Calls, entries_of, sized_entries
 
 
 @pytest.fixture(params=["memory", "local"])
@@ -133,5 +133,30 @@ def test_many_ledgers_at_once_do_not_mix(case):
         assert set(await asyncio.gather(*adds)) == {None}
         for ledger_id in range(20):
             assert await bookie.read(ledger_id, *range(5)) == [entries_of(ledger_id, i, 1)[0] for i in range(5)]
+
+    case.run(main)
+
+
+def test_limit_of_bytes_gives_the_first_entries_that_fit_and_always_one(case):
+    async def main(bookie: Calls, restart):
+        entries = sized_entries(3, [10, 5000, 20, 30, 9000, 10])
+        sizes = [len(entry) for entry in entries]
+        await bookie.add(3, 0, entries)
+        # From memory, from the disk, and from what the disk brought before.
+        for again in (bookie, await restart(), None):
+            bookie = again or bookie
+            for first in range(6):
+                for limit in (0, sizes[0], sum(sizes[:2]), sum(sizes[:4]) - 1, sum(sizes[:4]), 1 << 30):
+                    count = 1
+                    while first + count < 6 and sum(sizes[first : first + count + 1]) <= limit:
+                        count += 1
+                    results = await bookie.read(3, *range(first, 6), bytes_max=limit)
+                    assert results == entries[first : first + len(results)]
+                    assert 1 <= len(results) <= count
+                    if limit >= 1 << 30:
+                        assert len(results) == count
+        there, absent, _ = await bookie.read(3, 5, 6, 7, bytes_max=sizes[5])
+        assert there == entries[5]
+        assert isinstance(absent, NoSuchEntryError)
 
     case.run(main)

@@ -40,8 +40,10 @@ class Calls:
             )
         )
 
-    async def read(self, ledger_id: int, *entry_ids: int) -> list[bytes | StorageError]:
-        return list(await _reply(lambda done: self.bookie.read_entries(ledger_id, entry_ids, done)))
+    async def read(self, ledger_id: int, *entry_ids: int, bytes_max: int | None = None) -> list[bytes | StorageError]:
+        return list(
+            await _reply(lambda done: self.bookie.read_entries(ledger_id, entry_ids, done, bytes_max=bytes_max))
+        )
 
     async def fence(self, ledger_id: int) -> StorageError | None:
         return await _reply(lambda done: self.bookie.fence(ledger_id, master_key=KEY, done=done))
@@ -100,8 +102,8 @@ class InNode(Calls):
     async def add(self, *args: Any, **more: Any) -> StorageError | None:
         return await self._node.run(lambda node: Calls.add(self, *args, **more))
 
-    async def read(self, *args: Any) -> list[bytes | StorageError]:
-        return await self._node.run(lambda node: Calls.read(self, *args))
+    async def read(self, *args: Any, **more: Any) -> list[bytes | StorageError]:
+        return await self._node.run(lambda node: Calls.read(self, *args, **more))
 
     async def fence(self, ledger_id: int) -> StorageError | None:
         return await self._node.run(lambda node: Calls.fence(self, ledger_id))
@@ -115,3 +117,8 @@ def entries_of(ledger_id: int, first: int, count: int) -> list[bytes]:
     return encode_entries(
         ledger_id, first, first - 1, first * 4, [f"{i:4d}".encode() for i in range(first, first + count)]
     )
+
+
+def sized_entries(ledger_id: int, sizes: Sequence[int]) -> list[bytes]:
+    """Entries from the first on with payloads of these sizes."""
+    return encode_entries(ledger_id, 0, -1, 0, [b"%c" % (97 + i) * size for i, size in enumerate(sizes)])

@@ -38,6 +38,7 @@ def bookie_metrics(bookie: LocalBookie) -> Callable[[], Mapping[str, float]]:
             "bookie_WRITE_BYTES": stats.added_bytes,
             "bookie_ADD_ENTRY_count": stats.added_entries,
             "bookie_READ_ENTRY_count": stats.read_entries,
+            "bookie_READ_BYTES": stats.read_bytes,
             "bookie_flush_count": stats.flushes,
             "bookie_flushed_bytes": stats.flushed_bytes,
             "bookie_compacted_bytes": stats.compacted_bytes,

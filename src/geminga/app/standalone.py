@@ -117,7 +117,13 @@ class StandaloneServer:
         metadata = await self._open_metadata(runtime)
         bookie = await self._open_bookie(runtime, metadata)
         bookkeeper = BookKeeper(runtime, metadata, LocalBookiePool({BOOKIE_ID: bookie}), config.bookkeeper)
-        ledgers = ManagedLedgerFactory(runtime, metadata, bookkeeper, config.managed_ledger)
+        ledgers = ManagedLedgerFactory(
+            runtime,
+            metadata,
+            bookkeeper,
+            config.managed_ledger,
+            entry_bytes_max=config.broker.message_bytes_max,
+        )
         self._closers.append(("managed ledgers", ledgers.close))
         resources = Resources(metadata)
         broker = Broker(runtime, metadata, ledgers, config.broker, resources, version=__version__)

@@ -327,9 +327,14 @@ class LocalBookie:
 
         self._reader.read(ledger_id, (last,), have_entry)
 
-    def read_entries(self, ledger_id: int, entry_ids: Sequence[int], done: ReadDone) -> None:
-        """Read entries, whole, with their headers; within the call if they are in memory."""
-        self._reader.read(ledger_id, entry_ids, done)
+    def read_entries(
+        self, ledger_id: int, entry_ids: Sequence[int], done: ReadDone, *, bytes_max: int | None = None
+    ) -> None:
+        """Read entries, whole, with their headers; within the call if they are in memory.
+
+        With ``bytes_max``: the first ones that have no more bytes together, at least one.
+        """
+        self._reader.read(ledger_id, entry_ids, done, bytes_max=bytes_max)
 
     # ---- flush, disk space, timers ----------------------------------------------------------------------------
 

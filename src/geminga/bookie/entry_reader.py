@@ -3,12 +3,14 @@
 Reads that arrive while a batch is on the read lane form the next batch; neighbouring chunks share a pread. A
 whole chunk is read, checked and kept for a while, so that a consumer catching up finds the following entries in
 memory. Certain absence, damage and I/O errors are told apart (FACTS B4).
+
+A read with a limit of bytes is cut before anything is read: the index says how large the chunks are.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, cast
 
 from geminga.bookie.core import entry_log_format as fmt
@@ -26,6 +28,7 @@ from geminga.model.errors import (
     StorageError,
     UnknownEntryError,
 )
+from geminga.model.limits import count_within
 from geminga.runtime import ReadRequest, get_logger, spawn
 
 _log = get_logger(__name__)
@@ -55,15 +58,44 @@ class LoadedChunk(NamedTuple):
 class _Read:
     """One call of :meth:`EntryReader.read` that has to wait for the disk."""
 
-    __slots__ = ("attempts", "done", "ledger_id", "missing", "results")
+    __slots__ = ("attempts", "bytes_max", "done", "ledger_id", "missing", "results")
 
-    def __init__(self, ledger_id: int, results: list[bytes | StorageError], done: ReadDone) -> None:
+    def __init__(
+        self, ledger_id: int, results: list[bytes | StorageError], done: ReadDone, bytes_max: int | None
+    ) -> None:
         self.ledger_id = ledger_id
         self.results = results
         self.done = done
+        self.bytes_max = bytes_max
         #: (place in results, entry id, where to read it).
         self.missing: list[tuple[int, int, Row]] = []
         self.attempts = 0
+
+    def cut(self) -> None:
+        """Leave out what the limit does not allow, before the disk is asked."""
+        if self.bytes_max is None:
+            return
+        count = count_within(self._sizes(), self.bytes_max)
+        del self.results[count:]
+        self.missing = [found for found in self.missing if found[0] < count]
+
+    def _sizes(self) -> Iterator[int]:
+        """What each entry adds to the bytes read: a chunk is read whole, with its first entry."""
+        rows = {i: row for i, _, row in self.missing}
+        seen: set[int] = set()
+        for i, result in enumerate(self.results):
+            row = rows.get(i)
+            if row is None:
+                yield _size(result)
+            elif row.location in seen:
+                yield 0
+            else:
+                seen.add(row.location)
+                yield row.size_bytes
+
+    def finish(self) -> None:
+        """Everything is there: answer."""
+        self.done(_first(self.results, self.bytes_max))
 
 
 class EntryReader:
@@ -78,8 +110,11 @@ class EntryReader:
         self._chunk_bytes = 0
         self._chunk_bytes_max = storage.config.read_cache_bytes
 
-    def read(self, ledger_id: int, entry_ids: Sequence[int], done: ReadDone) -> None:
-        """Read entries; ``done`` is called within the call if all of them are in memory."""
+    def read(self, ledger_id: int, entry_ids: Sequence[int], done: ReadDone, *, bytes_max: int | None = None) -> None:
+        """Read entries; ``done`` is called within the call if all of them are in memory.
+
+        With ``bytes_max``: the first ones that have no more bytes together, at least one.
+        """
         storage = self._storage
         if ledger_id not in storage.states.master_keys:
             done([self.absent_ledger(ledger_id)] * len(entry_ids))
@@ -88,11 +123,12 @@ class EntryReader:
         get = storage.cache.get
         entries = [get(ledger_id, entry_id) for entry_id in entry_ids]
         if None not in entries:
-            done(cast("list[bytes | StorageError]", entries))
+            done(_first(cast("list[bytes | StorageError]", entries), bytes_max))
             return
         results: list[bytes | StorageError] = [b"" if entry is None else entry for entry in entries]
-        pending = _Read(ledger_id, results, done)
+        pending = _Read(ledger_id, results, done, bytes_max)
         self._look_up(pending, [(i, entry_ids[i]) for i, entry in enumerate(entries) if entry is None])
+        pending.cut()
         self._finish_or_queue(pending)
 
     def absent_ledger(self, ledger_id: int) -> StorageError:
@@ -141,7 +177,7 @@ class EntryReader:
 
     def _finish_or_queue(self, pending: _Read) -> None:
         if not pending.missing:
-            pending.done(pending.results)
+            pending.finish()
             return
         self._queue.append(pending)
         if not self._is_running:
@@ -188,6 +224,7 @@ class EntryReader:
             for log_id in pinned:
                 storage.logs.unpin(log_id)
         storage.stats.chunk_reads += len(planned)
+        storage.stats.read_bytes += sum(plan.size_bytes for plan, _ in planned)
         for (plan, _), data in zip(planned, results, strict=True):
             self._check(plan, data, loaded)
         return loaded
@@ -251,6 +288,17 @@ class EntryReader:
         low, high = make_location(log_id, 0), make_location(log_id + 1, 0)
         for location in [location for location in self._chunks if low <= location < high]:
             self._chunk_bytes -= _cost(self._chunks.pop(location))
+
+
+def _first(results: list[bytes | StorageError], bytes_max: int | None) -> list[bytes | StorageError]:
+    """As many results as the limit allows."""
+    if bytes_max is None:
+        return results
+    return results[: count_within(map(_size, results), bytes_max)]
+
+
+def _size(result: bytes | StorageError) -> int:
+    return 0 if isinstance(result, StorageError) else len(result)
 
 
 def _cost(chunk: LoadedChunk) -> int:

@@ -17,6 +17,7 @@ class BookieStats:
         "flushed_bytes",
         "flushes",
         "merges",
+        "read_bytes",
         "read_entries",
         "removed_logs",
     )
@@ -25,8 +26,9 @@ class BookieStats:
         self.added_entries = 0
         self.added_bytes = 0
         self.read_entries = 0
-        #: preads of entry logs.
+        #: preads of entry logs, and the bytes they read.
         self.chunk_reads = 0
+        self.read_bytes = 0
         self.flushes = 0
         self.flushed_bytes = 0
         self.merges = 0

@@ -313,9 +313,12 @@ class LedgerHandle:
 
     # ---- read
 
-    def read(self, first_entry_id: int, last_entry_id: int, done: PayloadsDone) -> None:
+    def read(
+        self, first_entry_id: int, last_entry_id: int, done: PayloadsDone, *, bytes_max: int | None = None
+    ) -> None:
         """Payloads of consecutive entries, ends included; ``done`` once, possibly within the call.
 
+        With ``bytes_max``: perhaps only the first of them, with about so many bytes, but always one.
         NoSuchEntryError past the last add confirmed. Damaged copies are not served: the next replica is asked.
         """
         if not 0 <= first_entry_id <= last_entry_id <= self.last_add_confirmed:
@@ -327,11 +330,16 @@ class LedgerHandle:
             )
             return
         entry_ids = range(first_entry_id, last_entry_id + 1)
+        if bytes_max is not None:
+            bytes_max += self._digest.overhead_bytes * len(entry_ids)
         env, fragments = self._env, self._stored.metadata.fragments
         if len(fragments) == 1 and self._distribution.ensemble_size == 1:
-            read_single(env.bookies, fragments[0].ensemble[0], self._digest, self.ledger_id, entry_ids, done)
+            bookie_id = fragments[0].ensemble[0]
+            read_single(env.bookies, bookie_id, self._digest, self.ledger_id, entry_ids, done, bytes_max)
             return
-        ReadOp(env.bookies, self._digest, self._distribution, fragments, self.ledger_id, entry_ids, done).start()
+        ReadOp(
+            env.bookies, self._digest, self._distribution, fragments, self.ledger_id, entry_ids, done, bytes_max
+        ).start()
 
     async def read_entries(self, first_entry_id: int, last_entry_id: int) -> Sequence[bytes]:
         """Like :meth:`read`, raising the error."""

@@ -53,6 +53,8 @@ class MemoryBookie:
         self.add_calls = 0
         #: Calls of read_entries so far.
         self.read_calls = 0
+        #: Bytes of entries given to readers so far.
+        self.read_bytes = 0
         self._replies_at_once = replies_at_once
         self._ledgers: dict[int, _StoredLedger] = {}
         self._held: list[Callable[[], None]] = []
@@ -76,10 +78,20 @@ class MemoryBookie:
             error = self._store(ledger_id, first_entry_id, entries, master_key, recovery) or error
         self._reply(lambda: done(error))
 
-    def read_entries(self, ledger_id: int, entry_ids: Sequence[int], done: ReadDone) -> None:
+    def read_entries(
+        self, ledger_id: int, entry_ids: Sequence[int], done: ReadDone, *, bytes_max: int | None = None
+    ) -> None:
         """See ``Bookie.read_entries``."""
         self.read_calls += 1
-        results = [self._read(ledger_id, entry_id) for entry_id in entry_ids]
+        results: list[bytes | StorageError] = []
+        size_bytes = 0
+        for entry_id in entry_ids:
+            result = self._read(ledger_id, entry_id)
+            size_bytes += 0 if isinstance(result, StorageError) else len(result)
+            if results and bytes_max is not None and size_bytes > bytes_max:
+                break
+            results.append(result)
+        self.read_bytes += sum(len(result) for result in results if isinstance(result, bytes))
         self._reply(lambda: done(results))
 
     def fence(self, ledger_id: int, *, master_key: bytes, done: FenceDone) -> None:
@@ -208,7 +220,9 @@ class _AbsentBookie:
         """Fails."""
         done(self._error())
 
-    def read_entries(self, ledger_id: int, entry_ids: Sequence[int], done: ReadDone) -> None:
+    def read_entries(
+        self, ledger_id: int, entry_ids: Sequence[int], done: ReadDone, *, bytes_max: int | None = None
+    ) -> None:
         """Fails."""
         done([self._error()] * len(entry_ids))
 

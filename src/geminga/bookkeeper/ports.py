@@ -16,7 +16,7 @@ from geminga.model.ledger import LacResult as LacResult
 
 #: None once every entry of the call is on stable storage, or the error for the whole call (any prefix may be stored).
 AddDone = Callable[[StorageError | None], None]
-#: One result per requested entry, in order.
+#: One result per requested entry, in order; fewer if the call had a limit of bytes, the first ones, at least one.
 ReadDone = Callable[[Sequence[bytes | StorageError]], None]
 
 LacDone = Callable[[LacResult | StorageError], None]
@@ -39,8 +39,14 @@ class Bookie(Protocol):
         """Store consecutive entries durably. Fenced ledger: LedgerFencedError unless ``recovery``. Idempotent."""
         ...
 
-    def read_entries(self, ledger_id: int, entry_ids: Sequence[int], done: ReadDone) -> None:
-        """Read entries, whole, with their headers."""
+    def read_entries(
+        self, ledger_id: int, entry_ids: Sequence[int], done: ReadDone, *, bytes_max: int | None = None
+    ) -> None:
+        """Read entries, whole, with their headers.
+
+        With ``bytes_max``: only the first of them, those that have no more bytes together, but always the first one. An
+        error counts as no bytes. The bookie does not read (much) more than it gives: it knows the sizes beforehand.
+        """
         ...
 
     def fence(self, ledger_id: int, *, master_key: bytes, done: FenceDone) -> None:

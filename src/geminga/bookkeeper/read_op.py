@@ -13,7 +13,8 @@ from geminga.runtime import get_logger
 from geminga.wire.bookkeeper.digest import EntryDigest
 from geminga.wire.bookkeeper.ledger_metadata import LedgerFragment
 
-#: Payloads in order, or the error of the first entry that no replica could give. Called once.
+#: Payloads in order, or the error of the first entry that no replica could give. Called once. With a limit of bytes
+#: perhaps only the first payloads, at least one.
 PayloadsDone = Callable[[Sequence[bytes] | StorageError], None]
 
 _log = get_logger(__name__)
@@ -34,12 +35,13 @@ def read_single(
     ledger_id: int,
     entry_ids: range,
     done: PayloadsDone,
+    bytes_max: int | None = None,
 ) -> None:
     """The read of a ledger with one bookie: one call, no choice."""
 
     def on_read(results: Sequence[bytes | StorageError]) -> None:
         payloads: list[bytes] = []
-        for entry_id, result in zip(entry_ids, results, strict=True):
+        for entry_id, result in zip(entry_ids, results, strict=bytes_max is None):
             payload = result if isinstance(result, StorageError) else digest.payload(ledger_id, entry_id, result)
             if isinstance(payload, StorageError):
                 if isinstance(payload, CorruptionError):
@@ -49,7 +51,7 @@ def read_single(
             payloads.append(payload)
         done(payloads)
 
-    pool.get(bookie_id).read_entries(ledger_id, entry_ids, on_read)
+    pool.get(bookie_id).read_entries(ledger_id, entry_ids, on_read, bytes_max=bytes_max)
 
 
 class ReadOp:
@@ -58,9 +60,11 @@ class ReadOp:
     __slots__ = (
         "_asked",
         "_attempts",
+        "_bytes_max",
         "_digest",
         "_distribution",
         "_done",
+        "_end",
         "_errors",
         "_first_entry_id",
         "_fragments",
@@ -79,8 +83,12 @@ class ReadOp:
         ledger_id: int,
         entry_ids: range,
         done: PayloadsDone,
+        bytes_max: int | None = None,
     ) -> None:
         self._pool = pool
+        self._bytes_max = bytes_max
+        #: Entries from here on were left out for the limit.
+        self._end = entry_ids.stop
         self._digest = digest
         self._distribution = distribution
         self._fragments = fragments
@@ -104,9 +112,11 @@ class ReadOp:
             by_bookie.setdefault(self._replica(entry_id), []).append(entry_id)
         self._missing = []
         self._asked = len(by_bookie)
+        # Each bookie's share, so that all together keep to the limit.
+        share = None if self._bytes_max is None else self._bytes_max // len(by_bookie)
         for bookie_id, entry_ids in by_bookie.items():
             on_read = partial(self._on_read, bookie_id, entry_ids)
-            self._pool.get(bookie_id).read_entries(self._ledger_id, entry_ids, on_read)
+            self._pool.get(bookie_id).read_entries(self._ledger_id, entry_ids, on_read, bytes_max=share)
 
     def _replica(self, entry_id: int) -> str:
         """The bookie to ask in this attempt: for uniform ledgers the same one for all entries, so that it can batch."""
@@ -115,7 +125,9 @@ class ReadOp:
         return ensemble[self._distribution.write_set(start)[self._attempts]]
 
     def _on_read(self, bookie_id: str, entry_ids: list[int], results: Sequence[bytes | StorageError]) -> None:
-        for entry_id, result in zip(entry_ids, results, strict=True):
+        if len(results) < len(entry_ids):
+            self._end = min(self._end, entry_ids[len(results)])
+        for entry_id, result in zip(entry_ids, results, strict=self._bytes_max is None):
             payload = (
                 result if isinstance(result, StorageError) else self._digest.payload(self._ledger_id, entry_id, result)
             )
@@ -131,7 +143,10 @@ class ReadOp:
             self._finish()
 
     def _finish(self) -> None:
+        # What lies behind an entry that was left out is of no use.
+        self._missing = [entry_id for entry_id in self._missing if entry_id < self._end]
         if not self._missing:
+            del self._payloads[self._end - self._first_entry_id :]
             self._done(self._payloads)
             return
         self._attempts += 1

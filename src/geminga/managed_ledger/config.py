@@ -38,6 +38,9 @@ class ManagedLedgerConfig:
     )
     #: Recently appended entries kept for tail readers, all topics together (Pulsar: a fifth of direct memory).
     cache_size_mb: int = setting("managedLedgerCacheSizeMB", 32, "MiB >= 0", minimum=0)
+    #: Bytes being read from bookies and not yet passed on, all topics together; one read always goes on.
+    #: 0: no limit, as is Pulsar's default.
+    reads_in_flight_mb: int = setting("managedLedgerMaxReadsInFlightSizeInMB", 32, "MiB >= 0; 0: no limit", minimum=0)
     cache_eviction_ms: int = setting(
         "managedLedgerCacheEvictionTimeThresholdMillis", 1000, "milliseconds >= 1", minimum=1
     )

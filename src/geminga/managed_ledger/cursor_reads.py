@@ -16,6 +16,7 @@ from geminga.model.errors import LedgerClosedError, NoSuchLedgerError, StorageEr
 from geminga.model.position import Position
 
 if TYPE_CHECKING:
+    from geminga.managed_ledger.core.byte_budget import Claim
     from geminga.managed_ledger.core.cursor import CursorState
     from geminga.managed_ledger.core.positions import LedgerInfo
     from geminga.managed_ledger.managed_cursor import ManagedCursor
@@ -41,7 +42,18 @@ class Read(NamedTuple):
 class CursorReads:
     """See the module. Made with the cursor's first read."""
 
-    __slots__ = ("_ahead", "_cursor", "_epoch", "_is_stepping", "_is_waiting", "_ml", "_read", "_state")
+    __slots__ = (
+        "_ahead",
+        "_claim",
+        "_cursor",
+        "_entry_bytes",
+        "_epoch",
+        "_is_stepping",
+        "_is_waiting",
+        "_ml",
+        "_read",
+        "_state",
+    )
 
     def __init__(self, cursor: ManagedCursor, ml: ManagedLedger) -> None:
         self._cursor = cursor
@@ -53,6 +65,10 @@ class CursorReads:
         self._is_waiting = False
         #: Payloads read from a bookie beyond what was asked for.
         self._ahead: TailWindow | None = None
+        #: The last read from the bookies: it may wait for its turn.
+        self._claim: Claim | None = None
+        #: How large the entries are where it reads; 0 before the first read from the bookies.
+        self._entry_bytes = 0
         #: Grows with every jump of the read position: a read under way then starts anew.
         self._epoch = 0
 
@@ -74,6 +90,8 @@ class CursorReads:
 
     def stop(self, error: StorageError) -> None:
         """End the read under way with an error."""
+        if self._claim is not None and not self._claim.is_held:
+            self._claim.release()
         if self._read is not None:
             self._finish(error)
 
@@ -163,19 +181,20 @@ class CursorReads:
         return []
 
     def _read_ledger(self, info: LedgerInfo, first: int, last: int, read: Read) -> None:
-        average = max(1, info.size_bytes // info.entries)
-        asked = min(read.max_entries, max(1, read.max_bytes // average))
+        # A guess, for the read-ahead only: what does not fit is not read.
+        average = self._entry_bytes or max(1, info.size_bytes // info.entries)
+        ahead_bytes = READ_AHEAD_BYTES if self._ml.cache.has_room(READ_AHEAD_BYTES) else 0
+        bytes_max = min(read.max_bytes, read.max_entries * average + ahead_bytes)
         window = self._ml.tail_window
         if window is not None and window.ledger_id == info.ledger_id and first < window.first_entry_id:
             last = min(last, window.first_entry_id - 1)
-        count = min(last - first + 1, READ_ENTRIES_MAX, asked + READ_AHEAD_BYTES // average)
+        count = min(last - first + 1, READ_ENTRIES_MAX, read.max_entries + ahead_bytes // average)
         epoch = self._epoch
 
         def arrived(result: Sequence[bytes] | StorageError) -> None:
             self._arrived(epoch, info.ledger_id, first, result)
 
-        self._ml.cache.misses += count
-        self._ml.read_ledger(info, first, first + count - 1, arrived)
+        self._claim = self._ml.read_ledger(info, first, first + count - 1, bytes_max, arrived)
 
     def _arrived(self, epoch: int, ledger_id: int, first: int, result: Sequence[bytes] | StorageError) -> None:
         if not self._cursor.is_idle:
@@ -191,6 +210,8 @@ class CursorReads:
             self._finish(LedgerClosedError(f"cursor {self._cursor.name} is closed"))
             return
         if epoch == self._epoch and not isinstance(result, StorageError):
+            self._ml.cache.misses += len(result)
+            self._entry_bytes = max(1, sum(map(len, result)) // len(result))
             if len(result) > read.max_entries:
                 self._look_ahead(ledger_id, first, result)
             self._deliver(ledger_id, first, result[: read.max_entries])

@@ -105,9 +105,13 @@ class EntryCache:
         """The window is of no more use."""
         self.size_bytes -= window.evict_through(window.end_entry_id)
 
+    def has_room(self, size_bytes: int) -> bool:
+        """Whether :meth:`reserve` would give so much now."""
+        return self.size_bytes + size_bytes <= self.budget_bytes
+
     def reserve(self, size_bytes: int) -> bool:
         """Take bytes of the budget for read-ahead; False if there is no room."""
-        if self.size_bytes + size_bytes > self.budget_bytes:
+        if not self.has_room(size_bytes):
             return False
         self.size_bytes += size_bytes
         return True

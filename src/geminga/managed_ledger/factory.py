@@ -14,6 +14,7 @@ from typing import Final
 from geminga.bookkeeper import BookKeeper, LedgerHandle
 from geminga.managed_ledger.config import ManagedLedgerConfig
 from geminga.managed_ledger.core.acked_entries import AckedBitmap, MakeAckedEntries
+from geminga.managed_ledger.core.byte_budget import ByteBudget
 from geminga.managed_ledger.core.plain_ranges import PlainRanges
 from geminga.managed_ledger.core.rollover import RolloverPolicy
 from geminga.managed_ledger.cursor_memory import CursorMemory
@@ -29,6 +30,7 @@ from geminga.model.errors import (
     StorageError,
     UnavailableError,
 )
+from geminga.model.limits import MESSAGE_SIZE_BYTES_MAX_DEFAULT
 from geminga.runtime import get_logger
 from geminga.runtime.ports import Runtime
 
@@ -64,13 +66,18 @@ class ManagedLedgerFactory:
         config: ManagedLedgerConfig | None = None,
         *,
         defects: Defects | None = None,
+        entry_bytes_max: int = MESSAGE_SIZE_BYTES_MAX_DEFAULT,
     ) -> None:
+        """``entry_bytes_max``: what one entry may have, for who must have room before it is read."""
         self.runtime = runtime
         self.metadata = metadata
         self.bookkeeper = bookkeeper
         self.config = config if config is not None else ManagedLedgerConfig()
         self.defects = defects if defects is not None else Defects()
         self.cache = EntryCache(self.config.cache_size_mb * 1024 * 1024)
+        self.entry_bytes_max = entry_bytes_max
+        #: Bytes being read from bookies and not passed on yet, of all managed ledgers.
+        self.read_budget = ByteBudget(self.config.reads_in_flight_mb * 1024 * 1024)
         #: What keeps the acknowledged entries of a ledger.
         self.make_acked_entries: MakeAckedEntries = AckedBitmap if self.config.ack_bitmaps else PlainRanges
         self.cursor_memory = CursorMemory(int(self.config.cursor_memory_mb * 1024 * 1024))

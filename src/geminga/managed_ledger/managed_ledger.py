@@ -27,19 +27,14 @@ from geminga.managed_ledger.reads import LedgerReads, ReadDone
 from geminga.managed_ledger.stats import internal_stats
 from geminga.managed_ledger.trimming import trim_list, trim_quietly
 from geminga.metadata.ports import MetadataStore
-from geminga.model.errors import (
-    GemingaError,
-    LedgerClosedError,
-    LedgerFencedError,
-    StorageError,
-    TopicTerminatedError,
-)
+from geminga.model.errors import GemingaError, LedgerClosedError, LedgerFencedError, StorageError, TopicTerminatedError
 from geminga.model.position import LATEST, Position
 from geminga.runtime import crash_point, get_logger, spawn
 from geminga.runtime.ports import Runtime
 from geminga.wire.managed_ledger import LedgerRecord, ManagedLedgerRecord, encode_managed_ledger_info
 
 if TYPE_CHECKING:
+    from geminga.managed_ledger.core.byte_budget import Claim
     from geminga.managed_ledger.factory import ManagedLedgerFactory
 
 _NO_LONGS: Final[Mapping[str, int]] = {}
@@ -144,7 +139,7 @@ class ManagedLedger:
     def reads(self) -> LedgerReads:
         """Handles of closed ledgers."""
         if self._reads is None:
-            self._reads = LedgerReads(self.bookkeeper)
+            self._reads = LedgerReads(self.bookkeeper, self.factory.read_budget, self.factory.entry_bytes_max)
         return self._reads
 
     def list_lock(self) -> asyncio.Lock:
@@ -413,17 +408,18 @@ class ManagedLedger:
         """Entries from ``first`` to ``last``, both included."""
         return self.ledgers.count_between(first, last)
 
-    def read_ledger(self, info: LedgerInfo, first: int, last: int, done: ReadDone) -> None:
-        """Payloads of consecutive entries of one ledger, from the bookies; possibly within the call."""
+    def read_ledger(self, info: LedgerInfo, first: int, last: int, bytes_max: int, done: ReadDone) -> Claim:
+        """Payloads of consecutive entries of one ledger, from the bookies: see ``LedgerReads.read``."""
         handle = self._appender.handle if self._appender is not None else None
-        if handle is not None and handle.ledger_id == info.ledger_id:
-            handle.read(first, last, done)
-        else:
-            self.reads.read(info, first, last, done)
+        return self.reads.read(info, first, last, bytes_max, done, handle=handle)
 
     async def read(self, positions: Sequence[Position]) -> list[Entry]:
         """The entries at ``positions``, in that order; those that no longer exist are left out."""
         return await queries.read(self, positions)
+
+    async def read_some(self, positions: Sequence[Position], max_bytes: int) -> tuple[list[Entry], list[Position]]:
+        """As :meth:`read`, as far as ``max_bytes`` goes, but one at least; and the positions behind."""
+        return await queries.read_some(self, positions, max_bytes)
 
     async def read_range(self, first: Position, max_entries: int, max_bytes: int) -> list[Entry]:
         """Entries from ``first`` on, acknowledged or not; at least one if there is any."""

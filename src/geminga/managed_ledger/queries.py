@@ -4,28 +4,64 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from geminga.managed_ledger.core.positions import LedgerInfo
 from geminga.managed_ledger.entry import Entry
 from geminga.managed_ledger.reads import READ_RUN_ENTRIES_MAX, runs_of
 from geminga.model.errors import LedgerClosedError, NoSuchLedgerError, StorageError
-from geminga.model.position import Position
+from geminga.model.limits import count_within
+from geminga.model.position import LATEST, Position
 
 if TYPE_CHECKING:
     from geminga.managed_ledger.managed_ledger import ManagedLedger
 
 
+#: Bytes asked for with one call where all entries are wanted.
+READ_BYTES: Final = 1024 * 1024
+
+
 async def read(ml: ManagedLedger, positions: Sequence[Position]) -> list[Entry]:
     """See ``ManagedLedger.read``."""
+    found: dict[Position, Entry] = {}
+    behind = sorted(positions)
+    while behind:
+        entries, behind = await read_some(ml, behind, READ_BYTES)
+        found.update((entry.position, entry) for entry in entries)
+    return [found[position] for position in positions if position in found]
+
+
+async def read_some(
+    ml: ManagedLedger, positions: Sequence[Position], bytes_max: int
+) -> tuple[list[Entry], list[Position]]:
+    """The entries at ``positions``, in that order, and the positions that were not looked at, for the limit.
+
+    Those that no longer exist are in neither. The limit is gone over by one entry at most; at least one is looked at.
+    """
     found: dict[tuple[int, int], bytes] = {}
+    left = bytes_max
     for run in runs_of(positions):
         info = ml.ledgers.find(run.ledger_id)
         first, last = max(run.first, 0), min(run.last, info.entries - 1 if info is not None else -1)
-        if info is not None and first <= last:
-            for entry_id, payload in enumerate(await _payloads(ml, info, first, last), first):
-                found[run.ledger_id, entry_id] = payload
-    return [Entry(*position, found[position]) for position in positions if position in found]
+        if info is None or first > last:
+            continue
+        if found and left <= 0:
+            return _found(positions, found, Position(run.ledger_id, run.first))
+        payloads = await _payloads(ml, info, first, last, max(0, left))
+        for entry_id, payload in enumerate(payloads, first):
+            found[run.ledger_id, entry_id] = payload
+            left -= len(payload)
+        if payloads and first + len(payloads) <= last:
+            return _found(positions, found, Position(run.ledger_id, first + len(payloads)))
+    return _found(positions, found, LATEST)
+
+
+def _found(
+    positions: Sequence[Position], found: dict[tuple[int, int], bytes], end: Position
+) -> tuple[list[Entry], list[Position]]:
+    """What is known of the positions before ``end``, and those from there on."""
+    entries = [Entry(*position, found[position]) for position in positions if position in found]
+    return entries, [position for position in positions if position >= end]
 
 
 async def read_range(ml: ManagedLedger, first: Position, max_entries: int, max_bytes: int) -> list[Entry]:
@@ -38,14 +74,16 @@ async def read_range(ml: ManagedLedger, first: Position, max_entries: int, max_b
         info = ml.ledgers.find(position.ledger_id)
         if info is None or position.entry_id >= info.entries:
             break
-        fitting = max(1, (max_bytes - size_bytes) // max(1, info.size_bytes // info.entries))
-        count = min(max_entries - len(entries), info.entries - position.entry_id, READ_RUN_ENTRIES_MAX, fitting)
-        payloads = await _payloads(ml, info, position.entry_id, position.entry_id + count - 1)
+        count = min(max_entries - len(entries), info.entries - position.entry_id, READ_RUN_ENTRIES_MAX)
+        last = position.entry_id + count - 1
+        payloads = await _payloads(ml, info, position.entry_id, last, max_bytes - size_bytes)
         for entry_id, payload in enumerate(payloads, position.entry_id):
             size_bytes += len(payload)
             if size_bytes > max_bytes and entries:
                 return entries
             entries.append(Entry(position.ledger_id, entry_id, payload))
+        if 0 < len(payloads) < count:
+            break  # the limit of bytes
         position = Position(position.ledger_id, position.entry_id + count)
     return entries
 
@@ -66,23 +104,30 @@ async def find_last(ml: ManagedLedger, predicate: Callable[[Entry], bool]) -> Po
     return found
 
 
-async def _payloads(ml: ManagedLedger, info: LedgerInfo, first: int, last: int) -> Sequence[bytes]:
-    """Consecutive entries, from the cache if all are there; none if the ledger went meanwhile."""
+async def _payloads(ml: ManagedLedger, info: LedgerInfo, first: int, last: int, bytes_max: int) -> Sequence[bytes]:
+    """The first of consecutive entries that ``bytes_max`` allows, at least one; none if the ledger went meanwhile.
+
+    From the cache if all are there.
+    """
     if ml.is_closed:
         raise LedgerClosedError(f"{ml.name} is closed")
     window = ml.tail_window
     if window is not None and window.ledger_id == info.ledger_id:
         cached = window.get(first, last)
         if len(cached) == last - first + 1:
-            return cached
+            return cached[: count_within(map(len, cached), bytes_max)]
     future: asyncio.Future[Sequence[bytes] | StorageError] = asyncio.get_running_loop().create_future()
 
     def done(result: Sequence[bytes] | StorageError) -> None:
         if not future.done():
             future.set_result(result)
 
-    ml.read_ledger(info, first, last, done)
-    result = await future
+    claim = ml.read_ledger(info, first, last, bytes_max, done)
+    try:
+        result = await future
+    finally:
+        if future.cancelled():
+            claim.release()
     if isinstance(result, StorageError):
         if isinstance(result, NoSuchLedgerError) and ml.ledgers.find(info.ledger_id) is None:
             return ()

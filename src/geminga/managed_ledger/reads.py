@@ -1,8 +1,13 @@
-"""Reads from the ledgers of one managed ledger: handles opened on demand, runs of entries read with one call."""
+"""Reads from the ledgers of one managed ledger: handles opened on demand, runs of entries read with one call.
+
+What is read is charged to the factory's budget from the question until the answer was passed on: many that catch up at
+the same time take turns. As nobody knows how large an entry is before it is read, a claim is for the largest possible.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from geminga.bookkeeper import BookKeeper, LedgerHandle
@@ -11,6 +16,7 @@ from geminga.model.position import Position
 from geminga.runtime import spawn
 
 if TYPE_CHECKING:
+    from geminga.managed_ledger.core.byte_budget import ByteBudget, Claim
     from geminga.managed_ledger.core.positions import LedgerInfo
 
 #: Closed ledgers kept open for reading, per managed ledger; the one used longest ago is let go.
@@ -46,16 +52,28 @@ def runs_of(positions: Iterable[Position]) -> list[Run]:
     return runs
 
 
+class _Ask(NamedTuple):
+    """What to read of a ledger."""
+
+    first: int
+    last: int
+    bytes_max: int
+    done: ReadDone
+
+
 class LedgerReads:
     """Open handles of closed ledgers, least recently used first."""
 
-    __slots__ = ("_bookkeeper", "_handles", "_opening")
+    __slots__ = ("_bookkeeper", "_budget", "_entry_bytes_max", "_handles", "_opening")
 
-    def __init__(self, bookkeeper: BookKeeper) -> None:
+    def __init__(self, bookkeeper: BookKeeper, budget: ByteBudget, entry_bytes_max: int) -> None:
+        """``budget``: of the bytes in flight; ``entry_bytes_max``: what one entry may have, as far as anybody knows."""
         self._bookkeeper = bookkeeper
+        self._budget = budget
+        self._entry_bytes_max = entry_bytes_max
         self._handles: dict[int, LedgerHandle] = {}
         #: Reads waiting for a ledger that is being opened.
-        self._opening: dict[int, list[tuple[int, int, ReadDone]]] = {}
+        self._opening: dict[int, list[_Ask]] = {}
 
     def keep(self, handle: LedgerHandle) -> None:
         """Use this handle for its ledger from now on."""
@@ -68,19 +86,36 @@ class LedgerReads:
         """The ledger is deleted."""
         self._handles.pop(ledger_id, None)
 
-    def read(self, info: LedgerInfo, first: int, last: int, done: ReadDone) -> None:
-        """Payloads of entries ``first`` to ``last`` of a ledger that is not the open one."""
-        ledger_id = info.ledger_id
+    def read(
+        self, info: LedgerInfo, first: int, last: int, bytes_max: int, done: ReadDone, *, handle: LedgerHandle | None
+    ) -> Claim:
+        """Payloads of entries ``first`` to ``last``, or of the first of them, at least one, with about ``bytes_max``.
+
+        ``handle``: that of the open ledger. Returns the claim: released, a read that still waits for its turn is called
+        off, and ``done`` is not called.
+        """
+        size_bytes = min(max(bytes_max, self._entry_bytes_max), info.size_bytes)
+
+        def granted(claim: Claim) -> None:
+            answer = partial(_answer, claim, done)
+            if handle is not None and handle.ledger_id == info.ledger_id:
+                handle.read(first, last, answer, bytes_max=bytes_max)
+            else:
+                self._read(info.ledger_id, _Ask(first, last, bytes_max, answer))
+
+        return self._budget.claim(size_bytes, granted)
+
+    def _read(self, ledger_id: int, ask: _Ask) -> None:
         handle = self._handles.pop(ledger_id, None)
         if handle is not None:
             self._handles[ledger_id] = handle
-            handle.read(first, last, done)
+            handle.read(ask.first, ask.last, ask.done, bytes_max=ask.bytes_max)
             return
         waiting = self._opening.get(ledger_id)
         if waiting is not None:
-            waiting.append((first, last, done))
+            waiting.append(ask)
             return
-        self._opening[ledger_id] = [(first, last, done)]
+        self._opening[ledger_id] = [ask]
         spawn(self._open(ledger_id), name=f"open-ledger-{ledger_id}")
 
     async def _open(self, ledger_id: int) -> None:
@@ -94,8 +129,17 @@ class LedgerReads:
             error = failure
         finally:
             waiting = self._opening.pop(ledger_id, [])
-        for first, last, done in waiting:
+        for first, last, bytes_max, done in waiting:
             if handle is not None:
-                handle.read(first, last, done)
+                handle.read(first, last, done, bytes_max=bytes_max)
             elif error is not None:
                 done(error)
+
+
+def _answer(claim: Claim, done: ReadDone, result: Sequence[bytes] | StorageError) -> None:
+    """Pass an answer on; then its bytes are in flight no more."""
+    claim.resize(0 if isinstance(result, StorageError) else sum(map(len, result)))
+    try:
+        done(result)
+    finally:
+        claim.release()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 #: Largest message (metadata + payload) unless configured, bytes (Pulsar's ``maxMessageSize`` default).
@@ -10,3 +11,14 @@ MESSAGE_SIZE_BYTES_MAX_DEFAULT: Final = 5 * 1024 * 1024
 FRAME_PADDING_BYTES: Final = 10 * 1024
 #: Largest value of a metadata node, bytes (ZooKeeper's ``jute.maxbuffer`` default).
 METADATA_VALUE_BYTES_MAX: Final = 1024 * 1024
+
+
+def count_within(sizes: Iterable[int], bytes_max: int) -> int:
+    """How many of the first sizes are no more than ``bytes_max`` together; the first one counts in any case."""
+    count = total = 0
+    for size in sizes:
+        total += size
+        if total > bytes_max and count:
+            break
+        count += 1
+    return count

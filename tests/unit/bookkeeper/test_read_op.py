@@ -22,9 +22,9 @@ class CountingBookie(MemoryBookie):
         super().__init__(replies_at_once=True)
         self.asked = []
 
-    def read_entries(self, ledger_id, entry_ids, done):
+    def read_entries(self, ledger_id, entry_ids, done, *, bytes_max=None):
         self.asked.append(list(entry_ids))
-        super().read_entries(ledger_id, entry_ids, done)
+        super().read_entries(ledger_id, entry_ids, done, bytes_max=bytes_max)
 
 
 def filled(distribution, fragments, ledger_id=4):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from geminga.managed_ledger.core.byte_budget import ByteBudget
 from geminga.managed_ledger.reads import READ_HANDLES_MAX, READ_RUN_ENTRIES_MAX, LedgerReads, Run, runs_of
 from geminga.model.errors import NoSuchLedgerError
 from geminga.model.position import Position
@@ -22,11 +23,11 @@ def test_reads_of_many_ledgers_share_opens_and_keep_few_handles(in_world):
     async def scenario(w):
         ml = await w.open()
         await w.fill(ml, 10 * (READ_HANDLES_MAX + 3))
-        reads = LedgerReads(w.bookkeeper)
+        reads = LedgerReads(w.bookkeeper, ByteBudget(0), 100)
         results = []
         for info in ml.ledgers.infos[:-1]:
             for entry_id in (0, 9):
-                reads.read(info, entry_id, entry_id, results.append)
+                reads.read(info, entry_id, entry_id, 1000, results.append, handle=None)
         await w.world.sleep(1)
         assert len(results) == 2 * (READ_HANDLES_MAX + 2)
         assert len(reads._handles) == READ_HANDLES_MAX
@@ -42,10 +43,10 @@ def test_reads_of_a_missing_ledger_give_the_error_to_all_who_wait(in_world):
         info = ml.ledgers.infos[0]
         await w.world.sleep(0.1)
         await w.bookkeeper.delete_ledger(info.ledger_id)
-        reads = LedgerReads(w.bookkeeper)
+        reads = LedgerReads(w.bookkeeper, ByteBudget(0), 100)
         results = []
-        reads.read(info, 0, 0, results.append)
-        reads.read(info, 1, 1, results.append)
+        reads.read(info, 0, 0, 1000, results.append, handle=None)
+        reads.read(info, 1, 1, 1000, results.append, handle=None)
         await w.world.sleep(0.1)
         assert [type(result) for result in results] == [NoSuchLedgerError] * 2
 

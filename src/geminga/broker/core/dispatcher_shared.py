@@ -194,6 +194,15 @@ class SharedDispatcher(Generic[C]):
                 return ReadAgain(positions)
         return ReadOn(wanted)
 
+    def postpone(self, positions: Sequence[Position]) -> None:
+        """The read again under way did not come so far: these wait again, at their places in the log."""
+        if self._reading is None:
+            return
+        behind = set(positions)
+        self._reading = [position for position in self._reading if position not in behind]
+        for position in positions:
+            self.replay.give_back(position)
+
     def assign(self, entries: Sequence[Candidate]) -> list[Group[C]]:
         """Divide what the read brought. The groups are booked: send them, in this order."""
         self._forget_missing(entries)

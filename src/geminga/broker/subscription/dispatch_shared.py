@@ -202,10 +202,11 @@ class SharedDispatch(Dispatch):
 
     async def _read_positions(self, positions: list[Position]) -> None:
         try:
-            entries = await self.subscription.topic.ledger.read(positions)
+            entries, behind = await self.subscription.topic.ledger.read_some(positions, self._bytes_max)
         except StorageError as error:
             self._on_read_again(error)
             return
+        self._core.postpone(behind)
         ledger_ids = {entry.ledger_id for entry in entries}
         # Within this call unless what is acknowledged of these ledgers must be read first.
         self.reader.cursor.when_loaded(ledger_ids, partial(self._on_read_again, entries), self._on_read_again)

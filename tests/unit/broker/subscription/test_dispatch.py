@@ -119,3 +119,33 @@ def test_long_backlog_lets_others_have_their_turn():
         assert len(connection.messages) == 3001
 
     with_topic(scenario)
+
+
+@pytest.mark.parametrize("sub_type", [Sub.Shared, Sub.Key_Shared])
+def test_redelivery_of_many_large_entries_reads_them_some_at_a_time(sub_type):
+    async def scenario(topic):
+        texts = [f"{i:3d}" + "x" * 20_000 for i in range(30)]
+        await topic.create_subscription("sub")
+        await topic.publish(*texts, key="k")
+        connection = topic.connect()
+        consumer = await topic.join(connection, sub_type, permits=100)
+        assert connection.texts() == texts
+        read_calls = topic.bookie.read_calls
+        sizes: list[int] = []
+        read = topic.bookie.read_entries
+
+        def measured(ledger_id, entry_ids, done, **more):
+            def on_read(results):
+                sizes.append(sum(map(len, results)))
+                done(results)
+
+            read(ledger_id, entry_ids, on_read, **more)
+
+        topic.bookie.read_entries = measured
+        topic.subscriptions["sub"].dispatch.redeliver(consumer, None, -1)
+        await settle(1)
+        assert connection.texts() == texts * 2
+        assert max(sizes) <= 2 * 50_000
+        assert topic.bookie.read_calls > read_calls + 5
+
+    with_topic(scenario, cache_size_mb=0, dispatcher_max_read_size_bytes=50_000)
