@@ -1,4 +1,4 @@
-"""``python -m bench [all | publish | latency | dispatch | together | client | delayed | start | idle | topics | ...]``.
+"""``python -m bench [all | publish | latency | dispatch | catchup | together | client | idle | topics | ...]``.
 
 Each prints a table that states what durability its figures have; ``--json`` prints the same as one JSON line each.
 """
@@ -19,6 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench import measure
+from bench.catch_up import catch_up
 from bench.client import client as measure_client
 from bench.cursor import holes as measure_cursor
 from bench.delayed import delayed
@@ -53,6 +54,11 @@ MEASUREMENTS: dict[str, tuple[str, str, Measurement]] = {
         "catch-up reads by one consumer",
         "messages were published durably; acknowledgements are persisted in the background",
         lambda b, o: measure.dispatch(b, (o.size or [100])[0]),
+    ),
+    "catchup": (
+        "catch-up over entries of 100 bytes and 4.7 MB",
+        "messages were published durably; acknowledgements are persisted in the background",
+        lambda b, _: catch_up(b),
     ),
     "together": (
         "publish and dispatch together",
@@ -94,6 +100,7 @@ ALL = (
     "publish",
     "latency",
     "dispatch",
+    "catchup",
     "together",
     "topics",
     "client",
