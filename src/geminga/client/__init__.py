@@ -75,6 +75,7 @@ from geminga.client._errors import (
     TransactionConflict,
     TransactionCoordinatorNotFoundError,
     TransactionNotFound,
+    UnexpectedError,
     UnknownError,
     UnsupportedVersionError,
 )
@@ -116,7 +117,7 @@ def connect(service_url: str, *, runtime: Runtime | None = None, **options: Unpa
     The options are those of :class:`ClientOptions`. ``runtime``: the world it lives in, real unless a simulation gives
     its own. Raises InvalidUrl and InvalidConfiguration.
     """
-    return Client(service_url, ClientOptions(**options), runtime or client_runtime())
+    return Client(service_url, ClientOptions(**options), runtime or client_runtime(), owns_threads=runtime is None)
 
 
 __all__ = [
@@ -212,6 +213,7 @@ __all__ = [
     "TransactionConflict",
     "TransactionCoordinatorNotFoundError",
     "TransactionNotFound",
+    "UnexpectedError",
     "UnknownError",
     "UnsupportedVersionError",
     "connect",

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from types import TracebackType
-from typing import Protocol, Self, TypeVar, Unpack, overload
+from typing import Final, Protocol, Self, TypeVar, Unpack, overload
 
 from geminga.client._consuming.consumer import Consumer
 from geminga.client._consuming.factory import Topics, subscribe
 from geminga.client._consuming.options import ConsumerArguments, ConsumerOptions, ReaderArguments
 from geminga.client._errors import AlreadyClosed, ForkedProcess, InvalidTopicName, PulsarException
 from geminga.client._message_id import MessageId
-from geminga.client._options import ClientOptions
+from geminga.client._options import ClientOptions, check_argument
 from geminga.client._producing.factory import ProducerArguments, create_producer
 from geminga.client._producing.producer import Producer
 from geminga.client._reader import Reader, ReaderListener, create_reader
@@ -21,6 +21,7 @@ from geminga.client._transport.lookup import Lookup
 from geminga.client._transport.pool import ConnectionPool
 from geminga.client._transport.service_urls import ServiceUrls
 from geminga.client.core.memory_limit import MemoryLimit
+from geminga.client.core.option_kinds import TEXT
 from geminga.client.schema._protocol import SchemaInfo, TopicSchema, VersionedSchema
 from geminga.model.errors import InvalidTopicNameError
 from geminga.model.topic_name import TopicName
@@ -29,6 +30,10 @@ from geminga.runtime.fork import fork_generation
 
 T = TypeVar("T")
 _log = get_logger(__name__)
+
+
+#: What closing waits for a key reader's thread; one that is stuck ends when it comes back.
+_THREADS_END_S_MAX: Final = 1.0
 
 
 class Closable(Protocol):
@@ -45,8 +50,13 @@ class Client:
     ``async with`` closes it at the end, and with it every producer and consumer.
     """
 
-    def __init__(self, service_url: str, options: ClientOptions, runtime: Runtime) -> None:
+    def __init__(
+        self, service_url: str, options: ClientOptions, runtime: Runtime, *, owns_threads: bool = False
+    ) -> None:
+        """``owns_threads``: those of ``runtime`` end with the client."""
+        check_argument("service_url", service_url, TEXT)
         options.check()
+        self._owns_threads = owns_threads
         self.options = options
         self.runtime = runtime
         self.service_urls = ServiceUrls(service_url, runtime.rng.below(1 << 16))
@@ -229,14 +239,25 @@ class Client:
 
     async def _close(self) -> None:
         # The order: what consumers acknowledge and producers send still needs the connections.
-        for group in (self._others, self._producers):
-            results = await asyncio.gather(*(one.close() for one in list(group)), return_exceptions=True)
-            for result in results:
-                if isinstance(result, PulsarException):
-                    _log.info("closing the client: %s", result)
-                elif isinstance(result, BaseException):
-                    raise result
-        await self.pool.close()
+        try:
+            for group in (self._others, self._producers):
+                results = await asyncio.gather(*(one.close() for one in list(group)), return_exceptions=True)
+                for result in results:
+                    if isinstance(result, PulsarException):
+                        _log.info("closing the client: %s", result)
+                    elif isinstance(result, Exception):
+                        _log.error("closing the client: %s", result, exc_info=result)
+        finally:
+            await self.pool.close()
+            if self._owns_threads:
+                await self._end_threads()
+
+    async def _end_threads(self) -> None:
+        try:
+            async with asyncio.timeout(_THREADS_END_S_MAX):
+                await self.runtime.threads.close()
+        except TimeoutError:
+            _log.warning("closing the client: a key reader does not come back")
 
     async def __aenter__(self) -> Self:
         return self
@@ -269,6 +290,7 @@ class Client:
 
     def parse_topic(self, topic: str) -> TopicName:
         """The full name; raises InvalidTopicName."""
+        check_argument("topic", topic, TEXT)
         try:
             return TopicName.parse(topic)
         except InvalidTopicNameError as error:

@@ -30,6 +30,10 @@ class UnknownError(PulsarException):
     retriable = True
 
 
+class UnexpectedError(PulsarException):
+    """Something raised what it should not: the application's own code, or a defect of the client; see ``__cause__``."""
+
+
 class InvalidConfiguration(PulsarException):
     """An option has a value that can not be; the text names option, value and expectation."""
 
@@ -299,3 +303,12 @@ def error_from_broker(code: int, message: str) -> PulsarException:
     except ValueError:
         kind = UnknownError
     return kind(message)
+
+
+def as_client_error(error: Exception, what: str) -> PulsarException:
+    """``error`` itself if it is the client's, else an UnexpectedError of ``what`` that has it as its cause."""
+    if isinstance(error, PulsarException):
+        return error
+    unexpected = UnexpectedError(f"{what}: {type(error).__name__}: {error}")
+    unexpected.__cause__ = error
+    return unexpected

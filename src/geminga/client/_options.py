@@ -11,6 +11,27 @@ from typing import TYPE_CHECKING, Final, TypedDict
 
 from geminga.client._errors import InvalidConfiguration
 from geminga.client._transport.authentication import Authentication, AuthenticationTLS
+from geminga.client.core.option_kinds import (
+    COUNT,
+    COUNT_POSITIVE,
+    FLAG,
+    INT64_MAX,
+    NOTHING,
+    SIZE_BYTES,
+    TEXT,
+    TEXTS,
+    TIME_MS,
+    TIME_MS_POSITIVE,
+    Either,
+    Function,
+    Kind,
+    Many,
+    Member,
+    Number,
+    With,
+    first_problem,
+    problem,
+)
 
 if TYPE_CHECKING:
     from geminga.client._crypto import CryptoKeyReader
@@ -139,19 +160,9 @@ class ClientOptions:
 
     def check(self) -> None:
         """Raise InvalidConfiguration for values that can not be."""
-        for name in (
-            "operation_timeout_ms",
-            "connection_timeout_ms",
-            "keep_alive_interval_ms",
-            "initial_backoff_ms",
-            "maximum_backoff_ms",
-            "connections_per_broker",
-        ):
-            _positive(name, getattr(self, name))
+        check_kinds(self, _CLIENT_KINDS)
         if len(self.description) > DESCRIPTION_LENGTH_MAX:
             raise InvalidConfiguration(f"description: at most {DESCRIPTION_LENGTH_MAX} characters")
-        _not_negative("memory_limit_bytes", self.memory_limit_bytes)
-        _not_negative("lookup_redirects_max", self.lookup_redirects_max)
 
     def tls_context(self) -> ssl.SSLContext:
         """The context for ``pulsar+ssl``; raises InvalidConfiguration for files that can not be read."""
@@ -216,14 +227,7 @@ class ProducerOptions:
 
     def check(self) -> None:
         """Raise InvalidConfiguration for values that can not be."""
-        for name in ("send_timeout_millis", "max_pending_messages", "max_pending_messages_across_partitions"):
-            _not_negative(name, getattr(self, name))
-        for name in ("batching_max_messages", "batching_max_allowed_size_in_bytes", "batching_max_publish_delay_ms"):
-            _positive(name, getattr(self, name))
-        if self.batching_max_messages > BATCH_MESSAGES_MAX:
-            raise InvalidConfiguration(f"batching_max_messages: at most {BATCH_MESSAGES_MAX}")
-        _not_negative("chunk_max_message_size", self.chunk_max_message_size)
-        _not_negative("auto_update_partitions_interval_ms", self.auto_update_partitions_interval_ms)
+        check_kinds(self, _PRODUCER_KINDS)
         if self.chunking_enabled and self.batching_enabled:
             raise InvalidConfiguration("chunking_enabled: batching must be off, a batch is never cut into chunks")
         if (self.message_routing_mode is PartitionsRoutingMode.CustomPartition) != (self.message_router is not None):
@@ -250,11 +254,66 @@ class OutgoingMessage:
     disable_replication: bool = False
 
 
-def _positive(name: str, value: int) -> None:
-    if value <= 0:
-        raise InvalidConfiguration(f"{name}={value}: expected a number above 0")
+def check_kinds(options: object, kinds: Mapping[str, Kind]) -> None:
+    """Raise InvalidConfiguration for the first attribute of ``options`` that is not of its kind."""
+    wrong = first_problem(options, kinds)
+    if wrong is not None:
+        raise InvalidConfiguration(wrong)
 
 
-def _not_negative(name: str, value: int) -> None:
-    if value < 0:
-        raise InvalidConfiguration(f"{name}={value}: expected a number, 0 or above")
+def check_argument(name: str, value: object, kind: Kind) -> None:
+    """Raise InvalidConfiguration if ``value`` is not of its kind."""
+    wrong = problem(name, value, kind)
+    if wrong is not None:
+        raise InvalidConfiguration(wrong)
+
+
+_CLIENT_KINDS: Final[Mapping[str, Kind]] = {
+    "authentication": Either(NOTHING, With("an Authentication", "method_name", "data")),
+    "operation_timeout_ms": TIME_MS_POSITIVE,
+    "connection_timeout_ms": TIME_MS_POSITIVE,
+    "keep_alive_interval_ms": TIME_MS_POSITIVE,
+    "initial_backoff_ms": TIME_MS_POSITIVE,
+    "maximum_backoff_ms": TIME_MS_POSITIVE,
+    "connections_per_broker": COUNT_POSITIVE,
+    "lookup_redirects_max": COUNT,
+    "memory_limit_bytes": SIZE_BYTES,
+    "listener_name": TEXT,
+    "description": TEXT,
+    "tls_trust_certs_file_path": TEXT,
+    "tls_allow_insecure_connection": FLAG,
+    "tls_validate_hostname": FLAG,
+    "tls_certificate_file_path": TEXT,
+    "tls_private_key_file_path": TEXT,
+}
+
+_PRODUCER_KINDS: Final[Mapping[str, Kind]] = {
+    "producer_name": TEXT,
+    "initial_sequence_id": Either(NOTHING, Number(-1, INT64_MAX - 1)),
+    "send_timeout_millis": TIME_MS,
+    "compression_type": Member(CompressionType),
+    "max_pending_messages": COUNT,
+    "max_pending_messages_across_partitions": COUNT,
+    "block_if_queue_full": FLAG,
+    "batching_enabled": FLAG,
+    "batching_max_messages": Number(1, BATCH_MESSAGES_MAX),
+    "batching_max_allowed_size_in_bytes": Number(1, INT64_MAX),
+    "batching_max_publish_delay_ms": TIME_MS_POSITIVE,
+    "batching_type": Member(BatchingType),
+    "chunking_enabled": FLAG,
+    "chunk_max_message_size": SIZE_BYTES,
+    "message_routing_mode": Member(PartitionsRoutingMode),
+    "hashing_scheme": Member(HashingScheme),
+    "message_router": Either(NOTHING, Function("a function of a message and the number of partitions")),
+    "lazy_start_partitioned_producers": FLAG,
+    "auto_update_partitions_interval_ms": TIME_MS,
+    "properties": TEXTS,
+    "access_mode": Member(ProducerAccessMode),
+    "encryption_key": Either(TEXT, Many(TEXT)),
+    "crypto_key_reader": Either(NOTHING, With("a CryptoKeyReader", "get_public_key")),
+    "crypto_failure_action": Member(CryptoFailureAction),
+    "interceptors": Many(
+        With("a ProducerInterceptor", "before_send", "on_send_acknowledgement", "on_partitions_change", "close")
+    ),
+    "initial_subscription_name": TEXT,
+}

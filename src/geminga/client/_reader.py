@@ -12,6 +12,8 @@ from geminga.client._consuming.factory import subscribe
 from geminga.client._consuming.options import ConsumerOptions, ConsumerType, InitialPosition
 from geminga.client._message import Message
 from geminga.client._message_id import MessageId
+from geminga.client._options import check_argument
+from geminga.client.core.option_kinds import NOTHING, TEXT, Either, Function
 from geminga.client.schema._protocol import TopicSchema
 
 if TYPE_CHECKING:
@@ -24,6 +26,9 @@ _TOKEN_BYTES: Final = 5
 
 #: Called for each message; may be a coroutine function, which is awaited before the next message.
 ReaderListener = Callable[["Reader[Any]", "Message[Any]"], Any]
+
+
+_LISTENER: Final = Either(NOTHING, Function("a function of a reader and a message"))
 
 
 class Reader(Generic[T]):
@@ -106,6 +111,8 @@ async def create_reader(
     reader_listener: ReaderListener | None,
 ) -> Reader[T]:
     """See :meth:`Client.create_reader`."""
+    check_argument("subscription_role_prefix", subscription_role_prefix, TEXT)
+    check_argument("reader_listener", reader_listener, _LISTENER)
     prefix = f"{subscription_role_prefix}-" if subscription_role_prefix else ""
     is_earliest = start_message_id == MessageId.earliest
     reader: Reader[T] | None = None

@@ -15,6 +15,8 @@ from geminga.client._consuming.options import ConsumerOptions, ConsumerType, Ini
 from geminga.client._errors import AlreadyClosed, PulsarException
 from geminga.client._message import Message
 from geminga.client._message_id import MessageId
+from geminga.client._options import check_argument
+from geminga.client.core.option_kinds import TEXT
 from geminga.client.schema._protocol import TopicSchema
 from geminga.runtime import get_logger, spawn
 
@@ -218,6 +220,7 @@ async def create_table_view(
     client: Client, topic: str, subscription_name: str, schema: TopicSchema[T] | None, options: ConsumerOptions
 ) -> TableView[T]:
     """See :meth:`Client.create_table_view`."""
+    check_argument("subscription_name", subscription_name, TEXT)
     name = subscription_name or f"reader-{client.runtime.rng.token(5)}"
     consumer = await subscribe(
         client,
@@ -235,7 +238,7 @@ async def create_table_view(
     view = TableView(consumer)
     try:
         await view.fill()
-    except (PulsarException, asyncio.CancelledError):
+    except BaseException:
         await view.close()
         raise
     return view

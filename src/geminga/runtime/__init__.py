@@ -3,6 +3,7 @@
 Other packages import from here only; ``geminga.sim`` has the simulated twin of every port.
 """
 
+from geminga.runtime.attempt import Raised, attempt, attempt_await, tell
 from geminga.runtime.clock import SystemClock
 from geminga.runtime.disk_memory import MemoryDisk
 from geminga.runtime.disk_threads import ThreadedDisk
@@ -42,6 +43,7 @@ __all__ = [
     "Listener",
     "MemoryDisk",
     "Network",
+    "Raised",
     "ReadDone",
     "ReadRequest",
     "Rng",
@@ -50,6 +52,8 @@ __all__ = [
     "SystemRng",
     "ThreadedDisk",
     "Threads",
+    "attempt",
+    "attempt_await",
     "crash_point",
     "get_logger",
     "is_halted",
@@ -58,5 +62,6 @@ __all__ = [
     "set_fatal_handler",
     "sometimes",
     "spawn",
+    "tell",
     "wait_ms",
 ]

@@ -70,10 +70,10 @@ class Lanes:
         queues, threads = self._queues, self._threads
         ends = [self.call(lane, _nothing) for lane in queues]
         self._queues, self._threads, self._loop = {}, {}, None
+        for queue in queues.values():
+            queue.put(None)  # now: also a lane that nobody waits for any more ends once its job comes back
         for end in ends:
             await end
-        for queue in queues.values():
-            queue.put(None)
         for thread in threads.values():
             thread.join()
 

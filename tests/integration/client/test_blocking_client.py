@@ -5,10 +5,24 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from itertools import count
+from queue import SimpleQueue
 
 import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
 
-from geminga.client import InitialPosition, MessageId, Timeout, blocking
+from geminga.client import (
+    CryptoError,
+    CryptoFailureAction,
+    CryptoKeyReader,
+    EncryptionKeyInfo,
+    InitialPosition,
+    MessageId,
+    Timeout,
+    UnexpectedError,
+    blocking,
+)
+from geminga.client.schema import StringSchema
 
 _numbers = count(1)
 
@@ -119,3 +133,73 @@ def test_error_of_a_message_without_callback_comes_with_the_flush(client, topic)
     with pytest.raises(MessageTooBig):
         producer.flush()
     producer.send(b"fine")
+
+
+def test_message_that_the_schema_refuses_does_not_hold_those_behind_it(client, topic) -> None:
+    class Picky(StringSchema):
+        def encode(self, value: str) -> bytes:
+            if value == "bad":
+                raise KeyError(value)
+            return value.encode()
+
+    producer = client.create_producer(topic, schema=Picky())
+    heard: SimpleQueue[Exception | None] = SimpleQueue()
+    for value in ("a", "bad", "c"):
+        producer.send_nowait(value, lambda error, _: heard.put(error))
+    errors = [heard.get(timeout=5) for _ in range(3)]
+    assert sorted(type(error).__name__ for error in errors) == ["NoneType", "NoneType", "UnexpectedError"]
+    producer.send_nowait("bad")
+    with pytest.raises(UnexpectedError):
+        producer.flush()
+
+
+class Raising(CryptoKeyReader):
+    """No coroutine, and it raises what no reader should."""
+
+    def get_public_key(self, key_name, metadata):
+        raise KeyError(key_name)
+
+
+class Blocking(CryptoKeyReader):
+    """Blocks its thread until it may go on."""
+
+    def __init__(self, public: bytes, private: bytes) -> None:
+        super().__init__()
+        self.public, self.private = public, private
+        self.asked, self.may_go_on = threading.Event(), threading.Event()
+
+    def get_public_key(self, key_name, metadata):
+        return EncryptionKeyInfo(self.public)
+
+    def get_private_key(self, key_name, metadata):
+        self.asked.set()
+        assert self.may_go_on.wait(10)
+        return EncryptionKeyInfo(self.private)
+
+
+def test_send_ends_whatever_a_key_reader_raises(client, topic) -> None:
+    with pytest.raises(CryptoError, match="KeyError"):
+        client.create_producer(topic, encryption_key="a", crypto_key_reader=Raising())
+    producer = client.create_producer(
+        topic, encryption_key="a", crypto_key_reader=Raising(), crypto_failure_action=CryptoFailureAction.SEND
+    )
+    heard: SimpleQueue[Exception | None] = SimpleQueue()
+    producer.send_nowait(b"in the clear", lambda error, _: heard.put(error))
+    assert heard.get(timeout=5) is None
+
+
+def test_key_reader_that_blocks_holds_its_own_thread_only(client, topic) -> None:
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    public = key.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+    reader = Blocking(public, private)
+    consumer = client.subscribe(topic, "s", crypto_key_reader=reader)
+    client.create_producer(topic, encryption_key="a", crypto_key_reader=reader).send(b"secret")
+    assert reader.asked.wait(5)
+    with client.subscribe(f"{topic}-plain", "s") as other, client.create_producer(f"{topic}-plain") as producer:
+        producer.send(b"plain")
+        assert other.receive(5_000).data() == b"plain"
+    reader.may_go_on.set()
+    assert consumer.receive(5_000).data() == b"secret"

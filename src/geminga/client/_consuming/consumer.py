@@ -35,7 +35,7 @@ from geminga.client._message import Message, make_message
 from geminga.client._message_id import MessageId
 from geminga.client.core.stats import ConsumerStats, StatsRecorder
 from geminga.model import TopicName
-from geminga.runtime import get_logger
+from geminga.runtime import get_logger, tell
 
 if TYPE_CHECKING:
     from geminga.client._client import Client
@@ -223,7 +223,7 @@ class Consumer(Receiving[T]):
             except PulsarException as failure:
                 error = failure
             for interceptor in self._interceptors:
-                interceptor.on_acknowledge(self, message_id, error)
+                tell(_log, "interceptor", interceptor.on_acknowledge, self, message_id, error)
             if error is not None:
                 raise error
 
@@ -262,7 +262,7 @@ class Consumer(Receiving[T]):
             error = failure
         for interceptor in self._interceptors:
             message_id = message.message_id() if isinstance(message, Message) else message
-            interceptor.on_acknowledge_cumulative(self, message_id, error)
+            tell(_log, "interceptor", interceptor.on_acknowledge_cumulative, self, message_id, error)
         if error is not None:
             raise error
 
@@ -456,7 +456,7 @@ class Consumer(Receiving[T]):
         if self.dead_letters is not None:
             await self.dead_letters.close()
         for interceptor in self._interceptors:
-            interceptor.close()
+            tell(_log, "interceptor", interceptor.close)
 
     async def __aenter__(self) -> Self:
         return self

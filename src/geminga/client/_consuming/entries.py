@@ -14,6 +14,7 @@ import crc32c
 from google.protobuf.message import DecodeError
 
 from geminga.client._consuming.options import ConsumerCryptoFailureAction
+from geminga.client._crypto import KeyMissing
 from geminga.client._entry_batch import EntryBatch
 from geminga.client._errors import CryptoError
 from geminga.client._message_id import MessageId
@@ -49,7 +50,15 @@ class Decryptor(Protocol):
     """Decrypts payloads; keys are those of the consumer's key reader."""
 
     def decrypt(self, metadata: pb.MessageMetadata, payload: bytes) -> bytes:
-        """The payload in the clear; raises CryptoError."""
+        """The payload in the clear; raises CryptoError, or KeyMissing if a key must be asked for first."""
+        ...
+
+    async def fetch(self, keys: Sequence[pb.EncryptionKeys]) -> None:
+        """Ask for what was missing; afterwards the same payload raises no KeyMissing."""
+        ...
+
+    def forget_failures(self) -> None:
+        """Ask again for keys that could not be had."""
         ...
 
 
@@ -68,9 +77,11 @@ class EntryReader:
         "_on_chunk",
         "_on_discard",
         "_topic_name",
+        "_unread",
         "chunks",
         "epoch",
         "message_bytes_max",
+        "missing_keys",
     )
 
     def __init__(
@@ -93,21 +104,38 @@ class EntryReader:
         self._on_discard = on_discard
         self._on_chunk = on_chunk
         self.chunks = chunks
+        #: From the first frame on whose key is missing, and that key.
+        self._unread: list[Frame] = []
+        self.missing_keys: Sequence[pb.EncryptionKeys] = ()
         #: Entries of a lower epoch are dropped; -1: the subscription type has none.
         self.epoch = -1
         #: Largest message before chunking, bytes.
         self.message_bytes_max = 0
 
     def read(self, frames: Sequence[Frame]) -> list[tuple[EntryBatch, Sequence[int]]]:
-        """Entries to hand out, each with the broker's ``ack_set``; raises ProtocolError for a broken command."""
+        """Entries to hand out, each with the broker's ``ack_set``; raises ProtocolError for a broken command.
+
+        Ends early at a frame whose key is missing: :meth:`take_unread` has it and what is behind it.
+        """
         entries: list[tuple[EntryBatch, Sequence[int]]] = []
         decode = self._heads.decode
-        for command, data in frames:
+        left = iter(frames)
+        for frame in left:
+            command, data = frame
             head = decode(command)
-            entry = self._entry(head, data)
+            try:
+                entry = self._entry(head, data)
+            except KeyMissing as missing:
+                self._unread, self.missing_keys = [frame, *left], missing.keys
+                break
             if entry is not None:
                 entries.append((entry, head.ack_set))
         return entries
+
+    def take_unread(self) -> list[Frame]:
+        """What the last :meth:`read` left, to be read again once ``missing_keys`` were asked for."""
+        unread, self._unread = self._unread, []
+        return unread
 
     def _entry(self, head: MessageHead, data: bytes) -> EntryBatch | None:
         key = (head.ledger_id, head.entry_id)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from geminga.client._consuming.consumer import Consumer
 from geminga.client._consuming.dead_letter import DeadLetters
@@ -13,8 +12,11 @@ from geminga.client._consuming.entries import Decryptor
 from geminga.client._consuming.multi_consumer import TopicSet
 from geminga.client._consuming.options import ConsumerOptions
 from geminga.client._consuming.pattern_consumer import PatternTopics
-from geminga.client._errors import InvalidConfiguration, InvalidTopicName, PulsarException
+from geminga.client._crypto import KeySource, MessageDecryptor
+from geminga.client._errors import InvalidConfiguration, InvalidTopicName
 from geminga.client._message_id import MessageId
+from geminga.client._options import check_argument
+from geminga.client.core.option_kinds import NOTHING, TEXT, Either, Instance, Many, With
 from geminga.client.core.topic_pattern import TopicPattern
 from geminga.client.schema._protocol import TopicSchema
 from geminga.model import TopicName
@@ -28,6 +30,9 @@ T = TypeVar("T")
 #: One topic, several, or a pattern over the topics of a namespace.
 Topics = str | Sequence[str] | re.Pattern[str]
 
+_TOPICS: Final = Either(TEXT, Many(TEXT), Instance(re.Pattern, "a compiled pattern"))
+_SCHEMA: Final = Either(NOTHING, With("a schema", "bind_consumer"))
+
 
 async def subscribe(
     client: Client,
@@ -38,6 +43,9 @@ async def subscribe(
 ) -> Consumer[T]:
     """An open consumer; raises what went wrong, and then nothing of it is left."""
     options.check()
+    check_argument("topic", topic, _TOPICS)
+    check_argument("subscription_name", subscription_name, TEXT)
+    check_argument("schema", schema, _SCHEMA)
     if not subscription_name:
         raise InvalidConfiguration("subscription_name: must not be empty")
     pattern: TopicPattern | None = None
@@ -54,7 +62,8 @@ async def subscribe(
         if not names:
             raise InvalidConfiguration("topic: an empty list")
         text = ",".join(map(str, names))
-    consumer: Consumer[T] = Consumer(client, text, subscription_name, options, decryptor=_decryptor(options))
+    decryptor = _decryptor(client, options)
+    consumer: Consumer[T] = Consumer(client, text, subscription_name, options, decryptor=decryptor)
     if options.dead_letter_policy is not None or options.retry_enabled:
         first = str(names[0]) if names else f"persistent://{pattern.namespace if pattern else ''}/pattern"
         consumer.dead_letters = DeadLetters(
@@ -67,7 +76,7 @@ async def subscribe(
         )
     try:
         await _open(client, consumer, names, pattern, schema)
-    except (PulsarException, asyncio.CancelledError):
+    except BaseException:
         await consumer.close()
         raise
     client.remember(consumer)
@@ -102,10 +111,9 @@ def _start(options: ConsumerOptions) -> MessageId | None:
     return options.start_message_id
 
 
-def _decryptor(options: ConsumerOptions) -> Decryptor | None:
+def _decryptor(client: Client, options: ConsumerOptions) -> Decryptor | None:
     if options.crypto_key_reader is None:
         return None
-    # Cryptography is a heavy import that most consumers do not need.
-    from geminga.client._crypto import MessageDecryptor
-
-    return MessageDecryptor(options.crypto_key_reader)
+    limit_s = client.options.operation_timeout_ms / 1000
+    runtime = client.runtime
+    return MessageDecryptor(runtime.clock, KeySource(runtime.threads, options.crypto_key_reader, limit_s))

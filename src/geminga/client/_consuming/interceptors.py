@@ -1,6 +1,7 @@
 """``ConsumerInterceptor``: code of the application that sees what a consumer receives and acknowledges.
 
-Interceptors are called in the order given, on the loop's thread; what one raises goes to whoever called the consumer.
+Interceptors are called in the order given, on the loop's thread. What one raises is logged, and everything goes on as
+without it: a message that was taken is handed out, an acknowledgement that was sent stays sent.
 """
 
 from __future__ import annotations

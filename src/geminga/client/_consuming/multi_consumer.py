@@ -15,7 +15,7 @@ from geminga.client._errors import InvalidConfiguration, PulsarException
 from geminga.client._message_id import MessageId
 from geminga.client.schema._protocol import TopicSchema
 from geminga.model import TopicName
-from geminga.runtime import get_logger, spawn, wait_ms
+from geminga.runtime import get_logger, spawn, tell, wait_ms
 
 if TYPE_CHECKING:
     from geminga.client._consuming.consumer import Consumer
@@ -96,7 +96,7 @@ class TopicSet:
                 made.append(topic)
                 consumer.add_topic(topic)
             await _open_all(made)
-        except (PulsarException, asyncio.CancelledError):
+        except BaseException:
             for topic in made:
                 consumer.remove_topic(topic)
                 await topic.close()
@@ -138,7 +138,7 @@ class TopicSet:
                 await self._open(names, len(self._consumer.topics()) + len(names))
                 self._partitions[topic] = now
                 for interceptor in self._consumer.options.interceptors:
-                    interceptor.on_partitions_change(topic, now)
+                    tell(_log, "interceptor", interceptor.on_partitions_change, topic, now)
 
 
 def _partition_names(topic: TopicName, first: int, count: int) -> list[TopicName]:

@@ -9,8 +9,29 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 from geminga.client._errors import InvalidConfiguration
 from geminga.client._message_id import MessageId
+from geminga.client._options import check_kinds
 from geminga.client.core import ack_grouping, chunk_assembly, negative_acks
 from geminga.client.core.batch_receive import BatchReceivePolicy
+from geminga.client.core.option_kinds import (
+    COUNT,
+    COUNT_POSITIVE,
+    FLAG,
+    INT64_MAX,
+    NOTHING,
+    TEXT,
+    TEXTS,
+    TIME_MS,
+    TIME_MS_MAX,
+    Either,
+    Function,
+    Instance,
+    Kind,
+    Many,
+    Member,
+    Number,
+    Pair,
+    With,
+)
 from geminga.client.core.redelivery_backoff import RedeliveryBackoff
 
 if TYPE_CHECKING:
@@ -85,6 +106,7 @@ class ConsumerKeySharedPolicy:
 
     def check(self) -> None:
         """Raise InvalidConfiguration for ranges that can not be."""
+        check_kinds(self, _KEY_SHARED_KINDS)
         if (self.key_shared_mode is KeySharedMode.Sticky) != bool(self.sticky_ranges):
             raise InvalidConfiguration("sticky_ranges: go with KeySharedMode.Sticky, and only so")
         last = -1
@@ -111,8 +133,7 @@ class ConsumerDeadLetterPolicy:
 
     def check(self) -> None:
         """Raise InvalidConfiguration for a count that can not be."""
-        if self.max_redeliver_count <= 0:
-            raise InvalidConfiguration(f"max_redeliver_count={self.max_redeliver_count}: expected 1 or more")
+        check_kinds(self, _DEAD_LETTER_KINDS)
 
 
 #: Called for each message; may be a coroutine function, which is awaited before the next message.
@@ -182,20 +203,12 @@ class ConsumerOptions:
 
     def check(self) -> None:
         """Raise InvalidConfiguration for values that can not be."""
-        for name in _NOT_NEGATIVE:
-            value = getattr(self, name)
-            if value < 0:
-                raise InvalidConfiguration(f"{name}={value}: expected a number, 0 or above")
-        if self.ack_group_size_max <= 0:
-            raise InvalidConfiguration(f"ack_group_size_max={self.ack_group_size_max}: expected a number above 0")
+        check_kinds(self, _CONSUMER_KINDS)
+        check_kinds(self.batch_receive_policy, _BATCH_RECEIVE_KINDS)
         timeout_ms = self.unacked_messages_timeout_ms
         if timeout_ms and timeout_ms < ACK_TIMEOUT_MS_MIN:
             raise InvalidConfiguration(
                 f"unacked_messages_timeout_ms={timeout_ms}: expected 0 or at least {ACK_TIMEOUT_MS_MIN}"
-            )
-        if self.unacked_messages_tick_ms < ACK_TIMEOUT_TICK_MS_MIN:
-            raise InvalidConfiguration(
-                f"unacked_messages_tick_ms={self.unacked_messages_tick_ms}: expected at least {ACK_TIMEOUT_TICK_MS_MIN}"
             )
         if self.key_shared_policy is not None:
             if self.consumer_type is not ConsumerType.KeyShared:
@@ -282,17 +295,76 @@ class ReaderArguments(TypedDict, total=False):
     stats_interval_ms: int
 
 
-_NOT_NEGATIVE: Final = (
-    "receiver_queue_size",
-    "max_total_receiver_queue_size_across_partitions",
-    "unacked_messages_timeout_ms",
-    "negative_ack_redelivery_delay_ms",
-    "ack_group_time_ms",
-    "start_message_rollback_duration_s",
-    "priority_level",
-    "max_pending_chunked_message",
-    "expire_time_of_incomplete_chunked_message_ms",
-    "pattern_auto_discovery_period_ms",
-    "auto_update_partitions_interval_ms",
-    "stats_interval_ms",
-)
+_KEY_SHARED_KINDS: Final[Mapping[str, Kind]] = {
+    "key_shared_mode": Member(KeySharedMode),
+    "allow_out_of_order_delivery": FLAG,
+    "sticky_ranges": Many(Pair(Number(0, KEY_HASH_RANGE - 1))),
+}
+
+_DEAD_LETTER_KINDS: Final[Mapping[str, Kind]] = {
+    "max_redeliver_count": COUNT_POSITIVE,
+    "dead_letter_topic": Either(NOTHING, TEXT),
+    "initial_subscription_name": Either(NOTHING, TEXT),
+    "retry_letter_topic": Either(NOTHING, TEXT),
+}
+
+_BATCH_RECEIVE_KINDS: Final[Mapping[str, Kind]] = {
+    "max_num_message": Number(-INT64_MAX, INT64_MAX),
+    "max_num_bytes": Number(-INT64_MAX, INT64_MAX),
+    "timeout_ms": Number(-TIME_MS_MAX, TIME_MS_MAX),
+}
+
+_BACKOFF: Final = Either(NOTHING, With("a RedeliveryBackoff", "next"))
+
+_CONSUMER_KINDS: Final[Mapping[str, Kind]] = {
+    "consumer_type": Member(ConsumerType),
+    "message_listener": Either(NOTHING, Function("a function of a consumer and a message")),
+    "receiver_queue_size": COUNT,
+    "max_total_receiver_queue_size_across_partitions": COUNT,
+    "consumer_name": TEXT,
+    "unacked_messages_timeout_ms": TIME_MS,
+    "unacked_messages_tick_ms": Number(ACK_TIMEOUT_TICK_MS_MIN, TIME_MS_MAX),
+    "negative_ack_redelivery_delay_ms": TIME_MS,
+    "negative_ack_redelivery_backoff": _BACKOFF,
+    "ack_timeout_redelivery_backoff": _BACKOFF,
+    "ack_group_time_ms": TIME_MS,
+    "ack_group_size_max": COUNT_POSITIVE,
+    "ack_receipt_enabled": FLAG,
+    "batch_index_ack_enabled": FLAG,
+    "is_read_compacted": FLAG,
+    "properties": TEXTS,
+    "subscription_properties": TEXTS,
+    "initial_position": Member(InitialPosition),
+    "is_durable": FLAG,
+    "start_message_id": Either(NOTHING, Instance(MessageId)),
+    "start_message_id_inclusive": FLAG,
+    "start_message_rollback_duration_s": Number(0, TIME_MS_MAX // 1000),
+    "priority_level": COUNT,
+    "key_shared_policy": Either(NOTHING, Instance(ConsumerKeySharedPolicy)),
+    "replicate_subscription_state_enabled": FLAG,
+    "force_topic_creation": FLAG,
+    "batch_receive_policy": Instance(BatchReceivePolicy),
+    "dead_letter_policy": Either(NOTHING, Instance(ConsumerDeadLetterPolicy)),
+    "retry_enabled": FLAG,
+    "max_pending_chunked_message": COUNT,
+    "expire_time_of_incomplete_chunked_message_ms": TIME_MS,
+    "auto_ack_oldest_chunked_message_on_queue_full": FLAG,
+    "crypto_key_reader": Either(NOTHING, With("a CryptoKeyReader", "get_private_key")),
+    "crypto_failure_action": Member(ConsumerCryptoFailureAction),
+    "pattern_auto_discovery_period_ms": TIME_MS,
+    "auto_update_partitions_interval_ms": TIME_MS,
+    "regex_subscription_mode": Member(RegexSubscriptionMode),
+    "interceptors": Many(
+        With(
+            "a ConsumerInterceptor",
+            "before_consume",
+            "on_acknowledge",
+            "on_acknowledge_cumulative",
+            "on_negative_acks_send",
+            "on_ack_timeout_send",
+            "on_partitions_change",
+            "close",
+        )
+    ),
+    "stats_interval_ms": TIME_MS,
+}

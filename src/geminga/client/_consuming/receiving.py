@@ -20,12 +20,13 @@ from geminga.client._message import Message, make_message
 from geminga.client.core.prefetch import PrefetchQueue
 from geminga.client.core.stats import ConsumerCounters
 from geminga.client.core.turns import Turns
-from geminga.runtime import next_turn
+from geminga.runtime import Raised, attempt, get_logger, next_turn
 
 if TYPE_CHECKING:
     from geminga.client._consuming.consumer import Consumer
 
 T = TypeVar("T")
+_log = get_logger(__name__)
 
 _MS: Final = 1000
 
@@ -72,9 +73,18 @@ class Receiving(Generic[T]):
         flow.owed += 1
         if flow.owed >= flow.threshold:
             source.send_permits(flow.take())
-        if self._interceptors:
-            for interceptor in self._interceptors:
-                message = interceptor.before_consume(cast("Consumer[Any]", self), message)
+        return self._intercepted(message) if self._interceptors else message
+
+    def _intercepted(self, message: Message[T]) -> Message[T]:
+        # It left the queue: an interceptor that fails, or gives nothing back, must not lose it.
+        for interceptor in self._interceptors:
+            given = attempt(interceptor.before_consume, cast("Consumer[Any]", self), message)
+            if isinstance(given, Message):
+                message = given
+            elif isinstance(given, Raised):
+                _log.error("interceptor of %s: %s", self._topic, given, exc_info=given.error)
+            else:
+                _log.error("interceptor of %s gave %s: expected a message", self._topic, type(given).__name__)
         return message
 
     def _run_on(self) -> bool:
@@ -127,9 +137,7 @@ class Receiving(Generic[T]):
             if end < queue.end:
                 break
         self.counters.messages_received += len(messages)
-        for interceptor in self._interceptors:
-            messages = [interceptor.before_consume(cast("Consumer[Any]", self), message) for message in messages]
-        return messages
+        return [self._intercepted(message) for message in messages] if self._interceptors else messages
 
     @staticmethod
     def _fitting(entry: EntryBatch, at: int, end: int, room: int, *, has_some: bool) -> int:

@@ -14,10 +14,12 @@ from geminga.client._entry_batch import EntryBatch
 from geminga.client._message_id import MessageId
 from geminga.client.core.negative_acks import NegativeAcks
 from geminga.client.core.unacked_tracker import UnackedTracker
-from geminga.runtime import spawn
+from geminga.runtime import Raised, attempt_await, get_logger, spawn, tell
 
 if TYPE_CHECKING:
     from geminga.client._consuming.topic_consumer import TopicConsumer
+
+_log = get_logger(__name__)
 
 EntryKey = tuple[int, int]
 
@@ -129,7 +131,7 @@ class Redelivery:
         if keys:
             consumer = self._consumer
             for interceptor in consumer.options.interceptors:
-                interceptor.on_negative_acks_send(consumer.owner, self._ids(keys))
+                tell(_log, "interceptor", interceptor.on_negative_acks_send, consumer.owner, self._ids(keys))
             self._redeliver(keys)
 
     def _on_tick(self) -> None:
@@ -143,7 +145,7 @@ class Redelivery:
         if keys:
             consumer = self._consumer
             for interceptor in consumer.options.interceptors:
-                interceptor.on_ack_timeout_send(consumer.owner, self._ids(keys))
+                tell(_log, "interceptor", interceptor.on_ack_timeout_send, consumer.owner, self._ids(keys))
             self._redeliver(keys)
 
     def _ids(self, keys: Sequence[EntryKey]) -> list[MessageId]:
@@ -175,7 +177,10 @@ class Redelivery:
         dead_letters = consumer.owner.dead_letters
         assert dead_letters is not None
         for entry in entries:
-            if await dead_letters.bury(entry):
+            buried = await attempt_await(dead_letters.bury(entry))
+            if isinstance(buried, Raised):
+                _log.error("dead letters of %s: %s", consumer.topic, buried, exc_info=buried.error)
+            if buried is True:
                 for index in entry.order:
                     consumer.acks.acknowledge(entry, index)
             else:

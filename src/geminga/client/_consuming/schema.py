@@ -12,7 +12,7 @@ from geminga.client._entry_batch import EntryBatch
 from geminga.client._errors import PulsarException
 from geminga.client.core.backoff import Backoff
 from geminga.client.schema._protocol import MessageDecoder
-from geminga.runtime import get_logger, spawn, wait_ms
+from geminga.runtime import Raised, attempt_await, get_logger, spawn, wait_ms
 
 if TYPE_CHECKING:
     from geminga.client._consuming.topic_consumer import TopicConsumer
@@ -65,14 +65,15 @@ class SchemaGate:
                 entry = self._held[0]
                 version = entry.metadata.schema_version
                 if not self._decoder.is_ready(version):
-                    try:
-                        await self._decoder.prepare(version)
-                    except PulsarException as error:
-                        _log.warning("schema of %s: %s", consumer.topic, error)
-                        await wait_ms(
-                            backoff.next_ms(client.runtime.clock.monotonic() * 1000, client.runtime.rng.random())
-                        )
-                        continue
+                    outcome = await attempt_await(self._decoder.prepare(version))
+                    if isinstance(outcome, Raised):
+                        if isinstance(outcome.error, PulsarException):
+                            _log.warning("schema of %s: %s", consumer.topic, outcome.error)
+                            now_ms = client.runtime.clock.monotonic() * 1000
+                            await wait_ms(backoff.next_ms(now_ms, client.runtime.rng.random()))
+                            continue
+                        # Asking again would not help: the message is handed out, and its value() says what is wrong.
+                        _log.error("schema of %s: %s", consumer.topic, outcome, exc_info=outcome.error)
                 if self._held and self._held[0] is entry:
                     del self._held[0]
                     consumer.owner.on_entries([entry])

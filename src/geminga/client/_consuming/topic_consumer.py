@@ -19,6 +19,7 @@ from geminga.client._consuming import last_message, requests
 from geminga.client._consuming.acknowledgement import Acknowledgement
 from geminga.client._consuming.attachment import Attachment
 from geminga.client._consuming.entries import Discard, EntryReader
+from geminga.client._consuming.key_gate import KeyGate
 from geminga.client._consuming.options import ConsumerCryptoFailureAction, ConsumerOptions
 from geminga.client._consuming.redelivery import Redelivery
 from geminga.client._consuming.schema import SchemaGate
@@ -60,6 +61,7 @@ class TopicConsumer:
         "_is_asked",
         "_is_closed",
         "_is_seeking",
+        "_key_gate",
         "_last_entry",
         "_link",
         "_passed_over",
@@ -129,6 +131,7 @@ class TopicConsumer:
             on_chunk=self._on_chunk,
         )
         self._entries.epoch = self.epoch
+        self._key_gate = None if owner.decryptor is None else KeyGate(self, self._entries, owner.decryptor)
         self.redelivery = Redelivery(self)
         self.acks = Acknowledgement(self)
         #: The entry that could not be read last.
@@ -198,6 +201,8 @@ class TopicConsumer:
         self.owner.drop_prefetched(lambda entry: entry.source is self)
         if self._gate is not None:
             self._gate.clear()
+        if self._key_gate is not None:
+            self._key_gate.clear()
         self.redelivery.clear()
         self._entries.chunks.clear()
         self._passed_over = None
@@ -300,6 +305,8 @@ class TopicConsumer:
         self.acks.sender.close(error)
         if self._gate is not None:
             self._gate.close()
+        if self._key_gate is not None:
+            self._key_gate.close()
         self._attachment.fail(error)
         return connection
 
@@ -311,13 +318,19 @@ class TopicConsumer:
             return  # they come again, or are not wanted any more
         self._is_asked = False
         arrived: list[EntryBatch] = []
-        for entry, ack_set in self._entries.read(frames):
+        gate = self._key_gate
+        for entry, ack_set in self._entries.read(frames) if gate is None else gate.read(frames):
             if self._accept(entry, ack_set):
                 arrived.append(entry)
         if arrived and (self._gate is None or not self._gate.holds(arrived)):
             self.owner.on_entries(arrived)
         if len(arrived) < len(frames):
             self.owner.on_passed_over()
+
+    def read_again(self, error: ReadError) -> None:
+        """What came over this connection can not be read: everything comes again over a fresh one."""
+        if self._attachment.connection is not None:
+            self._attachment.connection.abort(error)
 
     def has_passed_over(self, message_id: MessageId) -> bool:
         """Whether everything up to its entry came, and the last of it gave no message: it was discarded, or waits for
@@ -389,8 +402,7 @@ class TopicConsumer:
         if why is Discard.CHECKSUM and key != self._damaged:
             # Damaged on the way, perhaps: a fresh connection brings it again. Only what stays damaged is discarded.
             self._damaged = key
-            if self._attachment.connection is not None:
-                self._attachment.connection.abort(ReadError(f"{self.topic}: entry {key[0]}:{key[1]} came damaged"))
+            self.read_again(ReadError(f"{self.topic}: entry {key[0]}:{key[1]} came damaged"))
             return
         self._passed_over = key
         if why is Discard.DECRYPTION:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Final, TypedDict, TypeVar
 
-from geminga.client._crypto import CryptoKeyReader, MessageEncryptor
+from geminga.client._crypto import CryptoKeyReader, KeySource, MessageEncryptor
 from geminga.client._interceptors import ProducerInterceptor
 from geminga.client._options import (
     BatchingType,
@@ -17,12 +17,14 @@ from geminga.client._options import (
     PartitionsRoutingMode,
     ProducerAccessMode,
     ProducerOptions,
+    check_argument,
 )
 from geminga.client._producing.intercepting_producer import InterceptingProducer
 from geminga.client._producing.messages import MessageBuilder
 from geminga.client._producing.partitioned_producer import PartitionedProducer
 from geminga.client._producing.producer import Producer
 from geminga.client._producing.topic_producer import TopicProducer
+from geminga.client.core.option_kinds import NOTHING, Either, With
 from geminga.client.schema._protocol import MessageEncoder, TopicSchema
 from geminga.model.topic_name import TopicName
 
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
     from geminga.client._client import Client
 
 T = TypeVar("T")
+
+_SCHEMA: Final = Either(NOTHING, With("a schema", "bind_producer"))
 
 
 class ProducerArguments(TypedDict, total=False):
@@ -69,16 +73,17 @@ async def create_producer(
     """See :meth:`Client.create_producer`."""
     options = ProducerOptions(**arguments)
     options.check()
+    check_argument("schema", schema, _SCHEMA)
     encoder: MessageEncoder[T] | None = None
     if schema is not None:
         encoder = await schema.bind_producer(str(topic.partitioned_topic), client)
     encrypt: MessageEncryptor | None = None
     if options.crypto_key_reader is not None:
         names = [options.encryption_key] if isinstance(options.encryption_key, str) else options.encryption_key
-        clock = client.runtime.clock
-        encrypt = MessageEncryptor(clock, options.crypto_key_reader, names, options.crypto_failure_action)
-        if options.crypto_failure_action is CryptoFailureAction.FAIL:
-            encrypt.renew()
+        runtime = client.runtime
+        source = KeySource(runtime.threads, options.crypto_key_reader, client.options.operation_timeout_ms / 1000)
+        encrypt = MessageEncryptor(runtime.clock, source, names, options.crypto_failure_action)
+        await encrypt.begin()
     builder = MessageBuilder(client.runtime.clock, encoder, encrypt)
     partitions = 0 if topic.is_partition else await client.lookup.partitions(str(topic))
     if partitions:

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeVar, Unpack, cast
 
-from geminga.client._errors import PulsarException
+from geminga.client._errors import InvalidMessage, PulsarException, as_client_error
 from geminga.client._interceptors import ProducerInterceptor
 from geminga.client._message_id import MessageId
 from geminga.client._options import OutgoingMessage
 from geminga.client._producing.messages import message_fields, outgoing_message
 from geminga.client._producing.producer import MessageFields, Producer, SendCallback
+from geminga.runtime import get_logger, tell
 
 T = TypeVar("T")
+_log = get_logger(__name__)
 
 
 class InterceptingProducer(Producer[T]):
@@ -28,11 +30,16 @@ class InterceptingProducer(Producer[T]):
         message = outgoing_message(content, fields)
         for interceptor in self._interceptors:
             message = interceptor.before_send(cast("Producer[object]", self), message)
+            if not isinstance(message, OutgoingMessage):
+                name = type(interceptor).__name__
+                raise InvalidMessage(f"{name}.before_send gave {type(message).__name__}: expected the message to send")
         return message
 
     def _after(self, message: OutgoingMessage, message_id: MessageId | None, error: PulsarException | None) -> None:
         for interceptor in self._interceptors:
-            interceptor.on_send_acknowledgement(cast("Producer[object]", self), message, message_id, error)
+            # What became of the message is settled: it reaches the application whatever an interceptor makes of it.
+            hear = interceptor.on_send_acknowledgement
+            tell(_log, "interceptor", hear, cast("Producer[object]", self), message, message_id, error)
 
     def send_nowait(
         self, content: T | None, callback: SendCallback | None = None, **fields: Unpack[MessageFields]
@@ -52,8 +59,8 @@ class InterceptingProducer(Producer[T]):
         message = self._before(content, fields)
         try:
             message_id = await self._inner.send(cast("T | None", message.content), **message_fields(message))
-        except PulsarException as error:
-            self._after(message, None, error)
+        except Exception as error:
+            self._after(message, None, as_client_error(error, "sending"))
             raise
         self._after(message, message_id, None)
         return message_id
@@ -70,7 +77,7 @@ class InterceptingProducer(Producer[T]):
         """See :meth:`Producer.close`."""
         await self._inner.close()
         for interceptor in self._interceptors:
-            interceptor.close()
+            tell(_log, "interceptor", interceptor.close)
 
     def topic(self) -> str:
         """See :meth:`Producer.topic`."""

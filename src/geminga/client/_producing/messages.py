@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from typing import Generic, TypeVar, cast
 
 from geminga.client._errors import InvalidMessage
@@ -48,7 +49,10 @@ class MessageBuilder(Generic[T]):
         if content is None:
             message = EncodedMessage(b"", is_null=True)
         elif encoder is not None:
-            message = EncodedMessage(encoder.encode(content))
+            payload = encoder.encode(content)
+            if type(payload) is not bytes:
+                raise InvalidMessage(f"the schema encodes to {type(payload).__name__}: expected bytes")
+            message = EncodedMessage(payload)
         elif isinstance(content, bytes):
             message = EncodedMessage(content)
         elif isinstance(content, bytearray | memoryview):
@@ -74,7 +78,9 @@ class MessageBuilder(Generic[T]):
         _set_key(message, fields.get("partition_key"))
         ordering_key = fields.get("ordering_key")
         if ordering_key is not None:
-            message.ordering_key = ordering_key.encode() if isinstance(ordering_key, str) else bytes(ordering_key)
+            if not isinstance(ordering_key, str | bytes):
+                raise InvalidMessage(f"ordering_key={ordering_key!r}: expected text or bytes")
+            message.ordering_key = ordering_key.encode() if isinstance(ordering_key, str) else ordering_key
         if "sequence_id" in fields:
             message.sequence_id = _checked_number("sequence_id", fields["sequence_id"])
         if "event_timestamp" in fields:
@@ -83,6 +89,8 @@ class MessageBuilder(Generic[T]):
             message.deliver_at_ms = _checked_number("deliver_at", fields["deliver_at"])
         delay = fields.get("deliver_after")
         if delay is not None:
+            if not isinstance(delay, timedelta):
+                raise InvalidMessage(f"deliver_after={delay!r}: expected a datetime.timedelta")
             if message.deliver_at_ms is not None:
                 raise InvalidMessage("deliver_at and deliver_after: one of them")
             message.deliver_at_ms = self._clock.wall_ms() + int(delay.total_seconds() * 1000)
@@ -90,11 +98,15 @@ class MessageBuilder(Generic[T]):
         if fields.get("disable_replication"):
             clusters = [LOCAL_CLUSTER_ONLY]
         if clusters:
+            if isinstance(clusters, str) or not all(isinstance(cluster, str) for cluster in clusters):
+                raise InvalidMessage(f"replication_clusters={clusters!r}: expected a list of names")
             message.replicate_to = list(clusters)
 
 
 def _set_key(message: EncodedMessage, key: str | bytes | None) -> None:
     if key is not None:
+        if not isinstance(key, str | bytes):
+            raise InvalidMessage(f"partition_key={key!r}: expected text or bytes")
         message.partition_key = key_text(key)
         message.is_key_base64 = not isinstance(key, str)
 
@@ -131,6 +143,8 @@ def _checked_number(name: str, value: int | None) -> int | None:
 
 
 def _checked_properties(properties: Mapping[str, str]) -> Mapping[str, str]:
+    if not isinstance(properties, Mapping):
+        raise InvalidMessage(f"properties={properties!r}: expected a mapping of text by text")
     for name, value in properties.items():
         if not (isinstance(name, str) and isinstance(value, str)):
             raise InvalidMessage(f"properties: {name!r}: {value!r} is not text by text")

@@ -13,7 +13,7 @@ from geminga.client._producing.messages import key_text, outgoing_message
 from geminga.client._producing.producer import MessageFields, Producer, SendCallback
 from geminga.client._producing.topic_producer import TopicProducer
 from geminga.client.core.router import RoundRobin, partition_of_key
-from geminga.runtime import get_logger, spawn
+from geminga.runtime import get_logger, spawn, tell
 
 if TYPE_CHECKING:
     from geminga.client._client import Client
@@ -93,8 +93,8 @@ class PartitionedProducer(Producer[T], Generic[T]):
         router = self._options.message_router
         if router is not None:
             index = router(outgoing_message(content, fields), partitions)
-            if not 0 <= index < partitions:
-                raise InvalidMessage(f"message_router said partition {index} of {partitions}")
+            if not isinstance(index, int) or not 0 <= index < partitions:
+                raise InvalidMessage(f"message_router said {index!r}: expected a partition of {partitions}, from 0 on")
             return self._producer(index)
         key = fields.get("partition_key") if fields else None
         if key is not None:
@@ -171,7 +171,7 @@ class PartitionedProducer(Producer[T], Generic[T]):
                 else:
                     await self._add_partitions(known, count)
                 for interceptor in self._options.interceptors:
-                    interceptor.on_partitions_change(self._topic, count)
+                    tell(_log, "interceptor", interceptor.on_partitions_change, self._topic, count)
         except PulsarException as error:
             _log.warning("partitions of %s: %s", self._topic, error)
         self._arm_update()

@@ -22,6 +22,8 @@ from geminga.client._errors import (
     PulsarException,
     Timeout,
     TopicTerminated,
+    UnexpectedError,
+    as_client_error,
 )
 from geminga.client._message_id import MessageId
 from geminga.client._options import BatchingType, ProducerOptions
@@ -39,7 +41,7 @@ from geminga.client.core.frame_maker import FrameMaker, TooBig
 from geminga.client.core.key_batcher import KeyBatcher
 from geminga.client.core.message import EncodedMessage
 from geminga.client.core.send_queue import SendCallback
-from geminga.runtime import get_logger, next_turn, spawn
+from geminga.runtime import Raised, attempt, get_logger, next_turn, spawn
 from geminga.wire._generated import pulsar_api_pb2 as pb
 
 if TYPE_CHECKING:
@@ -312,21 +314,25 @@ class TopicProducer(Producer[T]):
             self._add_batch(batch)
 
     def _add_batch(self, batch: Batch) -> None:
-        count = len(batch)
-        first = self._next_sequence_id
-        try:
-            pending = self._frames.batch(batch, first, self._client.runtime.clock.wall_ms())
-        except TooBig as error:
-            if count > 1:
-                for single in batch.singles():
-                    self._add_batch(single)
-                return
-            self._buffer.refuse(batch.callbacks, count, MessageTooBig(str(error)))
-        except PulsarException as error:
-            self._buffer.refuse(batch.callbacks, count, error)
+        # Who sent it has gone on: whatever is raised here ends in the futures and callbacks of the batch, nowhere else.
+        pending = attempt(self._frames.batch, batch, self._next_sequence_id, self._client.runtime.clock.wall_ms())
+        if isinstance(pending, Raised):
+            self._refuse_batch(batch, pending.error)
         else:
             self._next_sequence_id = max(self._next_sequence_id, pending.highest_sequence_id + 1)
             self._buffer.add(pending)
+
+    def _refuse_batch(self, batch: Batch, error: Exception) -> None:
+        count = len(batch)
+        if count > 1 and not isinstance(error, PulsarException):
+            # Together too big for the broker, or one of them can not be encoded: the others can.
+            for single in batch.singles():
+                self._add_batch(single)
+            return
+        failure = MessageTooBig(str(error)) if isinstance(error, TooBig) else as_client_error(error, "encoding")
+        if isinstance(failure, UnexpectedError):
+            _log.error("producer %s of %s: %s", self._name, self._topic, failure, exc_info=error)
+        self._buffer.refuse(batch.callbacks, count, failure)
 
     def _add_alone(self, message: EncodedMessage, callback: SendCallback | None) -> None:
         clock = self._client.runtime.clock
@@ -377,10 +383,9 @@ class TopicProducer(Producer[T]):
         self._state = State.READY
         self._buffer.connected(connection)
         for message, callback in self._early.take():
-            try:
-                self._send(message, callback)
-            except PulsarException as error:
-                self._early.refuse(callback, error)
+            sent = attempt(self._send, message, callback)
+            if isinstance(sent, Raised):
+                self._early.refuse(callback, as_client_error(sent.error, "sending"))
 
     def _begin(self, last_sequence_id: int) -> None:
         if self._next_sequence_id < 0:
@@ -456,7 +461,9 @@ class TopicProducer(Producer[T]):
         try:
             await self._link.connect()
         except BaseException as error:
-            failure = error if isinstance(error, PulsarException) else AlreadyClosed("creating it was given up")
+            failure: PulsarException = AlreadyClosed("creating it was given up")
+            if isinstance(error, Exception):
+                failure = as_client_error(error, f"connecting the producer of {self._topic}")
             self._end(State.FAILED, failure)
             raise
 
@@ -505,17 +512,18 @@ class TopicProducer(Producer[T]):
     async def _close(self) -> None:
         self._close_batch()
         connection = self._link.connection
-        if self._state is State.READY and connection is not None:
-            self._state = State.CLOSING
-            try:
+        try:
+            if self._state is State.READY and connection is not None:
+                self._state = State.CLOSING
                 async with asyncio.timeout(self._client.options.operation_timeout_ms / 1000):
                     await self._buffer.wait_for_receipts()
                     if self._link.connection is not None:
                         await self._close_on_broker(connection)
-            except (TimeoutError, PulsarException) as error:
-                _log.info("closing producer %s of %s: %s", self._name, self._topic, error)
-        text = f"producer {self._name} of {self._topic} was closed before the receipt came: it may be stored"
-        self._end(State.CLOSED, AlreadyClosed(text))
+        except (TimeoutError, PulsarException) as error:
+            _log.info("closing producer %s of %s: %s", self._name, self._topic, error)
+        finally:
+            text = f"producer {self._name} of {self._topic} was closed before the receipt came: it may be stored"
+            self._end(State.CLOSED, AlreadyClosed(text))
 
     async def _close_on_broker(self, connection: ClientConnection) -> None:
         request_id = connection.next_request_id()

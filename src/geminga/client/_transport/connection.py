@@ -33,7 +33,7 @@ from geminga.client._transport.handshake import Handshake
 from geminga.client._transport.pending_requests import PendingRequests
 from geminga.model.errors import ProtocolError
 from geminga.model.limits import MESSAGE_SIZE_BYTES_MAX_DEFAULT
-from geminga.runtime import Buffer, get_logger
+from geminga.runtime import Buffer, Raised, attempt, get_logger
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.batch import decode_send_receipt, message_consumer_id
 from geminga.wire.pulsar.commands import PING_FRAME, PONG_FRAME, PROTOCOL_VERSION, decode_command, encode_command
@@ -381,17 +381,18 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def _take_turn(self, frames_max: int = TURN_FRAMES_MAX) -> None:
         frames, self._frames = self._frames[:frames_max], self._frames[frames_max:]
-        try:
-            self._handle_frames(frames)
-        except ProtocolError as error:
-            self._break(error)
+        outcome = attempt(self._handle_frames, frames)
+        if isinstance(outcome, Raised):
+            # Also what nobody foresaw: the rest of the frames is gone, and only over a new connection comes it again.
+            self._break(outcome.error)
         if self.is_closed:
             self._frames = []
         elif self._received.error is not None and not self._frames:
             self._break(self._received.error)
 
-    def _break(self, error: ProtocolError) -> None:
-        _log.warning("connection to %s: %s", self.url, error)
+    def _break(self, error: Exception) -> None:
+        unexpected = None if isinstance(error, ProtocolError) else error
+        _log.warning("connection to %s: %s", self.url, error, exc_info=unexpected)
         self.abort(ReadError(f"connection to {self.url}: {error}"))
 
     def _handle_frames(self, frames: list[Frame]) -> None:

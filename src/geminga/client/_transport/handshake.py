@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from geminga.client._errors import AuthenticationError, ErrorGettingAuthenticationData, PulsarException
+from geminga.client._errors import AuthenticationError, ErrorGettingAuthenticationData
 from geminga.client._transport.authentication import Authentication
+from geminga.runtime import Raised, attempt
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.commands import PROTOCOL_VERSION, encode_command
 
@@ -59,7 +60,12 @@ class Handshake:
 
     @staticmethod
     def _proof(authentication: Authentication) -> tuple[str, bytes]:
-        try:
-            return authentication.method_name, authentication.data()
-        except (ValueError, OSError, PulsarException) as error:
-            raise ErrorGettingAuthenticationData(str(error)) from error
+        found = attempt(lambda: (authentication.method_name, authentication.data()))
+        if isinstance(found, Raised):
+            raise ErrorGettingAuthenticationData(str(found)) from found.error
+        name, data = found
+        if not (isinstance(name, str) and isinstance(data, bytes)):
+            raise ErrorGettingAuthenticationData(
+                f"expected text as method_name and bytes as data(), not {type(name).__name__} and {type(data).__name__}"
+            )
+        return name, data

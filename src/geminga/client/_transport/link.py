@@ -19,13 +19,14 @@ from geminga.client._errors import (
     ProducerBusy,
     PulsarException,
     Timeout,
+    as_client_error,
 )
 from geminga.client._options import ClientOptions
 from geminga.client._transport.connection import ClientConnection
 from geminga.client._transport.lookup import Lookup
 from geminga.client._transport.pool import BrokerAddress, ConnectionPool
 from geminga.client.core.backoff import Backoff
-from geminga.runtime import Runtime, get_logger, spawn, wait_ms
+from geminga.runtime import Raised, Runtime, attempt_await, get_logger, spawn, wait_ms
 
 _log = get_logger(__name__)
 
@@ -113,17 +114,12 @@ class Link:
         try:
             while not self.is_closed:
                 await wait_ms(self._next_delay_ms())
-                try:
-                    # An attempt that never ends would end all attempts.
-                    async with asyncio.timeout(self._attempt_limit_s()):
-                        await self._attempt()
-                except TimeoutError:
-                    error: PulsarException = Timeout(f"reconnecting {self.topic} took too long")
-                except PulsarException as failure:
-                    error = failure
-                else:
+                outcome = await attempt_await(self._attempt_in_time())
+                if not isinstance(outcome, Raised):
                     self._backoff.reset()
                     return
+                # What nobody foresaw ends the trying, not those who wait for it.
+                error = as_client_error(outcome.error, f"reconnecting {self.topic}")
                 if self._pool.is_closed:
                     return
                 if not (error.retriable or isinstance(error, _MENDED_BY_TIME)):
@@ -132,6 +128,14 @@ class Link:
                 _log.info("reconnecting %s: %s", self.topic, error)
         finally:
             self._task = None
+
+    async def _attempt_in_time(self) -> None:
+        try:
+            # An attempt that never ends would end all attempts.
+            async with asyncio.timeout(self._attempt_limit_s()):
+                await self._attempt()
+        except TimeoutError:
+            raise Timeout(f"reconnecting {self.topic} took too long") from None
 
     def _next_delay_ms(self) -> float:
         return self._backoff.next_ms(self._runtime.clock.monotonic() * 1000, self._runtime.rng.random())

@@ -77,6 +77,7 @@ from geminga.client._errors import (
     TransactionConflict,
     TransactionCoordinatorNotFoundError,
     TransactionNotFound,
+    UnexpectedError,
     UnknownError,
     UnsupportedVersionError,
 )
@@ -218,6 +219,7 @@ __all__ = [
     "TransactionConflict",
     "TransactionCoordinatorNotFoundError",
     "TransactionNotFound",
+    "UnexpectedError",
     "UnknownError",
     "UnsupportedVersionError",
     "connect",

@@ -15,11 +15,13 @@ from geminga.client._errors import (
     MemoryBufferIsFull,
     ProducerQueueIsFull,
     PulsarException,
+    as_client_error,
 )
 from geminga.client._message_id import MessageId
 from geminga.client._producing.producer import MessageFields, SendCallback
 from geminga.client._producing.producer import Producer as AsyncProducer
 from geminga.model.errors import LocalError
+from geminga.runtime import Raised, attempt
 from geminga.runtime.loop_thread import ForkedError, HandOver, LoopThread, loop_thread
 
 A = TypeVar("A")
@@ -118,12 +120,13 @@ class ProducerFacade(Facade[AsyncProducer[T]], Generic[T]):
         send = self._target.send_nowait
         for _ in range(min(len(items), HAND_OVER_TURN)):
             content, callback, fields = items[0]
-            try:
-                send(content, callback, **fields)
-            except (ProducerQueueIsFull, MemoryBufferIsFull):
-                await self._target.drain()
-                return
-            except PulsarException as error:
+            sent = attempt(send, content, callback, **fields)
+            if isinstance(sent, Raised):
+                if isinstance(sent.error, ProducerQueueIsFull | MemoryBufferIsFull):
+                    await self._target.drain()
+                    return
+                # Also what an interceptor, a router or a schema raises: those behind it must not wait for ever.
+                error = as_client_error(sent.error, "sending")
                 if callback is not None:
                     callback(error, None)
                 elif self._unheard is None:

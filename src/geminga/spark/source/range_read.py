@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from geminga.client import CryptoKeyReader, TopicNotFound
+from geminga.client import TopicNotFound
 from geminga.client._client import Client
-from geminga.client._crypto import MessageDecryptor
+from geminga.client._crypto import FileKeyDecryptor
 from geminga.client._entry_batch import EntryBatch
 from geminga.client._entry_stream import BatchSource, EntryStream, open_entry_stream
 from geminga.runtime import get_logger
@@ -55,7 +55,10 @@ class RangeReader:
     async def open(self) -> None:
         """Raises what subscribing raises."""
         config, start = self._config, self._range.start
-        decryptor = MessageDecryptor(CryptoKeyReader("", config.private_key_path)) if config.private_key_path else None
+        decryptor: FileKeyDecryptor | None = None
+        if config.private_key_path:
+            runtime = self._client.runtime
+            decryptor = FileKeyDecryptor(runtime.clock, runtime.threads, config.private_key_path)
         self._stream, self._source = await open_entry_stream(
             self._client,
             self._range.topic,

@@ -1,0 +1,76 @@
+"""Holds frames back until their data keys were asked for: a key reader may take its time, and the loop goes on.
+
+Frames are read in the order they came, so one that waits holds those behind it; at most what was prefetched. A key that
+can not be had holds nothing: what needs it is told as undecryptable (``crypto_failure_action``), and the next is read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from geminga.client._consuming.entries import Decryptor, EntryReader
+from geminga.client._entry_batch import EntryBatch
+from geminga.client._errors import ReadError
+from geminga.runtime import Raised, attempt, get_logger, spawn
+from geminga.wire.pulsar.frame import Frame
+
+if TYPE_CHECKING:
+    from geminga.client._consuming.topic_consumer import TopicConsumer
+
+_log = get_logger(__name__)
+
+
+class KeyGate:
+    """Between the connection and the :class:`EntryReader` of one consumer of one topic that decrypts."""
+
+    __slots__ = ("_consumer", "_decryptor", "_entries", "_held", "_task")
+
+    def __init__(self, consumer: TopicConsumer, entries: EntryReader, decryptor: Decryptor) -> None:
+        self._consumer = consumer
+        self._entries = entries
+        self._decryptor = decryptor
+        self._held: list[Frame] = []
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def is_holding(self) -> bool:
+        """Whether frames are held back now."""
+        return bool(self._held)
+
+    def read(self, frames: list[Frame]) -> list[tuple[EntryBatch, Sequence[int]]]:
+        """As :meth:`EntryReader.read`, up to the first frame whose key is missing; the others come when it is here."""
+        if self._held:
+            self._held.extend(frames)
+            return []
+        entries = self._entries.read(frames)
+        self._held = self._entries.take_unread()
+        if self._held and self._task is None:
+            self._task = spawn(self._fetch(), name=f"keys of {self._consumer.topic}")
+        return entries
+
+    def clear(self) -> None:
+        """Everything comes again."""
+        self._held = []
+        self._decryptor.forget_failures()
+
+    def close(self) -> None:
+        """Nothing is read any more."""
+        self._held = []
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _fetch(self) -> None:
+        try:
+            while self._held:
+                await self._decryptor.fetch(self._entries.missing_keys)
+                frames, self._held = self._held, []
+                if not frames:
+                    continue  # everything comes again
+                outcome = attempt(self._consumer.on_messages, frames)
+                if isinstance(outcome, Raised):
+                    _log.warning("%s: %s", self._consumer.topic, outcome, exc_info=outcome.error)
+                    self._consumer.read_again(ReadError(f"{self._consumer.topic}: {outcome}"))
+        finally:
+            self._task = None

@@ -1,0 +1,50 @@
+"""Calls into code that is not ours: what it raises comes back as a value, and nobody who waits is forgotten.
+
+An application's key readers, interceptors, callbacks and schemas may raise anything. Whoever calls them on behalf of
+somebody else (a batch with its futures, entries that wait their turn) must go on to tell those, so here, and only here,
+every ``Exception`` is caught. Cancellation, interrupts and exits of the interpreter pass.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Raised:
+    """What came instead of a result."""
+
+    __slots__ = ("error",)
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+    def __str__(self) -> str:
+        return f"{type(self.error).__name__}: {self.error}"
+
+
+def attempt(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R | Raised:
+    """What ``function`` returns, or what it raised."""
+    try:
+        return function(*args, **kwargs)
+    except Exception as error:
+        return Raised(error)
+
+
+async def attempt_await(awaitable: Awaitable[R]) -> R | Raised:
+    """What ``awaitable`` gives, or what it raised."""
+    try:
+        return await awaitable
+    except Exception as error:
+        return Raised(error)
+
+
+def tell(log: logging.Logger, what: str, function: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> None:
+    """Call ``function``, whose result nobody wants; what it raises is logged as an error of ``what``."""
+    outcome = attempt(function, *args, **kwargs)
+    if isinstance(outcome, Raised):
+        log.error("%s: %s", what, outcome, exc_info=outcome.error)
