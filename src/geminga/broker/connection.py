@@ -20,6 +20,7 @@ A client that breaks the protocol is disconnected with one line in the log; noth
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Coroutine
 from enum import IntFlag
 from typing import TYPE_CHECKING, Final, cast
@@ -109,6 +110,7 @@ class Connection(asyncio.Protocol):
         "is_closed",
         "is_connected",
         "is_writable",
+        "list_requests",
         "listener",
         "peer",
         "producers",
@@ -140,6 +142,8 @@ class Connection(asyncio.Protocol):
         self.requests: dict[tuple[int, int], int] = {}
         #: Topic list watches by the client's ids; each value ends its watch.
         self.watchers: dict[int, Callable[[], None]] = {}
+        #: Requests for lists of topics; the first is under way.
+        self.list_requests: deque[pb.CommandGetTopicsOfNamespace] = deque()
         #: The handshake is done.
         self.is_connected = False
         self.is_closed = False

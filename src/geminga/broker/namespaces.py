@@ -5,14 +5,12 @@ Policies are remembered and read again after a change was heard of, or after a m
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from geminga.broker.resources import Policies, Resources
 from geminga.metadata.ports import ChangeKind, MetadataStore, Notification
-from geminga.model.topic_name import TopicName
 
 if TYPE_CHECKING:
     from geminga.broker.service import Broker
@@ -25,11 +23,6 @@ LEDGERS_PREFIX: Final = "/managed-ledgers/"
 NAMESPACES_REMEMBERED_MAX: Final = 10_000
 #: Milliseconds after which remembered policies are read again.
 POLICIES_AGE_MS_MAX: Final = 60_000
-
-#: Unbounded repetitions in a pattern that is evaluated here; matching takes time to this power of a name's length.
-PATTERN_REPETITIONS_MAX: Final = 3
-_REPETITION: Final = re.compile(r"[*+{]")
-_REPEATED_GROUP: Final = re.compile(r"\)[*+{]")
 
 
 class TopicMode(Enum):
@@ -88,24 +81,3 @@ class Namespaces:
         if namespace.count("/") == 1:
             self._policies.pop(namespace, None)
             self._changed(namespace)
-
-
-def compile_pattern(text: str) -> re.Pattern[str] | None:
-    """The pattern of a pattern subscription without its domain; None if it is none that can be evaluated here.
-
-    Matching backtracks, and a client must not be able to keep the broker busy with that: a pattern with
-    repetitions of groups, or with many repetitions, is left to the client.
-    """
-    _, separator, rest = text.partition("://")
-    if _REPEATED_GROUP.search(text) or len(_REPETITION.findall(text)) > PATTERN_REPETITIONS_MAX:
-        return None
-    try:
-        return re.compile(rest if separator else text)
-    except re.error:
-        return None
-
-
-def matches(pattern: re.Pattern[str], topic: str) -> bool:
-    """Whether a topic's name without its domain matches; a partition counts by its partitioned topic's name."""
-    whole = str(TopicName.parse(topic).partitioned_topic)
-    return pattern.fullmatch(whole.partition("://")[2]) is not None

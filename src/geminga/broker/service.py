@@ -25,6 +25,7 @@ from geminga.broker.publish_buffer import PublishBuffer
 from geminga.broker.resources import Resources
 from geminga.broker.schema.topic_schemas import Schemas
 from geminga.broker.topic_registry import TopicRegistry
+from geminga.broker.topic_watches import TopicWatches
 from geminga.managed_ledger import ManagedLedgerFactory
 from geminga.metadata.ports import MUST_NOT_EXIST, MetadataStore
 from geminga.model.errors import GemingaError, UnavailableError
@@ -39,6 +40,8 @@ _log = get_logger(__name__)
 
 #: A sequential node below gives each broker its own number, so that generated producer names never repeat.
 PRODUCER_NAMES_PATH: Final = "/counters/producer-name"
+#: Lists of topics that are made, or matched, at the same time.
+LONG_WORK_AT_ONCE: Final = 2
 
 
 class Broker:
@@ -69,6 +72,10 @@ class Broker:
         self.publish_buffer = PublishBuffer(config.publish_buffer_bytes)
         self.handlers: Handlers = all_handlers()
         self.registry = TopicRegistry(self)
+        self.topic_watches = TopicWatches(self)
+        #: Held by what takes long and many turns of the loop: each of them gets its turn beside everything else, so
+        #: that their number must have a bound. Nothing waits for a client while it holds it.
+        self.long_work = asyncio.Semaphore(LONG_WORK_AT_ONCE)
         self.schemas = Schemas(self)
         self.namespaces = Namespaces(self, resources, self._policies_watched)
         self._endpoints: Endpoints | None = None
@@ -99,6 +106,7 @@ class Broker:
         self._inactive_topics.close()
         self.ledger_upkeep.close()
         self._policy_upkeep.close()
+        self.topic_watches.close()
         self.namespaces.close()
         await self.registry.close()
         for connection in list(self.connections):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote
 
 from geminga.broker.namespaces import TopicMode
 from geminga.broker.resources import Policies
@@ -25,8 +26,8 @@ from geminga.model.errors import (
     UnavailableError,
 )
 from geminga.model.position import EARLIEST, Position
-from geminga.model.topic_name import CHANGE_EVENTS, TopicName
-from geminga.runtime import get_logger, spawn
+from geminga.model.topic_name import CHANGE_EVENTS, PARTITION_SUFFIX, TopicName
+from geminga.runtime import Turns, get_logger, spawn
 
 if TYPE_CHECKING:
     from geminga.broker.service import Broker
@@ -336,19 +337,30 @@ class TopicRegistry:
 
         ``has_system``: also the broker's own, which clients and administrators do not see.
         """
-        found: set[str] = set()
+        found: list[str] = []
+        turns = Turns(self._broker.runtime.clock)
         if mode is not TopicMode.NON_PERSISTENT:
-            for ledger_name in await self._broker.ledgers.list(f"{namespace}/persistent"):
-                name = TopicName.from_managed_ledger_name(ledger_name)
-                if has_system or name.local_name != CHANGE_EVENTS:
-                    found.add(str(name))
+            prefix = f"{namespace}/persistent"
+            for ledger_name in await self._broker.ledgers.list(prefix):
+                if turns.is_over():
+                    await turns.next()
+                local = unquote(ledger_name[len(prefix) + 1 :])
+                if has_system or local != CHANGE_EVENTS:
+                    found.append(f"persistent://{namespace}/{local}")
         if mode is not TopicMode.PERSISTENT:
-            prefix = f"non-persistent://{namespace}/"
-            found.update(name for name in self.loaded if name.startswith(prefix))
-            for text in await self._broker.resources.list_partitioned_topics(namespace, "non-persistent"):
-                name = TopicName.parse(text)
-                found.update(str(name.with_partition(index)) for index in range(await self._partitions(name)))
-        return sorted(found)
+            found += await self._non_persistent(namespace, turns)
+        found.sort()  # nearly sorted, so that it takes time linear in their number
+        return found
+
+    async def _non_persistent(self, namespace: str, turns: Turns) -> set[str]:
+        prefix = f"non-persistent://{namespace}/"
+        found = {name for name in self.loaded if name.startswith(prefix)}
+        for text in await self._broker.resources.list_partitioned_topics(namespace, "non-persistent"):
+            for index in range(await self._partitions(TopicName.parse(text))):
+                if turns.is_over():
+                    await turns.next()
+                found.add(f"{text}{PARTITION_SUFFIX}{index}")
+        return found
 
 
 def _not_found(name: TopicName) -> TopicNotFoundError:

@@ -29,6 +29,7 @@ from geminga.runtime.real import real_runtime
 from geminga.runtime.rng import SystemRng
 from geminga.runtime.spawn import set_fatal_handler, spawn
 from geminga.runtime.threads import LaneThreads
+from geminga.runtime.turns import Turns
 from geminga.runtime.waiting import next_turn, wait_ms
 
 __all__ = [
@@ -52,6 +53,7 @@ __all__ = [
     "SystemRng",
     "ThreadedDisk",
     "Threads",
+    "Turns",
     "attempt",
     "attempt_await",
     "crash_point",

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import time
+
+import pytest
+
 from geminga.model.topic_name import TopicName
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.commands import topics_hash
 from support.broker_world import BrokerWorld, Client, Type, run_with_broker
+from support.cpu_time import cpu_seconds_at_most
 
 PREFIX = "persistent://public/default/"
 
@@ -107,3 +112,36 @@ def test_bad_patterns_are_refused() -> None:
             assert (await client.error()).error == pb.NotAllowedError
 
     run_with_broker(scenario)
+
+
+#: 49 characters that take a matcher that backtracks minutes, for a name of two dozen letters.
+EVIL = ".+.+.+" + "a?" * 21 + "b"
+
+
+@pytest.mark.parametrize("is_watch", [False, True])
+def test_pattern_that_backtracks_does_not_hold_up_another_clients_receipt(is_watch: bool) -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        await create(world, "a" * 24)
+        hostile, other = await world.client(), await world.client()
+        await other.create_producer()
+        for watcher_id in range(3):
+            if is_watch:
+                await watch(hostile, EVIL, watcher_id)
+            else:
+                request = pb.CommandGetTopicsOfNamespace(
+                    request_id=watcher_id, namespace="public/default", topics_pattern=EVIL
+                )
+                hostile.send(pb.BaseCommand(type=Type.GET_TOPICS_OF_NAMESPACE, getTopicsOfNamespace=request))
+        await other.publish(0)
+        for _ in range(3):
+            if is_watch:
+                success = (await hostile.expect(Type.WATCH_TOPIC_LIST_SUCCESS)).watchTopicListSuccess
+                assert list(success.topic) == []
+            else:
+                answer = (await hostile.expect(Type.GET_TOPICS_OF_NAMESPACE_RESPONSE)).getTopicsOfNamespaceResponse
+                assert (list(answer.topics), answer.filtered) == ([], True)
+
+    with cpu_seconds_at_most(10):
+        began_s = time.process_time()
+        run_with_broker(scenario)
+        assert time.process_time() - began_s < 1

@@ -1,0 +1,39 @@
+"""Long work in several turns of the loop, so that others are served in between."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from geminga.runtime.ports import Clock
+from geminga.runtime.waiting import next_turn
+
+#: Seconds of one turn.
+TURN_S_MAX: Final = 0.005
+#: Steps of one turn: also under simulation, where no time passes within one.
+TURN_STEPS_MAX: Final = 2000
+
+
+class Turns:
+    """Asked before every step: ``if turns.is_over(): await turns.next()``."""
+
+    __slots__ = ("_clock", "_ends_s", "_steps", "_steps_max", "count")
+
+    def __init__(self, clock: Clock, *, steps_max: int = TURN_STEPS_MAX) -> None:
+        self._clock = clock
+        self._steps_max = steps_max
+        self._steps = 0
+        self._ends_s = clock.monotonic() + TURN_S_MAX
+        #: Turns begun.
+        self.count = 1
+
+    def is_over(self) -> bool:
+        """Whether the step at hand belongs to the next turn."""
+        self._steps += 1
+        return self._steps > self._steps_max or self._clock.monotonic() >= self._ends_s
+
+    async def next(self) -> None:
+        """Let everything else that is ready run once."""
+        await next_turn()
+        self.count += 1
+        self._steps = 1
+        self._ends_s = self._clock.monotonic() + TURN_S_MAX
