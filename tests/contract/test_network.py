@@ -319,3 +319,64 @@ def test_streams_of_asyncio_work_over_the_port(run):
         await listener.close()
 
     run(story)
+
+
+def test_bound_port_refuses_until_it_is_started(run):
+    async def story(network):
+        listener = await network.listen(Recorder, HOST, 0, start=False)
+        with pytest.raises(ConnectionRefusedError):
+            await network.connect(Recorder, HOST, listener.port)
+        await listener.start()
+        _, client = await network.connect(Recorder, HOST, listener.port)
+        client.transport.abort()
+        await client.reach(lambda c: c.lost)
+        await listener.close()
+
+    run(story)
+
+
+async def refused_then_taken(network, set_limit):
+    servers = []
+
+    def accept():
+        servers.append(Echo())
+        return servers[-1]
+
+    set_limit(20)
+    listener = await network.listen(accept, HOST, 0, keep_free=20, refusal=b"later")
+    for _ in range(3):
+        _, client = await network.connect(Recorder, HOST, listener.port)
+        await client.reach(lambda c: c.lost)
+        assert bytes(client.data) == b"later"
+    assert not servers
+    set_limit(None)
+    _, client = await network.connect(Recorder, HOST, listener.port)
+    client.transport.write(b"question")
+    await client.reach(lambda c: len(c.data) == 8)
+    client.transport.close()
+    await client.reach(lambda c: c.lost)
+    await servers[0].reach(lambda s: s.lost)
+    await listener.close()
+
+
+def test_connection_that_would_leave_too_few_descriptors_is_told_so_asyncio():
+    limit = [None]
+
+    def set_limit(value):
+        limit[0] = value
+
+    network = AsyncioNetwork(lambda: limit[0])
+    asyncio.run(asyncio.wait_for(refused_then_taken(network, set_limit), 30))
+
+
+def test_connection_that_would_leave_too_few_descriptors_is_told_so_sim():
+    async def scenario(world):
+        node = world.node("host")
+        await node.run(
+            lambda node: refused_then_taken(
+                node.runtime.network, lambda limit: world.network.limit_descriptors(node, limit)
+            )
+        )
+
+    for seed in range(5):
+        sim.run(scenario, seed)

@@ -14,6 +14,7 @@ from typing import Final, NoReturn
 
 from geminga import __version__
 from geminga.app.config import Config
+from geminga.app.descriptors import raise_descriptor_limit
 from geminga.app.event_loop import loop_factory
 from geminga.app.standalone import Addresses, StandaloneServer
 from geminga.model.errors import ConfigurationError
@@ -41,6 +42,8 @@ def configure_logging(level: str) -> None:
 
 def run_standalone(config: Config, data_dir: str, *, json_line: bool) -> None:
     """Run until SIGTERM or SIGINT; raises what kept it from starting (GemingaError, OSError)."""
+    before, limit = raise_descriptor_limit()
+    _log.info("open files: at most %d%s", limit, f", raised from {before}" if limit > before else "")
     for warning in config.warnings:
         _log.warning("%s", warning)
     with asyncio.Runner(loop_factory=loop_factory(config.server.event_loop)) as runner:

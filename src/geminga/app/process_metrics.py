@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from geminga.bookie import LocalBookie
+from geminga.runtime import descriptor_limit
 
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 _STARTED_S: Final = time.time()
@@ -17,6 +18,9 @@ def process_metrics() -> Mapping[str, float]:
     """CPU seconds, memory, open files; what this system does not tell is left out."""
     times = os.times()
     values = {"process_cpu_seconds_total": times.user + times.system, "process_start_time_seconds": _STARTED_S}
+    limit = descriptor_limit()
+    if limit is not None:
+        values["process_max_fds"] = limit
     try:
         with open("/proc/self/statm", "rb") as file:
             fields = file.read().split()

@@ -35,6 +35,12 @@ class ServerConfig:
     #: Largest body of an HTTP request, bytes; -1: the fixed bound of the HTTP server.
     http_body_bytes_max: int = setting("httpMaxRequestSize", -1, "bytes > 0, or -1 for the built-in bound", minimum=-1)
     http_requests_max: int = setting("maxConcurrentHttpRequests", 1024, "an integer > 0", minimum=1)
+    #: Connections of HTTP at the same time; fewer where the process may not open so many files.
+    http_connections_max: int = setting("maxHttpServerConnections", 2048, "an integer > 0", minimum=1)
+    #: Geminga's own: how long a connection has for its handshake, or for the headers of its request.
+    handshake_timeout_s: int = setting("gemingaHandshakeTimeoutSeconds", 10, "seconds > 0", minimum=1)
+    #: Geminga's own: how long a request has for its body, and an answer without being read any further.
+    http_body_timeout_s: int = setting("gemingaHttpBodyTimeoutSeconds", 60, "seconds > 0", minimum=1)
     #: How long a stop waits for producers, consumers and ledgers to close.
     shutdown_timeout_ms: int = setting("brokerShutdownTimeoutMs", 60_000, "milliseconds >= 0", minimum=0)
     topic_metrics: bool = setting("exposeTopicLevelMetricsInPrometheus", True, "true or false")

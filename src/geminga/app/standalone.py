@@ -1,8 +1,9 @@
 """The composition root of ``geminga standalone`` and ``geminga.Standalone``: everything in one process.
 
 Start, in this order: data directory -> metadata store -> bookie (recovers by itself) -> ledger client -> managed
-ledgers -> broker -> listeners. Stop is the reverse: first no new connections, then producers and consumers are
-closed gracefully, topics and ledgers closed, at last the stores. A start that fails closes what it had opened.
+ledgers -> ports bound -> broker -> listening: the ports open when whoever connects can be answered. Stop is the
+reverse: first no new connections, then producers and consumers are closed gracefully, topics and ledgers closed, at
+last the stores. A start that fails closes what it had opened.
 
 A fatal error (failed fsync, corrupt state) is handed to ``on_fatal``, which must not return to the loop: nothing
 may be acknowledged after it.
@@ -13,21 +14,23 @@ from __future__ import annotations
 import os.path
 import socket
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Final, TypeVar
 
 from geminga import __version__
 from geminga.app.config import Config
 from geminga.app.cookies import remember_instance_id, remembered_instance_id
+from geminga.app.core.descriptors import plan_descriptors
 from geminga.app.data_directory import BOOKIE_DIRECTORY, METADATA_FILE, claim_directory
 from geminga.app.listeners import bound_addresses, endpoints, is_loopback
 from geminga.app.process_metrics import bookie_metrics, process_metrics
 from geminga.bookie import LocalBookie
 from geminga.bookkeeper import BookKeeper, LocalBookiePool, MetadataLiveLedgers
-from geminga.broker.connection import Connection
+from geminga.broker.connection import UNREQUESTED, Connection
 from geminga.broker.metrics import Metrics
 from geminga.broker.resources import Resources
 from geminga.broker.rest.context import RestContext
+from geminga.broker.rest.core.patience import Limits
 from geminga.broker.rest.server import HttpServer
 from geminga.broker.rest.stats import TopicStatistics
 from geminga.broker.service import Broker
@@ -35,8 +38,9 @@ from geminga.managed_ledger import ManagedLedgerFactory
 from geminga.metadata import MemoryMetadataStore, SqliteMetadataStore
 from geminga.metadata.ports import MetadataStore
 from geminga.model.errors import DataDirectoryError, GemingaError, UnavailableError
-from geminga.runtime import MemoryDisk, Runtime, get_logger, real_runtime
+from geminga.runtime import Listener, MemoryDisk, Runtime, descriptor_limit, get_logger, real_runtime
 from geminga.runtime.ports import FatalHandler
+from geminga.wire.pulsar import commands
 
 #: The in-process bookie's id, as BookKeeper writes it: never connected to, but ledger metadata names it.
 BOOKIE_ID: Final = "127.0.0.1:3181"
@@ -45,6 +49,11 @@ MEMORY_DIRECTORY: Final = "/geminga"
 
 #: What is closed even after a fatal error: it holds ports, threads or files and writes nothing of its own.
 ABANDONED_PARTS: Final = ("HTTP server", "listener", "threads", "disk")
+
+#: What a client is told that would take a descriptor which is kept for others.
+_FULL: Final = UnavailableError("the broker has as many connections as it may open files; try again later")
+
+T = TypeVar("T")
 
 _log = get_logger(__name__)
 
@@ -68,6 +77,12 @@ class StandaloneServer:
         self._on_fatal = on_fatal
         self._pid = pid
         self._closers: list[tuple[str, Callable[[], Awaitable[None]]]] = []
+        self._descriptors = plan_descriptors(
+            descriptor_limit(),
+            open_logs=config.bookie.open_file_limit,
+            web_connections_max=config.server.http_connections_max,
+            has_files=data_dir is not None,
+        )
         #: Set by :meth:`start`.
         self.broker: Broker | None = None
         self._http: HttpServer | None = None
@@ -138,7 +153,7 @@ class StandaloneServer:
         bookie = await LocalBookie.open(
             runtime,
             directory,
-            self._config.bookie,
+            replace(self._config.bookie, open_file_limit=self._descriptors.open_logs),
             ledgers=MetadataLiveLedgers(metadata),
             expected_instance_id=known,
         )
@@ -183,25 +198,36 @@ class StandaloneServer:
 
     async def _listen(self, runtime: Runtime, broker: Broker, bookie: LocalBookie) -> Addresses:
         config = self._config.server
+        plan = self._descriptors
         http = HttpServer(
-            runtime, self._rest_context(broker, bookie).application_maker(), requests_max=config.http_requests_max
+            runtime,
+            self._rest_context(broker, bookie).application_maker(),
+            requests_max=config.http_requests_max,
+            connections_max=plan.web_connections_max,
+            limits=Limits(config.handshake_timeout_s, config.http_body_timeout_s, config.http_body_timeout_s),
+            keep_free=plan.keep_free_of_web,
         )
         self._http = http
         self._closers.append(("HTTP server", http.close))
         extra = bound_addresses(config.bind_addresses)
         web_port = await _bound("webServicePort", http.listen, config.bind_address, config.web_port)
-        broker_port = await self._open_broker_port(runtime, broker, "", config.bind_address, config.broker_port)
+        listeners = [await self._bind_broker_port(runtime, broker, "", config.bind_address, config.broker_port)]
         for item in extra:
             if item.scheme == "http":
                 await _bound("bindAddresses", http.listen, item.host, item.port)
             else:
-                await self._open_broker_port(runtime, broker, item.listener, item.host, item.port)
-        listeners = endpoints(config, host_name=socket.gethostname(), broker_port=broker_port, web_port=web_port)
-        default = listeners[0]
+                listeners.append(await self._bind_broker_port(runtime, broker, item.listener, item.host, item.port))
+        broker_port = listeners[0].port
+        advertised = endpoints(config, host_name=socket.gethostname(), broker_port=broker_port, web_port=web_port)
+        default = advertised[0]
         await broker.resources.bootstrap(
             config.cluster_name, {"serviceUrl": default.web_url, "brokerServiceUrl": default.broker_url}
         )
-        await broker.start(listeners)
+        await broker.start(advertised)
+        # Whoever connects from here on is served: the namespaces are there, and lookups are answered.
+        await _opened("webServicePort", http.start)
+        for listener in listeners:
+            await _opened("brokerServicePort", listener.start)
         self._warn_if_open_to_all()
         return Addresses(default.broker_url, default.web_url, broker_port, web_port)
 
@@ -227,16 +253,23 @@ class StandaloneServer:
             configuration=self._config.values(),
         )
 
-    async def _open_broker_port(self, runtime: Runtime, broker: Broker, name: str, host: str, port: int) -> int:
+    async def _bind_broker_port(self, runtime: Runtime, broker: Broker, name: str, host: str, port: int) -> Listener:
         def connection() -> Connection:
             return Connection(broker, name)
 
-        async def listen(host: str, port: int) -> int:
-            listener = await runtime.network.listen(connection, host, port)
+        async def bind(host: str, port: int) -> Listener:
+            listener = await runtime.network.listen(
+                connection,
+                host,
+                port,
+                keep_free=self._descriptors.keep_free_of_clients,
+                refusal=commands.error(UNREQUESTED, _FULL.server_error, str(_FULL)),
+                start=False,
+            )
             self._closers.append(("listener", listener.close))
-            return listener.port
+            return listener
 
-        return await _bound("brokerServicePort" if not name else "bindAddresses", listen, host, port)
+        return await _bound("brokerServicePort" if not name else "bindAddresses", bind, host, port)
 
     def _warn_if_open_to_all(self) -> None:
         config = self._config.server
@@ -250,8 +283,15 @@ class StandaloneServer:
             )
 
 
-async def _bound(key: str, listen: Callable[[str, int], Awaitable[int]], host: str, port: int) -> int:
+async def _bound(key: str, listen: Callable[[str, int], Awaitable[T]], host: str, port: int) -> T:
     try:
         return await listen(host, port)
     except OSError as error:
         raise UnavailableError(f"{key}: can not listen on {host}:{port}: {error.strerror or error}") from error
+
+
+async def _opened(key: str, start: Callable[[], Awaitable[None]]) -> None:
+    try:
+        await start()
+    except OSError as error:
+        raise UnavailableError(f"{key}: can not listen: {error.strerror or error}") from error

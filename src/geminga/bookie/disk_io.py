@@ -9,12 +9,13 @@ from typing import Final
 
 from geminga.runtime import Buffer, Disk, DiskFile, ReadRequest
 
-#: Errors that mean "no space": file system full, quota used up, file size limit reached.
-_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+#: Errors that mean "no space": file system full, quota used up, file size limit reached; and "no descriptor" of the
+#: process or the system: a file that could not be opened had nothing written to it, and can be later.
+_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.ENFILE})
 
 
 def is_disk_full(error: OSError) -> bool:
-    """Whether the error goes away when space returns."""
+    """Whether the error goes away when space, or a descriptor, returns."""
     return error.errno in _FULL
 
 

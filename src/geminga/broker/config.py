@@ -26,6 +26,8 @@ class BrokerConfig(PolicyConfig):
         "maxMessageSize", MESSAGE_SIZE_BYTES_MAX_DEFAULT, "bytes > 0", minimum=1, maximum=1 << 30
     )
     keep_alive_interval_s: int = setting("keepAliveIntervalSeconds", 30, "seconds > 0", minimum=1)
+    #: Geminga's own: how long a connection has for its handshake; never longer than the interval above.
+    handshake_timeout_s: int = setting("gemingaHandshakeTimeoutSeconds", 10, "seconds > 0", minimum=1)
     liveness_check_timeout_ms: int = setting(
         "connectionLivenessCheckTimeoutMillis", 5000, "milliseconds, 0: off", minimum=0
     )

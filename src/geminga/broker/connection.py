@@ -566,13 +566,15 @@ class Connection(asyncio.Protocol):
 
     def _arm_keep_alive(self) -> None:
         interval_s = self.broker.config.keep_alive_interval_s
+        if not self.is_connected:
+            interval_s = min(interval_s, self.broker.config.handshake_timeout_s)
         self._keep_alive = self._loop.call_later(interval_s, self._keep_alive_due)
 
     def _keep_alive_due(self) -> None:
         if self.is_closed:
             return
         if not self.is_connected:
-            self.close("no handshake within the keep-alive interval")
+            self.close("no handshake within gemingaHandshakeTimeoutSeconds")
             return
         if self._awaiting_pong and not self._paused:
             self.abort("no answer to a keep-alive PING")

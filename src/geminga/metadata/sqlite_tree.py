@@ -61,6 +61,8 @@ class SqliteTree:
             self._connection = sqlite3.connect(path, isolation_level=None, timeout=10.0)
             try:
                 self._connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
+                # No temporary files: they would need a descriptor in the middle of a transaction.
+                self._connection.execute("PRAGMA temp_store = MEMORY")
                 if read_only:
                     self._connection.execute("PRAGMA query_only = ON")
                 else:

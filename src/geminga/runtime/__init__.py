@@ -8,7 +8,7 @@ from geminga.runtime.clock import SystemClock
 from geminga.runtime.disk_memory import MemoryDisk
 from geminga.runtime.disk_threads import ThreadedDisk
 from geminga.runtime.log import get_logger
-from geminga.runtime.network import AsyncioNetwork
+from geminga.runtime.network import AsyncioNetwork, descriptor_limit
 from geminga.runtime.points import crash_point, is_halted, sometimes
 from geminga.runtime.ports import (
     AppendDone,
@@ -57,6 +57,7 @@ __all__ = [
     "attempt",
     "attempt_await",
     "crash_point",
+    "descriptor_limit",
     "get_logger",
     "is_halted",
     "next_turn",

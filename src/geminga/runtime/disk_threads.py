@@ -9,7 +9,8 @@ Many small buffers go out joined, many or large ones with ``pwritev`` (measured 
 42 us against 91 us joined; 16 x 1,100 B 2.8 us against 2.2 us joined; joining loses once the joined buffer is
 large enough for malloc to map fresh pages for it).
 
-Errors are OSErrors. Path operations run on a lane of their own, ``paths``.
+Errors are OSErrors. Path operations run on a lane of their own, ``paths``. Where no descriptor is free, opening waits
+:data:`DESCRIPTOR_WAIT_S` for one, on its lane; nothing was changed yet when it fails for want of one.
 """
 
 from __future__ import annotations
@@ -19,11 +20,14 @@ import errno
 import fcntl
 import os
 import sys
-from collections.abc import Sequence
-from typing import Final
+import time
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar
 
 from geminga.runtime.lanes import Lanes
 from geminga.runtime.ports import AppendDone, Buffer, DiskFile, ReadDone, ReadRequest
+
+T = TypeVar("T")
 
 #: Buffers one ``pwritev`` takes.
 IOV_MAX: Final = min(os.sysconf("SC_IOV_MAX"), 1024) if hasattr(os, "sysconf") else 1024
@@ -33,6 +37,11 @@ JOIN_BYTES_MAX: Final = 128 * 1024
 ZERO_CHUNK_BYTES: Final = 1024 * 1024
 #: The lane of operations on paths.
 PATHS_LANE: Final = "paths"
+#: How long opening waits for a descriptor, and between two tries, seconds.
+DESCRIPTOR_WAIT_S: Final = 2.0
+DESCRIPTOR_RETRY_S: Final = 0.02
+#: The process, or the system, has no more descriptors.
+NO_DESCRIPTOR: Final = frozenset({errno.EMFILE, errno.ENFILE})
 #: Suffix of the temporary file of :meth:`ThreadedDisk.write_file`; a crash may leave one behind.
 TEMPORARY_SUFFIX: Final = ".tmp"
 
@@ -141,7 +150,7 @@ class ThreadedDisk:
 
     async def list_dir(self, path: str) -> list[str]:
         """Names in the directory, sorted."""
-        names: list[str] = await self._lanes.call(PATHS_LANE, os.listdir, path)
+        names: list[str] = await self._lanes.call(PATHS_LANE, _with_descriptor, os.listdir, path)
         return sorted(names)
 
     async def sync_dir(self, path: str) -> None:
@@ -189,9 +198,26 @@ def _as_os_error(error: BaseException | None) -> OSError | None:
     return wrapped
 
 
+def _with_descriptor(function: Callable[..., T], *args: object) -> T:
+    """``function``, which opens one file; again after a while where there was no descriptor for it."""
+    deadline_s = time.monotonic() + DESCRIPTOR_WAIT_S
+    while True:
+        try:
+            return function(*args)
+        except OSError as error:
+            if error.errno not in NO_DESCRIPTOR or time.monotonic() >= deadline_s:
+                raise
+        time.sleep(DESCRIPTOR_RETRY_S)
+
+
+def _open_descriptor(path: str, flags: int, mode: int = 0o777) -> int:
+    # A file that is to be created is not, if there is no descriptor for it: the kernel takes that first.
+    return _with_descriptor(os.open, path, flags, mode)
+
+
 def _open(path: str, lane: str, create: bool, preallocate_bytes: int) -> ThreadedFile:
     flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if create else 0)
-    fd = os.open(path, flags, 0o644)
+    fd = _open_descriptor(path, flags, 0o644)
     try:
         if preallocate_bytes > os.fstat(fd).st_size:
             _preallocate(fd, preallocate_bytes)
@@ -301,31 +327,40 @@ def _truncate(file: ThreadedFile, size_bytes: int) -> None:
 
 
 def _read_whole(path: str) -> bytes:
-    with open(path, "rb") as stream:
+    with open(path, "rb", opener=_open_descriptor) as stream:
         return stream.read()
 
 
 def _write_whole(path: str, data: bytes) -> None:
     temporary = path + TEMPORARY_SUFFIX
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    # Opened before anything is replaced: afterwards no descriptor would be no state to go on from.
+    directory = _open_directory(os.path.dirname(path) or ".")
     try:
-        _write_rest(fd, 0, memoryview(data))
-        os.fsync(fd)
-    except OSError:
-        os.unlink(temporary)
-        raise
+        fd = _open_descriptor(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        try:
+            _write_rest(fd, 0, memoryview(data))
+            os.fsync(fd)
+        except OSError:
+            os.unlink(temporary)
+            raise
+        finally:
+            os.close(fd)
+        os.replace(temporary, path)
+        try:
+            os.fsync(directory)
+        except OSError as error:
+            # The new bytes are in place and may or may not stay: for want of space too, that is no state to go on from.
+            raise OSError(errno.EIO, f"replaced, but not known to be durable: {error}", path) from error
     finally:
-        os.close(fd)
-    os.replace(temporary, path)
-    try:
-        _sync_dir(os.path.dirname(path) or ".")
-    except OSError as error:
-        # The new bytes are in place and may or may not stay: for want of space too, that is no state to go on from.
-        raise OSError(errno.EIO, f"replaced, but not known to be durable: {error}", path) from error
+        os.close(directory)
+
+
+def _open_directory(path: str) -> int:
+    return _open_descriptor(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
 
 def _sync_dir(path: str) -> None:
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    fd = _open_directory(path)
     try:
         os.fsync(fd)
     finally:
@@ -353,7 +388,7 @@ def _make_dirs(path: str) -> None:
 
 
 def _lock(path: str) -> int:
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    fd = _open_directory(path)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:

@@ -2,12 +2,14 @@
 
 A lane carries out its jobs in the order submitted. Completions of all lanes go to one deque; the loop is woken
 once for whatever has gathered there (one ``call_soon_threadsafe``, that is one byte on the self-pipe). A completion
-that raises is a bug: it goes to the fatal handler, and those behind it are delivered all the same.
+that raises is a bug: it goes to the fatal handler, and those behind it are delivered all the same. A thread that the
+system does not give (too many processes) is an OSError of the job; the next job asks again.
 """
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -47,7 +49,12 @@ class Lanes:
         """Queue a job on ``lane``; ``done`` is called once, on the loop's thread, never within this call."""
         queue = self._queues.get(lane)
         if queue is None:
-            queue = self._start(lane)
+            try:
+                queue = self._start(lane)
+            except RuntimeError as error:
+                refused = OSError(errno.EAGAIN, f"no thread for {lane}: {error}")
+                asyncio.get_running_loop().call_soon(done, None, refused)
+                return
         queue.put((function, args, done))
 
     def call(self, lane: str, function: Callable[..., Any], *args: object) -> asyncio.Future[Any]:
@@ -85,8 +92,8 @@ class Lanes:
         thread = threading.Thread(
             target=self._run, args=(queue, self._loop), name=f"{self._prefix}-{lane}", daemon=True
         )
-        self._queues[lane], self._threads[lane] = queue, thread
         thread.start()
+        self._queues[lane], self._threads[lane] = queue, thread
         return queue
 
     def _run(self, queue: SimpleQueue[_Job | None], loop: asyncio.AbstractEventLoop) -> None:

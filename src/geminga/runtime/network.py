@@ -1,38 +1,190 @@
-"""TCP and TLS through asyncio's own transports: the ``Network`` port on the running loop (asyncio or uvloop)."""
+"""TCP and TLS through asyncio's own transports: the ``Network`` port on the running loop (asyncio or uvloop).
+
+Accepting is done here and not by the loop's servers: without descriptors asyncio's tries again for ever and logs each
+time, and uvloop's closes the connection, or the listener. Here accepting pauses and goes on, and a connection that
+would leave fewer descriptors than ``keep_free`` is refused with a word.
+
+The kernel gives the lowest free number, so a new connection's own number tells how many descriptors are in use at the
+least; nothing needs to be counted, and what other parts of the process hold is counted too.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
+import resource
+import socket
 import ssl
 from collections.abc import Callable
+from typing import Final
+
+from geminga.runtime.log import get_logger
+from geminga.runtime.spawn import spawn
 
 #: Connections the kernel may hold until they are accepted: a broker's clients all come back at once.
-LISTEN_BACKLOG_CONNECTIONS = 1024
+LISTEN_BACKLOG_CONNECTIONS: Final = 1024
+#: Connections accepted in one turn of the loop.
+ACCEPTS_PER_TURN_MAX: Final = 64
+#: Seconds until accepting goes on after the system had no descriptor or memory for a connection.
+ACCEPT_PAUSE_S: Final = 0.25
+#: Seconds between two warnings of one listener about connections that it could not take.
+WARNING_INTERVAL_S: Final = 60.0
+#: Bytes of a refused client's request that are read, so that closing does not reset what it is told.
+REFUSED_READ_BYTES: Final = 64 * 1024
+
+#: Errors of one connection that was gone before it was accepted.
+_GONE: Final = frozenset({errno.ECONNABORTED, errno.EPROTO, errno.ECONNRESET, errno.ETIMEDOUT})
+
+_log = get_logger(__name__)
+
+
+def descriptor_limit() -> int | None:
+    """How many descriptors this process may have open now (its soft limit); None: no limit."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return None if soft == resource.RLIM_INFINITY else soft
 
 
 class AsyncioListener:
-    """A listening server of the loop."""
+    """Bound sockets, which accept from :meth:`start` on."""
 
-    __slots__ = ("_port", "_server")
+    __slots__ = (
+        "_factory",
+        "_keep_free",
+        "_limit",
+        "_loop",
+        "_next_warning",
+        "_pauses",
+        "_port",
+        "_refusal",
+        "_refused",
+        "_sockets",
+        "_tls",
+        "_warned_s",
+    )
 
-    def __init__(self, server: asyncio.AbstractServer, port: int) -> None:
-        self._server = server
-        self._port = port
+    def __init__(
+        self,
+        sockets: list[socket.socket],
+        factory: Callable[[], asyncio.BaseProtocol],
+        *,
+        tls: ssl.SSLContext | None,
+        keep_free: int,
+        refusal: bytes,
+        limit: Callable[[], int | None],
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._sockets = sockets
+        self._port: int = sockets[0].getsockname()[1]
+        self._factory = factory
+        self._tls = tls
+        self._keep_free = keep_free
+        self._refusal = refusal
+        self._limit = limit
+        #: Sockets on which accepting pauses, and what ends it.
+        self._pauses: dict[socket.socket, asyncio.TimerHandle] = {}
+        #: Connections refused since the last warning, and the time of that and the next one.
+        self._refused = 0
+        self._warned_s = -WARNING_INTERVAL_S
+        self._next_warning: asyncio.TimerHandle | None = None
 
     @property
     def port(self) -> int:
         """The port it listens on."""
         return self._port
 
+    async def start(self) -> None:
+        """Begin to accept; until then connections are refused by the kernel. Raises OSError."""
+        for sock in self._sockets:
+            sock.listen(LISTEN_BACKLOG_CONNECTIONS)
+            self._loop.add_reader(sock, self._acceptable, sock)
+
     async def close(self) -> None:
         """Stop accepting. Not waiting for established connections: they go on."""
-        self._server.close()
+        for timer in self._pauses.values():
+            timer.cancel()
+        self._pauses.clear()
+        if self._next_warning is not None:
+            self._next_warning.cancel()
+            self._next_warning = None
+        sockets, self._sockets = self._sockets, []
+        for sock in sockets:
+            self._loop.remove_reader(sock)
+            sock.close()
+
+    def _acceptable(self, sock: socket.socket) -> None:
+        limit = self._limit()
+        for _ in range(ACCEPTS_PER_TURN_MAX):
+            try:
+                connection, _address = sock.accept()
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError as error:
+                if error.errno in _GONE:
+                    continue
+                # No descriptor (EMFILE, ENFILE), no memory, or a rule of the system: they wait in the kernel's queue.
+                self._pause(sock, error)
+                return
+            connection.setblocking(False)
+            if limit is not None and connection.fileno() >= limit - self._keep_free:
+                self._refuse(connection, limit)
+            else:
+                spawn(self._establish(connection), name=f"accept on port {self._port}")
+
+    async def _establish(self, connection: socket.socket) -> None:
+        try:
+            await self._loop.connect_accepted_socket(self._factory, connection, ssl=self._tls)
+        except OSError as error:  # also a TLS handshake that failed
+            connection.close()
+            _log.debug("a connection on port %d was not established: %s", self._port, error)
+
+    def _pause(self, sock: socket.socket, error: OSError) -> None:
+        now_s = self._loop.time()
+        if now_s - self._warned_s >= WARNING_INTERVAL_S:
+            self._warned_s = now_s
+            _log.warning("port %d can not accept now, and tries again: %s", self._port, error.strerror or error)
+        self._loop.remove_reader(sock)
+        self._pauses[sock] = self._loop.call_later(ACCEPT_PAUSE_S, self._go_on, sock)
+
+    def _go_on(self, sock: socket.socket) -> None:
+        del self._pauses[sock]
+        self._loop.add_reader(sock, self._acceptable, sock)
+
+    def _refuse(self, connection: socket.socket, limit: int) -> None:
+        try:
+            if self._refusal:
+                connection.send(self._refusal)
+                connection.recv(REFUSED_READ_BYTES)
+        except OSError:
+            pass  # it does not listen, or is gone
+        connection.close()
+        self._refused += 1
+        if self._next_warning is None:
+            wait_s = self._warned_s + WARNING_INTERVAL_S - self._loop.time()
+            self._next_warning = self._loop.call_later(max(wait_s, 0), self._warn_of_refused, limit)
+
+    def _warn_of_refused(self, limit: int) -> None:
+        self._next_warning = None
+        refused, self._refused = self._refused, 0
+        self._warned_s = self._loop.time()
+        _log.warning(
+            "port %d refused %d connections: of the %d files that this process may have open, %d are kept for "
+            "storage and other connections; raise the limit (ulimit -n, LimitNOFILE)",
+            self._port,
+            refused,
+            limit,
+            self._keep_free,
+        )
 
 
 class AsyncioNetwork:
     """The system's TCP; ``TCP_NODELAY`` is set by the loop."""
 
-    __slots__ = ()
+    __slots__ = ("_limit",)
+
+    def __init__(self, limit: Callable[[], int | None] = descriptor_limit) -> None:
+        """``limit``: tells how many descriptors the process may have open now."""
+        self._limit = limit
 
     async def listen(
         self,
@@ -41,12 +193,26 @@ class AsyncioNetwork:
         port: int,
         *,
         tls: ssl.SSLContext | None = None,
+        keep_free: int = 0,
+        refusal: bytes = b"",
+        start: bool = True,
     ) -> AsyncioListener:
         """Listen on ``host:port`` (0: the kernel picks); raises OSError."""
-        server = await asyncio.get_running_loop().create_server(
-            protocol_factory, host, port, ssl=tls, backlog=LISTEN_BACKLOG_CONNECTIONS
+        listener = AsyncioListener(
+            await _bound(host, port),
+            protocol_factory,
+            tls=tls,
+            keep_free=keep_free,
+            refusal=refusal,
+            limit=self._limit,
         )
-        return AsyncioListener(server, server.sockets[0].getsockname()[1])
+        if start:
+            try:
+                await listener.start()
+            except OSError:
+                await listener.close()
+                raise
+        return listener
 
     async def connect(
         self,
@@ -58,3 +224,43 @@ class AsyncioNetwork:
     ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
         """Connect; raises OSError."""
         return await asyncio.get_running_loop().create_connection(protocol_factory, host, port, ssl=tls)
+
+
+async def _bound(host: str, port: int) -> list[socket.socket]:
+    """A bound socket for each address of ``host``, all on one port; raises OSError."""
+    found = await asyncio.get_running_loop().getaddrinfo(
+        host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )
+    sockets: list[socket.socket] = []
+    missing: OSError | None = None
+    try:
+        for family, kind, protocol, _, address in dict.fromkeys(found):
+            try:
+                sock = socket.socket(family, kind, protocol)
+            except OSError as error:
+                if error.errno != errno.EAFNOSUPPORT:
+                    raise
+                missing = error  # the name has an address of a family that this machine does not have
+                continue
+            sockets.append(sock)
+            sock.setblocking(False)
+            if os.name == "posix":
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            try:
+                sock.bind((address[0], port, *address[2:]))
+            except OSError as error:
+                if error.errno != errno.EADDRNOTAVAIL:
+                    raise
+                missing = error
+                sockets.pop().close()
+                continue
+            port = port or sock.getsockname()[1]
+    except OSError:
+        for sock in sockets:
+            sock.close()
+        raise
+    if not sockets:
+        raise missing or OSError(errno.EADDRNOTAVAIL, "the name has no address")
+    return sockets

@@ -159,6 +159,10 @@ class Listener(Protocol):
         """The port it listens on (the kernel's choice if 0 was asked for)."""
         ...
 
+    async def start(self) -> None:
+        """Begin to accept, where :meth:`Network.listen` was told not to; raises OSError."""
+        ...
+
     async def close(self) -> None:
         """Stop accepting; established connections go on."""
         ...
@@ -174,8 +178,16 @@ class Network(Protocol):
         port: int,
         *,
         tls: ssl.SSLContext | None = None,
+        keep_free: int = 0,
+        refusal: bytes = b"",
+        start: bool = True,
     ) -> Listener:
-        """Listen on ``host:port``; raises OSError."""
+        """Listen on ``host:port``; raises OSError.
+
+        A connection that would leave fewer than ``keep_free`` descriptors to the process is sent ``refusal`` and
+        closed; without any, accepting waits. ``start`` False: the port is taken, and connections are refused
+        until :meth:`Listener.start`.
+        """
         ...
 
     async def connect(

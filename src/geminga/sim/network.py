@@ -41,7 +41,19 @@ EPHEMERAL_PORT_FIRST: Final = 32768
 class SimListener:
     """A listening port of one boot."""
 
-    __slots__ = ("_network", "boot", "context", "factory", "host", "is_open", "only_local", "port")
+    __slots__ = (
+        "_network",
+        "boot",
+        "context",
+        "factory",
+        "host",
+        "is_accepting",
+        "is_open",
+        "keep_free",
+        "only_local",
+        "port",
+        "refusal",
+    )
 
     def __init__(
         self,
@@ -51,6 +63,9 @@ class SimListener:
         *,
         only_local: bool,
         port: int,
+        keep_free: int,
+        refusal: bytes,
+        is_accepting: bool,
     ) -> None:
         self._network = network
         self.boot = boot
@@ -63,6 +78,15 @@ class SimListener:
         #: Where the protocol factory and the protocols run.
         self.context = copy_context()
         self.is_open = True
+        #: Connections that would leave fewer descriptors are told :attr:`refusal` and closed.
+        self.keep_free = keep_free
+        self.refusal = refusal
+        #: False: bound only, as before :meth:`start`.
+        self.is_accepting = is_accepting
+
+    async def start(self) -> None:
+        """Begin to accept."""
+        self.is_accepting = True
 
     async def close(self) -> None:
         """Stop accepting."""
@@ -83,6 +107,8 @@ class SimNetwork:
         #: Pipes with something to deliver once the partition heals.
         self._held_back: dict[Pipe, None] = {}
         self._refusing: set[str] = set()
+        #: Descriptors that a node may have open, of which each end of a connection is one; others: no limit.
+        self._descriptor_limits: dict[str, int] = {}
         self._delays: dict[tuple[str, str], tuple[float, float]] = {}
         self._bandwidths: dict[tuple[str, str], float] = {}
         self._next_port = EPHEMERAL_PORT_FIRST
@@ -122,6 +148,20 @@ class SimNetwork:
     def refuse(self, node: SimNode, *, refuse: bool = True) -> None:
         """Refuse connects to ``node``, or accept them again."""
         (self._refusing.add if refuse else self._refusing.discard)(node.name)
+
+    def limit_descriptors(self, node: SimNode, limit: int | None) -> None:
+        """How many descriptors ``node`` may have open, as far as connections go; None: as many as it likes."""
+        if limit is None:
+            self._descriptor_limits.pop(node.name, None)
+        else:
+            self._descriptor_limits[node.name] = limit
+
+    def has_descriptor(self, listener: SimListener) -> bool:
+        """Whether a connection that was just made may stay, though the listener keeps some free."""
+        limit = self._descriptor_limits.get(listener.host)
+        if limit is None:
+            return True
+        return sum(t.host == listener.host for t in self._transports) <= limit - listener.keep_free
 
     def reset_connections(self, first: SimNode, second: SimNode | None = None) -> int:
         """Break every connection of ``first`` (with ``second`` only, if given) at both ends; returns how many."""
@@ -168,7 +208,17 @@ class SimNetwork:
         if end.boot is not None and not end.boot.alive and end.boot.node.is_up and not pipe.sender.is_lost:
             self.reset_later(pipe.sender)
 
-    def listen(self, boot: Boot, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int) -> SimListener:
+    def listen(
+        self,
+        boot: Boot,
+        factory: Callable[[], asyncio.BaseProtocol],
+        host: str,
+        port: int,
+        *,
+        keep_free: int = 0,
+        refusal: bytes = b"",
+        start: bool = True,
+    ) -> SimListener:
         """Bind; raises OSError (EADDRINUSE, EADDRNOTAVAIL)."""
         node = boot.node
         if host not in (*LOOPBACK_HOSTS, *ANY_HOSTS, node.name, node.address):
@@ -177,7 +227,16 @@ class SimNetwork:
             port = self.take_port()
         if (node.name, port) in self._listeners:
             raise OSError(errno.EADDRINUSE, f"port {port} of node {node.name} is taken")
-        listener = SimListener(self, boot, factory, only_local=host in LOOPBACK_HOSTS, port=port)
+        listener = SimListener(
+            self,
+            boot,
+            factory,
+            only_local=host in LOOPBACK_HOSTS,
+            port=port,
+            keep_free=keep_free,
+            refusal=refusal,
+            is_accepting=start,
+        )
         self._listeners[node.name, port] = listener
         return listener
 
@@ -199,7 +258,9 @@ class SimNetwork:
     def accepting(self, source: str, target: str, port: int) -> SimListener | None:
         """The listener that takes a connection from ``source``, if any."""
         listener = self._listeners.get((target, port))
-        if listener is None or target in self._refusing or (listener.only_local and source != target):
+        if listener is None or not listener.is_accepting or target in self._refusing:
+            return None
+        if listener.only_local and source != target:
             return None
         return listener
 
@@ -307,12 +368,17 @@ class NodeNetwork:
         port: int,
         *,
         tls: ssl.SSLContext | None = None,
+        keep_free: int = 0,
+        refusal: bytes = b"",
+        start: bool = True,
     ) -> SimListener:
         """Listen on ``host:port``; raises OSError."""
         _refuse_tls(tls)
         if not self._boot.alive:
             await self._network.loop.create_future()
-        return self._network.listen(self._boot, protocol_factory, host, port)
+        return self._network.listen(
+            self._boot, protocol_factory, host, port, keep_free=keep_free, refusal=refusal, start=start
+        )
 
     async def connect(
         self,
@@ -337,7 +403,7 @@ class NodeNetwork:
             await self._wait(network.delay_s(target, source))
             raise ConnectionRefusedError(errno.ECONNREFUSED, f"connect to {host}:{port} refused")
         client, server = network.join(self._boot, copy_context(), listener)
-        server.call_soon(_accept, server, listener.factory)
+        server.call_soon(_accept if network.has_descriptor(listener) else _refuse, server, listener)
         try:
             await self._wait(network.delay_s(target, source))
         except asyncio.CancelledError:
@@ -362,11 +428,19 @@ class NodeNetwork:
             timer.cancel()
 
 
-def _accept(server: SimTransport, factory: Callable[[], asyncio.BaseProtocol]) -> None:
+def _accept(server: SimTransport, listener: SimListener) -> None:
     if not server.is_lost:
-        protocol = factory()
+        protocol = listener.factory()
         server.set_protocol(protocol)
         protocol.connection_made(server)
+
+
+def _refuse(server: SimTransport, listener: SimListener) -> None:
+    if not server.is_lost:
+        server.set_protocol(asyncio.Protocol())
+        if listener.refusal:
+            server.write(listener.refusal)
+        server.close()
 
 
 def _wake(future: asyncio.Future[None]) -> None:

@@ -14,6 +14,10 @@ def test_errors_that_mean_no_space():
     assert not is_disk_full(OSError(errno.EIO, ""))
 
 
+def test_no_descriptor_is_as_passing_as_no_space():
+    assert all(is_disk_full(OSError(code, "")) for code in (errno.EMFILE, errno.ENFILE))
+
+
 def test_append_and_read_wait_for_the_disk():
     async def main(case: BookieNode) -> None:
         disk = case.node.runtime.disk

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import threading  # noqa: TID251 - a gate between the loop and a lane
 
 from geminga.runtime.lanes import Lanes
@@ -104,3 +106,24 @@ def test_completions_gathered_behind_one_that_raises_are_delivered():
         await lanes.close()
 
     asyncio.run(main())
+
+
+def test_thread_that_the_system_does_not_give_is_an_error_of_the_job_and_asked_for_again():
+    # A stack as large as the address space leaves room for no thread; a small one does.
+    code = (
+        "import asyncio, threading\n"
+        "from geminga.runtime.lanes import Lanes\n"
+        "async def main():\n"
+        "    lanes = Lanes('test')\n"
+        "    threading.stack_size(1 << 46)\n"
+        "    try:\n"
+        "        await lanes.call('a', int, '7')\n"
+        "    except OSError as error:\n"
+        "        print('refused', error.errno)\n"
+        "    threading.stack_size(1 << 20)\n"
+        "    print(await lanes.call('a', int, '8'))\n"
+        "    await lanes.close()\n"
+        "asyncio.run(main())\n"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert result.stdout == "refused 11\n8\n", result.stderr

@@ -2,7 +2,11 @@
 
 starlette and uvicorn cost about 0.2 s and 14 MB, which a broker that nobody administers never pays. Until they are
 there, connections wait unread; the import runs on a thread of its own, so that dispatching goes on. After that each
-connection is handed to uvicorn's HTTP/1.1 protocol, and requests run as tasks on the broker's loop.
+connection is handed to uvicorn's HTTP/1.1 protocol, and requests run as tasks on the broker's loop. If the software can
+not be loaded (no descriptor, no thread, no memory), those who wait are told 503 and the next connection tries again.
+
+A connection has so long for its headers, its body and taking the answer (``core.patience``), and there are so many of
+them; where they are too many, idle ones make room, and what comes then is told 503.
 """
 
 from __future__ import annotations
@@ -10,7 +14,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, cast
+from weakref import WeakSet
 
+from geminga.broker.rest.core.patience import Limits, Part, Patience
 from geminga.runtime import get_logger, spawn
 from geminga.runtime.ports import Listener, Runtime
 
@@ -19,38 +25,88 @@ if TYPE_CHECKING:
     from uvicorn.config import Config
     from uvicorn.server import ServerState
 
+    from geminga.broker.rest.http_connection import HttpConnection
+
 #: Bytes of one request's line and headers.
 HEADER_BYTES_MAX: Final = 64 * 1024
 #: Seconds an idle connection is kept.
 KEEP_ALIVE_S: Final = 75
 #: Bytes that a connection may send before the software is loaded; it is paused before, so this is a safeguard.
 EARLY_BYTES_MAX: Final = 256 * 1024
+#: Seconds between two looks at how long each connection takes; fewer where a limit is short.
+LOOK_INTERVAL_S: Final = 1.0
+#: Seconds between two warnings of one kind.
+WARNING_INTERVAL_S: Final = 60.0
 #: Threads lane of the import.
 _IMPORT_LANE: Final = "http-import"
+#: What a connection is told that can not be served now.
+UNAVAILABLE: Final = (
+    b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 5\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+)
 
 _log = get_logger(__name__)
 
 
 class HttpServer:
-    """Serves the application that ``load_app`` makes; its listeners are opened one by one."""
+    """Serves the application that ``load_app`` makes; its listeners are bound one by one, and open together."""
 
-    __slots__ = ("_listeners", "_load_app", "_loaded", "_loading", "_requests_max", "_runtime", "_waiting")
+    __slots__ = (
+        "_connections_max",
+        "_keep_free",
+        "_limits",
+        "_listeners",
+        "_load_app",
+        "_loaded",
+        "_loading",
+        "_look",
+        "_requests_max",
+        "_runtime",
+        "_served",
+        "_waiting",
+        "_warned_s",
+    )
 
-    def __init__(self, runtime: Runtime, load_app: Callable[[], ASGIApp], *, requests_max: int) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        load_app: Callable[[], ASGIApp],
+        *,
+        requests_max: int,
+        connections_max: int,
+        limits: Limits,
+        keep_free: int = 0,
+    ) -> None:
+        """``keep_free``: descriptors of the process that connections must leave."""
         self._runtime = runtime
         self._load_app = load_app
         self._requests_max = requests_max
+        self._connections_max = connections_max
+        self._limits = limits
+        self._keep_free = keep_free
         self._listeners: list[Listener] = []
         #: uvicorn's configuration and shared state; None until the first connection.
         self._loaded: tuple[Config, ServerState] | None = None
         self._loading = False
         self._waiting: list[_WaitingConnection] = []
+        #: Connections that the software has; weakly, for one that is lost before it was made tells nobody.
+        self._served: WeakSet[HttpConnection] = WeakSet()
+        #: The next look at the connections, while there are any.
+        self._look: asyncio.TimerHandle | None = None
+        #: When each kind of warning was last written.
+        self._warned_s: dict[str, float] = {}
 
     async def listen(self, host: str, port: int) -> int:
-        """Listen on one more address; the port that was bound. Raises OSError."""
-        listener = await self._runtime.network.listen(self._protocol, host, port)
+        """Bind one more address, which is served from :meth:`start` on; the port. Raises OSError."""
+        listener = await self._runtime.network.listen(
+            self._protocol, host, port, keep_free=self._keep_free, refusal=UNAVAILABLE, start=False
+        )
         self._listeners.append(listener)
         return listener.port
+
+    async def start(self) -> None:
+        """Accept connections on what was bound; raises OSError."""
+        for listener in self._listeners:
+            await listener.start()
 
     def abort(self) -> None:
         """Cut every connection at once, answered or not."""
@@ -65,6 +121,9 @@ class HttpServer:
         for listener in self._listeners:
             await listener.close()
         self._listeners.clear()
+        if self._look is not None:
+            self._look.cancel()
+            self._look = None
         for waiting in tuple(self._waiting):
             waiting.abort()
         if self._loaded is None:
@@ -78,9 +137,14 @@ class HttpServer:
             await asyncio.wait(tasks, timeout=KEEP_ALIVE_S)
 
     def _protocol(self) -> asyncio.Protocol:
+        if not self._has_room():
+            self._warn("full", f"{self._connections_max} HTTP connections are open; further ones are told to come back")
+            return _RefusedConnection()
+        if self._look is None:
+            self._look_later()
         if self._loaded is not None:
             return self._http_protocol(self._loaded)
-        waiting = _WaitingConnection(self)
+        waiting = _WaitingConnection(self, self._new_patience())
         self._waiting.append(waiting)
         if not self._loading:
             self._loading = True
@@ -88,13 +152,30 @@ class HttpServer:
         return waiting
 
     async def _load(self) -> None:
+        try:
+            self._loaded = await self._load_software()
+        except (OSError, ImportError, MemoryError) as error:
+            self._warn("load", f"the HTTP software could not be loaded, requests are told to come back: {error}")
+            waiting, self._waiting = self._waiting, []
+            for connection in waiting:
+                connection.refuse()
+        else:
+            waiting, self._waiting = self._waiting, []
+            for connection in waiting:
+                connection.hand_over(self._http_protocol(self._loaded))
+        finally:
+            self._loading = False
+
+    async def _load_software(self) -> tuple[Config, ServerState]:
         await self._runtime.threads.call(_IMPORT_LANE, _import_software)
         from uvicorn.config import Config
         from uvicorn.server import ServerState
 
+        from geminga.broker.rest.http_connection import HttpConnection
+
         config = Config(
             self._load_app(),
-            http="h11",
+            http=HttpConnection,
             ws="none",
             lifespan="off",
             log_config=None,
@@ -105,16 +186,50 @@ class HttpServer:
             h11_max_incomplete_event_size=HEADER_BYTES_MAX,
         )
         config.load()
-        self._loaded = (config, ServerState())
-        waiting, self._waiting = self._waiting, []
-        for connection in waiting:
-            connection.hand_over(self._http_protocol(self._loaded))
+        return config, ServerState()
 
     def _http_protocol(self, loaded: tuple[Config, ServerState]) -> asyncio.Protocol:
-        from uvicorn.protocols.http.h11_impl import H11Protocol
+        from geminga.broker.rest.http_connection import HttpConnection
 
-        config, state = loaded
-        return H11Protocol(config=config, server_state=state, app_state={})
+        connection = HttpConnection(*loaded, self._new_patience(), self._served.discard)
+        # Before connection_made: many are accepted in one turn.
+        self._served.add(connection)
+        return connection
+
+    # ---- how many, and for how long
+
+    def _new_patience(self) -> Patience:
+        return Patience(self._limits, asyncio.get_running_loop().time())
+
+    def _has_room(self) -> bool:
+        if len(self._waiting) + len(self._served) < self._connections_max:
+            return True
+        # A client whose connection is closed between two requests opens another one.
+        idle = [connection for connection in self._served if connection.is_idle]
+        for connection in idle:
+            connection.shutdown()
+        return bool(idle)
+
+    def _look_later(self) -> None:
+        limits = self._limits
+        interval_s = min(LOOK_INTERVAL_S, limits.head_s / 4, limits.body_s / 4, limits.stalled_s / 4)
+        self._look = asyncio.get_running_loop().call_later(interval_s, self._look_at_all)
+
+    def _look_at_all(self) -> None:
+        self._look = None
+        now_s = asyncio.get_running_loop().time()
+        for waiting in tuple(self._waiting):
+            waiting.look(now_s)
+        for connection in tuple(self._served):
+            connection.look(now_s)
+        if self._waiting or self._served:
+            self._look_later()
+
+    def _warn(self, kind: str, text: str) -> None:
+        now_s = asyncio.get_running_loop().time()
+        if now_s - self._warned_s.get(kind, -WARNING_INTERVAL_S) >= WARNING_INTERVAL_S:
+            self._warned_s[kind] = now_s
+            _log.warning("%s", text)
 
     def forget(self, waiting: _WaitingConnection) -> None:
         """A waiting connection was lost."""
@@ -125,18 +240,22 @@ class HttpServer:
 class _WaitingConnection(asyncio.Protocol):
     """A connection that came before the software; paused until it is handed over."""
 
-    def __init__(self, server: HttpServer) -> None:
+    def __init__(self, server: HttpServer, patience: Patience) -> None:
         self._server = server
+        self._patience = patience
         self._transport: asyncio.Transport | None = None
         self._early = bytearray()
         self._is_eof = False
+        self._is_refused = False
         #: Set when the software was loaded between accepting the connection and :meth:`connection_made`.
         self._successor: asyncio.Protocol | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
         self._transport.pause_reading()
-        if self._successor is not None:
+        if self._is_refused:
+            self.refuse()
+        elif self._successor is not None:
             self.hand_over(self._successor)
 
     def data_received(self, data: bytes) -> None:
@@ -151,6 +270,19 @@ class _WaitingConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._server.forget(self)
         self._transport = None
+
+    def look(self, now_s: float) -> None:
+        """End it if the software does not come; ``now_s`` is the loop's time."""
+        if self._patience.look(now_s, Part.HEAD, 0, 0):
+            self._server.forget(self)
+            self.abort()
+
+    def refuse(self) -> None:
+        """Close with a word: the software could not be loaded."""
+        self._is_refused = True
+        if self._transport is not None:
+            self._transport.write(UNAVAILABLE)
+            self._transport.close()
 
     def abort(self) -> None:
         """Close without an answer."""
@@ -175,6 +307,17 @@ class _WaitingConnection(asyncio.Protocol):
             transport.resume_reading()
 
 
-def _import_software() -> None:
+class _RefusedConnection(asyncio.Protocol):
+    """A connection beyond the limit: told so, and closed."""
 
-    import geminga.broker.rest.application  # noqa: F401
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        accepted = cast("asyncio.Transport", transport)
+        accepted.write(UNAVAILABLE)
+        accepted.close()
+
+
+def _import_software() -> None:
+    # All of it, here: what were imported later could fail for want of a descriptor in the middle of a request.
+
+    import geminga.broker.rest.application
+    import geminga.broker.rest.http_connection  # noqa: F401

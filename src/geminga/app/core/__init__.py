@@ -1,0 +1,1 @@
+"""Decisions of the composition root: pure, no I/O."""

@@ -1,0 +1,1 @@
+"""Decisions of the HTTP server: pure, no I/O, time passed in."""

@@ -1,0 +1,74 @@
+"""uvicorn's HTTP/1.1 connection with what it lacks: an end for clients that send half a request or read no answer.
+
+Loaded with the rest of the HTTP software, by ``server``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import h11
+from uvicorn.config import Config
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.server import ServerState
+
+from geminga.broker.rest.core.patience import Part, Patience
+
+#: What a client is told that took too long for its request.
+_REQUEST_TIMEOUT = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+
+
+class HttpConnection(H11Protocol):
+    """One connection; its server looks at it from time to time."""
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        patience: Patience,
+        on_lost: Callable[[HttpConnection], None],
+    ) -> None:
+        super().__init__(config=config, server_state=server_state, app_state={})
+        self._on_lost = on_lost
+        self._patience = patience
+        #: Requests answered.
+        self._answered = 0
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """It is gone."""
+        self._on_lost(self)
+        super().connection_lost(exc)
+
+    def on_response_complete(self) -> None:
+        """A request was answered; the connection waits for the next one."""
+        self._answered += 1
+        super().on_response_complete()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it waits for another request, of which nothing came yet."""
+        return (
+            self._answered > 0 and self._part() is Part.OTHER and (self.cycle is None or self.cycle.response_complete)
+        )
+
+    def look(self, now_s: float) -> None:
+        """End it if the client takes too long; ``now_s`` is the loop's time."""
+        if self.transport is None:
+            return
+        took_long = self._patience.look(now_s, self._part(), self._answered, self.transport.get_write_buffer_size())
+        if not took_long:
+            return
+        is_answering = self.cycle is not None and self.cycle.response_started and not self.cycle.response_complete
+        if self.transport.get_write_buffer_size() or is_answering:
+            self.transport.abort()
+            return
+        self.transport.write(_REQUEST_TIMEOUT)
+        self.transport.close()
+
+    def _part(self) -> Part:
+        state = self.conn.their_state
+        if state is h11.SEND_BODY:
+            return Part.BODY
+        if state is h11.IDLE and (not self._answered or self.conn.trailing_data[0]):
+            return Part.HEAD
+        return Part.OTHER

@@ -1,0 +1,166 @@
+"""HTTP connections that take too long, are too many, or come when the software can not be loaded."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from geminga import Standalone
+from geminga.broker.rest.core.patience import Limits
+from geminga.broker.rest.server import UNAVAILABLE, HttpServer
+from geminga.runtime import Runtime, real_runtime
+
+pytestmark = pytest.mark.integration
+
+
+def all_that_comes(connection: socket.socket) -> bytes:
+    received = b""
+    try:
+        while chunk := connection.recv(65536):
+            received += chunk
+    except ConnectionError:
+        pass
+    return received
+
+
+def test_clients_that_take_too_long_are_told_and_closed() -> None:
+    settings = {"gemingaHandshakeTimeoutSeconds": 1, "gemingaHttpBodyTimeoutSeconds": 1}
+    get = b"GET /admin/v2/clusters HTTP/1.1\r\nHost: x\r\n"
+    put = b"PUT /admin/v2/tenants/slow HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{"
+    with Standalone(config=settings) as broker:
+        made = [socket.create_connection(("127.0.0.1", broker.web_port), timeout=20) for _ in range(5)]
+        _silent, half, dribbling, half_body, second = made
+        half.sendall(get)
+        dribbling.sendall(get)
+        half_body.sendall(put)
+        second.sendall(get + b"\r\n" + get)
+        ended = threading.Event()
+        dribbler = threading.Thread(target=dribble, args=(dribbling, ended))
+        dribbler.start()
+        answers = [all_that_comes(connection) for connection in made]
+        ended.set()
+        dribbler.join()
+        assert all(answer.startswith(b"HTTP/1.1 408") for answer in answers[:4]), answers
+        assert answers[4].startswith(b"HTTP/1.1 200")
+        assert b"HTTP/1.1 408" in answers[4]
+        for connection in made:
+            connection.close()
+
+
+def dribble(connection: socket.socket, ended: threading.Event) -> None:
+    """A header line that never ends."""
+    try:
+        while not ended.wait(0.1):
+            connection.sendall(b"x")
+    except OSError:
+        pass
+
+
+async def _application(scope, receive, send) -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+    await send({"type": "http.response.body", "body": b"ok"})
+
+
+def serve(load: Callable[[], object], story: Callable[[int], None], **options) -> None:
+    """Run ``story(port)`` on a thread, against a server of ``load``'s application."""
+
+    def fail(part: str, error: BaseException) -> None:
+        raise AssertionError(part) from error
+
+    async def main() -> None:
+        runtime: Runtime = real_runtime(fail)
+        server = HttpServer(
+            runtime, load, requests_max=100, **{"connections_max": 100, "limits": Limits(10, 10, 10), **options}
+        )
+        port = await server.listen("127.0.0.1", 0)
+        await server.start()
+        try:
+            await asyncio.to_thread(story, port)
+        finally:
+            await server.close()
+            await runtime.threads.close()
+            await runtime.disk.close()
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+
+
+def asked(port: int) -> bytes:
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
+        connection.sendall(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        return all_that_comes(connection)
+
+
+def test_answer_that_nobody_reads_is_dropped() -> None:
+    size_bytes = 64 << 20
+    dropped = threading.Event()
+
+    async def application(scope, receive, send) -> None:
+        headers = [(b"content-length", str(size_bytes).encode())]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": bytes(size_bytes), "more_body": True})
+        await receive()
+        dropped.set()
+
+    def story(port: int) -> None:
+        with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
+            connection.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert dropped.wait(20)
+            assert len(all_that_comes(connection)) < size_bytes
+
+    serve(lambda: application, story, limits=Limits(10, 10, 0.2))
+
+
+@pytest.mark.parametrize("error", [OSError(errno.EMFILE, "Too many open files"), ImportError("no"), MemoryError()])
+def test_software_that_can_not_be_loaded_now_is_loaded_for_a_later_request(error: Exception) -> None:
+    failures = [error, error]
+
+    def load():
+        if failures:
+            raise failures.pop()
+        return _application
+
+    def story(port: int) -> None:
+        assert asked(port) == UNAVAILABLE
+        assert asked(port) == UNAVAILABLE
+        assert asked(port).endswith(b"ok")
+
+    serve(load, story)
+
+
+def answered(connection: socket.socket) -> bool:
+    """Whether the whole answer of the application came."""
+    received = b""
+    while not received.endswith(b"ok"):
+        chunk = connection.recv(65536)
+        if not chunk:
+            return False
+        received += chunk
+    return received.startswith(b"HTTP/1.1 200")
+
+
+def test_idle_connections_make_room_and_busy_ones_do_not() -> None:
+    def story(port: int) -> None:
+        def connected() -> socket.socket:
+            return socket.create_connection(("127.0.0.1", port), timeout=20)
+
+        request = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+        with connected() as idle, connected() as half:
+            half.sendall(request[:-2])
+            idle.sendall(request)
+            assert answered(idle)
+            with connected() as third:
+                third.sendall(request[:-2])
+                assert all_that_comes(idle) == b""
+                # Two half requests now.
+                assert asked(port) == UNAVAILABLE
+                half.sendall(request[-2:])
+                third.sendall(request[-2:])
+                assert answered(half)
+                assert answered(third)
+
+    serve(lambda: _application, story, connections_max=2)

@@ -1,0 +1,175 @@
+"""A process that may open few files: strangers take what is left over, never what clients and storage need."""
+
+from __future__ import annotations
+
+import resource
+import socket
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Self
+
+import pytest
+from bench.frames import send_frame
+from tools.standalone_process import StandaloneProcess
+
+from geminga.wire._generated import pulsar_api_pb2 as pb
+from support.raw_protocol import RawConnection, producer_frame
+from support.waiting import until
+
+pytestmark = pytest.mark.integration
+
+TOPIC = "persistent://public/default/descriptors"
+LIMIT = 256
+STRANGERS = 400
+#: The least of what a journal may be, so that it opens further files while the test runs.
+SETTINGS = {"gemingaHandshakeTimeoutSeconds": 1, "journalPreAllocSizeMB": 1, "journalMaxSizeMB": 1}
+HALF_REQUEST = b"GET /admin/v2/clusters HTTP/1.1\r\nHost: x"
+
+
+def few_files() -> None:
+    resource.setrlimit(resource.RLIMIT_NOFILE, (LIMIT, LIMIT))
+
+
+@pytest.fixture(params=["uvloop", "asyncio"])
+def process(request, tmp_path) -> Iterator[StandaloneProcess]:
+    """A process whose hard limit is small too."""
+    if request.param == "uvloop":
+        pytest.importorskip("uvloop")
+    settings = {**SETTINGS, "gemingaEventLoop": request.param}
+    log = tmp_path / "broker.log"
+    with StandaloneProcess(tmp_path / "data", log=log, settings=settings, before_exec=few_files) as made:
+        yield made
+        made.kill()
+
+
+class Producer:
+    """A connected producer that counts its receipts."""
+
+    def __init__(self, port: int) -> None:
+        self.connection = RawConnection(port)
+        self.connection.send(producer_frame(f"{TOPIC}-{self.connection.address.replace(':', '-')}"))
+        self.connection.expect(pb.BaseCommand.PRODUCER_SUCCESS)
+        self.sent = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.connection.close()
+
+    def publish(self, size_bytes: int = 100) -> None:
+        """One message; AssertionError if it gets no receipt."""
+        self.connection.send(send_frame(self.sent, b"x" * size_bytes))
+        receipt = self.connection.expect(pb.BaseCommand.SEND_RECEIPT).send_receipt
+        assert receipt.sequence_id == self.sent
+        self.sent += 1
+
+
+@contextmanager
+def strangers(port: int, said: bytes) -> Iterator[list[socket.socket]]:
+    """Connections that say no more than that; those that were refused in time are among them."""
+    with ExitStack() as stack:
+        made = []
+        for _ in range(STRANGERS):
+            try:
+                stranger = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=10))
+                stranger.sendall(said)
+            except OSError:  # refused already
+                continue
+            made.append(stranger)
+        yield made
+
+
+def has_ended(stranger: socket.socket) -> bool:
+    """Whether the broker closed it; what it says before is read."""
+    stranger.setblocking(False)
+    try:
+        while stranger.recv(4096):
+            pass
+    except BlockingIOError:
+        return False
+    except ConnectionError:
+        pass
+    return True
+
+
+def publish_once(process: StandaloneProcess) -> None:
+    with Producer(process.broker_port) as producer:
+        producer.publish()
+
+
+def web_status(process: StandaloneProcess) -> int:
+    try:
+        with urllib.request.urlopen(f"{process.web_url}/admin/v2/clusters", timeout=10) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        return error.code
+    except OSError:
+        return 0
+
+
+def test_half_http_requests_cost_nobody_else_a_receipt(process) -> None:
+    with Producer(process.broker_port) as producer, strangers(process.web_port, HALF_REQUEST) as made:
+        for _ in range(4):
+            producer.publish(1_000_000)
+        publish_once(process)
+        assert len(made) > 100
+        until(lambda: all(has_ended(stranger) for stranger in made), "half requests time out")
+        assert web_status(process) == 200
+        producer.publish()
+    assert process.is_running
+    log = process.log.read_text()
+    assert log.count("WARNING") <= 4
+    assert "open files: at most 256" in log
+    assert "Traceback" not in log
+
+
+def test_silent_connections_leave_room_for_http_and_then_for_clients(process) -> None:
+    with Producer(process.broker_port) as producer, strangers(process.broker_port, b"") as made:
+        for _ in range(4):
+            producer.publish(1_000_000)
+        assert web_status(process) == 200
+        assert len(made) > 100
+        until(lambda: all(has_ended(stranger) for stranger in made), "silent connections time out")
+        publish_once(process)
+        producer.publish()
+    assert process.is_running
+    assert "Traceback" not in process.log.read_text()
+
+
+def test_refused_client_is_told_to_come_back(process) -> None:
+    with strangers(process.broker_port, b"") as made:
+        refused = next(stranger for stranger in reversed(made) if stranger.recv(1, socket.MSG_PEEK))
+        answer = refused.recv(4096)
+        command = pb.BaseCommand.FromString(answer[8:])
+        assert command.error.error == pb.ServiceNotReady
+        assert "try again later" in command.error.message
+
+
+def test_storage_without_a_descriptor_goes_on_when_there_is_one(tmp_path) -> None:
+    settings = {"journalPreAllocSizeMB": 1, "journalMaxSizeMB": 1, "diskCheckInterval": 100}
+    with StandaloneProcess(tmp_path / "data", log=tmp_path / "broker.log", settings=settings) as process:
+        limits = resource.prlimit(process.pid, resource.RLIMIT_NOFILE)
+        with Producer(process.broker_port) as producer:
+            producer.publish()
+            resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (4, limits[1]))
+            # More than the journal file and its spare hold.
+            for number in range(1, 6):
+                producer.connection.send(send_frame(number, b"x" * 1_000_000))
+            until(lambda: "becomes read-only" in process.log.read_text(), "the journal finds no descriptor")
+        assert process.is_running
+        resource.prlimit(process.pid, resource.RLIMIT_NOFILE, limits)
+        until(lambda: publishes(process), "receipts again", 30)
+        assert process.is_running
+        assert "Traceback" not in process.log.read_text()
+        process.kill()
+
+
+def publishes(process: StandaloneProcess) -> bool:
+    try:
+        publish_once(process)
+    except (AssertionError, OSError):
+        return False
+    return True
