@@ -14,7 +14,8 @@ are under way, while the client does not take what is written to it, or while co
 for any of the other reasons. Towards the dispatchers: :attr:`Connection.is_writable` and
 :meth:`Connection.on_writable`.
 
-A client that breaks the protocol is disconnected with one line in the log; nothing it sends raises further up.
+A client that breaks the protocol is disconnected with one line in the log, and so is one whose command raises what no
+handler expects; nothing it sends raises further up.
 """
 
 from __future__ import annotations
@@ -22,18 +23,20 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine
-from enum import IntFlag
 from typing import TYPE_CHECKING, Final, cast
 
 import crc32c
 
+from geminga.broker.failures import Kind
 from geminga.broker.liveness import LivenessCheck
+from geminga.broker.pause_reason import PauseReason
 from geminga.model.errors import ChecksumMismatchError, GemingaError, NotAllowedError, ProtocolError
-from geminga.runtime import Buffer, get_logger, spawn
+from geminga.runtime import Buffer, Contained, get_logger, spawn
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar import commands, hot
 from geminga.wire.pulsar.frame import Frame, FrameDecoder
-from geminga.wire.pulsar.metadata import MAGIC_CHECKSUM
+from geminga.wire.pulsar.metadata import MAGIC_CHECKSUM, METADATA_OFFSET
+from geminga.wire.pulsar.numbers import send_refusal
 
 if TYPE_CHECKING:
     from geminga.broker.producer import Producer
@@ -70,17 +73,6 @@ _crc32c = crc32c.crc32c
 Handler = Callable[["Connection", pb.BaseCommand], None]
 
 
-class PauseReason(IntFlag):
-    """Why nothing is read from a connection."""
-
-    NONE = 0
-    PENDING_PUBLISHES = 1
-    PUBLISH_BUFFER = 2
-    WRITE_BUFFER = 4
-    PENDING_REQUESTS = 8
-    COMMANDS_LEFT = 16
-
-
 class Connection(asyncio.Protocol):
     """The server's side of one connection; all of it runs on the loop's thread."""
 
@@ -88,6 +80,7 @@ class Connection(asyncio.Protocol):
         "_awaiting_pong",
         "_closed_producers",
         "_commands_left",
+        "_contained",
         "_decoder",
         "_flush_scheduled",
         "_has_commands_left",
@@ -165,6 +158,7 @@ class Connection(asyncio.Protocol):
         self._out: list[bytes] = []
         self._flush_scheduled = False
         self._writable_callbacks: list[Callable[[], None]] = []
+        self._contained = Contained(self, "a command", is_last=True)
         self._liveness = LivenessCheck(self._loop)
         self._closed_producers: dict[int, None] = {}
         self._pending_publishes = 0
@@ -191,13 +185,14 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Handle every frame that ``data`` completes, as one batch unless they are too many for one turn."""
-        self._awaiting_pong = False
-        if self._liveness.is_under_way:
-            self._liveness.answer(True)
-        if self._has_commands_left:
-            self._decoder.feed(data, 0)  # under way before reading stopped
-        else:
-            self._take_turn(data)
+        with self._contained:
+            self._awaiting_pong = False
+            if self._liveness.is_under_way:
+                self._liveness.answer(True)
+            if self._has_commands_left:
+                self._decoder.feed(data, 0)  # under way before reading stopped
+            else:
+                self._take_turn(data)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Gone: what came before is handled, then producers and consumers leave their topics."""
@@ -223,11 +218,13 @@ class Connection(asyncio.Protocol):
             end_watch()
         self.watchers.clear()
         for producer in [*self.producers.values(), *self.waiting_producers.values()]:
-            producer.connection_lost()
+            with Contained(producer.topic, "the end of a connection", is_last=True):
+                producer.connection_lost()
         self.producers.clear()
         self.waiting_producers.clear()
         for consumer in list(self.consumers.values()):
-            consumer.close()
+            with Contained(consumer.subscription, "the end of a connection", is_last=True):
+                consumer.close()
         self.consumers.clear()
         self.broker.connection_closed(self)
 
@@ -276,7 +273,10 @@ class Connection(asyncio.Protocol):
             if self._is_lost:
                 self._leave()
         elif self._is_lost or self._paused == PauseReason.COMMANDS_LEFT:
-            self._take_turn()
+            with self._contained:
+                self._take_turn()
+            if self.is_closed and self._is_lost:
+                self._leave()
 
     def _handle_frames(self, frames: list[Frame], deadline: float) -> list[Frame]:
         """Handle frames in their order; those the turn had no room for, which ends at ``deadline`` (monotonic)."""
@@ -306,13 +306,23 @@ class Connection(asyncio.Protocol):
                     sequence_id, highest = send[1], send[2]
                     if highest < sequence_id:
                         highest = sequence_id
-                    if payload[:2] == MAGIC_CHECKSUM and int.from_bytes(payload[2:6], "big") != _crc32c(
-                        payload[6:] if len(payload) < _CHECKSUM_COPY_BYTES_MAX else memoryview(payload)[6:]
-                    ):
+                    # :func:`.numbers.is_suspect`, in line: a call would double what it costs.
+                    refusal: GemingaError | None = None
+                    size = len(payload)
+                    if payload[:2] == MAGIC_CHECKSUM and size >= METADATA_OFFSET:
+                        if int.from_bytes(payload[2:6], "big") != _crc32c(
+                            payload[6:] if size < _CHECKSUM_COPY_BYTES_MAX else memoryview(payload)[6:]
+                        ):
+                            refusal = ChecksumMismatchError("Checksum failed on the broker")
+                        elif payload[8] or 255 in payload[METADATA_OFFSET : METADATA_OFFSET + payload[9]]:
+                            refusal = send_refusal(payload)
+                    else:
+                        refusal = send_refusal(payload)
+                    if refusal is not None:
                         if entries:
                             producer.publish(entries, sequence_ids, messages, chunks=chunks)
                             entries, sequence_ids, messages, chunks = [], [], 0, 0
-                        producer.reject(sequence_id, ChecksumMismatchError("Checksum failed on the broker"))
+                        producer.reject(sequence_id, refusal)
                         if monotonic() >= deadline:
                             return frames[position + 1 :]
                         continue
@@ -458,7 +468,7 @@ class Connection(asyncio.Protocol):
         self._pending_requests += 1
         if self._pending_requests > REQUESTS_PENDING_MAX:
             self._pause(PauseReason.PENDING_REQUESTS)
-        spawn(work, name=name).add_done_callback(self._request_done)
+        spawn(work, name=name, part=self).add_done_callback(self._request_done)
 
     def request_ended(self, key: tuple[int, int], request_id: int) -> bool:
         """Take a creation out of :attr:`requests`; whether the client still waits for it.
@@ -519,6 +529,12 @@ class Connection(asyncio.Protocol):
                 self._keep_alive.cancel()
             # What is still to be written is, but a peer that does not read must not keep its producers here.
             self._keep_alive = self._loop.call_later(CLOSE_GRACE_S, self._transport.abort)
+
+    def broke(self, what: str, error: BaseException) -> None:
+        """Something unexpected came out of its commands: it is cut off, and its client may come again."""
+        if not self.is_closed:
+            self.broker.failures.note(Kind.CONNECTION, f"{self.peer} ({self.client_version})", what, error)
+        self.abort()
 
     def abort(self, reason: str = "") -> None:
         """Cut it off at once: what was not sent yet is dropped, so nothing is acknowledged any more.

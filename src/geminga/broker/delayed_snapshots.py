@@ -17,7 +17,7 @@ from geminga.broker.core.delayed_delivery import TopicDelays
 from geminga.metadata import cas
 from geminga.metadata.ports import MetadataStore
 from geminga.model.errors import BadVersionError, CorruptionError, GemingaError, NoSuchLedgerError, StorageError
-from geminga.runtime import Clock, crash_point, get_logger, spawn
+from geminga.runtime import Clock, Part, crash_point, get_logger, spawn
 
 if TYPE_CHECKING:
     from geminga.managed_ledger import ManagedLedgerConfig
@@ -69,6 +69,7 @@ class DelayedSnapshots:
         "_is_closed",
         "_metadata",
         "_node",
+        "_part",
         "_path",
         "_saving",
         "_timer",
@@ -85,8 +86,9 @@ class DelayedSnapshots:
         metadata: MetadataStore,
         bookkeeper: BookKeeper,
         config: ManagedLedgerConfig,
+        part: Part | None = None,
     ) -> None:
-        """``name`` is that of the managed ledger."""
+        """``name`` is that of the managed ledger; ``part`` is closed if this breaks."""
         self.name = name
         self._delays = delays
         self._clock = clock
@@ -102,6 +104,7 @@ class DelayedSnapshots:
         self._timer: asyncio.TimerHandle | None = None
         self._saving: asyncio.Future[None] | None = None
         self._is_closed = False
+        self._part = part
         delays.on_fresh = self._on_fresh
 
     @property
@@ -141,6 +144,12 @@ class DelayedSnapshots:
             except GemingaError as error:
                 _log.warning("%s: ledger %d of the delayed index is not closed: %s", self.name, handle.ledger_id, error)
 
+    def stop(self) -> None:
+        """The index is not to be trusted: nothing more is written."""
+        self._is_closed = True
+        self._stop_timer()
+        self._delays.on_fresh = None
+
     async def delete(self) -> None:
         """The topic is deleted, and the snapshot with it."""
         self._is_closed = True
@@ -164,7 +173,7 @@ class DelayedSnapshots:
         self._stop_timer()
         if self._saving is None and not self._is_closed:
             self._saving = asyncio.get_running_loop().create_future()
-            spawn(self._save_now(), name=f"save delayed index of {self.name}")
+            spawn(self._save_now(), name=f"save delayed index of {self.name}", part=self._part)
 
     def _stop_timer(self) -> None:
         if self._timer is not None:

@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from geminga.model.errors import GemingaError
-from geminga.runtime import get_logger, spawn
+from geminga.runtime import Contained, get_logger, spawn
 
 if TYPE_CHECKING:
     from geminga.broker.service import Broker
@@ -66,9 +66,10 @@ class InactiveTopics:
         self._timer = asyncio.get_running_loop().call_later(frequency_s, self._due)
 
     def _due(self) -> None:
-        spawn(self._sweep_and_rearm(), name="delete inactive topics")
+        spawn(self._sweep_and_rearm(), name="delete inactive topics", part=self._broker)
 
     async def _sweep_and_rearm(self) -> None:
-        await self.sweep()
+        with Contained(self._broker, "deleting inactive topics"):
+            await self.sweep()
         if self._timer is not None:
             self._arm()

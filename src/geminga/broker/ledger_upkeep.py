@@ -14,7 +14,7 @@ from geminga.broker.orphan_ledgers import OrphanLedgers
 from geminga.broker.timers import Timers
 from geminga.broker.topic import PersistentTopic
 from geminga.model.errors import GemingaError, StorageError
-from geminga.runtime import get_logger
+from geminga.runtime import Contained, get_logger
 
 if TYPE_CHECKING:
     from geminga.broker.service import Broker
@@ -36,7 +36,7 @@ class LedgerUpkeep:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._timers = Timers()
+        self._timers = Timers(broker)
         self.orphans = OrphanLedgers(
             broker.runtime,
             broker.metadata,
@@ -58,7 +58,8 @@ class LedgerUpkeep:
         for topic in list(self._broker.topics.values()):
             if isinstance(topic, PersistentTopic) and not topic.is_closing and len(topic.ledger.ledgers) > 1:
                 try:
-                    await topic.ledger.trim()
+                    with Contained(topic, "a trim"):
+                        await topic.ledger.trim()
                 except GemingaError as error:
                     _log.warning("%s could not be trimmed: %s", topic.name, error)
         return self._broker.config.retention_check_interval_s

@@ -135,6 +135,8 @@ class Metrics:
         page.add("pulsar_active_connections", cluster, active)
         page.add("pulsar_connection_created_total_count", cluster, opened)
         page.add("pulsar_connection_closed_total_count", cluster, opened - active)
+        for part, count in broker.failures.counts.items():
+            page.add("geminga_failures_total", (*cluster, ("part", part)), count)
 
     def _topic_values(self, topic: Topic, stats: Mapping[str, Stats]) -> dict[str, float]:
         rate_in, throughput_in = self._statistics.rates_in(topic)

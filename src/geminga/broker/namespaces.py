@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from geminga.broker.resources import Policies, Resources
 from geminga.metadata.ports import ChangeKind, MetadataStore, Notification
+from geminga.runtime import Contained
 
 if TYPE_CHECKING:
     from geminga.broker.service import Broker
@@ -78,6 +79,8 @@ class Namespaces:
         if notification.kind is ChangeKind.CHILDREN_CHANGED:
             return
         namespace = notification.path[len(POLICIES_PREFIX) :]
-        if namespace.count("/") == 1:
-            self._policies.pop(namespace, None)
-            self._changed(namespace)
+        # The metadata store tells: what fails here is not its failure.
+        with Contained(self._broker, "changed policies", is_last=True):
+            if namespace.count("/") == 1:
+                self._policies.pop(namespace, None)
+                self._changed(namespace)

@@ -15,6 +15,7 @@ from geminga.broker.connection import UNREQUESTED
 from geminga.broker.core.producer_access import AccessMode
 from geminga.managed_ledger import AppendResult
 from geminga.model.errors import GemingaError, NotAllowedError, ServerError, TopicClosingError, TopicTerminatedError
+from geminga.runtime import Contained
 from geminga.wire.pulsar import commands
 from geminga.wire.pulsar.hot import encode_send_receipts
 from geminga.wire.pulsar.metadata import peek_metadata
@@ -201,7 +202,8 @@ class Producer:
         if chunks:
             self.chunks_in += chunks
             self.topic.has_chunks = True
-        self.topic.publish(self, entries, sequence_ids, messages, chunks > 0)
+        with Contained(self.topic, "a publish", is_last=True):
+            self.topic.publish(self, entries, sequence_ids, messages, chunks > 0)
 
     def group(self, sequence_ids: SequenceIds, messages: int, size_bytes: int) -> PublishGroup:
         """A new group at the end of the queue; the caller sees to its answer."""

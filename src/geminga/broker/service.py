@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from geminga.broker.config import BrokerConfig
 from geminga.broker.connection import Connection
+from geminga.broker.failures import Failures, Kind
 from geminga.broker.handlers import Handlers, all_handlers
 from geminga.broker.inactive_topics import InactiveTopics
 from geminga.broker.ledger_upkeep import LedgerUpkeep
@@ -68,6 +69,8 @@ class Broker:
         self.connections: set[Connection] = set()
         #: Connections accepted since the start; read at scrape time.
         self.connections_opened = 0
+        #: What broke above storage, and stays closed for a while.
+        self.failures = Failures(runtime.clock)
         self.unacked_budget = config.new_unacked_budget()
         self.publish_buffer = PublishBuffer(config.publish_buffer_bytes)
         self.handlers: Handlers = all_handlers()
@@ -116,6 +119,20 @@ class Broker:
     def is_ready(self) -> bool:
         """Whether it serves: between :meth:`start` and :meth:`close`."""
         return self._endpoints is not None and not self.is_closing
+
+    def broke(self, what: str, error: BaseException) -> None:
+        """Work for no single topic or connection failed: the broker goes on, and does it again when it is due."""
+        self.failures.note(Kind.BROKER, "itself", what, error)
+
+    def recount_unacked(self) -> None:
+        """A dispatcher was thrown away as it was: what is outstanding is what the others say."""
+        if self.unacked_budget is None:
+            return
+        total = 0
+        for topic in self.topics.values():
+            for subscription in topic.subscriptions.values():
+                total += subscription.unacked_count
+        self.unacked_budget.recount(total)
 
     # ---- connections
 
@@ -239,7 +256,7 @@ class Broker:
 
     def _policies_watched(self, namespace: str) -> None:
         if any(topic.name.namespace == namespace for topic in self.topics.values()):
-            spawn(self.policies_changed(namespace), name=f"follow policies of {namespace}")
+            spawn(self.policies_changed(namespace), name=f"follow policies of {namespace}", part=self)
 
     # ---- producers
 

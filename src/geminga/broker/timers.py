@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 
-from geminga.runtime import spawn
+from geminga.runtime import Contained, Part, spawn
 
 #: Does what is due and returns the seconds until the next time.
 Work = Callable[[], Coroutine[None, None, float]]
@@ -14,9 +14,11 @@ Work = Callable[[], Coroutine[None, None, float]]
 class Timers:
     """See the module."""
 
-    __slots__ = ("_handles", "_is_closed")
+    __slots__ = ("_handles", "_is_closed", "_part")
 
-    def __init__(self) -> None:
+    def __init__(self, part: Part | None = None) -> None:
+        """``part`` hears of what the work did not expect; it is done again all the same."""
+        self._part = part
         self._handles: dict[str, asyncio.TimerHandle] = {}
         self._is_closed = False
 
@@ -26,9 +28,15 @@ class Timers:
             return
 
         async def run() -> None:
-            self.repeat(name, await work(), work)
+            next_s = after_s
+            with Contained(self._part, name):
+                next_s = await work()
+            self.repeat(name, next_s, work)
 
-        self._handles[name] = asyncio.get_running_loop().call_later(after_s, lambda: spawn(run(), name=name))
+        def start() -> None:
+            spawn(run(), name=name, part=self._part)
+
+        self._handles[name] = asyncio.get_running_loop().call_later(after_s, start)
 
     def close(self) -> None:
         """Stop; what runs now comes to its end."""

@@ -29,9 +29,10 @@ from geminga.managed_ledger import AppendResult, ManagedLedger
 from geminga.model.errors import ConflictError, GemingaError, LedgerFencedError
 from geminga.model.position import Position
 from geminga.model.topic_name import TopicName
-from geminga.runtime import get_logger, spawn
+from geminga.runtime import Contained, Part, get_logger, spawn
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.metadata import broker_entry_metadata, encode_broker_entry_metadata, peek_metadata
+from geminga.wire.pulsar.numbers import batch_size
 
 if TYPE_CHECKING:
     from geminga.broker.connection import Connection
@@ -58,10 +59,12 @@ def is_internal_cursor(name: str) -> bool:
 class AppendBatch:
     """Groups of several producers that go to the managed ledger with one append."""
 
-    __slots__ = ("_groups", "_next", "entries")
+    __slots__ = ("_groups", "_next", "_part", "entries")
 
-    def __init__(self, group: PublishGroup, entries: list[bytes]) -> None:
+    def __init__(self, group: PublishGroup, entries: list[bytes], part: Part | None = None) -> None:
+        """``part``: whose failure it is if the answers can not be given."""
         self.entries = entries
+        self._part = part
         self._groups = [group]
         #: Index of the first group that is not done.
         self._next = 0
@@ -78,16 +81,18 @@ class AppendBatch:
     def appended(self, result: AppendResult) -> None:
         """The managed ledger is done with the next entries: tell their groups, in order."""
         ledger_id, entry_id, index, count, error = result
-        while count:
-            group = self._groups[self._next]
-            left = group.count - group.answered_count
-            part = min(left, count)
-            group.appended(AppendResult(ledger_id, entry_id, index, part, error))
-            if part == left:
-                self._next += 1
-            entry_id += part
-            index += part
-            count -= part
+        # Storage tells: what fails here is not its failure.
+        with Contained(self._part, "the end of a publish", is_last=True):
+            while count:
+                group = self._groups[self._next]
+                left = group.count - group.answered_count
+                part = min(left, count)
+                group.appended(AppendResult(ledger_id, entry_id, index, part, error))
+                if part == left:
+                    self._next += 1
+                entry_id += part
+                index += part
+                count -= part
 
 
 class PersistentTopic(Topic):
@@ -135,6 +140,7 @@ class PersistentTopic(Topic):
         #: Groups handed to the ledger and not answered in full.
         self._pending_groups = 0
         self._remove_tail_listener = ledger.add_tail_listener(self._entries_available)
+        ledger.part = self
 
     # ---- state
 
@@ -205,7 +211,7 @@ class PersistentTopic(Topic):
         batch = self._batch
         if batch is None:
             # Groups that other connections bring in this turn of the loop join it: one append for all of them.
-            self._batch = AppendBatch(group, entries)
+            self._batch = AppendBatch(group, entries, self)
             asyncio.get_running_loop().call_soon(self._append_batch)
         else:
             batch.add(group, entries)
@@ -213,7 +219,8 @@ class PersistentTopic(Topic):
     def _append_batch(self) -> None:
         batch, self._batch = self._batch, None
         if batch is not None:
-            self.ledger.append(batch.entries, batch.appended)
+            with Contained(self, "an append", is_last=True):
+                self.ledger.append(batch.entries, batch.appended)
 
     def published(self, group: PublishGroup, result: AppendResult) -> None:
         """Entries are on stable storage and answered."""
@@ -242,7 +249,7 @@ class PersistentTopic(Topic):
             producer.disconnect()
             if isinstance(error, LedgerFencedError) and not self.is_closing:
                 # Another broker owns the topic now.
-                spawn(self.broker.unload_topic(self.name), name=f"unload fenced {self.name}")
+                spawn(self.broker.unload_topic(self.name), name=f"unload fenced {self.name}", part=self.broker)
         if group.is_answered:
             self._group_done()
 
@@ -263,7 +270,7 @@ class PersistentTopic(Topic):
         stamped = []
         for entry in entries:
             metadata = peek_metadata(entry)
-            self._index += metadata.num_messages_in_batch if metadata is not None else 1
+            self._index += batch_size(metadata, len(entry)) if metadata is not None else 1
             stamped.append(encode_broker_entry_metadata(broker_timestamp_ms=now_ms, index=self._index) + entry)
         return stamped
 
@@ -341,6 +348,7 @@ class PersistentTopic(Topic):
             metadata=broker.metadata,
             bookkeeper=broker.ledgers.bookkeeper,
             config=broker.ledgers.config,
+            part=self,
         )
         return self._delayed_snapshots
 
@@ -440,6 +448,16 @@ class PersistentTopic(Topic):
         if self._delayed_snapshots is not None:
             await self._delayed_snapshots.close()
         await self.ledger.close()
+
+    async def drop_storage(self) -> None:
+        """As :meth:`Topic.drop_storage`: what was published is safe, cursors are found as they were last saved."""
+        self._stop_guard()
+        self._remove_tail_listener()
+        if self.dedup is not None:
+            self.dedup.stop()
+        if self._delayed_snapshots is not None:
+            self._delayed_snapshots.stop()
+        await self.ledger.close(is_broken=True)
 
     async def delete_storage(self) -> None:
         """Remove the ledger with all its cursors."""

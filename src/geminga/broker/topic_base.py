@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from geminga.broker.config import BrokerConfig
 from geminga.broker.core.producer_access import Granted, ProducerAccess, Queued
+from geminga.broker.failures import Kind, subscription_name
 from geminga.broker.producer import Producer, PublishGroup, SequenceIds
 from geminga.broker.resources import Policies
 from geminga.broker.subscription.limits import NO_LIMITS, TopicLimits, is_reached
@@ -25,7 +26,7 @@ from geminga.model.errors import (
 )
 from geminga.model.position import Position
 from geminga.model.topic_name import TopicName
-from geminga.runtime import get_logger, spawn
+from geminga.runtime import Contained, get_logger, spawn
 from geminga.wire._generated import pulsar_api_pb2 as pb
 
 if TYPE_CHECKING:
@@ -180,7 +181,7 @@ class Topic:
             return
         granted = self._access.left(producer)
         if granted is not None:
-            spawn(self._grant_waiting(granted), name=f"grant access to {self.name}")
+            spawn(self._grant_waiting(granted), name=f"grant access to {self.name}", part=self)
         elif not self.producers and self._access.epoch == self.stored_epoch():
             # An idle topic holds nothing that can be made again.
             self._access = None
@@ -255,6 +256,7 @@ class Topic:
         """
         if self.is_closing:
             raise closing_error(self.name)
+        self.broker.failures.check(Kind.SUBSCRIPTION, (subscription_name(self.name, request.subscription),))
         rules = await self.broker.policies.rules(self.name)
         type_name = pb.CommandSubscribe.SubType.Name(request.subType)
         if type_name not in rules.subscription_types:
@@ -303,6 +305,26 @@ class Topic:
                 _log.warning("%s: a subscription was not closed cleanly: %s", self.name, result)
             elif result is not None:
                 raise result
+
+    def broke(self, what: str, error: BaseException) -> None:
+        """It can not be trusted any more: its clients are cut off, and it is loaded anew from what is stored."""
+        if not self.is_closing:
+            self.is_closing = True
+            self.broker.failures.note(Kind.TOPIC, str(self.name), what, error, is_held=True)
+            self.broker.registry.drop_soon(self)
+
+    def cut_off(self) -> None:
+        """Send every producer and consumer away, whatever state they are in; nothing of it is saved."""
+        self.is_closing = True
+        for producer in list(self.producers.values()):
+            with Contained(self.broker, "cutting a producer off", is_last=True):
+                producer.disconnect()
+        for subscription in list(self.subscriptions.values()):
+            with Contained(self.broker, "cutting a subscription off", is_last=True):
+                subscription.cut_off()
+
+    async def drop_storage(self) -> None:
+        """Let go of what is below without saving what this object makes of it."""
 
     def check_invariants(self) -> None:
         """Raise InvariantError where producers and their access disagree."""

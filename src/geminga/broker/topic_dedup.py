@@ -17,6 +17,7 @@ from geminga.model.errors import GemingaError, NotAllowedError, StorageError, Un
 from geminga.model.position import EARLIEST, Position
 from geminga.runtime import get_logger, spawn
 from geminga.wire.pulsar.metadata import peek_metadata
+from geminga.wire.pulsar.numbers import as_long, batch_size
 
 if TYPE_CHECKING:
     from geminga.broker.topic import PersistentTopic
@@ -181,7 +182,7 @@ class TopicDeduplication:
         """No write is under way."""
         if self.state.is_settling and not self._is_settling and not self._is_closed:
             self._is_settling = True
-            spawn(self._settle(), name=f"settle deduplication of {self._topic.name}")
+            spawn(self._settle(), name=f"settle deduplication of {self._topic.name}", part=self._topic)
 
     async def _settle(self) -> None:
         try:
@@ -241,7 +242,9 @@ class TopicDeduplication:
             return
         if metadata.HasField("chunk_id") and metadata.chunk_id < metadata.num_chunks_from_msg - 1:
             return
-        self.state.stored(metadata.producer_name, max(metadata.sequence_id, metadata.highest_sequence_id))
+        self.state.stored(
+            metadata.producer_name, max(as_long(metadata.sequence_id), as_long(metadata.highest_sequence_id))
+        )
 
     async def close(self) -> None:
         """Save a snapshot, so that the next load replays little."""
@@ -261,7 +264,7 @@ class TopicDeduplication:
     def _save_soon(self) -> None:
         if not self._is_saving and not self._is_closed:
             self._is_saving = True
-            spawn(self._save(), name=f"save sequence ids of {self._topic.name}")
+            spawn(self._save(), name=f"save sequence ids of {self._topic.name}", part=self._topic)
 
     async def _save(self) -> None:
         cursor = self._cursor
@@ -289,4 +292,4 @@ def _is_chunk_before_last(entry: bytes) -> bool:
 
 def _message_count(entry: bytes) -> int:
     metadata = peek_metadata(entry)
-    return metadata.num_messages_in_batch if metadata is not None else 1
+    return batch_size(metadata, len(entry)) if metadata is not None else 1

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
 
+from geminga.broker.failures import Kind
 from geminga.broker.namespaces import TopicMode
 from geminga.broker.resources import Policies
 from geminga.broker.topic import PersistentTopic
@@ -86,6 +87,10 @@ class TopicRegistry:
         """Send its clients away and close it; nothing if it is not loaded."""
         await self._end(name, delete=False)
 
+    def drop_soon(self, topic: Topic) -> None:
+        """A topic broke: cut its clients off and let go of it, saving nothing that it made of what is stored."""
+        spawn(self._drop(topic), name=f"drop {topic.name}", part=self._broker)
+
     async def delete(self, name: TopicName, *, force: bool = False) -> None:
         """Delete with everything stored. Raises TopicNotFoundError; PreconditionFailedError while it is in use."""
         topic = await self._load(name, create=False)
@@ -125,13 +130,14 @@ class TopicRegistry:
             return topic
         load = self._loading.get(key)
         if load is None:
+            self._broker.failures.check(Kind.TOPIC, (key,))
             if self._broker.is_closing:
                 raise UnavailableError("the broker is closing")
             if len(self._loading) >= self._broker.config.concurrent_topic_loads_max:
                 raise TooManyRequestsError("too many topics are being loaded")
             load = self._loading[key] = asyncio.get_running_loop().create_future()
             # A task of its own: the first to ask may go away, the others still want the topic.
-            spawn(self._load_into(load, name, create=create), name=f"load {key}")
+            spawn(self._load_into(load, name, create=create), name=f"load {key}", part=_Load(self._broker, key))
         result = await asyncio.shield(load)
         if isinstance(result, GemingaError):
             raise result
@@ -163,6 +169,23 @@ class TopicRegistry:
         await topic.load()
         self.loaded[str(name)] = topic
         return topic
+
+    async def _drop(self, topic: Topic) -> None:
+        key = str(topic.name)
+        while (ending := self._ending.get(key)) is not None:
+            await asyncio.shield(ending)
+        if self.loaded.get(key) is not topic:
+            return
+        ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._ending[key] = ended
+        try:
+            topic.cut_off()
+            await topic.drop_storage()
+        finally:
+            self.loaded.pop(key, None)
+            del self._ending[key]
+            ended.set_result(None)
+            self._broker.recount_unacked()
 
     async def _end(self, name: TopicName, *, delete: bool) -> None:
         key = str(name)
@@ -361,6 +384,20 @@ class TopicRegistry:
                     await turns.next()
                 found.add(f"{text}{PARTITION_SUFFIX}{index}")
         return found
+
+
+class _Load:
+    """A topic being loaded, which can break too."""
+
+    __slots__ = ("_broker", "_key")
+
+    def __init__(self, broker: Broker, key: str) -> None:
+        self._broker = broker
+        self._key = key
+
+    def broke(self, what: str, error: BaseException) -> None:
+        """Whoever waits for it was told; it may be tried again after a while."""
+        self._broker.failures.note(Kind.TOPIC, self._key, what, error, is_held=True)
 
 
 def _not_found(name: TopicName) -> TopicNotFoundError:

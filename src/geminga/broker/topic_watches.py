@@ -19,7 +19,7 @@ from geminga.broker.core.watched_topics import TopicChange, WatchedTopics
 from geminga.broker.namespaces import LEDGERS_PREFIX
 from geminga.metadata.ports import ChangeKind, Notification
 from geminga.model.errors import GemingaError, NotAllowedError
-from geminga.runtime import Turns, get_logger, spawn
+from geminga.runtime import Contained, Turns, get_logger, spawn
 from geminga.wire._generated import pulsar_api_pb2 as pb
 
 if TYPE_CHECKING:
@@ -221,9 +221,11 @@ class _NamespaceWatch:
             self._watches.forget(self._name)
 
     def _on_change(self, notification: Notification) -> None:
-        if notification.kind in (ChangeKind.CREATED, ChangeKind.DELETED):
-            self._is_dirty = True
-            self._wake()
+        # The metadata store tells: what fails here is not its failure.
+        with Contained(self._watches.broker, "a topic list watch", is_last=True):
+            if notification.kind in (ChangeKind.CREATED, ChangeKind.DELETED):
+                self._is_dirty = True
+                self._wake()
 
     def _wake(self) -> None:
         """Look when it is time to."""
@@ -235,7 +237,7 @@ class _NamespaceWatch:
         delay_s = self._next_look_s - self._watches.broker.runtime.clock.monotonic()
         if self._pending or delay_s <= 0:
             self._is_looking = True
-            spawn(self._look(), name=f"look at the topics of {self._name}")
+            spawn(self._look(), name=f"look at the topics of {self._name}", part=self._watches.broker)
         else:
             self._timer = asyncio.get_running_loop().call_later(delay_s, self._wake)
 

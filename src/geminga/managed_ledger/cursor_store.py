@@ -29,7 +29,7 @@ from geminga.managed_ledger.metadata_io import MetadataNode, cursor_path
 from geminga.model.errors import LedgerClosedError, LedgerFencedError, StorageError
 from geminga.model.limits import METADATA_VALUE_BYTES_MAX
 from geminga.model.position import EARLIEST, Position
-from geminga.runtime import crash_point, get_logger, spawn
+from geminga.runtime import Contained, crash_point, get_logger, spawn
 from geminga.wire.managed_ledger import CursorInfoRecord, encode_cursor_info
 
 if TYPE_CHECKING:
@@ -41,6 +41,8 @@ _Appended = Callable[[int, int, StorageError | None], None]
 
 #: A cursor used for so much longer than its node says is noted when it is closed. Expiry is set in minutes.
 NOTED_USE_MS: Final = 60_000
+#: Seconds that a cursor which is dropped waits for the write under way.
+DROP_WAIT_S: Final = 5.0
 
 _log = get_logger(__name__)
 
@@ -179,6 +181,10 @@ class CursorStore:
 
     def _persist(self) -> None:
         """Write the state as it is now; ``_busy`` is set."""
+        with Contained(self._ml.part, "saving a cursor"):
+            self._persist_now()
+
+    def _persist_now(self) -> None:
         waiters, self._waiters = self._waiters or [], None
         self._is_due = False
         if not self._is_dirty:
@@ -186,7 +192,7 @@ class CursorStore:
             return
         handle = self._handle
         if handle is None or handle.error is not None or self._must_roll():
-            spawn(self._switch(waiters), name=f"switch-cursor-ledger-{self._ml.name}")
+            spawn(self._switch(waiters), name=f"switch-cursor-ledger-{self._ml.name}", part=self._ml.part)
             return
         self._append(handle, waiters)
 
@@ -238,6 +244,11 @@ class CursorStore:
         refs = plan.refs(first)
 
         def marked(entry_id: int, _count: int, error: StorageError | None) -> None:
+            # The bookies tell: what fails here is not their failure.
+            with Contained(self._ml.part, "saving a cursor"):
+                finish(entry_id, error)
+
+        def finish(entry_id: int, error: StorageError | None) -> None:
             if error is None:
                 crash_point(points.CURSOR_MARKER_DURABLE)
                 if is_marker_first:
@@ -245,7 +256,11 @@ class CursorStore:
                 self._written(handle, plan, refs, entry_id)
                 self._completed(waiters, None)
             else:
-                spawn(self._recover_from(error, waiters), name=f"cursor-write-failed-{self._ml.name}")
+                spawn(
+                    self._recover_from(error, waiters),
+                    name=f"cursor-write-failed-{self._ml.name}",
+                    part=self._ml.part,
+                )
 
         self._append_marker(handle, plan, refs, marked)
 
@@ -478,6 +493,27 @@ class CursorStore:
         except StorageError as error:
             return error
         return None
+
+    async def drop(self) -> None:
+        """The state in memory is not to be trusted: nothing more is written than what is under way; who waits is told.
+
+        Returns when that has ended, so that it does not get in the way of who opens the cursor next.
+        """
+        self._is_deleted = True
+        self._is_dirty = self._is_due = False
+        waiters, self._waiters = self._waiters or [], None
+        error = LedgerClosedError(f"cursor {self.cursor.name} is closed")
+        for done in waiters:
+            done(error)
+        try:
+            async with asyncio.timeout(DROP_WAIT_S):
+                while self._busy:
+                    future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+                    self._idle = [*(self._idle or ()), future]
+                    await future
+        except TimeoutError:
+            # What broke may have been the write itself, which then never says that it ended.
+            _log.warning("%s/%s: a write of the cursor has no end", self._ml.name, self.cursor.name)
 
     async def delete_node(self) -> None:
         """The cursor is deleted: its node goes, whoever waits is told."""

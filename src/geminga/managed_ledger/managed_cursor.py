@@ -467,6 +467,21 @@ class ManagedCursor:
         else:
             self._ml.on_non_durable_closed(self)
 
+    async def drop(self) -> None:
+        """Let go without writing: the state is not to be trusted. What waits ends with an error."""
+        self.is_closed = True
+        error = LedgerClosedError(f"cursor {self.name} is closed")
+        if self._operations is not None:
+            self._operations.refuse_all(error)
+        if self._reads is not None:
+            self._reads.stop(error)
+        self.deactivate()
+        self.on_memory_changed()
+        if self.store is None:
+            self._ml.on_non_durable_closed(self)
+        else:
+            await self.store.drop()
+
     def start_flush(self) -> None:
         """Persist in the background what nobody waits for; the factory's timer asks."""
         if self.store is not None:

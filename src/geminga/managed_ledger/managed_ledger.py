@@ -29,7 +29,7 @@ from geminga.managed_ledger.trimming import trim_list, trim_quietly
 from geminga.metadata.ports import MetadataStore
 from geminga.model.errors import GemingaError, LedgerClosedError, LedgerFencedError, StorageError, TopicTerminatedError
 from geminga.model.position import LATEST, Position
-from geminga.runtime import crash_point, get_logger, spawn
+from geminga.runtime import Contained, Part, crash_point, get_logger, spawn
 from geminga.runtime.ports import Runtime
 from geminga.wire.managed_ledger import LedgerRecord, ManagedLedgerRecord, encode_managed_ledger_info
 
@@ -66,6 +66,7 @@ class ManagedLedger:
         "ledgers",
         "name",
         "non_durable_cursors",
+        "part",
         "properties",
         "retention_bytes",
         "retention_ms",
@@ -92,9 +93,10 @@ class ManagedLedger:
         #: Another owner took over: everything fails; open it anew.
         self.is_fenced = False
         self.is_closed = False
-        #: Retention of consumed ledgers: age and total bytes, -1 without limit (see ``core.trim``).
-        self.retention_ms = 0
-        self.retention_bytes = 0
+        #: What is closed if cursors, reads or trimming break; None: the process ends.
+        self.part: Part | None = None
+        #: Of consumed ledgers: age and total bytes, -1 without limit (see ``core.trim``).
+        self.retention_ms = self.retention_bytes = 0
         #: Recently appended entries of the open ledger.
         self.tail_window: TailWindow | None = None
         self._node = node
@@ -139,7 +141,8 @@ class ManagedLedger:
     def reads(self) -> LedgerReads:
         """Handles of closed ledgers."""
         if self._reads is None:
-            self._reads = LedgerReads(self.bookkeeper, self.factory.read_budget, self.factory.entry_bytes_max)
+            factory = self.factory
+            self._reads = LedgerReads(self.bookkeeper, factory.read_budget, factory.entry_bytes_max, self.part)
         return self._reads
 
     def list_lock(self) -> asyncio.Lock:
@@ -181,6 +184,11 @@ class ManagedLedger:
     def has_pending_appends(self) -> bool:
         """Whether any append was not answered."""
         return self._appender is not None and self._appender.has_pending
+
+    @property
+    def has_open_ledger(self) -> bool:
+        """Whether there is a ledger that appends go to."""
+        return self._appender is not None and self._appender.handle is not None
 
     def on_confirmed(self, ledger_id: int, first_entry_id: int, entries: Sequence[bytes], size_bytes: int) -> None:
         """Entries of the open ledger became readable."""
@@ -224,8 +232,9 @@ class ManagedLedger:
 
     def _notify(self) -> None:
         self._is_notifying = False
-        for listener in self._listeners:
-            listener()
+        with Contained(self.part, "new entries"):
+            for listener in self._listeners:
+                listener()
 
     # ---- the ledger list
 
@@ -316,7 +325,7 @@ class ManagedLedger:
         """A cursor left a ledger behind, or a ledger was closed: trim in the background."""
         if not self._is_trimming and not self.is_closed and len(self.ledgers) > 1:
             self._is_trimming = True
-            spawn(trim_quietly(self), name=f"trim-{self.name}")
+            spawn(trim_quietly(self), name=f"trim-{self.name}", part=self.part)
 
     async def trim(self) -> None:
         """Delete the ledgers that every durable cursor has passed and retention does not hold."""
@@ -523,8 +532,12 @@ class ManagedLedger:
         if self._appender is not None:
             self._appender.roll_if_full()
 
-    async def close(self) -> None:
-        """Finish what is pending, persist the cursors, close the open ledger. Closing twice is fine."""
+    async def close(self, *, is_broken: bool = False) -> None:
+        """Finish what is pending, persist the cursors, close the open ledger. Closing twice is fine.
+
+        ``is_broken``: what the cursors have in memory is not to be trusted; opened anew they stand where they were
+        last saved, which has every acknowledgement that was answered.
+        """
         if self.is_closed:
             return
         self.is_closed = True
@@ -533,7 +546,7 @@ class ManagedLedger:
             appender.stop(LedgerClosedError(f"{self.name} is closed"))
             await appender.drain()
         for cursor in (*self.cursors.values(), *self.non_durable_cursors):
-            await cursor.close()
+            await (cursor.drop() if is_broken else cursor.close())
         self._drop_window()
         async with self.list_lock():
             if appender is not None and not self.is_fenced:
@@ -582,14 +595,3 @@ class ManagedLedger:
     def stats_internal(self) -> dict[str, object]:
         """What Pulsar's ``internalStats`` tells of a managed ledger."""
         return internal_stats(self)
-
-    @property
-    def state_name(self) -> str:
-        """For people: Terminated, Fenced, Closed, LedgerOpened or Idle."""
-        if self.terminated_position is not None:
-            return "Terminated"
-        if self.is_fenced:
-            return "Fenced"
-        if self.is_closed:
-            return "Closed"
-        return "LedgerOpened" if self._appender is not None and self._appender.handle is not None else "Idle"

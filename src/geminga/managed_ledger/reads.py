@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from geminga.bookkeeper import BookKeeper, LedgerHandle
 from geminga.model.errors import StorageError
 from geminga.model.position import Position
-from geminga.runtime import spawn
+from geminga.runtime import Contained, Part, spawn
 
 if TYPE_CHECKING:
     from geminga.managed_ledger.core.byte_budget import ByteBudget, Claim
@@ -64,10 +64,14 @@ class _Ask(NamedTuple):
 class LedgerReads:
     """Open handles of closed ledgers, least recently used first."""
 
-    __slots__ = ("_bookkeeper", "_budget", "_entry_bytes_max", "_handles", "_opening")
+    __slots__ = ("_bookkeeper", "_budget", "_entry_bytes_max", "_handles", "_opening", "_part")
 
-    def __init__(self, bookkeeper: BookKeeper, budget: ByteBudget, entry_bytes_max: int) -> None:
-        """``budget``: of the bytes in flight; ``entry_bytes_max``: what one entry may have, as far as anybody knows."""
+    def __init__(
+        self, bookkeeper: BookKeeper, budget: ByteBudget, entry_bytes_max: int, part: Part | None = None
+    ) -> None:
+        """``budget``: of the bytes in flight; ``entry_bytes_max``: what one entry may have, as far as anybody knows;
+        ``part`` is closed if a read breaks."""
+        self._part = part
         self._bookkeeper = bookkeeper
         self._budget = budget
         self._entry_bytes_max = entry_bytes_max
@@ -97,7 +101,7 @@ class LedgerReads:
         size_bytes = min(max(bytes_max, self._entry_bytes_max), info.size_bytes)
 
         def granted(claim: Claim) -> None:
-            answer = partial(_answer, claim, done)
+            answer = partial(_answer, claim, done, self._part)
             if handle is not None and handle.ledger_id == info.ledger_id:
                 handle.read(first, last, answer, bytes_max=bytes_max)
             else:
@@ -116,7 +120,7 @@ class LedgerReads:
             waiting.append(ask)
             return
         self._opening[ledger_id] = [ask]
-        spawn(self._open(ledger_id), name=f"open-ledger-{ledger_id}")
+        spawn(self._open(ledger_id), name=f"open-ledger-{ledger_id}", part=self._part)
 
     async def _open(self, ledger_id: int) -> None:
         error: StorageError | None = None
@@ -136,10 +140,12 @@ class LedgerReads:
                 done(error)
 
 
-def _answer(claim: Claim, done: ReadDone, result: Sequence[bytes] | StorageError) -> None:
+def _answer(claim: Claim, done: ReadDone, part: Part | None, result: Sequence[bytes] | StorageError) -> None:
     """Pass an answer on; then its bytes are in flight no more."""
     claim.resize(0 if isinstance(result, StorageError) else sum(map(len, result)))
     try:
-        done(result)
+        # The bookies answer: what fails in here is not their failure.
+        with Contained(part, "a read"):
+            done(result)
     finally:
         claim.release()

@@ -25,7 +25,7 @@ def internal_stats(ml: ManagedLedger) -> dict[str, object]:
         "currentLedgerSize": last.size_bytes if last is not None else 0,
         "waitingCursorsCount": 0,
         "lastConfirmedEntry": str(ml.last_confirmed_position),
-        "state": ml.state_name,
+        "state": state_name(ml),
         "ledgers": [
             {
                 "ledgerId": info.ledger_id,
@@ -90,6 +90,17 @@ def own_cursor_stats(cursor: ManagedCursor) -> dict[str, object]:
         "lastMarkerTimestamp": store.last_marker_ms if store is not None else 0,
         "persistentMarkDeletePosition": str(store.persisted_mark_delete) if store is not None else None,
     }
+
+
+def state_name(ml: ManagedLedger) -> str:
+    """For people: Terminated, Fenced, Closed, LedgerOpened or Idle."""
+    if ml.terminated_position is not None:
+        return "Terminated"
+    if ml.is_fenced:
+        return "Fenced"
+    if ml.is_closed:
+        return "Closed"
+    return "LedgerOpened" if ml.has_open_ledger else "Idle"
 
 
 def cursor_state_name(cursor: ManagedCursor) -> str:

@@ -5,6 +5,7 @@ Other packages import from here only; ``geminga.sim`` has the simulated twin of 
 
 from geminga.runtime.attempt import Raised, attempt, attempt_await, tell
 from geminga.runtime.clock import SystemClock
+from geminga.runtime.containment import Contained, Part, contain, set_strict, unwound, unwound_storage, where
 from geminga.runtime.disk_memory import MemoryDisk
 from geminga.runtime.disk_threads import ThreadedDisk
 from geminga.runtime.log import get_logger
@@ -27,7 +28,7 @@ from geminga.runtime.ports import (
 )
 from geminga.runtime.real import real_runtime
 from geminga.runtime.rng import SystemRng
-from geminga.runtime.spawn import set_fatal_handler, spawn
+from geminga.runtime.spawn import report_unexpected, set_fatal_handler, spawn
 from geminga.runtime.threads import LaneThreads
 from geminga.runtime.turns import Turns
 from geminga.runtime.waiting import next_turn, wait_ms
@@ -37,6 +38,7 @@ __all__ = [
     "AsyncioNetwork",
     "Buffer",
     "Clock",
+    "Contained",
     "Disk",
     "DiskFile",
     "FatalHandler",
@@ -44,6 +46,7 @@ __all__ = [
     "Listener",
     "MemoryDisk",
     "Network",
+    "Part",
     "Raised",
     "ReadDone",
     "ReadRequest",
@@ -56,15 +59,21 @@ __all__ = [
     "Turns",
     "attempt",
     "attempt_await",
+    "contain",
     "crash_point",
     "descriptor_limit",
     "get_logger",
     "is_halted",
     "next_turn",
     "real_runtime",
+    "report_unexpected",
     "set_fatal_handler",
+    "set_strict",
     "sometimes",
     "spawn",
     "tell",
+    "unwound",
+    "unwound_storage",
     "wait_ms",
+    "where",
 ]

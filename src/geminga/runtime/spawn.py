@@ -2,17 +2,20 @@
 
 ``spawn`` is the only way to start a task. asyncio itself keeps weak references to tasks and reports an
 unexpected exception only when the task is collected; here the task is held until it is done, and an exception
-nobody awaited for is logged and handed to the loop's fatal handler at once.
+nobody awaited for closes the part that the task works for (:mod:`.containment`), or is logged and handed to the
+loop's fatal handler at once.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from functools import partial
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from geminga.model.errors import InvariantError
+from geminga.runtime.containment import Part, contain, is_strict, unwound_storage
 from geminga.runtime.log import get_logger
 from geminga.runtime.ports import FatalHandler
 
@@ -35,15 +38,16 @@ def set_fatal_handler(handler: FatalHandler | None, loop: asyncio.AbstractEventL
         _fatal_handlers[loop] = handler
 
 
-def spawn(coro: Coroutine[Any, Any, T], *, name: str) -> asyncio.Task[T]:
+def spawn(coro: Coroutine[Any, Any, T], *, name: str, part: Part | None = None) -> asyncio.Task[T]:
     """Start ``coro`` as a task called ``name`` on the running loop and hold it until it is done.
 
-    An exception other than cancellation is logged and handed to the fatal handler: a task that may fail in an
-    ordinary way handles its own errors.
+    An exception other than cancellation closes ``part``. Without a part, and for what :mod:`.containment` does not
+    let stay with one, it is logged and handed to the fatal handler: a task that may fail in an ordinary way handles
+    its own errors.
     """
     task = asyncio.get_running_loop().create_task(coro, name=name)
     _tasks.add(task)
-    task.add_done_callback(_finished)
+    task.add_done_callback(_finished if part is None else partial(_finished, part=part))
     return task
 
 
@@ -52,12 +56,12 @@ def forget(task: asyncio.Task[Any]) -> None:
     _tasks.discard(task)
 
 
-def _finished(task: asyncio.Task[Any]) -> None:
+def _finished(task: asyncio.Task[Any], part: Part | None = None) -> None:
     _tasks.discard(task)
     if task.cancelled():
         return
     error = task.exception()
-    if error is not None:
+    if error is not None and not (part is not None and contain(part, task.get_name(), error)):
         _log.error("task %s failed: %s", task.get_name(), error, exc_info=error)
         _tell_handler(task.get_loop(), task.get_name(), error)
 
@@ -69,13 +73,13 @@ def report_unexpected(part: str, error: BaseException) -> None:
 
 
 def on_loop_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """The loop's exception handler: a broken invariant in a plain callback or timer is fatal too.
+    """The loop's exception handler: what came out of storage in a plain callback or timer is fatal too.
 
-    Anything else there concerns one connection, which its transport closes; it is logged, as by default.
+    Anything else there belongs to no part that could be closed for it; it is logged, as by default.
     """
     loop.default_exception_handler(context)
     error = context.get("exception")
-    if isinstance(error, InvariantError):
+    if isinstance(error, Exception) and (unwound_storage(error) or (is_strict() and isinstance(error, InvariantError))):
         _tell_handler(loop, str(context.get("message", "a callback")), error)
 
 

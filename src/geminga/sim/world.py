@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from geminga.runtime import set_fatal_handler
+from geminga.runtime import set_fatal_handler, set_strict
 from geminga.sim.boot import CURRENT_BOOT, Boot
 from geminga.sim.loop import SimLoop
 from geminga.sim.network import SimNetwork
@@ -37,6 +37,8 @@ class SimWorld:
         #: Crash points and ``sometimes``.
         self.points = SimPoints(stream(seed, "points"), self._crash_at_point)
         set_fatal_handler(self._task_failed, self.loop)
+        # What a broker would close a topic for, and go on, is a defect here.
+        set_strict(self.loop, True)
 
     @property
     def now(self) -> float:

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from geminga.broker.connection import PauseReason
+from geminga.broker.pause_reason import PauseReason
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.commands import PING_FRAME, PONG_FRAME, encode_command
 from geminga.wire.pulsar.frame import encode_frame

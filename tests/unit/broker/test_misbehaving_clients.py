@@ -8,11 +8,11 @@ import pytest
 
 from geminga.broker.connection import REQUESTS_PENDING_MAX, WRITE_BUFFER_STOP_READING_BYTES, PauseReason
 from geminga.broker.subscription.acknowledgment import ACK_SET_WORDS_MAX
-from geminga.broker.subscription.handlers import FLOW_PERMITS_MAX
 from geminga.model.errors import StorageError
 from geminga.model.topic_name import TopicName
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.commands import PING_FRAME, encode_command
+from geminga.wire.pulsar.numbers import FLOW_PERMITS_MAX
 from support.broker_world import TOPIC, BrokerWorld, Client, Type, run_with_broker
 
 NAME = TopicName.parse(TOPIC)
@@ -272,7 +272,7 @@ def test_floods_of_flow_and_negative_permits_change_nothing_but_the_count() -> N
         client = await world.client()
         await client.subscribe(permits=1)
         (consumer,) = world.broker.topics[TOPIC].subscriptions["sub"].consumers
-        for permits in (0, FLOW_PERMITS_MAX, (1 << 32) - 1):
+        for permits in (0, FLOW_PERMITS_MAX + 1, (1 << 32) - 1):
             client.send(pb.BaseCommand(type=Type.FLOW, flow=pb.CommandFlow(consumer_id=1, messagePermits=permits)))
         assert consumer.permits == 1
         flow = encode_command(pb.BaseCommand(type=Type.FLOW, flow=pb.CommandFlow(consumer_id=1, messagePermits=1)))

@@ -7,6 +7,7 @@ import gc
 import logging
 import weakref
 
+from geminga.bookkeeper.core.placement import choose_ensemble
 from geminga.model.errors import InvariantError
 from geminga.runtime import set_fatal_handler, spawn
 from geminga.runtime.spawn import forget, on_loop_error
@@ -117,7 +118,7 @@ async def turn():
     await event.wait()
 
 
-def test_broken_invariant_in_a_plain_callback_is_fatal_and_other_errors_there_are_not(caplog):
+def test_only_what_comes_out_of_storage_is_fatal_in_a_plain_callback(caplog):
     fatal = []
 
     def raise_(error):
@@ -126,13 +127,15 @@ def test_broken_invariant_in_a_plain_callback_is_fatal_and_other_errors_there_ar
     async def main():
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(on_loop_error)
-        set_fatal_handler(lambda part, error: fatal.append(str(error)))
-        loop.call_soon(raise_, ValueError("one connection's"))
-        loop.call_soon(raise_, InvariantError("corrupt"))
+        set_fatal_handler(lambda part, error: fatal.append(repr(error)))
+        loop.call_soon(raise_, ValueError("nobody's"))
+        loop.call_soon(raise_, InvariantError("a topic's"))
+        loop.call_soon(choose_ensemble, None, 1, None)
         await turn()
         await turn()
 
     with caplog.at_level(logging.ERROR):
         asyncio.run(main())
-    assert fatal == ["corrupt"]
-    assert len(caplog.records) == 2
+    assert len(fatal) == 1
+    assert fatal[0].startswith("TypeError")
+    assert len(caplog.records) == 3

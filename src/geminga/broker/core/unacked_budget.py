@@ -38,10 +38,19 @@ class UnackedBudget:
             if self.total >= self._limit:
                 self.is_short = True
         elif self.is_short and self.total < self._limit / 2:
-            self.is_short = False
-            waiting, self._waiting = self._waiting, {}
-            for freed in waiting.values():
-                freed()
+            self._end_shortage()
+
+    def recount(self, total: int) -> None:
+        """So many messages are outstanding, whatever was counted before."""
+        self.total = total
+        if self.is_short and total < self._limit / 2:
+            self._end_shortage()
+
+    def _end_shortage(self) -> None:
+        self.is_short = False
+        waiting, self._waiting = self._waiting, {}
+        for freed in waiting.values():
+            freed()
 
     def wait(self, who: object, freed: Callable[[], None]) -> None:
         """Call ``freed`` once when the broker is not short any more."""

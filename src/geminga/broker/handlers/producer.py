@@ -9,7 +9,6 @@ from geminga.broker.core.producer_access import AccessMode
 from geminga.broker.producer import Producer
 from geminga.broker.topic_base import Topic
 from geminga.model.errors import (
-    ChecksumMismatchError,
     GemingaError,
     MetadataError,
     NotAllowedError,
@@ -19,12 +18,16 @@ from geminga.model.position import EARLIEST
 from geminga.model.topic_name import TopicName
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar import commands
-from geminga.wire.pulsar.metadata import checksum_matches
+from geminga.wire.pulsar.numbers import command_refusal, send_refusal
 
 
 def handle_producer(connection: Connection, command: pb.BaseCommand) -> None:
     """PRODUCER -> PRODUCER_SUCCESS, a second one once a waiting producer has access, or ERROR."""
     request = command.producer
+    refusal = command_refusal("producer", "topic_epoch", request.topic_epoch)
+    if refusal:
+        connection.send_error(request.request_id, NotAllowedError(refusal))
+        return
     existing = connection.producers.get(request.producer_id)
     if existing is not None:
         # As Pulsar: the client repeats itself after a timeout of its own.
@@ -161,6 +164,14 @@ def handle_close_producer(connection: Connection, command: pb.BaseCommand) -> No
     connection.send_success(request.request_id)
 
 
+def _numbers_refused(request: pb.CommandSend) -> str:
+    return (
+        command_refusal("send", "sequence_id", request.sequence_id)
+        or command_refusal("send", "highest_sequence_id", request.highest_sequence_id)
+        or command_refusal("send", "num_messages", request.num_messages)
+    )
+
+
 def handle_send(connection: Connection, request: pb.CommandSend, payload: bytes) -> None:
     """A SEND with a transaction, a message id of its own, or in an unusual form."""
     producer = connection.sending_producer(request.producer_id)
@@ -169,11 +180,10 @@ def handle_send(connection: Connection, request: pb.CommandSend, payload: bytes)
     if request.HasField("txnid_most_bits") or request.HasField("txnid_least_bits"):
         producer.reject(request.sequence_id, NotAllowedError("Transactions are not enabled on this broker"))
         return
-    if not checksum_matches(payload):
-        producer.reject(request.sequence_id, ChecksumMismatchError("Checksum failed on the broker"))
-        return
-    if request.num_messages < 0:
-        producer.reject(request.sequence_id, NotAllowedError("A negative number of messages"))
+    refusal = send_refusal(payload)
+    text = _numbers_refused(request)
+    if refusal is not None or text:
+        producer.reject(request.sequence_id, refusal or NotAllowedError(text))
         return
     highest = max(request.sequence_id, request.highest_sequence_id)
     producer.publish([payload], [(request.sequence_id, highest)], request.num_messages, chunks=int(request.is_chunk))

@@ -36,7 +36,7 @@ def handle_get_schema(connection: Connection, command: pb.BaseCommand) -> None:
         _send_schema(connection, _schema_error(request.request_id, error))
         return
     connection.requests[key] = request.request_id
-    spawn(_get_schema(connection, request), name=f"schema of {request.topic}")
+    spawn(_get_schema(connection, request), name=f"schema of {request.topic}", part=connection)
 
 
 async def _get_schema(connection: Connection, request: pb.CommandGetSchema) -> None:
@@ -86,7 +86,7 @@ def handle_get_or_create_schema(connection: Connection, command: pb.BaseCommand)
         _send_version(connection, _version_error(request.request_id, error))
         return
     connection.requests[(int(pb.BaseCommand.GET_OR_CREATE_SCHEMA), request.request_id)] = request.request_id
-    spawn(_get_or_create_schema(connection, request), name=f"add schema of {request.topic}")
+    spawn(_get_or_create_schema(connection, request), name=f"add schema of {request.topic}", part=connection)
 
 
 async def _get_or_create_schema(connection: Connection, request: pb.CommandGetOrCreateSchema) -> None:

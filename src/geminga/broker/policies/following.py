@@ -10,7 +10,7 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from geminga.model.errors import GemingaError
-from geminga.runtime import get_logger, next_turn, spawn
+from geminga.runtime import Contained, get_logger, next_turn, spawn
 
 if TYPE_CHECKING:
     from geminga.broker.service import Broker
@@ -39,7 +39,7 @@ class PolicyFollowing:
         """
         task = self._waiting.get(namespace)
         if task is None:
-            task = spawn(self._pass(namespace), name=f"apply policies of {namespace}")
+            task = spawn(self._pass(namespace), name=f"apply policies of {namespace}", part=self._broker)
             self._waiting[namespace] = task
         await asyncio.shield(task)
 
@@ -54,7 +54,8 @@ class PolicyFollowing:
             for number, topic in enumerate(topics, 1):
                 if not topic.is_closing:
                     try:
-                        await topic.apply_policies()
+                        with Contained(topic, "following its policies"):
+                            await topic.apply_policies()
                     except GemingaError as error:
                         _log.warning("%s: changed policies could not be applied: %s", topic.name, error)
                 if not number % TOPICS_PER_TURN:

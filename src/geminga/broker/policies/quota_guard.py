@@ -67,7 +67,7 @@ class QuotaGuard:
         """Look at the quotas in the background; at most one look at a time."""
         if not self._is_checking and not self._is_closed:
             self._is_checking = True
-            spawn(self._check_quietly(), name=f"backlog quota of {self._topic.name}")
+            spawn(self._check_quietly(), name=f"backlog quota of {self._topic.name}", part=self._topic)
 
     async def check(self) -> None:
         """Look at the quotas and do what they ask for. Raises StorageError."""

@@ -14,7 +14,7 @@ from geminga.broker.subscription.stats import oldest_publish_time_ms
 from geminga.broker.timers import Timers
 from geminga.broker.topic import PersistentTopic
 from geminga.model.errors import GemingaError
-from geminga.runtime import get_logger
+from geminga.runtime import Contained, get_logger
 
 if TYPE_CHECKING:
     from geminga.broker.service import Broker
@@ -33,7 +33,7 @@ class PolicyUpkeep:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._timers = Timers()
+        self._timers = Timers(broker)
 
     def start(self) -> None:
         """Begin; the first look comes after an interval."""
@@ -99,7 +99,8 @@ class PolicyUpkeep:
     async def _expire_messages(self) -> float:
         for topic in self._topics():
             try:
-                await self.expire_messages(topic)
+                with Contained(topic, "expiry"):
+                    await self.expire_messages(topic)
             except GemingaError as error:
                 _log.warning("%s: messages could not be expired: %s", topic.name, error)
         return self._broker.config.message_expiry_check_minutes * _MINUTE_S
@@ -107,7 +108,8 @@ class PolicyUpkeep:
     async def _expire_subscriptions(self) -> float:
         for topic in self._topics():
             try:
-                await self.expire_subscriptions(topic)
+                with Contained(topic, "expiry"):
+                    await self.expire_subscriptions(topic)
             except GemingaError as error:
                 _log.warning("%s: subscriptions could not be expired: %s", topic.name, error)
         return self._broker.config.subscription_expiry_check_minutes * _MINUTE_S
@@ -115,7 +117,8 @@ class PolicyUpkeep:
     async def _keep_deduplication(self) -> float:
         for topic in self._topics():
             if topic.dedup is not None:
-                topic.dedup.upkeep()
+                with Contained(topic, "upkeep of deduplication"):
+                    topic.dedup.upkeep()
         return self._broker.config.deduplication_check_s
 
     async def _check_quotas(self) -> float:

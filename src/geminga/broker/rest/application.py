@@ -31,7 +31,7 @@ from geminga.broker.rest import (
 from geminga.broker.rest.context import RestContext
 from geminga.broker.rest.requests import error_response
 from geminga.model.errors import GemingaError, StorageError
-from geminga.runtime import get_logger
+from geminga.runtime import get_logger, report_unexpected, unwound_storage
 
 _log = get_logger(__name__)
 
@@ -101,4 +101,6 @@ async def _disconnected(request: Request, error: Exception) -> Response:
 
 async def _unexpected(request: Request, error: Exception) -> Response:
     _log.error("%s %s failed", request.method, request.url.path, exc_info=error)
+    if unwound_storage(error):
+        report_unexpected(f"{request.method} {request.url.path}", error)
     return error_response(500, "internal error; the broker's log has it")

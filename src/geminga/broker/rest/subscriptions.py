@@ -31,6 +31,7 @@ from geminga.broker.subscription.subscription import Subscription
 from geminga.model.errors import ConflictError, SubscriptionNotFoundError, TopicNotFoundError
 from geminga.model.position import EARLIEST, LATEST, Position
 from geminga.wire.pulsar.metadata import peek_metadata
+from geminga.wire.pulsar.numbers import batch_size
 
 
 async def list_subscriptions(request: Request) -> Response:
@@ -195,7 +196,7 @@ async def _start_of(
         return (ledger.next_position(position) if excluded else position), None
     entries = await ledger.read([position])
     metadata = peek_metadata(entries[0].data) if entries else None
-    size = metadata.num_messages_in_batch if metadata is not None else 1
+    size = batch_size(metadata, len(entries[0].data)) if metadata is not None else 1
     first = index + 1 if excluded else index
     if first >= size:
         return ledger.next_position(position), None

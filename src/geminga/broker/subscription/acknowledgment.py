@@ -16,6 +16,7 @@ from geminga.broker.subscription.dispatch_shared import SharedDispatch
 from geminga.broker.subscription.entry_filter import count_bits
 from geminga.model import Position
 from geminga.model.errors import GemingaError, NotAllowedError, StorageError
+from geminga.runtime import Contained
 from geminga.wire.pulsar.hot import AckedId
 
 if TYPE_CHECKING:
@@ -45,23 +46,25 @@ def acknowledge(
         _apply(subscription, consumer, ids, is_cumulative, done)
         return
     # How many messages of a batch are left is known only with what was acknowledged of it before.
-    cursor.when_loaded(
-        {acked[0] for acked in ids},
-        partial(_apply, subscription, consumer, ids, is_cumulative, done),
-        partial(_answer, done),
-    )
+    with Contained(subscription, "an acknowledgement"):
+        cursor.when_loaded(
+            {acked[0] for acked in ids},
+            partial(_apply, subscription, consumer, ids, is_cumulative, done),
+            partial(_answer, done),
+        )
 
 
 def _apply(
     subscription: Subscription, consumer: Consumer, ids: Sequence[AckedId], is_cumulative: bool, done: AckDone | None
 ) -> None:
-    if is_cumulative:
-        _acknowledge_cumulative(subscription, consumer, ids, done)
-    else:
-        _acknowledge_individual(subscription, consumer, ids, done)
-    dispatch = subscription.dispatch
-    if dispatch is not None and subscription.topic.ledger.terminated_position is not None:
-        dispatch.wake_later()  # this may have been the last one before the end of the topic
+    with Contained(subscription, "an acknowledgement"):
+        if is_cumulative:
+            _acknowledge_cumulative(subscription, consumer, ids, done)
+        else:
+            _acknowledge_individual(subscription, consumer, ids, done)
+        dispatch = subscription.dispatch
+        if dispatch is not None and subscription.topic.ledger.terminated_position is not None:
+            dispatch.wake_later()  # this may have been the last one before the end of the topic
 
 
 def _acknowledge_cumulative(

@@ -15,7 +15,7 @@ from geminga.broker.core.dispatcher_shared import Candidate
 from geminga.broker.subscription.ports import ConsumerConnection
 from geminga.broker.subscription.rates import Rates
 from geminga.model import Position
-from geminga.runtime import Buffer
+from geminga.runtime import Buffer, Contained
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.hot import encode_message_head
 from geminga.wire.pulsar.message_head import MessageHeadEncoder
@@ -187,8 +187,12 @@ class Consumer(ConsumerState):
         if self._first_change is not None:
             timer = self._first_change[1]
         else:
-            timer = asyncio.get_running_loop().call_later(FIRST_ACTIVE_CHANGE_S, self._send_first_change)
+            timer = asyncio.get_running_loop().call_later(FIRST_ACTIVE_CHANGE_S, self._first_change_due)
         self._first_change = (is_active, timer)
+
+    def _first_change_due(self) -> None:
+        with Contained(self.subscription, "the news of the active consumer", is_last=True):
+            self._send_first_change()
 
     def _send_first_change(self) -> None:
         if self._first_change is None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from geminga.model import LATEST, Position
 from geminga.model.errors import StorageError
+from geminga.runtime import Contained, Part
 
 if TYPE_CHECKING:
     from geminga.managed_ledger import Entry, ManagedCursor
@@ -22,10 +23,12 @@ ReadResult = Callable[["Sequence[Entry] | StorageError"], None]
 class CursorReader:
     """See the module."""
 
-    __slots__ = ("_done", "_idle", "_on_idle", "cursor", "is_busy")
+    __slots__ = ("_done", "_idle", "_on_idle", "_part", "cursor", "is_busy")
 
-    def __init__(self, cursor: ManagedCursor, on_idle: Callable[[], None]) -> None:
-        """``on_idle`` is called after a read that was called off has ended."""
+    def __init__(self, cursor: ManagedCursor, on_idle: Callable[[], None], part: Part | None = None) -> None:
+        """``on_idle`` is called after a read that was called off has ended. ``part``: whose failure it is if it, or
+        who gets what was read, breaks."""
+        self._part = part
         self.cursor = cursor
         self._on_idle = on_idle
         #: Who waits for the read under way; None if it was called off.
@@ -61,8 +64,9 @@ class CursorReader:
         if self._idle is not None:
             self._idle.set_result(None)
             self._idle = None
-        if done is not None:
-            done(result)
-            return
-        self.cursor.rewind()
-        self._on_idle()
+        with Contained(self._part, "dispatch of what was read"):
+            if done is not None:
+                done(result)
+                return
+            self.cursor.rewind()
+            self._on_idle()

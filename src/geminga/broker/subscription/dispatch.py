@@ -107,7 +107,7 @@ class Dispatch(ABC):
 
     def _on_wake_later(self) -> None:
         self._wake_handle = None
-        self.wake()
+        self.subscription.wake()
 
     def _at_end(self) -> None:
         """The log has no more entries for now; at the end of a terminated topic with nothing left, say so."""
@@ -138,4 +138,4 @@ class Dispatch(ABC):
 
     def _on_retry(self) -> None:
         self._retry = None
-        self.wake()
+        self.subscription.wake()

@@ -17,7 +17,7 @@ from geminga.broker.subscription.entry_filter import filter_entries
 from geminga.broker.subscription.limits import UnackedLimits
 from geminga.model import LATEST, Position
 from geminga.model.errors import ConsumerAssignError, ConsumerBusyError, NotAllowedError, StorageError
-from geminga.runtime import spawn
+from geminga.runtime import Contained, spawn
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.keys import murmur3_32
 
@@ -198,6 +198,7 @@ class SharedDispatch(Dispatch):
         spawn(
             self._read_positions(plan.positions),
             name=f"replay {subscription.topic.name} {subscription.name}",
+            part=subscription,
         )
 
     async def _read_positions(self, positions: list[Position]) -> None:
@@ -213,10 +214,11 @@ class SharedDispatch(Dispatch):
 
     def _on_read_again(self, result: Sequence[Entry] | StorageError) -> None:
         self._is_reading_again = False
-        if not isinstance(result, StorageError):
-            cursor = self.reader.cursor
-            result = [entry for entry in result if not cursor.is_acknowledged(entry.position)]
-        self._on_read(result, is_again=True)
+        with Contained(self.subscription, "dispatch of what was read again"):
+            if not isinstance(result, StorageError):
+                cursor = self.reader.cursor
+                result = [entry for entry in result if not cursor.is_acknowledged(entry.position)]
+            self._on_read(result, is_again=True)
 
     def _on_read(self, result: Sequence[Entry] | StorageError, *, is_again: bool) -> None:
         core = self._core
@@ -304,9 +306,10 @@ class SharedDispatch(Dispatch):
 
     def _on_due(self) -> None:
         self._delay_timer = None
-        self.wake()
-        if self._delayed is not None:
-            self._arm_timer(self._delayed)
+        with Contained(self.subscription, "dispatch of what is due"):
+            self.wake()
+            if self._delayed is not None:
+                self._arm_timer(self._delayed)
 
     def _make_core(self, consumer: Consumer) -> SharedDispatcher[Consumer]:
         config = self._config

@@ -13,6 +13,7 @@ from geminga.broker.subscription.dispatch import ROUNDS_MAX, Dispatch
 from geminga.broker.subscription.entry_filter import filter_entries
 from geminga.model import Position
 from geminga.model.errors import StorageError
+from geminga.runtime import Contained
 from geminga.wire.pulsar.keys import murmur3_32
 
 if TYPE_CHECKING:
@@ -161,8 +162,9 @@ class SingleActiveDispatch(Dispatch):
 
     def _on_pause_over(self) -> None:
         self._pause = None
-        self.reader.rewind()
-        self._start_active()
+        with Contained(self.subscription, "the change of the active consumer"):
+            self.reader.rewind()
+            self._start_active()
 
     def _start_active(self) -> None:
         active = self._core.active

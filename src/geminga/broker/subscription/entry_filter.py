@@ -18,6 +18,7 @@ from geminga.model import Position
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.keys import murmur3_32
 from geminga.wire.pulsar.metadata import peek_metadata
+from geminga.wire.pulsar.numbers import batch_size
 
 if TYPE_CHECKING:
     from geminga.managed_ledger import Entry, ManagedCursor
@@ -76,6 +77,8 @@ def filter_entries(
             if deliver_at and delayed.must_wait(position, deliver_at):
                 continue
         message_count = metadata.num_messages_in_batch
+        if message_count != 1:
+            message_count = batch_size(metadata, len(data))
         ack_set = ack_set_of(position)
         if ack_set is not None:
             message_count = count_bits(ack_set) or 1

@@ -23,18 +23,17 @@ from geminga.model.errors import (
     NotAllowedError,
     UnavailableError,
 )
+from geminga.runtime import Contained
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar import hot
 from geminga.wire.pulsar.commands import decode_command
+from geminga.wire.pulsar.numbers import FLOW_PERMITS_MAX
 from geminga.wire.pulsar.varint import signed64
 
 if TYPE_CHECKING:
     from geminga.broker.connection import Connection
 
 Handler = Callable[["Connection", pb.BaseCommand], None]
-
-#: Permits of one FLOW beyond this are refused: no client has such a queue, and counts must stay sane.
-FLOW_PERMITS_MAX: Final = 1 << 31
 
 
 def handle_subscribe(connection: Connection, command: pb.BaseCommand) -> None:
@@ -74,7 +73,7 @@ async def _subscribe(connection: Connection, request: pb.CommandSubscribe) -> No
 def handle_flow(connection: Connection, consumer_id: int, permits: int) -> None:
     """FLOW, decoded by the hot codec."""
     consumer = connection.consumers.get(consumer_id)
-    if consumer is not None and 0 < permits < FLOW_PERMITS_MAX:
+    if consumer is not None and 0 < permits <= FLOW_PERMITS_MAX:
         consumer.flow(permits)
 
 
@@ -124,7 +123,9 @@ def _acknowledge(
     if request_id is not None:
 
         def done(error: GemingaError | None) -> None:
-            _respond_to_ack(connection, consumer_id, request_id, error)
+            # Storage tells: what fails here is not its failure.
+            with Contained(connection, "the answer to an ACK", is_last=True):
+                _respond_to_ack(connection, consumer_id, request_id, error)
 
     subscription = consumer.subscription
     if isinstance(subscription, NonPersistentSubscription):
@@ -154,7 +155,8 @@ def handle_redeliver(connection: Connection, command: pb.BaseCommand) -> None:
     epoch = request.consumer_epoch if request.HasField("consumer_epoch") else NO_EPOCH
     dispatch = consumer.subscription.dispatch
     if dispatch is not None:
-        dispatch.redeliver(consumer, positions, epoch)
+        with Contained(consumer.subscription, "a redelivery"):
+            dispatch.redeliver(consumer, positions, epoch)
 
 
 def handle_seek(connection: Connection, command: pb.BaseCommand) -> None:

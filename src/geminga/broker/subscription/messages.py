@@ -7,6 +7,7 @@ from typing import Final
 from geminga.model import Position
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.metadata import broker_entry_metadata, peek_metadata
+from geminga.wire.pulsar.numbers import as_long, batch_size
 from geminga.wire.pulsar.varint import signed64
 
 _UINT64: Final = (1 << 64) - 1
@@ -31,9 +32,9 @@ def entry_timestamp_ms(data: bytes) -> int:
     """When the entry was published: the broker's time if it was noted, else the producer's; 0 if unreadable."""
     noted = broker_entry_metadata(data)
     if noted is not None and noted.HasField("broker_timestamp"):
-        return noted.broker_timestamp
+        return as_long(noted.broker_timestamp)
     metadata = peek_metadata(data)
-    return metadata.publish_time if metadata is not None else 0
+    return as_long(metadata.publish_time) if metadata is not None else 0
 
 
 def is_marker(data: bytes) -> bool:
@@ -47,4 +48,4 @@ def last_batch_index(data: bytes) -> int:
     metadata = peek_metadata(data)
     if metadata is None or not metadata.HasField("num_messages_in_batch"):
         return -1
-    return metadata.num_messages_in_batch - 1
+    return batch_size(metadata, len(data)) - 1

@@ -27,6 +27,7 @@ from geminga.model.errors import ConsumerAssignError, ConsumerBusyError, Precond
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.keys import murmur3_32
 from geminga.wire.pulsar.metadata import peek_metadata
+from geminga.wire.pulsar.numbers import batch_size
 
 if TYPE_CHECKING:
     from collections.abc import MutableMapping
@@ -155,16 +156,32 @@ class NonPersistentSubscription:
                 continue
             consumer = self._choose(metadata)
             if consumer is None:
-                self.messages_dropped += metadata.num_messages_in_batch
+                self.messages_dropped += batch_size(metadata, len(data))
                 continue
             candidate = Candidate(
-                NO_POSITION, data, metadata.num_messages_in_batch, is_chunk=metadata.num_chunks_from_msg > 1
+                NO_POSITION, data, batch_size(metadata, len(data)), is_chunk=metadata.num_chunks_from_msg > 1
             )
             consumer.note_sent(candidate.message_count, 1)
             groups.setdefault(consumer, []).append(candidate)
         now_ms = self.now_ms()
         for consumer, group in groups.items():
             consumer.send(group, redeliveries=None, now_ms=now_ms)
+
+    @property
+    def unacked_count(self) -> int:
+        """Nothing is acknowledged here."""
+        return 0
+
+    def broke(self, what: str, error: BaseException) -> None:
+        """It keeps nothing, and its topic neither: that is closed."""
+        self.topic.broke(what, error)
+
+    def cut_off(self) -> None:
+        """Send all consumers away, whatever state it is in."""
+        consumers = list(self.consumers)
+        self._single, self._selector, self._turns = None, None, []
+        for consumer in consumers:
+            consumer.disconnect()
 
     def disconnect_consumers(self) -> None:
         """Tell all consumers to subscribe again."""

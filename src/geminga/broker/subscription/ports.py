@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from geminga.broker.core.delayed_delivery import TopicDelays
 from geminga.broker.core.unacked_budget import UnackedBudget
+from geminga.broker.failures import Failures
 from geminga.broker.subscription.config import SubscriptionConfig
 from geminga.broker.subscription.limits import TopicLimits, UnackedLimits
 from geminga.model.errors import GemingaError
@@ -91,6 +92,15 @@ class SubscriptionBroker(Protocol):
         """How much all subscriptions together may leave unacknowledged; None: no limit."""
         ...
 
+    @property
+    def failures(self) -> Failures:
+        """What broke."""
+        ...
+
+    def recount_unacked(self) -> None:
+        """A dispatcher was thrown away as it was."""
+        ...
+
 
 class SubscriptionTopic(Protocol):
     """The topic of a subscription, persistent or not."""
@@ -108,6 +118,10 @@ class SubscriptionTopic(Protocol):
     @property
     def limits(self) -> TopicLimits:
         """What it may have."""
+        ...
+
+    def broke(self, what: str, error: BaseException) -> None:
+        """It can not be trusted any more."""
         ...
 
 

@@ -13,7 +13,7 @@ from geminga.broker.subscription.dispatch_shared import SharedDispatch
 from geminga.broker.subscription.messages import entry_timestamp_ms
 from geminga.model import EARLIEST, LATEST, Position
 from geminga.model.errors import StorageError
-from geminga.runtime import get_logger
+from geminga.runtime import Contained, get_logger
 
 if TYPE_CHECKING:
     from geminga.broker.subscription.subscription import Subscription
@@ -74,10 +74,11 @@ def expire_up_to(subscription: Subscription, position: Position | None) -> bool:
         return False
 
     def expire() -> None:
-        before = cursor.backlog_count
-        cursor.acknowledge_cumulative(position)
-        subscription.entries_expired += before - cursor.backlog_count
-        _settle(subscription)
+        with Contained(subscription, "expiry"):
+            before = cursor.backlog_count
+            cursor.acknowledge_cumulative(position)
+            subscription.entries_expired += before - cursor.backlog_count
+            _settle(subscription)
 
     def refuse(error: StorageError) -> None:
         _log.warning("%s: nothing expired: %s", subscription.name, error)
@@ -106,9 +107,10 @@ async def peek(subscription: Subscription, number: int) -> tuple[Entry | None, i
 
 def _settle(subscription: Subscription) -> None:
     dispatch = subscription.dispatch
-    if isinstance(dispatch, SharedDispatch):
-        dispatch.acknowledged_up_to(subscription.cursor.mark_delete_position)
-    elif dispatch is not None:
-        dispatch.wake_later()
-    else:
-        subscription.forget_redeliveries()
+    with Contained(subscription, "moving its cursor"):
+        if isinstance(dispatch, SharedDispatch):
+            dispatch.acknowledged_up_to(subscription.cursor.mark_delete_position)
+        elif dispatch is not None:
+            dispatch.wake_later()
+        else:
+            subscription.forget_redeliveries()

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 Json = dict[str, object]
 
+#: The end of the year 9999, milliseconds since the epoch.
+TIME_MS_MAX: Final = 253_402_300_799_999
 #: Names of the subscription types, as Pulsar prints them.
 TYPE_NAMES: Final = {
     pb.CommandSubscribe.Exclusive: "Exclusive",
@@ -175,8 +177,9 @@ def consumer_stats_response(request_id: int, consumer_id: int, consumer: Consume
 
 
 def iso_time(time_ms: int) -> str:
-    """A time as Pulsar prints it: ISO 8601, UTC, milliseconds."""
-    moment = datetime.fromtimestamp(time_ms / 1000, UTC)
+    """A time as Pulsar prints it: ISO 8601, UTC, milliseconds; one that the calendar has not is its last."""
+    time_ms = min(max(time_ms, 0), TIME_MS_MAX)
+    moment = datetime.fromtimestamp(time_ms // 1000, UTC)
     return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{time_ms % 1000:03d}Z"
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import quote_plus, unquote_plus
 
 from geminga.broker.core.redelivery import RedeliveryTracker
+from geminga.broker.failures import Kind, subscription_name
 from geminga.broker.subscription.consumer import Consumer, Exclusive, Failover
 from geminga.broker.subscription.cursor_reader import CursorReader
 from geminga.broker.subscription.dispatch import Dispatch
@@ -24,7 +25,7 @@ from geminga.broker.subscription.limits import is_reached
 from geminga.broker.subscription.ports import PersistentSubscriptionTopic
 from geminga.broker.subscription.rates import Rates
 from geminga.model.errors import ConsumerBusyError, PreconditionFailedError, UnavailableError
-from geminga.runtime import spawn
+from geminga.runtime import Contained, spawn, unwound
 from geminga.wire._generated import pulsar_api_pb2 as pb
 
 if TYPE_CHECKING:
@@ -36,6 +37,18 @@ NON_DURABLE_GRACE_S: Final = 60.0
 TICK_PROPERTY: Final = "delayedDeliveryTickTimeMillis"
 #: A tick of more digits than this is taken for none.
 TICK_DIGITS_MAX: Final = 10
+#: What a subscription shares with its topic: a failure in there is the topic's.
+_OF_THE_TOPIC: Final = (
+    "geminga.managed_ledger",
+    "geminga.broker.topic",
+    "geminga.broker.delayed_snapshots",
+    "geminga.broker.core.delayed_delivery",
+    "geminga.broker.core.delayed_chunks",
+    "geminga.broker.core.far_slots",
+    "geminga.broker.core.packed_positions",
+    "geminga.broker.core.time_buckets",
+    "geminga.broker.core.waiting_entries",
+)
 
 
 def encode_cursor_name(subscription_name: str) -> str:
@@ -141,15 +154,18 @@ class Subscription:
                 dispatch = SingleActiveDispatch(self, consumer)
             else:
                 dispatch = SharedDispatch(self, consumer)
-        try:
-            dispatch.add(consumer)
-        finally:
-            if not dispatch.consumers:
-                self._drop_reader()
-        self.dispatch = dispatch
-        self.cursor.start_use()
-        self.type = consumer.type
-        dispatch.wake()
+        with Contained(self, "subscribing"):
+            try:
+                dispatch.add(consumer)
+            finally:
+                if not dispatch.consumers:
+                    self._drop_reader()
+            self.dispatch = dispatch
+            self.cursor.start_use()
+            self.type = consumer.type
+            dispatch.wake()
+        if self.dispatch is not dispatch:
+            raise UnavailableError(f"subscription {self.name} broke, try again")
 
     async def remove_consumer(self, consumer: Consumer) -> None:
         """The client closed ``consumer``."""
@@ -166,11 +182,17 @@ class Subscription:
         self.messages_acked_closed += consumer.messages_acked
         self.messages_redelivered_closed += consumer.messages_redelivered
         self.last_consumed_ms = max(self.last_consumed_ms, consumer.last_consumed_ms)
-        dispatch.remove(consumer)
-        if dispatch.consumers:
+        with Contained(self, "removing a consumer"):
+            dispatch.remove(consumer)
+            if not dispatch.consumers:
+                dispatch.close()
+        if self.dispatch is not dispatch or dispatch.consumers:
             return
-        dispatch.close()
         self.dispatch = None
+        self._left_alone()
+
+    def _left_alone(self) -> None:
+        """Its last consumer is gone, and its dispatch."""
         self.cursor.end_use()
         self.cursor.deactivate()
         self._drop_reader()
@@ -189,7 +211,8 @@ class Subscription:
     def wake(self) -> None:
         """Dispatch if there are consumers."""
         if self.dispatch is not None:
-            self.dispatch.wake()
+            with Contained(self, "dispatch"):
+                self.dispatch.wake()
 
     #: The topic's tail listener calls this after entries became readable.
     on_entries_available = wake
@@ -201,7 +224,7 @@ class Subscription:
     def open_reader(self) -> CursorReader:
         """The reader of the cursor; one still busy with a read that was called off is used on."""
         if self._reader is None:
-            self._reader = CursorReader(self.cursor, self._on_reader_idle)
+            self._reader = CursorReader(self.cursor, self._on_reader_idle, self)
         return self._reader
 
     def redeliveries(self) -> RedeliveryTracker:
@@ -220,11 +243,48 @@ class Subscription:
     def apply_unacked_limits(self) -> None:
         """The topic's limits of unacknowledged messages may have changed."""
         if isinstance(self.dispatch, SharedDispatch):
-            self.dispatch.limit_unacked(self.topic.unacked_limits)
+            with Contained(self, "limits of unacknowledged messages"):
+                self.dispatch.limit_unacked(self.topic.unacked_limits)
+
+    @property
+    def unacked_count(self) -> int:
+        """Messages sent and not acknowledged that count for the limits."""
+        return self.dispatch.core.unacked_count if isinstance(self.dispatch, SharedDispatch) else 0
 
     def is_at_end_of_topic(self) -> bool:
         """Whether the topic was terminated and everything is acknowledged."""
         return self.topic.ledger.terminated_position is not None and self.cursor.backlog_count == 0
+
+    # ---- what breaks ----
+
+    def broke(self, what: str, error: BaseException) -> None:
+        """Its dispatch can not be trusted any more: consumers are sent away, and what they held comes again.
+
+        If the failure is in what it shares with its topic, that is closed.
+        """
+        if unwound(error, _OF_THE_TOPIC):
+            self.topic.broke(what, error)
+            return
+        name = subscription_name(self.topic.name, self.name)
+        self.topic.broker.failures.note(Kind.SUBSCRIPTION, name, what, error, is_held=True)
+        with Contained(self.topic, "closing a subscription", is_last=True):
+            self.cut_off()
+            self.topic.broker.recount_unacked()
+
+    def cut_off(self) -> None:
+        """Send all consumers away without asking the dispatch, which may be in any state."""
+        dispatch, self.dispatch = self.dispatch, None
+        if dispatch is None:
+            return
+        self._redeliveries = None
+        try:
+            dispatch.close()
+        finally:
+            for consumer in list(dispatch.consumers):
+                consumer.disconnect()
+            if self._reader is not None and self._reader.is_busy:
+                self._reader.rewind()
+            self._left_alone()
 
     # ---- moving the cursor ----
 
@@ -307,7 +367,7 @@ class Subscription:
     def _vanish(self) -> None:
         """A non-durable subscription ends with its last consumer."""
         self._forget()
-        spawn(self.cursor.close(), name=f"close cursor {self.name}")
+        spawn(self.cursor.close(), name=f"close cursor {self.name}", part=self.topic)
 
     def _forget(self) -> None:
         if self.topic.subscriptions.get(self.name) is self:

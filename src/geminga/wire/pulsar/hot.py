@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import Final, NamedTuple
 
+from geminga.wire.pulsar.numbers import BATCH_MESSAGES_MAX
 from geminga.wire.pulsar.varint import decode_varint, encode_varint, signed64
 
 _HEAD: Final = Struct(">II")
@@ -91,7 +92,7 @@ def decode_send(command: bytes) -> SendFields | None:
                 return None
     except IndexError:
         return None
-    if producer_id < 0 or sequence_id < 0 or messages > 0x7FFFFFFF:
+    if producer_id < 0 or sequence_id < 0 or messages > BATCH_MESSAGES_MAX:
         return None
     return producer_id, sequence_id, highest_sequence_id, messages, flags
 

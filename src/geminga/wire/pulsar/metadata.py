@@ -34,6 +34,8 @@ MAGIC_CHECKSUM: Final = b"\x0e\x01"
 MAGIC_BROKER_ENTRY_METADATA: Final = b"\x0e\x02"
 _CHECKSUM_HEADER_BYTES: Final = 6
 _BROKER_HEADER_BYTES: Final = 6
+#: Where the message metadata begin in an entry that starts with a checksum.
+METADATA_OFFSET: Final = _CHECKSUM_HEADER_BYTES + 4
 _UINT32: Final = Struct(">I")
 
 

@@ -1,0 +1,110 @@
+"""Numbers that a client chooses: which are refused where they enter, and what the others count as. Pure.
+
+One table for the broker; docs/formats/client-numbers.md tells it to people. A number is *refused* where it can not be
+meant and would do harm later, *clamped* where something sensible can be made of it, and taken as it is (*any*) where it
+is only compared, echoed or handed on. Entries are judged again, leniently, when they are read from storage: another
+broker, or an older one, may have taken what is refused here.
+
+A SEND's metadata is not parsed on its way in, which would take 4 % of a publish. :func:`is_suspect` looks for a byte
+0xFF in it instead: every negative number has one in its varint, and so have the largest of each type. What it does not
+see (a batch of two million messages, say) is clamped where the entry is read.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from geminga.model.errors import ChecksumMismatchError, NotAllowedError, RemoteError
+from geminga.wire._generated import pulsar_api_pb2 as pb
+from geminga.wire.pulsar.metadata import MAGIC_CHECKSUM, METADATA_OFFSET, checksum_matches, split_entry
+
+#: Largest int64. Pulsar's protocol says uint64 where its brokers and clients mean a Java ``long``.
+LONG_MAX: Final = (1 << 63) - 1
+#: Messages in one batch. A batch of the largest frame holds fewer unless nearly all of it is compressed away.
+BATCH_MESSAGES_MAX: Final = 1 << 20
+#: Bytes that a message takes in a batch at least: the size of its metadata, and that with its payload's size.
+BATCH_MESSAGE_BYTES_MIN: Final = 6
+#: Up to so many messages a batch is believed without regard to its bytes (Pulsar's ``batchingMaxMessages``).
+BATCH_MESSAGES_BELIEVED: Final = 1000
+#: Epochs of exclusive access; each grant adds one, and the sum must stay one that a client can be told.
+TOPIC_EPOCH_MAX: Final = 1 << 62
+#: Permits of one FLOW: no client has a queue of so many, and counts must stay sane.
+FLOW_PERMITS_MAX: Final = (1 << 31) - 1
+
+#: Fields of ``MessageMetadata``: name -> (least, largest) that a SEND may have. All others: any.
+METADATA_LIMITS: Final = {
+    "sequence_id": (0, LONG_MAX),
+    "highest_sequence_id": (0, LONG_MAX),
+    "publish_time": (0, LONG_MAX),
+    "num_messages_in_batch": (0, BATCH_MESSAGES_MAX),
+    "num_chunks_from_msg": (0, (1 << 31) - 1),
+    "chunk_id": (0, (1 << 31) - 1),
+    "total_chunk_msg_size": (0, (1 << 31) - 1),
+}
+#: Fields of commands: (field of ``BaseCommand``, its field) -> (least, largest). All others: any.
+COMMAND_LIMITS: Final = {
+    ("send", "sequence_id"): (0, LONG_MAX),
+    ("send", "highest_sequence_id"): (0, LONG_MAX),
+    ("send", "num_messages"): (0, BATCH_MESSAGES_MAX),
+    ("producer", "topic_epoch"): (0, TOPIC_EPOCH_MAX),
+    ("flow", "messagePermits"): (1, FLOW_PERMITS_MAX),
+}
+
+
+def is_suspect(entry: bytes) -> bool:
+    """Whether a SEND's entry must be judged by :func:`metadata_refusal`; the connection has the same line inline."""
+    return (
+        len(entry) < METADATA_OFFSET
+        or entry[:2] != MAGIC_CHECKSUM
+        or bool(entry[8])
+        or 255 in entry[METADATA_OFFSET : METADATA_OFFSET + entry[9]]
+    )
+
+
+def metadata_refusal(entry: bytes) -> str:
+    """Why a SEND with this entry is refused; empty if it is not. What can not be parsed is nobody's number."""
+    metadata, _ = split_entry(entry)
+    if metadata is None:
+        return ""
+    for name, (least, largest) in METADATA_LIMITS.items():
+        value = getattr(metadata, name)
+        if not least <= value <= largest:
+            return _text(name, value, least, largest)
+    return ""
+
+
+def send_refusal(entry: bytes) -> RemoteError | None:
+    """Why a SEND with this entry is refused, its checksum included; None if it is not."""
+    if not checksum_matches(entry):
+        return ChecksumMismatchError("Checksum failed on the broker")
+    text = metadata_refusal(entry)
+    return NotAllowedError(text) if text else None
+
+
+def command_refusal(kind: str, name: str, value: int) -> str:
+    """Why a command with this value is refused; empty if it is not."""
+    least, largest = COMMAND_LIMITS[kind, name]
+    return "" if least <= value <= largest else _text(name, value, least, largest)
+
+
+def batch_size(metadata: pb.MessageMetadata, entry_bytes: int) -> int:
+    """How many messages an entry counts as; at least 1, whatever its metadata say.
+
+    ``entry_bytes``: of the whole entry. More messages than its bytes can hold are not believed.
+    """
+    size: int = metadata.num_messages_in_batch
+    if size <= 1:
+        return 1
+    if size > BATCH_MESSAGES_BELIEVED:
+        held = max(entry_bytes, metadata.uncompressed_size if metadata.compression else 0) // BATCH_MESSAGE_BYTES_MIN
+        return min(size, BATCH_MESSAGES_MAX, max(held, BATCH_MESSAGES_BELIEVED))
+    return size
+
+
+def as_long(number: int) -> int:
+    """A uint64 as the Java ``long`` that was meant; a negative one, which no time or sequence id is, counts as 0."""
+    return number if number <= LONG_MAX else 0
+
+
+def _text(name: str, value: int, least: int, largest: int) -> str:
+    return f"{name} {value} is not one of {least} to {largest}"

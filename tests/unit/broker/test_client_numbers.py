@@ -1,0 +1,155 @@
+"""Numbers in messages that can not be: refused where they enter, harmless where they are stored already."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from geminga.broker.topic import PersistentTopic
+from geminga.model.topic_name import TopicName
+from geminga.wire._generated import pulsar_api_pb2 as pb
+from geminga.wire.pulsar.metadata import encode_entry
+from support.broker_world import TOPIC, BrokerWorld, Client, Type, run_with_broker
+
+Sub = pb.CommandSubscribe
+
+
+async def store(world: BrokerWorld, *entries: bytes) -> None:
+    """Put entries into the log past all checks, as another broker may have."""
+    topic = await world.broker.get_topic(TopicName.parse(TOPIC), create=True)
+    assert isinstance(topic, PersistentTopic)
+    stored = asyncio.get_running_loop().create_future()
+    topic.ledger.append(entries, stored.set_result)
+    assert (await stored).error is None
+
+
+def entry(**fields) -> bytes:
+    return encode_entry(pb.MessageMetadata(producer_name="p", sequence_id=0, publish_time=1, **fields), b"payload")
+
+
+async def receive_and_acknowledge(client: Client, count: int) -> list[tuple[int, int]]:
+    """The next ``count`` messages, each acknowledged with an answer."""
+    positions = []
+    for _ in range(count):
+        message = (await client.expect(Type.MESSAGE)).message.message_id
+        positions.append((message.ledgerId, message.entryId))
+    for position in positions:
+        ack = pb.CommandAck(consumer_id=1, ack_type=pb.CommandAck.Individual, request_id=client.next_request_id())
+        ack.message_id.add(ledgerId=position[0], entryId=position[1])
+        client.send(pb.BaseCommand(type=Type.ACK, ack=ack))
+        assert not (await client.expect(Type.ACK_RESPONSE)).ackResponse.HasField("error")
+    return positions
+
+
+@pytest.mark.parametrize("sub_type", [Sub.Shared, Sub.Key_Shared, Sub.Exclusive, Sub.Failover])
+@pytest.mark.parametrize("numbers", [(3, -5), (-5, 3), (0, 1), (-(1 << 31), (1 << 31) - 1, 2)])
+def test_stored_batches_of_impossible_sizes_are_delivered_and_acknowledged(sub_type: int, numbers) -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        await store(world, *(entry(num_messages_in_batch=number) for number in numbers))
+        client = await world.client()
+        await client.subscribe(subType=sub_type, permits=1 << 24)
+        positions = await receive_and_acknowledge(client, len(numbers))
+        topic = world.broker.topics[TOPIC]
+        assert topic.subscriptions["sub"].cursor.backlog_count == 0
+        assert topic.subscriptions["sub"].unacked_count == 0
+        request = pb.CommandGetLastMessageId(consumer_id=1, request_id=900)
+        client.send(pb.BaseCommand(type=Type.GET_LAST_MESSAGE_ID, getLastMessageId=request))
+        last = (await client.expect(Type.GET_LAST_MESSAGE_ID_RESPONSE)).getLastMessageIdResponse.last_message_id
+        assert (last.ledgerId, last.entryId) == positions[-1]
+        # They are still there after a restart, and so is their acknowledgement.
+        client.lose()
+        await world.restart()
+        await store(world, entry())
+        client = await world.client()
+        await client.subscribe(subType=sub_type)
+        assert len(await receive_and_acknowledge(client, 1)) == 1
+
+    run_with_broker(scenario)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("num_messages_in_batch", -1),
+        ("num_messages_in_batch", -5),
+        ("num_messages_in_batch", -(1 << 31)),
+        ("num_messages_in_batch", (1 << 31) - 1),
+        ("num_chunks_from_msg", -1),
+        ("chunk_id", -1),
+        ("total_chunk_msg_size", -(1 << 31)),
+        ("publish_time", (1 << 64) - 1),
+        ("highest_sequence_id", (1 << 64) - 1),
+    ],
+)
+@pytest.mark.parametrize("dedup", [False, True])
+def test_messages_with_impossible_numbers_are_refused_and_their_neighbours_stored(field, value, dedup) -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        client = await world.client()
+        await client.create_producer()
+        client.send_message(0)
+        client.send_message(1, metadata={field: value})
+        client.send_message(2)
+        assert (await client.receipt()).sequence_id == 0
+        error = (await client.expect(Type.SEND_ERROR)).send_error
+        assert (error.sequence_id, error.error) == (1, pb.NotAllowedError)
+        assert field in error.message
+        assert (await client.receipt()).sequence_id == 2
+        assert not client.is_closed
+
+    run_with_broker(scenario, deduplication=dedup)
+
+
+@pytest.mark.parametrize("field", ["sequence_id", "highest_sequence_id", "num_messages"])
+def test_send_commands_with_impossible_numbers_are_refused(field: str) -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        client = await world.client()
+        await client.create_producer()
+        values = [-1, (1 << 20) + 1] if field == "num_messages" else [1 << 63, (1 << 64) - 1]
+        for value in values:
+            send = pb.CommandSend(producer_id=1, sequence_id=5)
+            setattr(send, field, value)
+            client.send_bytes(raw_send(send, entry()))
+            error = (await client.expect(Type.SEND_ERROR)).send_error
+            assert (error.sequence_id, error.error) == (send.sequence_id, pb.NotAllowedError)
+        await client.publish(7)
+
+    run_with_broker(scenario, deduplication=True)
+
+
+def raw_send(send: pb.CommandSend, data: bytes) -> bytes:
+    command = pb.BaseCommand(type=Type.SEND, send=send).SerializeToString()
+    return (len(command) + 4 + len(data)).to_bytes(4, "big") + len(command).to_bytes(4, "big") + command + data
+
+
+def test_epoch_beyond_all_grants_is_refused_and_the_topic_goes_on() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        client = await world.client()
+        client.request_producer(
+            producer_access_mode=pb.ExclusiveWithFencing, topic_epoch=(1 << 64) - 1, producer_name="greedy"
+        )
+        assert (await client.error()).error == pb.NotAllowedError
+        success = await client.create_producer(producer_access_mode=pb.ExclusiveWithFencing, producer_name="modest")
+        assert success.topic_epoch == 0
+
+    run_with_broker(scenario)
+
+
+def test_stored_sequence_ids_beyond_int64_do_not_keep_deduplication_from_saving() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        huge = pb.MessageMetadata(producer_name="p", sequence_id=(1 << 64) - 1, publish_time=(1 << 64) - 1)
+        await store(world, encode_entry(huge, b""), entry(deliver_at_time=-(1 << 63)), entry(event_time=(1 << 64) - 1))
+        await world.restart()
+        client = await world.client()
+        await client.create_producer()
+        await client.publish(0)
+        await client.subscribe(subType=Sub.Shared)
+        await receive_and_acknowledge(client, 4)
+        client.lose()
+        await world.restart()
+        topic = await world.broker.get_topic(TopicName.parse(TOPIC), create=False)
+        assert isinstance(topic, PersistentTopic)
+        assert topic.dedup is not None
+        assert topic.dedup.state.persisted["p"] == 0
+
+    run_with_broker(scenario, deduplication=True)
