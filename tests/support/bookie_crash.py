@@ -50,6 +50,9 @@ class Metadata:
     async def live_ledger_ids(self) -> set[int]:
         return set(self.live)
 
+    async def next_ledger_id(self) -> None:
+        return None
+
 
 class BookieStory:
     """See the module's docstring."""

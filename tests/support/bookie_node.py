@@ -31,9 +31,14 @@ class Ledgers:
 
     def __init__(self) -> None:
         self.live: set[int] | None = None
+        #: The counter of ids; None: not told.
+        self.next_id: int | None = None
 
     async def live_ledger_ids(self) -> set[int] | None:
         return None if self.live is None else set(self.live)
+
+    async def next_ledger_id(self) -> int | None:
+        return self.next_id
 
 
 class BookieNode:

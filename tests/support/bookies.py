@@ -24,6 +24,9 @@ class AllLive:
     async def live_ledger_ids(self) -> None:
         return None
 
+    async def next_ledger_id(self) -> None:
+        return None
+
 
 class Calls:
     """The port's callbacks as coroutines."""

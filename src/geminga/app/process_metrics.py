@@ -48,6 +48,7 @@ def bookie_metrics(bookie: LocalBookie) -> Callable[[], Mapping[str, float]]:
             "bookie_compacted_bytes": stats.compacted_bytes,
             "bookie_removed_entry_logs": stats.removed_logs,
             "bookie_deleted_ledger_count": stats.deleted_ledgers,
+            "bookie_quarantined_ledgers": stats.quarantined_ledgers,
             "bookie_damaged_chunks": stats.damaged_chunks,
             "bookie_disk_full_count": stats.disk_full_count,
         }

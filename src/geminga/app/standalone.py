@@ -26,6 +26,7 @@ from geminga.app.listeners import bound_addresses, endpoints, is_loopback
 from geminga.app.process_metrics import bookie_metrics, process_metrics
 from geminga.bookie import LocalBookie
 from geminga.bookkeeper import BookKeeper, LocalBookiePool, MetadataLiveLedgers
+from geminga.bookkeeper.ledger_store import keep_ids_above
 from geminga.broker.connection import UNREQUESTED, Connection
 from geminga.broker.metrics import Metrics
 from geminga.broker.resources import Resources
@@ -166,6 +167,16 @@ class StandaloneServer:
                     f"{METADATA_FILE} removed or emptied? Bring it back, or begin anew with another data directory"
                 )
             await remember_instance_id(metadata, BOOKIE_ID, bookie.instance_id, directory)
+        elif bookie.has_ledgers:
+            behind = await keep_ids_above(metadata, bookie.newest_ledger_id)
+            if behind is not None:
+                _log.error(
+                    "the metadata store would have given out ledger %d next, but the bookie has ledgers up to %d: was "
+                    "%s restored from an older backup? The ids in between are skipped",
+                    behind,
+                    bookie.newest_ledger_id,
+                    METADATA_FILE,
+                )
         return bookie
 
     async def _open_runtime(self) -> Runtime:

@@ -133,6 +133,7 @@ class LocalBookie:
         storage.begin_flush((replay.last_sequence, replay.next_journal_id))
         await storage.flush()
         await bookie._journal.delete_before(replay.next_journal_id)
+        await bookie._collector.start()
         bookie._start_timers()
         return bookie
 
@@ -145,6 +146,12 @@ class LocalBookie:
     def has_ledgers(self) -> bool:
         """Whether it ever stored anything."""
         return bool(self._states.master_keys or self._states.deleted)
+
+    @property
+    def newest_ledger_id(self) -> int:
+        """The greatest id of a ledger that was ever stored here; -1: there was none."""
+        states = self._states
+        return max(max(states.master_keys, default=-1), states.deleted.max() if states.deleted else -1)
 
     @property
     def storage(self) -> LedgerStorage:
@@ -227,6 +234,7 @@ class LocalBookie:
 
     def _know(self, ledger_id: int, master_key: bytes) -> None:
         self._states.know(ledger_id, master_key)
+        self._collector.saw(ledger_id)
         self._note_ledger(ledger_id, master_key)
 
     def _note_ledger(self, ledger_id: int, master_key: bytes) -> None:
@@ -497,6 +505,15 @@ class LocalBookie:
             return self._config.minor_compaction_threshold
         return 0.0
 
+    async def _forget_deleted(self) -> None:
+        """What was deleted in our sight: the next process could not tell it from what the metadata store lost."""
+        if self._failed is not None:
+            return
+        try:
+            await self._collector.delete_ledgers()
+        except OSError as error:
+            _log.warning("deleted ledgers in %s are not forgotten yet: %s", self._storage.directory, error)
+
     async def close(self) -> None:
         """Flush, checkpoint and close. A flush that fails is left to the journal and the next start."""
         if self._is_closed:
@@ -507,6 +524,7 @@ class LocalBookie:
         for timer in self._timers:
             timer.cancel()
         async with self._collecting:
+            await self._forget_deleted()
             await self._journal.close()
             try:
                 await self.flush()

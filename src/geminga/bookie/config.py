@@ -37,6 +37,10 @@ class BookieConfig:
     log_size_limit: int = setting("logSizeLimit", 128 * MEBIBYTE, "bytes > 0", minimum=1024)
     open_file_limit: int = setting("openFileLimit", 64, "entry logs kept open, >= 2", minimum=2)
     gc_wait_time_ms: int = setting("gcWaitTime", 900_000, "milliseconds > 0", minimum=1)
+    #: BookKeeper has no such limit: it deletes whatever its metadata store does not list.
+    quarantine_share: float = setting(
+        "gemingaGarbageQuarantineShare", 0.2, "a share from 0 to 1, 1: never", minimum=0, maximum=1
+    )
     minor_compaction_threshold: float = setting(
         "minorCompactionThreshold", 0.2, "a share from 0 to 1", minimum=0, maximum=1
     )

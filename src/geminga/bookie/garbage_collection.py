@@ -1,7 +1,8 @@
 """Garbage collection: forgets ledgers that exist no more, removes entry logs nobody needs, compacts sparse ones.
 
 Order of a round. Deleting: note which ledgers are known here, then ask which exist (a ledger is in the metadata
-store before its first entry is here, so one that is missing was deleted), write the deletion to the checkpoint.
+store before its first entry is here, so one that is missing was deleted, or the store lost it:
+``core.deletion_guard``), ask once more, write the deletion to the checkpoint.
 Compacting: copy the live chunks of the chosen logs to a new log of their own and sync it; then, under the lock,
 write the index runs with the new places and a checkpoint that names neither the old runs nor the old logs; only
 then unlink those. A crash anywhere leaves either the old or the new checkpoint in force, each complete.
@@ -12,24 +13,29 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
+from pyroaring import BitMap64
+
 from geminga.bookie import crash_points as points
 from geminga.bookie.core import entry_log_format as fmt
+from geminga.bookie.core.deletion_guard import DeletionGuard, Quarantine, decode_quarantine, encode_quarantine
 from geminga.bookie.core.gc_plan import GcPlan, live_bytes_by_log, plan_gc
 from geminga.bookie.core.index import Run, live_rows, log_of, make_location, offset_of, relocate
 from geminga.bookie.core.ledger_states import encode_states
 from geminga.bookie.core.read_plan import plan_reads
-from geminga.bookie.disk_io import read
+from geminga.bookie.disk_io import is_disk_full, read, unlink_if_there
 from geminga.bookie.entry_logs import LogWriter
 from geminga.bookie.entry_reader import EntryReader
 from geminga.bookie.ledger_storage import LedgerStorage
 from geminga.bookie.limits import COMPACTION_BYTES_MAX, FLUSH_BATCH_BYTES_MAX
 from geminga.bookie.ports import LiveLedgers
-from geminga.model.errors import invariant
+from geminga.model.errors import StorageError, invariant
 from geminga.runtime import ReadRequest, crash_point, get_logger, next_turn
 
 _log = get_logger(__name__)
 
 GC_LANE = "bookie-gc"
+#: File of the ledger directory that names the ledgers in quarantine; none: there are none.
+QUARANTINE_NAME = "quarantine"
 
 #: Location of a chunk -> its new location and size.
 Moves = dict[int, tuple[int, int]]
@@ -46,20 +52,27 @@ class GcResult:
 
 
 class GarbageCollector:
-    """Runs rounds, one at a time (the bookie sees to that)."""
+    """Runs rounds, one at a time (the bookie sees to that), after :meth:`start`."""
 
     def __init__(self, storage: LedgerStorage, reader: EntryReader, ledgers: LiveLedgers) -> None:
         self._storage = storage
         self._reader = reader
         self._ledgers = ledgers
+        self._guard = DeletionGuard(None, storage.config.quarantine_share)
+        #: The quarantine on disk.
+        self._noted: Quarantine | None = None
         #: Logs with a chunk that could not be copied: kept as they are.
         self._damaged_logs: set[int] = set()
         #: True while deletions are not in the checkpoint (there was no space for it).
         self._is_deletion_pending = False
 
+    def saw(self, ledger_id: int) -> None:
+        """A ledger was heard of for the first time: it exists."""
+        self._guard.saw(ledger_id)
+
     async def collect(self, compact_below: float) -> GcResult:
         """One round; logs with a live share under ``compact_below`` are compacted. Raises OSError."""
-        deleted = await self._delete_ledgers()
+        deleted = await self.delete_ledgers()
         plan = await self._plan(compact_below)
         copied_bytes = 0
         moves: Moves = {}
@@ -74,17 +87,42 @@ class GarbageCollector:
         self._storage.stats.compacted_bytes += copied_bytes
         return GcResult(deleted, len(plan.remove), len(compacted), copied_bytes)
 
-    async def _delete_ledgers(self) -> int:
+    async def start(self) -> None:
+        """Before the first round: what the last process kept, and which ledgers exist now. Deletes nothing."""
         storage = self._storage
-        known = set(storage.states.master_keys)
-        live = await self._ledgers.live_ledger_ids()
-        if live is None:
-            return 0
-        dead = sorted(known - live)
+        path = storage.path(QUARANTINE_NAME)
+        kept: Quarantine | None
+        try:
+            kept = decode_quarantine(await storage.runtime.disk.read_file(path), storage.instance_id)
+        except FileNotFoundError:
+            kept = Quarantine(BitMap64())
+        if kept is None:
+            _log.error("%s is damaged: no ledger that the metadata store does not list now is deleted", path)
+        self._guard = DeletionGuard(kept, storage.config.quarantine_share)
+        self._noted = kept
+        if kept is not None and kept.ledger_ids:
+            storage.stats.quarantined_ledgers = len(kept.ledger_ids)
+            _log.error("%s", _told(kept))
+        try:
+            await self._judge()
+        except OSError as error:
+            if not is_disk_full(error):
+                raise
+            _log.warning("no space to note the ledgers in quarantine in %s: %s", path, error)
+
+    async def delete_ledgers(self) -> int:
+        """Forget the ledgers that were deleted, not those in quarantine; how many. Raises OSError."""
+        storage = self._storage
+        dead = await self._judge()
         if not dead and not self._is_deletion_pending:
+            return 0
+        # Asked once more at the moment of deletion: whatever was wrong with the first list has to be wrong twice.
+        live = await self._ledgers.live_ledger_ids() if dead else frozenset()
+        if live is None:
             return 0
         async with storage.lock:
             self._is_deletion_pending = True
+            dead = [ledger_id for ledger_id in dead if ledger_id not in live]
             storage.states.delete(dead)
             for ledger_id in dead:
                 storage.cache.drop_ledger(ledger_id)
@@ -93,6 +131,39 @@ class GarbageCollector:
         crash_point(points.GC_LEDGERS_DELETED)
         storage.stats.deleted_ledgers += len(dead)
         return len(dead)
+
+    async def _judge(self) -> list[int]:
+        """The ledgers that may be forgotten; the quarantine is noted on disk before. Raises OSError."""
+        storage = self._storage
+        # First what is known here: a ledger is in the list before its first entry is here.
+        known = set(storage.states.master_keys)
+        try:
+            live = await self._ledgers.live_ledger_ids()
+            next_id = await self._ledgers.next_ledger_id()
+        except StorageError as error:
+            _log.warning("which ledgers exist can not be told now: %s", error)
+            return []
+        if live is None:
+            return []
+        judgement = self._guard.judge(known, live, next_id)
+        quarantine = self._guard.quarantine
+        storage.stats.quarantined_ledgers = len(quarantine.ledger_ids)
+        if quarantine != self._noted:
+            await self._note(quarantine)
+        if judgement.quarantined:
+            _log.error("%s", _told(quarantine))
+        elif judgement.released:
+            _log.warning("%d ledgers left the quarantine, %d are in it", judgement.released, len(quarantine.ledger_ids))
+        return judgement.deleted
+
+    async def _note(self, quarantine: Quarantine) -> None:
+        storage = self._storage
+        path = storage.path(QUARANTINE_NAME)
+        if quarantine.ledger_ids:
+            await storage.runtime.disk.write_file(path, encode_quarantine(quarantine, storage.instance_id))
+        else:
+            await unlink_if_there(storage.runtime.disk, path)
+        self._noted = quarantine
 
     async def _plan(self, compact_below: float) -> GcPlan:
         storage = self._storage
@@ -230,3 +301,13 @@ class GarbageCollector:
         invariant(not any(log_of(location) in gone for location in kept.locations), f"run {run.run_id} lost a chunk")
         kept.state_ids.extend(ledger_id for ledger_id in moved.state_ids if ledger_id not in deleted)
         return kept
+
+
+def _told(quarantine: Quarantine) -> str:
+    ids = quarantine.ledger_ids
+    why = "gave out no such ids yet" if quarantine.is_certain else "does not list them"
+    return (
+        f"{len(ids)} ledgers ({ids.min()} to {ids.max()}) of the {quarantine.of} that were stored here are kept as if "
+        f"they existed: the metadata store {why}. Was it restored from an older backup? Bring the newer one back, or "
+        f"start once with gemingaGarbageQuarantineShare=1 to delete them"
+    )

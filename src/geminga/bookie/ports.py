@@ -12,3 +12,7 @@ class LiveLedgers(Protocol):
     async def live_ledger_ids(self) -> AbstractSet[int] | None:
         """Ids of all ledgers that exist, at least as fresh as this call; None: not known now, delete nothing."""
         ...
+
+    async def next_ledger_id(self) -> int | None:
+        """A number that no ledger id ever given out reaches; None: the store keeps none. Raises MetadataError."""
+        ...

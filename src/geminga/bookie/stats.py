@@ -17,6 +17,7 @@ class BookieStats:
         "flushed_bytes",
         "flushes",
         "merges",
+        "quarantined_ledgers",
         "read_bytes",
         "read_entries",
         "removed_logs",
@@ -36,6 +37,8 @@ class BookieStats:
         self.compacted_bytes = 0
         self.removed_logs = 0
         self.deleted_ledgers = 0
+        #: Ledgers kept now although the metadata store does not list them: it looks as if it had lost them.
+        self.quarantined_ledgers = 0
         #: Chunks that failed their checksum when read.
         self.damaged_chunks = 0
         #: How often the bookie became read-only for want of space.

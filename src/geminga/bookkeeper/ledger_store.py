@@ -33,6 +33,9 @@ from geminga.wire.bookkeeper.ledger_path import (
 
 #: Value: the next free ledger id in decimal. BookKeeper's own clients keep their sequential nodes below it.
 ID_GENERATOR_PATH: Final = f"{LEDGERS_ROOT}/idgen"
+#: BookKeeper notes there how it lays the ledgers' nodes out; Geminga knows the hierarchical ones.
+LAYOUT_PATH: Final = f"{LEDGERS_ROOT}/LAYOUT"
+LAYOUT_KNOWN: Final = b"HierarchicalLedgerManagerFactory"
 #: Lost races for a batch of ids before giving up.
 ID_ATTEMPTS_MAX: Final = 64
 
@@ -157,6 +160,22 @@ class LedgerIds:
         raise MetadataError(f"no ledger ids after {ID_ATTEMPTS_MAX} attempts at {ID_GENERATOR_PATH}")
 
 
+async def keep_ids_above(store: MetadataStore, ledger_id: int) -> int | None:
+    """Make sure that only greater ids are given out from now on; the next one so far if that had to be changed.
+
+    Ids that entries are stored under must never come again, also if the store was restored from an older backup.
+    """
+    before: int | None = None
+
+    def change(value: bytes | None) -> bytes | None:
+        nonlocal before
+        before = _parse_counter(value or b"")
+        return None if before > ledger_id else str(ledger_id + 1).encode()
+
+    written = await cas.update(store, ID_GENERATOR_PATH, change)
+    return None if written is None or before is None or before > ledger_id else before
+
+
 class MetadataLiveLedgers:
     """Which ledgers exist, for the garbage collection of bookies.
 
@@ -173,6 +192,10 @@ class MetadataLiveLedgers:
         """Ids of all ledgers, or None if they can not be told now: then nothing may be deleted."""
         found: set[int] = set()
         try:
+            layout = await self._store.get(LAYOUT_PATH)
+            if layout is not None and LAYOUT_KNOWN not in layout.value:
+                _log.warning("%s says %r: the list of ledgers can not be read", LAYOUT_PATH, layout.value[:100])
+                return None
             for top_level in await self._store.children(LEDGERS_ROOT):
                 depth = depth_below(top_level)
                 if depth is not None:
@@ -181,6 +204,16 @@ class MetadataLiveLedgers:
             _log.warning("the list of ledgers can not be read now: %s", error)
             return None
         return found
+
+    async def next_ledger_id(self) -> int | None:
+        """A number that no id ever given out reaches; None: BookKeeper's own clients count elsewhere.
+
+        Raises MetadataError, CorruptionError.
+        """
+        node = await self._store.get(ID_GENERATOR_PATH)
+        if node is not None and not node.value:
+            return None
+        return _parse_counter(b"" if node is None else node.value)
 
     async def _collect(self, path: str, depth: int, found: set[int]) -> None:
         """Add the ledgers ``depth + 1`` levels below ``path``."""

@@ -243,6 +243,7 @@ def test_accepted_damage_puts_the_ledgers_in_limbo():
             assert isinstance((await case.read(2, 0))[0], UnknownEntryError)
             assert isinstance(await case.add(1, 6, [b"x"]), LedgerFencedError)
             assert isinstance(await case.add(2, 0, [b"x"]), LedgerFencedError)
+            case.ledgers.live = {1, 2, 3}
             assert await case.add(3, 0, [b"x"]) is None
             await case.reopen()
 

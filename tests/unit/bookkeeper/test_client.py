@@ -8,7 +8,7 @@ import pytest
 
 from geminga.bookkeeper import BookKeeperConfig, MetadataLiveLedgers
 from geminga.bookkeeper.installation import META_INSTALLATION
-from geminga.bookkeeper.ledger_store import ID_GENERATOR_PATH, LedgerIds, LedgerStore
+from geminga.bookkeeper.ledger_store import ID_GENERATOR_PATH, LedgerIds, LedgerStore, keep_ids_above
 from geminga.metadata import MemoryMetadataStore, MetadataFaults, WriteFault
 from geminga.model.errors import (
     CorruptionError,
@@ -211,6 +211,51 @@ def test_live_ledgers_are_unknown_while_the_metadata_is():
         store = cluster.stores[0]
         store.expire_session(outage_ms=50)
         assert await MetadataLiveLedgers(store).live_ledger_ids() is None
+
+    run_cluster(main)
+
+
+@pytest.mark.parametrize(
+    ("layout", "is_known"),
+    [
+        (b"2\norg.apache.bookkeeper.meta.HierarchicalLedgerManagerFactory:1", True),
+        (b"2\norg.apache.bookkeeper.meta.LongHierarchicalLedgerManagerFactory:1", True),
+        (b"2\norg.apache.bookkeeper.meta.FlatLedgerManagerFactory:1", False),
+    ],
+)
+def test_a_layout_that_is_not_understood_is_not_an_empty_list(layout: bytes, is_known: bool):
+    async def main(cluster: Cluster):
+        await create(cluster.client())
+        store = cluster.stores[0]
+        await store.put("/ledgers/LAYOUT", layout, expected_version=None)
+        assert (await MetadataLiveLedgers(store).live_ledger_ids() is not None) == is_known
+
+    run_cluster(main)
+
+
+def test_the_next_id_is_above_all_that_were_given_out():
+    async def main(cluster: Cluster):
+        client = cluster.client()
+        store = cluster.stores[0]
+        live = MetadataLiveLedgers(store)
+        assert await live.next_ledger_id() == 0
+        ids = [(await create(client)).ledger_id for _ in range(3)]
+        assert await live.next_ledger_id() > max(ids)
+        # BookKeeper's own clients leave the node empty.
+        await store.put("/ledgers/idgen", b"", expected_version=None)
+        assert await live.next_ledger_id() is None
+
+    run_cluster(main)
+
+
+def test_ids_are_kept_above_those_that_a_bookie_has():
+    async def main(cluster: Cluster):
+        client = cluster.client()
+        store = cluster.stores[0]
+        assert await keep_ids_above(store, 500) == 0
+        assert await keep_ids_above(store, 500) is None
+        assert await keep_ids_above(store, 20) is None
+        assert (await create(client)).ledger_id == 501
 
     run_cluster(main)
 

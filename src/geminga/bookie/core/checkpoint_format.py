@@ -17,7 +17,7 @@ atomically; what it does not name is left over from an interrupted step and remo
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -109,21 +109,37 @@ class Cookie:
 
 def encode_cookie(cookie: Cookie) -> bytes:
     """Readable lines, the last one a checksum of those before."""
-    text = (
-        f"geminga bookie\nformat-version: {cookie.format_version}\n"
-        f"instance-id: {cookie.instance_id.hex()}\nrole: {cookie.role}\n"
+    return with_checksum(
+        [
+            "geminga bookie",
+            f"format-version: {cookie.format_version}",
+            f"instance-id: {cookie.instance_id.hex()}",
+            f"role: {cookie.role}",
+        ]
     )
-    return f"{text}crc32c: {crc32c(text.encode()):08x}\n".encode()
 
 
 def decode_cookie(data: bytes) -> Cookie | None:
     """The cookie, or None if the file is damaged."""
+    values = checked_lines(data)
+    try:
+        if values is None:
+            return None
+        return Cookie(bytes.fromhex(values["instance-id"]), values["role"], int(values["format-version"]))
+    except (KeyError, ValueError):
+        return None
+
+
+def with_checksum(lines: Iterable[str]) -> bytes:
+    """The lines, and a last one with their checksum."""
+    text = "".join(f"{line}\n" for line in lines)
+    return f"{text}crc32c: {crc32c(text.encode()):08x}\n".encode()
+
+
+def checked_lines(data: bytes) -> dict[str, str] | None:
+    """The values of ``name: value`` lines below the first, or None if the checksum is not theirs."""
     head, separator, tail = data.rpartition(b"crc32c: ")
     if not separator or tail != f"{crc32c(head):08x}\n".encode():
         return None
     lines = head.decode(errors="replace").splitlines()
-    values = dict(line.split(": ", 1) for line in lines[1:] if ": " in line)
-    try:
-        return Cookie(bytes.fromhex(values["instance-id"]), values["role"], int(values["format-version"]))
-    except (KeyError, ValueError):
-        return None
+    return dict(line.split(": ", 1) for line in lines[1:] if ": " in line)
