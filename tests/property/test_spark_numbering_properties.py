@@ -148,7 +148,7 @@ def test_stored_rows_are_what_the_plan_can_have_left() -> None:
     assert [stored(-1), stored(row_sequence_id(4, 99)), stored(row_sequence_id(5, 0))] == [0, 0, 1]
     assert stored(row_sequence_id(5, 9)) == 10
     assert stored(-1, was_planned=False) == 0
-    with pytest.raises(ReplayDiffersError, match="holds 11 of 10 rows"):
+    with pytest.raises(ReplayDiffersError, match="holds 11 rows, and the replay has 10"):
         stored(row_sequence_id(5, 10))
     with pytest.raises(ReplayDiffersError, match="a plan that is not recorded"):
         stored(row_sequence_id(5, 0), was_planned=False)

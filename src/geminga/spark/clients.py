@@ -59,7 +59,7 @@ def session_for(configuration: ClientConfiguration) -> Session:
         _sessions.pop(next(iter(_sessions))).blocking.close()
     thread = loop_thread()
     arguments: dict[str, Any] = dict(configuration.arguments)
-    authentication = _authentication(configuration)
+    authentication = authentication_of(configuration)
     client = thread.call(lambda: connect(configuration.service_url, authentication=authentication, **arguments))
     session = _sessions[key] = Session(client, thread, blocking.Client(client, thread))
     return session
@@ -70,7 +70,8 @@ def client_for(configuration: ClientConfiguration) -> blocking.Client:
     return session_for(configuration).blocking
 
 
-def _authentication(configuration: ClientConfiguration) -> Authentication | None:
+def authentication_of(configuration: ClientConfiguration) -> Authentication | None:
+    """What ``pulsar.client.authPluginClassName`` and its parameters say; None: nothing. Raises OptionError."""
     plugin = configuration.auth_plugin.rpartition(".")[2].lower().removeprefix("authentication")
     text = configuration.auth_params
     if not plugin:

@@ -1,4 +1,5 @@
-"""Effectively once: replays, attempts that live on, plans that differ, and brokers that do not deduplicate."""
+"""Effectively once (:mod:`geminga.spark.sink.effectively_once`): replays, attempts that live on, plans that differ, and
+brokers that do not deduplicate."""
 
 from __future__ import annotations
 
@@ -20,9 +21,9 @@ from geminga.spark.core.numbering import TaskIdentity, row_sequence_id
 from geminga.spark.core.option_values import OptionError
 from geminga.spark.core.sink_options import ProducerSettings, sink_options
 from geminga.spark.sink import committing, crash_points
-from geminga.spark.sink.effectively_once import PLAN_TOPIC, PLAN_TOPIC_DEFAULT, plan_topic
 from geminga.spark.sink.errors import DeduplicationOffError, ReplayDiffersError, SinkError, SupersededError
 from geminga.spark.sink.named_producers import NamedProducers
+from geminga.spark.sink.plans import PLAN_TOPIC, PLAN_TOPIC_DEFAULT, plan_topic
 from geminga.spark.sink.producers import open_producer
 from geminga.spark.sink.writer import BatchWriter, StreamWriter
 from support.forks import forked

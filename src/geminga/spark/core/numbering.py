@@ -32,6 +32,15 @@ _LOW_BITS: Final = 32
 _CHECKSUM_ROWS: Final = 1024
 
 
+#: What is left where a batch can not be replayed: no advice here may write a row twice.
+_WITHOUT_REPLAY: Final = (
+    "find out which of the batch's rows are in the topics (they have producer names that begin with {producers!r} and "
+    "sequence ids from {first} to {last}), write those that are missing with guarantee=at-least-once, and start a new "
+    "query, with a checkpoint and a txnAppId of its own, behind this batch. Another sinkName alone would write the "
+    "stored rows a second time"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class TaskIdentity:
     """Which task of which batch of which sink; attempts of the same task are equal but for ``attempt``."""
@@ -68,6 +77,11 @@ def batch_of(sequence_id: int) -> int:
     return sequence_id >> _LOW_BITS
 
 
+def _stored_names(identity: TaskIdentity) -> dict[str, object]:
+    first = row_sequence_id(identity.batch_id, 0)
+    return {"producers": f"{identity.sink_id}-", "first": first, "last": first | _LOW_MASK}
+
+
 def is_planned(identity: TaskIdentity, last_sequence_id: int, checksum: int) -> bool:
     """Whether this very plan was begun before; ``last_sequence_id`` is the newest plan's, -1 for none.
 
@@ -82,8 +96,8 @@ def is_planned(identity: TaskIdentity, last_sequence_id: int, checksum: int) -> 
             "about to write other rows, or the same ones in other entries. What it wrote would be lost or doubled, so "
             "nothing more is written. A replay must give each task the same rows: no random values, the same number "
             "of tasks, options batchingMaxMessages, batchingMaxBytes, hashingScheme and orderedBy as they were, and a "
-            "sinkName of its own for each of several writes in one foreachBatch. To go on all the same, give the sink "
-            "another sinkName: this batch is then written again, as a whole"
+            "sinkName of its own for each of several writes in one foreachBatch. Set back what was changed. If that "
+            f"can not be, {_WITHOUT_REPLAY.format(**_stored_names(identity))}"
         )
     return True
 
@@ -136,11 +150,19 @@ def stored_rows(identity: TaskIdentity, topic: str, last_sequence_id: int, rows:
         return 0
     stored = (last_sequence_id & _LOW_MASK) + 1
     if not was_planned or stored > rows:
-        what = f"{stored} of {rows} rows" if was_planned else f"{stored} rows of a plan that is not recorded"
+        where = f"batch {identity.batch_id} of sink {identity.sink_id}, task {identity.partition}: {topic}"
+        if stored > rows:
+            raise ReplayDiffersError(
+                f"{where} holds {stored} rows, and the replay has {rows}: they are not the same. Nothing more is "
+                f"written. Set back what was changed. If that can not be, "
+                f"{_WITHOUT_REPLAY.format(**_stored_names(identity))}"
+            )
         raise ReplayDiffersError(
-            f"batch {identity.batch_id} of sink {identity.sink_id}, task {identity.partition}: {topic} holds {what}. "
-            "Was commitStateTopic changed, or its topic deleted? To go on, give the sink another sinkName: this batch "
-            "is then written again, as a whole"
+            f"{where} holds {stored} rows of a plan that is not recorded: commitStateTopic was changed, or its topic "
+            "was deleted. If the option was changed, set it back. If the topic is gone, and the replay gives each task "
+            f"the same rows as before, run once with the option resumeWithoutPlan={identity.batch_id}: it goes on "
+            "behind the rows that are stored and writes none of them again. Another sinkName would write them a second "
+            "time"
         )
     return stored
 

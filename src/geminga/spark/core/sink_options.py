@@ -58,6 +58,8 @@ class ProducerSettings:
     send_timeout_ms: int = SEND_TIMEOUT_DEFAULT_MS
     #: Keys become partitions by murmur3, not by Java's hash of strings.
     is_murmur3: bool = False
+    #: A subscription that the broker makes with the topic, or when it is not there; empty: none.
+    initial_subscription: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +82,10 @@ class SinkOptions:
     ordered_by: tuple[str, ...] = ()
     #: Where plans are recorded; empty: ``__spark_commits`` in the namespace of the task's first output topic.
     plan_topic: str = ""
+    #: The batch whose stored rows are gone on behind though its plan is not recorded; None: of none.
+    resume_without_plan: int | None = None
+    #: ``http://host:port`` of the admin REST, to look after the plans' topic; empty: not said.
+    admin_url: str = ""
     task_bytes_max: int = TASK_BYTES_DEFAULT
     attempt_timeout_ms: int = ATTEMPT_TIMEOUT_DEFAULT_MS
 
@@ -95,6 +101,8 @@ _NAMES: Final = (
     "txnVersion",
     "orderedBy",
     "commitStateTopic",
+    "resumeWithoutPlan",
+    "admin.url",
     "maxTaskBytes",
     "attemptTimeoutMs",
 )
@@ -107,7 +115,7 @@ _PRODUCER_NAMES: Final = (
     "hashingScheme",
 )
 #: Spark's own, which reach every data source; and what this sink does not need and others do.
-_IGNORED: Final = frozenset(("checkpointlocation", "queryname", "admin.url"))
+_IGNORED: Final = frozenset(("checkpointlocation", "queryname"))
 #: Options of other connectors' producers that mean nothing here, and why.
 _POINTLESS: Final = {
     "producername": "the sink names its producers: sinkName and txnAppId say how",
@@ -152,9 +160,11 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
         value_schema=ValueSchema(schema) if schema else None,
         sink_name=_identity_part(values, "sinkName"),
         application_id=_identity_part(values, "txnAppId"),
-        version=_version(values),
+        version=_batch_number(values, "txnVersion", "growing from run to run"),
         ordered_by=tuple(names),
         plan_topic=_topic(values, "commitStateTopic"),
+        resume_without_plan=_batch_number(values, "resumeWithoutPlan", "the batch that the error named"),
+        admin_url=_admin_url(values),
         task_bytes_max=values.size("maxTaskBytes", TASK_BYTES_DEFAULT, minimum=1),
         attempt_timeout_ms=values.duration_ms("attemptTimeoutMs", ATTEMPT_TIMEOUT_DEFAULT_MS),
     )
@@ -211,13 +221,22 @@ def _identity_part(values: OptionValues, name: str) -> str:
     return text
 
 
-def _version(values: OptionValues) -> int | None:
-    if not values.text("txnVersion").strip():
+def _batch_number(values: OptionValues, name: str, what: str) -> int | None:
+    if not values.text(name).strip():
         return None
-    version = values.number("txnVersion", 0)
-    if version > BATCH_ID_MAX:
-        raise OptionError(f"txnVersion={version}: expected a number up to {BATCH_ID_MAX}, growing from run to run")
-    return version
+    number = values.number(name, 0)
+    if number > BATCH_ID_MAX:
+        raise OptionError(f"{name}={number}: expected a number up to {BATCH_ID_MAX}, {what}")
+    return number
+
+
+def _admin_url(values: OptionValues) -> str:
+    text = values.text("admin.url").strip().rstrip("/")
+    if text and not text.lower().startswith(("http://", "https://")):
+        raise OptionError(
+            f"admin.url={text!r}: expected http://host:port or https://host:port of a broker's admin REST"
+        )
+    return text
 
 
 def _check_combination(options: SinkOptions) -> None:
@@ -226,6 +245,7 @@ def _check_combination(options: SinkOptions) -> None:
             (bool(options.ordered_by), "orderedBy"),
             (bool(options.plan_topic), "commitStateTopic"),
             (options.version is not None, "txnVersion"),
+            (options.resume_without_plan is not None, "resumeWithoutPlan"),
         ):
             if is_given:
                 raise OptionError(f"{name} needs guarantee=effectively-once: without it nothing is deduplicated")

@@ -13,10 +13,10 @@ from typing import Final
 
 from geminga.spark.clients import session_for
 from geminga.spark.core.numbering import TaskIdentity, batch_of
-from geminga.spark.core.sink_options import ProducerSettings, SinkOptions
+from geminga.spark.core.sink_options import SinkOptions
 from geminga.spark.sink.commits import TaskCommit
-from geminga.spark.sink.effectively_once import plan_topic
 from geminga.spark.sink.errors import ReplayDiffersError, SinkError
+from geminga.spark.sink.plans import PLAN_PRODUCER, plan_topic
 from geminga.spark.sink.producers import open_producer
 
 #: Plans behind those of the batch's own tasks that are looked at.
@@ -50,7 +50,7 @@ def _check_no_stray_plans(options: SinkOptions, sink_id: str, batch_id: int, tas
 
     async def newest_batch(partition: int) -> int:
         name = TaskIdentity(sink_id, batch_id, partition).producer_name
-        producer = await open_producer(session.client, topic, ProducerSettings(), None, name)
+        producer = await open_producer(session.client, topic, PLAN_PRODUCER, None, name)
         try:
             return batch_of(producer.last_sequence_id())
         finally:

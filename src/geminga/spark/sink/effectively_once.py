@@ -18,13 +18,14 @@ import pyarrow as pa
 from geminga.client._producing.topic_producer import TopicProducer
 from geminga.client.core.message import EncodedMessage
 from geminga.model.topic_name import TopicName
-from geminga.runtime import crash_point
+from geminga.runtime import crash_point, get_logger
 from geminga.spark.clients import Session
 from geminga.spark.core.entries import encode_entries
 from geminga.spark.core.message_columns import MessageColumns, cut_entries
 from geminga.spark.core.numbering import (
     ROWS_MAX,
     TaskIdentity,
+    batch_of,
     check_not_superseded,
     columns_checksum,
     is_planned,
@@ -38,38 +39,37 @@ from geminga.spark.core.numbering import (
 )
 from geminga.spark.core.routing import KEYLESS_RUN_ROWS, Router, rows_by_destination
 from geminga.spark.core.row_order import sorted_rows
-from geminga.spark.core.sink_options import ProducerSettings, SinkOptions
+from geminga.spark.core.sink_options import SinkOptions
 from geminga.spark.sink import crash_points
 from geminga.spark.sink.arrow_rows import RowReader, Rows
 from geminga.spark.sink.errors import ReplayDiffersError, SinkError
 from geminga.spark.sink.named_producers import NamedProducers
+from geminga.spark.sink.plans import PLAN_PRODUCER, plan_topic
 from geminga.spark.sink.producers import partition_names
 from geminga.spark.sink.records import EncodedPayload
 from geminga.spark.sink.sending import EntryPump
 
-#: Where plans are recorded unless an option says otherwise: in the namespace of the output topic.
-PLAN_TOPIC: Final = "__spark_commits"
-#: Where plans of rows with a column of topics are recorded unless an option says otherwise.
-PLAN_TOPIC_DEFAULT: Final = f"persistent://public/default/{PLAN_TOPIC}"
+_log = get_logger(__name__)
+
 #: What a row takes in Python beside its bytes.
 ROW_OVERHEAD_BYTES: Final = 128
-_PLAN_PRODUCER: Final = ProducerSettings()
-
-
-def plan_topic(options: SinkOptions) -> str:
-    """Where the plans of a sink are recorded: a matter of its options alone, so that a replay finds them."""
-    if options.plan_topic:
-        return options.plan_topic
-    if not options.topic:
-        return PLAN_TOPIC_DEFAULT
-    topic = TopicName.parse(options.topic)
-    return str(TopicName(topic.domain, topic.tenant, topic.namespace_name, PLAN_TOPIC))
 
 
 class EffectivelyOnceWriter:
     """Writes the rows of one task."""
 
-    __slots__ = ("_bytes", "_identity", "_options", "_producers", "_rows", "_schema", "_session", "checksum")
+    __slots__ = (
+        "_bytes",
+        "_identity",
+        "_is_loss_told",
+        "_last_plan",
+        "_options",
+        "_producers",
+        "_rows",
+        "_schema",
+        "_session",
+        "checksum",
+    )
 
     def __init__(
         self, session: Session, options: SinkOptions, schema: EncodedPayload | None, identity: TaskIdentity
@@ -82,15 +82,19 @@ class EffectivelyOnceWriter:
         #: Topic -> its rows, and what is known of their partitions and their order.
         self._rows: dict[str, Rows] = {}
         self._bytes = 0
+        #: The newest plan's sequence id when the task began.
+        self._last_plan = -1
+        self._is_loss_told = False
         #: Of the plan; known once the rows are.
         self.checksum = 0
 
     def write(self, reader: RowReader, batches: Iterable[pa.RecordBatch]) -> dict[str, int]:
         """Send what is not stored yet and wait for the receipts; topic -> rows of the task. Raises what went wrong."""
         try:
-            plans = self._producers.open(plan_topic(self._options), _PLAN_PRODUCER, None)
+            plans = self._producers.open(plan_topic(self._options), PLAN_PRODUCER, None)
             crash_point(crash_points.PLANS_OPENED)
-            check_not_superseded(self._identity, plans.last_sequence_id())
+            self._last_plan = plans.last_sequence_id()
+            check_not_superseded(self._identity, self._last_plan)
             for batch in batches:
                 if batch.num_rows:
                     self._count(batch.nbytes + ROW_OVERHEAD_BYTES * batch.num_rows)
@@ -174,7 +178,7 @@ class EffectivelyOnceWriter:
         sequence_id = plan_sequence_id(self._identity.batch_id, self.checksum)
         message = EncodedMessage(record, partition_key=self._identity.producer_name, sequence_id=sequence_id)
         if is_first:
-            self._producers.send_first(plans, message, sequence_id, _PLAN_PRODUCER, None)
+            self._producers.send_first(plans, message, sequence_id, PLAN_PRODUCER, None)
         else:
             self._producers.send(plans, message)
 
@@ -221,7 +225,9 @@ class EffectivelyOnceWriter:
         batch_id = self._identity.batch_id
         settings = self._options.producer
         last = producer.last_sequence_id()
-        stored = stored_rows(self._identity, topic, last, count, was_planned=was_planned)
+        self._look_for_lost_plans(topic, last)
+        is_trusted = was_planned or self._options.resume_without_plan == batch_id
+        stored = stored_rows(self._identity, topic, last, count, was_planned=is_trusted)
         cuts = self._remaining(
             cut_entries(messages, settings.batch_messages_max, settings.batch_bytes_max), stored, topic
         )
@@ -234,6 +240,19 @@ class EffectivelyOnceWriter:
             pump.put(producer, entry)
             crash_point(crash_points.ENTRY_SENT)
         return producer
+
+    def _look_for_lost_plans(self, topic: str, last: int) -> None:
+        """Rows of a batch are behind its plan: an output that knows more batches than the plans' topic tells on it."""
+        if batch_of(last) > batch_of(self._last_plan) and not self._is_loss_told:
+            self._is_loss_told = True
+            _log.warning(
+                "%s has rows of batch %d by %s, and the plans' topic %s knows none of its plans: it was deleted, or "
+                "commitStateTopic was changed",
+                topic,
+                batch_of(last),
+                self._identity.producer_name,
+                plan_topic(self._options),
+            )
 
     def _remaining(self, cuts: Sequence[tuple[int, int]], stored: int, topic: str) -> list[tuple[int, int]]:
         """The entries behind what is stored; an entry is stored as a whole or not at all."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Final, cast
 
-from geminga.client import Client, CompressionType, HashingScheme, ProducerArguments
+from geminga.client import Client, CompressionType, HashingScheme, NotAllowedError, ProducerArguments
 from geminga.client._producing.partitioned_producer import PartitionedProducer
 from geminga.client._producing.topic_producer import TopicProducer
 from geminga.model.topic_name import TopicName
 from geminga.spark.clients import Session
 from geminga.spark.core.sink_options import ProducerSettings
+from geminga.spark.sink.errors import SinkError
 from geminga.spark.sink.records import EncodedPayload
 
 #: Producers that a process keeps for the tasks that follow; the one used longest ago is closed for one more.
@@ -28,9 +29,18 @@ async def open_producer(
         "send_timeout_millis": 0,  # see sending.py: the task as a whole gives up
         "compression_type": CompressionType[settings.compression],
         "batching_enabled": False,
+        "initial_subscription_name": settings.initial_subscription,
         "hashing_scheme": HashingScheme.Murmur3_32Hash if settings.is_murmur3 else HashingScheme.JavaStringHash,
     }
-    made = await client.create_producer(topic, schema=schema, **options)
+    try:
+        made = await client.create_producer(topic, schema=schema, **options)
+    except NotAllowedError as error:
+        if not settings.initial_subscription:
+            raise
+        raise SinkError(
+            f"{topic}: {error}. The sink holds this topic with a subscription: create it (pulsar-admin topics "
+            f"create-subscription --subscription {settings.initial_subscription} --messageId earliest {topic})"
+        ) from error
     if isinstance(made, PartitionedProducer):
         await made.close()
         return await open_producer(client, str(TopicName.parse(topic).with_partition(0)), settings, schema, name)

@@ -124,6 +124,10 @@ def sink_plan(options: Mapping[str, str], schema: StructType) -> SinkPlan:
             raise OptionError("schemaType=json holds no decimals: cast them, or use schemaType=avro")
         definition = record_definition(values)
     _tell_guarantee(read)
+    if read.guarantee is Guarantee.EFFECTIVELY_ONCE and read.admin_url:
+        from geminga.spark.sink.plan_hold import hold_plan_topic
+
+        hold_plan_topic(read)
     return SinkPlan(read, columns, definition)
 
 
