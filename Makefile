@@ -17,12 +17,15 @@ PULSAR ?=
 PEERS_ARGS ?=
 INTEROP_ARGS ?=
 PYTEST_ARGS ?=
+MUTANTS_ARGS ?=
 CRASH_ROUNDS ?= 100
 WORKERS ?= 2
 MUTATED_FRAMES ?= 100000
+# The seed that was asked for, if any: the draw of `make mutants` is the same without one.
+DRAW := $(SEED)
 SEED := $(or $(SEED),$(shell echo $$RANDOM))
 
-.PHONY: help setup demo test test-long search check fmt tidy bench conformance interop peers protos blocking lock clean
+.PHONY: help setup demo test test-long search mutants check fmt tidy bench conformance interop peers protos blocking lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -45,6 +48,9 @@ test-long: $(STAMP) ## the long tests: many seeds, 100 crash rounds, 100,000 mut
 search: $(STAMP) ## the property tests with new random examples (SEED=number)
 	@echo "SEED=$(SEED)"
 	@PROPERTY_SEED=$(SEED) $(BIN)/python -m pytest -q tests/property --hypothesis-seed=$(SEED) $(PYTEST_ARGS)
+
+mutants: $(STAMP) ## one-line changes of the product that its short tests must catch (SEED=number, or random, for another draw)
+	@$(BIN)/python -m tools.mutants --workers $(WORKERS) $(if $(DRAW),--seed $(DRAW)) $(MUTANTS_ARGS)
 
 check: $(STAMP) ## format, lint, types, generated files, tidiness
 	@$(BIN)/ruff format --check .

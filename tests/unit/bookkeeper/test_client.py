@@ -82,6 +82,8 @@ def test_ledger_of_a_moved_managed_ledger_gets_a_larger_id():
         assert high > low + 1
         back = (await create(one, newer_than=high)).ledger_id
         assert back > high
+        # Of what is above, nothing is given up.
+        assert (await create(one, newer_than=back)).ledger_id == back + 1
 
     run_cluster(main)
 

@@ -6,6 +6,8 @@ import asyncio
 
 import pytest
 
+from geminga.bookkeeper import LocalBookiePool, MemoryBookie
+from geminga.bookkeeper.ledger_handle import ENSEMBLE_CHANGES_MAX
 from geminga.metadata import WriteFault
 from geminga.model.errors import (
     CorruptionError,
@@ -349,7 +351,95 @@ def test_replaced_bookie_that_answers_late_means_nothing():
     run_cluster(main, bookies=3)
 
 
+@pytest.mark.parametrize("quorums", [(1, 1, 1), (3, 3, 2), (3, 3, 3)])
+def test_late_answer_of_a_replaced_bookie_does_not_count_for_its_successor(quorums):
+    """An entry that only the bookie that was replaced has stored is not confirmed by its late answer."""
+
+    async def main(cluster: Cluster):
+        handle = await create(cluster.client(), quorums)
+        appends = Appends(handle)
+        old = handle.metadata.last_fragment.ensemble
+        replaced, *others = (cluster.bookies[name] for name in old)
+        spare = [bookie for name, bookie in cluster.bookies.items() if name not in old]
+        # With the answer that comes late there would be an ack quorum, without it there is none.
+        for bookie in (replaced, *others[quorums[2] - 1 :], *spare):
+            bookie.holds_replies = True
+        appends.append(b"x")
+        replaced.holds_replies = False
+        replaced.add_error = DiskIOError("broken")
+        cluster.pool.unavailable.add(old[0])
+        appends.append(b"y")
+        await turn(20)
+        newcomer, *_ = handle.metadata.last_fragment.ensemble
+        assert newcomer != old[0]
+        replaced.release()
+        await turn(20)
+        assert appends.done == []
+        for bookie in cluster.bookies.values():
+            bookie.release()
+        assert error_classes(await appends.has(2)) == [None, None]
+        assert await handle.read_entries(0, 1) == [b"x", b"y"]
+
+    run_cluster(main, bookies=4)
+
+
+def test_what_reached_its_quorum_during_the_change_completes_without_the_newcomer():
+    async def main(cluster: Cluster):
+        handle = await create(cluster.client(), (3, 3, 2))
+        appends = Appends(handle)
+        ensemble = handle.metadata.last_fragment.ensemble
+        cluster.bookies[ensemble[0]].add_error = DiskIOError("broken")
+        cluster.pool.unavailable.add(ensemble[0])
+        [newcomer] = [bookie for name, bookie in cluster.bookies.items() if name not in ensemble]
+        newcomer.holds_replies = True
+        appends.append(b"x")
+        assert await appends.has(1) == [(0, 1, None)]
+
+    run_cluster(main, bookies=4)
+
+
+@pytest.mark.parametrize(("changes", "error"), [(ENSEMBLE_CHANGES_MAX, None), (ENSEMBLE_CHANGES_MAX + 1, DiskIOError)])
+def test_so_many_ensemble_changes_in_a_row_are_made_and_no_more(changes, error):
+    async def main(cluster: Cluster):
+        failures = iter(range(changes))
+        cluster.pool = LocalBookiePool({name: TiredBookie(failures) for name in cluster.bookies})
+        handle = await create(cluster.client())
+        assert error_classes([(0, 1, await Appends(handle).append_and_wait(b"x"))]) == [error]
+
+    run_cluster(main, bookies=2)
+
+
+class TiredBookie(MemoryBookie):
+    """Fails an add for each of ``failures``, which it shares with others."""
+
+    def __init__(self, failures):
+        super().__init__()
+        self._failures = failures
+
+    def add_entries(self, *arguments, **named):
+        self.add_error = DiskIOError("broken") if next(self._failures, None) is not None else None
+        super().add_entries(*arguments, **named)
+
+
 # ---- fencing and closing
+
+
+def test_close_ends_when_what_it_waits_for_fails():
+    async def main(cluster: Cluster):
+        handle = await create(cluster.client())
+        appends = Appends(handle)
+        bookie = cluster.bookies["b0"]
+        bookie.holds_replies = True
+        bookie.add_error = DiskIOError("broken")
+        appends.append(b"x")
+        closing = asyncio.ensure_future(handle.close())
+        await turn()
+        bookie.release()
+        await closing
+        assert error_classes(appends.done) == [DiskIOError]
+        assert (handle.is_closed, handle.metadata.last_entry_id) == (True, -1)
+
+    run_cluster(main, bookies=1)
 
 
 def test_fenced_writer_loses_everything_pending():

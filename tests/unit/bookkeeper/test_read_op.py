@@ -85,6 +85,18 @@ def test_entry_that_no_replica_has_is_the_worst_of_their_errors():
     assert isinstance(read(bookies, distribution, fragments, 0, 2), CorruptionError)
 
 
+def test_of_several_entries_that_no_replica_has_the_first_is_reported():
+    distribution, fragments = Distribution(3, 2, 2), (LedgerFragment(0, ("a", "b", "c")),)
+    bookies = filled(distribution, fragments)
+    # The bookie that is asked first has the later one.
+    for entry_id in (2, 4):
+        for index in distribution.write_set(entry_id):
+            bookies["abc"[index]].forget_entry(4, entry_id)
+    error = read(bookies, distribution, fragments, 1, 4)
+    assert isinstance(error, NoSuchEntryError)
+    assert "4:2" in str(error)
+
+
 def test_single_bookie_read_reports_the_first_bad_entry():
     bookies = filled(Distribution(1, 1, 1), (LedgerFragment(0, ("a",)),))
     bookies["a"].forget_entry(4, 2)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 import pytest
 
-from geminga.bookkeeper import BookKeeperConfig
+from geminga.bookkeeper import BookKeeperConfig, LocalBookiePool, MemoryBookie
 from geminga.bookkeeper.environment import LedgerEnvironment
 from geminga.bookkeeper.ledger_store import LedgerStore
 from geminga.bookkeeper.recovery import read_last_add_confirmed
@@ -19,7 +20,7 @@ from geminga.model.errors import (
     UnknownEntryError,
 )
 from geminga.wire.bookkeeper.ledger_metadata import LedgerState
-from support.ledgers import Appends, Cluster, payloads, run_cluster, turn
+from support.ledgers import Appends, Cluster, error_classes, payloads, run_cluster, turn
 
 QUORUMS = [(1, 1, 1), (2, 2, 1), (3, 3, 2), (3, 2, 2), (3, 2, 1), (3, 3, 3)]
 
@@ -180,6 +181,94 @@ def test_late_add_after_recovery_is_refused_by_every_bookie():
     run_cluster(main)
 
 
+class SlowNetwork(MemoryBookie):
+    """Adds wait on their way to it until :meth:`deliver`; counts how often it is fenced."""
+
+    def __init__(self):
+        super().__init__()
+        self.holds_adds = False
+        self.fences = 0
+        self.fences_failing = 0
+        self._under_way = []
+
+    def add_entries(self, *arguments, **named):
+        call = partial(super().add_entries, *arguments, **named)
+        if self.holds_adds:
+            self._under_way.append(call)
+        else:
+            call()
+
+    def fence(self, *arguments, **named):
+        self.fences += 1
+        self.fence_error = DiskIOError("away") if self.fences <= self.fences_failing else None
+        super().fence(*arguments, **named)
+
+    def deliver(self):
+        self.holds_adds = False
+        for call in self._under_way:
+            call()
+
+
+def test_bookie_that_comes_back_is_fenced_before_its_absence_counts():
+    """An add that is on its way to it would be acknowledged after recovery was certain that it never was (BK #2614)."""
+
+    async def main(cluster: Cluster):
+        cluster.bookies = {name: SlowNetwork() for name in cluster.bookies}
+        cluster.pool = LocalBookiePool(cluster.bookies)
+        handle = await create(cluster.client(), (3, 3, 2))
+        appends = Appends(handle)
+        await appends.append_and_wait(*payloads(0, 3))
+        await turn()
+        holder, back, other = (cluster.bookies[name] for name in handle.metadata.last_fragment.ensemble)
+        back.holds_adds = other.holds_adds = True
+        appends.append(b"on its way")
+        await turn()
+        # Who has the entry can be fenced and not read; who is not fenced yet does not have it.
+        holder.read_error = DiskIOError("unreadable")
+        back.fences_failing = 1
+        reader = await cluster.client().open_ledger(handle.ledger_id)
+        assert reader.last_add_confirmed == 2
+        for bookie in (back, other):
+            bookie.deliver()
+        assert error_classes(await appends.has(2)) == [None, LedgerFencedError]
+        assert handle.last_add_confirmed == 2
+
+    run_cluster(main)
+
+
+def test_bookie_is_fenced_once_however_much_is_read():
+    async def main(cluster: Cluster):
+        cluster.bookies = {name: SlowNetwork() for name in cluster.bookies}
+        cluster.pool = LocalBookiePool(cluster.bookies)
+        handle = await create(cluster.client(), (3, 3, 2))
+        await Appends(handle).append_and_wait(*payloads(0, 7))
+        await turn()
+        await cluster.client(config=BookKeeperConfig(recovery_read_batch_size=1)).open_ledger(handle.ledger_id)
+        assert [bookie.fences for bookie in cluster.bookies.values()] == [1, 1, 1]
+
+    run_cluster(main)
+
+
+def test_ledger_is_marked_while_it_is_recovered():
+    """The old writer's next ensemble change must find out."""
+
+    async def main(cluster: Cluster):
+        handle = await create(cluster.client())
+        appends = Appends(handle)
+        await appends.append_and_wait(*payloads(0, 3))
+        bookie = cluster.bookies[handle.metadata.last_fragment.ensemble[0]]
+        bookie.holds_replies = True
+        client = cluster.client()
+        opening = asyncio.ensure_future(client.open_ledger(handle.ledger_id))
+        await turn(20)
+        stored = await LedgerStore(cluster.stores[0]).read(handle.ledger_id)
+        assert stored.metadata.state is LedgerState.IN_RECOVERY
+        bookie.release()
+        assert (await opening).last_add_confirmed == 2
+
+    run_cluster(main)
+
+
 def test_write_back_goes_to_another_bookie_when_one_refuses():
     async def main(cluster: Cluster):
         handle = await create(cluster.client(), (2, 2, 2))
@@ -253,6 +342,35 @@ def test_last_add_confirmed_waits_for_enough_bookies():
             cluster.bookies[name].fail(DiskIOError("down"))
         with pytest.raises(UnknownEntryError):
             await read_last_add_confirmed(env, handle.ledger_id, handle.metadata)
+
+    run_cluster(main)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_reading_along_sees_the_first_entries(count):
+    async def main(cluster: Cluster):
+        handle = await create(cluster.client())
+        appends = Appends(handle)
+        for i in range(count + 1):
+            await appends.append_and_wait(*payloads(i, 1))
+        reader = await cluster.client().open_ledger(handle.ledger_id, recover=False)
+        assert (reader.last_add_confirmed, reader.length_bytes) == (count - 1, 9 * count)
+
+    run_cluster(main)
+
+
+def test_reading_along_knows_that_what_is_before_the_last_fragment_is_confirmed():
+    async def main(cluster: Cluster):
+        handle = await create(cluster.client())
+        appends = Appends(handle)
+        await appends.append_and_wait(*payloads(0, 4))
+        [first] = handle.metadata.last_fragment.ensemble
+        cluster.bookies[first].add_error = DiskIOError("broken")
+        await appends.append_and_wait(*payloads(4, 1))
+        [second] = handle.metadata.last_fragment.ensemble
+        cluster.bookies[second].forget_ledger(handle.ledger_id)
+        reader = await cluster.client().open_ledger(handle.ledger_id, recover=False)
+        assert (reader.last_add_confirmed, reader.length_bytes) == (3, 36)
 
     run_cluster(main)
 

@@ -1,0 +1,197 @@
+"""``make mutants`` on a small planted package: who is caught, who survives, and what fails the command."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tools.mutants.drawing import changes_of, draw
+from tools.mutants.plan import load_packages
+
+from support.source_tree import ROOT
+
+SOURCE = '''"""A queue."""
+
+LIMIT = 3
+
+
+class Queue:
+    """Takes no more than LIMIT."""
+
+    def __init__(self):
+        self.items = []
+        self.refused = 0
+
+    def add(self, item):
+        """False if there is no room."""
+        if len(self.items) >= LIMIT:
+            self.refused += 1
+            return False
+        self.items.append(item)
+        return True
+
+    def drain(self):
+        """Everything, oldest first."""
+        taken = []
+        while self.items:
+            taken.append(self.items.pop(0))
+        return taken
+'''
+
+TESTS = """from planted.queue import LIMIT, Queue
+
+
+def test_full_queue_refuses():
+    queue = Queue()
+    assert [queue.add(i) for i in range(LIMIT + 1)] == [True, True, True, False]
+
+
+def test_drained_queue_is_empty():
+    queue = Queue()
+    queue.add(1)
+    assert (queue.drain(), queue.drain()) == ([1], [])
+"""
+
+CAUGHT = ("return False", "return True")
+IMPORTED = ("LIMIT = 3", "LIMIT = 4")
+ENDLESS = ("taken.append(self.items.pop(0))", "taken.append(self.items[0])")
+SURVIVOR = ("self.refused += 1", "pass")
+STALE = ("self.refused += 2", "pass")
+EQUIVALENTS = [(SURVIVOR[0], f"self.refused += {number}") for number in range(2, 7)]
+TWICE = ('"""Everything, oldest first."""', "pass")
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """A package with its tests, as small as one can be."""
+    (tmp_path / "src/planted").mkdir(parents=True)
+    (tmp_path / "src/planted/__init__.py").write_text("")
+    (tmp_path / "src/planted/queue.py").write_text(SOURCE)
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests/test_queue.py").write_text(TESTS)
+    return tmp_path
+
+
+def write_package(tree: Path, mutants: list[tuple[str, str]], equivalents: list[tuple[str, str]] = ()) -> None:
+    """The data file of the package ``planted``."""
+    lines = ['sources = ["src/planted/"]', 'tests = ["tests"]', 'drawn = ["src/planted"]']
+    for kind, changes in (("mutant", mutants), ("equivalent", equivalents)):
+        for before, after in changes:
+            lines += [f"[[{kind}]]", 'file = "src/planted/queue.py"', 'why = "so"']
+            lines += [f"before = {json.dumps(before)}", f"after = {json.dumps(after)}"]
+    (tree / "packages").mkdir(exist_ok=True)
+    (tree / "packages/planted.toml").write_text("\n".join(lines))
+
+
+def run(tree: Path, *arguments: str) -> tuple[int, dict]:
+    """The exit code and what was told."""
+    command = [sys.executable, "-m", "tools.mutants", f"--root={tree}", f"--packages={tree / 'packages'}"]
+    done = subprocess.run(
+        [*command, "--draws=0", "--json=-", *arguments],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": f"{tree / 'src'}{os.pathsep}{ROOT}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.returncode, json.loads(done.stdout)
+
+
+def test_caught_changes_pass_and_a_survivor_fails(tree: Path) -> None:
+    write_package(tree, [CAUGHT, IMPORTED, SURVIVOR], EQUIVALENTS)
+    code, told = run(tree)
+    assert code == 1
+    assert [(c["before"], c["outcome"]) for c in told["changes"] if not c["equivalent"]] == [
+        (CAUGHT[0], "caught"),
+        (IMPORTED[0], "caught"),
+        (SURVIVOR[0], "survived"),
+    ]
+    [by] = [change["by"] for change in told["changes"] if change["before"] == CAUGHT[0]]
+    assert "test_full_queue_refuses" in by
+    assert [SURVIVOR[0] in failure for failure in told["failures"]] == [True]
+    assert told["packages"][0]["tests"] == 2
+    assert run(tree, "--only=LIMIT = 3")[0] == 0
+
+
+def test_change_without_an_end_is_caught_and_said_to_be_a_time_out(tree: Path) -> None:
+    write_package(tree, [ENDLESS])
+    code, told = run(tree, "--test-cpu-s=0.5")
+    assert (code, told["packages"][0]["timed_out"]) == (0, 1)
+    assert told["changes"][0]["outcome"] == "timed out"
+
+
+def test_line_that_is_gone_or_there_twice_fails(tree: Path) -> None:
+    source = tree / "src/planted/queue.py"
+    source.write_text(source.read_text().replace('"""False if there is no room."""', TWICE[0]))
+    write_package(tree, [CAUGHT, STALE, TWICE])
+    code, told = run(tree)
+    assert code == 1
+    assert [change["outcome"] for change in told["changes"]] == ["caught"]
+    assert [failure.partition(":")[2].split()[0] for failure in told["failures"]] == ["0", "2"]
+
+
+def test_sixth_equivalent_fails_and_so_does_one_that_is_noticed(tree: Path) -> None:
+    write_package(tree, [], [*EQUIVALENTS, CAUGHT])
+    code, told = run(tree)
+    assert (code, len(told["failures"])) == (1, 2)
+    assert "noticed" in told["failures"][0]
+    assert "6 changes" in told["failures"][1]
+    assert "at most 5" in told["failures"][1]
+
+
+def test_tests_that_fail_unchanged_fail_the_command(tree: Path) -> None:
+    write_package(tree, [CAUGHT])
+    with (tree / "tests/test_queue.py").open("a") as tests:
+        tests.write("\n\ndef test_wrong():\n    assert LIMIT == 4\n")
+    code, told = run(tree)
+    assert (code, told["changes"]) == (1, [])
+    assert "test_wrong" in told["failures"][0]
+
+
+def test_draw_is_the_same_for_the_same_seed_and_hardly_changes_with_the_code(tree: Path) -> None:
+    write_package(tree, [])
+    packages = load_packages(tree, tree / "packages")
+    first = draw(packages, tree, seed=1, count=6)
+    assert [m.key for m in draw(packages, tree, seed=1, count=6)] == [m.key for m in first]
+    assert [m.key for m in draw(packages, tree, seed=2, count=6)] != [m.key for m in first]
+    (tree / "src/planted/queue.py").write_text("# A line more.\n" + SOURCE)
+    assert [m.key for m in draw(packages, tree, seed=1, count=6)] == [m.key for m in first]
+
+
+def test_changes_are_of_four_kinds_and_leave_texts_and_checks_alone() -> None:
+    source = '''
+def take(self, items):
+    """If a > b."""
+    _log.info("%d", len(items) + 1)
+    invariant(len(items) > 1, "few")
+    if isinstance(items, list) and self.is_open:
+        self.note(
+            items[1 :],
+        )
+    else:
+        raise ValueError(f"{len(items) - 1}")
+    return [i for i in items if i < self.end - 1]
+'''
+    found = [(m.operation, m.before, m.after) for m in changes_of("p", "src/p.py", source)]
+    assert found == [
+        (
+            "swapped branch",
+            "if isinstance(items, list) and self.is_open:",
+            "if not (isinstance(items, list) and self.is_open):",
+        ),
+        ("dropped call", "self.note(", "pass"),
+        *(
+            (operation, "return [i for i in items if i < self.end - 1]", f"return [i for i in items if {changed}]")
+            for operation, changed in (
+                ("comparison flipped", "i >= self.end - 1"),
+                ("off by one", "i <= self.end - 1"),
+                ("off by one", "i < self.end - 2"),
+            )
+        ),
+    ]
+    for mutant in changes_of("p", "src/p.py", source):
+        assert mutant.source.count("\n") == source.count("\n")

@@ -1,0 +1,303 @@
+"""The tests of a package, collected once and run many times: each time in a fork of the process that collected them.
+
+First unchanged, which tells whether they pass and how long each takes; then once for each change, the quick tests
+first, until one fails. A change that only an import can plant, or that no test caught, is tried once more in a process
+that collects the tests with the change already in it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, NoReturn
+
+import hypothesis
+import pytest
+
+from tools.mutants.children import Ended, Job, Tell, Told, limit_processor_time, run_forked
+from tools.mutants.plan import Mutant, Package
+from tools.mutants.planting import NotPlantableError, functions_by_code, plant, plant_before_import
+
+#: A test may use this much processor time, and ...
+TEST_CPU_S: Final = 5.0
+#: ... so many times what it used unchanged.
+TEST_CPU_FACTOR: Final = 5.0
+#: A whole run may take this long, and so many times the unchanged one.
+RUN_S: Final = 60.0
+RUN_FACTOR: Final = 10.0
+#: Nothing is known yet about how long the unchanged tests take.
+UNCHANGED_S: Final = 300.0
+#: Characters of a failure's text that are kept.
+REASON_CHARACTERS_MAX: Final = 300
+
+CAUGHT: Final = "caught"
+TIMED_OUT: Final = "timed out"
+SURVIVED: Final = "survived"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of one change."""
+
+    mutant: Mutant
+    #: ``caught``, ``timed out`` or ``survived``.
+    outcome: str
+    #: The test that failed, and its first words; or what else happened.
+    by: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Unchanged:
+    """What the unchanged tests did."""
+
+    tests: int
+    seconds: float
+    #: What failed; empty: all passed.
+    failure: str
+
+
+class _Run:
+    """A pytest plugin: one run in a child. Tells the first failure and ends the process with it."""
+
+    def __init__(self, tell: Tell, seconds: dict[str, float], test_cpu_s: float) -> None:
+        self._tell = tell
+        self._seconds = seconds
+        self._test_cpu_s = test_cpu_s
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        limit_processor_time(self._test_cpu_s + TEST_CPU_FACTOR * self._seconds.get(nodeid, self._test_cpu_s))
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            self._fail(report.nodeid, report.longreprtext)
+        # Tests that pass tell how long they take, set-up and all.
+        self._seconds[report.nodeid] = self._seconds.get(report.nodeid, 0.0) + report.duration
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.failed:
+            self._fail(report.nodeid, report.longreprtext)
+
+    def _fail(self, nodeid: str, text: str) -> None:
+        reasons = [line[1:].strip() for line in text.splitlines() if line.startswith("E ")] or text.splitlines()[-1:]
+        self._tell({"failed": nodeid, "reason": " ".join(reasons)[:REASON_CHARACTERS_MAX]})
+        # Nobody needs the tear-down of a process that has a defect in it.
+        os._exit(1)
+
+
+class _Collected:
+    """A pytest plugin: in place of running the collected tests, hand them over."""
+
+    def __init__(self, use: Callable[[pytest.Session], None]) -> None:
+        self._use = use
+
+    def pytest_sessionstart(self) -> None:
+        # A failing example is enough: nobody reads the smallest.
+        phases = (hypothesis.Phase.explicit, hypothesis.Phase.generate)
+        hypothesis.settings.register_profile(
+            "mutants", hypothesis.settings(), phases=phases, report_multiple_bugs=False
+        )
+        hypothesis.settings.load_profile("mutants")
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        self._use(session)
+        return True
+
+
+def _arguments(package: Package, root: Path) -> list[str]:
+    # Hypothesis is loaded already.
+    quiet = [
+        "-q",
+        "-W",
+        "ignore::pytest.PytestAssertRewriteWarning",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:xdist",
+        "-m",
+        "not long",
+        f"--rootdir={root}",
+    ]
+    left_out = [f"--ignore={root / test}" for test in package.without]
+    return [*quiet, *left_out, *(str(root / test) for test in package.tests)]
+
+
+def _run_items(session: pytest.Session, items: Sequence[pytest.Item], run: _Run) -> None:
+    session.config.pluginmanager.register(run)
+    for item, following in zip(items, [*items[1:], None], strict=True):
+        item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+
+
+def module_name(file: str) -> str:
+    """``geminga.bookie.journal`` for ``src/geminga/bookie/journal.py``."""
+    parts = Path(file).with_suffix("").parts[1:]
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+class PackageTests:
+    """The tests of one package; fork-safe as long as this process has not imported the product."""
+
+    def __init__(self, package: Package, root: Path, *, workers: int, test_cpu_s: float, log: Path) -> None:
+        self._package = package
+        self._root = root
+        self._workers = workers
+        self._test_cpu_s = test_cpu_s
+        self._log = log
+
+    def judge(self, mutants: Sequence[Mutant]) -> Iterator[Unchanged | Verdict]:
+        """How the unchanged tests do, then, if they pass, a verdict for each change."""
+        seconds: dict[str, float] = {}
+        again: list[Mutant] = []
+        limit_s = UNCHANGED_S
+        for told in _stream(lambda tell: self._nursery(tell, mutants), self._log):
+            if "unchanged" in told:
+                seconds = told["unchanged"]
+                unchanged = Unchanged(len(seconds), told["seconds"], told["failure"])
+                limit_s = RUN_S + RUN_FACTOR * unchanged.seconds
+                yield unchanged
+                if unchanged.failure:
+                    return
+            elif told["outcome"] in (CAUGHT, TIMED_OUT):
+                yield Verdict(mutants[told["mutant"]], told["outcome"], told["by"], told["seconds"])
+            else:
+                again.append(mutants[told["mutant"]])
+        jobs = [self._fresh(mutant, seconds) for mutant in again]
+        for ended in run_forked(jobs, workers=self._workers, limit_s=limit_s):
+            yield Verdict(again[ended.index], *_outcome(ended), ended.seconds)
+
+    def _nursery(self, tell: Tell, mutants: Sequence[Mutant]) -> None:
+        """Collect, then fork for the unchanged run and each change."""
+
+        def use(session: pytest.Session) -> None:
+            if session.testsfailed:
+                tell({"unchanged": {}, "seconds": 0.0, "failure": "the tests can not be collected"})
+                return
+            started = time.monotonic()
+            seconds, failure = self._unchanged(session)
+            tell({"unchanged": seconds, "seconds": time.monotonic() - started, "failure": failure})
+            if failure:
+                return
+            items = sorted(session.items, key=lambda item: seconds[item.nodeid])
+            functions = functions_by_code()
+
+            def changed(mutant: Mutant) -> Job:
+                def job(tell: Tell) -> None:
+                    try:
+                        file = str(self._root / mutant.file)
+                        plant(module_name(mutant.file), file, mutant.source, functions)
+                    except NotPlantableError:
+                        tell({"passed": False})
+                        return
+                    _run_items(session, items, _Run(tell, dict(seconds), self._test_cpu_s))
+                    tell({"passed": True})
+
+                return job
+
+            limit_s = RUN_S + RUN_FACTOR * (time.monotonic() - started)
+            for ended in run_forked([changed(m) for m in mutants], workers=self._workers, limit_s=limit_s):
+                outcome, by = _outcome(ended)
+                tell({"mutant": ended.index, "outcome": outcome, "by": by, "seconds": ended.seconds})
+
+        code = pytest.main(_arguments(self._package, self._root), plugins=[_Collected(use)])
+        if code not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+            tell({"unchanged": {}, "seconds": 0.0, "failure": f"the tests can not be collected: {self._log}"})
+
+    def _unchanged(self, session: pytest.Session) -> tuple[dict[str, float], str]:
+        def job(tell: Tell) -> None:
+            seconds: dict[str, float] = {}
+            _run_items(session, session.items, _Run(tell, seconds, self._test_cpu_s))
+            tell({"seconds": seconds})
+
+        [ended] = run_forked([job], workers=1, limit_s=UNCHANGED_S)
+        if ended.told is not None and "seconds" in ended.told:
+            return ended.told["seconds"], ""
+        return {}, _outcome(ended)[1]
+
+    def _fresh(self, mutant: Mutant, seconds: dict[str, float]) -> Job:
+        """A process that collects the tests with the change already in it."""
+
+        def job(tell: Tell) -> None:
+            _write_to(self._log)
+            plant_before_import(module_name(mutant.file), str(self._root / mutant.file), mutant.source)
+
+            def use(session: pytest.Session) -> None:
+                items = sorted(session.items, key=lambda item: seconds.get(item.nodeid, 0.0))
+                _run_items(session, items, _Run(tell, dict(seconds), self._test_cpu_s))
+                tell({"passed": True})
+
+            run = _Run(tell, {}, self._test_cpu_s)
+            code = pytest.main(_arguments(self._package, self._root), plugins=[_Collected(use), run])
+            if code not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+                tell({"failed": "the collection", "reason": f"exit code {code}"})
+
+        return job
+
+
+def _outcome(ended: Ended) -> tuple[str, str]:
+    told = ended.told
+    if ended.timed_out:
+        return TIMED_OUT, f"no end within its time ({ended.seconds:.0f} s)"
+    if told is not None and "failed" in told:
+        return CAUGHT, f"{told['failed']}: {told['reason']}"
+    if told is not None and "passed" in told:
+        return SURVIVED, "" if told["passed"] else "not planted"
+    return CAUGHT, f"the process died{f' of signal {ended.signal}' if ended.signal else ''}"
+
+
+def _write_to(log: Path) -> None:
+    """All output goes to the end of ``log``."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    os.dup2(file, sys.stdout.fileno())
+    os.dup2(file, sys.stderr.fileno())
+
+
+def _stream(job: Callable[[Tell], None], log: Path) -> Iterator[Told]:
+    """What a forked child tells, as it tells it."""
+    receiving, sending = os.pipe()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    pid = os.fork()
+    if not pid:
+        os.close(receiving)
+        _tell_and_exit(job, sending, log)
+    os.close(sending)
+    try:
+        with os.fdopen(receiving, "rb") as pipe:
+            for line in pipe:
+                told: Told = json.loads(line)
+                if not told:
+                    return
+                yield told
+    finally:
+        # It has ended by now, unless this run is being given up.
+        os.kill(pid, signal.SIGTERM)
+        os.waitpid(pid, 0)
+
+
+def _tell_and_exit(job: Callable[[Tell], None], sending: int, log: Path) -> NoReturn:
+    def tell(told: Told) -> None:
+        os.write(sending, json.dumps(told).encode() + b"\n")
+
+    code = 1
+    try:
+        _write_to(log)
+        job(tell)
+        # What tests left running may hold the pipe open: its end is told.
+        tell({})
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
