@@ -235,6 +235,47 @@ def test_unknown_outcome_of_a_write_is_found_out(case, fault: WriteFault) -> Non
     case.run(main)
 
 
+@pytest.mark.parametrize("fault", [WriteFault.NONE, WriteFault.UNKNOWN_BEFORE, WriteFault.UNKNOWN_AFTER])
+def test_deletion_takes_the_version_that_was_judged_and_no_other(case, fault: WriteFault) -> None:
+    async def main(h: Harness) -> None:
+        resources = await bootstrapped(h)
+        await resources.create_partitioned_topic(TOPIC, 2)
+        judged = await resources.partitioned_topics.find(TOPIC)
+        assert judged is not None
+        await resources.update_partitioned_topic(TOPIC, 3)
+        h.store.faults.next_writes.append(fault)
+        with pytest.raises(ConflictError, match="changed while it was to be deleted"):
+            await resources.delete_partitioned_topic(TOPIC, expected_version=judged.version)
+        assert await resources.partitioned_topic_metadata(TOPIC) == 3
+        h.store.faults.next_writes.clear()
+        h.store.faults.next_writes.append(fault)
+        await resources.delete_partitioned_topic(TOPIC)
+        assert await resources.partitioned_topic_metadata(TOPIC) is None
+        policies = await resources.namespaces.get("public/default")
+        await resources.namespaces.set_policy("public/default", "deduplicationEnabled", True)
+        with pytest.raises(ConflictError):
+            await resources.namespaces.delete("public/default", expected_version=policies.version)
+
+    case.run(main)
+
+
+def test_document_that_keeps_changing_is_not_deleted(case) -> None:
+    async def main(h: Harness) -> None:
+        class Busy:
+            get = staticmethod(h.store.get)
+
+            async def delete(self, path, *, expected_version=None):
+                await h.store.put(path, b'{"n":1}', expected_version=None)
+                await h.store.delete(path, expected_version=expected_version)
+
+        await DocumentStore(h.store).create("/x", {"n": 0}, "exists")
+        with pytest.raises(ConflictError, match="kept changing"):
+            await DocumentStore(Busy()).delete("/x", missing="missing", not_empty="children")
+        assert (await h.store.get("/x")).value == b'{"n":1}'
+
+    case.run(main)
+
+
 def test_change_that_always_loses_is_given_up(case) -> None:
     async def main(h: Harness) -> None:
         store = DocumentStore(h.store)

@@ -112,6 +112,7 @@ class TopicStory:
             await self.delete(node, bookie, factory)
             return
         ml = await factory.open(NAME)
+        ml.set_retention(retention_ms=0, retention_bytes=0)
         await self.check(ml)
         for _ in range(0 if is_last else STEPS):
             try:
@@ -132,6 +133,7 @@ class TopicStory:
         for oracle in self.cursors.values():
             oracle.durable(oracle.operation)
         ml = await factory.open(NAME)
+        ml.set_retention(retention_ms=0, retention_bytes=0)
         await self.check(ml)
         await collect_now(node.runtime, factory.metadata, factory.bookkeeper)
         await self.check(ml)

@@ -278,6 +278,7 @@ def with_topic(
         ledgers.cursor_memory.limit_bytes = cursor_memory_bytes
         topic_name = TopicName.parse(name)
         ledger = await ledgers.open(topic_name.managed_ledger_name)
+        ledger.set_retention(retention_ms=0, retention_bytes=0)
         topic = RecordedTopic(runtime, ledger, name, BrokerConfig(**config))
         topic.bookie = bookie
         await scenario(topic)

@@ -65,6 +65,9 @@ class BrokerConfig(PolicyConfig):
     delete_inactive_topics_after_s: int | None = setting(
         "brokerDeleteInactiveTopicsMaxInactiveDurationSeconds", None, "seconds > 0, or empty"
     )
+    delete_inactive_partitioned_topics: bool = setting(
+        "brokerDeleteInactivePartitionedTopicMetadataEnabled", False, "true or false"
+    )
     entry_metadata_interceptors: tuple[str, ...] = setting(
         "brokerEntryMetadataInterceptors", (), "class names of Pulsar's interceptors, comma separated"
     )

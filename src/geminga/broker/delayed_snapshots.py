@@ -250,8 +250,10 @@ class DelayedSnapshots:
             return
         node = self._node
         found = await self._metadata.get(self._path)
-        if found is not None and found.value == node.encode():
-            await cas.remove(self._metadata, self._path, expected_version=found.stat.version)
+        if found is not None:
+            if found.value != node.encode():
+                raise BadVersionError(f"{self._path}: another broker has the topic now")
+            await cas.remove_read(self._metadata, self._path, found)
         self._node = SnapshotNode(_NONE, _NONE)
         crash_point(crash_points.DROPPED)
         await self._delete_ledger(node.ledger_id)

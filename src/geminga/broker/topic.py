@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from geminga.broker.core.delayed_delivery import TopicDelays
+from geminga.broker.core.deletion import TopicFacts, system_retention
 from geminga.broker.delayed_snapshots import DelayedSnapshots
 from geminga.broker.policies.quota_guard import QuotaGuard
 from geminga.broker.policies.rules import TopicRules
@@ -170,11 +171,6 @@ class PersistentTopic(Topic):
         return self.ledger.terminated_position is not None
 
     @property
-    def backlog_count(self) -> int:
-        """Entries that some subscription has not acknowledged: the largest backlog of all."""
-        return max((s.cursor.backlog_count for s in self._subscriptions.values() if s.is_durable), default=0)
-
-    @property
     def pending_groups(self) -> int:
         """Groups of entries being written now."""
         return self._pending_groups
@@ -299,6 +295,9 @@ class PersistentTopic(Topic):
             raise ConflictError(f"Subscription {name} of {self.name} exists already")
         subscription = await create_subscription(self, name, position, properties=properties)
         self.touch()
+        if self.is_closing:
+            # Nobody is promised a subscription of a topic that may be gone in a moment.
+            raise closing_error(self.name)
         return subscription
 
     @property
@@ -374,8 +373,7 @@ class PersistentTopic(Topic):
         """Set retention and quotas, and switch deduplication on or off, as broker, namespace and topic want it."""
         await super().apply_policies()
         rules = self.rules = await self.broker.policies.rules(self.name)
-        retention_ms, retention_bytes = rules.retention.limits
-        self.ledger.set_retention(retention_ms=retention_ms, retention_bytes=retention_bytes)
+        self.apply_retention()
         self._guard_quotas(rules)
         for subscription in self._subscriptions.values():
             subscription.apply_unacked_limits()
@@ -392,6 +390,14 @@ class PersistentTopic(Topic):
                 if DEDUP_CURSOR in self.ledger.cursors:
                     # Also one left from before this topic was loaded: it would keep everything from being trimmed.
                     await self.ledger.delete_cursor(DEDUP_CURSOR)
+
+    def apply_retention(self) -> None:
+        """Set the retention that the rules want, or that of the broker's own topics."""
+        retention_ms, retention_bytes = self.rules.retention.limits
+        if self.name.is_system:
+            own = [name for name in self.ledger.cursors if is_internal_cursor(name) and name != DEDUP_CURSOR]
+            retention_ms, retention_bytes = system_retention(bool(own))
+        self.ledger.set_retention(retention_ms=retention_ms, retention_bytes=retention_bytes)
 
     def _guard_quotas(self, rules: TopicRules) -> None:
         self._stop_guard()
@@ -458,6 +464,31 @@ class PersistentTopic(Topic):
         if self._delayed_snapshots is not None:
             self._delayed_snapshots.stop()
         await self.ledger.close(is_broken=True)
+
+    def deletion_facts(self) -> TopicFacts:
+        """As :meth:`Topic.deletion_facts`, with what is stored and who is to read it."""
+        cursors = self.ledger.cursors
+        internal = [cursor for name, cursor in cursors.items() if is_internal_cursor(name)]
+        closed_ms = max((info.closed_ms for info in self.ledger.ledgers.infos if info.entries), default=0)
+        return (
+            super()
+            .deletion_facts()
+            ._replace(
+                stored_ms_ago=self.broker.runtime.clock.wall_ms() - closed_ms if closed_ms else None,
+                writes=self._pending_groups,
+                subscriptions=len(cursors) - len(internal),
+                readers=sum(not subscription.is_durable for subscription in self._subscriptions.values()),
+                backlog=max(
+                    (c.backlog_count for name, c in cursors.items() if not is_internal_cursor(name)), default=0
+                ),
+                # Deduplication's own snapshot is worth nothing without the messages.
+                internal_backlog=max((c.backlog_count for c in internal if c.name != DEDUP_CURSOR), default=0),
+            )
+        )
+
+    async def claim_storage(self) -> None:
+        """As :meth:`Topic.claim_storage`."""
+        await self.ledger.claim()
 
     async def delete_storage(self) -> None:
         """Remove the ledger with all its cursors."""

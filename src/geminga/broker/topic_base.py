@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from geminga.broker.config import BrokerConfig
+from geminga.broker.core.deletion import TopicFacts
 from geminga.broker.core.producer_access import Granted, ProducerAccess, Queued
 from geminga.broker.failures import Kind, subscription_name
 from geminga.broker.producer import Producer, PublishGroup, SequenceIds
@@ -52,7 +53,7 @@ class Topic:
         "has_chunks",
         "is_closing",
         "is_encryption_required",
-        "last_active_ms",
+        "last_active_s",
         "limits",
         "messages_in",
         "name",
@@ -70,8 +71,8 @@ class Topic:
         #: Whether a part of a larger message was published since it was loaded.
         self.has_chunks = False
         self.created_ms = broker.runtime.clock.wall_ms()
-        #: When a producer, consumer or subscription last came or went.
-        self.last_active_ms = self.created_ms
+        #: When a producer, consumer or subscription last came, went or was seen; on the monotonic clock.
+        self.last_active_s = broker.runtime.clock.monotonic()
         #: It is being unloaded or deleted: nothing new may attach.
         self.is_closing = False
         #: How many producers, consumers and subscriptions it may have.
@@ -146,6 +147,9 @@ class Topic:
 
     async def close_storage(self) -> None:
         """Close what is below, after producers and consumers left."""
+
+    async def claim_storage(self) -> None:
+        """Before anything is deleted: raise LedgerFencedError if another broker owns what is stored."""
 
     async def delete_storage(self) -> None:
         """Remove everything stored, after producers and consumers left."""
@@ -279,19 +283,24 @@ class Topic:
 
     def touch(self) -> None:
         """Something used the topic now."""
-        self.last_active_ms = self.broker.runtime.clock.wall_ms()
+        self.last_active_s = self.broker.runtime.clock.monotonic()
 
     # ---- life
-
-    @property
-    def backlog_count(self) -> int:
-        """Entries that some subscription has not acknowledged: the largest backlog of all."""
-        return 0
 
     @property
     def is_in_use(self) -> bool:
         """Whether a producer or a consumer is connected."""
         return bool(self.producers) or any(subscription.consumers for subscription in self.subscriptions.values())
+
+    def deletion_facts(self) -> TopicFacts:
+        """What ``core.deletion`` must know of it; none of it changes by asking."""
+        consumers = sum(len(subscription.consumers) for subscription in self.subscriptions.values())
+        return TopicFacts(
+            idle_ms=int((self.broker.runtime.clock.monotonic() - self.last_active_s) * 1000),
+            is_system=self.name.is_system,
+            clients=len(self.producers) + consumers,
+            subscriptions=len(self.subscriptions),
+        )
 
     async def detach_all(self) -> None:
         """Send every producer and consumer away; their clients look the topic up again."""

@@ -7,13 +7,14 @@ unloaded or deleted is gone from the registry only when its ledger is closed, so
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
 
+from geminga.broker.core.deletion import Hold
 from geminga.broker.failures import Kind
 from geminga.broker.namespaces import TopicMode
-from geminga.broker.resources import Policies
+from geminga.broker.resources import Document, Policies
 from geminga.broker.topic import PersistentTopic
 from geminga.broker.topic_base import Topic
 from geminga.broker.topic_non_persistent import NonPersistentTopic
@@ -32,6 +33,9 @@ from geminga.runtime import Turns, get_logger, spawn
 
 if TYPE_CHECKING:
     from geminga.broker.service import Broker
+
+#: What holds a topic that is closed; raises GemingaError where that can not be told.
+WhyItStays = Callable[[Topic], Awaitable[Hold | None]]
 
 _log = get_logger(__name__)
 
@@ -101,6 +105,18 @@ class TopicRegistry:
             if consumers:
                 raise PreconditionFailedError(f"Topic has {consumers} connected consumers")
         await self._end(name, delete=True)
+
+    async def delete_unless(self, topic: Topic, why_it_stays: WhyItStays) -> Hold | None:
+        """Delete a loaded topic that nobody uses; what held it, else None.
+
+        It is closed at once, before anything is awaited. ``why_it_stays`` is asked when no client can come any more
+        and the ledger is ours for certain; if something holds it then, it has been unloaded and no more.
+        Raises GemingaError; then it is unloaded, and as much of it is left as could not be deleted.
+        """
+        key = str(topic.name)
+        if self.loaded.get(key) is not topic or key in self._ending or topic.is_closing:
+            return Hold.CLOSING
+        return await self._end(topic.name, delete=True, why_it_stays=why_it_stays)
 
     async def terminate(self, name: TopicName) -> Position:
         """End a persistent topic: no more publishing; returns its last position."""
@@ -187,30 +203,47 @@ class TopicRegistry:
             ended.set_result(None)
             self._broker.recount_unacked()
 
-    async def _end(self, name: TopicName, *, delete: bool) -> None:
+    async def _end(self, name: TopicName, *, delete: bool, why_it_stays: WhyItStays | None = None) -> Hold | None:
         key = str(name)
         while (ending := self._ending.get(key)) is not None:
             await asyncio.shield(ending)
         topic = self.loaded.get(key)
         if topic is None:
-            return
+            return Hold.CLOSING
         ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._ending[key] = ended
         try:
             await topic.detach_all()
-            if not delete:
+            hold = await self._delete_detached(topic, why_it_stays) if delete else Hold.CLOSING
+            if hold is not None:
                 await topic.close_storage()
-                return
-            if not name.is_partition:
-                # Before the topic itself: cut off in between, it is still there to be deleted again.
-                await self._broker.schemas.forget_topic(name)
-                await self._broker.policies.topics.forget_topic(name)
-            await topic.delete_storage()
+            return hold
         finally:
             # Also after an error: what can not be closed can not be used, and the next load recovers it.
             self.loaded.pop(key, None)
             del self._ending[key]
             ended.set_result(None)
+
+    async def _delete_detached(self, topic: Topic, why_it_stays: WhyItStays | None) -> Hold | None:
+        """Claim, ask, delete; what holds it. Policies and schemas go first: cut off, the rest can be deleted again."""
+        name, policies = topic.name, self._broker.policies.topics
+        try:
+            await topic.claim_storage()
+            judged: Document | None = None
+            if why_it_stays is not None:
+                of_topic = await policies.get(name)
+                judged = dict(of_topic.document) if of_topic is not None else {}
+                hold = await why_it_stays(topic)
+                if hold is not None:
+                    return hold
+            if not name.is_partition:
+                await policies.forget_topic(name, judged=judged)
+                await self._broker.schemas.forget_topic(name)
+            await topic.delete_storage()
+        except GemingaError:
+            await topic.close_storage()
+            raise
+        return None
 
     # ---- creation on demand
 
@@ -306,11 +339,14 @@ class TopicRegistry:
         await self._copy_subscriptions(name, present, partitions)
 
     async def delete_partitioned(self, name: TopicName, *, force: bool = False) -> None:
-        """Delete a partitioned topic and its partitions; raises NotFoundError, PreconditionFailedError if in use."""
-        partitions = await self._partitions(name)
-        if not partitions:
+        """Delete a partitioned topic and its partitions.
+
+        Raises NotFoundError, PreconditionFailedError if in use, ConflictError if partitions are added meanwhile.
+        """
+        found = await self._broker.resources.partitioned_topics.find(name)
+        if found is None:
             raise TopicNotFoundError(f"Partitioned topic not found {name}")
-        names = [name.with_partition(index) for index in range(partitions)]
+        names = [name.with_partition(index) for index in range(found.partitions)]
         if not force:
             for partition in names:
                 topic = self.loaded.get(str(partition))
@@ -321,9 +357,16 @@ class TopicRegistry:
                 await self.delete(partition, force=force)
             except TopicNotFoundError:
                 continue
-        await self._broker.schemas.forget_topic(name)
+        await self.delete_partitioned_metadata(name, found.version)
+
+    async def delete_partitioned_metadata(self, name: TopicName, version: int) -> None:
+        """Its partitions are gone: so are its number of them, as read, then its policies and schemas.
+
+        Raises ConflictError, with nothing deleted, if partitions were added since; NotFoundError, StorageError.
+        """
+        await self._broker.resources.delete_partitioned_topic(name, expected_version=version)
         await self._broker.policies.topics.forget_topic(name)
-        await self._broker.resources.delete_partitioned_topic(name)
+        await self._broker.schemas.forget_topic(name)
 
     async def _partitions(self, name: TopicName) -> int:
         return await self._broker.resources.partitioned_topic_metadata(name) or 0

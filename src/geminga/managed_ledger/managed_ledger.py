@@ -19,6 +19,7 @@ from geminga.managed_ledger.core.cursor import CursorState, before
 from geminga.managed_ledger.core.positions import LedgerInfo, LedgerList
 from geminga.managed_ledger.core.rollover import RolloverPolicy
 from geminga.managed_ledger.cursor_store import CursorStore
+from geminga.managed_ledger.deletion import delete_nodes
 from geminga.managed_ledger.entry import AppendDone, Entry
 from geminga.managed_ledger.entry_cache import EntryCache, TailWindow
 from geminga.managed_ledger.managed_cursor import ManagedCursor
@@ -95,8 +96,8 @@ class ManagedLedger:
         self.is_closed = False
         #: What is closed if cursors, reads or trimming break; None: the process ends.
         self.part: Part | None = None
-        #: Of consumed ledgers: age and total bytes, -1 without limit (see ``core.trim``).
-        self.retention_ms = self.retention_bytes = 0
+        #: Of consumed ledgers: age and total bytes, -1 without limit (see ``core.trim``); so until policies are read.
+        self.retention_ms = self.retention_bytes = -1
         #: Recently appended entries of the open ledger.
         self.tail_window: TailWindow | None = None
         self._node = node
@@ -332,7 +333,7 @@ class ManagedLedger:
         self._is_trimming = False
         async with self.list_lock():
             if not self.is_closed and not self.is_fenced:
-                await trim_list(self, self.retention_ms, self.retention_bytes)
+                await trim_list(self, lambda: (self.retention_ms, self.retention_bytes))
 
     def on_trimmed(self, ledger_ids: Sequence[int]) -> None:
         """The list without these ledgers is written: memory follows."""
@@ -347,7 +348,7 @@ class ManagedLedger:
         for cursor in tuple(self.cursors.values()):
             await cursor.clear_backlog()
         async with self.list_lock():
-            await trim_list(self, 0, 0)
+            await trim_list(self, lambda: (0, 0))
 
     async def terminate(self) -> Position:
         """End the log: nothing can be appended any more. Returns the last position."""
@@ -484,14 +485,16 @@ class ManagedLedger:
         return cursor
 
     async def delete_cursor(self, name: str) -> None:
-        """Delete a durable cursor; fine if there is none."""
-        cursor = self.cursors.get(name)
-        if cursor is None or cursor.store is None:
-            return
-        await cursor.store.delete_node()
-        crash_point(points.CURSOR_DELETED)
-        self.cursors.pop(name, None)
-        store, cursor.store = cursor.store, None
+        """Delete a durable cursor; fine if there is none. Raises LedgerFencedError if another owner changed it."""
+        async with self.list_lock():
+            cursor = self.cursors.get(name)
+            store = cursor.store if cursor is not None else None
+            if cursor is None or store is None:
+                return
+            await store.delete_node()
+            crash_point(points.CURSOR_DELETED)
+            del self.cursors[name]
+            cursor.store = None
         await cursor.close()
         await store.delete_ledgers()
         self.trim_later()
@@ -564,33 +567,26 @@ class ManagedLedger:
         except StorageError as error:
             _log.warning("%s: the list was not closed: %s", self.name, error)
 
-    async def abandon(self) -> tuple[int, ...]:
-        """Deletion: stop everything without writing; returns the ids of its ledgers, those of cursors included."""
-        self.is_closed = True
-        refusal = LedgerClosedError(f"{self.name} is deleted")
-        if self._appender is not None:
-            self._appender.stop(refusal)
-            await self._appender.drain()
-        cursor_ledgers = [c.store.ledger_id for c in self.cursors.values() if c.store is not None]
-        try:
-            await self._delete_nodes()
-        finally:
-            self.factory.on_closed(self)
-        own = [info.ledger_id for info in self.ledgers.infos]
-        return (*self._garbage, *own, *(ledger_id for ledger_id in cursor_ledgers if ledger_id >= 0))
-
-    async def _delete_nodes(self) -> None:
-        for cursor in (*self.cursors.values(), *self.non_durable_cursors):
-            if cursor.store is not None:
-                await cursor.store.delete_node()
-                cursor.store = None
-            await cursor.close()
-        self.cursors.clear()
-        self._drop_window()
-        crash_point(points.DELETE_CURSORS_GONE)
+    async def claim(self) -> None:
+        """Write the list as it is. Raises LedgerFencedError if another owner has it: then nothing is ours to delete."""
         async with self.list_lock():
-            await self._node.delete(self.metadata, ledger_path(self.name))
-        crash_point(points.DELETE_NODE_GONE)
+            await self.put_list(self.ledgers.infos)
+
+    async def abandon(self) -> tuple[int, ...]:
+        """Deletion: stop everything without writing; returns the ids of its ledgers, those of cursors included.
+
+        Raises LedgerFencedError, with nothing deleted, if another owner has it.
+        """
+        self.is_closed = True
+        if self._appender is not None:
+            self._appender.stop(LedgerClosedError(f"{self.name} is deleted"))
+            await self._appender.drain()
+        try:
+            async with self.list_lock():
+                return await delete_nodes(self, self._node)
+        finally:
+            self._drop_window()
+            self.factory.on_closed(self)
 
     def stats_internal(self) -> dict[str, object]:
         """What Pulsar's ``internalStats`` tells of a managed ledger."""

@@ -2,15 +2,17 @@
 
 A managed ledger has one owner at a time. Who finds another version than the one it wrote is no longer the
 owner: :class:`LedgerFencedError`. A write with an unknown outcome is settled by reading before anything else
-is written; until that succeeds the node stays *in doubt*.
+is written; until that succeeds the node stays *in doubt*. A node is deleted under the version that we know, as it is
+written: what another owner has changed is not ours to delete.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
+from geminga.metadata import cas
 from geminga.metadata.ports import MUST_NOT_EXIST, MetadataStore, Node
-from geminga.model.errors import BadVersionError, LedgerFencedError, NoSuchNodeError, UnknownOutcomeError, invariant
+from geminga.model.errors import BadVersionError, LedgerFencedError, UnknownOutcomeError, invariant
 
 ROOT: Final = "/managed-ledgers"
 #: Times a write is repeated at once after an unknown outcome that turned out not to have happened.
@@ -64,25 +66,33 @@ class MetadataNode:
         raise UnknownOutcomeError(f"{path}: {UNKNOWN_ATTEMPTS_MAX} writes in a row without an answer")
 
     async def delete(self, store: MetadataStore, path: str) -> None:
-        """Delete the node; fine if it is gone."""
-        for _ in range(UNKNOWN_ATTEMPTS_MAX):
-            try:
-                await store.delete(path)
-            except NoSuchNodeError:
-                pass
-            except UnknownOutcomeError:
-                continue
-            self.version = _DELETED
-            self._in_doubt = None
+        """Delete the node as we know it, a write in doubt settled first; fine if it is gone.
+
+        Raises LedgerFencedError if another owner changed it: then it stays. UnknownOutcomeError, MetadataError.
+        """
+        if self.version == _DELETED:
             return
-        raise UnknownOutcomeError(f"{path}: {UNKNOWN_ATTEMPTS_MAX} deletions in a row without an answer")
+        node = await store.get(path)
+        if node is not None:
+            self._settle_by(path, node)
+            if node.stat.version != self.version:
+                raise _fenced(path, self.version, node)
+            try:
+                await cas.remove_read(store, path, node, attempts_max=UNKNOWN_ATTEMPTS_MAX)
+            except BadVersionError as error:
+                raise _fenced(path, self.version) from error
+        self.version = _DELETED
+        self._in_doubt = None
 
     async def _settle(self, store: MetadataStore, path: str) -> bool:
         """Find out about the write in doubt; True if it happened."""
+        return self._in_doubt is not None and self._settle_by(path, await store.get(path))
+
+    def _settle_by(self, path: str, node: Node | None) -> bool:
+        """The write in doubt, by what was read after it."""
         value = self._in_doubt
         if value is None:
             return False
-        node = await store.get(path)
         found = MUST_NOT_EXIST if node is None else node.stat.version
         if node is not None and node.value == value and found == self.version + 1:
             self.version = found

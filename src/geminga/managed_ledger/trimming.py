@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from geminga.managed_ledger import crash_points as points
@@ -23,9 +24,12 @@ async def trim_quietly(ml: ManagedLedger) -> None:
         _log.warning("%s: not trimmed: %s", ml.name, error)
 
 
-async def trim_list(ml: ManagedLedger, retention_ms: int, retention_bytes: int) -> None:
-    """Trim what ``core.trim`` lets go; the list lock is held. Raises StorageError; then a later call goes on."""
-    going = _trimmable(ml, retention_ms, retention_bytes)
+async def trim_list(ml: ManagedLedger, retention: Callable[[], tuple[int, int]]) -> None:
+    """Trim what ``core.trim`` lets go; the list lock is held. Raises StorageError; then a later call goes on.
+
+    ``retention``: milliseconds and bytes that hold at the moment of the call.
+    """
+    going = _trimmable(ml, *retention())
     if not going:
         return
     if ml.factory.defects.trim_before_metadata:
@@ -35,8 +39,10 @@ async def trim_list(ml: ManagedLedger, retention_ms: int, retention_bytes: int) 
         if ml.cursors.get(name) is cursor and not cursor.is_closed:
             await cursor.flush()
     crash_point(points.TRIM_FLUSHED)
-    # A cursor may have been reset meanwhile.
-    going = [ledger_id for ledger_id in _trimmable(ml, retention_ms, retention_bytes) if ledger_id in going]
+    # A cursor may have been reset meanwhile, or the policy changed: what counts is what is so when the list is written.
+    going = [ledger_id for ledger_id in _trimmable(ml, *retention()) if ledger_id in going]
+    if not going:
+        return
     await ml.put_list([info for info in ml.ledgers.infos if info.ledger_id not in going])
     crash_point(points.TRIM_LISTED)
     ml.on_trimmed(going)

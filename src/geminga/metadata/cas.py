@@ -88,5 +88,30 @@ async def remove(
     raise unknown if unknown is not None else UnknownOutcomeError(f"{path}: no attempt was allowed")
 
 
+async def remove_read(store: MetadataStore, path: str, node: Node, *, attempts_max: int = CAS_ATTEMPTS_MAX) -> None:
+    """Delete the node if it is as it was read; fine if it is gone.
+
+    A node that another made after ours went has another time of creation, or another value at our version: it stays.
+    Raises BadVersionError if somebody changed it since, NodeNotEmptyError, UnknownOutcomeError.
+    """
+    unknown: UnknownOutcomeError | None = None
+    for _ in range(attempts_max):
+        try:
+            await store.delete(path, expected_version=node.stat.version)
+            return
+        except NoSuchNodeError:
+            return
+        except UnknownOutcomeError as error:
+            unknown = error
+        after = await store.get(path)
+        if after is None or after.stat.created_ms != node.stat.created_ms or after.stat.version < node.stat.version:
+            return
+        if after.stat.version != node.stat.version:
+            raise BadVersionError(f"{path}: version {node.stat.version} expected, found {after.stat.version}")
+        if after.value != node.value:
+            return
+    raise unknown if unknown is not None else UnknownOutcomeError(f"{path}: no attempt was allowed")
+
+
 def _written(node: Node | None) -> Written | None:
     return None if node is None else Written(node.value, node.stat.version)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from geminga.managed_ledger import Defects
@@ -10,7 +12,7 @@ from geminga.model.errors import (
     NoSuchLedgerError,
 )
 from geminga.model.position import EARLIEST
-from support.ledger_world import acknowledge_cumulative, read_all
+from support.ledger_world import NAME, acknowledge_cumulative, read_all
 
 
 def test_trim_deletes_what_every_cursor_passed(in_world):
@@ -42,6 +44,44 @@ def test_trim_keeps_what_retention_holds(in_world):
         await w.world.sleep(61)
         await ml.trim()
         assert ml.entry_count == 5
+
+    in_world(scenario)
+
+
+def test_trim_keeps_everything_until_the_owner_says_what_retention_is(in_world):
+    """A cursor that comes back, or a ledger that is closed, trims before the policies are read."""
+
+    async def scenario(w):
+        ml = await w.factory.open(NAME)
+        await w.fill(ml, 35)
+        await ml.trim()
+        assert ml.entry_count == 35, "trimmed under a retention that nobody had read yet"
+        ml.set_retention(retention_ms=0, retention_bytes=0)
+        await ml.trim()
+        assert ml.entry_count == 5
+
+    in_world(scenario)
+
+
+def test_trim_goes_by_the_policy_at_the_moment_of_the_list(in_world):
+    """The policy changes while a trim makes cursors durable."""
+
+    async def scenario(w):
+        ml = await w.open()
+        cursor = await ml.open_cursor("s", initial=EARLIEST)
+        positions = await w.fill(ml, 35)
+        await w.world.sleep(2)
+        ml.set_retention(retention_ms=0, retention_bytes=0)
+        w.faults.delay_ms_max = 100
+        # Begins a cursor ledger, for which the store takes its time.
+        cursor.acknowledge_cumulative(positions[-1])
+        trim = asyncio.ensure_future(ml.trim())
+        await w.world.sleep(0.001)
+        assert cursor.store.persisted_mark_delete < positions[-1]
+        ml.set_retention(retention_ms=-1, retention_bytes=-1)
+        await trim
+        assert cursor.store.persisted_mark_delete == positions[-1]
+        assert ml.entry_count == 35, "trimmed by a policy that was replaced before the list was written"
 
     in_world(scenario)
 

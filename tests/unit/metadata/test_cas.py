@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from geminga.metadata import WriteFault, cas
+from geminga.metadata.ports import MUST_NOT_EXIST
 from geminga.model.errors import BadVersionError, UnknownOutcomeError
 from support.metadata_stores import MemoryCase
+from support.policy_levels import seconds
 
 
 def run(main):
@@ -84,5 +86,62 @@ def test_remove_of_another_version_is_refused():
         h.store.faults.unknown_before_percent = 100
         with pytest.raises(UnknownOutcomeError):
             await cas.remove(h.store, "/a", attempts_max=2)
+
+    run(main)
+
+
+BEFORE, AFTER = WriteFault.UNKNOWN_BEFORE, WriteFault.UNKNOWN_AFTER
+
+
+@pytest.mark.parametrize("faults", [[], [BEFORE], [AFTER], [BEFORE, BEFORE, AFTER]])
+def test_remove_read_deletes_what_was_read_and_nothing_newer(faults):
+    async def main(h):
+        await h.store.put("/a", b"1", expected_version=None)
+        read = await h.store.get("/a")
+        await h.store.put("/a", b"2", expected_version=None)
+        h.store.faults.next_writes.extend(faults[:1] if faults == [BEFORE] else ())
+        with pytest.raises(BadVersionError):
+            await cas.remove_read(h.store, "/a", read)
+        read = await h.store.get("/a")
+        h.store.faults.next_writes.extend(faults)
+        await cas.remove_read(h.store, "/a", read)
+        assert not await h.store.exists("/a")
+        await cas.remove_read(h.store, "/a", read)
+
+    run(main)
+
+
+@pytest.mark.parametrize("wait_s", [0.0, 0.002])
+def test_remove_read_without_an_answer_leaves_what_another_made_at_the_same_version(wait_s):
+    """Ours went, unanswered; another client made the node anew, at the version that ours had."""
+
+    async def main(h):
+        await h.store.put("/a", b"ours", expected_version=None)
+        read = await h.store.get("/a")
+
+        class Unanswered:
+            async def delete(self, path, *, expected_version=None):
+                await h.store.delete(path, expected_version=expected_version)
+                await seconds(wait_s)
+                await h.store.put(path, b"theirs", expected_version=MUST_NOT_EXIST)
+                raise UnknownOutcomeError("no answer")
+
+            get = staticmethod(h.store.get)
+
+        await cas.remove_read(Unanswered(), "/a", read)
+        found = await h.store.get("/a")
+        assert (found.value, found.stat.version) == (b"theirs", read.stat.version)
+
+    run(main)
+
+
+def test_remove_read_is_given_up_after_its_attempts():
+    async def main(h):
+        await h.store.put("/a", b"1", expected_version=None)
+        read = await h.store.get("/a")
+        h.store.faults.unknown_before_percent = 100
+        with pytest.raises(UnknownOutcomeError):
+            await cas.remove_read(h.store, "/a", read, attempts_max=3)
+        assert await h.store.exists("/a")
 
     run(main)

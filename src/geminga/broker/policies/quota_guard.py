@@ -125,7 +125,7 @@ class QuotaGuard:
         target = eviction_target(quota.limit)
         if quota is self._age:
             for subscription in self._durable():
-                await seek.expire(subscription, target)
+                await seek.expire(subscription, target, is_wanted=lambda: not self._is_closed)
             age_ms = await self._oldest_age_ms()
             if age_ms is not None:
                 self._arm(max(0, quota.limit - age_ms))

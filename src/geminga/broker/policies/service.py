@@ -25,6 +25,16 @@ class PolicyService:
         self._system = TopicRules(unacked=broker.config.unacked_limits)
         self._default = rules_of(broker.config.rule_defaults, None, None)
 
+    async def rules_now(self, name: TopicName) -> TopicRules | None:
+        """By the namespace's policies as they are stored now; None: there is no such namespace. Raises StorageError.
+
+        For what can not be undone: a watch may be late or lost.
+        """
+        self._broker.namespaces.forget(name.namespace)
+        if await self._broker.namespaces.policies(name.namespace) is None:
+            return None
+        return await self.rules(name)
+
     async def rules(self, name: TopicName) -> TopicRules:
         """The rules of a topic. Raises StorageError."""
         namespace = await self._broker.namespaces.policies(name.namespace)

@@ -18,7 +18,7 @@ from geminga.broker.schema.core.compatibility import Strategy
 from geminga.broker.schema.registry import schema_id_of
 from geminga.broker.topic import INTERNAL_CURSOR_PREFIX, PersistentTopic
 from geminga.managed_ledger import AppendResult, Entry, ManagedCursor
-from geminga.model.errors import CorruptionError, GemingaError, NotAllowedError
+from geminga.model.errors import ConflictError, CorruptionError, GemingaError, NotAllowedError
 from geminga.model.position import EARLIEST, Position
 from geminga.model.topic_name import CHANGE_EVENTS, TopicName
 from geminga.runtime import get_logger
@@ -102,6 +102,8 @@ class NamespaceEvents:
                 raise NotAllowedError(f"{self.name} stores no messages: policies of topics need persistent topics")
             topic = self._topic = found
             self._cursor = await topic.ledger.open_cursor(EVENTS_CURSOR, initial=EARLIEST)
+            # From now on the cursor holds what is needed, and nothing else is held.
+            topic.apply_retention()
         return topic
 
     async def _append(self, changes: list[tuple[TopicName, Document]]) -> Position:
@@ -220,10 +222,20 @@ class TopicPolicyStore:
             if topic.name.partitioned_topic == whole and not topic.is_closing:
                 await topic.apply_policies()
 
-    async def forget_topic(self, name: TopicName) -> None:
-        """The topic is being deleted: so are its policies."""
-        if await self.get(name) is not None:
-            await (await self._namespace(name.namespace)).update(name.partitioned_topic, lambda _: {})
+    async def forget_topic(self, name: TopicName, *, judged: Document | None = None) -> None:
+        """The topic is being deleted: so are its policies. Raises GemingaError.
+
+        ``judged``: by which it was decided to delete it; ConflictError if they are others by now.
+        """
+        if not self._broker.config.topic_policies or name.is_system:
+            return
+
+        def forget(present: Document) -> Document:
+            if judged is not None and present != judged:
+                raise ConflictError(f"the policies of {name} changed while it was to be deleted")
+            return {}
+
+        await (await self._namespace(name.namespace)).update(name.partitioned_topic, forget)
 
     def forget_namespace(self, namespace: str) -> None:
         """The namespace was deleted, with its events."""

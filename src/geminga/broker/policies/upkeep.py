@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
+from geminga.broker.core.deletion import Hold, SubscriptionFacts, why_subscription_stays
 from geminga.broker.policies.rules import MINUTE_MS
 from geminga.broker.subscription import seek
 from geminga.broker.subscription.stats import oldest_publish_time_ms
@@ -18,6 +19,7 @@ from geminga.runtime import Contained, get_logger
 
 if TYPE_CHECKING:
     from geminga.broker.service import Broker
+    from geminga.broker.subscription.subscription import Subscription
 
 _log = get_logger(__name__)
 
@@ -59,7 +61,7 @@ class PolicyUpkeep:
             # One read tells that there is nothing to do, which is so nearly always.
             oldest_ms = await oldest_publish_time_ms(subscription)
             if oldest_ms is not None and subscription.now_ms() - oldest_ms > ttl_ms:
-                await seek.expire(subscription, ttl_ms)
+                await seek.expire(subscription, ttl_ms, is_wanted=lambda: topic.rules.ttl_ms == ttl_ms)
 
     async def expire_subscriptions(self, topic: PersistentTopic) -> None:
         """Delete durable subscriptions that nobody used for too long. Raises GemingaError.
@@ -67,27 +69,37 @@ class PolicyUpkeep:
         Time while the broker was down counts. Nothing is deleted within an interval of the topic being loaded, so that
         consumers can come back first: Pulsar looks an interval after its own start, at once at a topic loaded later.
         """
-        expiry_ms = topic.rules.subscription_expiry_ms
-        if not expiry_ms:
+        if not topic.rules.subscription_expiry_ms:
             return
-        now_ms = topic.broker.runtime.clock.wall_ms()
-        is_settled = now_ms - topic.created_ms >= self._broker.config.subscription_expiry_check_minutes * MINUTE_MS
         for subscription in list(topic.subscriptions.values()):
-            if not subscription.is_durable:
-                continue
-            if subscription.consumers:
+            expiry_ms = topic.rules.subscription_expiry_ms
+            if subscription.consumers and subscription.is_durable:
+                now_ms = subscription.now_ms()
                 if now_ms - subscription.cursor.noted_active_ms >= expiry_ms / NOTES_PER_EXPIRY:
                     await subscription.cursor.note_use()
-                continue
-            idle_ms = now_ms - subscription.last_active_ms
-            if is_settled and idle_ms > expiry_ms:
-                await topic.delete_subscription(subscription.name)
-                _log.info(
-                    "%s: deleted subscription %s, unused for %d min",
-                    topic.name,
-                    subscription.name,
-                    idle_ms // MINUTE_MS,
-                )
+            elif self.why_it_stays(topic, subscription, expiry_ms) is None:
+                # Once more by the policies as they are stored, and with nothing awaited before the deletion begins.
+                rules = await self._broker.policies.rules_now(topic.name)
+                expiry_ms = rules.subscription_expiry_ms if rules is not None else 0
+                if self.why_it_stays(topic, subscription, expiry_ms) is None:
+                    idle_min = (subscription.now_ms() - subscription.last_active_ms) // MINUTE_MS
+                    await topic.delete_subscription(subscription.name)
+                    _log.info("%s: deleted subscription %s, unused for %d min", topic.name, subscription.name, idle_min)
+
+    def why_it_stays(self, topic: PersistentTopic, subscription: Subscription, expiry_ms: int) -> Hold | None:
+        """What keeps a subscription from being deleted; None: it has expired."""
+        if topic.is_closing or topic.subscriptions.get(subscription.name) is not subscription:
+            return Hold.CLOSING
+        now_ms = subscription.now_ms()
+        facts = SubscriptionFacts(
+            idle_ms=now_ms - subscription.last_active_ms,
+            loaded_ms=now_ms - topic.created_ms,
+            is_durable=subscription.is_durable,
+            consumers=len(subscription.consumers),
+            is_moving=subscription.is_moving,
+        )
+        settle_ms = self._broker.config.subscription_expiry_check_minutes * MINUTE_MS
+        return why_subscription_stays(facts, expiry_ms=expiry_ms, settle_ms=settle_ms)
 
     # ---- private
 

@@ -68,9 +68,9 @@ class Resources:
         """See :meth:`PartitionedTopics.update`."""
         await self.partitioned_topics.update(name, partitions)
 
-    async def delete_partitioned_topic(self, name: TopicName) -> None:
+    async def delete_partitioned_topic(self, name: TopicName, *, expected_version: int | None = None) -> None:
         """See :meth:`PartitionedTopics.delete`."""
-        await self.partitioned_topics.delete(name)
+        await self.partitioned_topics.delete(name, expected_version=expected_version)
 
     async def list_partitioned_topics(self, namespace: str, domain: str = "persistent") -> list[str]:
         """See :meth:`PartitionedTopics.list`."""

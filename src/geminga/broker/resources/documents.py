@@ -2,8 +2,8 @@
 
 Contract: a node with an empty value is a parent that the store made on the way, not a document. Any write may
 end in ``UnknownOutcomeError``; here the node is read again and the outcome decided from what it holds: a create
-that finds its own bytes counts as done, an update is applied once more to what is there. Updates are therefore
-functions from the old document to the new one and may run more than once.
+that finds its own bytes counts as done, an update is applied once more to what is there, a deletion whose document
+is gone is done. Updates are therefore functions from the old document to the new one and may run more than once.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
+from geminga.metadata import cas
 from geminga.metadata.ports import MUST_NOT_EXIST, MetadataStore
 from geminga.model.errors import (
     BadVersionError,
     ConflictError,
     CorruptionError,
     NodeNotEmptyError,
-    NoSuchNodeError,
     NotFoundError,
     UnknownOutcomeError,
 )
@@ -112,16 +112,24 @@ class DocumentStore:
             return VersionedDocument(wanted, result.stat.version)
         raise ConflictError(f"{path} kept changing while it was updated; try again")
 
-    async def delete(self, path: str, *, missing: str, not_empty: str) -> None:
-        """Delete; raises :class:`NotFoundError` or :class:`ConflictError` with the sentence that fits."""
-        if await self.find(path) is None:
-            raise NotFoundError(missing)
-        try:
-            await self._metadata.delete(path)
-        except NodeNotEmptyError as error:
-            raise ConflictError(not_empty) from error
-        except NoSuchNodeError:
+    async def delete(self, path: str, *, missing: str, not_empty: str, expected_version: int | None = None) -> None:
+        """Delete what was read, never what took its place.
+
+        ``expected_version``: of the document that the caller judged; None: as it is now, whatever it holds.
+        Raises :class:`NotFoundError` or :class:`ConflictError` with the sentence that fits, and ConflictError for a
+        document of another version.
+        """
+        for _ in range(CHANGE_ATTEMPTS_MAX):
+            node = await self._metadata.get(path)
+            if node is None or not node.value:
+                raise NotFoundError(missing)
+            if expected_version is not None and node.stat.version != expected_version:
+                raise ConflictError(f"{path} changed while it was to be deleted; try again")
+            try:
+                await cas.remove_read(self._metadata, path, node)
+            except NodeNotEmptyError as error:
+                raise ConflictError(not_empty) from error
+            except BadVersionError:
+                continue
             return
-        except UnknownOutcomeError:
-            if await self.find(path) is not None:
-                raise
+        raise ConflictError(f"{path} kept changing while it was to be deleted; try again")

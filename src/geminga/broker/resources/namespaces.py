@@ -65,10 +65,16 @@ class Namespaces:
         """Set one field, or remove it with None; raises NotFoundError (404)."""
         return await self.update(namespace, lambda document: {**document, key: value})
 
-    async def delete(self, namespace: str) -> None:
-        """Remove the namespace itself; its topics must be gone already. Raises NotFoundError (404)."""
+    async def delete(self, namespace: str, *, expected_version: int | None = None) -> None:
+        """Remove the namespace itself; its topics must be gone already.
+
+        Raises NotFoundError (404), ConflictError (409) if its policies are not of ``expected_version`` any more.
+        """
         await self._store.delete(
-            _path(namespace), missing=_missing(namespace), not_empty=f"namespace {namespace} is not empty"
+            _path(namespace),
+            missing=_missing(namespace),
+            not_empty=f"namespace {namespace} is not empty",
+            expected_version=expected_version,
         )
 
 

@@ -24,6 +24,8 @@ class PartitionedTopic:
     partitions: int
     properties: Mapping[str, str] = field(default_factory=dict)
     is_deleted: bool = False
+    #: Of its metadata node.
+    version: int = -1
 
 
 class PartitionedTopics:
@@ -44,7 +46,7 @@ class PartitionedTopics:
             return None
         properties = found.document.get("properties")
         texts = {key: str(value) for key, value in properties.items()} if isinstance(properties, dict) else {}
-        return PartitionedTopic(partitions, texts, found.document.get("deleted") is True)
+        return PartitionedTopic(partitions, texts, found.document.get("deleted") is True, found.version)
 
     async def list(self, namespace: str, domain: str = "persistent") -> list[str]:
         """Full names of the namespace's partitioned topics, sorted."""
@@ -78,9 +80,14 @@ class PartitionedTopics:
         values: dict[str, Json] = dict(properties)
         await self._store.change(_path(name), lambda document: {**document, "properties": values}, _missing(name))
 
-    async def delete(self, name: TopicName) -> None:
-        """Raises NotFoundError (404)."""
-        await self._store.delete(_path(name), missing=_missing(name), not_empty=f"{name} still has children")
+    async def delete(self, name: TopicName, *, expected_version: int | None = None) -> None:
+        """Raises NotFoundError (404), ConflictError (409) if it is not of ``expected_version`` any more."""
+        await self._store.delete(
+            _path(name),
+            missing=_missing(name),
+            not_empty=f"{name} still has children",
+            expected_version=expected_version,
+        )
 
 
 def _path(name: TopicName) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from geminga.broker.namespaces import TopicMode
 from geminga.broker.service import Broker
-from geminga.model.errors import NotFoundError, TopicNotFoundError
+from geminga.model.errors import ConflictError, NotFoundError, TopicNotFoundError
 from geminga.model.topic_name import TopicName
 
 
@@ -21,13 +21,25 @@ async def partitioned_topics_of_namespace(broker: Broker, namespace: str) -> lis
     return [TopicName.parse(name) for name in names]
 
 
+async def delete_empty_namespace(broker: Broker, namespace: str) -> None:
+    """Raises ConflictError if it has topics, also those that come while it is looked at; then nothing is deleted."""
+    for is_marked in (False, True):
+        if is_marked:
+            await _mark_deleted(broker, namespace, True)
+        if await topics_of_namespace(broker, namespace) or await partitioned_topics_of_namespace(broker, namespace):
+            if is_marked:
+                await _mark_deleted(broker, namespace, False)
+            raise ConflictError(f"namespace {namespace} is not empty")
+    await delete_namespace_and_topics(broker, namespace)
+
+
 async def delete_namespace_and_topics(broker: Broker, namespace: str) -> None:
     """Delete all topics by force, then the namespace.
 
     The namespace is marked as deleted first, so that clients that reconnect do not bring topics back. Cut short, it
-    is finished by the next call.
+    is finished by the next call. Raises ConflictError if its policies are changed meanwhile.
     """
-    await broker.resources.namespaces.set_policy(namespace, "deleted", True)
+    version = await _mark_deleted(broker, namespace, True)
     for name in await partitioned_topics_of_namespace(broker, namespace):
         try:
             await broker.delete_partitioned_topic(name, force=True)
@@ -40,4 +52,11 @@ async def delete_namespace_and_topics(broker: Broker, namespace: str) -> None:
             continue
     await broker.schemas.forget_namespace(namespace)
     broker.policies.topics.forget_namespace(namespace)
-    await broker.resources.namespaces.delete(namespace)
+    await broker.resources.namespaces.delete(namespace, expected_version=version)
+
+
+async def _mark_deleted(broker: Broker, namespace: str, is_deleted: bool) -> int:
+    """The version of the policies that say so; nothing goes by what was remembered before."""
+    policies = await broker.resources.namespaces.set_policy(namespace, "deleted", is_deleted)
+    broker.namespaces.forget(namespace)
+    return policies.version

@@ -8,11 +8,7 @@ from starlette.routing import Route
 
 from geminga.broker.namespaces import TopicMode
 from geminga.broker.resources.documents import Document, Json
-from geminga.broker.rest.deletion import (
-    delete_namespace_and_topics,
-    partitioned_topics_of_namespace,
-    topics_of_namespace,
-)
+from geminga.broker.rest.deletion import delete_empty_namespace, delete_namespace_and_topics
 from geminga.broker.rest.requests import (
     RestError,
     context_of,
@@ -24,7 +20,6 @@ from geminga.broker.rest.requests import (
     object_body,
     path_text,
 )
-from geminga.model.errors import ConflictError
 
 #: Pulsar's ``mode`` of a list of topics, and the broker's.
 MODES = {"PERSISTENT": TopicMode.PERSISTENT, "NON_PERSISTENT": TopicMode.NON_PERSISTENT, "ALL": TopicMode.ALL}
@@ -58,9 +53,9 @@ async def delete_namespace(request: Request) -> Response:
     if flag(request, "force"):
         if not context.force_delete_namespace:
             raise RestError(405, "forced deletion of namespaces needs forceDeleteNamespaceAllowed=true")
-    elif await topics_of_namespace(broker, namespace) or await partitioned_topics_of_namespace(broker, namespace):
-        raise ConflictError(f"namespace {namespace} is not empty")
-    await delete_namespace_and_topics(broker, namespace)
+        await delete_namespace_and_topics(broker, namespace)
+    else:
+        await delete_empty_namespace(broker, namespace)
     return no_content()
 
 

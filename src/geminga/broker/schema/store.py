@@ -50,6 +50,8 @@ CACHE_BYTES_MAX: Final = 16 * 1024 * 1024
 CACHE_ENTRY_BYTES: Final = 1024
 #: Writes of a locator repeated at once after an unknown outcome that turned out not to have happened.
 UNKNOWN_ATTEMPTS_MAX: Final = 8
+#: Races lost to added versions before a deletion gives up.
+DELETE_ATTEMPTS_MAX: Final = 16
 
 _log = get_logger(__name__)
 
@@ -154,17 +156,24 @@ class SchemaStore:
 
     async def delete(self, schema_id: str) -> bool:
         """Delete all versions; False if there were none. Raises MetadataError."""
-        found = await self.locate(schema_id)
-        if found.locator is None:
-            return False
-        # Whatever version it has now: a version added meanwhile goes too.
-        await cas.remove(self._metadata, path_of(schema_id))
-        crash_point(crash_points.LOCATOR_DELETED)
-        for entry in found.locator.index:
-            self._forget(entry.position)
-            await self._delete_ledger(entry.position.ledger_id)
-        crash_point(crash_points.LEDGERS_DELETED)
-        return True
+        path = path_of(schema_id)
+        for _ in range(DELETE_ATTEMPTS_MAX):
+            node = await self._metadata.get(path)
+            if node is None or not node.value:
+                return False
+            locator = decode_locator(node.value, path)
+            try:
+                await cas.remove_read(self._metadata, path, node)
+            except BadVersionError:
+                # A version was added meanwhile: it goes too, with its ledger.
+                continue
+            crash_point(crash_points.LOCATOR_DELETED)
+            for entry in locator.index:
+                self._forget(entry.position)
+                await self._delete_ledger(entry.position.ledger_id)
+            crash_point(crash_points.LEDGERS_DELETED)
+            return True
+        raise BadVersionError(f"{path} kept changing while it was to be deleted")
 
     async def _write_entry(self, schema_id: str, data: bytes) -> Position:
         quorums = self._quorums

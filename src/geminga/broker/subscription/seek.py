@@ -6,7 +6,7 @@ leaves them connected: what they hold and was skipped is settled.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from geminga.broker.subscription.dispatch_shared import SharedDispatch
@@ -59,11 +59,16 @@ async def clear_backlog(subscription: Subscription) -> None:
     _settle(subscription)
 
 
-async def expire(subscription: Subscription, older_than_ms: int) -> bool:
-    """Acknowledge every entry published more than ``older_than_ms`` ago; whether there was any."""
+async def expire(
+    subscription: Subscription, older_than_ms: int, *, is_wanted: Callable[[], bool] = lambda: True
+) -> bool:
+    """Acknowledge every entry published more than ``older_than_ms`` ago; whether there was any.
+
+    ``is_wanted`` is asked when they are found: the policy may have changed meanwhile.
+    """
     limit = subscription.now_ms() - older_than_ms
     last = await subscription.topic.ledger.find_last(lambda entry: entry_timestamp_ms(entry.data) < limit)
-    return expire_up_to(subscription, last)
+    return is_wanted() and expire_up_to(subscription, last)
 
 
 def expire_up_to(subscription: Subscription, position: Position | None) -> bool:

@@ -251,6 +251,11 @@ class Subscription:
         """Messages sent and not acknowledged that count for the limits."""
         return self.dispatch.core.unacked_count if isinstance(self.dispatch, SharedDispatch) else 0
 
+    @property
+    def is_moving(self) -> bool:
+        """Whether somebody moves the cursor now, or deletes it."""
+        return self._fence is not None
+
     def is_at_end_of_topic(self) -> bool:
         """Whether the topic was terminated and everything is acknowledged."""
         return self.topic.ledger.terminated_position is not None and self.cursor.backlog_count == 0

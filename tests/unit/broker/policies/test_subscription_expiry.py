@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 
 from geminga import sim
@@ -11,7 +12,7 @@ from geminga.managed_ledger import ManagedLedgerConfig
 from geminga.metadata.memory import MemoryMetadata
 from geminga.model.position import EARLIEST
 from support.broker_world import BrokerWorld
-from support.policy_levels import seconds, topic_of
+from support.policy_levels import NAMESPACE, seconds, set_namespace, topic_of
 
 MINUTE_S = 60
 CHECK_MINUTES = 5
@@ -142,3 +143,39 @@ def test_subscription_in_use_writes_its_node_at_most_ten_times_an_expiry() -> No
         assert 9 <= len(noted) <= 11
 
     run_lives(life, expiry_minutes=1000)
+
+
+def test_expiry_that_another_broker_switched_off_deletes_nothing() -> None:
+    """No watch told of it: what is stored counts, not what is remembered."""
+
+    async def life(broker: BrokerWorld) -> None:
+        await set_namespace(broker, "subscription_expiration_time_minutes", 60)
+        await (await topic_of(broker)).create_subscription("idle", EARLIEST)
+        await minutes(30)
+        broker.metadata.faults.watch_lost_percent = 100
+        await broker.resources.namespaces.set_policy(NAMESPACE, "subscription_expiration_time_minutes", 0)
+        assert (await topic_of(broker)).rules.subscription_expiry_ms == 60 * MINUTE_S * 1000
+        await minutes(500)
+        assert await names(broker) == {"idle"}
+
+    run_lives(life, expiry_minutes=0)
+
+
+def test_consumer_that_comes_while_policies_are_read_again_keeps_its_subscription() -> None:
+    async def life(broker: BrokerWorld) -> None:
+        topic = await topic_of(broker)
+        await topic.create_subscription("idle", EARLIEST)
+        subscription = topic.subscriptions["idle"]
+        await minutes(CHECK_MINUTES + 61)
+        broker.broker._policy_upkeep.close()
+        await minutes(1)
+        assert topic.subscriptions.get("idle") is subscription, "the story comes before the timer"
+        broker.metadata.faults.delay_ms_max = 100
+        sweep = asyncio.ensure_future(broker.broker._policy_upkeep.expire_subscriptions(topic))
+        await seconds(0.001)
+        await (await broker.client()).subscribe(subscription="idle")
+        broker.metadata.faults.delay_ms_max = 0
+        await sweep
+        assert topic.subscriptions.get("idle") is subscription
+
+    run_lives(life, expiry_minutes=67)

@@ -239,3 +239,28 @@ def test_topic_without_policies_in_its_namespace_makes_no_events_topic() -> None
         assert not await world.broker.topic_exists(EVENTS)
 
     run_quietly(scenario)
+
+
+def test_events_that_another_broker_wrote_without_our_cursor_are_not_trimmed() -> None:
+    """Apache's brokers keep no cursor there; a client may load the topic before its policies are asked for."""
+
+    async def scenario(world: BrokerWorld) -> None:
+        for seconds_to_live in range(1, 30):
+            await set_topic(world, "messageTTLInSeconds", seconds_to_live)
+        before = (await events_topic(world)).ledger.entry_count
+        # As Apache's broker leaves them.
+        (await events_topic(world)).ledger.set_retention(retention_ms=-1, retention_bytes=-1)
+        await (await events_topic(world)).ledger.delete_cursor(EVENTS_CURSOR)
+        await world.restart()
+        client = await world.client()
+        await client.subscribe(str(EVENTS), durable=False)
+        await seconds(3600)
+        topic = await events_topic(world)
+        assert EVENTS_CURSOR not in topic.ledger.cursors
+        assert topic.ledger.entry_count == before, "policies of topics were trimmed away"
+        # Asked for, they are read and get their cursor: from then on it says what is needed.
+        await topic_of(world)
+        assert await document_of(world) == {"messageTTLInSeconds": 29}
+        assert topic.ledger.retention_ms == 0
+
+    run_quietly(scenario, ledger_config=SMALL_LEDGERS)

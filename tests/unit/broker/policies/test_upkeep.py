@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from geminga.broker.policies.upkeep import PolicyUpkeep
 from geminga.model.position import EARLIEST
-from geminga.runtime import SystemRng
+from geminga.runtime import SystemRng, next_turn
 from support.broker_world import BrokerWorld
 from support.policy_levels import (
     LEVELS,
@@ -200,3 +202,32 @@ def test_retention_never_lets_go_what_a_subscription_needs() -> None:
         assert topic.name == NAME
 
     run_quietly(scenario, ledger_config=SMALL_LEDGERS)
+
+
+def test_time_to_live_that_is_switched_off_while_messages_are_looked_for_expires_none() -> None:
+    """The change comes at each moment of the look: either all was done before, or nothing is done any more."""
+
+    async def scenario(world: BrokerWorld) -> None:
+        topic = await topic_of(world)
+        await set_namespace(world, "message_ttl_in_seconds", TTL_S)
+        subscription = await topic.create_subscription("sub", EARLIEST)
+        publisher = await Publisher.open(world)
+        outcomes = set()
+        for turns in range(60):
+            topic.rules = topic.rules._replace(ttl_ms=TTL_S * 1000)
+            for _ in range(9):
+                await publisher.publish()
+            await seconds(2 * TTL_S)
+            look = asyncio.ensure_future(PolicyUpkeep(world.broker).expire_messages(topic))
+            for _ in range(turns):
+                await next_turn()
+            before = subscription.cursor.backlog_count
+            topic.rules = topic.rules._replace(ttl_ms=0)
+            await look
+            await seconds(1)
+            assert subscription.cursor.backlog_count == before
+            outcomes.add(before)
+            await subscription.cursor.clear_backlog()
+        assert outcomes == {0, 9}
+
+    run_quietly(scenario, message_expiry_check_minutes=1_000_000, ledger_config=SMALL_LEDGERS)

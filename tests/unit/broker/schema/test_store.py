@@ -167,3 +167,30 @@ def test_the_cache_is_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
         assert Position(-1, -1) not in store._cache
 
     run_with_schemas(scenario)
+
+
+def test_version_that_is_added_while_all_are_deleted_goes_with_its_ledger() -> None:
+    async def scenario(world: SchemaWorld) -> None:
+        await add(world, b'"int"')
+        metadata = world.store._metadata
+        overtaken = False
+
+        class Overtaken:
+            get = staticmethod(metadata.get)
+
+            async def delete(self, path: str, *, expected_version: int | None = None) -> None:
+                nonlocal overtaken
+                if not overtaken:
+                    overtaken = True
+                    world.store._metadata = metadata
+                    assert await world.store.append(ID, stored(1, b'"long"'), await world.store.locate(ID))
+                    world.store._metadata = self
+                await metadata.delete(path, expected_version=expected_version)
+
+        world.store._metadata = Overtaken()
+        assert await world.store.delete(ID)
+        assert overtaken
+        assert not await metadata.exists(path_of(ID))
+        assert not await world.live_ledgers()
+
+    run_with_schemas(scenario)
