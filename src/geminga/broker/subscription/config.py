@@ -84,7 +84,7 @@ class SubscriptionConfig:
         "delayedDeliveryMinIndexCountPerBucket", 50_000, "entries >= 1: so many new ones are saved at once", minimum=1
     )
     is_delayed_delivery_deliver_at_time_strict: bool = setting(
-        "isDelayedDeliveryDeliverAtTimeStrict", False, "true or false"
+        "isDelayedDeliveryDeliverAtTimeStrict", True, "true or false"
     )
 
     @property

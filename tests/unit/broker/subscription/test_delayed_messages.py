@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from geminga.broker.subscription import handlers
@@ -198,7 +200,49 @@ def test_slow_subscription_keeps_only_what_it_was_not_given():
     with_topic(scenario)
 
 
-def test_coarse_subscription_gets_its_messages_a_bucket_at_a_time():
+@pytest.mark.parametrize("delay_ms", [1, 100, 511, 512, 513, 1000, 1499, 5000, 61_234])
+@pytest.mark.parametrize("sub_type", [Sub.Shared, Sub.Key_Shared])
+def test_delayed_message_is_never_early_by_default_and_at_most_a_tick_late(sub_type, delay_ms):
+    async def scenario(topic):
+        wall_ms = topic.broker.runtime.clock.wall_ms
+        connection = topic.connect()
+        await topic.join(connection, sub_type)
+        for number in range(10):
+            await settle(0.0377 * number)  # at any place of a bucket
+            due_ms = wall_ms() + delay_ms
+            await publish_delayed(topic, f"m{number}", delay_ms, key="k")
+            await settle((due_ms - 1 - wall_ms()) / 1000)
+            assert len(connection.messages) == number, f"{due_ms - wall_ms()} ms early"
+            await settle(1.001)
+            assert len(connection.messages) == number + 1
+
+    with_topic(scenario)
+
+
+def test_coming_at_their_time_costs_no_more_turns_than_coming_early():
+    """Of the loop, over an hour with 600 messages: a timer that is set for a time at which nothing is due yet, and set
+    again, would show here."""
+    turns: dict[bool, int] = {}
+    for is_strict in (False, True):
+
+        async def scenario(topic, is_strict=is_strict):
+            connection = topic.connect()
+            await topic.join(connection)
+            rng = SystemRng(7)
+            for number in range(600):
+                await publish_delayed(topic, f"m{number}", 1000 + rng.below(3_000_000))
+            world = asyncio.get_running_loop()
+            before = world.steps
+            await settle(3600)
+            turns[is_strict] = world.steps - before
+            assert len(connection.messages) == 600
+
+        with_topic(scenario, is_delayed_delivery_deliver_at_time_strict=is_strict)
+    assert turns[True] <= turns[False] * 1.02, turns
+
+
+@pytest.mark.parametrize(("is_strict", "buckets"), [(False, 0), (True, 1)])
+def test_coarse_subscription_gets_its_messages_a_bucket_at_a_time(is_strict, buckets):
     async def scenario(topic):
         fine, coarse = topic.connect(), topic.connect()
         await topic.create_subscription("coarse")
@@ -209,15 +253,17 @@ def test_coarse_subscription_gets_its_messages_a_bucket_at_a_time():
         bucket = (now // 32768 + 2) * 32768
         for i in range(3):
             await topic.publish(f"m{i}", deliver_at_time=bucket + 10_000 * i + 500)
-        await settle((bucket - now) / 1000 + 0.05)
-        # Not strict: rounded down to 2^15 ms, so all three come together, the last one 20 s early.
+        await settle((bucket - now) / 1000 + buckets * 32.768 - 0.05)
+        assert coarse.texts() == []
+        await settle(0.1)
+        # Rounded to 2^15 ms, so all three come together: down, the last 20 s early; strict, up, the first 32 s late.
         assert coarse.texts() == ["m0", "m1", "m2"]
-        assert len(fine.texts()) <= 1
+        assert len(fine.texts()) == (3 if is_strict else 1)
         await settle(30)
         assert fine.texts() == ["m0", "m1", "m2"]
         assert len(coarse.texts()) == 3
 
-    with_topic(scenario)
+    with_topic(scenario, is_delayed_delivery_deliver_at_time_strict=is_strict)
 
 
 @pytest.mark.parametrize("text", ["", "0", "-5", "1.5", "99999999999"])
