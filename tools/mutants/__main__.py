@@ -214,7 +214,7 @@ def _print_list(console: Console, mutants: list[Mutant], stale: list[str]) -> No
 def _print_results(
     console: Console, results: list[PackageResult], failures: list[str], seconds: float, seed: int
 ) -> None:
-    table = Table("package", "tests", "unchanged s", "listed", "drawn", "caught", "(time-out)", "equivalent", "s")
+    table = Table("package", "tests", "alone s", "listed", "drawn", "caught", "(time-out)", "equal", "s")
     for result in results:
         table.add_row(*(str(value) for value in _summary(result).values()))
     console.print(table)

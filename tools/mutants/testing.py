@@ -1,8 +1,8 @@
 """The tests of a package, collected once and run many times: each time in a fork of the process that collected them.
 
-First unchanged, which tells whether they pass and how long each takes; then once for each change, the quick tests
-first, until one fails. A change that only an import can plant, or that no test caught, is tried once more in a process
-that collects the tests with the change already in it.
+First unchanged, which tells whether they pass and how long each takes; then once for each change until one fails: first
+those in the file that is named after the changed module, then the others, the quick ones first. A change that only an
+import can plant, or that no test caught, is tried once more in a process that collects the tests with it in place.
 """
 
 from __future__ import annotations
@@ -137,6 +137,13 @@ def _run_items(session: pytest.Session, items: Sequence[pytest.Item], run: _Run)
         item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
 
 
+def _ordered(session: pytest.Session, mutant: Mutant, seconds: dict[str, float]) -> list[pytest.Item]:
+    """All tests, those first that are likely to fail, then those that cost little."""
+    stem = Path(mutant.file).stem
+    names = {f"test_{stem}", f"test_{stem}_properties"}
+    return sorted(session.items, key=lambda item: (item.path.stem not in names, seconds.get(item.nodeid, 0.0)))
+
+
 def module_name(file: str) -> str:
     """``geminga.bookie.journal`` for ``src/geminga/bookie/journal.py``."""
     parts = Path(file).with_suffix("").parts[1:]
@@ -186,7 +193,6 @@ class PackageTests:
             tell({"unchanged": seconds, "seconds": time.monotonic() - started, "failure": failure})
             if failure:
                 return
-            items = sorted(session.items, key=lambda item: seconds[item.nodeid])
             functions = functions_by_code()
 
             def changed(mutant: Mutant) -> Job:
@@ -197,7 +203,7 @@ class PackageTests:
                     except NotPlantableError:
                         tell({"passed": False})
                         return
-                    _run_items(session, items, _Run(tell, dict(seconds), self._test_cpu_s))
+                    _run_items(session, _ordered(session, mutant, seconds), _Run(tell, dict(seconds), self._test_cpu_s))
                     tell({"passed": True})
 
                 return job
@@ -230,8 +236,7 @@ class PackageTests:
             plant_before_import(module_name(mutant.file), str(self._root / mutant.file), mutant.source)
 
             def use(session: pytest.Session) -> None:
-                items = sorted(session.items, key=lambda item: seconds.get(item.nodeid, 0.0))
-                _run_items(session, items, _Run(tell, dict(seconds), self._test_cpu_s))
+                _run_items(session, _ordered(session, mutant, seconds), _Run(tell, dict(seconds), self._test_cpu_s))
                 tell({"passed": True})
 
             run = _Run(tell, {}, self._test_cpu_s)

@@ -129,6 +129,18 @@ def test_id_that_another_took_is_left_to_it():
     run_cluster(main)
 
 
+def test_creation_without_an_answer_does_not_take_what_another_created():
+    async def main(cluster: Cluster):
+        cluster.client()
+        store = LedgerStore(cluster.stores[0])
+        ours, theirs = (LedgerMetadata(1, 1, 1, (LedgerFragment(0, ("b0",)),), creation_token=t) for t in (4, 5))
+        await store.create(0, theirs)
+        cluster.stores[0].faults.next_writes.append(WriteFault.UNKNOWN_BEFORE)
+        assert await store.create(0, ours) is None
+
+    run_cluster(main)
+
+
 def test_damaged_counter_is_refused():
     async def main(cluster: Cluster):
         client = cluster.client()

@@ -19,7 +19,7 @@ from geminga.model.errors import (
     NoSuchLedgerError,
     UnknownEntryError,
 )
-from geminga.wire.bookkeeper.ledger_metadata import LedgerState
+from geminga.wire.bookkeeper.ledger_metadata import LedgerFragment, LedgerState
 from support.ledgers import Appends, Cluster, error_classes, payloads, run_cluster, turn
 
 QUORUMS = [(1, 1, 1), (2, 2, 1), (3, 3, 2), (3, 2, 2), (3, 2, 1), (3, 3, 3)]
@@ -265,6 +265,32 @@ def test_ledger_is_marked_while_it_is_recovered():
         assert stored.metadata.state is LedgerState.IN_RECOVERY
         bookie.release()
         assert (await opening).last_add_confirmed == 2
+
+    run_cluster(main)
+
+
+def test_ledger_that_is_replicated_anew_while_it_is_recovered_is_closed_over_its_new_bookies():
+    async def main(cluster: Cluster):
+        handle = await create(cluster.client(), (2, 2, 1))
+        await Appends(handle).append_and_wait(*payloads(0, 3))
+        await turn()
+        kept, left = handle.metadata.last_fragment.ensemble
+        [newcomer] = cluster.bookies.keys() - {kept, left}
+        client = cluster.client()
+        for name in (kept, left):
+            cluster.bookies[name].holds_replies = True
+        opening = asyncio.ensure_future(client.open_ledger(handle.ledger_id))
+        await turn(20)
+        entries = [cluster.bookies[kept].entry(handle.ledger_id, entry_id) for entry_id in range(3)]
+        cluster.bookies[newcomer].add_entries(
+            handle.ledger_id, 0, entries, master_key=handle._master_key, recovery=True, done=lambda error: None
+        )
+        fragments = (LedgerFragment(0, (kept, newcomer)),)
+        await LedgerStore(cluster.stores[0]).update(handle.ledger_id, lambda m: m.with_fragments(fragments))
+        for name in (kept, left):
+            cluster.bookies[name].release()
+        reader = await opening
+        assert (reader.last_add_confirmed, reader.metadata.fragments) == (2, fragments)
 
     run_cluster(main)
 
