@@ -96,6 +96,9 @@ class RecordingConnection:
     def run(self, work: Coroutine[None, None, None], name: str) -> None:
         spawn(work, name=name)
 
+    def run_in_turns(self, work: Coroutine[None, None, None]) -> None:
+        spawn(work, name="long command")
+
     def request_ended(self, key: tuple[int, int], request_id: int) -> bool:
         return self.requests.pop(key, None) == request_id and not self.is_closed
 

@@ -6,7 +6,8 @@ costs a slice, a checksum, and two list appends here.
 
 A read of many small commands takes several turns of the loop, so that others are served in between: a connection's
 turn ends after :data:`TURN_COMMANDS_MAX` commands or :data:`TURN_S_MAX`. What is left keeps its order, and nothing
-more is read before it is handled.
+more is read before it is handled. A single command that is long is carried out in several turns
+(:meth:`Connection.run_in_turns`), and what follows it waits until then.
 
 Back-pressure towards the client: reading stops while more publishes than ``maxPendingPublishRequestsPerConnection``
 are unanswered, while the broker holds more unanswered bytes than its publish buffer, while too many other requests
@@ -27,6 +28,16 @@ from typing import TYPE_CHECKING, Final, cast
 
 import crc32c
 
+from geminga.broker.back_pressure import (
+    COMMAND_BYTES_MAX,
+    LONG_COMMAND_BYTES,
+    REQUESTS_PENDING_MAX,
+    TURN_COMMANDS_MAX,
+    TURN_S_MAX,
+    WRITE_BUFFER_HIGH_BYTES,
+    WRITE_BUFFER_LOW_BYTES,
+    WRITE_BUFFER_STOP_READING_BYTES,
+)
 from geminga.broker.failures import Kind
 from geminga.broker.liveness import LivenessCheck
 from geminga.broker.pause_reason import PauseReason
@@ -45,25 +56,12 @@ if TYPE_CHECKING:
 
 _log = get_logger(__name__)
 
-#: Bytes in the transport's write buffer at which dispatchers are told to stop, and to go on.
-WRITE_BUFFER_HIGH_BYTES: Final = 512 * 1024
-WRITE_BUFFER_LOW_BYTES: Final = 128 * 1024
-#: Bytes in the write buffer at which reading stops too: the client takes nothing.
-WRITE_BUFFER_STOP_READING_BYTES: Final = 8 * 1024 * 1024
-#: Requests of a connection that are worked on at the same time; above it nothing more is read until half are done.
-REQUESTS_PENDING_MAX: Final = 1000
 #: Request id of an ERROR that answers no request (as Pulsar: -1 as uint64).
 UNREQUESTED: Final = (1 << 64) - 1
 #: Ids of producers closed by the broker, whose late SENDs are dropped instead of closing the connection.
 CLOSED_PRODUCERS_REMEMBERED_MAX: Final = 1000
 #: Seconds a closed connection has to write what is buffered.
 CLOSE_GRACE_S: Final = 5.0
-#: Commands of a connection handled in one turn of the loop. More than a full read holds of 100-byte SENDs, so that
-#: those stay one append; the same under simulation, where no time passes within a turn.
-TURN_COMMANDS_MAX: Final = 2048
-#: Seconds after which a connection's turn ends behind the command at hand: an ACK can cost ten times what a SEND does,
-#: so that a count alone would either hold the loop or break up batches.
-TURN_S_MAX: Final = 0.005
 #: Payloads up to this size are copied for the checksum: cheaper than a memoryview.
 _CHECKSUM_COPY_BYTES_MAX: Final = 2048
 
@@ -84,6 +82,7 @@ class Connection(asyncio.Protocol):
         "_decoder",
         "_flush_scheduled",
         "_has_commands_left",
+        "_is_command_under_way",
         "_is_lost",
         "_keep_alive",
         "_liveness",
@@ -151,6 +150,8 @@ class Connection(asyncio.Protocol):
         self._commands_left: list[Frame] = []
         #: Whether one of the two has; the same as COMMANDS_LEFT in :attr:`paused`, whose arithmetic costs microseconds.
         self._has_commands_left = False
+        #: A command is carried out in several turns: those behind it wait.
+        self._is_command_under_way = False
         #: The next turn, while commands are left over and nothing else stops them.
         self._turn: asyncio.Handle | None = None
         #: The transport is gone and what it brought is still being handled; then the connection leaves.
@@ -199,7 +200,7 @@ class Connection(asyncio.Protocol):
         if self._has_commands_left and not self.is_closed:
             self._is_lost = True
             self._transport = None
-            self._schedule_turn()
+            self._schedule_turn()  # or the command under way does
         else:
             self._leave()
 
@@ -248,7 +249,7 @@ class Connection(asyncio.Protocol):
         frames = self._commands_left or decoder.feed(data, self._turn_commands_max)
         self._commands_left = self._handle_frames(frames, self._monotonic() + TURN_S_MAX)
         if not self.is_closed:
-            if self._commands_left or decoder.has_more:
+            if self._commands_left or decoder.has_more or self._is_command_under_way:
                 self._has_commands_left = True
                 self._pause(PauseReason.COMMANDS_LEFT)
                 if self._is_lost or self._paused == PauseReason.COMMANDS_LEFT:
@@ -263,7 +264,7 @@ class Connection(asyncio.Protocol):
             self._leave()
 
     def _schedule_turn(self) -> None:
-        if self._turn is None:
+        if self._turn is None and not self._is_command_under_way:
             self._turn = self._loop.call_soon(self._next_turn)
 
     def _next_turn(self) -> None:
@@ -338,7 +339,7 @@ class Connection(asyncio.Protocol):
             producer_id = -1
             if self.is_closed or not self._handle_command(command, payload):
                 return []
-            if monotonic() >= deadline:
+            if monotonic() >= deadline or self._is_command_under_way:
                 return frames[position + 1 :]
         if entries and producer is not None:
             producer.publish(entries, sequence_ids, messages, chunks=chunks)
@@ -363,6 +364,11 @@ class Connection(asyncio.Protocol):
                 elif command[:3] == hot.ACK_PREFIX:
                     self.broker.handlers.ack(self, command)
                     return not self.is_closed
+                elif len(command) > LONG_COMMAND_BYTES and command[:2] == hot.REDELIVER_PREFIX:
+                    self.broker.handlers.redeliver(self, command)
+                    return not self.is_closed
+            if len(command) > COMMAND_BYTES_MAX:
+                raise ProtocolError(f"a command of {len(command)} bytes")
             decoded = commands.decode_command(command)
             if not self.is_connected and decoded.type != pb.BaseCommand.CONNECT:
                 raise ProtocolError(f"{pb.BaseCommand.Type.Name(decoded.type)} before CONNECT")
@@ -469,6 +475,18 @@ class Connection(asyncio.Protocol):
         if self._pending_requests > REQUESTS_PENDING_MAX:
             self._pause(PauseReason.PENDING_REQUESTS)
         spawn(work, name=name, part=self).add_done_callback(self._request_done)
+
+    def run_in_turns(self, work: Coroutine[None, None, None]) -> None:
+        """Carry out the command at hand in several turns of the loop; commands behind it wait until that is done."""
+        self._is_command_under_way = True
+        self._pause(PauseReason.COMMAND_UNDER_WAY)
+        spawn(work, name=f"long command of {self.peer}", part=self).add_done_callback(self._long_command_done)
+
+    def _long_command_done(self, _: object) -> None:
+        self._is_command_under_way = False
+        self._resume(PauseReason.COMMAND_UNDER_WAY)
+        if self._is_lost:
+            self._schedule_turn()
 
     def request_ended(self, key: tuple[int, int], request_id: int) -> bool:
         """Take a creation out of :attr:`requests`; whether the client still waits for it.

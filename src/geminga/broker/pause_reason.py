@@ -14,3 +14,7 @@ class PauseReason(IntFlag):
     WRITE_BUFFER = 4
     PENDING_REQUESTS = 8
     COMMANDS_LEFT = 16
+    #: A command is carried out in several turns.
+    COMMAND_UNDER_WAY = 32
+    #: The rest of a large frame waits for room.
+    FRAME_BUFFER = 64

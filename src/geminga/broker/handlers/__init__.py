@@ -20,6 +20,7 @@ class Handlers:
     table: Mapping[int, Handler]
     flow: Callable[[Connection, int, int], None]
     ack: Callable[[Connection, bytes], None]
+    redeliver: Callable[[Connection, bytes], None]
     send: Callable[[Connection, pb.CommandSend, bytes], None]
 
 
@@ -29,5 +30,9 @@ def all_handlers() -> Handlers:
     for family in (session, lookup, topic_list, producer, schema, transaction, subscription):
         table.update(family.HANDLERS)
     return Handlers(
-        table=table, flow=subscription.handle_flow, ack=subscription.handle_ack_bytes, send=producer.handle_send
+        table=table,
+        flow=subscription.handle_flow,
+        ack=subscription.handle_ack_bytes,
+        redeliver=subscription.handle_redeliver_bytes,
+        send=producer.handle_send,
     )

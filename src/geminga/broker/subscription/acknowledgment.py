@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from geminga.broker.subscription.consumer import INDIVIDUAL_ACK_TYPES, Consumer
 from geminga.broker.subscription.dispatch_shared import SharedDispatch
@@ -22,8 +22,6 @@ from geminga.wire.pulsar.hot import AckedId
 if TYPE_CHECKING:
     from geminga.broker.subscription.subscription import Subscription
 
-#: Words of 64 messages in the ack set of one batch: far more than a batch can hold, and little enough to keep.
-ACK_SET_WORDS_MAX: Final = 1 << 14
 #: Called once the acknowledgement is durable, or with what went wrong.
 AckDone = Callable[[GemingaError | None], None]
 
@@ -36,10 +34,10 @@ def acknowledge(
     is_cumulative: bool,
     done: AckDone | None,
 ) -> None:
-    """Apply an ACK; ``done`` (only if the client asked for a response) is called once it is durable."""
-    if any(ack_set is not None and len(ack_set) > ACK_SET_WORDS_MAX for _, _, ack_set in ids):
-        _answer(done, NotAllowedError(f"An ack set of more than {ACK_SET_WORDS_MAX} words"))
-        return
+    """Apply an ACK; ``done`` (only if the client asked for a response) is called once it is durable.
+
+    Its ack sets are short, or known to fit their batches (``ack_sets``).
+    """
     consumer.last_acked_ms = subscription.now_ms()
     cursor = subscription.cursor
     if cursor.is_in_memory:

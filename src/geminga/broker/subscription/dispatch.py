@@ -84,6 +84,11 @@ class Dispatch(ABC):
         """The only one that gets messages, where there is such."""
         return None
 
+    @property
+    def redelivers_by_position(self) -> bool:
+        """Whether it matters which entries a consumer gives back; else all come again, in order."""
+        return False
+
     @abstractmethod
     def wake(self) -> None:
         """Something changed: permits, entries, acknowledgements."""

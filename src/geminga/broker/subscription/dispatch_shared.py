@@ -106,6 +106,11 @@ class SharedDispatch(Dispatch):
         else:
             self.wake_later()
 
+    @property
+    def redelivers_by_position(self) -> bool:
+        """Yes."""
+        return True
+
     def redeliver(self, consumer: Consumer, positions: Sequence[Position] | None, epoch: int) -> None:
         """``consumer`` gives back ``positions``, or all it holds."""
         del epoch  # for Exclusive and Failover only

@@ -7,15 +7,17 @@ A command for a consumer that is gone is dropped or answered with an error, neve
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from geminga.broker.subscription import acknowledgment, seek
-from geminga.broker.subscription.consumer import NO_EPOCH, Consumer
+from geminga.broker.back_pressure import LONG_COMMAND_BYTES
+from geminga.broker.subscription import acknowledgment, long_commands, seek
+from geminga.broker.subscription.consumer import Consumer
 from geminga.broker.subscription.last_message_id import last_message_id
 from geminga.broker.subscription.messages import message_id_data, position_from
 from geminga.broker.subscription.non_persistent import NonPersistentSubscription
 from geminga.broker.subscription.stats import consumer_stats_response
-from geminga.model import Position, TopicName
+from geminga.model import TopicName
 from geminga.model.errors import (
     ConsumerNotFoundError,
     GemingaError,
@@ -28,7 +30,6 @@ from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar import hot
 from geminga.wire.pulsar.commands import decode_command
 from geminga.wire.pulsar.numbers import FLOW_PERMITS_MAX
-from geminga.wire.pulsar.varint import signed64
 
 if TYPE_CHECKING:
     from geminga.broker.connection import Connection
@@ -84,6 +85,9 @@ def handle_flow_command(connection: Connection, command: pb.BaseCommand) -> None
 
 def handle_ack_bytes(connection: Connection, raw: bytes) -> None:
     """ACK as it came: the hot codec reads the usual ones."""
+    if len(raw) > LONG_COMMAND_BYTES:
+        connection.run_in_turns(long_commands.acknowledge_long(connection, raw, partial(_respond_to_ack, connection)))
+        return
     fields = hot.decode_ack(raw)
     if fields is None:
         handle_ack_command(connection, decode_command(raw))
@@ -100,10 +104,7 @@ def handle_ack_command(connection: Connection, command: pb.BaseCommand) -> None:
             error = NotAllowedError("transactions are not enabled on this broker")
             _respond_to_ack(connection, ack.consumer_id, request_id, error)
         return
-    ids = [
-        hot.AckedId(signed64(m.ledgerId), signed64(m.entryId), tuple(m.ack_set) if m.ack_set else None)
-        for m in ack.message_id
-    ]
+    ids = long_commands.ids_of(ack)
     _acknowledge(connection, ack.consumer_id, ids, ack.ack_type == pb.CommandAck.Cumulative, request_id)
 
 
@@ -133,6 +134,10 @@ def _acknowledge(
         if done is not None:
             done(None)
         return
+    if long_commands.needs_turns(ids):
+        work = long_commands.acknowledge(consumer, ids, is_cumulative=is_cumulative, done=done)
+        connection.run_in_turns(work)
+        return
     acknowledgment.acknowledge(subscription, consumer, ids, is_cumulative=is_cumulative, done=done)
 
 
@@ -147,16 +152,12 @@ def _respond_to_ack(connection: Connection, consumer_id: int, request_id: int, e
 
 def handle_redeliver(connection: Connection, command: pb.BaseCommand) -> None:
     """REDELIVER_UNACKNOWLEDGED_MESSAGES: those named, or all."""
-    request = command.redeliverUnacknowledgedMessages
-    consumer = connection.consumers.get(request.consumer_id)
-    if consumer is None or isinstance(consumer.subscription, NonPersistentSubscription):
-        return
-    positions: list[Position] | None = [position_from(m) for m in request.message_ids] or None
-    epoch = request.consumer_epoch if request.HasField("consumer_epoch") else NO_EPOCH
-    dispatch = consumer.subscription.dispatch
-    if dispatch is not None:
-        with Contained(consumer.subscription, "a redelivery"):
-            dispatch.redeliver(consumer, positions, epoch)
+    long_commands.redeliver(connection, command.redeliverUnacknowledgedMessages)
+
+
+def handle_redeliver_bytes(connection: Connection, raw: bytes) -> None:
+    """REDELIVER_UNACKNOWLEDGED_MESSAGES as it came, with very many message ids."""
+    connection.run_in_turns(long_commands.redeliver_long(connection, raw))
 
 
 def handle_seek(connection: Connection, command: pb.BaseCommand) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from geminga.broker.subscription.ack_sets import fitting
 from geminga.broker.subscription.dispatch_shared import SharedDispatch
 from geminga.broker.subscription.messages import entry_timestamp_ms
 from geminga.model import EARLIEST, LATEST, Position
@@ -31,12 +32,15 @@ async def position_at_time(ledger: ManagedLedger, timestamp_ms: int) -> Position
 async def seek(subscription: Subscription, position: Position, ack_set: Sequence[int] | None = None) -> None:
     """The next entry delivered is ``position`` (EARLIEST and LATEST are understood); with an ``ack_set``, only the
     messages of it whose bit is set."""
+    by_index = subscription.topic.broker.config.acknowledgment_at_batch_index_level_enabled
+    if position in (EARLIEST, LATEST) or not by_index:
+        ack_set = None
+    _, ack_set = await fitting(subscription, position, ack_set)
     await subscription.fence()
     try:
         cursor = subscription.cursor
         await cursor.reset(position)
-        by_index = subscription.topic.broker.config.acknowledgment_at_batch_index_level_enabled
-        if ack_set and by_index and position not in (EARLIEST, LATEST):
+        if ack_set:
             cursor.acknowledge([position], [ack_set])
     finally:
         subscription.unfence()

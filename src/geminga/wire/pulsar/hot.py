@@ -97,6 +97,10 @@ def decode_send(command: bytes) -> SendFields | None:
     return producer_id, sequence_id, highest_sequence_id, messages, flags
 
 
+#: How a REDELIVER_UNACKNOWLEDGED_MESSAGES begins.
+REDELIVER_PREFIX: Final = b"\x08\x14"
+
+
 def decode_flow(command: bytes) -> tuple[int, int] | None:
     """Consumer id and permits of a FLOW command."""
     if command[:3] != FLOW_PREFIX:

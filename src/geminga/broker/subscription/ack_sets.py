@@ -1,0 +1,39 @@
+"""How long an ack set may be is known by the entry alone: long ones are checked against it, and cut."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from geminga.broker.core.ack_set import WORDS_MAX, WORDS_SHORT, cut_to_batch
+from geminga.model import Position
+from geminga.model.errors import NotAllowedError
+from geminga.wire.pulsar.metadata import peek_metadata
+
+if TYPE_CHECKING:
+    from geminga.broker.subscription.subscription import Subscription
+
+
+def is_short(ack_set: Sequence[int]) -> bool:
+    """Whether it is taken as it is."""
+    return len(ack_set) <= WORDS_SHORT
+
+
+async def fitting(
+    subscription: Subscription, position: Position, ack_set: Sequence[int] | None
+) -> tuple[bool, tuple[int, ...] | None]:
+    """Whether there is such an entry, and the ack set without what lies behind its batch.
+
+    NotAllowedError for a set that no batch can have; StorageError if the entry can not be read.
+    """
+    if ack_set is None:
+        return True, None
+    if is_short(ack_set):
+        return True, tuple(ack_set)
+    if len(ack_set) > WORDS_MAX:
+        raise NotAllowedError(f"An ack set of more than {WORDS_MAX} words")
+    entries = await subscription.topic.ledger.read([position])
+    if not entries:
+        return False, None
+    metadata = peek_metadata(entries[0].data)
+    return True, cut_to_batch(ack_set, metadata.num_messages_in_batch if metadata is not None else 1)

@@ -1,0 +1,205 @@
+"""ACK and REDELIVER of very many message ids, or of ack sets that must be checked: in several turns of the loop.
+
+The connection handles nothing else meanwhile, so that what was sent behind such a command finds it done. Whatever it
+changes, it changes piece by piece; an ACK that asks for a response gets it when all pieces are durable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from google.protobuf.message import DecodeError, Message
+
+from geminga.broker.core.ack_set import WORDS_MAX
+from geminga.broker.subscription import acknowledgment
+from geminga.broker.subscription.ack_sets import fitting, is_short
+from geminga.broker.subscription.consumer import NO_EPOCH
+from geminga.broker.subscription.messages import position_from
+from geminga.broker.subscription.non_persistent import NonPersistentSubscription
+from geminga.model import Position
+from geminga.model.errors import ConsumerNotFoundError, GemingaError, NotAllowedError, ProtocolError
+from geminga.runtime import next_turn
+from geminga.wire._generated import pulsar_api_pb2 as pb
+from geminga.wire.pulsar.hot import AckedId
+from geminga.wire.pulsar.pieces import SINGLE_FIELDS_BYTES_MAX, Pieces, cut
+from geminga.wire.pulsar.varint import signed64
+
+if TYPE_CHECKING:
+    from geminga.broker.connection import Connection
+    from geminga.broker.subscription.consumer import Consumer
+
+M = TypeVar("M", bound=Message)
+#: Answers the ACK of (consumer id, request id).
+Respond = Callable[[int, int, GemingaError | None], None]
+
+#: Bytes of message ids handled in one turn: at most some 1,400 ids.
+PIECE_BYTES: Final = 8 * 1024
+#: What is parsed at once: a message id with the longest ack set, in the longest varints, and what is there once.
+PIECE_PARSED_BYTES_MAX: Final = WORDS_MAX * 11 + SINGLE_FIELDS_BYTES_MAX + PIECE_BYTES
+_MESSAGE_IDS_OF_ACK: Final = 0x1A
+_MESSAGE_IDS_OF_REDELIVER: Final = 0x12
+
+
+class AckAnswers:
+    """Collects what becomes of the pieces of an ACK; the last one answers, with the first error."""
+
+    __slots__ = ("_answer", "_error", "_is_sealed", "_open")
+
+    def __init__(self, answer: acknowledgment.AckDone | None) -> None:
+        self._answer = answer
+        self._error: GemingaError | None = None
+        self._open = 0
+        self._is_sealed = False
+
+    def piece(self) -> acknowledgment.AckDone | None:
+        """Who is to be told of one more piece; None: nobody asked."""
+        if self._answer is None:
+            return None
+        self._open += 1
+        return self._done
+
+    def seal(self, error: GemingaError | None = None) -> None:
+        """There are no more pieces; with an error, those that follow were not carried out."""
+        self._error = self._error or error
+        self._is_sealed = True
+        self._settle()
+
+    def _done(self, error: GemingaError | None) -> None:
+        self._error = self._error or error
+        self._open -= 1
+        self._settle()
+
+    def _settle(self) -> None:
+        if self._is_sealed and not self._open and self._answer is not None:
+            answer, self._answer = self._answer, None
+            answer(self._error)
+
+
+def needs_turns(ids: Iterable[AckedId]) -> bool:
+    """Whether an ack set among them is long enough to be checked against its entry."""
+    return any(ack_set is not None and not is_short(ack_set) for _, _, ack_set in ids)
+
+
+async def acknowledge(
+    consumer: Consumer, ids: Sequence[AckedId], *, is_cumulative: bool, done: acknowledgment.AckDone | None
+) -> None:
+    """Apply an ACK with ack sets that must be checked first."""
+    answers = AckAnswers(done)
+    await _acknowledge(consumer, ids, is_cumulative, answers)
+    answers.seal()
+
+
+async def acknowledge_long(connection: Connection, raw: bytes, respond: Respond) -> None:
+    """Apply an ACK of any length; a connection that sent none is closed."""
+    try:
+        await _acknowledge_pieces(connection, raw, respond)
+    except ProtocolError as error:
+        connection.close(str(error))
+
+
+async def _acknowledge_pieces(connection: Connection, raw: bytes, respond: Respond) -> None:
+    pieces = await _cut(raw, _MESSAGE_IDS_OF_ACK)
+    head = _parsed(pb.CommandAck(), pieces.single)
+    done: acknowledgment.AckDone | None = None
+    if head.HasField("request_id"):
+
+        def done(error: GemingaError | None) -> None:
+            respond(head.consumer_id, head.request_id, error)
+
+    answers = AckAnswers(done)
+    consumer = connection.consumers.get(head.consumer_id)
+    is_cumulative = head.ack_type == pb.CommandAck.Cumulative
+    if consumer is None:
+        answers.seal(ConsumerNotFoundError(f"no consumer {head.consumer_id}"))
+        return
+    if head.HasField("txnid_most_bits") or head.HasField("txnid_least_bits"):
+        answers.seal(NotAllowedError("transactions are not enabled on this broker"))
+        return
+    if is_cumulative and len(pieces.stretches) != 1:
+        answers.seal(NotAllowedError("Cumulative acknowledgement of many message ids instead of one"))
+        return
+    for start, end in pieces.stretches:
+        ack = _parsed(pb.CommandAck(), pieces.single + raw[start:end])
+        await _acknowledge(consumer, ids_of(ack), is_cumulative, answers)
+        await next_turn()
+    answers.seal()
+
+
+def ids_of(ack: pb.CommandAck) -> list[AckedId]:
+    """The message ids of an ACK."""
+    return [
+        AckedId(signed64(m.ledgerId), signed64(m.entryId), tuple(m.ack_set) if m.ack_set else None)
+        for m in ack.message_id
+    ]
+
+
+async def _acknowledge(consumer: Consumer, ids: Sequence[AckedId], is_cumulative: bool, answers: AckAnswers) -> None:
+    subscription = consumer.subscription
+    if isinstance(subscription, NonPersistentSubscription):
+        consumer.messages_acked += len(ids)
+        return
+    done = answers.piece()
+    if needs_turns(ids):
+        checked: list[AckedId] = []
+        try:
+            for ledger_id, entry_id, ack_set in ids:
+                is_there, words = await fitting(subscription, Position(ledger_id, entry_id), ack_set)
+                if is_there:
+                    checked.append(AckedId(ledger_id, entry_id, words))
+        except GemingaError as error:
+            if done is not None:
+                done(error)
+            return
+        if not checked:
+            if done is not None:
+                done(None)
+            return
+        ids = checked
+    acknowledgment.acknowledge(subscription, consumer, ids, is_cumulative=is_cumulative, done=done)
+
+
+async def redeliver_long(connection: Connection, raw: bytes) -> None:
+    """REDELIVER_UNACKNOWLEDGED_MESSAGES of any length; a connection that sent none is closed."""
+    try:
+        pieces = await _cut(raw, _MESSAGE_IDS_OF_REDELIVER)
+        for start, end in pieces.stretches:
+            request = _parsed(pb.CommandRedeliverUnacknowledgedMessages(), pieces.single + raw[start:end])
+            if not redeliver(connection, request):
+                return
+            await next_turn()
+    except ProtocolError as error:
+        connection.close(str(error))
+
+
+def redeliver(connection: Connection, request: pb.CommandRedeliverUnacknowledgedMessages) -> bool:
+    """Give back the entries named, or all; whether it makes a difference to name more of them."""
+    consumer = connection.consumers.get(request.consumer_id)
+    if consumer is None or isinstance(consumer.subscription, NonPersistentSubscription):
+        return False
+    dispatch = consumer.subscription.dispatch
+    if dispatch is None:
+        return False
+    epoch = request.consumer_epoch if request.HasField("consumer_epoch") else NO_EPOCH
+    by_position = dispatch.redelivers_by_position
+    positions = [position_from(m) for m in request.message_ids] if by_position else []
+    dispatch.redeliver(consumer, positions or None, epoch)
+    return by_position
+
+
+async def _cut(raw: bytes, tag: int) -> Pieces:
+    for pieces in cut(raw, tag, PIECE_BYTES):
+        if pieces is not None:
+            return pieces
+        await next_turn()
+    raise ProtocolError("a command without an end")
+
+
+def _parsed(message: M, data: bytes) -> M:
+    if len(data) > PIECE_PARSED_BYTES_MAX:
+        raise ProtocolError(f"a message id of more than {PIECE_PARSED_BYTES_MAX} bytes")
+    try:
+        message.ParseFromString(data)
+    except DecodeError as error:
+        raise ProtocolError(f"a command that can not be decoded: {error}") from None
+    return message
