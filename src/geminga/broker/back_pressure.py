@@ -23,4 +23,3 @@ HANDSHAKE_BYTES_MAX: Final = 64 * 1024
 LONG_COMMAND_BYTES: Final = 16 * 1024
 #: The largest command, bytes, but for ACK and REDELIVER, which take several turns: what can be decoded in one.
 COMMAND_BYTES_MAX: Final = 1024 * 1024
-

@@ -36,13 +36,13 @@ from geminga.broker.back_pressure import (
     TURN_S_MAX,
     WRITE_BUFFER_HIGH_BYTES,
     WRITE_BUFFER_LOW_BYTES,
-    WRITE_BUFFER_STOP_READING_BYTES,
 )
+from geminga.broker.connection_output import ConnectionOutput
 from geminga.broker.failures import Kind
 from geminga.broker.liveness import LivenessCheck
 from geminga.broker.pause_reason import PauseReason
 from geminga.model.errors import ChecksumMismatchError, GemingaError, NotAllowedError, ProtocolError
-from geminga.runtime import Buffer, Contained, get_logger, spawn
+from geminga.runtime import Contained, get_logger, spawn
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar import commands, hot
 from geminga.wire.pulsar.frame import Frame, FrameDecoder
@@ -71,7 +71,7 @@ _crc32c = crc32c.crc32c
 Handler = Callable[["Connection", pb.BaseCommand], None]
 
 
-class Connection(asyncio.Protocol):
+class Connection(ConnectionOutput, asyncio.Protocol):
     """The server's side of one connection; all of it runs on the loop's thread."""
 
     __slots__ = (
@@ -80,28 +80,21 @@ class Connection(asyncio.Protocol):
         "_commands_left",
         "_contained",
         "_decoder",
-        "_flush_scheduled",
         "_has_commands_left",
         "_is_command_under_way",
         "_is_lost",
         "_keep_alive",
         "_liveness",
-        "_loop",
         "_monotonic",
-        "_out",
         "_paused",
         "_pending_publishes",
         "_pending_requests",
-        "_transport",
         "_turn",
         "_turn_commands_max",
-        "_writable_callbacks",
         "broker",
         "client_version",
         "consumers",
-        "is_closed",
         "is_connected",
-        "is_writable",
         "list_requests",
         "listener",
         "peer",
@@ -118,6 +111,7 @@ class Connection(asyncio.Protocol):
 
         ``turn_commands_max``: another bound than usual; it changes when commands are handled, never their order.
         """
+        super().__init__()
         self.broker = broker
         self.listener = listener
         #: ``/address:port``, as Pulsar prints it.
@@ -138,11 +132,6 @@ class Connection(asyncio.Protocol):
         self.list_requests: deque[pb.CommandGetTopicsOfNamespace] = deque()
         #: The handshake is done.
         self.is_connected = False
-        self.is_closed = False
-        #: False while the transport's buffer is over its high mark.
-        self.is_writable = True
-        self._loop = asyncio.get_running_loop()
-        self._transport: asyncio.Transport | None = None
         self._monotonic = broker.runtime.clock.monotonic
         self._decoder = FrameDecoder(broker.config.message_bytes_max)
         self._turn_commands_max = turn_commands_max
@@ -156,9 +145,6 @@ class Connection(asyncio.Protocol):
         self._turn: asyncio.Handle | None = None
         #: The transport is gone and what it brought is still being handled; then the connection leaves.
         self._is_lost = False
-        self._out: list[bytes] = []
-        self._flush_scheduled = False
-        self._writable_callbacks: list[Callable[[], None]] = []
         self._contained = Contained(self, "a command", is_last=True)
         self._liveness = LivenessCheck(self._loop)
         self._closed_producers: dict[int, None] = {}
@@ -382,71 +368,6 @@ class Connection(asyncio.Protocol):
         except ProtocolError as error:
             self.close(str(error))
         return not self.is_closed
-
-    # ---- bytes out
-
-    def write(self, data: bytes) -> None:
-        """Write now, behind everything that :meth:`write_soon` holds; nothing once the connection is closed."""
-        if self.is_closed or self._transport is None:
-            return
-        if self._out:
-            self._out.append(data)
-            data = b"".join(self._out)
-            self._out.clear()
-        self._transport.write(data)
-        if not self.is_writable:
-            self._check_write_buffer(self._transport)
-
-    def write_many(self, parts: list[Buffer]) -> None:
-        """Write the parts back to back with one transport call."""
-        if self.is_closed or self._transport is None:
-            return
-        if self._out:
-            parts = [*self._out, *parts]
-            self._out.clear()
-        self._transport.writelines(parts)
-        if not self.is_writable:
-            self._check_write_buffer(self._transport)
-
-    def write_soon(self, data: bytes) -> None:
-        """Write at the end of this turn of the loop, together with what else comes until then."""
-        self._out.append(data)
-        if not self._flush_scheduled:
-            self._flush_scheduled = True
-            self._loop.call_soon(self._flush)
-
-    def _flush(self) -> None:
-        self._flush_scheduled = False
-        if self._out and not self.is_closed and self._transport is not None:
-            out, self._out = self._out, []
-            self._transport.write(out[0] if len(out) == 1 else b"".join(out))
-            if not self.is_writable:
-                self._check_write_buffer(self._transport)
-
-    def _check_write_buffer(self, transport: asyncio.Transport) -> None:
-        if transport.get_write_buffer_size() > WRITE_BUFFER_STOP_READING_BYTES:
-            self._pause(PauseReason.WRITE_BUFFER)
-
-    def send_command(self, command: pb.BaseCommand) -> None:
-        """Encode and write a command."""
-        self.write(commands.encode_command(command))
-
-    def send_success(self, request_id: int) -> None:
-        """Answer SUCCESS."""
-        self.write(commands.success(request_id))
-
-    def send_error(self, request_id: int, error: GemingaError) -> None:
-        """Answer ERROR with the error's code and text."""
-        self.write(commands.error(request_id, error.server_error, str(error)))
-
-    def on_writable(self, callback: Callable[[], None]) -> None:
-        """Call ``callback`` once when the connection is writable again (at once in the next turn if it is)."""
-        if self.is_closed:
-            return
-        if self.is_writable:
-            self._loop.call_soon(callback)
-        else:
-            self._writable_callbacks.append(callback)
 
     # ---- back-pressure towards the client
 

@@ -6,8 +6,9 @@ import asyncio
 
 import pytest
 
-from geminga.broker.connection import REQUESTS_PENDING_MAX, WRITE_BUFFER_STOP_READING_BYTES, PauseReason
-from geminga.broker.subscription.acknowledgment import ACK_SET_WORDS_MAX
+from geminga.broker.back_pressure import REQUESTS_PENDING_MAX, WRITE_BUFFER_STOP_READING_BYTES
+from geminga.broker.core.ack_set import WORDS_MAX
+from geminga.broker.pause_reason import PauseReason
 from geminga.model.errors import StorageError
 from geminga.model.topic_name import TopicName
 from geminga.wire._generated import pulsar_api_pb2 as pb
@@ -340,7 +341,7 @@ def test_ack_set_larger_than_any_batch_is_refused() -> None:
         await client.subscribe(subType=Sub.Shared)
         await client.expect(Type.MESSAGE)
         ack = pb.CommandAck(consumer_id=1, ack_type=pb.CommandAck.Individual, request_id=9)
-        ack.message_id.add(ledgerId=ledger_id, entryId=entry_id, ack_set=[-1] * (ACK_SET_WORDS_MAX + 1))
+        ack.message_id.add(ledgerId=ledger_id, entryId=entry_id, ack_set=[-1] * (WORDS_MAX + 1))
         client.send(pb.BaseCommand(type=Type.ACK, ack=ack))
         assert (await client.expect(Type.ACK_RESPONSE)).ackResponse.error == pb.NotAllowedError
         cursor = world.broker.topics[TOPIC].subscriptions["sub"].cursor

@@ -9,6 +9,7 @@ from geminga.broker.core.ack_set import WORDS_MAX, WORDS_SHORT, cut_to_batch
 from geminga.model import Position
 from geminga.model.errors import NotAllowedError
 from geminga.wire.pulsar.metadata import peek_metadata
+from geminga.wire.pulsar.numbers import batch_size
 
 if TYPE_CHECKING:
     from geminga.broker.subscription.subscription import Subscription
@@ -35,5 +36,6 @@ async def fitting(
     entries = await subscription.topic.ledger.read([position])
     if not entries:
         return False, None
-    metadata = peek_metadata(entries[0].data)
-    return True, cut_to_batch(ack_set, metadata.num_messages_in_batch if metadata is not None else 1)
+    data = entries[0].data
+    metadata = peek_metadata(data)
+    return True, cut_to_batch(ack_set, batch_size(metadata, len(data)) if metadata is not None else 1)

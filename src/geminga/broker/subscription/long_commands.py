@@ -59,6 +59,15 @@ class AckAnswers:
         self._open += 1
         return self._done
 
+    @property
+    def is_wanted(self) -> bool:
+        """Whether anybody asked."""
+        return self._answer is not None
+
+    def failed(self, error: GemingaError) -> None:
+        """A piece was not carried out."""
+        self._error = self._error or error
+
     def seal(self, error: GemingaError | None = None) -> None:
         """There are no more pieces; with an error, those that follow were not carried out."""
         self._error = self._error or error
@@ -87,7 +96,7 @@ async def acknowledge(
     """Apply an ACK with ack sets that must be checked first."""
     answers = AckAnswers(done)
     await _acknowledge(consumer, ids, is_cumulative, answers)
-    answers.seal()
+    await _answer(consumer, answers)
 
 
 async def acknowledge_long(connection: Connection, raw: bytes, respond: Respond) -> None:
@@ -123,7 +132,7 @@ async def _acknowledge_pieces(connection: Connection, raw: bytes, respond: Respo
         ack = _parsed(pb.CommandAck(), pieces.single + raw[start:end])
         await _acknowledge(consumer, ids_of(ack), is_cumulative, answers)
         await next_turn()
-    answers.seal()
+    await _answer(consumer, answers)
 
 
 def ids_of(ack: pb.CommandAck) -> list[AckedId]:
@@ -139,7 +148,6 @@ async def _acknowledge(consumer: Consumer, ids: Sequence[AckedId], is_cumulative
     if isinstance(subscription, NonPersistentSubscription):
         consumer.messages_acked += len(ids)
         return
-    done = answers.piece()
     if needs_turns(ids):
         checked: list[AckedId] = []
         try:
@@ -148,15 +156,26 @@ async def _acknowledge(consumer: Consumer, ids: Sequence[AckedId], is_cumulative
                 if is_there:
                     checked.append(AckedId(ledger_id, entry_id, words))
         except GemingaError as error:
-            if done is not None:
-                done(error)
+            answers.failed(error)
             return
         if not checked:
-            if done is not None:
-                done(None)
             return
         ids = checked
+    # Within memory single ones are never refused: they are made durable together, at the end.
+    is_sure = subscription.cursor.is_in_memory and not is_cumulative
+    done = None if is_sure else answers.piece()
     acknowledgment.acknowledge(subscription, consumer, ids, is_cumulative=is_cumulative, done=done)
+
+
+async def _answer(consumer: Consumer, answers: AckAnswers) -> None:
+    """All pieces were applied: answer when they are durable."""
+    subscription = consumer.subscription
+    if answers.is_wanted and not isinstance(subscription, NonPersistentSubscription):
+        try:
+            await subscription.cursor.flush()
+        except GemingaError as error:
+            answers.failed(error)
+    answers.seal()
 
 
 async def redeliver_long(connection: Connection, raw: bytes) -> None:
