@@ -15,6 +15,7 @@ from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.varint import signed64
 
 _UINT64: Final = (1 << 64) - 1
+_INT32_MAX: Final = (1 << 31) - 1
 _INT64_MAX: Final = (1 << 63) - 1
 
 if TYPE_CHECKING:
@@ -126,6 +127,15 @@ class MessageId(_Fields):
         if first is not None:
             data.first_chunk_message_id.CopyFrom(first.to_data())
         return data
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether its numbers can be on the wire: an id is made of whatever is given, and checked where it is used."""
+        batch_index, (ledger_id, entry_id, partition, batch_size, topic_name, _) = self
+        is_entry = all(isinstance(number, int) and -1 <= number <= _INT64_MAX for number in (ledger_id, entry_id))
+        rest = (batch_index, partition, batch_size)
+        is_message = all(isinstance(number, int) and -1 <= number <= _INT32_MAX for number in rest)
+        return is_entry and is_message and isinstance(topic_name, str)
 
     def with_topic(self, topic_name: str) -> MessageId:
         """The same id, known to be of ``topic_name``."""

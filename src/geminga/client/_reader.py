@@ -13,7 +13,7 @@ from geminga.client._consuming.options import ConsumerOptions, ConsumerType, Ini
 from geminga.client._message import Message
 from geminga.client._message_id import MessageId
 from geminga.client._options import check_argument
-from geminga.client.core.option_kinds import NOTHING, TEXT, Either, Function
+from geminga.client.core.option_kinds import NOTHING, TEXT, Either, Function, Instance
 from geminga.client.schema._protocol import TopicSchema
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ _TOKEN_BYTES: Final = 5
 ReaderListener = Callable[["Reader[Any]", "Message[Any]"], Any]
 
 
+_MESSAGE_ID: Final = Instance(MessageId)
 _LISTENER: Final = Either(NOTHING, Function("a function of a reader and a message"))
 
 
@@ -112,6 +113,7 @@ async def create_reader(
 ) -> Reader[T]:
     """See :meth:`Client.create_reader`."""
     check_argument("subscription_role_prefix", subscription_role_prefix, TEXT)
+    check_argument("start_message_id", start_message_id, _MESSAGE_ID)
     check_argument("reader_listener", reader_listener, _LISTENER)
     prefix = f"{subscription_role_prefix}-" if subscription_role_prefix else ""
     is_earliest = start_message_id == MessageId.earliest

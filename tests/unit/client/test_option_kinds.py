@@ -154,13 +154,13 @@ def test_arguments_beside_the_options_are_checked(value) -> None:
             await client.subscribe(value, "s")
         with pytest.raises(gc.InvalidConfiguration, match="subscription_name="):
             await client.subscribe("t", value)
+        with pytest.raises(gc.InvalidConfiguration, match="start_message_id="):
+            await client.create_reader("t", value)
         if value is not None:
             with pytest.raises(gc.InvalidConfiguration, match="schema="):
                 await client.create_producer("t", schema=value)
             with pytest.raises(gc.InvalidConfiguration, match="schema="):
                 await client.subscribe("t", "s", schema=value)
-            with pytest.raises(gc.InvalidConfiguration, match="start_message_id="):
-                await client.create_reader("t", value)
             with pytest.raises(gc.InvalidConfiguration, match="reader_listener="):
                 await client.create_reader("t", gc.MessageId.earliest, reader_listener=value)
         producer = await client.create_producer("t")

@@ -26,6 +26,7 @@ from geminga.client._errors import (
     AlreadyClosed,
     CumulativeAcknowledgementNotAllowedError,
     InvalidConfiguration,
+    InvalidMessage,
     NotAllowedError,
     OperationNotSupported,
     PulsarException,
@@ -33,6 +34,8 @@ from geminga.client._errors import (
 )
 from geminga.client._message import Message, make_message
 from geminga.client._message_id import MessageId
+from geminga.client._options import check_argument
+from geminga.client.core.option_kinds import INT64_MAX, TIME_MS_MAX, Either, Instance, Number
 from geminga.client.core.stats import ConsumerStats, StatsRecorder
 from geminga.model import TopicName
 from geminga.runtime import get_logger, tell
@@ -52,6 +55,10 @@ T = TypeVar("T")
 _ENTRY_OF: Final = attrgetter("_entry")
 #: The index of a message in its entry.
 _INDEX_OF: Final = attrgetter("_index")
+
+#: What a list to acknowledge is made of.
+_ACKNOWLEDGED: Final = frozenset((Message, MessageId))
+_TIME: Final = Either(Number(0, INT64_MAX), Instance(MessageId))
 
 #: Seconds between two looks at the statistics' interval are the interval itself.
 _MS: Final = 1000
@@ -195,7 +202,10 @@ class Consumer(Receiving[T]):
         if isinstance(message, Message | MessageId):
             await self._acknowledge_each([message])
         else:
-            await self._acknowledge_each(list(message))
+            messages = list(message)
+            if not set(map(type, messages)) <= _ACKNOWLEDGED:
+                raise InvalidMessage(f"{messages!r:.100}: expected messages or message ids")
+            await self._acknowledge_each(messages)
 
     async def _acknowledge_each(self, messages: Sequence[Message[Any] | MessageId]) -> None:
         receipts: dict[asyncio.Future[None], None] = {}
@@ -298,6 +308,8 @@ class Consumer(Receiving[T]):
         if not self.options.retry_enabled or self.dead_letters is None:
             raise NotAllowedError("reconsume_later: the consumer was not made with retry_enabled=True")
         seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
+        if not isinstance(seconds, int | float) or not abs(seconds) < TIME_MS_MAX / _MS:
+            raise InvalidMessage(f"delay={delay!r}: expected seconds or a timedelta")
         await self.dead_letters.reconsume_later(message, int(seconds * _MS), properties)
         await self.acknowledge(message)
 
@@ -312,6 +324,8 @@ class Consumer(Receiving[T]):
             topic.acks.sender.flush()
 
     def _source_of(self, message_id: MessageId) -> TopicConsumer:
+        if not isinstance(message_id, MessageId) or not message_id.is_possible:
+            raise InvalidMessage(f"{message_id!r}: expected a message, or a message id that can be")
         topics = self._topics
         if len(topics) == 1:
             return next(iter(topics.values()))
@@ -366,6 +380,7 @@ class Consumer(Receiving[T]):
         """
         self._check_open()
         if isinstance(target, int):
+            check_argument("target", target, _TIME)
             await self._each(lambda topic: topic.seek(None, target))
         elif target in (MessageId.earliest, MessageId.latest):
             await self._each(lambda topic: topic.seek(target))

@@ -515,7 +515,7 @@ class TopicConsumer:
         before = (self._start, self.start_message_id, self._last_entry)
         try:
             await self._seek(message_id, timestamp_ms)
-        except (PulsarException, asyncio.CancelledError):
+        except BaseException:
             self._start, self.start_message_id, self._last_entry = before
             self._is_seeking = False
             if self._attachment.connection is not None:

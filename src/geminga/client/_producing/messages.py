@@ -93,9 +93,13 @@ class MessageBuilder(Generic[T]):
                 raise InvalidMessage(f"deliver_after={delay!r}: expected a datetime.timedelta")
             if message.deliver_at_ms is not None:
                 raise InvalidMessage("deliver_at and deliver_after: one of them")
-            message.deliver_at_ms = self._clock.wall_ms() + int(delay.total_seconds() * 1000)
+            at_ms = self._clock.wall_ms() + int(delay.total_seconds() * 1000)
+            message.deliver_at_ms = _checked_number("deliver_after", max(0, at_ms))
         clusters: Sequence[str] | None = fields.get("replication_clusters")
-        if fields.get("disable_replication"):
+        is_local = fields.get("disable_replication", False)
+        if not isinstance(is_local, bool):
+            raise InvalidMessage(f"disable_replication={is_local!r}: expected True or False")
+        if is_local:
             clusters = [LOCAL_CLUSTER_ONLY]
         if clusters:
             if isinstance(clusters, str) or not all(isinstance(cluster, str) for cluster in clusters):
@@ -137,7 +141,8 @@ def message_fields(message: OutgoingMessage) -> MessageFields:
 
 
 def _checked_number(name: str, value: int | None) -> int | None:
-    if value is not None and not (isinstance(value, int) and 0 <= value <= _UINT64_MAX >> 1):
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    if value is not None and not (is_number and 0 <= value <= _UINT64_MAX >> 1):
         raise InvalidMessage(f"{name}={value!r}: expected a number from 0 to 2^63 - 1")
     return value
 
