@@ -148,7 +148,8 @@ def test_it_warns_outside_loopback_and_names_unknown_keys(start, tmp_path) -> No
     assert code == 0
     assert "without authentication" in errors
     assert "unknown configuration key nobodyKnows" in errors
-    assert "1 of Pulsar's configuration keys have no effect here: zookeeperServers" in errors
+    assert "zookeeperServers=zk:2181 (" in errors
+    assert "has no effect (Other metadata and bookies): this process keeps its own in its data directory" in errors
 
 
 def test_fatal_error_ends_the_process_at_once_with_a_paragraph() -> None:

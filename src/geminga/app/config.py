@@ -2,19 +2,21 @@
 
 Later sources win: defaults, files in the order given, environment, command line. Types and bounds come from each
 package's ``setting(...)`` fields. A bad value is a :class:`ConfigurationError` that names key, value, place and
-expectation. An unknown key is a warning that names it. Keys that Pulsar has and Geminga does not use are counted
-in one warning, so that an operator's whole ``broker.conf`` can be used as it is. An empty value (``key=``) leaves
-the default, as in Pulsar.
+expectation. An unknown key is a warning that names it. A key that asks for what Geminga does not have is refused or
+named (``core/unbuilt_keys.py``); what else Pulsar knows is passed over, so that an operator's whole ``broker.conf`` can
+be used as it is: its quorums of two are lowered to the bookies that there are, where set by hand they are refused. An
+empty value (``key=``) leaves the default, as in Pulsar.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from geminga.app.config_sources import ConfigEntry, from_assignment, from_environment, read_file
+from geminga.app.core.quorums import Quorums, fit_quorums
 from geminga.app.server_config import ServerConfig
 from geminga.bookie.config import BookieConfig
 from geminga.bookkeeper.config import BookKeeperConfig
@@ -26,10 +28,18 @@ from geminga.model.settings import Setting, settings_of
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-#: Keys with no effect that the summary warning spells out.
-NAMED_IN_SUMMARY_MAX: Final = 5
+#: Bookies of a standalone: the one in its process.
+BOOKIES: Final = 1
 #: Unknown keys that get a warning of their own.
 UNKNOWN_WARNINGS_MAX: Final = 20
+
+QUORUM_KEYS: Final = (
+    "managedLedgerDefaultEnsembleSize",
+    "managedLedgerDefaultWriteQuorum",
+    "managedLedgerDefaultAckQuorum",
+)
+#: Values of keys with such a word in their name are not shown.
+SECRET_WORDS: Final = ("password", "secret", "token", "basicauthconf", "authenticationparameters")
 
 #: A parsed value.
 Value = bool | int | float | str | tuple[str, ...] | None
@@ -78,15 +88,17 @@ def load_config(
 def config_from(entries: Iterable[ConfigEntry]) -> Config:
     """Configuration from ``entries``, later ones winning; raises :class:`ConfigurationError`."""
     latest = {entry.key: entry for entry in entries}
-    server = _built(ServerConfig, latest)
-    _refuse_what_would_not_protect(server)
     known = {key for config_class in CONFIG_CLASSES for key in settings_of(config_class)}
+    warnings = list(_asked_in_vain(latest.values()))
+    server = _built(ServerConfig, latest)
     bookie = _built(BookieConfig, latest)
-    warnings = [*_risks(bookie), *_warnings([entry for key, entry in latest.items() if key not in known], known)]
+    managed_ledger, lowered = _with_quorums_met(_built(ManagedLedgerConfig, latest), latest)
+    warnings += [*lowered, *_risks(bookie)]
+    warnings += _unknown([entry for key, entry in latest.items() if key not in known], known)
     return Config(
         server,
         _built(BrokerConfig, latest),
-        _built(ManagedLedgerConfig, latest),
+        managed_ledger,
         _built(BookKeeperConfig, latest),
         bookie,
         tuple(warnings),
@@ -171,17 +183,50 @@ def _bad_value(setting: Setting, base: str, entry: ConfigEntry) -> Configuration
     return ConfigurationError(f"{entry.key}={entry.text} ({entry.source}): expected {expectation}")
 
 
-def _refuse_what_would_not_protect(server: ServerConfig) -> None:
-    # Ignoring these would serve everybody where the operator asked for the opposite.
-    for key, is_on in (
-        ("authenticationEnabled", server.authentication),
-        ("authorizationEnabled", server.authorization),
-    ):
-        if is_on:
-            raise ConfigurationError(
-                f"{key}=true: this version has no authentication and would serve everyone; "
-                f"set {key}=false to run it without"
-            )
+def _asked_in_vain(entries: Iterable[ConfigEntry]) -> Iterator[str]:
+    """A line for each key that asks for what is not there; raises ConfigurationError where that may not be ignored."""
+    set_entries = [entry for entry in entries if entry.text.strip().lower() not in ("", "false")]
+    if not set_entries:
+        return
+    # The table is long, and rarely needed.
+    from geminga.app.core.unbuilt_keys import asked_in_vain
+
+    asked = [(entry, group) for entry in set_entries if (group := asked_in_vain(entry.key, entry.text)) is not None]
+    refused = [(entry, group) for entry, group in asked if group.is_refused]
+    if refused:
+        named = "; ".join(f"{_assignment(entry)}: {group.instead}" for entry, group in refused)
+        raise ConfigurationError(
+            f"this version has no authentication, authorization or TLS, and does not start where they are asked for: "
+            f"{named}. Remove {'this key' if len(refused) == 1 else 'these keys'} to run it without"
+        )
+    for entry, group in asked:
+        yield f"{_assignment(entry)} has no effect ({group.what}): {group.instead}"
+
+
+def _assignment(entry: ConfigEntry) -> str:
+    # What names a secret is not repeated in a log.
+    hidden = any(word in entry.key.lower() for word in SECRET_WORDS)
+    return f"{entry.key}={'***' if hidden else entry.text} ({entry.source})"
+
+
+def _with_quorums_met(
+    config: ManagedLedgerConfig, latest: Mapping[str, ConfigEntry]
+) -> tuple[ManagedLedgerConfig, list[str]]:
+    """Quorums that the bookies can meet, and what to say of it; raises ConfigurationError for those set by hand."""
+    asked = Quorums(config.ensemble_size, config.write_quorum, config.ack_quorum)
+    met = fit_quorums(asked, BOOKIES)
+    if met == asked:
+        return config, []
+    entries = [latest[key] for key, want, have in zip(QUORUM_KEYS, asked, met, strict=True) if want != have]
+    by_hand = [entry for entry in entries if not entry.is_inherited]
+    if by_hand:
+        raise ConfigurationError(
+            f"{', '.join(map(_assignment, by_hand))}: there is {BOOKIES} bookie, in this process, so that an entry can "
+            f"have {BOOKIES} copy and no more; with this setting no topic could be written to. Set "
+            f"{', '.join(f'{key}={value}' for key, value in zip(QUORUM_KEYS, met, strict=True))}, or leave them out"
+        )
+    line = f"{', '.join(map(_assignment, entries))}: lowered to {BOOKIES}, since there is {BOOKIES} bookie here"
+    return replace(config, ensemble_size=met.ensemble, write_quorum=met.write, ack_quorum=met.ack), [line]
 
 
 def _risks(bookie: BookieConfig) -> Iterator[str]:
@@ -193,24 +238,24 @@ def _risks(bookie: BookieConfig) -> Iterator[str]:
         )
 
 
-def _warnings(unused: Sequence[ConfigEntry], known: AbstractSet[str]) -> Iterator[str]:
+def _unknown(unused: Sequence[ConfigEntry], known: AbstractSet[str]) -> Iterator[str]:
     if not unused:
         return
     # The list of Pulsar's keys is long and rarely needed.
-    from geminga.app.known_keys import KNOWN_KEYS
+    from geminga.app.core.unbuilt_keys import asked_in_vain
+    from geminga.app.known_keys import KNOWN_KEYS, KNOWN_PREFIXES
 
-    without_effect = [entry.key for entry in unused if entry.key in KNOWN_KEYS]
-    unknown = [entry for entry in unused if entry.key not in KNOWN_KEYS]
+    unknown = [
+        entry
+        for entry in unused
+        if entry.key not in KNOWN_KEYS
+        and not entry.key.startswith(KNOWN_PREFIXES)
+        and asked_in_vain(entry.key, entry.text) is None
+    ]
     for entry in unknown[:UNKNOWN_WARNINGS_MAX]:
         yield f"unknown configuration key {entry.key} ({entry.source}) is ignored{_suggestion(entry.key, known)}"
     if len(unknown) > UNKNOWN_WARNINGS_MAX:
         yield f"{len(unknown) - UNKNOWN_WARNINGS_MAX} more unknown configuration keys are ignored"
-    if without_effect:
-        named = ", ".join(sorted(without_effect)[:NAMED_IN_SUMMARY_MAX])
-        more = len(without_effect) - NAMED_IN_SUMMARY_MAX
-        yield f"{len(without_effect)} of Pulsar's configuration keys have no effect here: {named}" + (
-            f" and {more} more" if more > 0 else ""
-        )
 
 
 def _suggestion(key: str, known: AbstractSet[str]) -> str:

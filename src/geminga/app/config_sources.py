@@ -32,6 +32,8 @@ class ConfigEntry(NamedTuple):
     key: str
     text: str
     source: str
+    #: From a properties file, which may be an operator's whole ``broker.conf``: not each line was meant for Geminga.
+    is_inherited: bool = False
 
 
 def read_file(path: str) -> list[ConfigEntry]:
@@ -98,7 +100,7 @@ def _assignment(line: str, path: str, number: int) -> ConfigEntry:
     if rest[:1] in ("=", ":"):
         rest = rest[1:].lstrip()
     source = f"{path}, line {number}"
-    return ConfigEntry(_unescaped(line[:end], source), _unescaped(rest.rstrip(), source), source)
+    return ConfigEntry(_unescaped(line[:end], source), _unescaped(rest.rstrip(), source), source, is_inherited=True)
 
 
 def _unescaped(text: str, source: str) -> str:

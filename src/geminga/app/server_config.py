@@ -35,8 +35,10 @@ class ServerConfig:
     #: Largest body of an HTTP request, bytes; -1: the fixed bound of the HTTP server.
     http_body_bytes_max: int = setting("httpMaxRequestSize", -1, "bytes > 0, or -1 for the built-in bound", minimum=-1)
     http_requests_max: int = setting("maxConcurrentHttpRequests", 1024, "an integer > 0", minimum=1)
-    #: Connections of HTTP at the same time; fewer where the process may not open so many files.
-    http_connections_max: int = setting("maxHttpServerConnections", 2048, "an integer > 0", minimum=1)
+    #: Bytes of a request's line and headers.
+    http_header_bytes_max: int = setting("httpMaxRequestHeaderSize", 8192, "bytes > 0", minimum=1, maximum=1 << 20)
+    #: Connections of HTTP at the same time; fewer where the process may not open so many files. 0: those alone count.
+    http_connections_max: int = setting("maxHttpServerConnections", 2048, "an integer >= 0, 0: no limit", minimum=0)
     #: Geminga's own: how long a connection has for its handshake, or for the headers of its request.
     handshake_timeout_s: int = setting("gemingaHandshakeTimeoutSeconds", 10, "seconds > 0", minimum=1)
     #: Geminga's own: how long a request has for its body, and an answer without being read any further.

@@ -20,7 +20,7 @@ from typing import Final, TypeVar
 from geminga import __version__
 from geminga.app.config import Config
 from geminga.app.cookies import remember_instance_id, remembered_instance_id
-from geminga.app.core.descriptors import plan_descriptors
+from geminga.app.core.descriptors import LIMIT_ASSUMED, plan_descriptors
 from geminga.app.data_directory import BOOKIE_DIRECTORY, METADATA_FILE, claim_directory
 from geminga.app.listeners import bound_addresses, endpoints, is_loopback
 from geminga.app.process_metrics import bookie_metrics, process_metrics
@@ -81,7 +81,7 @@ class StandaloneServer:
         self._descriptors = plan_descriptors(
             descriptor_limit(),
             open_logs=config.bookie.open_file_limit,
-            web_connections_max=config.server.http_connections_max,
+            web_connections_max=config.server.http_connections_max or LIMIT_ASSUMED,
             has_files=data_dir is not None,
         )
         #: Set by :meth:`start`.
@@ -214,6 +214,7 @@ class StandaloneServer:
             runtime,
             self._rest_context(broker, bookie).application_maker(),
             requests_max=config.http_requests_max,
+            header_bytes_max=config.http_header_bytes_max,
             connections_max=plan.web_connections_max,
             limits=Limits(config.handshake_timeout_s, config.http_body_timeout_s, config.http_body_timeout_s),
             keep_free=plan.keep_free_of_web,

@@ -94,6 +94,11 @@ class BrokerConfig(PolicyConfig):
     encryption_required: bool = setting("encryptionRequireOnProducer", False, "true or false")
 
     @property
+    def first_check_s(self) -> int:
+        """When a new connection is looked at first: has it shaken hands?"""
+        return min(self.keep_alive_interval_s, self.handshake_timeout_s)
+
+    @property
     def appends_broker_timestamp(self) -> bool:
         """Whether entries get the broker's time."""
         return any(name.strip().endswith(INTERCEPTOR_TIMESTAMP) for name in self.entry_metadata_interceptors)

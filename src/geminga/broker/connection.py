@@ -457,7 +457,7 @@ class Connection(ConnectionOutput, asyncio.Protocol):
         if self.is_closed:
             return
         if reason:
-            _log.warning("closing connection %s (%s): %s", self.peer, self.client_version or "no client yet", reason)
+            self.broker.warn_of_closing(self, reason)
         if self._out and self._transport is not None:
             self._transport.write(b"".join(self._out))
             self._out.clear()
@@ -520,9 +520,8 @@ class Connection(ConnectionOutput, asyncio.Protocol):
         self.abort("no answer to a liveness check")
 
     def _arm_keep_alive(self) -> None:
-        interval_s = self.broker.config.keep_alive_interval_s
-        if not self.is_connected:
-            interval_s = min(interval_s, self.broker.config.handshake_timeout_s)
+        config = self.broker.config
+        interval_s = config.keep_alive_interval_s if self.is_connected else config.first_check_s
         self._keep_alive = self._loop.call_later(interval_s, self._keep_alive_due)
 
     def _keep_alive_due(self) -> None:

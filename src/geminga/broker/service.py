@@ -32,7 +32,7 @@ from geminga.metadata.ports import MUST_NOT_EXIST, MetadataStore
 from geminga.model.errors import GemingaError, UnavailableError
 from geminga.model.position import Position
 from geminga.model.topic_name import TopicName
-from geminga.runtime import Runtime, get_logger, spawn
+from geminga.runtime import Runtime, SparseWarnings, get_logger, spawn
 
 if TYPE_CHECKING:
     from geminga.broker.topic_base import Topic
@@ -67,6 +67,7 @@ class Broker:
         self.version = version
         self.is_closing = False
         self.connections: set[Connection] = set()
+        self._strangers = SparseWarnings(_log, runtime.clock.monotonic)
         #: Connections accepted since the start; read at scrape time.
         self.connections_opened = 0
         #: What broke above storage, and stays closed for a while.
@@ -153,6 +154,13 @@ class Broker:
         if config.connections_per_ip_max and count > config.connections_per_ip_max:
             return f"reached brokerMaxConnectionsPerIp={config.connections_per_ip_max}"
         return ""
+
+    def warn_of_closing(self, connection: Connection, reason: str) -> None:
+        """One line for a client that is sent away; one a minute for all who never shook hands."""
+        if connection.is_connected:
+            _log.warning("closing connection %s (%s): %s", connection.peer, connection.client_version, reason)
+        else:
+            self._strangers.warn(f"closing connection {connection.peer} (no client yet): {reason}")
 
     def connection_closed(self, connection: Connection) -> None:
         """A connection is gone."""

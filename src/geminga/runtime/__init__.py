@@ -8,7 +8,7 @@ from geminga.runtime.clock import SystemClock
 from geminga.runtime.containment import Contained, Part, contain, set_strict, unwound, unwound_storage, where
 from geminga.runtime.disk_memory import MemoryDisk
 from geminga.runtime.disk_threads import ThreadedDisk
-from geminga.runtime.log import get_logger
+from geminga.runtime.log import SparseWarnings, get_logger
 from geminga.runtime.network import AsyncioNetwork, descriptor_limit
 from geminga.runtime.points import crash_point, is_halted, sometimes
 from geminga.runtime.ports import (
@@ -52,6 +52,7 @@ __all__ = [
     "ReadRequest",
     "Rng",
     "Runtime",
+    "SparseWarnings",
     "SystemClock",
     "SystemRng",
     "ThreadedDisk",

@@ -96,11 +96,35 @@ def test_acknowledging_before_syncing_is_warned_of() -> None:
     assert "power loss" in warning
 
 
-def test_keys_of_pulsar_without_effect_are_one_warning() -> None:
-    keys = ["loadBalancerEnabled", "zookeeperServers", "narExtractionDirectory", "tlsKeyStore", "webSocketNumIoThreads"]
-    (warning,) = load_config(overrides=[f"{key}=1" for key in [*keys, "brokerInterceptors"]]).warnings
-    assert warning.startswith("6 of Pulsar's configuration keys have no effect here: ")
-    assert warning.endswith("and 1 more")
+QUORUMS = ["managedLedgerDefaultEnsembleSize", "managedLedgerDefaultWriteQuorum", "managedLedgerDefaultAckQuorum"]
+
+
+def test_quorums_of_an_operators_file_are_lowered_to_the_bookies_that_there_are(tmp_path) -> None:
+    conf = tmp_path / "broker.conf"
+    conf.write_text("".join(f"{key}=2\n" for key in QUORUMS))
+    config = load_config([str(conf)])
+    (warning,) = config.warnings
+    assert all(f"{key}=2 ({conf}, line {number})" in warning for number, key in enumerate(QUORUMS, 1))
+    assert "lowered to 1" in warning
+    ledgers = config.managed_ledger
+    assert (ledgers.ensemble_size, ledgers.write_quorum, ledgers.ack_quorum) == (1, 1, 1)
+    assert [config.values()[key] for key in QUORUMS] == ["1", "1", "1"]
+
+
+@pytest.mark.parametrize("key", QUORUMS)
+def test_quorum_set_by_hand_that_can_not_be_met_is_refused(tmp_path, key: str) -> None:
+    toml, conf = tmp_path / "geminga.toml", tmp_path / "broker.conf"
+    toml.write_text(f"{key} = 2\n")
+    conf.write_text("".join(f"{key}=2\n" for key in QUORUMS))
+    for arguments in (
+        ([], {}, [f"{key}=2"]),
+        ([], {f"GEMINGA_{key}": "2"}, []),
+        ([str(toml)], {}, []),
+        ([str(conf)], {}, [f"{key}=3"]),
+    ):
+        with pytest.raises(ConfigurationError, match=rf"{key}=[23] .*there is 1 bookie"):
+            load_config(*arguments)
+    assert load_config([str(conf)], {}, [f"{other}=1" for other in QUORUMS]).warnings == ()
 
 
 def test_key_of_several_packages_reaches_all_of_them() -> None:

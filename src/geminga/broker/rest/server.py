@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, cast
 from weakref import WeakSet
 
 from geminga.broker.rest.core.patience import Limits, Part, Patience
-from geminga.runtime import get_logger, spawn
+from geminga.runtime import SparseWarnings, get_logger, spawn
 from geminga.runtime.ports import Listener, Runtime
 
 if TYPE_CHECKING:
@@ -27,16 +27,14 @@ if TYPE_CHECKING:
 
     from geminga.broker.rest.http_connection import HttpConnection
 
-#: Bytes of one request's line and headers.
-HEADER_BYTES_MAX: Final = 64 * 1024
+#: Bytes of one request's line and headers, unless set: as in Pulsar.
+HEADER_BYTES_MAX: Final = 8192
 #: Seconds an idle connection is kept.
 KEEP_ALIVE_S: Final = 75
 #: Bytes that a connection may send before the software is loaded; it is paused before, so this is a safeguard.
 EARLY_BYTES_MAX: Final = 256 * 1024
 #: Seconds between two looks at how long each connection takes; fewer where a limit is short.
 LOOK_INTERVAL_S: Final = 1.0
-#: Seconds between two warnings of one kind.
-WARNING_INTERVAL_S: Final = 60.0
 #: Threads lane of the import.
 _IMPORT_LANE: Final = "http-import"
 #: What a connection is told that can not be served now.
@@ -52,6 +50,7 @@ class HttpServer:
 
     __slots__ = (
         "_connections_max",
+        "_header_bytes_max",
         "_keep_free",
         "_limits",
         "_listeners",
@@ -63,7 +62,7 @@ class HttpServer:
         "_runtime",
         "_served",
         "_waiting",
-        "_warned_s",
+        "_warnings",
     )
 
     def __init__(
@@ -75,6 +74,7 @@ class HttpServer:
         connections_max: int,
         limits: Limits,
         keep_free: int = 0,
+        header_bytes_max: int = HEADER_BYTES_MAX,
     ) -> None:
         """``keep_free``: descriptors of the process that connections must leave."""
         self._runtime = runtime
@@ -83,6 +83,7 @@ class HttpServer:
         self._connections_max = connections_max
         self._limits = limits
         self._keep_free = keep_free
+        self._header_bytes_max = header_bytes_max
         self._listeners: list[Listener] = []
         #: uvicorn's configuration and shared state; None until the first connection.
         self._loaded: tuple[Config, ServerState] | None = None
@@ -92,8 +93,7 @@ class HttpServer:
         self._served: WeakSet[HttpConnection] = WeakSet()
         #: The next look at the connections, while there are any.
         self._look: asyncio.TimerHandle | None = None
-        #: When each kind of warning was last written.
-        self._warned_s: dict[str, float] = {}
+        self._warnings = SparseWarnings(_log, runtime.clock.monotonic)
 
     async def listen(self, host: str, port: int) -> int:
         """Bind one more address, which is served from :meth:`start` on; the port. Raises OSError."""
@@ -138,7 +138,9 @@ class HttpServer:
 
     def _protocol(self) -> asyncio.Protocol:
         if not self._has_room():
-            self._warn("full", f"{self._connections_max} HTTP connections are open; further ones are told to come back")
+            self._warnings.warn(
+                f"{self._connections_max} HTTP connections are open; further ones are told to come back"
+            )
             return _RefusedConnection()
         if self._look is None:
             self._look_later()
@@ -155,7 +157,9 @@ class HttpServer:
         try:
             self._loaded = await self._load_software()
         except (OSError, ImportError, MemoryError) as error:
-            self._warn("load", f"the HTTP software could not be loaded, requests are told to come back: {error}")
+            self._warnings.warn(
+                f"the HTTP software could not be loaded, requests are told to come back: {error}", "load"
+            )
             waiting, self._waiting = self._waiting, []
             for connection in waiting:
                 connection.refuse()
@@ -183,7 +187,7 @@ class HttpServer:
             server_header=False,
             timeout_keep_alive=KEEP_ALIVE_S,
             limit_concurrency=self._requests_max,
-            h11_max_incomplete_event_size=HEADER_BYTES_MAX,
+            h11_max_incomplete_event_size=self._header_bytes_max,
         )
         config.load()
         return config, ServerState()
@@ -224,12 +228,6 @@ class HttpServer:
             connection.look(now_s)
         if self._waiting or self._served:
             self._look_later()
-
-    def _warn(self, kind: str, text: str) -> None:
-        now_s = asyncio.get_running_loop().time()
-        if now_s - self._warned_s.get(kind, -WARNING_INTERVAL_S) >= WARNING_INTERVAL_S:
-            self._warned_s[kind] = now_s
-            _log.warning("%s", text)
 
     def forget(self, waiting: _WaitingConnection) -> None:
         """A waiting connection was lost."""

@@ -1,0 +1,218 @@
+"""Keys of Pulsar that ask for what Geminga does not have: which are refused at start, and which are named in a warning.
+
+Where security was asked for, starting without it would be worse than not starting. What is merely absent is named, one
+line for each key with its value. A key asks for nothing while it is empty or at the value that switches it off, which
+is Pulsar's default; so Pulsar's own ``broker.conf`` says nothing here. Keys that are in no group tune machinery that
+Geminga does not have (threads, Netty, RocksDB, balancing of load between brokers): they promise nobody anything.
+
+docs/configuration.md lists the same groups; a test compares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+#: Values that switch a key off, in small letters.
+_OFF: Final = frozenset({"", "false", "0", "0.0", "-1"})
+_EMPTY: Final = frozenset({""})
+
+
+class Unbuilt(NamedTuple):
+    """What the keys of a group ask for."""
+
+    #: Such as "TLS": the group's name in the documentation.
+    what: str
+    #: What happens instead.
+    instead: str
+    keys: tuple[str, ...]
+    #: Whether a process that was asked for it must not start.
+    is_refused: bool = False
+    #: Values that ask for nothing, in small letters.
+    quiet: frozenset[str] = _OFF
+
+
+def _keys(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
+
+
+GROUPS: Final = (
+    Unbuilt(
+        "Authentication and authorization",
+        "everyone would be served",
+        _keys("authenticationEnabled authorizationEnabled authenticateMetricsEndpoint"),
+        is_refused=True,
+    ),
+    Unbuilt(
+        "TLS",
+        "what is sent could be read on its way",
+        _keys("tlsEnabled tlsEnabledWithKeyStore tlsRequireTrustedClientCertOnConnect"),
+        is_refused=True,
+    ),
+    Unbuilt(
+        "TLS ports",
+        "nothing would listen there, or without TLS",
+        _keys("brokerServicePortTls webServicePortTls"),
+        is_refused=True,
+        quiet=_EMPTY,
+    ),
+    Unbuilt(
+        "Credentials and roles",
+        "nobody is asked who he is",
+        _keys(
+            "authenticationProviders authenticateOriginalAuthData proxyRoles superUserRoles anonymousUserRole "
+            "athenzDomainNames basicAuthConf tokenSecretKey tokenPublicKey tokenAuthClaim tokenAudience "
+            "tokenAudienceClaim saslJaasServerRoleTokenSignerSecretPath authorizationAllowWildcardsMatching "
+            "allowAclChangesOnNonExistentTopics kinitCommand"
+        ),
+    ),
+    Unbuilt(
+        "Certificates",
+        "they are not used",
+        _keys(
+            "tlsCertificateFilePath tlsKeyFilePath tlsTrustCertsFilePath tlsKeyStore tlsKeyStorePassword tlsTrustStore "
+            "tlsTrustStorePassword tlsProtocols tlsCiphers tlsProvider tlsAllowInsecureConnection "
+            "tlsHostnameVerificationEnabled webServiceTlsProtocols "
+            "webServiceTlsCiphers"
+        ),
+    ),
+    Unbuilt(
+        "Security between brokers and bookies",
+        "there is no such connection: all are in this process",
+        _keys(
+            "brokerClientTlsEnabled brokerClientTlsEnabledWithKeyStore brokerClientAuthenticationPlugin "
+            "brokerClientAuthenticationParameters brokerClientTrustCertsFilePath brokerClientKeyFilePath "
+            "brokerClientCertificateFilePath brokerClientTlsKeyStore brokerClientTlsKeyStorePassword "
+            "brokerClientTlsTrustStore brokerClientTlsTrustStorePassword brokerClientTlsCiphers "
+            "brokerClientTlsProtocols brokerClientSslProvider "
+            " replicationTlsEnabled bookkeeperTLSClientAuthentication "
+            "bookkeeperTLSKeyFilePath bookkeeperTLSCertificateFilePath bookkeeperTLSTrustCertsFilePath "
+            "bookkeeperTLSKeyStorePasswordPath bookkeeperTLSTrustStorePasswordPath "
+            "bookkeeper_tlsHostnameVerificationEnabled bookkeeperClientAuthenticationPlugin "
+            "bookkeeperClientAuthenticationParametersName bookkeeperClientAuthenticationParameters "
+            "bookieAuthProviderFactoryClass"
+        ),
+    ),
+    Unbuilt(
+        "Other metadata and bookies",
+        "this process keeps its own in its data directory",
+        _keys(
+            "metadataStoreUrl configurationMetadataStoreUrl metadataStoreConfigPath zookeeperServers "
+            "configurationStoreServers globalZookeeperServers zkServers metadataServiceUri "
+            "bookkeeperMetadataServiceUri metadataSyncEventTopic configurationMetadataSyncEventTopic"
+        ),
+    ),
+    Unbuilt(
+        "Placement of entries",
+        "there is one bookie",
+        _keys(
+            "bookkeeperClientRegionawarePolicyEnabled bookkeeperClientEnforceMinNumRacksPerWriteQuorum "
+            "bookkeeperClientIsolationGroups bookkeeperClientSecondaryIsolationGroups isolationGroups "
+            "bookkeeperDiskWeightBasedPlacementEnabled strictBookieAffinityEnabled failureDomainsEnabled "
+        ),
+    ),
+    Unbuilt(
+        "Transactions",
+        "clients are told that there is no coordinator",
+        _keys("transactionCoordinatorEnabled maxActiveTransactionsPerCoordinator"),
+    ),
+    Unbuilt(
+        "Rate limits",
+        "nobody is slowed down",
+        _keys(
+            "brokerPublisherThrottlingMaxMessageRate brokerPublisherThrottlingMaxByteRate "
+            "maxPublishRatePerTopicInMessages maxPublishRatePerTopicInBytes subscribeThrottlingRatePerConsumer "
+            "dispatchThrottlingRateInMsg dispatchThrottlingRateInByte dispatchThrottlingRatePerTopicInMsg "
+            "dispatchThrottlingRatePerTopicInByte dispatchThrottlingRatePerSubscriptionInMsg "
+            "dispatchThrottlingRatePerSubscriptionInByte dispatchThrottlingRatePerReplicatorInMsg "
+            "dispatchThrottlingRatePerReplicatorInByte dispatchThrottlingRateRelativeToPublishRate "
+            "httpRequestsLimitEnabled preciseTopicPublishRateLimiterEnable"
+        ),
+    ),
+    Unbuilt(
+        "Limits",
+        "there is no such limit",
+        _keys(
+            "maxTenants maxNamespacesPerTenant maxSameAddressProducersPerTopic maxSameAddressConsumersPerTopic "
+            "delayedDeliveryMaxDelayInMillis topicFencingTimeoutSeconds managedLedgerReadEntryTimeoutSeconds "
+            "managedLedgerAddEntryTimeoutSeconds managedLedgerInactiveLedgerRolloverTimeSeconds "
+            "clientLibraryVersionCheckEnabled"
+        ),
+    ),
+    Unbuilt(
+        "Offloading to other storage",
+        "everything stays in the bookie",
+        _keys(
+            "managedLedgerOffloadDriver managedLedgerOffloadAutoTriggerSizeThresholdBytes "
+            "managedLedgerOffloadThresholdInSeconds managedLedgerOffloadBucket s3ManagedLedgerOffloadBucket "
+            "s3ManagedLedgerOffloadRegion s3ManagedLedgerOffloadServiceEndpoint s3ManagedLedgerOffloadRole "
+            "gcsManagedLedgerOffloadBucket gcsManagedLedgerOffloadRegion gcsManagedLedgerOffloadServiceAccountKeyFile "
+            "fileSystemURI"
+        ),
+    ),
+    Unbuilt("Compaction", "topics are not compacted", _keys("brokerServiceCompactionThresholdInBytes")),
+    Unbuilt(
+        "Replication and migration between clusters",
+        "nothing is replicated",
+        _keys("clusterMigrationCheckDurationSeconds topicMigrationEnabled"),
+    ),
+    Unbuilt(
+        "Functions, packages, WebSocket, other protocols",
+        "there is no such service",
+        _keys(
+            "functionsWorkerEnabled functionsWorkerEnablePackageManagement enablePackagesManagement "
+            "webSocketServiceEnabled messagingProtocols "
+            "enableRunBookieAutoRecoveryTogether"
+        ),
+    ),
+    Unbuilt(
+        "Plug-ins in Java",
+        "they are not loaded",
+        _keys(
+            "entryFilterNames brokerInterceptors brokerEntryPayloadProcessors additionalServlets topicFactoryClassName "
+            "additionalSystemCursorNames"
+        ),
+    ),
+    Unbuilt(
+        "HAProxy and forwarded addresses",
+        "a connection that begins with the PROXY header is closed, and addresses are those of the proxy",
+        _keys("haProxyProtocolEnabled webServiceHaProxyProtocolEnabled webServiceTrustXForwardedFor"),
+    ),
+    Unbuilt(
+        "Skipping of data that can not be read",
+        "such a topic answers with an error until it is mended",
+        _keys("autoSkipNonRecoverableData managedLedgerForceRecovery schemaLedgerForceRecovery lazyCursorRecovery"),
+    ),
+    Unbuilt(
+        "Metrics",
+        "they are not in /metrics",
+        _keys(
+            "exposeConsumerLevelMetricsInPrometheus exposeProducerLevelMetricsInPrometheus "
+            "exposeManagedCursorMetricsInPrometheus exposeBundlesMetricsInPrometheus "
+            "splitTopicAndPartitionLabelInPrometheus"
+        ),
+    ),
+    Unbuilt(
+        "Other behaviour",
+        "it is not there",
+        _keys(
+            "dispatcherPauseOnAckStatePersistentEnabled "
+            "unblockStuckSubscriptionEnabled bootstrapNamespaces strictlyVerifySubscriptionName "
+            " allowOverrideEntryFilters"
+        ),
+    ),
+)
+
+#: Keys of protocol handlers that are not Pulsar's own begin so.
+HANDLER_PREFIXES: Final = ("kafka", "kop", "mqtt", "amqp")
+_HANDLERS: Final = Unbuilt("Protocol handlers", "there is no such service", ())
+
+_BY_KEY: Final[Mapping[str, Unbuilt]] = {key: group for group in GROUPS for key in group.keys}
+
+
+def asked_in_vain(key: str, text: str) -> Unbuilt | None:
+    """The group of ``key`` if ``key=text`` asks for something that is not there."""
+    group = _BY_KEY.get(key)
+    if group is None and key.startswith(HANDLER_PREFIXES):
+        group = _HANDLERS
+    return group if group is not None and text.strip().lower() not in group.quiet else None
