@@ -186,6 +186,8 @@ class TopicDeduplication:
 
     async def _settle(self) -> None:
         try:
+            # First the end of the ledger that failed is fixed: recovery may find there what nobody was told of.
+            await self._topic.ledger.roll(only_failed=True)
             await self._replay()
         except StorageError as error:
             _log.warning("%s: can not read the tail after a failed write: %s", self._topic.name, error)

@@ -106,6 +106,11 @@ class Appender:
         """Whether any append was not answered."""
         return bool(self._pending or self._waiting)
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether a write to the open ledger failed: where it ends is not known until it is closed."""
+        return self.state is AppenderState.FAILED
+
     # ---- append
 
     def append(self, entries: Sequence[bytes], done: AppendDone) -> None:
@@ -273,24 +278,27 @@ class Appender:
             return None
         if handle.error is not None:
             # The end is fixed before the list says so: what failed must not come back.
-            await self._close_failed(handle, info)
+            handle = await self._close_failed(handle, info)
         info.closed_ms = max(1, self._ml.runtime.clock.wall_ms())
         self._ml.reads.keep(handle)
         self._handle = self._info = None
         return handle
 
-    async def _close_failed(self, handle: LedgerHandle, info: LedgerInfo) -> None:
+    async def _close_failed(self, handle: LedgerHandle, info: LedgerInfo) -> LedgerHandle:
+        """Fix the end of the ledger; the handle that reads up to it."""
         try:
             await handle.close()
         except LedgerFencedError:
             raise
         except StorageError as error:
             _log.warning("%s: recovering ledger %d: %s", self._ml.name, info.ledger_id, error)
-            recovered = await self._ml.bookkeeper.open_ledger(info.ledger_id, recover=True)
-            info.entries = recovered.last_add_confirmed + 1
-            info.size_bytes = recovered.length_bytes
+            # What was not confirmed to us may be found: the old handle would not read it.
+            handle = await self._ml.bookkeeper.open_ledger(info.ledger_id, recover=True)
+            info.entries = handle.last_add_confirmed + 1
+            info.size_bytes = handle.length_bytes
             self._ml.on_recovered(info)
         crash_point(points.FAILED_LEDGER_CLOSED)
+        return handle
 
     async def drain(self) -> None:
         """Until every written entry is confirmed or failed."""

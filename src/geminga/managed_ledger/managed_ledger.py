@@ -302,14 +302,16 @@ class ManagedLedger:
             except StorageError as error:
                 _log.warning("%s: ledger %d was not deleted: %s", self.name, ledger_id, error)
 
-    async def roll(self) -> None:
-        """Close the open ledger; the next append opens another."""
+    async def roll(self, *, only_failed: bool = False) -> None:
+        """Close the open ledger (or only one whose last write failed); the next append opens another. StorageError."""
+        appender = self._appender
+        if appender is None or (only_failed and not appender.has_failed):
+            return
         try:
             async with self.list_lock():
                 await self._close_open_ledger()
         finally:
-            if self._appender is not None:
-                self._appender.resume()
+            appender.resume()
 
     async def _close_open_ledger(self) -> None:
         """Drain, close, and say so in the list; the lock is held."""

@@ -6,6 +6,8 @@ import asyncio
 
 from geminga.broker.topic import PersistentTopic
 from geminga.broker.topic_dedup import DEDUP_CURSOR
+from geminga.metadata.cas import CAS_ATTEMPTS_MAX
+from geminga.metadata.core.faults import WriteFault
 from geminga.model.errors import DiskFullError
 from geminga.model.position import EARLIEST
 from geminga.wire._generated import pulsar_api_pb2 as pb
@@ -110,6 +112,34 @@ def test_sequence_ids_survive_a_restart_by_snapshot_and_replay() -> None:
 
 
 def test_failed_write_that_was_stored_is_a_duplicate_afterwards() -> None:
+    """Told that it failed, the producer sends it again; meanwhile recovery found it in the log."""
+
+    async def scenario(world: BrokerWorld) -> None:
+        client = await world.client()
+        await client.create_producer(producer_name="producer")
+        await topic_of(world).create_subscription("keeper", EARLIEST)
+        await client.publish(0)
+        world.bookie.add_error, world.bookie.stores_before_error = DiskFullError("no answer in time"), True
+        # The ledger can not be closed at what was confirmed: recovery finds its end.
+        world.metadata.faults.next_writes.extend([WriteFault.UNKNOWN_BEFORE] * CAS_ATTEMPTS_MAX)
+        client.send_message(1)
+        await client.expect(Type.SEND_ERROR)
+        await client.expect(Type.CLOSE_PRODUCER)
+        world.bookie.add_error = None
+        await moment(3)
+        success = await client.create_producer(producer_name="producer", epoch=1)
+        client.send_message(1)
+        receipt = await client.receipt()
+        await client.publish(2)
+        # In the log once: 0, 1, 2.
+        assert topic_of(world).ledger.entry_count == 3
+        assert receipt.message_id.ledgerId == NO_ID
+        assert success.last_sequence_id == 1
+
+    run_with_broker(scenario, deduplication=True)
+
+
+def test_failed_write_that_was_not_stored_is_taken_afterwards() -> None:
     async def scenario(world: BrokerWorld) -> None:
         client = await world.client()
         await client.create_producer(producer_name="producer")

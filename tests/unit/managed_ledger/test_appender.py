@@ -7,13 +7,16 @@ import asyncio
 import pytest
 
 from geminga.managed_ledger import ManagedLedgerConfig
+from geminga.managed_ledger.metadata_io import ledger_path as list_path
+from geminga.metadata.cas import CAS_ATTEMPTS_MAX
 from geminga.metadata.core.faults import WriteFault
 from geminga.model.errors import (
     DiskFullError,
     MetadataError,
 )
 from geminga.model.position import EARLIEST, Position
-from support.ledger_world import append, read_all
+from geminga.wire.bookkeeper.ledger_path import ledger_path
+from support.ledger_world import NAME, append, read_all
 
 
 def test_append_over_a_rollover_is_split_and_completed_in_order(in_world):
@@ -93,6 +96,64 @@ def test_failed_write_that_was_stored_is_not_in_the_log(in_world):
         await w.fill(ml, 1, "next")
         for log in (ml, await w.reopen()):
             assert await read_all(log.new_non_durable_cursor("r", EARLIEST)) == [b"m0", b"next0"]
+
+    in_world(scenario)
+
+
+def test_failed_ledger_is_closed_before_the_list_says_where_it_ends(in_world):
+    """Whoever reads the list must find no other end in the ledger, be it only until the next step."""
+
+    async def scenario(w):
+        ml = await w.open()
+        await w.fill(ml, 2)
+        changed = []
+        w.store.watch("/", lambda notification: changed.append(notification.path))
+        w.bookie.add_error, w.bookie.stores_before_error = DiskFullError("full"), True
+        await append(ml, [b"failed"])
+        w.bookie.add_error = None
+        await w.fill(ml, 1)
+        first, second = (info.ledger_id for info in ml.ledgers.infos)
+        assert [info.entries for info in ml.ledgers.infos] == [2, 1]
+        paths = (ledger_path(first), ledger_path(second), list_path(NAME))
+        assert [path for path in changed if path in paths] == list(paths)
+
+    in_world(scenario)
+
+
+def test_failed_ledger_that_can_not_be_closed_ends_where_recovery_finds(in_world):
+    async def scenario(w):
+        ml = await w.open()
+        await w.fill(ml, 2)
+        w.bookie.add_error, w.bookie.stores_before_error = DiskFullError("full"), True
+        # What closing tries is lost again and again; recovery, right after it, succeeds and finds the entry.
+        w.faults.next_writes.extend([WriteFault.UNKNOWN_BEFORE] * CAS_ATTEMPTS_MAX)
+        await append(ml, [b"stored all the same"])
+        w.bookie.add_error = None
+        await w.fill(ml, 1)
+        assert [info.entries for info in ml.ledgers.infos] == [3, 1]
+        for again in (ml, await w.reopen()):
+            entries = await again.read_range(again.first_position, 10, 1 << 20)
+            assert [entry.data for entry in entries] == [b"m0", b"m1", b"stored all the same", b"m0"]
+
+    in_world(scenario)
+
+
+def test_end_of_a_failed_ledger_is_fixed_on_demand_and_of_no_other(in_world):
+    async def scenario(w):
+        ml = await w.open()
+        await w.fill(ml, 2)
+        await ml.roll(only_failed=True)
+        assert [info.closed_ms for info in ml.ledgers.infos] == [0]
+        w.bookie.add_error, w.bookie.stores_before_error = DiskFullError("full"), True
+        w.faults.next_writes.extend([WriteFault.UNKNOWN_BEFORE] * CAS_ATTEMPTS_MAX)
+        await append(ml, [b"stored all the same"])
+        w.bookie.add_error = None
+        await ml.roll(only_failed=True)
+        (info,) = ml.ledgers.infos
+        assert info.closed_ms
+        assert info.entries == 3
+        assert ml.last_confirmed_position == Position(info.ledger_id, 2)
+        await w.fill(ml, 1)
 
     in_world(scenario)
 
