@@ -55,6 +55,7 @@ class RecordingConnection:
         self.requests: dict[tuple[int, int], int] = {}
         self.is_closed = False
         self.is_writable = True
+        self.is_held = False
         self.is_alive = True
         self.messages: list[Received] = []
         self.commands: list[pb.BaseCommand] = []

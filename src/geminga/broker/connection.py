@@ -30,6 +30,7 @@ import crc32c
 
 from geminga.broker.back_pressure import (
     COMMAND_BYTES_MAX,
+    HANDSHAKE_BYTES_MAX,
     LONG_COMMAND_BYTES,
     REQUESTS_PENDING_MAX,
     TURN_COMMANDS_MAX,
@@ -39,6 +40,7 @@ from geminga.broker.back_pressure import (
 )
 from geminga.broker.connection_output import ConnectionOutput
 from geminga.broker.failures import Kind
+from geminga.broker.frame_room import LARGE_FRAME_BYTES, HalfFrame
 from geminga.broker.liveness import LivenessCheck
 from geminga.broker.pause_reason import PauseReason
 from geminga.model.errors import ChecksumMismatchError, GemingaError, NotAllowedError, ProtocolError
@@ -80,6 +82,7 @@ class Connection(ConnectionOutput, asyncio.Protocol):
         "_commands_left",
         "_contained",
         "_decoder",
+        "_half_frame",
         "_has_commands_left",
         "_is_command_under_way",
         "_is_lost",
@@ -111,7 +114,7 @@ class Connection(ConnectionOutput, asyncio.Protocol):
 
         ``turn_commands_max``: another bound than usual; it changes when commands are handled, never their order.
         """
-        super().__init__()
+        super().__init__(broker.output_budget)
         self.broker = broker
         self.listener = listener
         #: ``/address:port``, as Pulsar prints it.
@@ -133,7 +136,9 @@ class Connection(ConnectionOutput, asyncio.Protocol):
         #: The handshake is done.
         self.is_connected = False
         self._monotonic = broker.runtime.clock.monotonic
-        self._decoder = FrameDecoder(broker.config.message_bytes_max)
+        self._decoder = FrameDecoder(min(HANDSHAKE_BYTES_MAX, broker.config.message_bytes_max))
+        #: The large frame that has begun and is not whole.
+        self._half_frame: HalfFrame | None = None
         self._turn_commands_max = turn_commands_max
         #: Frames of the last turn that it had no time for; the decoder may hold more behind them.
         self._commands_left: list[Frame] = []
@@ -193,7 +198,11 @@ class Connection(ConnectionOutput, asyncio.Protocol):
     def _leave(self) -> None:
         self._is_lost = False
         self._commands_left = []
+        if self._half_frame is not None:
+            self.broker.frame_room.end(self._half_frame)
+            self._half_frame = None
         self.is_closed = True
+        self._output_budget.forget(self)
         self.is_connected = False
         if self._keep_alive is not None:
             self._keep_alive.cancel()
@@ -215,25 +224,20 @@ class Connection(ConnectionOutput, asyncio.Protocol):
         self.consumers.clear()
         self.broker.connection_closed(self)
 
-    def pause_writing(self) -> None:
-        """The transport's buffer is over its high mark."""
-        self.is_writable = False
-
-    def resume_writing(self) -> None:
-        """The client took what was written."""
-        self.is_writable = True
-        self._resume(PauseReason.WRITE_BUFFER)
-        callbacks, self._writable_callbacks = self._writable_callbacks, []
-        for callback in callbacks:
-            callback()
-
     # ---- frames in
 
     def _take_turn(self, data: bytes = b"") -> None:
         """Handle what is left over, or else new frames, as long as a turn may last."""
         decoder = self._decoder
-        frames = self._commands_left or decoder.feed(data, self._turn_commands_max)
-        self._commands_left = self._handle_frames(frames, self._monotonic() + TURN_S_MAX)
+        deadline = self._monotonic() + TURN_S_MAX
+        was_connected = self.is_connected
+        # Before CONNECT one frame at a time: those behind it may be larger.
+        frames = self._commands_left or decoder.feed(data, self._turn_commands_max if was_connected else 1)
+        if decoder.incomplete_bytes > LARGE_FRAME_BYTES or self._half_frame is not None:
+            self._mind_half_frame(decoder.incomplete_bytes, has_ended=bool(frames))
+        self._commands_left = self._handle_frames(frames, deadline)
+        if not was_connected and self.is_connected and decoder.has_more:
+            self._commands_left = self._handle_frames(decoder.feed(b"", self._turn_commands_max), deadline)
         if not self.is_closed:
             if self._commands_left or decoder.has_more or self._is_command_under_way:
                 self._has_commands_left = True
@@ -248,6 +252,30 @@ class Connection(ConnectionOutput, asyncio.Protocol):
             self._resume(PauseReason.COMMANDS_LEFT)
         if self._is_lost:
             self._leave()
+
+    def _mind_half_frame(self, size_bytes: int, *, has_ended: bool) -> None:
+        """A large frame has begun, grown, or ended: it needs room as long as it is not whole."""
+        room, frame = self.broker.frame_room, self._half_frame
+        if frame is not None and (has_ended or self.is_closed):
+            room.end(frame)
+            frame = self._half_frame = None
+        if frame is not None:
+            room.progress(frame)
+        elif size_bytes > LARGE_FRAME_BYTES and not self.is_closed:
+            self._half_frame = room.begin(self, size_bytes)
+
+    def frame_waits(self) -> None:
+        """There is no room for the rest of a large frame now."""
+        self._pause(PauseReason.FRAME_BUFFER)
+
+    def frame_has_room(self) -> None:
+        """There is now."""
+        self._resume(PauseReason.FRAME_BUFFER)
+
+    def handshake_done(self) -> None:
+        """CONNECT succeeded: other commands are taken, and large messages."""
+        self.is_connected = True
+        self._decoder.allow(self.broker.config.message_bytes_max)
 
     def _schedule_turn(self) -> None:
         if self._turn is None and not self._is_command_under_way:
@@ -486,6 +514,9 @@ class Connection(ConnectionOutput, asyncio.Protocol):
         self._out.clear()
         if self._transport is not None:
             self._transport.abort()
+
+    #: For the output budget.
+    cut_off = abort
 
     def producer_closed_by_broker(self, producer_id: int) -> None:
         """Forget a producer that the client was told to close: SENDs already on their way are dropped."""

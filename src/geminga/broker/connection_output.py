@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 from geminga.broker.back_pressure import WRITE_BUFFER_STOP_READING_BYTES
+from geminga.broker.output_budget import OutputBudget
 from geminga.broker.pause_reason import PauseReason
 from geminga.model.errors import GemingaError
 from geminga.runtime import Buffer
@@ -18,18 +19,25 @@ class ConnectionOutput:
 
     __slots__ = (
         "_flush_scheduled",
+        "_has_turn",
+        "_is_full",
         "_loop",
         "_out",
+        "_output_budget",
         "_transport",
         "_writable_callbacks",
         "is_closed",
         "is_writable",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, output_budget: OutputBudget) -> None:
         self.is_closed = False
-        #: False while the transport's buffer is over its high mark.
-        self.is_writable = True
+        #: Whether dispatchers may write: the transport's buffer is below its high mark, and either there is no shortage
+        #: of room for what clients do not take, or it is this connection's turn.
+        self.is_writable = not output_budget.is_short
+        self._is_full = False
+        self._has_turn = False
+        self._output_budget = output_budget
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._out: list[bytes] = []
@@ -38,6 +46,9 @@ class ConnectionOutput:
 
     def _pause(self, reason: PauseReason) -> None:
         """Read nothing for now. The other half does it."""
+
+    def _resume(self, reason: PauseReason) -> None:
+        """There is this reason no more. The other half goes on."""
 
     def write(self, data: bytes) -> None:
         """Write now, behind everything that :meth:`write_soon` holds; nothing once the connection is closed."""
@@ -61,6 +72,8 @@ class ConnectionOutput:
         self._transport.writelines(parts)
         if not self.is_writable:
             self._check_write_buffer(self._transport)
+        elif self._has_turn:
+            self._output_budget.wrote(self)
 
     def write_soon(self, data: bytes) -> None:
         """Write at the end of this turn of the loop, together with what else comes until then."""
@@ -78,8 +91,56 @@ class ConnectionOutput:
                 self._check_write_buffer(self._transport)
 
     def _check_write_buffer(self, transport: asyncio.Transport) -> None:
-        if transport.get_write_buffer_size() > WRITE_BUFFER_STOP_READING_BYTES:
+        size_bytes = transport.get_write_buffer_size()
+        if self._is_full:
+            self._output_budget.note(self, size_bytes)
+        if size_bytes > WRITE_BUFFER_STOP_READING_BYTES:
             self._pause(PauseReason.WRITE_BUFFER)
+
+    def pause_writing(self) -> None:
+        """The transport's buffer is over its high mark."""
+        self._is_full = True
+        self.is_writable = False
+
+    def resume_writing(self) -> None:
+        """The client took what was written."""
+        self._is_full = False
+        self._resume(PauseReason.WRITE_BUFFER)
+        self._output_budget.took(self)
+        if not self._output_budget.is_short:
+            self.may_write_again()
+        elif self._writable_callbacks:
+            self._output_budget.wait(self)
+
+    @property
+    def is_held(self) -> bool:
+        """Whether there is a shortage of room for what clients do not take, and it is not this connection's turn."""
+        return self._output_budget.is_short and not self._has_turn
+
+    # ---- for the output budget
+
+    @property
+    def unsent_bytes(self) -> int:
+        """What the client was sent and has not taken."""
+        return self._transport.get_write_buffer_size() if self._transport is not None and not self.is_closed else 0
+
+    def must_wait(self) -> None:
+        """There is a shortage: dispatchers write in turns."""
+        self._has_turn = False
+        self.is_writable = False
+
+    def may_write_again(self, *, has_turn: bool = False) -> None:
+        """The shortage is over, or it is this connection's turn."""
+        if self._is_full or self.is_closed:
+            return
+        self._has_turn = has_turn
+        self.is_writable = True
+        callbacks, self._writable_callbacks = self._writable_callbacks, []
+        for callback in callbacks:
+            callback()
+
+    def cut_off(self, reason: str) -> None:
+        """It is closed at once. The other half does it."""
 
     def send_command(self, command: pb.BaseCommand) -> None:
         """Encode and write a command."""
@@ -101,3 +162,5 @@ class ConnectionOutput:
             self._loop.call_soon(callback)
         else:
             self._writable_callbacks.append(callback)
+            if not self._is_full:
+                self._output_budget.wait(self)

@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, Final
 from geminga.broker.config import BrokerConfig
 from geminga.broker.connection import Connection
 from geminga.broker.failures import Failures, Kind
+from geminga.broker.frame_room import FrameRoom
 from geminga.broker.handlers import Handlers, all_handlers
 from geminga.broker.inactive_topics import InactiveTopics
 from geminga.broker.ledger_upkeep import LedgerUpkeep
 from geminga.broker.lookup import Endpoint, Endpoints
 from geminga.broker.namespaces import Namespaces, TopicMode
+from geminga.broker.output_budget import OutputBudget
 from geminga.broker.policies.following import PolicyFollowing
 from geminga.broker.policies.service import PolicyService
 from geminga.broker.policies.upkeep import PolicyUpkeep
@@ -74,6 +76,8 @@ class Broker:
         self.failures = Failures(runtime.clock)
         self.unacked_budget = config.new_unacked_budget()
         self.publish_buffer = PublishBuffer(config.publish_buffer_bytes)
+        self.frame_room = FrameRoom(runtime.clock.monotonic)
+        self.output_budget = OutputBudget(runtime.clock.monotonic, self.connections)
         self.handlers: Handlers = all_handlers()
         self.registry = TopicRegistry(self)
         self.topic_watches = TopicWatches(self)
@@ -115,6 +119,8 @@ class Broker:
         await self.registry.close()
         for connection in list(self.connections):
             connection.close()
+        self.frame_room.close()
+        self.output_budget.close()
 
     @property
     def is_ready(self) -> bool:

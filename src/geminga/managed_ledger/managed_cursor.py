@@ -283,6 +283,12 @@ class ManagedCursor:
             self.state.read_position = position
             self._jumped()
 
+    def go_back_to(self, position: Position) -> None:
+        """What the last read gave from ``position`` on was not used: the next read starts there."""
+        invariant(not self.is_reading, f"{self._ml.name}/{self.name}: a read is under way")
+        self.state.read_position = position
+        self._jumped()
+
     def rewind(self) -> None:
         """The next read starts at the first entry that is not acknowledged."""
         self.state.rewind(self._ml.ledgers)

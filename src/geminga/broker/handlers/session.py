@@ -25,7 +25,7 @@ def handle_connect(connection: Connection, command: pb.BaseCommand) -> None:
     connection.supports_broker_entry_metadata = (
         broker.config.expose_entry_metadata and request.feature_flags.supports_broker_entry_metadata
     )
-    connection.is_connected = True
+    connection.handshake_done()
     flags = pb.FeatureFlags(
         supports_topic_watchers=broker.config.topic_list_watcher,
         supports_get_partitioned_metadata_without_auto_creation=True,

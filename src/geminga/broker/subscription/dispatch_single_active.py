@@ -126,6 +126,12 @@ class SingleActiveDispatch(Dispatch):
             self.reader.rewind()
             return
         self._failures = 0
+        if result and active.connection.is_held:
+            # It was read before the shortage, and is read again when there is room: that wakes the consumer.
+            self.reader.cursor.go_back_to(result[0].position)
+            if active.can_receive():
+                self.wake_later()
+            return
         self._nothing_read = not result
         if result:
             now_ms = self.subscription.now_ms()

@@ -45,6 +45,11 @@ class ConsumerConnection(Protocol):
         ...
 
     @property
+    def is_held(self) -> bool:
+        """Whether dispatchers must not write even what they have read: clients take too little."""
+        ...
+
+    @property
     def supports_broker_entry_metadata(self) -> bool:
         """Whether the client understands broker entry metadata in front of an entry."""
         ...

@@ -52,6 +52,15 @@ class FrameDecoder:
         self.error: ProtocolError | None = None
 
     @property
+    def incomplete_bytes(self) -> int:
+        """How long the frame will be that has begun and is not whole; a few bytes while that is not known."""
+        return self._needed_bytes
+
+    def allow(self, message_bytes_max: int) -> None:
+        """Another largest message from the next frame on."""
+        self._frame_bytes_max = message_bytes_max + FRAME_PADDING_BYTES
+
+    @property
     def buffered_bytes(self) -> int:
         """Bytes held now: of an incomplete frame, or of those that a limit left."""
         return len(self._tail)
@@ -72,6 +81,7 @@ class FrameDecoder:
                 return frames
             data = bytes(tail)
             tail.clear()
+        self._needed_bytes = _HEAD_BYTES
         size = len(data)
         frame_bytes_max = self._frame_bytes_max
         unpack = _HEAD.unpack_from
