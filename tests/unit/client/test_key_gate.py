@@ -167,3 +167,21 @@ def test_encrypted_chunks_wait_for_their_key(pair) -> None:
         assert (await consumer.receive(5000)).data() == content
 
     run(scenario)
+
+
+def test_consumer_without_prefetching_asks_for_one_while_a_key_is_read(pair) -> None:
+    async def scenario(client: gc.Client) -> None:
+        reader = Slow(pair)
+        await publish(client, reader, range(0, 8, 2))
+        consumer = await client.subscribe(
+            TOPIC, "s", crypto_key_reader=reader, initial_position=EARLIEST, receiver_queue_size=0
+        )
+        for number in range(0, 8, 2):
+            if number == 0:
+                with pytest.raises(gc.Timeout):
+                    await consumer.receive(100)
+            assert (await consumer.receive(5000)).data() == b"%d" % number
+            await wait_ms(2000)
+            assert consumer.stats().prefetched_messages == 0
+
+    run(scenario)

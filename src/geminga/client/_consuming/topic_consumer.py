@@ -316,15 +316,18 @@ class TopicConsumer:
         """MESSAGE frames of one socket read."""
         if self._is_seeking or self._attachment.connection is None:
             return  # they come again, or are not wanted any more
-        self._is_asked = False
         arrived: list[EntryBatch] = []
         gate = self._key_gate
-        for entry, ack_set in self._entries.read(frames) if gate is None else gate.read(frames):
+        read = self._entries.read(frames) if gate is None else gate.read(frames)
+        is_holding = gate is not None and gate.is_holding
+        if not is_holding:
+            self._is_asked = False
+        for entry, ack_set in read:
             if self._accept(entry, ack_set):
                 arrived.append(entry)
         if arrived and (self._gate is None or not self._gate.holds(arrived)):
             self.owner.on_entries(arrived)
-        if len(arrived) < len(frames):
+        if len(arrived) < len(frames) and not is_holding:
             self.owner.on_passed_over()
 
     def read_again(self, error: ReadError) -> None:
