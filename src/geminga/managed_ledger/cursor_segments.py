@@ -14,6 +14,7 @@ from geminga.bookkeeper import LedgerHandle
 from geminga.managed_ledger.core.cursor import LedgerPart
 from geminga.managed_ledger.core.cursor_format import REF_BYTES, Refs, read_parts
 from geminga.model.errors import CorruptionError, LedgerClosedError, StorageError
+from geminga.runtime import Contained
 
 if TYPE_CHECKING:
     from geminga.managed_ledger.managed_cursor import ManagedCursor
@@ -116,6 +117,11 @@ class CursorSegments:
         wanted: tuple[int, int],
     ) -> None:
         def arrived(result: Sequence[bytes] | StorageError) -> None:
+            # The bookies answer: what fails in here is not their failure.
+            with Contained(self._cursor.part, "reading the state of a cursor"):
+                take(result)
+
+        def take(result: Sequence[bytes] | StorageError) -> None:
             if isinstance(result, StorageError):
                 self._failed(ledger_id, refs, result)
                 return

@@ -18,6 +18,7 @@ from geminga.managed_ledger.cursor_store import CursorStore
 from geminga.managed_ledger.entry import AckDone, Entry
 from geminga.model.errors import LedgerClosedError, StorageError, invariant
 from geminga.model.position import LATEST, Position
+from geminga.runtime import Contained, Part
 
 if TYPE_CHECKING:
     from geminga.managed_ledger.managed_ledger import ManagedLedger
@@ -97,6 +98,11 @@ class ManagedCursor:
             await self.store.write_node()
 
     # ---- state
+
+    @property
+    def part(self) -> Part | None:
+        """What is closed if its state breaks."""
+        return self._ml.part
 
     @property
     def is_durable(self) -> bool:
@@ -231,9 +237,12 @@ class ManagedCursor:
 
     def put_away(self, wanted_bytes: int) -> int:
         """Make room in memory; returns how much."""
-        freed = self.store.put_away(wanted_bytes) if self.store is not None else 0
-        if freed:
-            self.on_memory_changed()
+        freed = 0
+        # The memory of all cursors asks: what fails here is one topic's.
+        with Contained(self._ml.part, "putting away the state of a cursor"):
+            freed = self.store.put_away(wanted_bytes) if self.store is not None else 0
+            if freed:
+                self.on_memory_changed()
         return freed
 
     def on_memory_changed(self) -> None:
