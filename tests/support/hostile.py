@@ -57,24 +57,30 @@ class Session:
         self._sequence = 0
         #: Of the newest message published here.
         self.position = (0, 0)
-        subscribes = [self._subscribe(sub_type) for sub_type in TYPES_ALL]
-        producer = pb.CommandProducer(topic=TOPIC, producer_id=0, request_id=1)
-        self.connection.send(frame(command(Type.PRODUCER, "producer", producer)) + b"".join(subscribes))
+        #: Of the newest message that came, by consumer.
+        self.seen: dict[int, tuple[int, int]] = {}
+        self.connection.send(self._produce() + b"".join(map(self._subscribe, TYPES_ALL)))
         pending = {1, *(10 + sub_type for sub_type in TYPES_ALL)}
         while pending:
             answer = self.connection.receive()
             assert answer is not None, "the broker closed a sane connection"
             if answer.type == Type.ERROR:
-                # The consumer of the session before may still be there.
-                assert answer.error.error in (pb.ConsumerBusy, pb.ServiceNotReady), str(answer)
-                sub_type = answer.error.request_id - 10
-                self.connection.send(self._subscribe(sub_type))
+                # Those of the session before may still be there.
+                assert answer.error.error in (pb.ConsumerBusy, pb.ProducerBusy, pb.ProducerFenced), str(answer)
+                request_id = answer.error.request_id
+                self.connection.send(self._produce() if request_id == 1 else self._subscribe(request_id - 10))
             elif answer.type == Type.SUCCESS:
                 pending.discard(answer.success.request_id)
                 self.connection.send(_flow(answer.success.request_id - 10))
             elif answer.type == Type.PRODUCER_SUCCESS:
                 pending.discard(answer.producer_success.request_id)
+            elif answer.type == Type.MESSAGE:
+                self._acknowledge(answer.message)
         self.publish()
+
+    @staticmethod
+    def _produce() -> bytes:
+        return frame(command(Type.PRODUCER, "producer", pb.CommandProducer(topic=TOPIC, producer_id=0, request_id=1)))
 
     @staticmethod
     def _subscribe(sub_type: int) -> bytes:
@@ -89,7 +95,7 @@ class Session:
         return frame(command(Type.SUBSCRIBE, "subscribe", request))
 
     def publish(self) -> None:
-        """One good message; everybody here receives it, nobody acknowledges it yet."""
+        """One good message."""
         sequence_id = self.next_sequence_id()
         metadata = pb.MessageMetadata(producer_name="hostile", sequence_id=sequence_id, publish_time=1)
         self.connection.send(
@@ -99,6 +105,8 @@ class Session:
             if answer.type == Type.SEND_RECEIPT and answer.send_receipt.sequence_id == sequence_id:
                 self.position = (answer.send_receipt.message_id.ledgerId, answer.send_receipt.message_id.entryId)
                 return
+            if answer.type == Type.MESSAGE:
+                self._acknowledge(answer.message)
         raise AssertionError("no receipt for a good message")
 
     def next_sequence_id(self) -> int:
@@ -141,13 +149,23 @@ class Session:
                 ledgerId=message.message_id.ledgerId, entryId=message.message_id.entryId, ack_set=ack_set
             )
             acks.append(frame(command(Type.ACK, "ack", ack)))
-        self.connection.send(b"".join(acks) + _flow(message.consumer_id, 1))
+        self.seen[message.consumer_id] = (message.message_id.ledgerId, message.message_id.entryId)
+        # As many permits as the largest batch may have taken.
+        self.connection.send(b"".join(acks) + _flow(message.consumer_id, 2000))
 
     def settle(self) -> None:
         """Until what was sent before has come back and is acknowledged."""
         if self.is_open:
             self.connection.send(PING)
             self._pump()
+
+    def receive_newest(self) -> None:
+        """Until every consumer has received, and acknowledged, the message that was published last."""
+        while any(self.seen.get(consumer_id) != self.position for consumer_id in TYPES_ALL):
+            answer = self.connection.receive()
+            assert answer is not None, "the broker closed a sane connection"
+            if answer.type == Type.MESSAGE:
+                self._acknowledge(answer.message)
 
     def close(self) -> None:
         """Leave."""
@@ -327,6 +345,9 @@ class Trial:
             self._witness = Witness(self.process.broker_port)
         if self.tried % self.cases_per_look == 0:
             session.settle()
+            if session.is_open and not session.is_spent:
+                session.publish()
+                session.receive_newest()
             self._witness.look()
 
     def finish(self) -> None:
@@ -337,8 +358,7 @@ class Trial:
         self._witness.look()
         # The topic that was attacked goes on, too.
         session = Session(self.process.broker_port)
-        session.settle()
-        assert session.is_open
+        session.receive_newest()
         session.close()
         self._witness.close()
 

@@ -17,6 +17,7 @@ from tools.standalone_process import StandaloneProcess
 
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from support.hostile import (
+    PING,
     TOPIC,
     TYPES_ALL,
     Session,
@@ -40,6 +41,7 @@ SETTINGS = {
 }
 #: What only a broker sends: a client that does is cut off, whatever the fields are.
 VALUES_PER_FIELD = {"metadata": 6, "command": 3, "answer": 1}
+ACKNOWLEDGED_TOGETHER = 20
 ANSWERS = (
     "_RESPONSE",
     "SUCCESS",
@@ -116,21 +118,31 @@ def read_everything(process: StandaloneProcess, sub_type: int, subscription: str
     connection.send(frame(command(Type.SUBSCRIBE, "subscribe", subscribe)))
     connection.expect(Type.SUCCESS)
     connection.send(frame(command(Type.FLOW, "flow", flow)))
-    positions: list[tuple[int, int]] = []
-    while not positions or positions[-1] != last:
+    count, waiting, position = 0, [], (-1, -1)
+    while position != last or waiting:
+        if position == last or len(waiting) == ACKNOWLEDGED_TOGETHER:
+            # Soon, or the limit of unacknowledged messages holds the consumer.
+            ack = pb.CommandAck(consumer_id=1, ack_type=pb.CommandAck.Individual, request_id=2)
+            for ledger_id, entry_id in waiting:
+                ack.message_id.add(ledgerId=ledger_id, entryId=entry_id)
+            connection.send(frame(command(Type.ACK, "ack", ack)))
+            count, waiting = count + len(waiting), []
+            continue
         answer = connection.receive()
         assert answer is not None
         assert answer.type != Type.ERROR, str(answer)
         if answer.type == Type.MESSAGE:
-            positions.append((answer.message.message_id.ledgerId, answer.message.message_id.entryId))
-    ack = pb.CommandAck(consumer_id=1, ack_type=pb.CommandAck.Individual, request_id=2)
-    for ledger_id, entry_id in positions:
-        ack.message_id.add(ledgerId=ledger_id, entryId=entry_id)
-    connection.send(frame(command(Type.ACK, "ack", ack)))
-    assert not connection.expect(Type.ACK_RESPONSE).ackResponse.HasField("error")
+            position = (answer.message.message_id.ledgerId, answer.message.message_id.entryId)
+            waiting.append(position)
+        elif answer.type == Type.ACK_RESPONSE:
+            assert not answer.ackResponse.HasField("error")
+    connection.send(PING)
+    while (answer := connection.receive()) is not None and answer.type != Type.PONG:
+        assert answer.type == Type.ACK_RESPONSE
+        assert not answer.ackResponse.HasField("error")
     connection.close()
     session.close()
-    return len(positions)
+    return count
 
 
 def run_attack(tmp_path: Path, commands: list[Case], metadata: list[Case], single: list[Case]) -> None:

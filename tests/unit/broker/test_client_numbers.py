@@ -9,7 +9,7 @@ import pytest
 from geminga.broker.topic import PersistentTopic
 from geminga.model.topic_name import TopicName
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from geminga.wire.pulsar.metadata import encode_entry
+from geminga.wire.pulsar.metadata import encode_entry, peek_metadata
 from support.broker_world import TOPIC, BrokerWorld, Client, Type, run_with_broker
 
 Sub = pb.CommandSubscribe
@@ -153,3 +153,26 @@ def test_stored_sequence_ids_beyond_int64_do_not_keep_deduplication_from_saving(
         assert topic.dedup.state.persisted["p"] == 0
 
     run_with_broker(scenario, deduplication=True)
+
+
+@pytest.mark.parametrize("field", ["partition_key", "producer_name", "properties"])
+@pytest.mark.parametrize("sub_type", [Sub.Shared, Sub.Key_Shared])
+def test_stored_texts_that_are_none_are_delivered_and_acknowledged(field: str, sub_type: int) -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        texts = {"producer_name": b"p"} | ({field: b"\xff\xfe"} if field != "properties" else {})
+        encoded = b"".join(
+            bytes((tag, len(text))) + text
+            for tag, text in ((0x0A, texts["producer_name"]), (0x32, texts.get("partition_key", b"k")))
+        )
+        if field == "properties":
+            encoded += b"\x22\x08\x0a\x02\xff\xfe\x12\x02\xff\xfe"
+        encoded += b"\x10\x00\x18\x01"
+        entry_bytes = len(encoded).to_bytes(4, "big") + encoded + b"payload"
+        metadata = peek_metadata(entry_bytes)
+        assert metadata is not None
+        await store(world, entry_bytes)
+        client = await world.client()
+        await client.subscribe(subType=sub_type)
+        await receive_and_acknowledge(client, 1)
+
+    run_with_broker(scenario)

@@ -156,7 +156,7 @@ def decode(payload: bytes, schema: Schema) -> tuple[TopicName, Document | None] 
 
     try:
         event = cast("Document", fastavro.schemaless_reader(io.BytesIO(payload), schema, None))
-    except (EOFError, ValueError, IndexError, TypeError, KeyError) as error:
+    except (EOFError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
         raise CorruptionError(f"a policy event can not be read: {error}") from error
     found = event.get("topicPoliciesEvent")
     if event.get("eventType") != "TOPIC_POLICY" or not isinstance(found, dict):

@@ -18,12 +18,18 @@ from geminga.broker.schema.core.compatibility import Strategy
 from geminga.broker.schema.registry import schema_id_of
 from geminga.broker.topic import INTERNAL_CURSOR_PREFIX, PersistentTopic
 from geminga.managed_ledger import AppendResult, Entry, ManagedCursor
-from geminga.model.errors import ConflictError, CorruptionError, GemingaError, NotAllowedError
+from geminga.model.errors import (
+    ConflictError,
+    CorruptionError,
+    GemingaError,
+    InvalidTopicNameError,
+    NotAllowedError,
+)
 from geminga.model.position import EARLIEST, Position
 from geminga.model.topic_name import CHANGE_EVENTS, TopicName
 from geminga.runtime import get_logger
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from geminga.wire.pulsar.metadata import encode_entry, split_entry
+from geminga.wire.pulsar.metadata import encode_entry, split_entry, text_of
 from geminga.wire.pulsar.schema_info import SchemaInfo, SchemaType, decode_version, encode_version
 
 if TYPE_CHECKING:
@@ -162,13 +168,15 @@ class NamespaceEvents:
                 "%s %s: a policy event that is batched, compressed or encrypted is passed over", self.name, entry
             )
             return
-        if metadata.null_value:
-            self._put(policies, TopicName.parse(metadata.partition_key), {})
-            return
+        found: tuple[TopicName, Document | None] | None
         try:
-            schema = await self._schema(decode_version(metadata.schema_version))
-            found = events.decode(entry.data[offset:], schema)
-        except (CorruptionError, ValueError) as error:
+            if metadata.null_value:
+                found = TopicName.parse(text_of(metadata.partition_key)), None
+            else:
+                schema = await self._schema(decode_version(metadata.schema_version))
+                found = events.decode(entry.data[offset:], schema)
+        except (CorruptionError, InvalidTopicNameError, ValueError) as error:
+            # Anybody who may publish here can have written it: the other topics' policies count all the same.
             _log.warning("%s %s: passed over: %s", self.name, entry.position, error)
             return
         if found is not None:

@@ -31,7 +31,7 @@ from geminga.model.errors import NotFoundError
 from geminga.model.position import EARLIEST, Position
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.compression import DecompressionError, decompress
-from geminga.wire.pulsar.metadata import broker_entry_metadata, split_entry
+from geminga.wire.pulsar.metadata import broker_entry_metadata, split_entry, text_of
 
 #: How far behind the first unacknowledged message a peek may look.
 PEEK_POSITION_MAX = 10_000
@@ -139,7 +139,7 @@ def _headers(entry: Entry, metadata: pb.MessageMetadata, payload_size: int) -> d
             headers["X-Pulsar-Broker-Entry-METADATA-timestamp"] = iso_time(broker_metadata.broker_timestamp)
         if broker_metadata.HasField("index"):
             headers["X-Pulsar-Broker-Entry-METADATA-index"] = str(broker_metadata.index)
-    headers["X-Pulsar-producer-name"] = metadata.producer_name
+    headers["X-Pulsar-producer-name"] = text_of(metadata.producer_name)
     headers["X-Pulsar-sequence-id"] = str(metadata.sequence_id)
     headers["X-Pulsar-publish-time"] = iso_time(metadata.publish_time)
     for key, name in (
@@ -163,7 +163,8 @@ def _headers(entry: Entry, metadata: pb.MessageMetadata, payload_size: int) -> d
         ("total_chunk_msg_size", "X-Pulsar-total-chunk-msg-size"),
     ):
         if metadata.HasField(key):
-            headers[name] = str(getattr(metadata, key))
+            value = getattr(metadata, key)
+            headers[name] = text_of(value) if isinstance(value, bytes) else str(value)
     for key, name in (
         ("partition_key_b64_encoded", "X-Pulsar-partition-key-b64-encoded"),
         ("null_value", "X-Pulsar-null-value"),
@@ -179,7 +180,7 @@ def _headers(entry: Entry, metadata: pb.MessageMetadata, payload_size: int) -> d
         headers["X-Pulsar-num-batch-message"] = str(metadata.num_messages_in_batch)
         headers["X-Pulsar-batch-size"] = str(payload_size)
     if metadata.properties:
-        headers["X-Pulsar-PROPERTY"] = json.dumps({pair.key: pair.value for pair in metadata.properties})
+        headers["X-Pulsar-PROPERTY"] = json.dumps({text_of(pair.key): text_of(pair.value) for pair in metadata.properties})
     return {name: value for name, value in headers.items() if _fits_a_header(value)}
 
 

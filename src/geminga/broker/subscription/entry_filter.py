@@ -17,7 +17,7 @@ from geminga.broker.core.dispatcher_shared import Candidate
 from geminga.model import Position
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.keys import murmur3_32
-from geminga.wire.pulsar.metadata import peek_metadata
+from geminga.wire.pulsar.metadata import peek_metadata, text_of
 from geminga.wire.pulsar.numbers import batch_size
 
 if TYPE_CHECKING:
@@ -33,7 +33,9 @@ def sticky_key(metadata: pb.MessageMetadata) -> bytes:
     if metadata.HasField("ordering_key"):
         return metadata.ordering_key
     if metadata.HasField("partition_key"):
-        key = metadata.partition_key.encode()
+        found: str | bytes = metadata.partition_key
+        # What is no UTF-8 comes as the bytes that were sent.
+        key = found if isinstance(found, bytes) else found.encode()
         if metadata.partition_key_b64_encoded:
             try:
                 return b64decode(key, validate=True)
@@ -41,7 +43,7 @@ def sticky_key(metadata: pb.MessageMetadata) -> bytes:
                 return key
         return key
     if metadata.HasField("producer_name") and metadata.HasField("sequence_id"):
-        return f"{metadata.producer_name}-{metadata.sequence_id}".encode()
+        return f"{text_of(metadata.producer_name)}-{metadata.sequence_id}".encode()
     return NONE_KEY
 
 

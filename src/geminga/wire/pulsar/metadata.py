@@ -91,6 +91,11 @@ def split_entry(entry: bytes) -> tuple[pb.MessageMetadata | None, int]:
         return None, 0
 
 
+def text_of(field: str | bytes) -> str:
+    """A text field of metadata: what is no UTF-8 the generated class gives as the bytes that a client sent."""
+    return field if isinstance(field, str) else field.decode(errors="replace")
+
+
 def encode_entry(metadata: pb.MessageMetadata, payload: bytes) -> bytes:
     """Headers and payload of a message, with checksum: what a producer puts behind SEND."""
     encoded: bytes = metadata.SerializeToString()

@@ -20,7 +20,7 @@ from geminga.model.topic_name import TopicName
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.metadata import encode_entry
 from geminga.wire.pulsar.schema_info import SchemaInfo, SchemaType, encode_version
-from support.broker_world import BrokerWorld
+from support.broker_world import TOPIC, BrokerWorld, run_with_broker
 from support.policy_levels import NAME, NAMESPACE, SMALL_LEDGERS, run_quietly, seconds, set_topic, topic_of
 
 EVENTS = TopicName.parse(f"persistent://{NAMESPACE}/__change_events")
@@ -264,3 +264,29 @@ def test_events_that_another_broker_wrote_without_our_cursor_are_not_trimmed() -
         assert topic.ledger.retention_ms == 0
 
     run_quietly(scenario, ledger_config=SMALL_LEDGERS)
+
+
+def test_events_that_anybody_may_have_written_are_passed_over() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        await world.broker.policies.topics.update(TopicName.parse(TOPIC), lambda _: {"messageTTLInSeconds": 7})
+        client = await world.client()
+        await client.create_producer("persistent://public/default/__change_events")
+        for sequence_id, metadata in enumerate(
+            (
+                {"null_value": True},
+                {"null_value": True, "partition_key": "no topic"},
+                {"partition_key": "x", "schema_version": b"\xff" * 8},
+                {"schema_version": b"\x00" * 8},
+                {"num_messages_in_batch": -1},
+            )
+        ):
+            client.send_message(sequence_id, b"\xff" * 40, metadata=metadata)
+        await client.receipt()
+        client.lose()
+        await world.restart()
+        policies = await world.broker.policies.topics.get(TopicName.parse(TOPIC))
+        assert policies is not None
+        assert policies.document["messageTTLInSeconds"] == 7
+        await (await world.client()).create_producer()
+
+    run_with_broker(scenario)
