@@ -24,6 +24,8 @@ from support.raw_protocol import RawConnection, frame
 Type = pb.BaseCommand
 TOPIC: Final = "persistent://public/default/hostile"
 WITNESS_TOPIC: Final = "persistent://public/default/witness"
+#: The message id of a duplicate, -1:-1.
+NOT_STORED: Final = ((1 << 64) - 1, (1 << 64) - 1)
 #: A consumer of each type; its id is the number of the type.
 TYPES: Final = (pb.CommandSubscribe.Exclusive, pb.CommandSubscribe.Shared, pb.CommandSubscribe.Failover)
 TYPES_ALL: Final = (*TYPES, pb.CommandSubscribe.Key_Shared)
@@ -76,7 +78,7 @@ class Session:
                 pending.discard(answer.producer_success.request_id)
             elif answer.type == Type.MESSAGE:
                 self._acknowledge(answer.message)
-        self.publish()
+        assert self.publish()
 
     @staticmethod
     def _produce() -> bytes:
@@ -94,8 +96,8 @@ class Session:
         )
         return frame(command(Type.SUBSCRIBE, "subscribe", request))
 
-    def publish(self) -> None:
-        """One good message."""
+    def publish(self) -> bool:
+        """One good message; False if deduplication drops it, behind a sequence id that was sent before."""
         sequence_id = self.next_sequence_id()
         metadata = pb.MessageMetadata(producer_name="hostile", sequence_id=sequence_id, publish_time=1)
         self.connection.send(
@@ -103,8 +105,11 @@ class Session:
         )
         while (answer := self.connection.receive()) is not None:
             if answer.type == Type.SEND_RECEIPT and answer.send_receipt.sequence_id == sequence_id:
-                self.position = (answer.send_receipt.message_id.ledgerId, answer.send_receipt.message_id.entryId)
-                return
+                position = (answer.send_receipt.message_id.ledgerId, answer.send_receipt.message_id.entryId)
+                if position == NOT_STORED:
+                    return False
+                self.position = position
+                return True
             if answer.type == Type.MESSAGE:
                 self._acknowledge(answer.message)
         raise AssertionError("no receipt for a good message")
@@ -345,8 +350,7 @@ class Trial:
             self._witness = Witness(self.process.broker_port)
         if self.tried % self.cases_per_look == 0:
             session.settle()
-            if session.is_open and not session.is_spent:
-                session.publish()
+            if session.is_open and not session.is_spent and session.publish():
                 session.receive_newest()
             self._witness.look()
 

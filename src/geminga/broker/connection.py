@@ -43,13 +43,13 @@ from geminga.broker.failures import Kind
 from geminga.broker.frame_room import LARGE_FRAME_BYTES, HalfFrame
 from geminga.broker.liveness import LivenessCheck
 from geminga.broker.pause_reason import PauseReason
-from geminga.model.errors import ChecksumMismatchError, GemingaError, NotAllowedError, ProtocolError
+from geminga.model.errors import NotAllowedError, ProtocolError
 from geminga.runtime import Contained, get_logger, spawn
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar import commands, hot
 from geminga.wire.pulsar.frame import Frame, FrameDecoder
-from geminga.wire.pulsar.metadata import MAGIC_CHECKSUM, METADATA_OFFSET
-from geminga.wire.pulsar.numbers import send_refusal
+from geminga.wire.pulsar.metadata import MAGIC_CHECKSUM
+from geminga.wire.pulsar.numbers import is_suspect, send_refusal
 
 if TYPE_CHECKING:
     from geminga.broker.producer import Producer
@@ -301,7 +301,7 @@ class Connection(ConnectionOutput, asyncio.Protocol):
         entries: list[bytes] = []
         sequence_ids: list[tuple[int, int]] = []
         messages = 0
-        chunks = 0
+        chunks = plain = 0
         for position, (command, payload) in enumerate(frames):
             if command[:3] == hot.SEND_PREFIX and self.is_connected:
                 send = hot.decode_send(command)
@@ -314,6 +314,7 @@ class Connection(ConnectionOutput, asyncio.Protocol):
                                 return frames[position:]
                         producer_id = send[0]
                         producer = self.sending_producer(producer_id)
+                        plain = producer.plain_metadata_bytes if producer is not None else 0
                     if producer is None:
                         if self.is_closed:
                             return []
@@ -321,19 +322,14 @@ class Connection(ConnectionOutput, asyncio.Protocol):
                     sequence_id, highest = send[1], send[2]
                     if highest < sequence_id:
                         highest = sequence_id
-                    # :func:`.numbers.is_suspect`, in line: a call would double what it costs.
-                    refusal: GemingaError | None = None
                     size = len(payload)
-                    if payload[:2] == MAGIC_CHECKSUM and size >= METADATA_OFFSET:
-                        if int.from_bytes(payload[2:6], "big") != _crc32c(
-                            payload[6:] if size < _CHECKSUM_COPY_BYTES_MAX else memoryview(payload)[6:]
-                        ):
-                            refusal = ChecksumMismatchError("Checksum failed on the broker")
-                        elif payload[8] or 255 in payload[METADATA_OFFSET : METADATA_OFFSET + payload[9]]:
-                            refusal = send_refusal(payload)
-                    else:
-                        refusal = send_refusal(payload)
-                    if refusal is not None:
+                    if (
+                        size < 10
+                        or payload[:2] != MAGIC_CHECKSUM
+                        or int.from_bytes(payload[2:6], "big")
+                        != _crc32c(payload[6:] if size < _CHECKSUM_COPY_BYTES_MAX else memoryview(payload)[6:])
+                        or ((payload[9] > plain or payload[8]) and is_suspect(payload))
+                    ) and (refusal := send_refusal(payload)) is not None:
                         if entries:
                             producer.publish(entries, sequence_ids, messages, chunks=chunks)
                             entries, sequence_ids, messages, chunks = [], [], 0, 0

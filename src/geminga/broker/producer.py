@@ -19,6 +19,7 @@ from geminga.runtime import Contained
 from geminga.wire.pulsar import commands
 from geminga.wire.pulsar.hot import encode_send_receipts
 from geminga.wire.pulsar.metadata import peek_metadata
+from geminga.wire.pulsar.numbers import plain_metadata_bytes
 
 if TYPE_CHECKING:
     from geminga.broker.connection import Connection
@@ -136,6 +137,7 @@ class Producer:
         "messages_in",
         "metadata",
         "name",
+        "plain_metadata_bytes",
         "producer_id",
         "ready",
         "schema_version",
@@ -163,6 +165,8 @@ class Producer:
         #: The client's id, unique on its connection.
         self.producer_id = producer_id
         self.name = name
+        #: Metadata of no more bytes have nothing to look at.
+        self.plain_metadata_bytes = plain_metadata_bytes(name)
         #: Grows each time the client connects this producer again.
         self.epoch = epoch
         self.is_user_provided_name = is_user_provided_name

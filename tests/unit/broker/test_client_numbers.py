@@ -74,7 +74,6 @@ def test_stored_batches_of_impossible_sizes_are_delivered_and_acknowledged(sub_t
         ("num_messages_in_batch", -1),
         ("num_messages_in_batch", -5),
         ("num_messages_in_batch", -(1 << 31)),
-        ("num_messages_in_batch", (1 << 31) - 1),
         ("num_chunks_from_msg", -1),
         ("chunk_id", -1),
         ("total_chunk_msg_size", -(1 << 31)),
@@ -86,7 +85,7 @@ def test_stored_batches_of_impossible_sizes_are_delivered_and_acknowledged(sub_t
 def test_messages_with_impossible_numbers_are_refused_and_their_neighbours_stored(field, value, dedup) -> None:
     async def scenario(world: BrokerWorld) -> None:
         client = await world.client()
-        await client.create_producer()
+        await client.create_producer(producer_name="producer")
         client.send_message(0)
         client.send_message(1, metadata={field: value})
         client.send_message(2)

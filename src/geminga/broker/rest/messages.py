@@ -180,7 +180,8 @@ def _headers(entry: Entry, metadata: pb.MessageMetadata, payload_size: int) -> d
         headers["X-Pulsar-num-batch-message"] = str(metadata.num_messages_in_batch)
         headers["X-Pulsar-batch-size"] = str(payload_size)
     if metadata.properties:
-        headers["X-Pulsar-PROPERTY"] = json.dumps({text_of(pair.key): text_of(pair.value) for pair in metadata.properties})
+        properties = {text_of(pair.key): text_of(pair.value) for pair in metadata.properties}
+        headers["X-Pulsar-PROPERTY"] = json.dumps(properties)
     return {name: value for name, value in headers.items() if _fits_a_header(value)}
 
 
