@@ -12,7 +12,7 @@ from typing import Self
 
 import pytest
 from bench.frames import send_frame
-from tools.standalone_process import StandaloneProcess
+from tools.standalone_process import StandaloneProcess, StartError
 
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from support.raw_protocol import RawConnection, producer_frame
@@ -176,3 +176,23 @@ def publishes(process: StandaloneProcess) -> bool:
     except (AssertionError, OSError):
         return False
     return True
+
+
+def test_limit_that_leaves_nothing_for_clients_is_refused_at_start(tmp_path) -> None:
+    def fewer() -> None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (48, 48))
+
+    process = StandaloneProcess(tmp_path / "data", log=tmp_path / "broker.log", before_exec=fewer)
+    with pytest.raises(StartError, match="may open 48 files, its hard limit; at least 64"):
+        process.start()
+    assert not process.is_running
+
+
+def test_soft_limit_is_raised_to_the_hard_one(tmp_path) -> None:
+    def soft_only() -> None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (100, 300))
+
+    with StandaloneProcess(tmp_path / "data", log=tmp_path / "broker.log", before_exec=soft_only) as process:
+        assert resource.prlimit(process.pid, resource.RLIMIT_NOFILE) == (300, 300)
+        assert "open files: at most 300, raised from 100" in process.log.read_text()
+        process.kill()

@@ -5,15 +5,15 @@ from __future__ import annotations
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from geminga.app.core.descriptors import LIMIT_ASSUMED, LIMIT_MIN, plan_descriptors
+from geminga.app.core.descriptors import LIMIT_ASSUMED, plan_descriptors
 
 
-@given(st.integers(1, 1 << 21) | st.none(), st.integers(2, 5000), st.integers(1, 5000), st.booleans())
+@given(st.integers(16, 1 << 21) | st.none(), st.integers(2, 5000), st.integers(1, 5000), st.booleans())
 @example(256, 64, 2048, True)
-@example(1, 2, 1, True)
+@example(16, 2, 1, True)
 def test_every_share_is_there_and_no_two_overlap(limit, open_logs, web_max, has_files) -> None:
     plan = plan_descriptors(limit, open_logs=open_logs, web_connections_max=web_max, has_files=has_files)
-    assert plan.limit == max(LIMIT_MIN, LIMIT_ASSUMED if limit is None else limit)
+    assert plan.limit == (LIMIT_ASSUMED if limit is None else limit)
     # Storage may open what it needs, or half of all; the other half is for connections.
     assert 2 <= plan.open_logs <= open_logs
     assert plan.storage <= plan.limit / 2

@@ -14,10 +14,11 @@ from typing import Final, NoReturn
 
 from geminga import __version__
 from geminga.app.config import Config
+from geminga.app.core.descriptors import LIMIT_MIN
 from geminga.app.descriptors import raise_descriptor_limit
 from geminga.app.event_loop import loop_factory
 from geminga.app.standalone import Addresses, StandaloneServer
-from geminga.model.errors import ConfigurationError
+from geminga.model.errors import ConfigurationError, UnavailableError
 from geminga.runtime import get_logger
 
 #: Exit code after a fatal error.
@@ -43,6 +44,11 @@ def configure_logging(level: str) -> None:
 def run_standalone(config: Config, data_dir: str, *, json_line: bool) -> None:
     """Run until SIGTERM or SIGINT; raises what kept it from starting (GemingaError, OSError)."""
     before, limit = raise_descriptor_limit()
+    if limit < LIMIT_MIN:
+        raise UnavailableError(
+            f"this process may open {limit} files, its hard limit; at least {LIMIT_MIN} are needed, and as many more "
+            "as clients are to connect: raise it (ulimit -Hn, LimitNOFILE)"
+        )
     _log.info("open files: at most %d%s", limit, f", raised from {before}" if limit > before else "")
     for warning in config.warnings:
         _log.warning("%s", warning)

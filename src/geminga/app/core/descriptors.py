@@ -22,7 +22,7 @@ STORAGE_FILES: Final = 48
 MEMORY_FILES: Final = 16
 #: Descriptors that only HTTP may take.
 WEB_ONLY: Final = 32
-#: The least of descriptors that a process can work with.
+#: The least of descriptors that a process of ours starts with: below, storage would have everything and clients none.
 LIMIT_MIN: Final = 64
 #: Descriptors assumed where the system sets no limit.
 LIMIT_ASSUMED: Final = 1 << 20
@@ -66,8 +66,8 @@ def plan_descriptors(
 
     ``open_logs`` and ``web_connections_max`` are what is configured; a small limit lowers both.
     """
-    limit = max(LIMIT_ASSUMED if limit is None else limit, LIMIT_MIN)
+    limit = LIMIT_ASSUMED if limit is None else limit
     open_logs = max(2, min(open_logs, limit // 4))
     storage = min(open_logs + STORAGE_FILES if has_files else MEMORY_FILES, limit // 2)
-    web = min(WEB_ONLY, limit // 16)
+    web = min(WEB_ONLY, 1 + limit // 16)
     return DescriptorPlan(limit, storage, web, open_logs, max(1, min(web_connections_max, (limit - storage) // 2)))
