@@ -207,3 +207,15 @@ def test_single_metadata_in_columns_says_what_the_parser_says(kinds, random):
         assert found.event_times_ms[index] == (message.event_time if message.HasField("event_time") else -1)
         assert found.sequence_ids[index] == (message.sequence_id if message.HasField("sequence_id") else -1)
         assert found.has_properties[index] == bool(message.properties)
+
+
+def test_first_batch_of_a_query_begins_where_its_start_says():
+    end = StreamOffset({"a": ReadPosition(5, 0), "b": ReadPosition(5, 0)}, 1, starts={"a": ReadPosition(3, 4)})
+
+    def begins(init):
+        return {found.topic: found.start for found in ranges_of(StreamOffset(init=init), end)}
+
+    # A topic that came later is read from its beginning.
+    assert begins(1_700_000_000_000) == {"a": ReadPosition(3, 4), "b": BEGINNING}
+    assert begins("earliest") == {"a": ReadPosition(3, 4), "b": BEGINNING}
+    assert begins("latest") == {}

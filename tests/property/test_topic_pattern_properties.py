@@ -69,3 +69,10 @@ def test_who_follows_the_changes_knows_the_list(first: set[str], later: list[set
         assert told == now
         assert topics.names == sorted(now)
         before = now
+
+
+def test_pattern_that_needs_much_memory_is_left_to_the_client():
+    assert TopicPattern.compile("public/default/" + "x{1000}" * 10) is None
+    assert (
+        TopicPattern.compile("public/default/(" + "|".join(f"alternative{i:03}" for i in range(100)) + ")") is not None
+    )

@@ -103,6 +103,7 @@ def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tools.mutants", description=__doc__)
     parser.add_argument("--seed", default=str(SEED), help="number of the draw, or 'random' (%(default)s)")
     parser.add_argument("--draws", type=int, default=DRAWS, help="how many changes are drawn (%(default)s)")
+    parser.add_argument("--drawn", action="store_true", help="only drawn changes, none of the list")
     parser.add_argument("--all", action="store_true", help="every change that could be drawn: takes hours")
     parser.add_argument("--package", action="append", default=[], help="only this package (more than one is fine)")
     parser.add_argument("--only", default="", help="only changes whose file:line, line or reason holds this text")
@@ -120,7 +121,7 @@ def _chosen(packages: list[Package], root: Path, asked: argparse.Namespace, seed
     if unknown:
         raise PlanError(f"no such package: {', '.join(sorted(unknown))}")
     named = [package for package in packages if not asked.package or package.name in asked.package]
-    listed = [mutant for package in named for mutant in (*package.mutants, *package.equivalents)]
+    listed = [] if asked.drawn else [m for package in named for m in (*package.mutants, *package.equivalents)]
     drawn = every_change(named, root) if asked.all else draw(named, root, seed=seed, count=asked.draws)
     # A drawn one may be in the list as well.
     mutants = list({(m.file, m.line, m.after): m for m in [*drawn, *listed]}.values())

@@ -122,7 +122,7 @@ def _functions(tree: ast.AST) -> Iterator[_Function]:
 
 def _promising(node: ast.AST) -> Iterator[ast.AST]:
     """The nodes of a statement about which a test can say something."""
-    if isinstance(node, ast.Raise | ast.Assert | ast.JoinedStr):
+    if isinstance(node, ast.Raise | ast.Assert | ast.JoinedStr) or getattr(node, "arg", None) == "strict":
         return
     if _is_of_no_promise(node):
         return

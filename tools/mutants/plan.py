@@ -2,7 +2,8 @@
 
 Each file is one package: ``sources`` (where its code lies), ``tests`` (files and folders; chosen for the package, never
 for a line), ``without`` (of these, tests of processes of their own, which a change in this one does not reach),
-``drawn`` (modules and folders from which random changes are drawn), and then
+``drawn`` (modules and folders from which random changes are drawn: those that decide; where code chooses between
+layouts, caches or batches that give the same answers, most changes can not be noticed), and then
 
 - ``[[mutant]]``: ``file``, ``before`` (the line without indentation, there once, or once ``within`` the class or
   function named), ``after``, ``why`` it matters;

@@ -276,16 +276,18 @@ def _stream(job: Callable[[Tell], None], log: Path) -> Iterator[Told]:
         os.close(receiving)
         _tell_and_exit(job, sending, log)
     os.close(sending)
+    is_ended = False
     try:
         with os.fdopen(receiving, "rb") as pipe:
             for line in pipe:
                 told: Told = json.loads(line)
                 if not told:
-                    return
+                    break
                 yield told
+        is_ended = True
     finally:
-        # It has ended by now, unless this run is being given up.
-        os.kill(pid, signal.SIGTERM)
+        if not is_ended:
+            os.kill(pid, signal.SIGTERM)
         os.waitpid(pid, 0)
 
 

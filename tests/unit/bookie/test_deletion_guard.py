@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 from pyroaring import BitMap64
 
-from geminga.bookie.core.deletion_guard import BELIEVED_MAX, Quarantine, decode_quarantine, encode_quarantine
+from geminga.bookie.core.deletion_guard import (
+    BELIEVED_MAX,
+    DeletionGuard,
+    Quarantine,
+    decode_quarantine,
+    encode_quarantine,
+)
 from support.bookie_node import BookieNode, entries_of, run_bookie
 
 ALL = range(1, 41)
@@ -184,3 +190,11 @@ def test_the_record_is_refused_with_any_byte_changed() -> None:
     assert decode_quarantine(data, bytes(16)) is None
     for i in range(len(data)):
         assert decode_quarantine(data[:i] + bytes([data[i] ^ 1]) + data[i + 1 :], instance) is None
+
+
+def test_an_id_that_is_the_next_to_be_given_out_was_not_given_out_yet() -> None:
+    guard = DeletionGuard(Quarantine(BitMap64()), 0.1)
+    guard.saw(5)
+    judgement = guard.judge({5}, set(), 5)
+    assert (judgement.deleted, list(guard.quarantine.ledger_ids), guard.quarantine.is_certain) == ([], [5], True)
+    assert DeletionGuard(Quarantine(BitMap64()), 0.1).judge({4}, set(), 5).deleted == [4]

@@ -236,6 +236,21 @@ def test_bookie_that_comes_back_is_fenced_before_its_absence_counts():
     run_cluster(main)
 
 
+def test_bookie_that_can_not_be_fenced_is_not_waited_for():
+    async def main(cluster: Cluster):
+        handle = await create(cluster.client(), (3, 3, 2))
+        await Appends(handle).append_and_wait(*payloads(0, 3))
+        await turn()
+        unreadable, unfenced, _ = (cluster.bookies[name] for name in handle.metadata.last_fragment.ensemble)
+        unreadable.read_error = DiskIOError("unreadable")
+        unfenced.fence_error = DiskIOError("away")
+        # Where it ends is for one of the two to say.
+        with pytest.raises(UnknownEntryError):
+            await cluster.client().open_ledger(handle.ledger_id)
+
+    run_cluster(main)
+
+
 def test_bookie_is_fenced_once_however_much_is_read():
     async def main(cluster: Cluster):
         cluster.bookies = {name: SlowNetwork() for name in cluster.bookies}
