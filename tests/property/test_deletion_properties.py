@@ -148,3 +148,11 @@ def test_subscription_expires_exactly_when_nobody_used_it_for_too_long(
     hold = why_subscription_stays(facts, expiry_ms=expiry_ms, settle_ms=settle_ms)
     assert (hold is None) == may_go
     assert hold is not Hold.CLOSING
+
+
+def test_topic_that_was_loaded_long_ago_stays_as_long_as_what_it_stored():
+    """Its last use was long ago, and a ledger was closed since."""
+    facts = TopicFacts(idle_ms=100, stored_ms_ago=10)
+    rules = {"mode": "delete_when_no_subscriptions", "idle_min_ms": 60}
+    assert why_topic_stays(facts, **rules, retention_ms=11) is Hold.RETENTION
+    assert why_topic_stays(facts, **rules, retention_ms=10) is None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import warnings
 
+import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -76,3 +77,8 @@ def test_pattern_that_needs_much_memory_is_left_to_the_client():
     assert (
         TopicPattern.compile("public/default/(" + "|".join(f"alternative{i:03}" for i in range(100)) + ")") is not None
     )
+
+
+@pytest.mark.parametrize("text", ["[[:alpha:]]x", "[a&&[b]]", "a{,2}", r"(a)\1", r"\C", r"\v", "(?U)a", "(?-iU)a"])
+def test_pattern_that_would_mean_something_else_is_left_to_the_client(text):
+    assert TopicPattern.compile(f"public/default/{text}") is None

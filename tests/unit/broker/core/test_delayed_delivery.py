@@ -1,0 +1,45 @@
+"""Delayed delivery when the clock steps back: what was due stays due, and comes once."""
+
+from __future__ import annotations
+
+import pytest
+
+from geminga.broker.core.delayed_delivery import BACK_STEP_MS, DelayReader, TopicDelays
+from geminga.model.position import Position
+
+START_MS = 1_700_000_000_000
+TICK_MS = 1000
+DUE_MS = START_MS + 2 * BACK_STEP_MS
+BACK_MS = START_MS + BACK_STEP_MS // 2
+ENTRY = Position(1, 0)
+
+
+def reader_that_is_owed_an_entry() -> DelayReader:
+    """Its entry was due and not taken when the clock stepped back to before that."""
+    reader = TopicDelays(tick_ms=TICK_MS, is_strict=False).attach(START_MS, TICK_MS)
+    assert reader.must_wait(ENTRY, DUE_MS)
+    assert reader.take(DUE_MS + 2 * TICK_MS, Position(1, 1), 0) == []
+    assert reader.take(BACK_MS, Position(1, 1), 0) == []
+    return reader
+
+
+def test_what_is_owed_waits_for_its_turn_when_it_is_read_meanwhile() -> None:
+    reader = reader_that_is_owed_an_entry()
+    assert reader.must_wait(ENTRY, DUE_MS)
+    assert reader.take(BACK_MS, Position(1, 1), 10) == [ENTRY]
+    assert reader.take(DUE_MS + 4 * TICK_MS, Position(1, 1), 10) == []
+
+
+@pytest.mark.parametrize(("read_position", "taken"), [(Position(1, 0), []), (Position(1, 1), [ENTRY])])
+def test_what_is_owed_and_read_anew_is_left_to_the_read(read_position: Position, taken: list[Position]) -> None:
+    reader = reader_that_is_owed_an_entry()
+    assert reader.take(BACK_MS, read_position, 10) == taken
+
+
+def test_reader_that_left_holds_nothing() -> None:
+    delays = TopicDelays(tick_ms=TICK_MS, is_strict=False)
+    gone, reader = delays.attach(START_MS, TICK_MS), delays.attach(START_MS, TICK_MS)
+    assert reader.must_wait(ENTRY, DUE_MS)
+    delays.detach(gone)
+    assert reader.take(DUE_MS + 2 * TICK_MS, Position(1, 1), 10) == [ENTRY]
+    assert (len(delays), delays.reader_count) == (0, 1)
