@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from geminga.bookkeeper import MetadataLiveLedgers
 from geminga.broker.delayed_snapshots import ROOT, SAVE_INTERVAL_S, SnapshotNode
 from geminga.metadata.ports import MUST_NOT_EXIST
 from geminga.model.errors import CorruptionError
@@ -76,6 +77,24 @@ def test_restart_finds_what_waits_without_reading_it(how):
         keep_alive_interval_s=100_000,
         delayed_delivery_min_index_count_per_bucket=1000 if how == "many" else 50_000,
     )
+
+
+def test_snapshot_that_is_written_anew_leaves_no_ledger_behind():
+    async def scenario(world: BrokerWorld):
+        async def ledger_of_the_snapshot() -> int:
+            await shared(world)
+            await publish_delayed(world, COUNT, 600_000)
+            await settle(SAVE_INTERVAL_S + 1)
+            return SnapshotNode.decode((await world.metadata.get(PATH)).value).ledger_id
+
+        first = await ledger_of_the_snapshot()
+        await world.restart()
+        second = await ledger_of_the_snapshot()
+        live = await MetadataLiveLedgers(world.metadata).live_ledger_ids()
+        assert first != second
+        assert live & {first, second} == {second}
+
+    run_with_broker(scenario, keep_alive_interval_s=100_000)
 
 
 def test_snapshot_of_a_topic_where_nothing_waits_any_more_is_removed():

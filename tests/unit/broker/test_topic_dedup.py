@@ -139,6 +139,25 @@ def test_failed_write_that_was_stored_is_a_duplicate_afterwards() -> None:
     run_with_broker(scenario, deduplication=True)
 
 
+def test_tail_that_can_not_be_read_after_a_failed_write_is_read_later() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        client = await world.client()
+        await client.create_producer(producer_name="producer")
+        await client.publish(0)
+        world.bookie.add_error = DiskFullError("no answer in time")
+        # Neither is the ledger closed nor its end found, as long as the metadata store gives no answer.
+        world.metadata.faults.next_writes.extend([WriteFault.UNKNOWN_BEFORE] * 2 * CAS_ATTEMPTS_MAX)
+        client.send_message(1)
+        await client.expect(Type.SEND_ERROR)
+        world.bookie.add_error = None
+        await moment(0.5)
+        assert topic_of(world).dedup.state.is_settling
+        await moment(3)
+        assert not topic_of(world).dedup.state.is_settling
+
+    run_with_broker(scenario, deduplication=True)
+
+
 def test_failed_write_that_was_not_stored_is_taken_afterwards() -> None:
     async def scenario(world: BrokerWorld) -> None:
         client = await world.client()
