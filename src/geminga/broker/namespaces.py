@@ -37,7 +37,7 @@ class TopicMode(Enum):
 class Namespaces:
     """See the module."""
 
-    __slots__ = ("_broker", "_changed", "_policies", "_resources", "_unwatch")
+    __slots__ = ("_broker", "_changed", "_forgotten", "_policies", "_resources", "_unwatch")
 
     def __init__(self, broker: Broker, resources: Resources, changed: Callable[[str], None]) -> None:
         """``changed`` is called with the name of a namespace whose policies may have changed."""
@@ -46,6 +46,8 @@ class Namespaces:
         self._changed = changed
         #: When read (monotonic milliseconds), and what was found.
         self._policies: dict[str, tuple[float, Policies | None]] = {}
+        #: Counts what was forgotten: a read that began before is not remembered.
+        self._forgotten = 0
         self._unwatch: Callable[[], None] | None = None
 
     def start(self, metadata: MetadataStore) -> None:
@@ -61,6 +63,7 @@ class Namespaces:
     def forget(self, namespace: str) -> None:
         """Read the policies of ``namespace`` again when they are next asked for."""
         self._policies.pop(namespace, None)
+        self._forgotten += 1
 
     async def policies(self, namespace: str) -> Policies | None:
         """Policies of ``tenant/namespace``; None if there is no such namespace. Raises MetadataError."""
@@ -68,7 +71,10 @@ class Namespaces:
         known = self._policies.get(namespace)
         if known is not None and now_ms - known[0] < POLICIES_AGE_MS_MAX and known[1] is not None:
             return known[1]
+        forgotten = self._forgotten
         found = await self._resources.find_namespace_policies(namespace)
+        if forgotten != self._forgotten:
+            return found
         self._policies.pop(namespace, None)
         self._policies[namespace] = (now_ms, found)
         if len(self._policies) > NAMESPACES_REMEMBERED_MAX:
@@ -82,5 +88,5 @@ class Namespaces:
         # The metadata store tells: what fails here is not its failure.
         with Contained(self._broker, "changed policies", is_last=True):
             if namespace.count("/") == 1:
-                self._policies.pop(namespace, None)
+                self.forget(namespace)
                 self._changed(namespace)

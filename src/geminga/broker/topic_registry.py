@@ -169,8 +169,18 @@ class TopicRegistry:
             del self._loading[str(name)]
             load.set_result(result)
 
+    async def until_loaded(self, namespace: str) -> None:
+        """Until what is being loaded of a namespace now has been, or could not be."""
+        prefixes = tuple(f"{domain}://{namespace}/" for domain in ("persistent", "non-persistent"))
+        loads = [load for key, load in self._loading.items() if key.startswith(prefixes)]
+        if loads:
+            await asyncio.wait(loads)
+
     async def _load_now(self, name: TopicName, *, create: bool) -> Topic:
         config = self._broker.config
+        if create:
+            # Who deletes the namespace waits for loads that found it (``until_loaded``); later ones do not find it.
+            await self.require_namespace(name)
         if not (config.enable_persistent_topics if name.is_persistent else config.enable_non_persistent_topics):
             raise NotAllowedError(f"{name.domain} topics are not enabled")
         if not name.is_persistent:

@@ -17,6 +17,7 @@ from geminga.model.errors import (
 from geminga.model.position import EARLIEST
 from geminga.model.topic_name import TopicName
 from support.broker_world import TOPIC, BrokerWorld, Type, run_with_broker
+from support.policy_levels import seconds
 
 NAME = TopicName.parse(TOPIC)
 
@@ -191,5 +192,22 @@ def test_termination_of_a_non_persistent_topic_is_not_allowed() -> None:
         await world.broker.get_topic(name, create=True)
         with pytest.raises(NotAllowedError):
             await world.broker.terminate_topic(name)
+
+    run_with_broker(scenario)
+
+
+def test_partitions_that_are_added_while_a_partitioned_topic_goes_are_kept() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        whole = TopicName.parse("persistent://public/default/whole")
+        await world.broker.create_partitioned_topic(whole, 2)
+        world.metadata.faults.delay_ms_max = 20
+        deletion = asyncio.ensure_future(world.broker.delete_partitioned_topic(whole))
+        while await world.broker.topic_exists(whole.with_partition(0)):
+            await seconds(0.005)
+        await world.broker.update_partitions(whole, 4)
+        with pytest.raises(ConflictError, match="changed while it was to be deleted"):
+            await deletion
+        assert await world.broker.partitioned_count(whole) == 4
+        assert await world.broker.topic_exists(whole.with_partition(3))
 
     run_with_broker(scenario)

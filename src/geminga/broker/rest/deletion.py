@@ -56,7 +56,8 @@ async def delete_namespace_and_topics(broker: Broker, namespace: str) -> None:
 
 
 async def _mark_deleted(broker: Broker, namespace: str, is_deleted: bool) -> int:
-    """The version of the policies that say so; nothing goes by what was remembered before."""
+    """The version of the policies that say so; on return nothing goes by what was remembered before."""
     policies = await broker.resources.namespaces.set_policy(namespace, "deleted", is_deleted)
     broker.namespaces.forget(namespace)
+    await broker.registry.until_loaded(namespace)
     return policies.version
