@@ -9,12 +9,14 @@ import sys
 
 import pytest
 
+from geminga.app.event_loop import loop_factory
 from geminga.runtime import AsyncioNetwork, descriptor_limit
 from geminga.runtime.network import AsyncioListener
 
 #: Under a limit of descriptors that its own clients use up; prints how many of the clients were answered in the end.
 NO_DESCRIPTOR_LEFT = """
 import asyncio, logging, os, resource, socket, sys
+from geminga.app.event_loop import loop_factory
 from geminga.runtime import AsyncioNetwork
 
 class Echo(asyncio.Protocol):
@@ -68,7 +70,8 @@ def test_accepting_goes_on_when_there_are_descriptors_again(loop: str) -> None:
     assert "Traceback" not in result.stderr
 
 
-def test_small_writes_leave_at_once() -> None:
+@pytest.mark.parametrize("choice", ["asyncio", "auto"])
+def test_small_writes_leave_at_once_and_the_peer_is_known(choice: str) -> None:
     async def main() -> None:
         accepted: asyncio.Future[asyncio.BaseTransport] = asyncio.get_running_loop().create_future()
 
@@ -81,11 +84,13 @@ def test_small_writes_leave_at_once() -> None:
         client, _ = await network.connect(asyncio.Protocol, "127.0.0.1", listener.port)
         sock = (await accepted).get_extra_info("socket")
         assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        assert (await accepted).get_extra_info("peername") == client.get_extra_info("sockname")
         client.abort()
         (await accepted).abort()
         await listener.close()
 
-    asyncio.run(main())
+    with asyncio.Runner(loop_factory=loop_factory(choice)) as runner:
+        runner.run(main())
 
 
 def test_all_addresses_of_a_name_have_one_port() -> None:
