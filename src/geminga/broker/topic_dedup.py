@@ -15,7 +15,7 @@ from geminga.broker.producer import Producer, PublishGroup, SequenceIds
 from geminga.managed_ledger import AppendResult, Entry, ManagedCursor
 from geminga.model.errors import GemingaError, NotAllowedError, StorageError, UnknownOutcomeError
 from geminga.model.position import EARLIEST, Position
-from geminga.runtime import get_logger, spawn
+from geminga.runtime import Contained, get_logger, spawn
 from geminga.wire.pulsar.metadata import peek_metadata
 from geminga.wire.pulsar.numbers import as_long, batch_size
 
@@ -199,8 +199,9 @@ class TopicDeduplication:
             self._changed()
 
     def _settle_again(self) -> None:
-        self._is_settling = False
-        self.nothing_pending()
+        with Contained(self._topic, "settling deduplication"):
+            self._is_settling = False
+            self.nothing_pending()
 
     # ---- recovery and snapshots
 
