@@ -97,7 +97,7 @@ class Session:
         return frame(command(Type.SUBSCRIBE, "subscribe", request))
 
     def publish(self) -> bool:
-        """One good message; False if deduplication drops it, behind a sequence id that was sent before."""
+        """One good message; False if deduplication does not take it, after a sequence id that was sent before."""
         sequence_id = self.next_sequence_id()
         metadata = pb.MessageMetadata(producer_name="hostile", sequence_id=sequence_id, publish_time=1)
         self.connection.send(
@@ -110,6 +110,9 @@ class Session:
                     return False
                 self.position = position
                 return True
+            if answer.type in (Type.SEND_ERROR, Type.CLOSE_PRODUCER):
+                self.is_spent = True
+                return False
             if answer.type == Type.MESSAGE:
                 self._acknowledge(answer.message)
         raise AssertionError("no receipt for a good message")
