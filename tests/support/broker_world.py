@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from geminga import sim
+from geminga.bookie import LocalBookie
 from geminga.bookkeeper import BookKeeper, BookKeeperConfig
 from geminga.bookkeeper.memory import LocalBookiePool, MemoryBookie
 from geminga.broker.config import BrokerConfig
@@ -213,13 +214,14 @@ class BrokerWorld:
         ledger_config: ManagedLedgerConfig,
         *,
         server: MemoryMetadata | None = None,
-        bookie: MemoryBookie | None = None,
+        store: MemoryMetadataStore | None = None,
+        bookie: MemoryBookie | LocalBookie | None = None,
     ) -> None:
-        """``server`` and ``bookie``: the storage of a broker before this one; else new and empty."""
+        """``server`` (or a ``store`` on it) and ``bookie``: the storage of a broker before this one; else new, empty."""
         self.runtime = runtime
         self.config = config
         self.ledger_config = ledger_config
-        self.metadata = MemoryMetadataStore(runtime, server)
+        self.metadata = store or MemoryMetadataStore(runtime, server)
         self.bookie = bookie or MemoryBookie()
         self.resources = Resources(self.metadata)
         self._ports = 40000
