@@ -12,6 +12,8 @@ EVENTS ?=
 DEDUP ?=
 PLOT ?=
 BENCH_ARGS ?= all
+BASE ?= HEAD~1
+COMPARE_ARGS ?=
 CLIENT_TESTS ?=
 PULSAR ?=
 PEERS_ARGS ?=
@@ -25,10 +27,10 @@ MUTATED_FRAMES ?= 100000
 DRAW := $(SEED)
 SEED := $(or $(SEED),$(shell echo $$RANDOM))
 
-.PHONY: help setup demo test test-long search mutants check fmt tidy bench conformance interop peers protos blocking lock clean
+.PHONY: help setup demo test test-long search mutants check fmt tidy bench bench-compare conformance interop peers protos blocking lock clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## make .venv from the lock file
 
@@ -69,6 +71,9 @@ fmt: $(STAMP) ## format and fix what can be fixed
 
 bench: $(STAMP) ## floor against product, one table per claim (BENCH_ARGS="publish --size 100")
 	@$(BIN)/python -m bench $(BENCH_ARGS)
+
+bench-compare: $(STAMP) ## this tree against another commit, in turns (BASE=commit COMPARE_ARGS="publish --pairs 3")
+	@$(BIN)/python -m bench.compare --base "$(BASE)" $(COMPARE_ARGS)
 
 conformance: $(STAMP) ## the official Python client's own tests (CLIENT_TESTS=its tests directory)
 	@$(BIN)/python tests/conformance/run_official_python.py "$(CLIENT_TESTS)"

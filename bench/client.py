@@ -14,6 +14,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from itertools import count as counter
+from pathlib import Path
 from typing import Any
 
 from tools.standalone_process import ROOT, StandaloneProcess
@@ -47,13 +48,17 @@ class Turn:
         return cls(float(answer["rate"]), float(answer["cpu_us"]))
 
 
-def run_client(broker: StandaloneProcess | None, side: str, mode: str, **options: Any) -> dict[str, Any]:
+def run_client(
+    broker: StandaloneProcess | None, side: str, mode: str, *, source: Path = ROOT / "src", **options: Any
+) -> dict[str, Any]:
     """One run in a fresh process; raises BenchError."""
-    return finish_load(start_client(broker, side, mode, **options))
+    return finish_load(start_client(broker, side, mode, source=source, **options))
 
 
-def start_client(broker: StandaloneProcess | None, side: str, mode: str, **options: Any) -> subprocess.Popen[str]:
-    """A fresh process."""
+def start_client(
+    broker: StandaloneProcess | None, side: str, mode: str, *, source: Path = ROOT / "src", **options: Any
+) -> subprocess.Popen[str]:
+    """A fresh process whose product is that of ``source``."""
     given = {"side": side, "mode": mode, "url": broker.service_url if broker else "", **options}
     command = [sys.executable, "-m", "bench.client_load", json.dumps(given)]
     return subprocess.Popen(
@@ -63,7 +68,7 @@ def start_client(broker: StandaloneProcess | None, side: str, mode: str, **optio
         stderr=subprocess.PIPE,
         text=True,
         cwd=ROOT,
-        env=environment(),
+        env=environment(source),
     )
 
 

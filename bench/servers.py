@@ -34,6 +34,8 @@ class Bench:
     rounds: int
     loop: str
     settings: dict[str, str]
+    #: Where the product is imported from; another commit's, to compare with.
+    source: Path = ROOT / "src"
 
     def frames(self, payload_bytes: int, count: int) -> Path:
         """A file of pre-encoded sends, made once per size and count."""
@@ -47,7 +49,9 @@ class Bench:
         """A fresh standalone."""
         directory = Path(tempfile.mkdtemp(prefix="product-", dir=self.scratch))
         merged = {"gemingaEventLoop": self.loop, **self.settings, **settings}
-        broker = StandaloneProcess(directory / "data", log=directory / "log", settings=merged)
+        broker = StandaloneProcess(
+            directory / "data", log=directory / "log", settings=merged, environment=environment(self.source)
+        )
         try:
             broker.start()
             yield broker
@@ -71,9 +75,9 @@ class Bench:
             shutil.rmtree(directory, ignore_errors=True)
 
 
-def environment() -> dict[str, str]:
-    """For children that import the product from this checkout."""
-    return {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+def environment(source: Path = ROOT / "src") -> dict[str, str]:
+    """For children that import the product from this checkout, or from ``source``."""
+    return {**os.environ, "PYTHONPATH": str(source)}
 
 
 def start_load(mode: str, **options: Any) -> subprocess.Popen[str]:

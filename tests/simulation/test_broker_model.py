@@ -1,7 +1,7 @@
 """A whole broker under random policies against a model that says what must still be readable.
 
-Whatever sweeps, expires, evicts, trims, unloads and crashes: what a policy in force retains, a subscription was promised
-or a reader may read is there. Planted defects, the one this test was made for first, must be noticed in few seeds.
+Whatever sweeps, expires, evicts, trims, unloads and crashes: what a policy in force retains, a subscription was
+promised or a reader may read is there. Planted defects, the one this test was made for first, must be noticed in few seeds.
 """
 
 from __future__ import annotations
@@ -11,9 +11,6 @@ import os
 
 import pytest
 
-from geminga.broker.inactive_topics import InactiveTopics
-from geminga.broker.policies import quota_guard, upkeep
-from geminga.managed_ledger import trimming
 from geminga.sim import SimWorld, run_in, run_seeds
 from support.broker_story import BrokerStory, broker_story
 

@@ -1,7 +1,7 @@
 """Lives of a whole broker with random policies: clients come and go, time passes, sweeps run, the power fails.
 
-What a client was promised is kept in :mod:`support.broker_model`, outside of the node, and compared with what the broker
-says and delivers. Background work runs by the broker's own timers while virtual time passes; nothing is called by hand.
+What a client was promised is kept in :mod:`support.broker_model`, outside of the node, and compared with what the
+broker says and delivers. Background work runs by the broker's own timers while virtual time passes; nothing is called by hand.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from geminga.sim import NodeCrashedError, SimNode, SimWorld
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from support.broker_model import ENTRIES_PER_LEDGER, Left, Message, Rules, SubscriptionModel, TopicModel
 from support.broker_world import BrokerWorld, Client
-from support.policy_levels import NAMESPACE, set_namespace, set_topic
+from support.policy_levels import set_namespace, set_topic
 
 Type = pb.BaseCommand
 Sub = pb.CommandSubscribe
@@ -50,7 +50,9 @@ SIZES: Final = (10, 10, 200, 3000, 150_000)
 #: How long nothing happens; most background work looks every one to five minutes.
 PAUSES_S: Final = (0.01, 0.5, 4, 70, 200, 700, 4000)
 
-LEDGERS: Final = ManagedLedgerConfig(max_entries_per_ledger=ENTRIES_PER_LEDGER, min_rollover_minutes=0, cursor_max_entries_per_ledger=20)
+LEDGERS: Final = ManagedLedgerConfig(
+    max_entries_per_ledger=ENTRIES_PER_LEDGER, min_rollover_minutes=0, cursor_max_entries_per_ledger=20
+)
 BOOKIE: Final = BookieConfig(flush_interval_ms=20_000, gc_wait_time_ms=300_000, journal_pre_alloc_size_mb=0.01)
 
 
@@ -666,7 +668,9 @@ class BrokerStory:
         still = set(model.promised())
         missing = [number for number in promised if number in still and number not in found]
         assert not missing, f"{name}: a reader did not get {missing} of {promised}; rules {self.namespace_rules}"
-        assert found <= model.messages.keys(), f"{name}: a reader got what was never sent: {found - set(model.messages)}"
+        assert found <= model.messages.keys(), (
+            f"{name}: a reader got what was never sent: {found - set(model.messages)}"
+        )
         first_copies = list(dict.fromkeys(seen))
         assert first_copies == sorted(first_copies), f"{name}: out of order: {seen}"
         if self.deduplicates:

@@ -217,7 +217,7 @@ class BrokerWorld:
         store: MemoryMetadataStore | None = None,
         bookie: MemoryBookie | LocalBookie | None = None,
     ) -> None:
-        """``server`` (or a ``store`` on it) and ``bookie``: the storage of a broker before this one; else new, empty."""
+        """``server`` (or a ``store`` on it) and ``bookie``: the storage of a broker before; else new and empty."""
         self.runtime = runtime
         self.config = config
         self.ledger_config = ledger_config
