@@ -1,7 +1,8 @@
 """A whole broker under random policies against a model that says what must still be readable.
 
 Whatever sweeps, expires, evicts, trims, unloads and crashes: what a policy in force retains, a subscription was
-promised or a reader may read is there. Planted defects, the one this test was made for first, must be noticed in few seeds.
+promised or a reader may read is there. Planted defects, the one this test was made for first, must be noticed in
+few seeds.
 """
 
 from __future__ import annotations

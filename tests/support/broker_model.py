@@ -1,7 +1,8 @@
 """What a broker must still be able to give, whatever it did in the background: a model that knows no broker.
 
 Per topic: the messages, and for each durable subscription which of them it must still get (``MUST``), which it may
-get or not (``MAYBE``), and which it must not get again (``DONE``). Time passes in :meth:`TopicModel.lapse`: it says what the
+get or not (``MAYBE``), and which it must not get again (``DONE``). Time passes in :meth:`TopicModel.lapse`: it says
+what the
 policies in force let go of by now, and what nothing holds any more is *lapsed* for good, since the broker may have
 deleted it at that moment. Everything else must be there.
 

@@ -1,7 +1,8 @@
 """Lives of a whole broker with random policies: clients come and go, time passes, sweeps run, the power fails.
 
 What a client was promised is kept in :mod:`support.broker_model`, outside of the node, and compared with what the
-broker says and delivers. Background work runs by the broker's own timers while virtual time passes; nothing is called by hand.
+broker says and delivers. Background work runs by the broker's own timers while virtual time passes; nothing is called
+by hand.
 """
 
 from __future__ import annotations
