@@ -2,9 +2,8 @@
 
 Per topic: the messages, and for each durable subscription which of them it must still get (``MUST``), which it may
 get or not (``MAYBE``), and which it must not get again (``DONE``). Time passes in :meth:`TopicModel.lapse`: it says
-what the
-policies in force let go of by now, and what nothing holds any more is *lapsed* for good, since the broker may have
-deleted it at that moment. Everything else must be there.
+what the policies in force let go of by now, and what nothing holds any more is *lapsed* for good, since the broker may
+have deleted it at that moment. Everything else must be there.
 
 Bounds are taken from the safe side where the documents leave room: a quota evicts to nine tenths of its limit, the
 last use of a subscription is noted each tenth of its expiry.
