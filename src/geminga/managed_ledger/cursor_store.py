@@ -39,7 +39,8 @@ if TYPE_CHECKING:
 _NO_REFS: Final[Refs] = {}
 _Appended = Callable[[int, int, StorageError | None], None]
 
-#: A cursor used for so much longer than its node says is noted when it is closed. Expiry is set in minutes.
+#: A cursor used for so much longer than its node says is noted: when somebody begins or ends to use it, and when it is
+#: closed. Expiry is set in minutes.
 NOTED_USE_MS: Final = 60_000
 #: Seconds that a cursor which is dropped waits for the write under way.
 DROP_WAIT_S: Final = 5.0
@@ -59,6 +60,7 @@ class CursorStore:
         "_is_deleted",
         "_is_dirty",
         "_is_due",
+        "_is_noting",
         "_ledger_id",
         "_ml",
         "_node",
@@ -88,6 +90,8 @@ class CursorStore:
         self._is_dirty = False
         #: The factory's timer came while something was under way: persist when that is done.
         self._is_due = False
+        #: A note of the last use is under way.
+        self._is_noting = False
         #: Who waits for what changed since then.
         self._waiters: list[AckDone] | None = None
         #: A persist, a node write or a close is under way (or about to start on the loop's next turn).
@@ -395,6 +399,25 @@ class CursorStore:
             await self._rewrite_node()
         finally:
             self._completed([], None)
+
+    def note_use_soon(self) -> None:
+        """The cursor is in use, or was until now: in the background the node says so, unless it nearly does.
+
+        A broker that is killed forgets what is not there: a subscription used seconds before would pass for one that
+        nobody used since its cursor was last written.
+        """
+        if not self._is_noting and self.cursor.last_active_ms - self.noted_active_ms >= NOTED_USE_MS:
+            self._is_noting = True
+            spawn(self._note_use(), name=f"note use of {self.cursor.name}", part=self._ml.part)
+
+    async def _note_use(self) -> None:
+        try:
+            await self.write_node()
+        except StorageError as error:
+            if not isinstance(error, LedgerClosedError):  # its end notes it, or it is deleted
+                _log.warning("%s/%s: its use could not be noted: %s", self._ml.name, self.cursor.name, error)
+        finally:
+            self._is_noting = False
 
     async def _rewrite_node(self) -> None:
         """The node as it is now; a state that lies there stays whole."""

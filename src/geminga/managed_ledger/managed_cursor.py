@@ -86,11 +86,15 @@ class ManagedCursor:
     def start_use(self) -> None:
         """Somebody consumes through it."""
         self._is_in_use = True
+        if self.store is not None:
+            self.store.note_use_soon()
 
     def end_use(self) -> None:
         """Nobody does any more."""
         self._last_active_ms = self.last_active_ms
         self._is_in_use = False
+        if self.store is not None:
+            self.store.note_use_soon()
 
     async def note_use(self) -> None:
         """Make :attr:`last_active_ms` durable now. Raises StorageError."""

@@ -24,8 +24,10 @@ if TYPE_CHECKING:
 _log = get_logger(__name__)
 
 _MINUTE_S = MINUTE_MS // 1000
-#: The last use of a subscription with consumers is noted when this part of its expiry has passed since it was.
+#: The last use of a subscription with consumers is noted when this part of its expiry has passed since it was; where
+#: none is in force, after so many milliseconds: one may be set tomorrow.
 NOTES_PER_EXPIRY: Final = 10
+NOTED_EACH_MS: Final = 60 * MINUTE_MS
 
 
 class PolicyUpkeep:
@@ -69,13 +71,11 @@ class PolicyUpkeep:
         Time while the broker was down counts. Nothing is deleted within an interval of the topic being loaded, so that
         consumers can come back first: Pulsar looks an interval after its own start, at once at a topic loaded later.
         """
-        if not topic.rules.subscription_expiry_ms:
-            return
         for subscription in list(topic.subscriptions.values()):
             expiry_ms = topic.rules.subscription_expiry_ms
             if subscription.consumers and subscription.is_durable:
-                now_ms = subscription.now_ms()
-                if now_ms - subscription.cursor.noted_active_ms >= expiry_ms / NOTES_PER_EXPIRY:
+                noted_ms_ago = subscription.now_ms() - subscription.cursor.noted_active_ms
+                if noted_ms_ago >= (expiry_ms / NOTES_PER_EXPIRY if expiry_ms else NOTED_EACH_MS):
                     await subscription.cursor.note_use()
             elif self.why_it_stays(topic, subscription, expiry_ms) is None:
                 # Once more by the policies as they are stored, and with nothing awaited before the deletion begins.

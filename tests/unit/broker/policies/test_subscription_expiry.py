@@ -145,6 +145,26 @@ def test_subscription_in_use_writes_its_node_at_most_ten_times_an_expiry() -> No
     run_lives(life, expiry_minutes=1000)
 
 
+def test_subscription_used_until_its_broker_was_killed_does_not_expire_when_it_is_loaded() -> None:
+    """A consumer that stayed for seconds was not noted: the subscription passed for unused since it was made."""
+
+    async def before(broker: BrokerWorld) -> None:
+        await (await topic_of(broker)).create_subscription("used", EARLIEST)
+        await minutes(500)
+        await (await broker.client()).subscribe(subscription="used")
+        await minutes(1 / 6)
+
+    async def after(broker: BrokerWorld) -> None:
+        await set_namespace(broker, "subscription_expiration_time_minutes", 100)
+        await topic_of(broker)
+        await minutes(90)
+        assert await names(broker) == {"used"}
+        await minutes(60)
+        assert await names(broker) == set()
+
+    run_lives(before, after, expiry_minutes=0, is_killed=True)
+
+
 def test_expiry_that_another_broker_switched_off_deletes_nothing() -> None:
     """No watch told of it: what is stored counts, not what is remembered."""
 
