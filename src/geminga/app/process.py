@@ -9,7 +9,9 @@ import logging
 import os
 import signal
 import sys
+import threading
 import time
+from types import FrameType
 from typing import Final, NoReturn
 
 from geminga import __version__
@@ -23,6 +25,8 @@ from geminga.runtime import get_logger
 
 #: Exit code after a fatal error.
 EXIT_FATAL: Final = 1
+#: Seconds beyond ``brokerShutdownTimeoutMs`` after which the process ends whatever it is at.
+STOP_GRACE_S: Final = 5.0
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 
 _IMPORTED_AT: Final = time.monotonic()
@@ -59,21 +63,53 @@ def run_standalone(config: Config, data_dir: str, *, json_line: bool) -> None:
 async def _serve(config: Config, data_dir: str, json_line: bool) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+    stop_on_signals(loop, stop, latest_s=config.server.shutdown_timeout_ms / 1000 + STOP_GRACE_S)
     server = StandaloneServer(config, data_dir, on_fatal=_end_at_once, pid=os.getpid())
-    addresses = await server.start()
+    starting = loop.create_task(server.start(), name="start")
+    stopping = loop.create_task(stop.wait(), name="wait for a signal")
+    await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
+    if not starting.done():
+        # A start may be cut off anywhere, as by a crash, and recovery may take long.
+        _log.info("stopping while starting")
+        starting.cancel()
+        await asyncio.wait((starting,), timeout=STOP_GRACE_S)
+        return
+    addresses = await starting
     # What was made until now lives as long as the process: later collections need not look at it.
     gc.collect()
     gc.freeze()
     print(ready_line(addresses, data_dir, json_line=json_line), flush=True)
-    await stop.wait()
+    await stopping
     _log.info("stopping")
-    try:
-        async with asyncio.timeout(config.server.shutdown_timeout_ms / 1000):
-            await server.stop()
-    except TimeoutError:
-        _log.error("not stopped within brokerShutdownTimeoutMs=%d; leaving", config.server.shutdown_timeout_ms)
+    await server.stop()
+
+
+def stop_on_signals(loop: asyncio.AbstractEventLoop, stop: asyncio.Event, *, latest_s: float) -> None:
+    """SIGTERM or SIGINT sets ``stop``; a second one ends the process at once, and so does the time after the first.
+
+    The handlers run between two steps of the program, not of the loop: also while one callback holds the loop. That
+    costs nothing that was acknowledged; the next start recovers.
+    """
+    is_stopping = False
+
+    def leave(code: int, why: str) -> NoReturn:
+        try:
+            os.write(2, f"geminga: ended at once, {why}; the next start recovers\n".encode())
+        finally:
+            os._exit(code)
+
+    def on_signal(number: int, _: FrameType | None) -> None:
+        nonlocal is_stopping
+        if is_stopping:
+            leave(128 + number, f"by a second signal ({signal.Signals(number).name})")
+        is_stopping = True
+        latest = threading.Timer(latest_s, leave, (EXIT_FATAL, f"{latest_s:g} s after it was told to stop"))
+        latest.daemon = True
+        latest.start()
+        loop.call_soon_threadsafe(stop.set)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, on_signal)
 
 
 def ready_line(addresses: Addresses, data_dir: str, *, json_line: bool) -> str:

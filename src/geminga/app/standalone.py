@@ -11,6 +11,7 @@ may be acknowledged after it.
 
 from __future__ import annotations
 
+import asyncio
 import os.path
 import socket
 from collections.abc import Awaitable, Callable
@@ -51,6 +52,8 @@ MEMORY_DIRECTORY: Final = "/geminga"
 #: What is closed even after a fatal error: it holds ports, threads or files and writes nothing of its own.
 ABANDONED_PARTS: Final = ("HTTP server", "listener", "threads", "disk")
 
+#: Seconds for letting go of ports, threads and files where an orderly stop took too long.
+ABANDON_S: Final = 2.0
 #: What a client is told that would take a descriptor which is kept for others.
 _FULL: Final = UnavailableError("the broker has as many connections as it may open files; try again later")
 
@@ -97,14 +100,36 @@ class StandaloneServer:
             await self.stop()
             raise
 
-    async def stop(self) -> None:
-        """Stop everything that was started, in reverse order; an error in one part does not keep the rest open."""
-        closers, self._closers = self._closers, []
-        for part, close in reversed(closers):
+    async def stop(self) -> bool:
+        """Stop everything that was started, in reverse order; an error in one part does not keep the rest open.
+
+        False if that took longer than ``brokerShutdownTimeoutMs``: then what was left has let go of ports, threads and
+        files only, as after a crash.
+        """
+        if self.broker is not None:
+            self.broker.begin_stop()
+        timeout_ms = self._config.server.shutdown_timeout_ms
+        part = ""
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                while self._closers:
+                    part, close = self._closers.pop()
+                    await self._close(part, close)
+        except TimeoutError:
+            _log.error("the %s did not stop within brokerShutdownTimeoutMs=%d; leaving", part, timeout_ms)
             try:
-                await close()
-            except (GemingaError, OSError) as error:
-                _log.error("closing the %s failed: %s", part, error)
+                async with asyncio.timeout(ABANDON_S):
+                    await self.abandon()
+            except TimeoutError:
+                _log.error("threads or files did not close either")
+            return False
+        return True
+
+    async def _close(self, part: str, close: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await close()
+        except (GemingaError, OSError) as error:
+            _log.error("closing the %s failed: %s", part, error)
 
     def cut_connections(self) -> None:
         """Cut every client off at once, without a word: after a fatal error nothing may be acknowledged."""
@@ -120,12 +145,8 @@ class StandaloneServer:
         self.cut_connections()
         closers, self._closers = self._closers, []
         for part, close in reversed(closers):
-            if part not in ABANDONED_PARTS:
-                continue
-            try:
-                await close()
-            except (GemingaError, OSError) as error:
-                _log.error("closing the %s failed: %s", part, error)
+            if part in ABANDONED_PARTS:
+                await self._close(part, close)
 
     async def _start(self) -> Addresses:
         config = self._config

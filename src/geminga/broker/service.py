@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
+from geminga.broker.admin_steps import AdminSteps
 from geminga.broker.config import BrokerConfig
 from geminga.broker.connection import Connection
 from geminga.broker.failures import Failures, Kind
@@ -21,6 +22,7 @@ from geminga.broker.ledger_upkeep import LedgerUpkeep
 from geminga.broker.lookup import Endpoint, Endpoints
 from geminga.broker.namespaces import Namespaces, TopicMode
 from geminga.broker.output_budget import OutputBudget
+from geminga.broker.partitions import Partitions
 from geminga.broker.policies.following import PolicyFollowing
 from geminga.broker.policies.service import PolicyService
 from geminga.broker.policies.upkeep import PolicyUpkeep
@@ -68,6 +70,8 @@ class Broker:
         self.resources = resources
         self.version = version
         self.is_closing = False
+        #: The process is about to stop: what an administrator asked for ends at its next step.
+        self.is_stopping = False
         self.connections: set[Connection] = set()
         self._strangers = SparseWarnings(_log, runtime.clock.monotonic)
         #: Connections accepted since the start; read at scrape time.
@@ -80,6 +84,7 @@ class Broker:
         self.output_budget = OutputBudget(runtime.clock.monotonic, self.connections)
         self.handlers: Handlers = all_handlers()
         self.registry = TopicRegistry(self)
+        self.partitions = Partitions(self)
         self.topic_watches = TopicWatches(self)
         #: Held by what takes long and many turns of the loop: each of them gets its turn beside everything else, so
         #: that their number must have a bound. Nothing waits for a client while it holds it.
@@ -106,11 +111,19 @@ class Broker:
         self.ledger_upkeep.start()
         self._policy_upkeep.start()
 
+    def begin_stop(self) -> None:
+        """Long work of administrators ends at its next step; clients are served until :meth:`close`."""
+        self.is_stopping = True
+
+    def admin_steps(self) -> AdminSteps:
+        """For a loop over many topics that an administrator asked for."""
+        return AdminSteps(self)
+
     async def close(self) -> None:
         """Send clients away gracefully, close topics and connections. The caller stopped listening before."""
         if self.is_closing:
             return
-        self.is_closing = True
+        self.is_closing = self.is_stopping = True
         self._inactive_topics.close()
         self.ledger_upkeep.close()
         self._policy_upkeep.close()
@@ -251,16 +264,16 @@ class Broker:
     async def create_partitioned_topic(
         self, name: TopicName, partitions: int, properties: Mapping[str, str] | None = None
     ) -> None:
-        """See :meth:`TopicRegistry.create_partitioned`."""
-        await self.registry.create_partitioned(name, partitions, properties)
+        """See :meth:`Partitions.create`."""
+        await self.partitions.create(name, partitions, properties)
 
     async def update_partitions(self, name: TopicName, partitions: int) -> None:
-        """See :meth:`TopicRegistry.update_partitions`."""
-        await self.registry.update_partitions(name, partitions)
+        """See :meth:`Partitions.grow`."""
+        await self.partitions.grow(name, partitions)
 
     async def delete_partitioned_topic(self, name: TopicName, *, force: bool = False) -> None:
-        """See :meth:`TopicRegistry.delete_partitioned`."""
-        await self.registry.delete_partitioned(name, force=force)
+        """See :meth:`Partitions.delete`."""
+        await self.partitions.delete(name, force=force)
 
     # ---- policies
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
 
@@ -21,13 +22,14 @@ from geminga.broker.topic_non_persistent import NonPersistentTopic
 from geminga.model.errors import (
     ConflictError,
     GemingaError,
+    InvalidTopicNameError,
     NotAllowedError,
     PreconditionFailedError,
     TooManyRequestsError,
     TopicNotFoundError,
     UnavailableError,
 )
-from geminga.model.position import EARLIEST, Position
+from geminga.model.position import Position
 from geminga.model.topic_name import CHANGE_EVENTS, PARTITION_SUFFIX, TopicName
 from geminga.runtime import Turns, get_logger, spawn
 
@@ -39,8 +41,10 @@ WhyItStays = Callable[[Topic], Awaitable[Hold | None]]
 
 _log = get_logger(__name__)
 
-#: Partitions created or deleted at the same time.
-PARTITIONS_AT_ONCE: Final = 16
+#: Topics unloaded at the same time when the broker closes.
+UNLOADS_AT_ONCE: Final = 256
+#: Characters of a name that a client may make a topic of: as long as the administration's paths take them.
+LOCAL_NAME_CHARACTERS_MAX: Final = 512
 
 
 class TopicRegistry:
@@ -75,11 +79,20 @@ class TopicRegistry:
         await self.require_namespace(name)
         if await self.exists(name) or await self._partitions(name):
             raise ConflictError("This topic already exists")
-        await self._check_topic_limit(name, 1)
+        await self.check_topic_limit(name, 1)
         topic = await self._load(name, create=True)
         if properties and isinstance(topic, PersistentTopic):
             await topic.ledger.set_properties({**topic.ledger.properties, **properties})
         return topic
+
+    async def load(self, name: TopicName) -> Topic:
+        """The topic, created if need be whatever the policies say; raises UnavailableError, StorageError."""
+        return await self._load(name, create=True)
+
+    def is_free(self, name: TopicName) -> bool:
+        """Whether the topic is neither loaded nor being loaded or ended."""
+        key = str(name)
+        return key not in self.loaded and key not in self._loading and key not in self._ending
 
     async def exists(self, name: TopicName) -> bool:
         """Whether the topic is stored, or loaded if it is not persistent."""
@@ -129,13 +142,13 @@ class TopicRegistry:
         """Unload everything."""
         while self._loading:
             await next(iter(self._loading.values()))
-        names = [topic.name for topic in self.loaded.values()]
-        results = await asyncio.gather(*(self.unload(name) for name in names), return_exceptions=True)
-        for name, result in zip(names, results, strict=True):
-            if isinstance(result, GemingaError):
-                _log.warning("closing %s: %s", name, result)
-            elif result is not None:
-                raise result
+        while names := [topic.name for topic in islice(self.loaded.values(), UNLOADS_AT_ONCE)]:
+            results = await asyncio.gather(*(self.unload(name) for name in names), return_exceptions=True)
+            for name, result in zip(names, results, strict=True):
+                if isinstance(result, GemingaError):
+                    _log.warning("closing %s: %s", name, result)
+                elif result is not None:
+                    raise result
 
     async def _load(self, name: TopicName, *, create: bool) -> Topic:
         key = str(name)
@@ -261,6 +274,8 @@ class TopicRegistry:
         policies = await self.require_namespace(name)
         if await self.exists(name) or name.is_system:
             return True
+        if len(name.local_name) > LOCAL_NAME_CHARACTERS_MAX:
+            raise InvalidTopicNameError(f"a topic's name has at most {LOCAL_NAME_CHARACTERS_MAX} characters")
         if name.is_partition:
             partitions = await self._partitions(name)
             if partitions:
@@ -271,7 +286,7 @@ class TopicRegistry:
             raise NotAllowedError(f"{name} is a partitioned topic: only its partitions take producers and consumers")
         is_allowed, topic_type, _ = self.auto_creation(policies)
         if is_allowed and (topic_type == "non-partitioned" or name.is_partition):
-            await self._check_topic_limit(name, 1)
+            await self.check_topic_limit(name, 1)
             return True
         return False
 
@@ -296,7 +311,8 @@ class TopicRegistry:
             raise TopicNotFoundError(f"Namespace {name.namespace} is being deleted")
         return policies
 
-    async def _check_topic_limit(self, name: TopicName, count: int) -> None:
+    async def check_topic_limit(self, name: TopicName, count: int) -> None:
+        """Raise PreconditionFailedError if ``count`` more are more than the namespace may have."""
         policies = await self.require_namespace(name)
         limit = policies.number("max_topics_per_namespace")
         if limit is None:
@@ -322,52 +338,11 @@ class TopicRegistry:
             raise _not_found(name)
         if topic_type == "partitioned":
             try:
-                await self.create_partitioned(name, default)
+                await self._broker.partitions.create(name, default)
             except ConflictError:
                 return await self._partitions(name)
             return default
         return 0
-
-    async def create_partitioned(
-        self, name: TopicName, partitions: int, properties: Mapping[str, str] | None = None
-    ) -> None:
-        """Create a partitioned topic with its partitions; raises ConflictError, PreconditionFailedError."""
-        await self.require_namespace(name)
-        self._check_partition_limit(partitions)
-        if await self.exists(name):
-            raise ConflictError("This topic already exists")
-        await self._check_topic_limit(name, partitions)
-        await self._broker.resources.create_partitioned_topic(name, partitions, properties)
-        await self._create_partitions(name, 0, partitions)
-
-    async def update_partitions(self, name: TopicName, partitions: int) -> None:
-        """Add partitions; raises NotFoundError, ConflictError for fewer than there are."""
-        self._check_partition_limit(partitions)
-        present = await self._partitions(name)
-        await self._broker.resources.update_partitioned_topic(name, partitions)
-        await self._create_partitions(name, present, partitions)
-        await self._copy_subscriptions(name, present, partitions)
-
-    async def delete_partitioned(self, name: TopicName, *, force: bool = False) -> None:
-        """Delete a partitioned topic and its partitions.
-
-        Raises NotFoundError, PreconditionFailedError if in use, ConflictError if partitions are added meanwhile.
-        """
-        found = await self._broker.resources.partitioned_topics.find(name)
-        if found is None:
-            raise TopicNotFoundError(f"Partitioned topic not found {name}")
-        names = [name.with_partition(index) for index in range(found.partitions)]
-        if not force:
-            for partition in names:
-                topic = self.loaded.get(str(partition))
-                if topic is not None and topic.is_in_use:
-                    raise PreconditionFailedError("Topic has active producers/subscriptions")
-        for partition in names:
-            try:
-                await self.delete(partition, force=force)
-            except TopicNotFoundError:
-                continue
-        await self.delete_partitioned_metadata(name, found.version)
 
     async def delete_partitioned_metadata(self, name: TopicName, version: int) -> None:
         """Its partitions are gone: so are its number of them, as read, then its policies and schemas.
@@ -381,29 +356,6 @@ class TopicRegistry:
     async def _partitions(self, name: TopicName) -> int:
         return await self._broker.resources.partitioned_topic_metadata(name) or 0
 
-    def _check_partition_limit(self, partitions: int) -> None:
-        limit = self._broker.config.partitions_max
-        if partitions < 1 or (limit and partitions > limit):
-            bounds = f"1 to {limit}" if limit else "at least 1"
-            raise PreconditionFailedError(f"Number of partitions should be {bounds}, not {partitions}")
-
-    async def _create_partitions(self, name: TopicName, first: int, end: int) -> None:
-        if not name.is_persistent:
-            return
-        for start in range(first, end, PARTITIONS_AT_ONCE):
-            names = [name.with_partition(index) for index in range(start, min(end, start + PARTITIONS_AT_ONCE))]
-            await asyncio.gather(*(self._load(partition, create=True) for partition in names))
-
-    async def _copy_subscriptions(self, name: TopicName, present: int, end: int) -> None:
-        if not name.is_persistent or not present:
-            return
-        model = await self._load(name.with_partition(0), create=True)
-        durable = [subscription.name for subscription in model.subscriptions.values() if subscription.is_durable]
-        for index in range(present, end):
-            topic = await self._load(name.with_partition(index), create=True)
-            for subscription in durable:
-                await topic.ensure_subscription(subscription, EARLIEST)
-
     # ---- lists
 
     async def list(
@@ -416,11 +368,10 @@ class TopicRegistry:
         found: list[str] = []
         turns = Turns(self._broker.runtime.clock)
         if mode is not TopicMode.NON_PERSISTENT:
-            prefix = f"{namespace}/persistent"
-            for ledger_name in await self._broker.ledgers.list(prefix):
+            for encoded in await self._broker.ledgers.encoded_names(f"{namespace}/persistent"):
                 if turns.is_over():
                     await turns.next()
-                local = unquote(ledger_name[len(prefix) + 1 :])
+                local = unquote(encoded)
                 if has_system or local != CHANGE_EVENTS:
                     found.append(f"persistent://{namespace}/{local}")
         if mode is not TopicMode.PERSISTENT:

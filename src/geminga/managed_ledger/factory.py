@@ -21,21 +21,29 @@ from geminga.managed_ledger.cursor_memory import CursorMemory
 from geminga.managed_ledger.entry_cache import EntryCache, TailWindow
 from geminga.managed_ledger.managed_cursor import ManagedCursor
 from geminga.managed_ledger.managed_ledger import ManagedLedger
-from geminga.managed_ledger.metadata_io import ROOT, ledger_path
+from geminga.managed_ledger.metadata_io import ROOT, UNKNOWN_ATTEMPTS_MAX, ledger_path
 from geminga.managed_ledger.named_ledgers import named_ledgers
 from geminga.managed_ledger.opening import load
-from geminga.metadata.ports import MetadataStore
+from geminga.metadata.ports import MUST_NOT_EXIST, MetadataStore
 from geminga.model.errors import (
+    BadVersionError,
     GemingaError,
+    NodeNotEmptyError,
+    NoSuchNodeError,
     StorageError,
     UnavailableError,
+    UnknownOutcomeError,
 )
 from geminga.model.limits import MESSAGE_SIZE_BYTES_MAX_DEFAULT
 from geminga.runtime import get_logger
 from geminga.runtime.ports import Runtime
+from geminga.wire.managed_ledger import ManagedLedgerRecord, encode_managed_ledger_info
 
 #: How often ledgers are looked at for their age, seconds.
 ROLLOVER_CHECK_SECONDS: Final = 60.0
+
+#: The value of a managed ledger that was made and never written to; Apache's brokers write an empty one.
+_EMPTY: Final = encode_managed_ledger_info(ManagedLedgerRecord())
 
 _META_NAME: Final = "pulsar/managed-ledger"
 _META_CURSOR: Final = "pulsar/cursor"
@@ -161,9 +169,47 @@ class ManagedLedgerFactory:
         """Whether there is a managed ledger of that name, open or not."""
         return name in self._open or await self.metadata.exists(ledger_path(name))
 
-    async def list(self, prefix: str) -> list[str]:
-        """Names directly below ``prefix`` (``tenant/namespace/persistent``), sorted."""
-        return [f"{prefix}/{child}" for child in await self.metadata.children(f"{ROOT}/{prefix}")]
+    async def encoded_names(self, prefix: str) -> list[str]:
+        """What comes behind ``prefix/`` (``tenant/namespace/persistent``) in the names below it, sorted."""
+        return await self.metadata.children(f"{ROOT}/{prefix}")
+
+    async def create(self, name: str) -> None:
+        """Make an empty managed ledger without opening it; fine if there is one. Raises MetadataError."""
+        if name in self._open or name in self._opening:
+            return
+        for _ in range(UNKNOWN_ATTEMPTS_MAX):
+            try:
+                await self.metadata.put(ledger_path(name), _EMPTY, expected_version=MUST_NOT_EXIST)
+            except BadVersionError:
+                return  # somebody made it, perhaps we ourselves in an attempt without an answer
+            except UnknownOutcomeError:
+                continue
+            return
+        raise UnknownOutcomeError(f"{name}: {UNKNOWN_ATTEMPTS_MAX} creations in a row without an answer")
+
+    async def is_unused(self, name: str) -> bool:
+        """Whether there is one that was made and never had entries or cursors."""
+        return await self._unused_version(name) is not None
+
+    async def delete_unused(self, name: str) -> bool:
+        """Delete one that :meth:`is_unused`, without opening it; False if it is not, or is not there."""
+        version = await self._unused_version(name)
+        if version is None:
+            return False
+        try:
+            await self.metadata.delete(ledger_path(name), expected_version=version)
+        except (BadVersionError, NoSuchNodeError, NodeNotEmptyError, UnknownOutcomeError):
+            return False
+        return True
+
+    async def _unused_version(self, name: str) -> int | None:
+        if name in self._open or name in self._opening:
+            return None
+        path = ledger_path(name)
+        node = await self.metadata.get(path)
+        if node is None or node.value not in (_EMPTY, b"") or await self.metadata.children(path):
+            return None
+        return node.stat.version
 
     async def delete(self, name: str) -> None:
         """Delete a managed ledger with its cursors and ledgers; fine if there is none. It is opened if it is not."""

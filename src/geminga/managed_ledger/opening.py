@@ -11,7 +11,7 @@ from geminga.managed_ledger.cursor_store import CursorStore
 from geminga.managed_ledger.managed_cursor import ManagedCursor
 from geminga.managed_ledger.managed_ledger import ManagedLedger
 from geminga.managed_ledger.metadata_io import MetadataNode, ledger_path
-from geminga.model.errors import CorruptionError, NoSuchEntryError, NoSuchLedgerError
+from geminga.model.errors import CorruptionError, LedgerFencedError, NoSuchEntryError, NoSuchLedgerError
 from geminga.runtime import get_logger
 from geminga.wire.managed_ledger import (
     CursorInfoRecord,
@@ -34,8 +34,15 @@ async def load(factory: ManagedLedgerFactory, name: str) -> ManagedLedger:
     if node is None:
         fresh = MetadataNode()
         record = ManagedLedgerRecord()
-        await fresh.put(factory.metadata, path, encode_managed_ledger_info(record))
-        return ManagedLedger(factory, name, fresh, record)
+        try:
+            await fresh.put(factory.metadata, path, encode_managed_ledger_info(record))
+        except LedgerFencedError:
+            # It was created in between, as the partitions of a new topic are, without being opened.
+            node = await factory.metadata.get(path)
+            if node is None:
+                raise
+        else:
+            return ManagedLedger(factory, name, fresh, record)
     ml = ManagedLedger(factory, name, MetadataNode(node.stat.version), decode_managed_ledger_info(node.value))
     await _recover_last_ledger(ml)
     for cursor_name in await factory.metadata.children(path):

@@ -11,7 +11,7 @@ from geminga.managed_ledger.entry import Entry
 from geminga.managed_ledger.reads import READ_RUN_ENTRIES_MAX, runs_of
 from geminga.model.errors import LedgerClosedError, NoSuchLedgerError, StorageError
 from geminga.model.limits import count_within
-from geminga.model.position import LATEST, Position
+from geminga.model.position import Position
 
 if TYPE_CHECKING:
     from geminga.managed_ledger.managed_ledger import ManagedLedger
@@ -53,15 +53,15 @@ async def read_some(
             left -= len(payload)
         if payloads and first + len(payloads) <= last:
             return _found(positions, found, Position(run.ledger_id, first + len(payloads)))
-    return _found(positions, found, LATEST)
+    return _found(positions, found, None)
 
 
 def _found(
-    positions: Sequence[Position], found: dict[tuple[int, int], bytes], end: Position
+    positions: Sequence[Position], found: dict[tuple[int, int], bytes], end: Position | None
 ) -> tuple[list[Entry], list[Position]]:
-    """What is known of the positions before ``end``, and those from there on."""
+    """What is known of the positions before ``end``, and those from there on; None: all were looked at."""
     entries = [Entry(*position, found[position]) for position in positions if position in found]
-    return entries, [position for position in positions if position >= end]
+    return entries, [] if end is None else [position for position in positions if position >= end]
 
 
 async def read_range(ml: ManagedLedger, first: Position, max_entries: int, max_bytes: int) -> list[Entry]:

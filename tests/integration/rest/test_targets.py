@@ -67,7 +67,7 @@ def test_namespace_is_deleted_with_everything_and_a_second_call_finishes_the_fir
         await broker.resources.namespaces.set_policy(namespace, "deleted", True)
         await delete_namespace_and_topics(broker, namespace)
         assert await broker.resources.namespaces.find(namespace) is None
-        assert await broker.ledgers.list(f"{namespace}/persistent") == []
+        assert await broker.ledgers.encoded_names(f"{namespace}/persistent") == []
         with pytest.raises(NotFoundError):
             await delete_namespace_and_topics(broker, namespace)
 

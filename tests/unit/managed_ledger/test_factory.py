@@ -38,8 +38,8 @@ def test_list_and_exists_tell_names(in_world):
     async def scenario(w):
         for name in ("t/n/persistent/b", "t/n/persistent/a", "t/m/persistent/c"):
             await w.factory.open(name)
-        assert await w.factory.list("t/n/persistent") == ["t/n/persistent/a", "t/n/persistent/b"]
-        assert await w.factory.list("t/x/persistent") == []
+        assert await w.factory.encoded_names("t/n/persistent") == ["a", "b"]
+        assert await w.factory.encoded_names("t/x/persistent") == []
         assert await w.factory.exists("t/m/persistent/c")
         assert not await w.factory.exists("t/m/persistent/d")
 

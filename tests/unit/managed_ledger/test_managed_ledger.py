@@ -23,7 +23,7 @@ def test_ledger_that_is_new_is_empty_and_has_no_ledger(in_world):
         assert ml.last_confirmed_position == EARLIEST
         assert (ml.entry_count, ml.size_bytes, len(ml.ledgers)) == (0, 0, 0)
         assert w.bookie.add_calls == 0
-        assert await w.factory.list("public/default/persistent") == [NAME]
+        assert await w.factory.encoded_names("public/default/persistent") == [NAME.rpartition("/")[2]]
 
     in_world(scenario)
 

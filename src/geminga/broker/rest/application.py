@@ -8,11 +8,13 @@ without any of it.
 
 from __future__ import annotations
 
+import asyncio
+
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from geminga.broker.rest import (
     brokers,
@@ -77,7 +79,19 @@ class _EncodedPaths:
             raw = scope.get("raw_path")
             path = raw.decode("latin-1") if raw else scope["path"]
             scope = {**scope, "path": path.rstrip("/") or "/"}
-        await self._application(scope, receive, send)
+        is_begun = False
+
+        async def send_on(message: Message) -> None:
+            nonlocal is_begun
+            is_begun = True
+            await send(message)
+
+        try:
+            await self._application(scope, receive, send_on)
+        except asyncio.CancelledError:
+            # Cut off by a stop: what the server below would make of it is an error of ours.
+            if not is_begun:
+                await error_response(503, "the broker is stopping")(scope, receive, send)
 
 
 async def _refused(request: Request, error: Exception) -> Response:

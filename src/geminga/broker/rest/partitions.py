@@ -1,4 +1,4 @@
-"""``/admin/v2/{domain}/.../{topic}/partitions``: partitioned topics."""
+"""``/admin/v2/{domain}/.../{topic}/partitions`` and ``createMissedPartitions``: partitioned topics."""
 
 from __future__ import annotations
 
@@ -58,6 +58,12 @@ async def update(request: Request) -> Response:
     return no_content()
 
 
+async def create_missing(request: Request) -> Response:
+    """Create those partitions that are not there: what a stop or a crash cut off is completed."""
+    await context_of(request).broker.partitions.create_missing(topic_of(request))
+    return no_content()
+
+
 async def read(request: Request) -> Response:
     """The number of partitions; 0 for a topic that is not partitioned.
 
@@ -82,11 +88,13 @@ async def delete(request: Request) -> Response:
     return no_content()
 
 
-_PATH = "/admin/v2/{domain:str}/{tenant}/{namespace}/{topic}/partitions"
+_TOPIC = "/admin/v2/{domain:str}/{tenant}/{namespace}/{topic}"
+_PATH = f"{_TOPIC}/partitions"
 
 ROUTES = [
     Route(_PATH, create, methods=["PUT"]),
     Route(_PATH, update, methods=["POST"]),
     Route(_PATH, read, methods=["GET"]),
     Route(_PATH, delete, methods=["DELETE"]),
+    Route(f"{_TOPIC}/createMissedPartitions", create_missing, methods=["POST"]),
 ]

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 HEADER_BYTES_MAX: Final = 8192
 #: Seconds an idle connection is kept.
 KEEP_ALIVE_S: Final = 75
+#: Seconds that requests under way have to finish at a stop, and then to end after they were cancelled.
+REQUEST_GRACE_S: Final = 0.5
 #: Bytes that a connection may send before the software is loaded; it is paused before, so this is a safeguard.
 EARLY_BYTES_MAX: Final = 256 * 1024
 #: Seconds between two looks at how long each connection takes; fewer where a limit is short.
@@ -117,7 +119,7 @@ class HttpServer:
                 connection.transport.abort()
 
     async def close(self) -> None:
-        """Stop accepting, let the requests under way finish, close the connections."""
+        """Stop accepting, let the requests under way finish for a moment, cancel them, close the connections."""
         for listener in self._listeners:
             await listener.close()
         self._listeners.clear()
@@ -132,9 +134,15 @@ class HttpServer:
         for connection in tuple(state.connections):
             # Finishes the request under way, closes an idle connection.
             connection.shutdown()
-        tasks = tuple(state.tasks)
-        if tasks:
-            await asyncio.wait(tasks, timeout=KEEP_ALIVE_S)
+        for is_last in (False, True):
+            tasks = tuple(state.tasks)
+            if not tasks:
+                return
+            if is_last:
+                _log.warning("%d HTTP requests are cut off by the stop", len(tasks))
+                for task in tasks:
+                    task.cancel()
+            await asyncio.wait(tasks, timeout=REQUEST_GRACE_S)
 
     def _protocol(self) -> asyncio.Protocol:
         if not self._has_room():

@@ -1,0 +1,250 @@
+"""Partitioned topics: what is cut off is completed, limits hold everywhere, nothing takes a turn for all of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from geminga.broker.partitions import PARTITIONS_AT_ONCE, PARTITIONS_MAX
+from geminga.metadata.core.faults import MetadataFaults
+from geminga.model.errors import (
+    ConflictError,
+    InvalidTopicNameError,
+    PreconditionFailedError,
+    TopicNotFoundError,
+    UnavailableError,
+)
+from geminga.model.position import EARLIEST
+from geminga.model.topic_name import TopicName
+from geminga.runtime import next_turn, spawn
+from support.broker_world import TOPIC, BrokerWorld, Type, run_with_broker
+
+NAME = TopicName.parse(TOPIC)
+
+
+async def stored(world: BrokerWorld) -> list[int]:
+    names = await world.broker.list_topics("public/default")
+    return sorted(TopicName.parse(name).partition for name in names)
+
+
+def test_partitions_are_made_without_being_loaded() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        await world.broker.create_partitioned_topic(NAME, 300)
+        assert await stored(world) == list(range(300))
+        assert not world.broker.topics
+        client = await world.client()
+        await client.create_producer(f"{TOPIC}-partition-299")
+        await client.publish(0)
+        assert list(world.broker.topics) == [f"{TOPIC}-partition-299"]
+
+    run_with_broker(scenario)
+
+
+def test_partition_that_is_used_while_it_is_made_is_made_once() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        async def use(index: int) -> None:
+            while not await world.broker.partitioned_count(NAME):
+                await next_turn()
+            for _ in range(index):
+                await next_turn()
+            topic = await world.broker.get_topic(NAME.with_partition(index), create=True)
+            await topic.create_subscription("sub", EARLIEST)
+
+        users = [spawn(use(index), name=f"use {index}") for index in range(40)]
+        await world.broker.create_partitioned_topic(NAME, 40)
+        for user in users:
+            await user
+        assert await stored(world) == list(range(40))
+        await world.restart()
+        for index in range(40):
+            topic = await world.broker.get_topic(NAME.with_partition(index), create=False)
+            assert list(topic.subscriptions) == ["sub"]
+
+    run_with_broker(scenario)
+
+
+def test_creation_that_a_stop_cuts_off_is_completed_with_the_subscriptions_of_the_first() -> None:
+    count = 3 * PARTITIONS_AT_ONCE + 5
+
+    async def scenario(world: BrokerWorld) -> None:
+        create = world.ledgers.create
+        made = 0
+
+        async def counted(name: str) -> None:
+            nonlocal made
+            made += 1
+            if made == PARTITIONS_AT_ONCE + 1:
+                world.broker.begin_stop()
+            await create(name)
+
+        world.ledgers.create = counted
+        with pytest.raises(UnavailableError, match="stopping"):
+            await world.broker.create_partitioned_topic(NAME, count)
+        assert made == 2 * PARTITIONS_AT_ONCE
+        await world.restart()
+        assert await world.broker.partitioned_count(NAME) == count
+        first = await world.broker.get_topic(NAME.with_partition(0), create=False)
+        await first.create_subscription("sub", EARLIEST)
+        with pytest.raises(ConflictError):
+            await world.broker.create_partitioned_topic(NAME, count)
+        await world.broker.partitions.create_missing(NAME)
+        assert await stored(world) == list(range(count))
+        last = await world.broker.get_topic(NAME.with_partition(count - 1), create=False)
+        assert list(last.subscriptions) == ["sub"]
+        await world.broker.partitions.create_missing(NAME)
+        with pytest.raises(TopicNotFoundError):
+            await world.broker.partitions.create_missing(TopicName.parse("other"))
+
+    run_with_broker(scenario)
+
+
+def test_growth_that_a_stop_cuts_off_is_not_seen_and_the_same_request_completes_it() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        await world.broker.create_partitioned_topic(NAME, 2)
+        first = await world.broker.get_topic(NAME.with_partition(0), create=False)
+        await first.create_subscription("sub", EARLIEST)
+        create = world.ledgers.create
+
+        async def stopping(name: str) -> None:
+            world.broker.begin_stop()
+            await create(name)
+
+        world.ledgers.create = stopping
+        with pytest.raises(UnavailableError):
+            await world.broker.update_partitions(NAME, 10)
+        await world.restart()
+        assert await world.broker.partitioned_count(NAME) == 2
+        await world.broker.update_partitions(NAME, 10)
+        assert await world.broker.partitioned_count(NAME) == 10
+        assert len(world.broker.topics) == 1  # those that got a subscription are not kept loaded
+        for index in range(10):
+            topic = await world.broker.get_topic(NAME.with_partition(index), create=False)
+            assert list(topic.subscriptions) == (["sub"] if index != 1 else [])
+
+    run_with_broker(scenario)
+
+
+def test_half_created_topic_is_deleted_by_what_is_there() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        # As a crash, or an earlier version, leaves it: the count, and a few partitions.
+        await world.resources.create_partitioned_topic(NAME, (1 << 31) - 1)
+        for index in (0, 5, 9):
+            await world.ledgers.create(NAME.with_partition(index).managed_ledger_name)
+        other = TopicName.parse(f"{TOPIC}-partition-x")
+        await world.broker.get_topic(other, create=True)
+        used = await world.broker.get_topic(NAME.with_partition(7), create=True)
+        await used.create_subscription("sub", EARLIEST)
+        await world.broker.unload_topic(used.name)
+        await world.broker.delete_partitioned_topic(NAME)
+        assert await world.broker.list_topics("public/default") == [str(other)]
+        assert await world.broker.partitioned_count(NAME) == 0
+        with pytest.raises(TopicNotFoundError):
+            await world.broker.delete_partitioned_topic(NAME)
+
+    run_with_broker(scenario)
+
+
+def test_topic_with_a_client_on_one_partition_is_deleted_only_by_force() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        await world.broker.create_partitioned_topic(NAME, 3)
+        client = await world.client()
+        await client.create_producer(f"{TOPIC}-partition-1")
+        with pytest.raises(PreconditionFailedError):
+            await world.broker.delete_partitioned_topic(NAME)
+        assert await stored(world) == [0, 1, 2]
+        await world.broker.delete_partitioned_topic(NAME, force=True)
+        assert await stored(world) == []
+
+    run_with_broker(scenario)
+
+
+@pytest.mark.parametrize("domain", ["persistent", "non-persistent"])
+def test_limit_of_partitions_holds_everywhere(domain: str) -> None:
+    name = TopicName.parse(f"{domain}://public/default/p")
+
+    async def scenario(world: BrokerWorld) -> None:
+        for count in (5, 0, -1, (1 << 31) - 1):
+            with pytest.raises(PreconditionFailedError):
+                await world.broker.create_partitioned_topic(name, count)
+        await world.broker.create_partitioned_topic(name, 4)
+        with pytest.raises(PreconditionFailedError):
+            await world.broker.update_partitions(name, 5)
+        assert await world.broker.partitioned_count(name) == 4
+        # The default that topics are made with on demand is more.
+        with pytest.raises(PreconditionFailedError):
+            await world.broker.partitioned_count(TopicName.parse("other"), create=True)
+        override = {"allowAutoTopicCreation": True, "topicType": "partitioned", "defaultNumPartitions": 7}
+        await world.resources.namespaces.set_policy("public/default", "autoTopicCreationOverride", override)
+        await world.broker.policies_changed("public/default")
+        with pytest.raises(PreconditionFailedError):
+            await world.broker.partitioned_count(TopicName.parse("other"), create=True)
+
+    run_with_broker(scenario, partitions_max=4, auto_topic_creation_type="partitioned", default_partitions=5)
+
+
+def test_without_a_limit_there_is_one_all_the_same() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        for domain in ("persistent", "non-persistent"):
+            name = TopicName.parse(f"{domain}://public/default/p")
+            with pytest.raises(PreconditionFailedError, match=str(PARTITIONS_MAX)):
+                await world.broker.create_partitioned_topic(name, PARTITIONS_MAX + 1)
+            assert await world.broker.partitioned_count(name) == 0
+
+    run_with_broker(scenario)
+
+
+def test_growth_counts_for_the_topics_of_the_namespace() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        await world.broker.create_partitioned_topic(NAME, 3)
+        with pytest.raises(PreconditionFailedError):
+            await world.broker.update_partitions(NAME, 6)
+        await world.broker.update_partitions(NAME, 5)
+
+    run_with_broker(scenario, topics_per_namespace_max=5)
+
+
+def test_lost_answers_of_the_metadata_store_do_not_stop_the_creation() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        world.metadata.faults = MetadataFaults(unknown_before_percent=15, unknown_after_percent=15)
+        await world.broker.create_partitioned_topic(NAME, 200)
+        world.metadata.faults = MetadataFaults()
+        assert await stored(world) == list(range(200))
+
+    run_with_broker(scenario)
+
+
+def test_name_that_no_administrator_could_say_is_not_created() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        with pytest.raises(InvalidTopicNameError):
+            await world.broker.get_topic(TopicName.parse("x" * 513), create=True)
+        client = await world.client()
+        client.request_producer("x" * 100_000)
+        assert "characters" in (await client.error()).message
+        await client.create_producer("x" * 512)
+
+    run_with_broker(scenario)
+
+
+def test_others_are_served_while_many_partitions_are_made_listed_and_deleted() -> None:
+    count = 5000
+
+    async def scenario(world: BrokerWorld) -> None:
+        client = await world.client()
+        await client.create_producer("persistent://public/default/other")
+        works = [
+            world.broker.create_partitioned_topic(NAME, count),
+            world.broker.list_topics("public/default"),
+            world.broker.delete_partitioned_topic(NAME),
+        ]
+        published = 0
+        for work in works:
+            task, before = spawn(work, name="work"), published
+            while not task.done():
+                client.send_message(published)
+                published += 1
+                await next_turn()
+            await task
+            assert published - before >= 2
+        for sequence_id in range(published):
+            assert (await client.expect(Type.SEND_RECEIPT)).send_receipt.sequence_id == sequence_id
+
+    run_with_broker(scenario)
