@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from geminga.broker.core.dedup import UNKNOWN_TEXT, Deduplication, Verdict
 from geminga.broker.producer import Producer, PublishGroup, SequenceIds
 from geminga.managed_ledger import AppendResult, Entry, ManagedCursor
-from geminga.model.errors import GemingaError, NotAllowedError, StorageError, UnknownOutcomeError
+from geminga.model.errors import GemingaError, LedgerFencedError, NotAllowedError, StorageError, UnknownOutcomeError
 from geminga.model.position import EARLIEST, Position
 from geminga.runtime import Contained, get_logger, spawn
 from geminga.wire.pulsar.metadata import peek_metadata
@@ -189,6 +189,12 @@ class TopicDeduplication:
             # First the end of the ledger that failed is fixed: recovery may find there what nobody was told of.
             await self._topic.ledger.roll(only_failed=True)
             await self._replay()
+        except LedgerFencedError:
+            # Another broker owns the topic now: what is stored is its to say.
+            if not self._topic.is_closing:
+                broker, name = self._topic.broker, self._topic.name
+                spawn(broker.unload_topic(name), name=f"unload fenced {name}", part=broker)
+            return
         except StorageError as error:
             _log.warning("%s: can not read the tail after a failed write: %s", self._topic.name, error)
             asyncio.get_running_loop().call_later(SETTLE_RETRY_S, self._settle_again)

@@ -66,6 +66,7 @@ class Appender:
         "_drained",
         "_handle",
         "_info",
+        "_is_recovering",
         "_ml",
         "_opened_ms",
         "_pending",
@@ -83,6 +84,8 @@ class Appender:
         self.state = AppenderState.IDLE
         self._handle: LedgerHandle | None = None
         self._info: LedgerInfo | None = None
+        #: The open ledger failed, could not be closed, and its recovery is not through.
+        self._is_recovering = False
         #: Written and not confirmed, in order: done, entries, index of the first, bytes.
         self._pending: deque[_Pending] = deque()
         #: Not written yet: the ledger is being switched. Bounded by what producers may have pending.
@@ -286,17 +289,23 @@ class Appender:
 
     async def _close_failed(self, handle: LedgerHandle, info: LedgerInfo) -> LedgerHandle:
         """Fix the end of the ledger; the handle that reads up to it."""
-        try:
-            await handle.close()
-        except LedgerFencedError:
-            raise
-        except StorageError as error:
-            _log.warning("%s: recovering ledger %d: %s", self._ml.name, info.ledger_id, error)
+        if not self._is_recovering:
+            try:
+                await handle.close()
+            except LedgerFencedError as error:
+                self._ml.on_fenced(error)
+                raise
+            except StorageError as error:
+                _log.warning("%s: recovering ledger %d: %s", self._ml.name, info.ledger_id, error)
+                # Should it be cut short: a ledger that we left in recovery is not one that another owner has.
+                self._is_recovering = True
+        if self._is_recovering:
             # What was not confirmed to us may be found: the old handle would not read it.
             handle = await self._ml.bookkeeper.open_ledger(info.ledger_id, recover=True)
             info.entries = handle.last_add_confirmed + 1
             info.size_bytes = handle.length_bytes
             self._ml.on_recovered(info)
+            self._is_recovering = False
         crash_point(points.FAILED_LEDGER_CLOSED)
         return handle
 

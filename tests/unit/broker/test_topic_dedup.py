@@ -8,10 +8,10 @@ from geminga.broker.topic import PersistentTopic
 from geminga.broker.topic_dedup import DEDUP_CURSOR
 from geminga.metadata.cas import CAS_ATTEMPTS_MAX
 from geminga.metadata.core.faults import WriteFault
-from geminga.model.errors import DiskFullError
+from geminga.model.errors import DiskFullError, DiskIOError
 from geminga.model.position import EARLIEST
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from support.broker_world import TOPIC, BrokerWorld, Type, run_with_broker, send_frame
+from support.broker_world import TOPIC, BrokerWorld, Client, Type, run_with_broker, send_frame
 
 NO_ID = (1 << 64) - 1
 
@@ -154,6 +154,53 @@ def test_tail_that_can_not_be_read_after_a_failed_write_is_read_later() -> None:
         assert topic_of(world).dedup.state.is_settling
         await moment(3)
         assert not topic_of(world).dedup.state.is_settling
+
+    run_with_broker(scenario, deduplication=True)
+
+
+async def fail_without_an_end(world: BrokerWorld) -> Client:
+    """A write failed, and where its ledger ends can not be found out at first."""
+    client = await world.client()
+    await client.create_producer(producer_name="producer")
+    await client.create_producer(producer_id=2, producer_name="chunks")
+    await client.publish(0)
+    world.bookie.add_error = world.bookie.fence_error = DiskIOError("away")
+    world.metadata.faults.next_writes.extend([WriteFault.UNKNOWN_BEFORE] * CAS_ATTEMPTS_MAX)
+    client.send_message(1)
+    await client.expect(Type.SEND_ERROR)
+    await client.expect(Type.CLOSE_PRODUCER)
+    await moment(0.1)
+    world.bookie.add_error = world.bookie.fence_error = None
+    assert topic_of(world).dedup.state.is_settling
+    return client
+
+
+def test_what_a_failed_write_left_behind_is_looked_for_again_until_it_is_known() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        client = await fail_without_an_end(world)
+        await moment(1)
+        assert not topic_of(world).dedup.state.is_settling
+        await client.create_producer(producer_name="producer", epoch=1)
+        await client.publish(1)
+
+    run_with_broker(scenario, deduplication=True)
+
+
+def test_nothing_is_judged_after_a_failed_write_while_another_is_under_way() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        client = await fail_without_an_end(world)
+        topic = topic_of(world)
+        await topic.ledger.roll(only_failed=True)
+        world.bookie.holds_replies = True
+        # A chunk before the last is stored without being judged.
+        metadata = {"uuid": "c-0", "num_chunks_from_msg": 2, "total_chunk_msg_size": 2, "chunk_id": 0}
+        client.send_bytes(send_frame(0, b"x", 2, producer_name="chunks", metadata=metadata, is_chunk=True))
+        await moment(2)
+        assert topic.pending_groups
+        assert topic.dedup.state.is_settling
+        world.bookie.release()
+        await moment(0.1)
+        assert not topic.dedup.state.is_settling
 
     run_with_broker(scenario, deduplication=True)
 
