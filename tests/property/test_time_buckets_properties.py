@@ -120,6 +120,11 @@ class AgainstTheHeap(RuleBasedStateMachine):
             assert (next_due is None) == (not self.waiting)
             assert next_due is None or self.now < next_due <= min(self.waiting.values()) + self.width - 1
 
+    @rule(steps=st.integers(1, 30))
+    def purge(self, steps: int) -> None:
+        for _ in range(steps):
+            self.index.purge_step()
+
     @rule(data=st.data())
     def discard_through(self, data: st.DataObject) -> None:
         ledger_id = data.draw(st.integers(1, self.ledger_id))

@@ -86,6 +86,10 @@ class TopicDelays:
         if self.fresh is not None:
             self.fresh.discard_through(position)
 
+    def purge_step(self) -> bool:
+        """Give back some of the memory of what was discarded; whether to call again."""
+        return self.index.purge_step() or (self.fresh is not None and self.fresh.purge_step())
+
     def add(self, position: Position, deliver_at: int) -> None:
         """Let an entry wait, if it does not already."""
         due_time = self.index.due_time(deliver_at)

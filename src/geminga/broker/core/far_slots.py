@@ -19,6 +19,8 @@ from geminga.model import invariant
 
 #: Slots looked at for whether singles should become bitmaps; the others have their turn at the next looks.
 _COMPACT_SLOTS: Final = 64
+#: Slots searched in one step for what was discarded.
+_KEPT_SLOTS: Final = 16
 #: Chunks that are sorted within, at one look at a slot: 12 ms.
 _SORTED_CHUNKS: Final = 4
 #: What a small object takes: a set, an array, a place in a dict.
@@ -110,11 +112,18 @@ class FarSlots:
         for chunk in islice((chunk for chunk in self._chunks if not chunk.is_sorted), _SORTED_CHUNKS):
             chunk.sort()
 
-    def keep(self, members: Members) -> None:
-        """Drop what is not in ``members`` any more."""
-        self._chunks = [chunk for chunk in self._chunks if self._is_kept(chunk, members(chunk.number))]
-        for packed in self._by_slot.values():
-            packed.keep(members)
+    def keep(self, members: Members) -> Iterator[None]:
+        """Drop what is not in ``members`` any more, a piece a step; between two of them anything may change."""
+        for chunk in list(self._chunks):
+            if not chunk.is_empty and not self._is_kept(chunk, members(chunk.number)):
+                self._chunks = [kept for kept in self._chunks if kept is not chunk]
+            yield
+        for count, slot in enumerate(list(self._by_slot), 1):
+            packed = self._by_slot.get(slot)
+            if packed is not None:
+                packed.keep(members)
+            if not count % _KEPT_SLOTS:
+                yield
 
     def _is_kept(self, chunk: DelayedChunk, members: BitMap | None) -> bool:
         """Whether nothing of a chunk is to be dropped; one of which something is left goes into the slots' sets."""

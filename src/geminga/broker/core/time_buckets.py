@@ -82,6 +82,7 @@ class TimeBuckets:
         "_near_order",
         "_next_id",
         "_opened",
+        "_purging",
         "_round_up",
         "_run_second",
         "_stale",
@@ -108,6 +109,8 @@ class TimeBuckets:
         self._fresh = 0
         #: Entries discarded that buckets still name.
         self._stale = 0
+        #: The search for them, while there is one.
+        self._purging: Iterator[bool] | None = None
         self._far = FarSlots()
         self._near: dict[int, PackedPositions] = {}
         self._near_order: list[int] = []
@@ -459,15 +462,24 @@ class TimeBuckets:
             self.clear()
         elif gone:
             self._purge_near()
-        if self._stale > _STALE_MIN and self._stale > self._waiting.count:
-            self._purge()
+        if self._stale > _STALE_MIN and self._stale > self._waiting.count and self._purging is None:
+            self._purging = self._purge()
         return gone
 
-    def _purge(self) -> None:
-        """Search the slots for what was discarded."""
+    def purge_step(self) -> bool:
+        """Search some slots for what was discarded; whether to call again. Until all are searched, it takes memory."""
+        self._flush_members()
+        if self._purging is not None and next(self._purging, False):
+            return True
+        self._purging = None
+        return False
+
+    def _purge(self) -> Iterator[bool]:
         self._flush()
-        self._far.keep(self._members_by_number)
-        self._stale = 0
+        stale = self._stale
+        for _ in self._far.keep(self._members_by_number):
+            yield True
+        self._stale -= stale
 
     def _members_by_number(self, number: int) -> BitMap | None:
         return self._waiting.by_ledger.get(self._ledger_ids[number])
@@ -487,7 +499,9 @@ class TimeBuckets:
         self._flush()
         for bucket in self._near_order:
             self._sealed(bucket)
-        self._purge()
+        self._purging = self._purge()
+        while self.purge_step():
+            pass
         old = self._ledger_numbers
         self._ledger_ids = sorted(self._waiting.by_ledger)
         self._ledger_numbers = {ledger_id: number for number, ledger_id in enumerate(self._ledger_ids)}

@@ -17,7 +17,7 @@ from geminga.broker.subscription.entry_filter import filter_entries
 from geminga.broker.subscription.limits import UnackedLimits
 from geminga.model import LATEST, Position
 from geminga.model.errors import ConsumerAssignError, ConsumerBusyError, NotAllowedError, StorageError
-from geminga.runtime import Contained, spawn
+from geminga.runtime import Contained, next_turn, spawn
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.keys import murmur3_32
 
@@ -127,6 +127,10 @@ class SharedDispatch(Dispatch):
         if self._delays is not None:
             subscriptions = self.subscription.topic.subscriptions.values()
             self._delays.discard_through(min(other.cursor.mark_delete_position for other in subscriptions))
+            if self._delays.purge_step():
+                spawn(
+                    _purge(self._delays), name=f"purge delayed {self.subscription.topic.name}", part=self.subscription
+                )
         self.wake_later()
 
     def limit_unacked(self, limits: UnackedLimits) -> None:
@@ -344,6 +348,12 @@ class SharedDispatch(Dispatch):
             budget=budget,
             on_freed=self.wake_later,
         )
+
+
+async def _purge(delays: TopicDelays) -> None:
+    """Many that waited were acknowledged: forget them, some in each turn of the loop."""
+    while delays.purge_step():
+        await next_turn()
 
 
 def _at(ledger: ManagedLedger, position: Position) -> Position:

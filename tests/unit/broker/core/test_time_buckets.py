@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from time import thread_time
+
 import pytest
 
 from geminga.broker.core.delayed_marks import FIRST_MARK
@@ -133,3 +135,29 @@ def test_next_due_knows_what_is_in_the_column_still():
     index.add(5, 0, BASE + 5_400_000)
     index.due(BASE + 3_700_000, 10)
     assert index.next_due(FIRST_MARK, BASE + 3_700_000) <= BASE + 5_400_000
+
+
+def test_discarding_very_many_is_over_at_once_and_gives_memory_back_in_short_steps():
+    index = TimeBuckets(9, is_strict=False)
+    for ledger_id in range(20):
+        at_random(index, ledger_id, 0, 50_000)
+    index.due(BASE, 1)
+    began = thread_time()
+    index.discard_through(Position(13, 49_999))
+    longest = thread_time() - began
+    before, steps, more = index.memory_bytes, 0, True
+    late: dict[Position, int] = {}
+    while more:
+        began = thread_time()
+        more = index.purge_step()
+        longest = max(longest, thread_time() - began)
+        steps += 1
+        if steps in (2, 9):
+            late |= at_random(index, 30 + steps, 0, 1000)
+            index.discard_through(Position(14, steps))
+    assert longest < 0.05
+    assert steps > 20
+    assert index.memory_bytes < before / 2
+    index.check_invariants()
+    assert len(index) == 6 * 50_000 - 10 + len(late)
+    assert len(index.due(BASE + 4_000_000, 1_000_000)) == 6 * 50_000 - 10 + len(late)
