@@ -15,7 +15,7 @@ from geminga.broker.producer import Producer, PublishGroup, SequenceIds
 from geminga.managed_ledger import AppendResult, Entry, ManagedCursor
 from geminga.model.errors import GemingaError, LedgerFencedError, NotAllowedError, StorageError, UnknownOutcomeError
 from geminga.model.position import EARLIEST, Position
-from geminga.runtime import Contained, get_logger, spawn
+from geminga.runtime import Contained, get_logger, next_turn, spawn
 from geminga.wire.pulsar.metadata import peek_metadata
 from geminga.wire.pulsar.numbers import as_long, batch_size
 
@@ -239,6 +239,7 @@ class TopicDeduplication:
             entries = await ledger.read_range(start, REPLAY_ENTRIES, REPLAY_BYTES)
             if not entries:
                 break
+            await next_turn()  # what is in memory is read within the call
             for entry in entries:
                 self._replayed(entry)
             self._last_stored = max(self._last_stored, entries[-1].position)

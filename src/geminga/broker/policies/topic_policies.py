@@ -27,7 +27,7 @@ from geminga.model.errors import (
 )
 from geminga.model.position import EARLIEST, Position
 from geminga.model.topic_name import CHANGE_EVENTS, TopicName
-from geminga.runtime import get_logger
+from geminga.runtime import Turns, get_logger
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.metadata import encode_entry, split_entry, text_of
 from geminga.wire.pulsar.schema_info import SchemaInfo, SchemaType, decode_version, encode_version
@@ -43,6 +43,8 @@ _log = get_logger(__name__)
 EVENTS_CURSOR: Final = f"{INTERNAL_CURSOR_PREFIX}topic-policies"
 #: One read of the events.
 READ_ENTRIES: Final = 500
+#: Events applied in one turn of the loop, where that takes no longer than a turn may.
+EVENTS_PER_TURN: Final = 50
 READ_BYTES: Final = 4 << 20
 #: Superseded events that are not worth rewriting the live ones.
 SUPERSEDED_MAX: Final = 1000
@@ -76,8 +78,11 @@ class NamespaceEvents:
         policies: dict[str, TopicPolicies] = {}
         position = topic.ledger.first_position
         self._events = 0
+        turns = Turns(self._broker.runtime.clock, steps_max=EVENTS_PER_TURN)
         while entries := await topic.ledger.read_range(position, READ_ENTRIES, READ_BYTES):
             for entry in entries:
+                if turns.is_over():
+                    await turns.next()
                 await self._apply(entry, policies)
             self._events += len(entries)
             position = topic.ledger.next_position(entries[-1].position)

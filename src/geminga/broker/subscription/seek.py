@@ -14,7 +14,7 @@ from geminga.broker.subscription.dispatch_shared import SharedDispatch
 from geminga.broker.subscription.messages import entry_timestamp_ms
 from geminga.model import EARLIEST, LATEST, Position
 from geminga.model.errors import StorageError
-from geminga.runtime import Contained, get_logger
+from geminga.runtime import Contained, get_logger, next_turn
 
 if TYPE_CHECKING:
     from geminga.broker.subscription.subscription import Subscription
@@ -111,6 +111,7 @@ async def peek(subscription: Subscription, number: int) -> tuple[Entry | None, i
             if found == number:
                 return entry, found
         position = ledger.next_position(entries[-1].position)
+        await next_turn()  # what is in memory is read within the call
     return None, found
 
 

@@ -22,6 +22,7 @@ from geminga.wire.pulsar.metadata import encode_entry
 from geminga.wire.pulsar.schema_info import SchemaInfo, SchemaType, encode_version
 from support.broker_world import TOPIC, BrokerWorld, run_with_broker
 from support.policy_levels import NAME, NAMESPACE, SMALL_LEDGERS, run_quietly, seconds, set_topic, topic_of
+from support.turn_probe import TurnProbe
 
 EVENTS = TopicName.parse(f"persistent://{NAMESPACE}/__change_events")
 
@@ -290,3 +291,19 @@ def test_events_that_anybody_may_have_written_are_passed_over() -> None:
         await (await world.client()).create_producer()
 
     run_with_broker(scenario)
+
+
+def test_policies_of_many_topics_are_read_in_many_turns() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        await topic_of(world)
+        for i in range(700):
+            name = TopicName.parse(f"persistent://{NAMESPACE}/many-{i}")
+            await world.broker.policies.topics.update(name, lambda _: {"messageTTLInSeconds": 5})
+        await world.restart()
+        with TurnProbe() as probe:
+            await seconds(0)
+            assert await document_of(world, TopicName.parse(f"persistent://{NAMESPACE}/many-699"))
+            await seconds(0)
+        assert probe.longest_s < 0.05, probe.what
+
+    run_quietly(scenario)
