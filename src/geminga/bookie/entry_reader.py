@@ -75,6 +75,11 @@ class _Read:
         """Leave out what the limit does not allow, before the disk is asked."""
         if self.bytes_max is None:
             return
+        # Mostly all of it fits, with whole chunks: then nothing is looked at one by one.
+        chunks = {row.location: row.size_bytes for _, _, row in self.missing}
+        if len(self.missing) == len(self.results) and sum(chunks.values()) <= self.bytes_max:
+            self.bytes_max = None
+            return
         count = count_within(self._sizes(), self.bytes_max)
         del self.results[count:]
         self.missing = [found for found in self.missing if found[0] < count]
@@ -292,7 +297,7 @@ class EntryReader:
 
 def _first(results: list[bytes | StorageError], bytes_max: int | None) -> list[bytes | StorageError]:
     """As many results as the limit allows."""
-    if bytes_max is None:
+    if bytes_max is None or sum(map(_size, results)) <= bytes_max:
         return results
     return results[: count_within(map(_size, results), bytes_max)]
 
