@@ -7,7 +7,7 @@ import pytest
 from geminga.bookkeeper import MetadataLiveLedgers
 from geminga.broker.delayed_snapshots import ROOT, SAVE_INTERVAL_S, SnapshotNode
 from geminga.metadata.ports import MUST_NOT_EXIST
-from geminga.model.errors import CorruptionError
+from geminga.model.errors import CorruptionError, DiskFullError
 from geminga.model.topic_name import TopicName
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.metadata import split_entry
@@ -93,6 +93,35 @@ def test_snapshot_that_is_written_anew_leaves_no_ledger_behind():
         live = await MetadataLiveLedgers(world.metadata).live_ledger_ids()
         assert first != second
         assert live & {first, second} == {second}
+
+    run_with_broker(scenario, keep_alive_interval_s=100_000)
+
+
+def test_snapshot_of_the_broker_that_has_the_topic_now_is_not_written_over():
+    async def scenario(world: BrokerWorld):
+        await shared(world)
+        theirs = SnapshotNode(999, -1).encode()
+        await world.metadata.put(PATH, theirs, expected_version=MUST_NOT_EXIST)
+        await publish_delayed(world, COUNT, 600_000)
+        before = await MetadataLiveLedgers(world.metadata).live_ledger_ids()
+        await settle(SAVE_INTERVAL_S + 1)
+        assert (await world.metadata.get(PATH)).value == theirs
+        assert await MetadataLiveLedgers(world.metadata).live_ledger_ids() == before
+
+    run_with_broker(scenario, keep_alive_interval_s=100_000)
+
+
+def test_snapshot_that_could_not_be_added_to_is_written_anew():
+    async def scenario(world: BrokerWorld):
+        await shared(world)
+        found = []
+        for is_failing in (False, True, False):
+            await publish_delayed(world, COUNT, 600_000)
+            world.bookie.add_error = DiskFullError("full") if is_failing else None
+            await settle(SAVE_INTERVAL_S + 1)
+            world.bookie.add_error = None
+            found.append(SnapshotNode.decode((await world.metadata.get(PATH)).value).ledger_id)
+        assert found[0] == found[1] != found[2]
 
     run_with_broker(scenario, keep_alive_interval_s=100_000)
 
