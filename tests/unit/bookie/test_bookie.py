@@ -252,3 +252,14 @@ def test_fence_while_the_journal_is_closing_is_answered():
         await closing
 
     run_bookie(main)
+
+
+def test_who_does_not_know_the_key_does_not_fence():
+    async def main(case: BookieNode) -> None:
+        await case.add(1, 0, entries_of(1, 0, 1))
+        fenced = asyncio.get_running_loop().create_future()
+        case.bookie.fence(1, master_key=b"another", done=fenced.set_result)
+        assert "another master key" in str(await fenced)
+        assert await case.add(1, 1, entries_of(1, 1, 1)) is None
+
+    run_bookie(main)

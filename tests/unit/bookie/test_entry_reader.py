@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import asyncio
 import errno
 
 from geminga.model.errors import CorruptionError, DiskIOError, NoSuchEntryError
 from support.bookie_node import BookieNode, entries_of, run_bookie
+from support.ledgers import turn
 
 
 def test_consecutive_entries_come_with_few_reads():
@@ -75,5 +77,22 @@ def test_cache_of_chunks_is_bounded():
         for ledger_id in range(1, 9):
             assert await case.read(ledger_id, 0) == entries_of(ledger_id, 0, 1, size=100)
         assert 0 < case.bookie._reader._chunk_bytes <= 0.002 * (1 << 20)
+
+    run_bookie(main)
+
+
+def test_chunk_that_two_reads_load_at_the_same_time_counts_once():
+    async def main(case: BookieNode) -> None:
+        await case.add(1, 0, entries_of(1, 0, 5, size=100))
+        await case.bookie.flush()
+        await case.read(1, 0)
+        counted = case.bookie._reader._chunk_bytes
+        await case.reopen()
+        first = asyncio.ensure_future(case.read(1, 0))
+        await turn(3)
+        assert case.bookie._reader._chunk_bytes == 0, "the disk has not answered"
+        assert await case.read(1, 1) == entries_of(1, 1, 1, size=100)
+        assert await first == entries_of(1, 0, 1, size=100)
+        assert case.bookie._reader._chunk_bytes == counted
 
     run_bookie(main)

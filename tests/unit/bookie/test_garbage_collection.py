@@ -87,7 +87,9 @@ def test_log_with_a_damaged_chunk_is_kept():
         result = await case.bookie.collect_garbage(compact_below=0.9)
         assert result.compacted_logs == 0
         assert log in case.disk.paths()
+        tried = case.bookie.storage.logs.next_log_id
         assert (await case.bookie.collect_garbage(compact_below=0.9)).copied_bytes == 0
+        assert case.bookie.storage.logs.next_log_id == tried, "copied again in vain"
 
     run_bookie(main)
 

@@ -355,10 +355,12 @@ def test_leftovers_of_interrupted_steps_are_removed():
     async def main(case: BookieNode) -> None:
         await fill_and_close(case)
         disk = case.node.runtime.disk
+        in_force = {path for path in case.disk.paths() if path.endswith((".log", ".index"))}
         for name in ("0000000077.log", "0000000077.index", "checkpoint.tmp"):
             await disk.write_file(f"/b/ledgers/{name}", b"half")
         await case.open()
         assert [path for path in case.disk.paths() if "77" in path or path.endswith(".tmp")] == []
+        assert in_force <= set(case.disk.paths())
         await check_all(case)
 
     run_bookie(main)

@@ -130,8 +130,9 @@ def test_cores_refuse_what_can_not_be() -> None:
     assert MultiplierRedeliveryBackoff(1, 1000, 1e300).next(9) == 1000
 
 
-def test_unacked_tracker_forgets_everything_at_once() -> None:
-    tracker = UnackedTracker(10, 10, MultiplierRedeliveryBackoff(100, 1000))
+@pytest.mark.parametrize("backoff", [None, MultiplierRedeliveryBackoff(100, 1000)])
+def test_unacked_tracker_forgets_everything_at_once(backoff: MultiplierRedeliveryBackoff | None) -> None:
+    tracker = UnackedTracker(10, 10, backoff)
     tracker.add((1, 1))
     assert (1, 1) in tracker
     tracker.clear()
