@@ -128,7 +128,10 @@ class EntryReader:
         get = storage.cache.get
         entries = [get(ledger_id, entry_id) for entry_id in entry_ids]
         if None not in entries:
-            done(_first(cast("list[bytes | StorageError]", entries), bytes_max))
+            found = cast("list[bytes]", entries)
+            if bytes_max is not None and sum(map(len, found)) > bytes_max:
+                del found[count_within(map(len, found), bytes_max) :]
+            done(found)
             return
         results: list[bytes | StorageError] = [b"" if entry is None else entry for entry in entries]
         pending = _Read(ledger_id, results, done, bytes_max)
