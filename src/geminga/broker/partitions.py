@@ -95,6 +95,13 @@ class Partitions:
         await self._delete(batch, force)
         await broker.registry.delete_partitioned_metadata(name, found.version)
 
+    async def is_used(self, partition: TopicName) -> bool:
+        """Whether a partition is loaded, or has had messages or subscriptions."""
+        registry, ledgers = self._broker.registry, self._broker.ledgers
+        if not partition.is_persistent or not registry.is_free(partition):
+            return not registry.is_free(partition)
+        return await registry.exists(partition) and not await ledgers.is_unused(partition.managed_ledger_name)
+
     def check_count(self, partitions: int) -> None:
         """Raise PreconditionFailedError unless a topic may have so many."""
         limit = self._broker.config.partitions_max or PARTITIONS_MAX

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pulsar
 import pytest
 
+from geminga.broker.rest.targets import UNUSED_LOADED_MAX
 from support.rest import Rest
 
 pytestmark = pytest.mark.integration
@@ -42,4 +44,24 @@ def test_partitioned_topic_is_not_named_like_a_partition(rest: Rest, namespace: 
     answer = rest.put(f"persistent/{namespace}/{name}/partitions", 2)
     assert answer.status == 412
     assert "-partition-" in answer.reason
+    assert rest.get(f"persistent/{namespace}").json == []
+
+
+def test_partitions_that_nobody_used_are_not_loaded_to_tell_nothing(
+    rest: Rest, namespace: str, client: pulsar.Client
+) -> None:
+    path = f"persistent/{namespace}/many"
+    count = UNUSED_LOADED_MAX + 1
+    assert rest.put(f"{path}/partitions", count).status == 204
+    assert rest.post(f"{path}/createMissedPartitions").status == 204
+    names = rest.get(f"persistent/{namespace}").json
+    assert names == sorted(f"persistent://{namespace}/many-partition-{index}" for index in range(count))
+    used = f"persistent://{namespace}/many-partition-{count - 1}"
+    client.subscribe(used, "sub").close()
+    stats = rest.get(f"{path}/partitioned-stats").json
+    assert (list(stats["partitions"]), list(stats["subscriptions"])) == ([used], ["sub"])
+    assert rest.get(f"{path}/subscriptions").json == ["sub"]
+    assert rest.post(f"{path}/subscription/sub/skip_all").status == 204
+    assert rest.post(f"{path}/subscription/other/skip_all").status == 404
+    assert rest.delete(f"{path}/partitions").status == 204
     assert rest.get(f"persistent/{namespace}").json == []

@@ -32,11 +32,11 @@ def test_partitioned_topic_means_its_partitions(on_loop, namespace: str) -> None
     name = TopicName.parse(f"persistent://{namespace}/p")
 
     async def main(broker) -> None:
-        assert await partitions_or_self(broker, name) == [name]
+        assert [each async for each in partitions_or_self(broker, name)] == [name]
         await broker.create_partitioned_topic(name, 2)
         partitions = [name.with_partition(0), name.with_partition(1)]
-        assert await partitions_or_self(broker, name) == partitions
-        assert await partitions_or_self(broker, partitions[1]) == [partitions[1]]
+        assert [each async for each in partitions_or_self(broker, name)] == partitions
+        assert [each async for each in partitions_or_self(broker, partitions[1])] == [partitions[1]]
         await refuse_partitioned(broker, partitions[1], "this")
         with pytest.raises(NotAllowedError, match="this needs one partition"):
             await refuse_partitioned(broker, name, "this")

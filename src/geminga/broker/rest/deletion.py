@@ -40,12 +40,15 @@ async def delete_namespace_and_topics(broker: Broker, namespace: str) -> None:
     is finished by the next call. Raises ConflictError if its policies are changed meanwhile.
     """
     version = await _mark_deleted(broker, namespace, True)
+    steps = broker.admin_steps()
     for name in await partitioned_topics_of_namespace(broker, namespace):
+        await steps.next()
         try:
             await broker.delete_partitioned_topic(name, force=True)
         except (TopicNotFoundError, NotFoundError):
             continue
     for name in await topics_of_namespace(broker, namespace, has_system=True):
+        await steps.next()
         try:
             await broker.delete_topic(name, force=True)
         except (TopicNotFoundError, NotFoundError):

@@ -81,7 +81,7 @@ async def backlog(request: Request) -> Response:
     broker, name = context_of(request).broker, topic_of(request)
     size = entries = waiting = 0
     cursors: Document = {}
-    for target in await partitions_or_self(broker, name):
+    async for target in partitions_or_self(broker, name, used=True):
         topic = await persistent_topic(broker, target)
         size += topic.ledger.size_bytes
         entries += topic.ledger.entry_count

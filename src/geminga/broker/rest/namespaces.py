@@ -20,6 +20,7 @@ from geminga.broker.rest.requests import (
     object_body,
     path_text,
 )
+from geminga.broker.rest.targets import names_response
 
 #: Pulsar's ``mode`` of a list of topics, and the broker's.
 MODES = {"PERSISTENT": TopicMode.PERSISTENT, "NON_PERSISTENT": TopicMode.NON_PERSISTENT, "ALL": TopicMode.ALL}
@@ -66,7 +67,7 @@ async def list_topics(request: Request) -> Response:
     mode = request.query_params.get("mode", "PERSISTENT").upper()
     if mode not in MODES:
         raise RestError(412, f"mode={mode}: expected {', '.join(MODES)}")
-    return json_response([*await broker.list_topics(namespace, mode=MODES[mode])])
+    return await names_response(broker, await broker.list_topics(namespace, mode=MODES[mode]))
 
 
 async def get_bundles(request: Request) -> Response:
@@ -80,7 +81,9 @@ async def unload(request: Request) -> Response:
     """Unload every topic of the namespace."""
     broker, namespace = context_of(request).broker, namespace_of(request)
     await broker.resources.namespaces.get(namespace)
+    steps = broker.admin_steps()
     for topic in [topic for topic in broker.topics.values() if topic.name.namespace == namespace]:
+        await steps.next()
         await broker.unload_topic(topic.name)
     return no_content()
 

@@ -38,8 +38,7 @@ async def list_subscriptions(request: Request) -> Response:
     """Names of the subscriptions; of all partitions together for a partitioned topic."""
     broker, name = context_of(request).broker, topic_of(request)
     names: dict[str, None] = {}
-    targets = await partitions_or_self(broker, name)
-    for target in targets:
+    async for target in partitions_or_self(broker, name, used=True):
         try:
             topic = await broker.get_topic(target, create=False)
         except TopicNotFoundError:
@@ -63,16 +62,15 @@ async def create_subscription(request: Request) -> Response:
         given = body.get("properties")
         properties = {key: str(value) for key, value in given.items()} if isinstance(given, dict) else {}
     await broker.partitioned_count(name, create=True)
-    targets = await partitions_or_self(broker, name)
-    existing = 0
-    for target in targets:
+    made = 0
+    async for target in partitions_or_self(broker, name):
         topic = await broker.get_topic(target, create=True)
         if subscription in topic.subscriptions:
-            existing += 1
             continue
         await topic.create_subscription(subscription, position, properties)
+        made += 1
     # A creation that was cut short after some partitions is finished by the next call.
-    if existing == len(targets):
+    if not made:
         raise ConflictError(f"topic {name} has a subscription {subscription} already")
     return no_content()
 
@@ -82,7 +80,7 @@ async def delete_subscription(request: Request) -> Response:
     broker, name = context_of(request).broker, topic_of(request)
     subscription = path_text(request, "subscription")
     found = False
-    for target in await partitions_or_self(broker, name):
+    async for target in partitions_or_self(broker, name, used=True):
         try:
             topic = await broker.get_topic(target, create=False)
             await topic.delete_subscription(subscription, force=flag(request, "force"))
@@ -100,7 +98,7 @@ async def _each(request: Request) -> list[Subscription]:
     broker, name = context_of(request).broker, topic_of(request)
     subscription = path_text(request, "subscription")
     found: list[Subscription] = []
-    for target in await partitions_or_self(broker, name):
+    async for target in partitions_or_self(broker, name, used=True):
         try:
             found.append(await subscription_of(broker, target, subscription))
         except (TopicNotFoundError, SubscriptionNotFoundError):
@@ -154,7 +152,7 @@ async def expire_all(request: Request) -> Response:
     """As :func:`expire_messages`, for every subscription."""
     broker, name = context_of(request).broker, topic_of(request)
     seconds = path_int(request, "seconds")
-    for target in await partitions_or_self(broker, name):
+    async for target in partitions_or_self(broker, name, used=True):
         topic = await persistent_topic(broker, target)
         for subscription in list(topic.subscriptions.values()):
             await seek.expire(subscription, seconds * 1000)

@@ -5,7 +5,7 @@ Where a path names a partitioned topic, operations that make sense for all parti
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -26,7 +26,7 @@ from geminga.broker.rest.requests import (
     topic_of,
 )
 from geminga.broker.rest.stats import add_backlog_age, internal_stats
-from geminga.broker.rest.targets import partitions_or_self, persistent_topic
+from geminga.broker.rest.targets import names_response, partitions_or_self, persistent_topic
 from geminga.broker.schema.registry import schema_id_of
 from geminga.broker.topic import EPOCH_PROPERTY
 from geminga.broker.topic_base import Topic
@@ -42,7 +42,7 @@ async def list_topics(request: Request) -> Response:
     broker, namespace, domain = context_of(request).broker, namespace_of(request), domain_of(request)
     await broker.resources.namespaces.get(namespace)
     mode = TopicMode.PERSISTENT if domain == "persistent" else TopicMode.NON_PERSISTENT
-    return json_response([*await broker.list_topics(namespace, mode=mode)])
+    return await names_response(broker, await broker.list_topics(namespace, mode=mode))
 
 
 async def list_partitioned_topics(request: Request) -> Response:
@@ -77,9 +77,8 @@ async def get_partitioned_stats(request: Request) -> Response:
     found = await broker.resources.partitioned_topics.find(name)
     if found is None:
         raise TopicNotFoundError(f"partitioned topic {name} does not exist")
-    names = [name.with_partition(index) for index in range(found.partitions)]
     each: dict[str, Document] = {}
-    for partition in names:
+    async for partition in partitions_or_self(broker, name, used=True):
         try:
             topic = await broker.get_topic(partition, create=False)
         except TopicNotFoundError:
@@ -111,10 +110,9 @@ async def get_internal_stats(request: Request) -> Response:
 async def unload(request: Request) -> Response:
     """Close the topic (or each partition): clients look it up again, its next use loads it again."""
     broker, name = context_of(request).broker, topic_of(request)
-    names = await partitions_or_self(broker, name)
-    if len(names) == 1 and names[0] == name:
-        await broker.get_topic(name, create=False)
-    for each in names:
+    async for each in partitions_or_self(broker, name):
+        if each == name:
+            await broker.get_topic(name, create=False)
         await broker.unload_topic(each)
     return no_content()
 
@@ -134,7 +132,7 @@ async def terminate_partitions(request: Request) -> Response:
     """End every partition; answers index -> last message id."""
     broker, name = context_of(request).broker, topic_of(request)
     ended: Document = {}
-    for partition in await _partitions(request, name):
+    async for partition in await _partitions(request, name):
         ended[str(partition.partition)] = message_id_json(await broker.terminate_topic(partition), partition.partition)
     return json_response(ended)
 
@@ -188,12 +186,12 @@ def _visible(properties: dict[str, str]) -> dict[str, str]:
     return {key: value for key, value in properties.items() if key not in INTERNAL_PROPERTIES}
 
 
-async def _partitions(request: Request, name: TopicName) -> Sequence[TopicName]:
+async def _partitions(request: Request, name: TopicName) -> AsyncIterator[TopicName]:
     broker = context_of(request).broker
     found = await broker.resources.partitioned_topics.find(name)
     if found is None or name.is_partition:
         raise RestError(405, f"{name} is not partitioned")
-    return await partitions_or_self(broker, name)
+    return partitions_or_self(broker, name)
 
 
 async def _stats_of(request: Request, topic: Topic) -> Document:
