@@ -328,6 +328,23 @@ def test_snapshot_is_taken_by_time_and_producers_gone_for_long_are_forgotten() -
     )
 
 
+def test_snapshot_is_taken_a_time_after_the_first_message_that_is_not_in_it() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        client = await world.client()
+        await client.create_producer(producer_name="producer")
+        cursor = topic_of(world).ledger.cursors[DEDUP_CURSOR]
+        await client.publish(0)
+        await moment(125)
+        assert cursor.properties == {"producer": 0}
+        # Messages that come meanwhile do not put it off.
+        for sequence_id in range(1, 14):
+            await client.publish(sequence_id)
+            await moment(10)
+        assert cursor.properties["producer"] > 0
+
+    run_with_broker(scenario, deduplication=True, deduplication_snapshot_s=60, keep_alive_interval_s=100_000)
+
+
 def test_active_producer_older_than_the_producers_a_snapshot_may_hold_stays_in_it() -> None:
     """A snapshot of the newest names left out one that had been there before them and still published."""
 

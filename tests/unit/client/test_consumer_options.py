@@ -140,6 +140,12 @@ def test_unacked_tracker_forgets_everything_at_once(backoff: MultiplierRedeliver
     assert [tracker.tick() for _ in range(20)] == [[]] * 20
 
 
+@pytest.mark.parametrize(("capacity", "given_back"), [(1, [1, 1, 1]), (2, [1, 1, 1]), (4, [0, 2, 0])])
+def test_permits_go_back_when_half_of_the_queue_was_received(capacity: int, given_back: list[int]) -> None:
+    flow = FlowControl(capacity)
+    assert [flow.received() for _ in range(3)] == given_back
+
+
 def test_paused_permits_are_kept_over_a_restart() -> None:
     flow = FlowControl(10)
     flow.is_paused = True
@@ -191,3 +197,12 @@ def test_chunks_past_their_limits_are_of_no_use() -> None:
     assert assembly.add(chunk(2, 9, uuid="w", of=3), 0).discarded == [(1, 8)], "a hole"
     assembly.clear()
     assert len(assembly) == 0
+
+
+def test_piece_that_comes_twice_changes_nothing() -> None:
+    assembly = ChunkAssembly(2, 100)
+    assembly.add(chunk(0, 1, total=300, of=3), 0)
+    assembly.add(chunk(1, 2, total=300, of=3), 0)
+    again = assembly.add(chunk(1, 2, total=300, of=3), 0)
+    assert (again.payload, again.discarded, again.is_stray) == (None, (), False)
+    assert assembly.add(chunk(2, 3, total=300, of=3), 0).entries == [(1, 1), (1, 2), (1, 3)]
