@@ -43,3 +43,12 @@ def test_reader_that_left_holds_nothing() -> None:
     delays.detach(gone)
     assert reader.take(DUE_MS + 2 * TICK_MS, Position(1, 1), 10) == [ENTRY]
     assert (len(delays), delays.reader_count) == (0, 1)
+
+
+def test_in_the_strict_mode_nothing_is_early_and_a_tick_late_at_most() -> None:
+    for after_ms in (1, 100, 511, 512, 999):
+        reader = TopicDelays(tick_ms=TICK_MS, is_strict=True).attach(START_MS, TICK_MS)
+        deliver_at = DUE_MS + after_ms
+        assert reader.must_wait(ENTRY, deliver_at)
+        assert reader.take(deliver_at - 1, Position(1, 1), 10) == []
+        assert reader.take(deliver_at + TICK_MS, Position(1, 1), 10) == [ENTRY]
