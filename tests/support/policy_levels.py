@@ -69,9 +69,11 @@ class Publisher:
         await client.create_producer()
         return cls(world, client)
 
-    async def publish(self, payload: bytes = b"payload") -> None:
+    async def publish(self, payload: bytes = b"payload", *, claimed_ms: int | None = None) -> None:
+        """``claimed_ms``: what the message says of its time; None: the truth."""
         now_ms = self._world.runtime.clock.wall_ms()
-        self._client.send_message(self._sequence_id, payload, metadata={"publish_time": now_ms})
+        publish_time = now_ms if claimed_ms is None else claimed_ms
+        self._client.send_message(self._sequence_id, payload, metadata={"publish_time": publish_time})
         self._sequence_id += 1
         await self._client.receipt()
         self.times.append(now_ms)

@@ -246,7 +246,7 @@ class ManagedLedger:
             raise refusal
         handle = await self.factory.create_ledger(self)
         crash_point(points.LEDGER_CREATED)
-        info = LedgerInfo(handle.ledger_id)
+        info = LedgerInfo(handle.ledger_id, opened_ms=handle.metadata.created_ms or 0)
         self._drop_empty()
         await self.put_list([*self.ledgers.infos, info])
         crash_point(points.LEDGER_LISTED)

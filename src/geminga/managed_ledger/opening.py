@@ -63,6 +63,7 @@ async def _recover_last_ledger(ml: ManagedLedger) -> None:
         _log.error("%s: its last ledger %d does not exist and leaves the list", ml.name, last.ledger_id)
         ml.end_recovered(0, 0)
         return
+    last.opened_ms = handle.metadata.created_ms or 0
     ml.end_recovered(handle.last_add_confirmed + 1, handle.length_bytes)
     if handle.last_add_confirmed >= 0:
         ml.reads.keep(handle)

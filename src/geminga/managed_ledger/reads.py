@@ -105,11 +105,12 @@ class LedgerReads:
             if handle is not None and handle.ledger_id == info.ledger_id:
                 handle.read(first, last, answer, bytes_max=bytes_max)
             else:
-                self._read(info.ledger_id, _Ask(first, last, bytes_max, answer))
+                self._read(info, _Ask(first, last, bytes_max, answer))
 
         return self._budget.claim(size_bytes, granted)
 
-    def _read(self, ledger_id: int, ask: _Ask) -> None:
+    def _read(self, info: LedgerInfo, ask: _Ask) -> None:
+        ledger_id = info.ledger_id
         handle = self._handles.pop(ledger_id, None)
         if handle is not None:
             self._handles[ledger_id] = handle
@@ -120,14 +121,16 @@ class LedgerReads:
             waiting.append(ask)
             return
         self._opening[ledger_id] = [ask]
-        spawn(self._open(ledger_id), name=f"open-ledger-{ledger_id}", part=self._part)
+        spawn(self._open(info), name=f"open-ledger-{ledger_id}", part=self._part)
 
-    async def _open(self, ledger_id: int) -> None:
+    async def _open(self, info: LedgerInfo) -> None:
+        ledger_id = info.ledger_id
         error: StorageError | None = None
         handle: LedgerHandle | None = None
         try:
             # With recovery: closing a ledger that a crash left open, a no-op for all others.
             handle = await self._bookkeeper.open_ledger(ledger_id, recover=True)
+            info.opened_ms = handle.metadata.created_ms or 0
             self.keep(handle)
         except StorageError as failure:
             error = failure

@@ -17,9 +17,9 @@ subscription         unused for longer than its expiry:       consumers, somebod
 ledger of a topic    ``managed_ledger.core.trim``             every durable cursor that is not past it, retention in
                                                               force (all of it until the policies are read), being the
                                                               open one
-message, for a       published longer ago than the time to    nothing: it is acknowledged, and so leaves a backlog;
-subscription         live; a backlog quota of that action     what is stored of it stays as long as trim holds it
-                     is used up
+message, for a       stored longer ago than the time to live  nothing: it is acknowledged, and so leaves a backlog;
+subscription         (``core.expiry``); a backlog quota of    what is stored of it stays as long as trim holds it
+                     that action is used up
 ===================  =======================================  =========================================================
 
 Nothing else is deleted without somebody asking for it, but for what a crash has left behind (ledgers that no list

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from geminga.broker.policies.core.backlog_quota import RoomLeft, eviction_target, position_leaving
 from geminga.broker.policies.rules import Quota, QuotaAction, TopicRules
 from geminga.broker.subscription import seek
-from geminga.broker.subscription.stats import backlog_bytes, oldest_publish_time_ms
+from geminga.broker.subscription.stats import backlog_bytes, oldest_stored_ms
 from geminga.model.errors import BacklogQuotaExceededError, BacklogQuotaHoldError, GemingaError
 from geminga.runtime import get_logger, spawn
 
@@ -118,7 +118,7 @@ class QuotaGuard:
         if not durable:
             return None
         slowest = min(durable, key=lambda item: item.cursor.mark_delete_position)
-        published_ms = await oldest_publish_time_ms(slowest)
+        published_ms = await oldest_stored_ms(slowest)
         return None if published_ms is None else max(0, slowest.now_ms() - published_ms)
 
     async def _evict(self, quota: Quota) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from geminga.broker.core.deletion import Hold, SubscriptionFacts, why_subscription_stays
 from geminga.broker.policies.rules import MINUTE_MS
 from geminga.broker.subscription import seek
-from geminga.broker.subscription.stats import oldest_publish_time_ms
+from geminga.broker.subscription.stats import oldest_stored_ms
 from geminga.broker.timers import Timers
 from geminga.broker.topic import PersistentTopic
 from geminga.model.errors import GemingaError
@@ -61,7 +61,7 @@ class PolicyUpkeep:
             return
         for subscription in list(topic.subscriptions.values()):
             # One read tells that there is nothing to do, which is so nearly always.
-            oldest_ms = await oldest_publish_time_ms(subscription)
+            oldest_ms = await oldest_stored_ms(subscription)
             if oldest_ms is not None and subscription.now_ms() - oldest_ms > ttl_ms:
                 await seek.expire(subscription, ttl_ms, is_wanted=lambda: topic.rules.ttl_ms == ttl_ms)
 

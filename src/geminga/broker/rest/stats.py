@@ -22,6 +22,7 @@ from geminga.broker.subscription.stats import (
     iso_time,
     non_persistent_subscription_stats,
     oldest_publish_time_ms,
+    oldest_stored_ms,
     subscription_stats,
     totals,
 )
@@ -197,9 +198,9 @@ async def add_backlog_age(topic: Topic, stats: Document, *, for_each: bool) -> N
     durable = [item for item in topic.subscriptions.values() if item.is_durable and item.cursor.backlog_count]
     if durable:
         slowest = min(durable, key=lambda item: item.cursor.mark_delete_position)
-        published_ms = await oldest_publish_time_ms(slowest)
-        if published_ms is not None:
-            age_ms = max(0, topic.broker.runtime.clock.wall_ms() - published_ms)
+        since_ms = await oldest_stored_ms(slowest)
+        if since_ms is not None:
+            age_ms = max(0, topic.broker.runtime.clock.wall_ms() - since_ms)
             stats["oldestBacklogMessageAgeSeconds"] = age_ms // 1000
             stats["oldestBacklogMessageSubscriptionName"] = slowest.name
     if not for_each:

@@ -29,7 +29,10 @@ def message_id_data(position: Position, *, partition: int = -1, batch_index: int
 
 
 def entry_timestamp_ms(data: bytes) -> int:
-    """When the entry was published: the broker's time if it was noted, else the producer's; 0 if unreadable."""
+    """When the entry was published, as it says: the broker's time if noted, else the producer's; 0 if unreadable.
+
+    A client's word: what is deleted, or who is held back, by age asks ``broker.core.expiry``.
+    """
     noted = broker_entry_metadata(data)
     if noted is not None and noted.HasField("broker_timestamp"):
         return as_long(noted.broker_timestamp)

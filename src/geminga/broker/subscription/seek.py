@@ -7,8 +7,9 @@ leaves them connected: what they hold and was skipped is settled.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from geminga.broker.core.expiry import ExpiryWalk
 from geminga.broker.subscription.ack_sets import fitting
 from geminga.broker.subscription.dispatch_shared import SharedDispatch
 from geminga.broker.subscription.messages import entry_timestamp_ms
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from geminga.managed_ledger import Entry, ManagedLedger
 
 _log = get_logger(__name__)
+
+#: Bytes of entries that an expiry holds at a time.
+EXPIRY_READ_BYTES: Final = 1024 * 1024
 
 
 async def position_at_time(ledger: ManagedLedger, timestamp_ms: int) -> Position:
@@ -66,13 +70,22 @@ async def clear_backlog(subscription: Subscription) -> None:
 async def expire(
     subscription: Subscription, older_than_ms: int, *, is_wanted: Callable[[], bool] = lambda: True
 ) -> bool:
-    """Acknowledge every entry published more than ``older_than_ms`` ago; whether there was any.
+    """Acknowledge the oldest entries, those stored more than ``older_than_ms`` ago; whether there was any.
 
-    ``is_wanted`` is asked when they are found: the policy may have changed meanwhile.
+    What counts as stored when: ``core.expiry``. At most one ledger is read, in several turns of the loop. ``is_wanted``
+    is asked when they are found: the policy may have changed meanwhile. If the cursor was moved meanwhile nothing is
+    acknowledged: it may stand before entries that were not looked at. Raises StorageError.
     """
-    limit = subscription.now_ms() - older_than_ms
-    last = await subscription.topic.ledger.find_last(lambda entry: entry_timestamp_ms(entry.data) < limit)
-    return is_wanted() and expire_up_to(subscription, last)
+    cursor, ledger = subscription.cursor, subscription.topic.ledger
+    now_ms, moves = subscription.now_ms(), subscription.moves
+    walk = ExpiryWalk(ledger.ledgers, cursor.mark_delete_position, limit_ms=now_ms - older_than_ms, now_ms=now_ms)
+    while (look := walk.next_look()) is not None:
+        entries = await ledger.read_range(look.first, look.entries_max, EXPIRY_READ_BYTES)
+        left = {entry.position for entry in await cursor.unacknowledged(entries)}
+        walk.looked_at([(e.position, entry_timestamp_ms(e.data) if e.position in left else None) for e in entries])
+        await next_turn()
+    is_as_found = subscription.moves == moves and not subscription.is_moving
+    return is_as_found and is_wanted() and expire_up_to(subscription, walk.found)
 
 
 def expire_up_to(subscription: Subscription, position: Position | None) -> bool:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from geminga.broker.core.consumer_state import ConsumerState
 from geminga.broker.core.dispatcher_key_shared import KeySharedDispatcher
+from geminga.broker.core.expiry import stored_ms
 from geminga.broker.subscription.consumer import INDIVIDUAL_ACK_TYPES, Consumer, Key_Shared
 from geminga.broker.subscription.dispatch_shared import SharedDispatch
 from geminga.broker.subscription.messages import entry_timestamp_ms
@@ -21,6 +22,7 @@ from geminga.wire._generated import pulsar_api_pb2 as pb
 
 if TYPE_CHECKING:
     from geminga.broker.subscription.subscription import Subscription
+    from geminga.managed_ledger import Entry
 
 Json = dict[str, object]
 
@@ -128,12 +130,28 @@ def backlog_bytes(subscription: Subscription) -> int:
 
 
 async def oldest_publish_time_ms(subscription: Subscription) -> int | None:
-    """When the oldest entry that is not acknowledged was published; None without a backlog. Raises StorageError."""
+    """What the oldest entry that is not acknowledged says of its time; None without a backlog. Raises StorageError."""
+    entry = await _oldest_entry(subscription)
+    return None if entry is None else entry_timestamp_ms(entry.data)
+
+
+async def oldest_stored_ms(subscription: Subscription) -> int | None:
+    """When the oldest entry that is not acknowledged counts as stored (``core.expiry``), at most now; None without a
+    backlog. Raises StorageError."""
+    entry = await _oldest_entry(subscription)
+    ledgers = subscription.topic.ledger.ledgers
+    info = ledgers.find(entry.ledger_id) if entry is not None else None
+    if entry is None or info is None:
+        return None
+    return stored_ms(ledgers, info, entry_timestamp_ms(entry.data), subscription.now_ms())
+
+
+async def _oldest_entry(subscription: Subscription) -> Entry | None:
     if not subscription.cursor.backlog_count:
         return None
     ledger = subscription.topic.ledger
     entries = await ledger.read([ledger.next_position(subscription.cursor.mark_delete_position)])
-    return entry_timestamp_ms(entries[0].data) if entries else None
+    return entries[0] if entries else None
 
 
 def totals(subscription: Subscription | NonPersistentSubscription) -> tuple[int, int, int, int, int]:

@@ -79,6 +79,7 @@ class Subscription:
         "messages_acked_closed",
         "messages_out_closed",
         "messages_redelivered_closed",
+        "moves",
         "name",
         "rates",
         "topic",
@@ -113,6 +114,8 @@ class Subscription:
         self._reader: CursorReader | None = None
         #: Set when whoever moves the cursor is done; None while nobody does.
         self._fence: asyncio.Event | None = None
+        #: How often its cursor was begun to be moved: whoever looked at a backlog for a while can tell.
+        self.moves = 0
 
     @classmethod
     def create(
@@ -299,6 +302,7 @@ class Subscription:
         if self._fence is not None:
             raise UnavailableError(f"the cursor of subscription {self.name} is being moved already, try again")
         self._fence = asyncio.Event()
+        self.moves += 1
         self.disconnect_consumers()
         if self._reader is not None:
             await self._reader.wait_idle()

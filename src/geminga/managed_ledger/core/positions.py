@@ -17,7 +17,7 @@ from geminga.model.position import EARLIEST, Position
 class LedgerInfo:
     """One ledger of the list."""
 
-    __slots__ = ("closed_ms", "entries", "ledger_id", "offload_context", "size_bytes")
+    __slots__ = ("closed_ms", "entries", "ledger_id", "offload_context", "opened_ms", "size_bytes")
 
     def __init__(
         self,
@@ -26,6 +26,7 @@ class LedgerInfo:
         size_bytes: int = 0,
         closed_ms: int = 0,
         offload_context: bytes = b"",
+        opened_ms: int = 0,
     ) -> None:
         self.ledger_id = ledger_id
         #: Readable entries: final unless this is the open ledger.
@@ -36,6 +37,8 @@ class LedgerInfo:
         self.closed_ms = closed_ms
         #: Pulsar's OffloadContext as found, serialised.
         self.offload_context = offload_context
+        #: When it was made, ms since the epoch, as far as its metadata were read; 0: not known. Not in the list's node.
+        self.opened_ms = opened_ms
 
     def __repr__(self) -> str:
         return f"LedgerInfo({self.ledger_id}, entries={self.entries}, closed_ms={self.closed_ms})"
@@ -80,6 +83,11 @@ class LedgerList:
         """The first ledger whose id is greater."""
         index = bisect_right(self._ids, ledger_id)
         return self._infos[index] if index < len(self._ids) else None
+
+    def before(self, ledger_id: int) -> LedgerInfo | None:
+        """The last ledger whose id is smaller."""
+        index = bisect_left(self._ids, ledger_id)
+        return self._infos[index - 1] if index else None
 
     def append(self, info: LedgerInfo) -> None:
         """A new last ledger; the one before it has its final count now."""
