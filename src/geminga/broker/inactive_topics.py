@@ -102,19 +102,11 @@ class InactiveTopics:
 
     async def _delete_partitioned(self, name: TopicName) -> None:
         """The last of its partitions may be gone: then it goes too, unless it changed meanwhile."""
-        broker = self._broker
-        found = await broker.resources.partitioned_topics.find(name)
-        if found is None:
-            return
-        for index in range(found.partitions):
-            if await broker.topic_exists(name.with_partition(index)):
-                return
         try:
-            await broker.registry.delete_partitioned_metadata(name, found.version)
+            if await self._broker.partitions.delete_if_empty(name):
+                _log.info("deleted partitioned topic %s, whose partitions were all inactive", name)
         except (ConflictError, NotFoundError) as error:
             _log.info("partitioned topic %s was not deleted: %s", name, error)
-        else:
-            _log.info("deleted partitioned topic %s, whose partitions were all inactive", name)
 
     def _arm(self) -> None:
         frequency_s = self._broker.config.delete_inactive_topics_frequency_s

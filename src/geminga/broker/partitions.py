@@ -3,21 +3,31 @@
 A partition is created as an empty managed ledger, which is one write to the metadata store, and is loaded when it is
 used. Whatever is cut off is gone on with by a request: creation by :meth:`Partitions.create_missing`, growth and
 deletion by the same request again. Until then clients have what is missing created when they use it.
+
+A deletion marks the topic as deleted first: from then on nothing of it is served, so that no client that reconnects
+makes a partition of what is deleted. One that was cut off is finished by the same request, or when a client asks for
+the topic. What is asked for one topic takes turns.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
 
-from geminga.model.errors import ConflictError, PreconditionFailedError, TopicNotFoundError
+from geminga.broker.resources import PartitionedTopic
+from geminga.model.errors import ConflictError, GemingaError, PreconditionFailedError, TopicNotFoundError
 from geminga.model.position import EARLIEST
 from geminga.model.topic_name import PARTITION_SUFFIX, TopicName
+from geminga.runtime import get_logger, spawn
 
 if TYPE_CHECKING:
     from geminga.broker.service import Broker
+
+_log = get_logger(__name__)
 
 #: Partitions of one topic where ``maxNumPartitionsPerPartitionedTopic`` sets no lower bound.
 PARTITIONS_MAX: Final = 1_000_000
@@ -28,10 +38,14 @@ PARTITIONS_AT_ONCE: Final = 128
 class Partitions:
     """See the module."""
 
-    __slots__ = ("_broker",)
+    __slots__ = ("_broker", "_finishing", "_turns")
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
+        #: Full name -> its turns, and how many wait for one or have it.
+        self._turns: dict[str, tuple[asyncio.Lock, int]] = {}
+        #: Full names of those whose deletion is being finished for a client's sake.
+        self._finishing: set[str] = set()
 
     async def create(self, name: TopicName, partitions: int, properties: Mapping[str, str] | None = None) -> None:
         """Create a partitioned topic with its partitions; raises ConflictError, PreconditionFailedError.
@@ -39,23 +53,25 @@ class Partitions:
         Cut off, it is a partitioned topic of that many all the same.
         """
         broker = self._broker
-        await broker.registry.require_namespace(name)
-        self.check_count(partitions)
-        if await broker.registry.exists(name):
-            raise ConflictError("This topic already exists")
-        await broker.registry.check_topic_limit(name, partitions)
-        await broker.resources.create_partitioned_topic(name, partitions, properties)
-        await self._make(name, range(partitions))
+        async with self._turn(name):
+            await broker.registry.require_namespace(name)
+            self.check_count(partitions)
+            if await broker.registry.exists(name):
+                raise ConflictError("This topic already exists")
+            await broker.registry.check_topic_limit(name, partitions)
+            await broker.resources.create_partitioned_topic(name, partitions, properties)
+            await self._make(name, range(partitions))
 
     async def create_missing(self, name: TopicName) -> None:
         """Create those partitions that are not there, with the subscriptions of the first; raises NotFoundError."""
-        count = await self._count(name)
-        if not name.is_persistent:
-            return
-        present = {partition.partition async for partition in self._stored(name)}
-        await self._make(name, (missing := [index for index in range(count) if index not in present]))
-        if 0 in present:
-            await self._copy_subscriptions(name, missing)
+        async with self._turn(name):
+            count = await self._count(name)
+            if not name.is_persistent:
+                return
+            present = {partition.partition async for partition in self._stored(name)}
+            await self._make(name, (missing := [index for index in range(count) if index not in present]))
+            if 0 in present:
+                await self._copy_subscriptions(name, missing)
 
     async def grow(self, name: TopicName, partitions: int) -> None:
         """Add partitions; raises NotFoundError, ConflictError for fewer than there are.
@@ -65,27 +81,98 @@ class Partitions:
         """
         broker = self._broker
         self.check_count(partitions)
-        present = await self._count(name)
-        if partitions < present:
-            raise ConflictError(f"{name} has {present} partitions and can not shrink to {partitions}")
-        await broker.registry.check_topic_limit(name, partitions - present)
-        await self._make(name, range(present, partitions))
-        await self._copy_subscriptions(name, range(present, partitions))
-        await broker.resources.update_partitioned_topic(name, partitions)
+        async with self._turn(name):
+            present = await self._count(name)
+            if partitions < present:
+                raise ConflictError(f"{name} has {present} partitions and can not shrink to {partitions}")
+            await broker.registry.check_topic_limit(name, partitions - present)
+            await self._make(name, range(present, partitions))
+            await self._copy_subscriptions(name, range(present, partitions))
+            await broker.resources.update_partitioned_topic(name, partitions)
 
-    async def delete(self, name: TopicName, *, force: bool = False) -> None:
-        """Delete a partitioned topic and its partitions.
+    async def delete(self, name: TopicName, *, force: bool = False, is_namespace_going: bool = False) -> None:
+        """Delete a partitioned topic and its partitions, or finish a deletion that was cut off.
 
-        Raises NotFoundError, PreconditionFailedError if in use, ConflictError if partitions are added meanwhile.
+        Raises NotFoundError; PreconditionFailedError if in use, then it is served as before; ConflictError if
+        another broker changes it meanwhile; others, then it stays marked. ``is_namespace_going``: its policies and
+        schemas are left to who deletes the namespace.
         """
-        broker, steps = self._broker, self._broker.admin_steps()
-        found = await broker.resources.partitioned_topics.find(name)
-        if found is None or name.is_partition:
+        topics = self._broker.resources.partitioned_topics
+        if await topics.find_stored(name) is None or name.is_partition:
             raise TopicNotFoundError(f"Partitioned topic not found {name}")
-        for topic in list(broker.topics.values()):
-            await steps.next()
-            if not force and topic.name.is_partition and topic.is_in_use and topic.name.partitioned_topic == name:
-                raise PreconditionFailedError("Topic has active producers/subscriptions")
+        async with self._turn(name):
+            found = await topics.find_stored(name)
+            if found is None:
+                return  # by who had the turn before
+            if not force:
+                await self._require_unused(name)
+            marked = await self._mark(name, found)
+            try:
+                await self._delete_marked(name, marked, force=force, is_namespace_going=is_namespace_going)
+            except PreconditionFailedError:
+                if not found.is_deleted:
+                    await topics.mark_deleted(name, False, partitions=found.partitions)
+                raise
+
+    async def delete_if_empty(self, name: TopicName) -> bool:
+        """Delete a partitioned topic none of whose partitions is there; whether it was.
+
+        Raises ConflictError, NotFoundError, StorageError.
+        """
+        topics = self._broker.resources.partitioned_topics
+        if str(name) in self._turns:
+            return False
+        async with self._turn(name):
+            found = await topics.find(name)
+            if found is None or await self._has_any(name, found.partitions):
+                return False
+            marked = await self._mark(name, found)
+            if await self._has_any(name, found.partitions):
+                await topics.mark_deleted(name, False, partitions=found.partitions)
+                return False
+            await self._delete_marked(name, marked, force=False, is_namespace_going=False)
+        return True
+
+    def finish_deletion_soon(self, name: TopicName) -> None:
+        """A client asked for a topic whose deletion was cut off, unless it is under way."""
+        key = str(name)
+        if key not in self._turns and key not in self._finishing and not self._broker.is_stopping:
+            self._finishing.add(key)
+            spawn(self._finish_deletion(name), name=f"finish the deletion of {key}", part=self._broker)
+
+    async def until_done(self, namespace: str) -> None:
+        """Until what is being done now to the namespace's partitioned topics is done."""
+        beginnings = tuple(f"{domain}://{namespace}/" for domain in ("persistent", "non-persistent"))
+        for lock in [lock for key, (lock, _) in self._turns.items() if key.startswith(beginnings)]:
+            async with lock:
+                continue
+
+    async def _finish_deletion(self, name: TopicName) -> None:
+        try:
+            async with self._turn(name):
+                found = await self._broker.resources.partitioned_topics.find_stored(name)
+                if found is not None and found.is_deleted:
+                    await self._delete_marked(name, found, force=False, is_namespace_going=False)
+                    _log.info("finished the deletion of %s", name)
+        except GemingaError as error:
+            _log.warning("the deletion of %s could not be finished: %s", name, error)
+        finally:
+            self._finishing.discard(str(name))
+
+    async def _mark(self, name: TopicName, found: PartitionedTopic) -> PartitionedTopic:
+        """On return nothing that found the topic unmarked is being loaded any more."""
+        topics, partitions = self._broker.resources.partitioned_topics, found.partitions
+        version = await topics.mark_deleted(name, True, partitions=partitions)
+        await self._broker.registry.until_loaded(f"{name}{PARTITION_SUFFIX}")
+        return replace(found, is_deleted=True, version=version)
+
+    async def _delete_marked(
+        self, name: TopicName, marked: PartitionedTopic, *, force: bool, is_namespace_going: bool
+    ) -> None:
+        """What is stored of the topic itself goes last: until then the request can be sent again."""
+        broker = self._broker
+        if not force:
+            await self._require_unused(name)
         batch: list[TopicName] = []
         async for partition in self._stored(name):
             batch.append(partition)
@@ -93,7 +180,36 @@ class Partitions:
                 await self._delete(batch, force)
                 batch = []
         await self._delete(batch, force)
-        await broker.registry.delete_partitioned_metadata(name, found.version)
+        if not is_namespace_going:
+            await broker.policies.topics.forget_topic(name)
+            await broker.schemas.forget_topic(name)
+        await broker.resources.delete_partitioned_topic(name, expected_version=marked.version)
+
+    async def _require_unused(self, name: TopicName) -> None:
+        steps = self._broker.admin_steps()
+        for topic in list(self._broker.topics.values()):
+            await steps.next()
+            if topic.name.is_partition and topic.is_in_use and topic.name.partitioned_topic == name:
+                raise PreconditionFailedError("Topic has active producers/subscriptions")
+
+    async def _has_any(self, name: TopicName, partitions: int) -> bool:
+        for index in range(partitions):
+            if await self._broker.topic_exists(name.with_partition(index)):
+                return True
+        return False
+
+    @asynccontextmanager
+    async def _turn(self, name: TopicName) -> AsyncIterator[None]:
+        key = str(name)
+        lock, users = self._turns.get(key) or (asyncio.Lock(), 0)
+        self._turns[key] = (lock, users + 1)
+        try:
+            async with lock:
+                yield
+        finally:
+            lock, users = self._turns.pop(key)
+            if users > 1:
+                self._turns[key] = (lock, users - 1)
 
     async def is_used(self, partition: TopicName) -> bool:
         """Whether a partition is loaded, or has had messages or subscriptions."""
@@ -138,6 +254,8 @@ class Partitions:
         ledgers, steps = self._broker.ledgers, self._broker.admin_steps()
         for start in range(0, len(indexes), PARTITIONS_AT_ONCE):
             await steps.next()
+            # A namespace that is being deleted gets nothing new.
+            await self._broker.registry.require_namespace(name)
             names = [name.with_partition(index) for index in indexes[start : start + PARTITIONS_AT_ONCE]]
             await asyncio.gather(*(ledgers.create(partition.managed_ledger_name) for partition in names))
 
@@ -171,4 +289,5 @@ class Partitions:
                 try:
                     await broker.delete_topic(partition, force=force)
                 except TopicNotFoundError:
-                    continue
+                    if await broker.topic_exists(partition):
+                        raise

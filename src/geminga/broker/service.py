@@ -235,9 +235,9 @@ class Broker:
         """See :meth:`TopicRegistry.exists`."""
         return await self.registry.exists(name)
 
-    async def delete_topic(self, name: TopicName, *, force: bool = False) -> None:
+    async def delete_topic(self, name: TopicName, *, force: bool = False, is_namespace_going: bool = False) -> None:
         """See :meth:`TopicRegistry.delete`."""
-        await self.registry.delete(name, force=force)
+        await self.registry.delete(name, force=force, is_namespace_going=is_namespace_going)
 
     async def unload_topic(self, name: TopicName) -> None:
         """See :meth:`TopicRegistry.unload`."""
@@ -271,9 +271,11 @@ class Broker:
         """See :meth:`Partitions.grow`."""
         await self.partitions.grow(name, partitions)
 
-    async def delete_partitioned_topic(self, name: TopicName, *, force: bool = False) -> None:
+    async def delete_partitioned_topic(
+        self, name: TopicName, *, force: bool = False, is_namespace_going: bool = False
+    ) -> None:
         """See :meth:`Partitions.delete`."""
-        await self.partitions.delete(name, force=force)
+        await self.partitions.delete(name, force=force, is_namespace_going=is_namespace_going)
 
     # ---- policies
 

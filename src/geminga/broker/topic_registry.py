@@ -108,16 +108,19 @@ class TopicRegistry:
         """A topic broke: cut its clients off and let go of it, saving nothing that it made of what is stored."""
         spawn(self._drop(topic), name=f"drop {topic.name}", part=self._broker)
 
-    async def delete(self, name: TopicName, *, force: bool = False) -> None:
-        """Delete with everything stored. Raises TopicNotFoundError; PreconditionFailedError while it is in use."""
-        topic = await self._load(name, create=False)
+    async def delete(self, name: TopicName, *, force: bool = False, is_namespace_going: bool = False) -> None:
+        """Delete with everything stored. Raises TopicNotFoundError; PreconditionFailedError while it is in use.
+
+        ``is_namespace_going``: its policies and schemas are left to who deletes the namespace, with all others'.
+        """
+        topic = await self._load(name, create=False, is_for_deletion=True)
         if not force:
             if topic.producers:
                 raise PreconditionFailedError(f"Topic has {len(topic.producers)} connected producers")
             consumers = sum(len(subscription.consumers) for subscription in topic.subscriptions.values())
             if consumers:
                 raise PreconditionFailedError(f"Topic has {consumers} connected consumers")
-        await self._end(name, delete=True)
+        await self._end(name, delete=True, is_namespace_going=is_namespace_going)
 
     async def delete_unless(self, topic: Topic, why_it_stays: WhyItStays) -> Hold | None:
         """Delete a loaded topic that nobody uses; what held it, else None.
@@ -150,14 +153,19 @@ class TopicRegistry:
                 elif result is not None:
                     raise result
 
-    async def _load(self, name: TopicName, *, create: bool) -> Topic:
+    async def _load(self, name: TopicName, *, create: bool, is_for_deletion: bool = False) -> Topic:
         key = str(name)
-        while (ending := self._ending.get(key)) is not None:
-            await asyncio.shield(ending)
-        topic = self.loaded.get(key)
-        if topic is not None:
-            return topic
-        load = self._loading.get(key)
+        while True:
+            while (ending := self._ending.get(key)) is not None:
+                await asyncio.shield(ending)
+            topic = self.loaded.get(key)
+            if topic is not None:
+                return topic
+            load = self._loading.get(key)
+            if load is None or not is_for_deletion:
+                break
+            # It may be refused what a deletion is not.
+            await asyncio.shield(load)
         if load is None:
             self._broker.failures.check(Kind.TOPIC, (key,))
             if self._broker.is_closing:
@@ -166,38 +174,43 @@ class TopicRegistry:
                 raise TooManyRequestsError("too many topics are being loaded")
             load = self._loading[key] = asyncio.get_running_loop().create_future()
             # A task of its own: the first to ask may go away, the others still want the topic.
-            spawn(self._load_into(load, name, create=create), name=f"load {key}", part=_Load(self._broker, key))
+            loading = self._load_into(load, name, create=create, is_for_deletion=is_for_deletion)
+            spawn(loading, name=f"load {key}", part=_Load(self._broker, key))
         result = await asyncio.shield(load)
         if isinstance(result, GemingaError):
             raise result
         return result
 
-    async def _load_into(self, load: asyncio.Future[Topic | GemingaError], name: TopicName, *, create: bool) -> None:
+    async def _load_into(
+        self, load: asyncio.Future[Topic | GemingaError], name: TopicName, *, create: bool, is_for_deletion: bool
+    ) -> None:
         result: Topic | GemingaError = UnavailableError(f"loading {name} was cut short")
         try:
-            result = await self._load_now(name, create=create)
+            result = await self._load_now(name, create=create, is_for_deletion=is_for_deletion)
         except GemingaError as error:
             result = error
         finally:
             del self._loading[str(name)]
             load.set_result(result)
 
-    async def until_loaded(self, namespace: str) -> None:
-        """Until what is being loaded of a namespace now has been, or could not be."""
-        prefixes = tuple(f"{domain}://{namespace}/" for domain in ("persistent", "non-persistent"))
-        loads = [load for key, load in self._loading.items() if key.startswith(prefixes)]
+    async def until_loaded(self, *beginnings: str) -> None:
+        """Until what is being loaded now of topics whose full names begin so has been, or could not be."""
+        loads = [load for key, load in self._loading.items() if key.startswith(beginnings)]
         if loads:
             await asyncio.wait(loads)
 
-    async def _load_now(self, name: TopicName, *, create: bool) -> Topic:
+    async def _load_now(self, name: TopicName, *, create: bool, is_for_deletion: bool) -> Topic:
         config = self._broker.config
         if create:
             # Who deletes the namespace waits for loads that found it (``until_loaded``); later ones do not find it.
             await self.require_namespace(name)
+        # The same of who deletes a partitioned topic.
+        is_asked = name.is_partition or not name.is_persistent
+        partitions = await self._partitions(name, also_deleted=is_for_deletion) if is_asked else 0
         if not (config.enable_persistent_topics if name.is_persistent else config.enable_non_persistent_topics):
             raise NotAllowedError(f"{name.domain} topics are not enabled")
         if not name.is_persistent:
-            if not create and not await self._partitions(name.partitioned_topic):
+            if not create and not partitions:
                 raise _not_found(name)
             topic: Topic = NonPersistentTopic(self._broker, name)
         else:
@@ -226,7 +239,14 @@ class TopicRegistry:
             ended.set_result(None)
             self._broker.recount_unacked()
 
-    async def _end(self, name: TopicName, *, delete: bool, why_it_stays: WhyItStays | None = None) -> Hold | None:
+    async def _end(
+        self,
+        name: TopicName,
+        *,
+        delete: bool,
+        why_it_stays: WhyItStays | None = None,
+        is_namespace_going: bool = False,
+    ) -> Hold | None:
         key = str(name)
         while (ending := self._ending.get(key)) is not None:
             await asyncio.shield(ending)
@@ -237,7 +257,9 @@ class TopicRegistry:
         self._ending[key] = ended
         try:
             await topic.detach_all()
-            hold = await self._delete_detached(topic, why_it_stays) if delete else Hold.CLOSING
+            hold: Hold | None = Hold.CLOSING
+            if delete:
+                hold = await self._delete_detached(topic, why_it_stays, is_namespace_going)
             if hold is not None:
                 await topic.close_storage()
             return hold
@@ -247,7 +269,9 @@ class TopicRegistry:
             del self._ending[key]
             ended.set_result(None)
 
-    async def _delete_detached(self, topic: Topic, why_it_stays: WhyItStays | None) -> Hold | None:
+    async def _delete_detached(
+        self, topic: Topic, why_it_stays: WhyItStays | None, is_namespace_going: bool
+    ) -> Hold | None:
         """Claim, ask, delete; what holds it. Policies and schemas go first: cut off, the rest can be deleted again."""
         name, policies = topic.name, self._broker.policies.topics
         try:
@@ -259,7 +283,7 @@ class TopicRegistry:
                 hold = await why_it_stays(topic)
                 if hold is not None:
                     return hold
-            if not name.is_partition:
+            if not name.is_partition and not is_namespace_going:
                 await policies.forget_topic(name, judged=judged)
                 await self._broker.schemas.forget_topic(name)
             await topic.delete_storage()
@@ -344,17 +368,18 @@ class TopicRegistry:
             return default
         return 0
 
-    async def delete_partitioned_metadata(self, name: TopicName, version: int) -> None:
-        """Its partitions are gone: so are its number of them, as read, then its policies and schemas.
+    async def _partitions(self, name: TopicName, *, also_deleted: bool = False) -> int:
+        """Of the topic, or of the partition's topic; 0: it has none.
 
-        Raises ConflictError, with nothing deleted, if partitions were added since; NotFoundError, StorageError.
+        Raises TopicNotFoundError if it is being deleted, unless ``also_deleted``.
         """
-        await self._broker.resources.delete_partitioned_topic(name, expected_version=version)
-        await self._broker.policies.topics.forget_topic(name)
-        await self._broker.schemas.forget_topic(name)
-
-    async def _partitions(self, name: TopicName) -> int:
-        return await self._broker.resources.partitioned_topic_metadata(name) or 0
+        found = await self._broker.resources.partitioned_topics.find_stored(name)
+        if found is None:
+            return 0
+        if found.is_deleted and not also_deleted:
+            self._broker.partitions.finish_deletion_soon(name.partitioned_topic)
+            raise TopicNotFoundError(f"Partitioned topic {name.partitioned_topic} is being deleted")
+        return found.partitions
 
     # ---- lists
 
@@ -383,7 +408,7 @@ class TopicRegistry:
         prefix = f"non-persistent://{namespace}/"
         found = {name for name in self.loaded if name.startswith(prefix)}
         for text in await self._broker.resources.list_partitioned_topics(namespace, "non-persistent"):
-            for index in range(await self._partitions(TopicName.parse(text))):
+            for index in range(await self._broker.resources.partitioned_topic_metadata(TopicName.parse(text)) or 0):
                 if turns.is_over():
                     await turns.next()
                 found.add(f"{text}{PARTITION_SUFFIX}{index}")

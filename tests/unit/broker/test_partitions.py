@@ -9,6 +9,7 @@ from geminga.metadata.core.faults import MetadataFaults
 from geminga.model.errors import (
     ConflictError,
     InvalidTopicNameError,
+    MetadataError,
     PreconditionFailedError,
     TopicNotFoundError,
     UnavailableError,
@@ -17,6 +18,7 @@ from geminga.model.position import EARLIEST
 from geminga.model.topic_name import TopicName
 from geminga.runtime import next_turn, spawn
 from support.broker_world import TOPIC, BrokerWorld, Type, run_with_broker
+from support.policy_levels import seconds
 
 NAME = TopicName.parse(TOPIC)
 
@@ -246,5 +248,157 @@ def test_others_are_served_while_many_partitions_are_made_listed_and_deleted() -
             assert published - before >= 2
         for sequence_id in range(published):
             assert (await client.expect(Type.SEND_RECEIPT)).send_receipt.sequence_id == sequence_id
+
+    run_with_broker(scenario)
+
+
+# ---- deletion
+
+
+def test_client_that_reconnects_brings_no_partition_of_a_topic_back_that_is_being_deleted() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        await world.broker.create_partitioned_topic(NAME, 4)
+        for index in range(4):
+            await (await world.broker.get_topic(NAME.with_partition(index), create=True)).create_subscription(
+                "sub", EARLIEST
+            )
+        world.metadata.faults.delay_ms_max = 20
+        deletion = spawn(world.broker.delete_partitioned_topic(NAME, force=True), name="deletion")
+        while await world.broker.topic_exists(NAME.with_partition(0)):
+            await seconds(0.001)
+        with pytest.raises(TopicNotFoundError, match="is being deleted"):
+            await world.broker.get_topic(NAME.with_partition(0), create=True)
+        with pytest.raises(TopicNotFoundError, match="is being deleted"):
+            await world.broker.partitioned_count(NAME, create=True)
+        with pytest.raises(TopicNotFoundError, match="is being deleted"):
+            await world.broker.get_topic(NAME, create=True)
+        await deletion
+        assert await stored(world) == []
+        assert await world.broker.partitioned_count(NAME) == 0
+
+    run_with_broker(scenario)
+
+
+def test_client_that_asks_at_any_moment_of_a_deletion_leaves_no_partition_without_its_topic() -> None:
+    def outcome(turns: int) -> str:
+        outcomes: list[str] = []
+
+        async def scenario(world: BrokerWorld) -> None:
+            await world.broker.create_partitioned_topic(NAME, 2)
+            deletion = spawn(world.broker.delete_partitioned_topic(NAME), name="deletion")
+            for _ in range(turns):
+                await next_turn()
+            is_over = deletion.done()
+            try:
+                await world.broker.get_topic(NAME.with_partition(1), create=True)
+            except TopicNotFoundError:
+                outcomes.append("refused")
+            except UnavailableError:
+                outcomes.append("refused")
+            else:
+                outcomes.append("after" if is_over else "served")
+            await deletion
+            if outcomes != ["after"]:
+                assert await stored(world) == [], turns
+                assert await world.broker.partitioned_count(NAME) == 0
+
+        run_with_broker(scenario)
+        return outcomes[0]
+
+    outcomes = [outcome(turns) for turns in range(0, 120, 3)]
+    assert "refused" in outcomes
+    assert outcomes[-1] == "after"
+
+
+async def cut_off(world: BrokerWorld) -> None:
+    """A deletion that ended in the middle: one partition is gone."""
+    await world.broker.create_partitioned_topic(NAME, 3)
+    await world.broker.policies.topics.update(NAME, lambda document: {**document, "messageTTLInSeconds": 7})
+    topic = await world.broker.get_topic(NAME.with_partition(2), create=True)
+    await topic.create_subscription("sub", EARLIEST)
+    found = await world.resources.partitioned_topics.find(NAME)
+    assert found is not None
+    await world.resources.partitioned_topics.mark_deleted(NAME, True, partitions=3)
+    await world.broker.ledgers.delete_unused(NAME.with_partition(0).managed_ledger_name)
+    await world.restart()
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_deletion_that_was_cut_off_is_finished_by_the_same_request(force: bool) -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        await cut_off(world)
+        assert await stored(world) == [1, 2]
+        for refused in (
+            world.broker.partitions.create_missing(NAME),
+            world.broker.update_partitions(NAME, 5),
+            world.broker.create_partitioned_topic(NAME, 5),
+        ):
+            with pytest.raises((TopicNotFoundError, ConflictError)):
+                await refused
+        assert await stored(world) == [1, 2]
+        await world.broker.delete_partitioned_topic(NAME, force=force)
+        assert await stored(world) == []
+        assert await world.broker.policies.topics.get(NAME) is None
+        await world.broker.create_partitioned_topic(NAME, 2)
+        await world.broker.get_topic(NAME.with_partition(1), create=True)
+
+    run_with_broker(scenario)
+
+
+def test_deletion_that_was_cut_off_is_finished_when_a_client_asks() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        await cut_off(world)
+        client = await world.client()
+        client.request_producer(f"{TOPIC}-partition-2")
+        assert "is being deleted" in (await client.error()).message
+        while await world.resources.partitioned_topics.find_stored(NAME) is not None:
+            await next_turn()
+        assert await stored(world) == []
+        assert await world.broker.policies.topics.get(NAME) is None
+        await client.create_producer(f"{TOPIC}-partition-2")
+
+    run_with_broker(scenario)
+
+
+def test_deletion_that_fails_half_way_is_not_served_and_finished_by_the_same_request() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        await world.broker.create_partitioned_topic(NAME, 3)
+        delete = world.ledgers.delete_unused
+
+        async def failing(name: str) -> bool:
+            if name.endswith("-partition-1"):
+                raise MetadataError("no answer")
+            return await delete(name)
+
+        world.ledgers.delete_unused = failing
+        with pytest.raises(MetadataError):
+            await world.broker.delete_partitioned_topic(NAME)
+        world.ledgers.delete_unused = delete
+        assert await world.resources.partitioned_topics.find(NAME) is None
+        assert 1 in await stored(world)
+        await world.broker.delete_partitioned_topic(NAME)
+        assert await stored(world) == []
+        with pytest.raises(TopicNotFoundError):
+            await world.broker.delete_partitioned_topic(NAME)
+
+    run_with_broker(scenario)
+
+
+def test_refused_deletion_leaves_the_topic_served() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        await world.broker.create_partitioned_topic(NAME, 3)
+        client = await world.client()
+        await client.create_producer(f"{TOPIC}-partition-1")
+        with pytest.raises(PreconditionFailedError):
+            await world.broker.delete_partitioned_topic(NAME)
+        assert await world.broker.partitioned_count(NAME) == 3
+        await client.create_producer(f"{TOPIC}-partition-2", producer_id=2)
+        # Two requests at a time are one deletion.
+        await client.close_producer(1)
+        await client.close_producer(2)
+        both = [spawn(world.broker.delete_partitioned_topic(NAME), name=f"deletion {n}") for n in range(2)]
+        for deletion in both:
+            await deletion
+        assert await stored(world) == []
 
     run_with_broker(scenario)

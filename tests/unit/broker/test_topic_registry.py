@@ -11,6 +11,7 @@ from geminga.broker.topic import PersistentTopic
 from geminga.model.errors import (
     ConflictError,
     NotAllowedError,
+    NotFoundError,
     PreconditionFailedError,
     TopicNotFoundError,
 )
@@ -196,7 +197,7 @@ def test_termination_of_a_non_persistent_topic_is_not_allowed() -> None:
     run_with_broker(scenario)
 
 
-def test_partitions_that_are_added_while_a_partitioned_topic_goes_are_kept() -> None:
+def test_partitions_are_not_added_to_a_partitioned_topic_that_goes() -> None:
     async def scenario(world: BrokerWorld) -> None:
         whole = TopicName.parse("persistent://public/default/whole")
         await world.broker.create_partitioned_topic(whole, 2)
@@ -204,10 +205,19 @@ def test_partitions_that_are_added_while_a_partitioned_topic_goes_are_kept() -> 
         deletion = asyncio.ensure_future(world.broker.delete_partitioned_topic(whole))
         while await world.broker.topic_exists(whole.with_partition(0)):
             await seconds(0.005)
-        await world.broker.update_partitions(whole, 4)
-        with pytest.raises(ConflictError, match="changed while it was to be deleted"):
-            await deletion
-        assert await world.broker.partitioned_count(whole) == 4
-        assert await world.broker.topic_exists(whole.with_partition(3))
+        with pytest.raises(TopicNotFoundError):
+            await world.broker.update_partitions(whole, 4)
+        await deletion
+        assert await world.broker.list_topics("public/default") == []
+        # Another broker's growth comes before the mark, and the deletion begins anew, or after it, and is refused.
+        await world.broker.create_partitioned_topic(whole, 2)
+        topics = world.resources.partitioned_topics
+        with pytest.raises(ConflictError, match="other partitions"):
+            await topics.mark_deleted(whole, True, partitions=1)
+        await topics.mark_deleted(whole, True, partitions=2)
+        with pytest.raises(NotFoundError, match="is being deleted"):
+            await topics.update(whole, 4)
+        with pytest.raises(NotFoundError, match="is being deleted"):
+            await topics.set_properties(whole, {"a": "b"})
 
     run_with_broker(scenario)

@@ -11,7 +11,7 @@ topic                unused for as long as configured:        clients, writes un
                                                               behind, retention in force, policies that can not be read
 its policies,        with the topic, before it                everything that holds the topic; another topic of that
 schemas                                                       name (a partition takes neither with it)
-partitioned topic    with its last partition, if configured   any partition; partitions added meanwhile
+partitioned topic    with its last partition, if configured   any partition, also one that came before the mark
 subscription         unused for longer than its expiry:       consumers, somebody who moves its cursor, a topic loaded
                      :func:`why_subscription_stays`           just now
 ledger of a topic    ``managed_ledger.core.trim``             every durable cursor that is not past it, retention in

@@ -74,7 +74,8 @@ class NamespaceEvents:
         """Read what is stored. Raises GemingaError; then nothing is known and the next call begins again."""
         if not await self._broker.topic_exists(self.name):
             return
-        topic = await self._open()
+        # As it is there it is not created, so that it can be read in a namespace that is being deleted, too.
+        topic = await self._open(create=False)
         policies: dict[str, TopicPolicies] = {}
         position = topic.ledger.first_position
         self._events = 0
@@ -105,10 +106,10 @@ class NamespaceEvents:
 
     # ---- private
 
-    async def _open(self) -> PersistentTopic:
+    async def _open(self, *, create: bool = True) -> PersistentTopic:
         topic = self._topic
         if topic is None or topic.is_closing or topic.ledger.is_closed:
-            found = await self._broker.get_topic(self.name, create=True)
+            found = await self._broker.get_topic(self.name, create=create)
             if not isinstance(found, PersistentTopic):
                 raise NotAllowedError(f"{self.name} stores no messages: policies of topics need persistent topics")
             topic = self._topic = found

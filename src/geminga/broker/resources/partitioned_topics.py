@@ -1,6 +1,7 @@
 """Partitioned topics: ``/admin/partitioned-topics/{tenant}/{namespace}/{domain}/{topic}``.
 
 The value is Pulsar's ``PartitionedTopicMetadata``: ``{"partitions": n, "deleted": false, "properties": {...}}``.
+``deleted`` says that a deletion began: nothing of the topic is served any more, and it takes no change.
 """
 
 from __future__ import annotations
@@ -37,7 +38,12 @@ class PartitionedTopics:
         self._store = store
 
     async def find(self, name: TopicName) -> PartitionedTopic | None:
-        """What is stored, or None if ``name`` is not partitioned."""
+        """What is stored, or None if ``name`` is not partitioned, or is being deleted."""
+        found = await self.find_stored(name)
+        return None if found is None or found.is_deleted else found
+
+    async def find_stored(self, name: TopicName) -> PartitionedTopic | None:
+        """What is stored, also of one that is being deleted, or None if ``name`` is not partitioned."""
         found = await self._store.find(_path(name))
         if found is None:
             return None
@@ -68,6 +74,7 @@ class PartitionedTopics:
         """Grow to ``partitions``; raises NotFoundError (404), ConflictError (409) for fewer than there are."""
 
         def grow(document: Document) -> Document:
+            _require_served(document, name)
             present = document.get("partitions")
             if isinstance(present, int) and present > partitions:
                 raise ConflictError(f"{name} has {present} partitions and can not shrink to {partitions}")
@@ -78,7 +85,25 @@ class PartitionedTopics:
     async def set_properties(self, name: TopicName, properties: Mapping[str, str]) -> None:
         """Replace the properties; raises NotFoundError (404)."""
         values: dict[str, Json] = dict(properties)
-        await self._store.change(_path(name), lambda document: {**document, "properties": values}, _missing(name))
+
+        def put(document: Document) -> Document:
+            _require_served(document, name)
+            return {**document, "properties": values}
+
+        await self._store.change(_path(name), put, _missing(name))
+
+    async def mark_deleted(self, name: TopicName, is_deleted: bool, *, partitions: int) -> int:
+        """Say whether it is being deleted; the version that says so.
+
+        Raises NotFoundError (404), ConflictError (409) if it has not that many ``partitions`` any more.
+        """
+
+        def mark(document: Document) -> Document:
+            if document.get("partitions") != partitions:
+                raise ConflictError(f"{name} has got other partitions meanwhile; try again")
+            return {**document, "deleted": is_deleted}
+
+        return (await self._store.change(_path(name), mark, _missing(name))).version
 
     async def delete(self, name: TopicName, *, expected_version: int | None = None) -> None:
         """Raises NotFoundError (404), ConflictError (409) if it is not of ``expected_version`` any more."""
@@ -92,6 +117,11 @@ class PartitionedTopics:
 
 def _path(name: TopicName) -> str:
     return f"{PARTITIONED_TOPICS_PATH}/{name.partitioned_topic.managed_ledger_name}"
+
+
+def _require_served(document: Document, name: TopicName) -> None:
+    if document.get("deleted") is True:
+        raise NotFoundError(f"partitioned topic {name.partitioned_topic} is being deleted")
 
 
 def _missing(name: TopicName) -> str:

@@ -39,20 +39,23 @@ async def delete_namespace_and_topics(broker: Broker, namespace: str) -> None:
     The namespace is marked as deleted first, so that clients that reconnect do not bring topics back. Cut short, it
     is finished by the next call. Raises ConflictError if its policies are changed meanwhile.
     """
-    version = await _mark_deleted(broker, namespace, True)
-    steps = broker.admin_steps()
+    version, steps = await _mark_deleted(broker, namespace, True), broker.admin_steps()
     for name in await partitioned_topics_of_namespace(broker, namespace):
         await steps.next()
         try:
-            await broker.delete_partitioned_topic(name, force=True)
+            await broker.delete_partitioned_topic(name, force=True, is_namespace_going=True)
         except (TopicNotFoundError, NotFoundError):
-            continue
+            if await broker.resources.partitioned_topics.find_stored(name) is not None:
+                raise
+    # Policies are events in a topic of the namespace and go with it, schemas all together: that no topic writes what
+    # is deleted next is why one that is there can always be deleted.
     for name in await topics_of_namespace(broker, namespace, has_system=True):
         await steps.next()
         try:
-            await broker.delete_topic(name, force=True)
+            await broker.delete_topic(name, force=True, is_namespace_going=True)
         except (TopicNotFoundError, NotFoundError):
-            continue
+            if await broker.topic_exists(name):
+                raise
     await broker.schemas.forget_namespace(namespace)
     broker.policies.topics.forget_namespace(namespace)
     await broker.resources.namespaces.delete(namespace, expected_version=version)
@@ -62,5 +65,6 @@ async def _mark_deleted(broker: Broker, namespace: str, is_deleted: bool) -> int
     """The version of the policies that say so; on return nothing goes by what was remembered before."""
     policies = await broker.resources.namespaces.set_policy(namespace, "deleted", is_deleted)
     broker.namespaces.forget(namespace)
-    await broker.registry.until_loaded(namespace)
+    await broker.partitions.until_done(namespace)
+    await broker.registry.until_loaded(*(f"{domain}://{namespace}/" for domain in ("persistent", "non-persistent")))
     return policies.version

@@ -6,11 +6,17 @@ import asyncio
 
 import pytest
 
+from geminga.broker.resources import Resources
 from geminga.broker.rest.deletion import delete_empty_namespace, delete_namespace_and_topics
+from geminga.broker.schema.core.compatibility import Strategy
+from geminga.broker.schema.registry import schema_id_of
 from geminga.broker.topic import PersistentTopic
 from geminga.managed_ledger import AppendResult
-from geminga.model.errors import ConflictError, GemingaError
+from geminga.metadata.memory import MemoryMetadataStore
+from geminga.metadata.ports import Node
+from geminga.model.errors import ConflictError, GemingaError, MetadataError, TopicNotFoundError, UnavailableError
 from geminga.model.topic_name import TopicName
+from geminga.wire.pulsar.schema_info import SchemaInfo, SchemaType
 from support.broker_world import BrokerWorld
 from support.policy_levels import run_quietly, seconds
 
@@ -92,5 +98,145 @@ def test_policies_changed_while_a_namespace_goes_are_not_deleted_unseen() -> Non
             await deletion
         await delete_namespace_and_topics(world.broker, NAMESPACE)
         assert await world.resources.namespaces.find(NAMESPACE) is None
+
+    run_quietly(scenario)
+
+
+# ---- topics with policies and schemas of their own
+
+TOPICS = [TopicName.parse(f"persistent://{NAMESPACE}/{name}") for name in ("A", "a", "z")]
+PARTITIONED = TopicName.parse(f"persistent://{NAMESPACE}/parts")
+
+
+async def fill(world: BrokerWorld) -> None:
+    """Topics before and after the events in the order of their names, each with a policy and a schema."""
+    await world.resources.namespaces.create(NAMESPACE)
+    await world.broker.create_partitioned_topic(PARTITIONED, 2)
+    for name in TOPICS:
+        await world.broker.get_topic(name, create=True)
+    for name in (*TOPICS, PARTITIONED):
+        await world.broker.policies.topics.update(name, lambda document: {**document, "messageTTLInSeconds": 7})
+        info = SchemaInfo("", SchemaType.STRING, b"")
+        await world.broker.schemas.registry.put_if_absent(schema_id_of(name), info, Strategy.ALWAYS_COMPATIBLE)
+
+
+async def left(world: BrokerWorld) -> list[str]:
+    """What is still stored of the namespace, its own node aside."""
+    # A ledger without messages is an empty node.
+    found = await world.broker.list_topics(NAMESPACE, mode="all", has_system=True)
+
+    async def look(path: str) -> None:
+        children = await world.metadata.children(path)
+        node = await world.metadata.get(path)
+        if node is not None and node.value:
+            found.append(path)
+        for child in children:
+            await look(f"{path}/{child}")
+
+    for root in ("/managed-ledgers", "/admin/partitioned-topics", "/schemas"):
+        await look(f"{root}/{NAMESPACE}")
+    return found
+
+
+@pytest.mark.parametrize("events", ["loaded", "unloaded", "deleted", "after a restart"])
+def test_forced_deletion_leaves_nothing_of_topics_with_policies(events: str) -> None:
+    """Their policies could not be forgotten where the events were gone, and the topics' ledgers stayed for ever."""
+
+    async def scenario(world: BrokerWorld) -> None:
+        await fill(world)
+        change_events = TopicName.parse(f"persistent://{NAMESPACE}/__change_events")
+        if events == "unloaded":
+            await world.broker.unload_topic(change_events)
+        elif events == "deleted":
+            await world.broker.delete_topic(change_events, force=True)
+        elif events == "after a restart":
+            await world.restart()
+        await delete_namespace_and_topics(world.broker, NAMESPACE)
+        assert await world.resources.namespaces.find(NAMESPACE) is None
+        assert await left(world) == []
+        # What comes by these names later has nothing of theirs.
+        await world.resources.namespaces.create(NAMESPACE)
+        for name in TOPICS:
+            await world.broker.get_topic(name, create=True)
+            assert await world.broker.policies.topics.get(name) is None
+
+    run_quietly(scenario)
+
+
+class UnreachableStore(MemoryMetadataStore):
+    """Takes so many more writes, and none after them; None: all."""
+
+    writes_left: int | None = None
+
+    def _count(self) -> None:
+        if self.writes_left is not None:
+            if not self.writes_left:
+                raise MetadataError("the store can not be reached")
+            self.writes_left -= 1
+
+    async def put(self, path: str, value: bytes, **options) -> Node:
+        self._count()
+        return await super().put(path, value, **options)
+
+    async def delete(self, path: str, **options) -> None:
+        self._count()
+        await super().delete(path, **options)
+
+
+def test_forced_deletion_that_fails_anywhere_is_finished_by_the_same_request() -> None:
+    """In a run of its own for each number of writes that the metadata take; the broker starts anew after it."""
+
+    def outcome(failing: int) -> str:
+        async def scenario(world: BrokerWorld) -> str:
+            await fill(world)
+            store = UnreachableStore(world.runtime, world.metadata.server)
+            world.metadata, world.resources = store, Resources(store)
+            await world.restart()
+            store.writes_left = failing - 1
+            result = "done"
+            try:
+                await delete_namespace_and_topics(world.broker, NAMESPACE)
+            except GemingaError:
+                result = "cut off"
+            is_over, store.writes_left = store.writes_left > 0, None
+            await world.restart()
+            if result == "cut off" or await world.resources.namespaces.find(NAMESPACE) is not None:
+                await delete_namespace_and_topics(world.broker, NAMESPACE)
+            assert await world.resources.namespaces.find(NAMESPACE) is None
+            assert await left(world) == [], f"write {failing}"
+            return "over" if is_over else result
+
+        return run_quietly_for(scenario)
+
+    outcomes: list[str] = []
+    while "over" not in outcomes:
+        outcomes.append(outcome(len(outcomes) + 1))
+    assert outcomes.count("cut off") >= 10
+
+
+def test_stop_ends_a_forced_deletion_at_its_next_step() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        await fill(world)
+        world.broker.begin_stop()
+        with pytest.raises(UnavailableError):
+            await delete_namespace_and_topics(world.broker, NAMESPACE)
+        assert await world.broker.topic_exists(TOPICS[0])
+
+    run_quietly(scenario)
+
+
+def test_partitioned_topic_that_is_being_made_goes_with_its_namespace() -> None:
+    """Partitions that were made after the namespace had been looked at stayed for ever."""
+
+    async def scenario(world: BrokerWorld) -> None:
+        await world.resources.namespaces.create(NAMESPACE)
+        world.metadata.faults.delay_ms_max = 20
+        creation = asyncio.ensure_future(world.broker.create_partitioned_topic(PARTITIONED, 1000))
+        while not await world.broker.list_topics(NAMESPACE):
+            await seconds(0.001)
+        await delete_namespace_and_topics(world.broker, NAMESPACE)
+        await asyncio.wait([creation])
+        assert isinstance(creation.exception(), TopicNotFoundError)
+        assert await left(world) == []
 
     run_quietly(scenario)
