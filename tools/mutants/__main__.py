@@ -122,7 +122,9 @@ def _chosen(packages: list[Package], root: Path, asked: argparse.Namespace, seed
         raise PlanError(f"no such package: {', '.join(sorted(unknown))}")
     named = [package for package in packages if not asked.package or package.name in asked.package]
     listed = [] if asked.drawn else [m for package in named for m in (*package.mutants, *package.equivalents)]
-    drawn = every_change(named, root) if asked.all else draw(named, root, seed=seed, count=asked.draws)
+    # Drawn from all: one package alone gets its share of the same draw.
+    drawn = every_change(named, root) if asked.all else draw(packages, root, seed=seed, count=asked.draws)
+    drawn = [mutant for mutant in drawn if mutant.package in {package.name for package in named}]
     # A drawn one may be in the list as well.
     mutants = list({(m.file, m.line, m.after): m for m in [*drawn, *listed]}.values())
     text = asked.only
