@@ -52,3 +52,20 @@ def test_in_the_strict_mode_nothing_is_early_and_a_tick_late_at_most() -> None:
         assert reader.must_wait(ENTRY, deliver_at)
         assert reader.take(deliver_at - 1, Position(1, 1), 10) == []
         assert reader.take(deliver_at + TICK_MS, Position(1, 1), 10) == [ENTRY]
+
+
+def test_count_is_of_what_waits_and_is_not_acknowledged() -> None:
+    reader = TopicDelays(tick_ms=TICK_MS, is_strict=False).attach(START_MS, TICK_MS)
+    for entry_id in range(3):
+        assert reader.must_wait(Position(1, entry_id), DUE_MS)
+    counts = [reader.count(Position(1, mark_delete), Position(1, 3)) for mark_delete in (-1, 0, 1, 2)]
+    assert counts == [3, 2, 1, 0]
+
+
+def test_what_is_due_need_not_be_saved() -> None:
+    delays = TopicDelays(tick_ms=TICK_MS, is_strict=False, fresh_max=10)
+    reader = delays.attach(START_MS, TICK_MS)
+    assert reader.must_wait(ENTRY, DUE_MS)
+    assert reader.must_wait(Position(1, 1), DUE_MS + 10 * TICK_MS)
+    delays.trim_fresh(DUE_MS + TICK_MS)
+    assert delays.fresh_count == 1
