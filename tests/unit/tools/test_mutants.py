@@ -195,3 +195,7 @@ def take(self, items):
     ]
     for mutant in changes_of("p", "src/p.py", source):
         assert mutant.source.count("\n") == source.count("\n")
+
+
+def test_package_files_of_the_product_can_be_read() -> None:
+    assert sum(len(package.mutants) for package in load_packages(ROOT)) >= 50
