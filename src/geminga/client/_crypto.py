@@ -21,6 +21,7 @@ from geminga.client._options import CryptoFailureAction
 from geminga.runtime import Clock, Raised, Threads, attempt, attempt_await, get_logger, spawn
 from geminga.runtime.local_file import read_local_file
 from geminga.wire._generated import pulsar_api_pb2 as pb
+from geminga.wire.pulsar.metadata import text_of, texts_of
 
 _log = get_logger(__name__)
 
@@ -262,9 +263,7 @@ class MessageDecryptor:
 
         why = ""
         for entry in keys:
-            info = await attempt_await(
-                self._source.private_key(entry.key, {pair.key: pair.value for pair in entry.metadata})
-            )
+            info = await attempt_await(self._source.private_key(text_of(entry.key), texts_of(entry.metadata)))
             if isinstance(info, Raised):
                 why = str(info.error)
                 continue

@@ -8,7 +8,7 @@ touches a message object. ``receive`` and its relatives hand out :class:`~geming
 message ``i``         where
 ===================== ============================================================================================
 payload               ``data[payload_starts[i]:payload_ends[i]]``
-key (UTF-8)           ``key_data[key_starts[i]:key_ends[i]]``, none if both are 0; base64 if ``flags[i] & 1``
+key (as it was sent)  ``key_data[key_starts[i]:key_ends[i]]``, none if both are 0; base64 if ``flags[i] & 1``
 id                    ``(ledger_id, entry_id, i)``, ``i`` is -1 on the wire if the entry is not a batch
 is to be delivered    ``i in order``: left out are those compacted away or acknowledged before
 ===================== ============================================================================================
@@ -20,10 +20,13 @@ from array import array
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
+from google.protobuf.message import DecodeError
+
 from geminga.client._message_id import MessageId
 from geminga.client.core import batch_layout as layouts
 from geminga.client.core.batch_acker import BatchAcker
 from geminga.wire._generated import pulsar_api_pb2 as pb
+from geminga.wire.pulsar.metadata import text_of
 
 if TYPE_CHECKING:
     from geminga.client._consuming.topic_consumer import TopicConsumer
@@ -219,7 +222,7 @@ class EntryBatch:
         """What the key offsets point into."""
         if self.is_batch:
             return self.data
-        return self.metadata.partition_key.encode()
+        return self.key_as_sent(0)
 
     @property
     def key_starts(self) -> array[int]:
@@ -247,18 +250,29 @@ class EntryBatch:
     def partition_key(self, index: int) -> str:
         """Its key as it travels (base64 if ``flags[index] & 1``), empty if it has none."""
         if not self.is_batch:
-            key: str = self.metadata.partition_key
-            return key
+            return text_of(self.metadata.partition_key)
         starts, ends = self._key_starts, self._key_ends
         if starts is None or ends is None:
             return ""
         return self.data[starts[index] : ends[index]].decode("utf-8", "replace")
 
+    def key_as_sent(self, index: int) -> bytes:
+        """The same as bytes, also if they are no UTF-8."""
+        if not self.is_batch:
+            key: str | bytes = self.metadata.partition_key
+            return key if isinstance(key, bytes) else key.encode()
+        starts, ends = self._key_starts, self._key_ends
+        return b"" if starts is None or ends is None else self.data[starts[index] : ends[index]]
+
     def message_metadata(self, index: int) -> pb.SingleMessageMetadata:
-        """The metadata a batched message has of its own; parsed at each call."""
+        """The metadata a batched message has of its own, none if they can not be read; parsed at each call."""
         if not self.is_batch:
             return _NO_METADATA
-        return pb.SingleMessageMetadata.FromString(self.data[self._metadata_starts[index] : self._metadata_ends[index]])
+        encoded = self.data[self._metadata_starts[index] : self._metadata_ends[index]]
+        try:
+            return pb.SingleMessageMetadata.FromString(encoded)
+        except DecodeError:  # where payload and key lie was found all the same
+            return _NO_METADATA
 
     def message_id(self, index: int) -> MessageId:
         """Its id."""

@@ -1,6 +1,9 @@
 """``Message``: one received message, a view of its :class:`~geminga.client.EntryBatch`.
 
 Two references and nothing else: what it says is read from the entry when asked. Names are the official client's.
+
+Texts that another client sent and that are no UTF-8 are read as Java reads them, with U+FFFD for what can not be;
+``key_bytes`` and ``ordering_key_bytes`` give what was sent.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar, cast
 from geminga.client._message_id import MessageId
 from geminga.client.core.batch_layout import HAS_KEY, IS_NULL_VALUE, KEY_IS_BASE64
 from geminga.wire._generated import pulsar_api_pb2 as pb
+from geminga.wire.pulsar.metadata import text_of, texts_of
 
 if TYPE_CHECKING:
     from geminga.client._entry_batch import EntryBatch
@@ -31,12 +35,12 @@ class EncryptionContext:
     def __init__(self, metadata: pb.MessageMetadata) -> None:
         #: Name of each key -> (the encrypted data key, its metadata).
         self.keys: dict[str, tuple[bytes, dict[str, str]]] = {
-            key.key: (key.value, {pair.key: pair.value for pair in key.metadata}) for key in metadata.encryption_keys
+            text_of(key.key): (key.value, texts_of(key.metadata)) for key in metadata.encryption_keys
         }
         #: Initialization vector of the cipher.
         self.param: bytes = metadata.encryption_param
         #: Empty for Pulsar's AES-GCM.
-        self.algorithm: str = metadata.encryption_algo
+        self.algorithm: str = text_of(metadata.encryption_algo)
         #: Number of ``CompressionType`` that was used before encryption.
         self.compression_type: int = metadata.compression
         #: Bytes after decryption and decompression.
@@ -87,8 +91,7 @@ class Message(Generic[T]):
     def properties(self) -> dict[str, str]:
         """The application's properties."""
         entry = self._entry
-        pairs = entry.message_metadata(self._index).properties if entry.is_batch else entry.metadata.properties
-        return {pair.key: pair.value for pair in pairs}
+        return texts_of(entry.message_metadata(self._index).properties if entry.is_batch else entry.metadata.properties)
 
     def partition_key(self) -> str:
         """The key as it travels (bytes keys are base64), empty if it has none."""
@@ -112,14 +115,15 @@ class Message(Generic[T]):
         return bool(self._entry.flags[self._index] & KEY_IS_BASE64)
 
     def key_bytes(self) -> bytes:
-        """The key as bytes: decoded if it travelled as base64."""
-        key = self.partition_key()
-        if self._entry.flags[self._index] & KEY_IS_BASE64:
+        """The key as bytes: decoded if it travelled as base64, else as it is on the wire, also if it is no UTF-8."""
+        entry = self._entry
+        key = entry.key_as_sent(self._index)
+        if entry.flags[self._index] & KEY_IS_BASE64:
             try:
                 return b64decode(key, validate=True)
             except Base64Error:
-                return key.encode()
-        return key.encode()
+                return key
+        return key
 
     def ordering_key(self) -> str:
         """What Key_Shared orders by instead of the key, empty if it has none."""
@@ -144,8 +148,7 @@ class Message(Generic[T]):
 
     def producer_name(self) -> str:
         """Who sent it."""
-        name: str = self._entry.metadata.producer_name
-        return name
+        return text_of(self._entry.metadata.producer_name)
 
     def publish_timestamp(self) -> int:
         """When the producer sent it, milliseconds since the epoch."""
@@ -178,8 +181,7 @@ class Message(Generic[T]):
 
     def replicated_from(self) -> str:
         """The cluster it was first published in; empty if it is this one."""
-        cluster: str = self._entry.metadata.replicated_from
-        return cluster
+        return text_of(self._entry.metadata.replicated_from)
 
     def index(self) -> int | None:
         """Its index in the topic, if the broker notes that; None otherwise."""

@@ -144,7 +144,8 @@ def run_requests(tmp_path: Path, count: int | None) -> None:
                         witness.look()
                     tried += 1
                     status = ask(connection, case)
-                    if status >= 500:
+                    if status >= 500 and not (status == 503 and "listenerName=" in case.path):  # as in Pulsar
+                        connection.close()  # as the server does then
                         failed.append(f"{status} {str(case)[:300]}")
         print(f"{tried} requests, deaths {int(not process.is_running)}, slowest look {witness.slowest_s * 1000:.0f} ms")
         assert process.is_running, process.log_tail()

@@ -79,7 +79,13 @@ def test_applied_quota_is_the_namespace_s_when_the_topic_has_none(rest: Rest, na
     ("policy", "body"),
     [
         ("retention", {"retentionTimeInMinutes": 5, "retentionSizeInMB": 0}),
+        ("retention", {"retentionTimeInMinutes": 1 << 31, "retentionSizeInMB": 1}),
+        ("retention", {"retentionTimeInMinutes": 1, "retentionSizeInMB": 1 << 63}),
+        ("retention", {"retentionTimeInMinutes": True, "retentionSizeInMB": True}),
         ("backlogQuota", {"limitSize": 5, "policy": "forget_everything"}),
+        ("backlogQuota", {"limitSize": 1 << 63, "policy": "producer_exception"}),
+        ("backlogQuota", {"limitTime": 1 << 31, "policy": "producer_exception"}),
+        ("delayedDelivery", {"active": True, "tickTime": 1 << 63}),
         ("backlogQuota", {"limitSize": -7, "policy": "producer_exception"}),
         ("deduplicationEnabled", "perhaps"),
         ("maxUnackedMessagesOnConsumer", -1),
@@ -92,6 +98,16 @@ def test_senseless_policy_is_refused_with_what_was_expected(rest: Rest, path: st
     answer = rest.post(f"{path}/{policy}", body)
     assert answer.status in (400, 412)
     assert len(answer.json["reason"]) > 20
+
+
+@pytest.mark.parametrize("level", ["namespace", "topic"])
+def test_fields_that_a_policy_has_not_are_passed_over(rest: Rest, namespace: str, path: str, level: str) -> None:
+    """Stored with the others they made the event of a topic's policies one that could not be written."""
+    path = path if level == "topic" else f"namespaces/{namespace}"
+    assert rest.post(f"{path}/retention", {"ledgerId": 0}).status == 204
+    assert rest.get(f"{path}/retention").json == {"retentionTimeInMinutes": 0, "retentionSizeInMB": 0}
+    assert rest.post(f"{path}/backlogQuota", {**QUOTA, "x": [1], "limit": None}).status == 204
+    assert rest.get(f"{path}/backlogQuotaMap").json == {"destination_storage": QUOTA}
 
 
 def test_policies_of_a_topic_that_is_not_there_are_refused(rest: Rest, namespace: str) -> None:

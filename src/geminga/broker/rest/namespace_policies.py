@@ -26,12 +26,15 @@ from geminga.runtime import get_logger
 _log = get_logger(__name__)
 
 SCHEMA_STRATEGIES = tuple(strategy.value for strategy in Strategy)
-#: Largest value of these policies: Pulsar keeps them as Java ints.
+#: Largest values of these policies: Pulsar keeps them as Java ints, sizes as longs.
 INT_MAX = (1 << 31) - 1
+LONG_MAX = (1 << 63) - 1
 #: Seconds that an answer waits for the loaded topics to follow: many may have to recover their deduplication. Those
 #: that are not done go on by themselves.
 FOLLOW_S_MAX = 10.0
 QUOTA_TYPES = ("destination_storage", "message_age")
+#: Limits of a quota and their largest values.
+QUOTA_LIMITS = {"limit": LONG_MAX, "limitSize": LONG_MAX, "limitTime": INT_MAX}
 QUOTA_POLICIES = ("producer_request_hold", "producer_exception", "consumer_backlog_eviction")
 
 
@@ -87,17 +90,23 @@ def _object(value: Json) -> Document:
 
 
 def check_retention(value: Json) -> Json:
-    """Pulsar's ``RetentionPolicies``; raises RestError."""
+    """Pulsar's ``RetentionPolicies``, without what else the body holds; raises RestError."""
     document = _object(value)
     minutes, size = document.get("retentionTimeInMinutes", 0), document.get("retentionSizeInMB", 0)
-    if not isinstance(minutes, int) or not isinstance(size, int) or minutes < -1 or size < -1:
+    if not _is_limit(minutes, INT_MAX) or not _is_limit(size, LONG_MAX):
         raise RestError(
-            412, "retentionTimeInMinutes and retentionSizeInMB must be whole numbers, -1 (no limit) or more"
+            412,
+            "retentionTimeInMinutes and retentionSizeInMB must be whole numbers, "
+            f"-1 (no limit) to {INT_MAX} and {LONG_MAX}",
         )
     # Pulsar's rule: one of the two alone would keep nothing, since either limit ends retention.
     if (minutes == 0) != (size == 0):
         raise RestError(412, "retention needs both a time and a size, or neither: 0 with the other set keeps nothing")
-    return document
+    return {"retentionTimeInMinutes": minutes, "retentionSizeInMB": size}
+
+
+def _is_limit(value: Json, most: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and -1 <= value <= most
 
 
 def check_subscription_types(value: Json) -> Json:
@@ -133,7 +142,8 @@ def check_delayed_delivery(value: Json) -> Document:
     """Pulsar's ``DelayedDeliveryPolicies``; raises RestError."""
     document = _object(value)
     tick, is_active = document.get("tickTime"), document.get("active")
-    if not isinstance(is_active, bool) or not isinstance(tick, int) or isinstance(tick, bool) or tick < 1:
+    is_tick = isinstance(tick, int) and not isinstance(tick, bool) and 1 <= tick <= LONG_MAX
+    if not isinstance(is_active, bool) or not is_tick:
         raise RestError(412, "delayed delivery needs active (true or false) and tickTime (milliseconds, 1 or more)")
     if document.get("maxDeliveryDelayInMillis", 0) not in (0, None):
         raise RestError(412, "maxDeliveryDelayInMillis is not supported: 0 (no limit) or nothing")
@@ -235,15 +245,15 @@ async def _change_quotas(request: Request, change: Callable[[Document], Document
 
 
 def check_quota(value: Json) -> Document:
-    """Pulsar's ``BacklogQuota``; raises RestError."""
+    """Pulsar's ``BacklogQuota``, without what else the body holds; raises RestError."""
     quota = _object(value)
     if quota.get("policy") not in QUOTA_POLICIES:
         raise RestError(400, f"policy must be one of {', '.join(QUOTA_POLICIES)}")
-    for key in ("limit", "limitSize", "limitTime"):
+    for key, most in QUOTA_LIMITS.items():
         number = quota.get(key)
-        if number is not None and (not isinstance(number, int) or isinstance(number, bool) or number < -1):
-            raise RestError(400, f"{key} must be a whole number, -1 (no limit) or more")
-    return quota
+        if number is not None and not _is_limit(number, most):
+            raise RestError(400, f"{key} must be a whole number, -1 (no limit) to {most}")
+    return {key: quota[key] for key in (*QUOTA_LIMITS, "policy") if quota.get(key) is not None}
 
 
 def quota_type(request: Request) -> str:

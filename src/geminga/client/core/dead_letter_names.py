@@ -11,6 +11,8 @@ RETRY_SUFFIX: Final = "-RETRY"
 DEAD_LETTER_SUFFIX: Final = "-DLQ"
 #: How often a message is redelivered at most if the policy does not say (Pulsar's MAX_RECONSUMETIMES).
 REDELIVERIES_MAX_DEFAULT: Final = 16
+#: Digits of a count that another client wrote; what has more is none.
+COUNT_DIGITS_MAX: Final = 9
 
 RECONSUME_TIMES: Final = "RECONSUMETIMES"
 DELAY_TIME: Final = "DELAY_TIME"
@@ -34,7 +36,7 @@ def dead_letter_topic(topic: str, subscription: str) -> str:
 def reconsume_times(properties: Mapping[str, str]) -> int:
     """How often the message went through the retry-letter topic already."""
     text = properties.get(RECONSUME_TIMES, "0")
-    return int(text) if text.isascii() and text.isdigit() else 0
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= COUNT_DIGITS_MAX else 0
 
 
 def origin_properties(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 from array import array
+from binascii import Error as Base64Error
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Final, cast
@@ -22,6 +23,7 @@ from geminga.spark.columns import VALUE
 from geminga.spark.core import metadata_columns as names
 from geminga.spark.source.range_read import Piece
 from geminga.spark.source.single_metadata import single_fields
+from geminga.wire.pulsar.metadata import text_of, texts_of
 from geminga.wire.pulsar.varint import encode_varint
 
 Longs = NDArray[np.int64]
@@ -93,7 +95,7 @@ class Rows:
         for piece in pieces:
             entry = piece.entry
             if not entry.is_batch:
-                key = entry.metadata.partition_key.encode() if entry.flags[0] & HAS_KEY else b""
+                key = entry.key_data if entry.flags[0] & HAS_KEY else b""
                 key_starts.add(size)
                 size += len(key)
                 key_ends.add(size)
@@ -139,7 +141,7 @@ class Rows:
             listed = keys.to_pylist()
             for index in encoded.tolist():
                 if listed[index] is not None:
-                    listed[index] = base64.b64decode(listed[index])
+                    listed[index] = _decoded(listed[index])
             keys = pa.array(listed, pa.binary())
         return keys
 
@@ -171,7 +173,7 @@ class Rows:
 
     def producer_name(self) -> pa.Array:
         """Who published them."""
-        return self._taken([piece.entry.metadata.producer_name for piece in self._pieces], pa.string())
+        return self._taken([text_of(piece.entry.metadata.producer_name) for piece in self._pieces], pa.string())
 
     def schema_version(self) -> pa.Array:
         """Version of the schema they were written with; null for none."""
@@ -235,7 +237,7 @@ class Rows:
                 for row in np.flatnonzero(has_properties[at : at + count]).tolist():
                     entry = piece.entry
                     found = entry.message_metadata(indexes[row]) if entry.is_batch else entry.metadata
-                    pairs = {pair.key: pair.value for pair in found.properties}
+                    pairs = texts_of(found.properties)
                     sizes[at + row + 1] = len(pairs)
                     keys += pairs.keys()
                     values += pairs.values()
@@ -265,7 +267,7 @@ class Rows:
                 batched.append(np.arange(at, at + count))
             else:
                 metadata = entry.metadata
-                base += len(metadata.partition_key.encode()) if entry.flags[0] & HAS_KEY else 0
+                base += len(entry.key_data) if entry.flags[0] & HAS_KEY else 0
                 if metadata.HasField("event_time"):
                     times[at] = metadata.event_time
                 sequence_ids[at] = metadata.sequence_id
@@ -278,6 +280,14 @@ class Rows:
             fields = single_fields(data, starts.array(), ends.array())
             times[where], sequence_ids[where], has_properties[where] = fields
         return times, sequence_ids, has_properties
+
+
+def _decoded(key: bytes) -> bytes:
+    """A key that travelled as base64, or as it is if it did not."""
+    try:
+        return base64.b64decode(key, validate=True)
+    except Base64Error:
+        return key
 
 
 def _chosen(piece: Piece) -> list[int] | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 import numpy as np
+from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
 from geminga.wire._generated import pulsar_api_pb2 as pb
@@ -60,7 +61,10 @@ def single_fields(data: Bytes, starts: Longs, ends: Longs) -> SingleFields:
 
 def _one_by_one(data: Bytes, starts: Longs, ends: Longs, rows: Longs, found: SingleFields) -> None:
     for row in rows.tolist():
-        metadata = pb.SingleMessageMetadata.FromString(data[starts[row] : ends[row]].tobytes())
+        try:
+            metadata = pb.SingleMessageMetadata.FromString(data[starts[row] : ends[row]].tobytes())
+        except DecodeError:  # where payload and key lie was found all the same
+            continue
         if metadata.HasField("event_time"):
             found.event_times_ms[row] = metadata.event_time
         if metadata.HasField("sequence_id"):

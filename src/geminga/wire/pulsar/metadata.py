@@ -22,6 +22,7 @@ takes, so there is none here.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from struct import Struct
 from typing import Final
 
@@ -94,6 +95,15 @@ def split_entry(entry: bytes) -> tuple[pb.MessageMetadata | None, int]:
 def text_of(field: str | bytes) -> str:
     """A text field of metadata: what is no UTF-8 the generated class gives as the bytes that a client sent."""
     return field if isinstance(field, str) else field.decode(errors="replace")
+
+
+def texts_of(pairs: Iterable[pb.KeyValue]) -> dict[str, str]:
+    """Properties, by :func:`text_of`; of several with one name the last."""
+    found: dict[str, str] = {pair.key: pair.value for pair in pairs}
+    for key, value in found.items():
+        if key.__class__ is not str or value.__class__ is not str:
+            return {text_of(key): text_of(value) for key, value in found.items()}
+    return found
 
 
 def encode_entry(metadata: pb.MessageMetadata, payload: bytes) -> bytes:
