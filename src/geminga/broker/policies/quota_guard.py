@@ -10,7 +10,7 @@ there.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from geminga.broker.policies.core.backlog_quota import RoomLeft, eviction_target, position_leaving
 from geminga.broker.policies.rules import Quota, QuotaAction, TopicRules
@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from geminga.broker.topic import PersistentTopic
 
 _log = get_logger(__name__)
+
+
+#: An eviction by age that left something too old (a cursor that is being moved, or read from disk) is done again then.
+EVICTION_RETRY_MS: Final = 1000
 
 
 class QuotaGuard:
@@ -128,7 +132,7 @@ class QuotaGuard:
                 await seek.expire(subscription, target, is_wanted=lambda: not self._is_closed)
             age_ms = await self._oldest_age_ms()
             if age_ms is not None:
-                self._arm(max(0, quota.limit - age_ms))
+                self._arm(max(EVICTION_RETRY_MS, quota.limit - age_ms))
         elif self._room is not None:
             position = position_leaving(self._topic.ledger.ledgers.infos, target)
             for subscription in self._durable():
