@@ -9,11 +9,8 @@ turn ends after :data:`TURN_COMMANDS_MAX` commands or :data:`TURN_S_MAX`. What i
 more is read before it is handled. A single command that is long is carried out in several turns
 (:meth:`Connection.run_in_turns`), and what follows it waits until then.
 
-Back-pressure towards the client: reading stops while more publishes than ``maxPendingPublishRequestsPerConnection``
-are unanswered, while the broker holds more unanswered bytes than its publish buffer, while too many other requests
-are under way, while the client does not take what is written to it, or while commands are left over; those wait, too,
-for any of the other reasons. Towards the dispatchers: :attr:`Connection.is_writable` and
-:meth:`Connection.on_writable`.
+Back-pressure towards the client is in ``connection_pauses``; commands that are left over wait, too, for any of its
+reasons. Towards the dispatchers, and all that is written: ``connection_output``.
 
 A client that breaks the protocol is disconnected with one line in the log, and so is one whose command raises what no
 handler expects; nothing it sends raises further up.
@@ -23,7 +20,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, cast
 
 import crc32c
@@ -32,19 +29,18 @@ from geminga.broker.back_pressure import (
     COMMAND_BYTES_MAX,
     HANDSHAKE_BYTES_MAX,
     LONG_COMMAND_BYTES,
-    REQUESTS_PENDING_MAX,
     TURN_COMMANDS_MAX,
     TURN_S_MAX,
     WRITE_BUFFER_HIGH_BYTES,
     WRITE_BUFFER_LOW_BYTES,
 )
-from geminga.broker.connection_output import ConnectionOutput
+from geminga.broker.connection_pauses import ConnectionPauses
 from geminga.broker.failures import Kind
 from geminga.broker.frame_room import LARGE_FRAME_BYTES, HalfFrame
 from geminga.broker.liveness import LivenessCheck
 from geminga.broker.pause_reason import PauseReason
 from geminga.model.errors import NotAllowedError, ProtocolError
-from geminga.runtime import Contained, get_logger, spawn
+from geminga.runtime import Contained, get_logger
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar import commands, hot
 from geminga.wire.pulsar.frame import Frame, FrameDecoder
@@ -73,34 +69,26 @@ _crc32c = crc32c.crc32c
 Handler = Callable[["Connection", pb.BaseCommand], None]
 
 
-class Connection(ConnectionOutput, asyncio.Protocol):
+class Connection(ConnectionPauses, asyncio.Protocol):
     """The server's side of one connection; all of it runs on the loop's thread."""
 
     __slots__ = (
-        "_awaiting_pong",
         "_closed_producers",
         "_commands_left",
         "_contained",
         "_decoder",
         "_half_frame",
         "_has_commands_left",
-        "_is_command_under_way",
-        "_is_lost",
         "_keep_alive",
         "_liveness",
         "_monotonic",
-        "_paused",
-        "_pending_publishes",
-        "_pending_requests",
         "_turn",
         "_turn_commands_max",
-        "broker",
         "client_version",
         "consumers",
         "is_connected",
         "list_requests",
         "listener",
-        "peer",
         "producers",
         "protocol_version",
         "requests",
@@ -114,11 +102,8 @@ class Connection(ConnectionOutput, asyncio.Protocol):
 
         ``turn_commands_max``: another bound than usual; it changes when commands are handled, never their order.
         """
-        super().__init__(broker.output_budget)
-        self.broker = broker
+        super().__init__(broker)
         self.listener = listener
-        #: ``/address:port``, as Pulsar prints it.
-        self.peer = ""
         self.client_version = ""
         self.protocol_version = 0
         self.supports_broker_entry_metadata = False
@@ -144,19 +129,11 @@ class Connection(ConnectionOutput, asyncio.Protocol):
         self._commands_left: list[Frame] = []
         #: Whether one of the two has; the same as COMMANDS_LEFT in :attr:`paused`, whose arithmetic costs microseconds.
         self._has_commands_left = False
-        #: A command is carried out in several turns: those behind it wait.
-        self._is_command_under_way = False
         #: The next turn, while commands are left over and nothing else stops them.
         self._turn: asyncio.Handle | None = None
-        #: The transport is gone and what it brought is still being handled; then the connection leaves.
-        self._is_lost = False
         self._contained = Contained(self, "a command", is_last=True)
         self._liveness = LivenessCheck(self._loop)
         self._closed_producers: dict[int, None] = {}
-        self._pending_publishes = 0
-        self._pending_requests = 0
-        self._paused = PauseReason.NONE
-        self._awaiting_pong = False
         self._keep_alive: asyncio.TimerHandle | None = None
 
     # ---- the transport's events
@@ -393,45 +370,7 @@ class Connection(ConnectionOutput, asyncio.Protocol):
             self.close(str(error))
         return not self.is_closed
 
-    # ---- back-pressure towards the client
-
-    def publish_started(self, count: int, size_bytes: int) -> None:
-        """``count`` publishes wait for their answers now."""
-        self._pending_publishes += count
-        if self._pending_publishes > self.broker.config.pending_publishes_max:
-            self._pause(PauseReason.PENDING_PUBLISHES)
-        if self.broker.publish_buffer.add(size_bytes, self):
-            self._pause(PauseReason.PUBLISH_BUFFER)
-
-    def publish_finished(self, count: int, size_bytes: int) -> None:
-        """``count`` publishes were answered."""
-        self._pending_publishes -= count
-        if self._paused and self._pending_publishes <= self.broker.config.pending_publishes_max // 2:
-            self._resume(PauseReason.PENDING_PUBLISHES)
-        self.broker.publish_buffer.remove(size_bytes)
-
-    def publish_buffer_has_room(self) -> None:
-        """The broker's publish buffer is below its mark again."""
-        self._resume(PauseReason.PUBLISH_BUFFER)
-
-    def run(self, work: Coroutine[None, None, None], name: str) -> None:
-        """Work on a request in a task of its own; the client is not read while too many of these are under way."""
-        self._pending_requests += 1
-        if self._pending_requests > REQUESTS_PENDING_MAX:
-            self._pause(PauseReason.PENDING_REQUESTS)
-        spawn(work, name=name, part=self).add_done_callback(self._request_done)
-
-    def run_in_turns(self, work: Coroutine[None, None, None]) -> None:
-        """Carry out the command at hand in several turns of the loop; commands behind it wait until that is done."""
-        self._is_command_under_way = True
-        self._pause(PauseReason.COMMAND_UNDER_WAY)
-        spawn(work, name=f"long command of {self.peer}", part=self).add_done_callback(self._long_command_done)
-
-    def _long_command_done(self, _: object) -> None:
-        self._is_command_under_way = False
-        self._resume(PauseReason.COMMAND_UNDER_WAY)
-        if self._is_lost:
-            self._schedule_turn()
+    # ---- life
 
     def request_ended(self, key: tuple[int, int], request_id: int) -> bool:
         """Take a creation out of :attr:`requests`; whether the client still waits for it.
@@ -442,39 +381,6 @@ class Connection(ConnectionOutput, asyncio.Protocol):
             return False
         del self.requests[key]
         return not self.is_closed
-
-    def _request_done(self, _: object) -> None:
-        self._pending_requests -= 1
-        if self._paused and self._pending_requests <= REQUESTS_PENDING_MAX // 2:
-            self._resume(PauseReason.PENDING_REQUESTS)
-
-    @property
-    def pending_publishes(self) -> int:
-        """Publishes not answered yet."""
-        return self._pending_publishes
-
-    @property
-    def paused(self) -> PauseReason:
-        """Why nothing is read now."""
-        return self._paused
-
-    def _pause(self, reason: PauseReason) -> None:
-        if not self._paused and self._transport is not None and not self.is_closed:
-            self._transport.pause_reading()
-        self._paused |= reason
-
-    def _resume(self, reason: PauseReason) -> None:
-        if not self._paused & reason:
-            return
-        self._paused &= ~reason
-        if not self._paused and self._transport is not None and not self.is_closed:
-            # The client was not heard because it was not listened to.
-            self._awaiting_pong = False
-            self._transport.resume_reading()
-        elif self._paused == PauseReason.COMMANDS_LEFT:
-            self._schedule_turn()
-
-    # ---- life
 
     def close(self, reason: str = "") -> None:
         """Close; a ``reason`` is the one line the log gets, an empty one is no news."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from geminga.broker.connection import Connection
+    from geminga.broker.connection_pauses import ConnectionPauses
 
 
 class PublishBuffer:
@@ -18,9 +18,9 @@ class PublishBuffer:
         self._bytes_max = bytes_max
         #: Bytes not answered yet.
         self.size_bytes = 0
-        self._paused: dict[Connection, None] = {}
+        self._paused: dict[ConnectionPauses, None] = {}
 
-    def add(self, size_bytes: int, connection: Connection) -> bool:
+    def add(self, size_bytes: int, connection: ConnectionPauses) -> bool:
         """Count bytes; True if the connection must pause (it is told when to go on)."""
         self.size_bytes += size_bytes
         if self.size_bytes <= self._bytes_max:
@@ -36,6 +36,6 @@ class PublishBuffer:
             for connection in paused:
                 connection.publish_buffer_has_room()
 
-    def forget(self, connection: Connection) -> None:
+    def forget(self, connection: ConnectionPauses) -> None:
         """The connection is closed."""
         self._paused.pop(connection, None)

@@ -6,7 +6,6 @@ import asyncio
 
 import pytest
 
-from geminga.broker.pause_reason import PauseReason
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.commands import PING_FRAME, PONG_FRAME, encode_command
 from geminga.wire.pulsar.frame import encode_frame
@@ -133,44 +132,6 @@ def test_bytes_one_by_one_give_the_same_receipts() -> None:
         assert [(await client.receipt()).sequence_id for _ in range(3)] == [0, 1, 2]
 
     run_with_broker(scenario)
-
-
-def test_too_many_pending_publishes_pause_reading_until_half_are_answered() -> None:
-    async def scenario(world: BrokerWorld) -> None:
-        client = await world.client()
-        await client.create_producer()
-        await client.publish(0)
-        world.bookie.holds_replies = True
-        client.send_bytes(b"".join(send_frame(index) for index in range(1, 11)))
-        assert not client.transport.is_reading_paused
-        client.send_message(11)
-        assert client.transport.is_reading_paused
-        assert client.connection.paused == PauseReason.PENDING_PUBLISHES
-        world.bookie.holds_replies = False
-        world.bookie.release()
-        for index in range(1, 12):
-            assert (await client.receipt()).sequence_id == index
-        assert not client.transport.is_reading_paused
-        assert client.connection.pending_publishes == 0
-
-    run_with_broker(scenario, pending_publishes_max=10)
-
-
-def test_full_publish_buffer_pauses_publishers_until_it_is_half_empty() -> None:
-    async def scenario(world: BrokerWorld) -> None:
-        client = await world.client()
-        await client.create_producer()
-        await client.publish(0)
-        world.bookie.holds_replies = True
-        client.send_message(1, b"x" * (1 << 20))
-        assert client.connection.paused == PauseReason.PUBLISH_BUFFER
-        world.bookie.holds_replies = False
-        world.bookie.release()
-        await client.receipt()
-        assert client.connection.paused == PauseReason.NONE
-        assert world.broker.publish_buffer.size_bytes == 0
-
-    run_with_broker(scenario, publish_buffer_mb=1)
 
 
 def test_writable_callbacks_wait_for_the_client_to_take_what_was_written() -> None:
