@@ -125,10 +125,8 @@ def _chosen(packages: list[Package], root: Path, asked: argparse.Namespace, seed
     # Drawn from all: one package alone gets its share of the same draw.
     drawn = every_change(named, root) if asked.all else draw(packages, root, seed=seed, count=asked.draws)
     drawn = [mutant for mutant in drawn if mutant.package in {package.name for package in named}]
-    # A drawn one may be in the list as well.
-    mutants = list({(m.file, m.line, m.after): m for m in [*drawn, *listed]}.values())
     text = asked.only
-    return [m for m in mutants if any(text in part for part in (m.where, m.before, m.why))]
+    return [m for m in (*listed, *drawn) if any(text in part for part in (m.where, m.before, m.why))]
 
 
 def _run(

@@ -68,19 +68,14 @@ def draw(packages: list[Package], root: Path, *, seed: int, count: int) -> list[
 
 
 def every_change(packages: list[Package], root: Path) -> list[Mutant]:
-    """All changes that could be drawn, in order of package, file and place."""
+    """All changes that could be drawn, in order of package, file and place; what stands in a list is not drawn."""
     found = []
     for package in packages:
-        claimed = {mutant.key: mutant.why for mutant in package.equivalents}
+        listed = {mutant.key for mutant in (*package.mutants, *package.equivalents)}
         for file in package.drawn_files(root):
-            for mutant in changes_of(package.name, file, (root / file).read_text(encoding="utf-8")):
-                why = claimed.get(mutant.key)
-                found.append(mutant if why is None else _claimed_equivalent(mutant, why))
+            changes = changes_of(package.name, file, (root / file).read_text(encoding="utf-8"))
+            found += [mutant for mutant in changes if mutant.key not in listed]
     return found
-
-
-def _claimed_equivalent(mutant: Mutant, why: str) -> Mutant:
-    return Mutant(**{**mutant.__dict__, "why": why, "is_equivalent": True})
 
 
 def changes_of(package: str, file: str, source: str) -> Iterator[Mutant]:
