@@ -9,8 +9,10 @@ A read with a limit of bytes is cut before anything is read: the index says how 
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from operator import itemgetter
 from typing import NamedTuple, cast
 
 from geminga.bookie.core import entry_log_format as fmt
@@ -58,7 +60,7 @@ class LoadedChunk(NamedTuple):
 class _Read:
     """One call of :meth:`EntryReader.read` that has to wait for the disk."""
 
-    __slots__ = ("attempts", "bytes_max", "done", "ledger_id", "missing", "results")
+    __slots__ = ("attempts", "bytes_max", "chunks", "done", "ledger_id", "missing", "results")
 
     def __init__(
         self, ledger_id: int, results: list[bytes | StorageError], done: ReadDone, bytes_max: int | None
@@ -69,34 +71,22 @@ class _Read:
         self.bytes_max = bytes_max
         #: (place in results, entry id, where to read it).
         self.missing: list[tuple[int, int, Row]] = []
+        #: The chunks in which they lie: (place of its first one in ``missing``, bytes).
+        self.chunks: list[tuple[int, int]] = []
         self.attempts = 0
 
     def cut(self) -> None:
         """Leave out what the limit does not allow, before the disk is asked."""
-        if self.bytes_max is None:
+        if self.bytes_max is None or not self.missing:
             return
-        # Mostly all of it fits, with whole chunks: then nothing is looked at one by one.
-        chunks = {row.location: row.size_bytes for _, _, row in self.missing}
-        if len(self.missing) == len(self.results) and sum(chunks.values()) <= self.bytes_max:
-            self.bytes_max = None
-            return
-        count = count_within(self._sizes(), self.bytes_max)
-        del self.results[count:]
-        self.missing = [found for found in self.missing if found[0] < count]
-
-    def _sizes(self) -> Iterator[int]:
-        """What each entry adds to the bytes read: a chunk is read whole, with its first entry."""
-        rows = {i: row for i, _, row in self.missing}
-        seen: set[int] = set()
-        for i, result in enumerate(self.results):
-            row = rows.get(i)
-            if row is None:
-                yield _size(result)
-            elif row.location in seen:
-                yield 0
-            else:
-                seen.add(row.location)
-                yield row.size_bytes
+        # Absent ones have no bytes yet. A chunk is read whole, with its first entry.
+        sizes = _sizes(self.results)
+        for first, size_bytes in self.chunks:
+            sizes[self.missing[first][0]] += size_bytes
+        count = count_within(sizes, self.bytes_max)
+        if count < len(sizes):
+            del self.results[count:]
+            del self.missing[bisect_left(self.missing, count, key=itemgetter(0)) :]
 
     def finish(self) -> None:
         """Everything is there: answer."""
@@ -159,6 +149,8 @@ class EntryReader:
                 chunk = self._chunks.get(row.location) if row is not None else None
                 if chunk is not None and row is not None:
                     self._chunks.move_to_end(row.location)
+                elif row is not None:
+                    pending.chunks.append((len(missing), row.size_bytes))
             if row is None:
                 cached = storage.cache.get(ledger_id, entry_id)
                 results[i] = cached if cached is not None else self._absent_entry(ledger_id, entry_id)
@@ -300,13 +292,18 @@ class EntryReader:
 
 def _first(results: list[bytes | StorageError], bytes_max: int | None) -> list[bytes | StorageError]:
     """As many results as the limit allows."""
-    if bytes_max is None or sum(map(_size, results)) <= bytes_max:
+    if bytes_max is None:
         return results
-    return results[: count_within(map(_size, results), bytes_max)]
+    count = count_within(_sizes(results), bytes_max)
+    return results[:count] if count < len(results) else results
 
 
-def _size(result: bytes | StorageError) -> int:
-    return 0 if isinstance(result, StorageError) else len(result)
+def _sizes(results: Sequence[bytes | StorageError]) -> list[int]:
+    """Bytes of each; an error has none."""
+    try:
+        return list(map(len, cast("Sequence[bytes]", results)))
+    except TypeError:
+        return [0 if isinstance(result, StorageError) else len(result) for result in results]
 
 
 def _cost(chunk: LoadedChunk) -> int:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable
+from itertools import accumulate
 from typing import Final
 
 #: Largest message (metadata + payload) unless configured, bytes (Pulsar's ``maxMessageSize`` default).
@@ -15,10 +17,5 @@ METADATA_VALUE_BYTES_MAX: Final = 1024 * 1024
 
 def count_within(sizes: Iterable[int], bytes_max: int) -> int:
     """How many of the first sizes are no more than ``bytes_max`` together; the first one counts in any case."""
-    count = total = 0
-    for size in sizes:
-        total += size
-        if total > bytes_max and count:
-            break
-        count += 1
-    return count
+    ends = list(accumulate(sizes))
+    return max(min(1, len(ends)), bisect_right(ends, bytes_max))

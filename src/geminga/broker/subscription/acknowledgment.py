@@ -55,12 +55,12 @@ def acknowledge(
 def _apply(
     subscription: Subscription, consumer: Consumer, ids: Sequence[AckedId], is_cumulative: bool, done: AckDone | None
 ) -> None:
-    with Contained(subscription, "an acknowledgement"):
+    dispatch = subscription.dispatch
+    with Contained(subscription, "an acknowledgement") if dispatch is None else dispatch.contained:
         if is_cumulative:
             _acknowledge_cumulative(subscription, consumer, ids, done)
         else:
             _acknowledge_individual(subscription, consumer, ids, done)
-        dispatch = subscription.dispatch
         if dispatch is not None and subscription.topic.ledger.terminated_position is not None:
             dispatch.wake_later()  # this may have been the last one before the end of the topic
 

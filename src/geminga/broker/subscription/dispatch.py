@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from geminga.broker.subscription.consumer import Consumer
 from geminga.model import Position
 from geminga.model.errors import StorageError
-from geminga.runtime import get_logger
+from geminga.runtime import Contained, get_logger
 from geminga.wire._generated import pulsar_api_pb2 as pb
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ class Dispatch(ABC):
         "_nothing_read",
         "_retry",
         "_wake_handle",
+        "contained",
         "reader",
         "subscription",
         "type",
@@ -47,6 +48,8 @@ class Dispatch(ABC):
 
     def __init__(self, subscription: Subscription, sub_type: pb.CommandSubscribe.SubType) -> None:
         self.subscription = subscription
+        #: For what happens all the time: made once.
+        self.contained = Contained(subscription, "dispatch or an acknowledgement")
         #: The type its consumers asked for.
         self.type = sub_type
         self.reader = subscription.open_reader()

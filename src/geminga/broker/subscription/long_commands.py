@@ -87,7 +87,10 @@ class AckAnswers:
 
 def needs_turns(ids: Iterable[AckedId]) -> bool:
     """Whether an ack set among them is long enough to be checked against its entry."""
-    return any(ack_set is not None and not is_short(ack_set) for _, _, ack_set in ids)
+    found = False
+    for _, _, ack_set in ids:  # any(...) would make a generator for each acknowledgement
+        found |= ack_set is not None and not is_short(ack_set)
+    return found
 
 
 async def acknowledge(

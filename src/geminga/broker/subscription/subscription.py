@@ -213,9 +213,10 @@ class Subscription:
 
     def wake(self) -> None:
         """Dispatch if there are consumers."""
-        if self.dispatch is not None:
-            with Contained(self, "dispatch"):
-                self.dispatch.wake()
+        dispatch = self.dispatch
+        if dispatch is not None:
+            with dispatch.contained:
+                dispatch.wake()
 
     #: The topic's tail listener calls this after entries became readable.
     on_entries_available = wake
