@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+
 import pytest
 
 from support.rest import Rest
@@ -72,6 +74,41 @@ def test_body_beyond_the_bound_is_refused(rest: Rest, namespace: str) -> None:
     answer = rest.call("PUT", f"namespaces/{namespace}-big", raw=b" " * 100_001)
     assert answer.status == 413
     assert "100000" in answer.reason
+
+
+@pytest.mark.parametrize(
+    ("path", "headers", "status"),
+    [
+        ("tenants/big", "", b"413"),
+        ("tenants/%00", "", b"412"),
+        ("nowhere", "", b"404"),
+        ("tenants/big", "Connection: close\r\n", b"413"),
+        ("tenants/%00", "Connection: close\r\n", b"412"),
+    ],
+)
+def test_client_that_is_still_sending_a_body_hears_why_it_is_refused(
+    rest: Rest, path: str, headers: str, status: bytes
+) -> None:
+    """The connection was closed under it."""
+    size = 400_000
+    address = rest.base_url.removeprefix("http://").partition(":")
+    with socket.create_connection((address[0], int(address[2])), timeout=20) as connection:
+        head = f"PUT /admin/v2/{path} HTTP/1.1\r\nHost: x\r\nContent-Length: {size}\r\n{headers}\r\n"
+        connection.sendall(head.encode())
+        for _ in range(4):
+            connection.sendall(b" " * (size // 4))
+            for _ in range(3):  # the broker has seen it
+                assert rest.get("clusters").status == 200
+        answer = connection.recv(65536)
+    assert answer.split()[1] == status, answer
+
+
+def test_client_that_waits_for_leave_to_send_is_refused_at_once(rest: Rest) -> None:
+    address = rest.base_url.removeprefix("http://").partition(":")
+    with socket.create_connection((address[0], int(address[2])), timeout=20) as connection:
+        head = "PUT /admin/v2/tenants/%00 HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\nExpect: 100-continue\r\n\r\n"
+        connection.sendall(head.encode())
+        assert connection.recv(65536).split()[1] == b"412"
 
 
 def test_positions_that_no_topic_has_are_refused_or_brought_into_range(rest: Rest, namespace: str) -> None:

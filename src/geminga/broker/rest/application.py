@@ -9,6 +9,7 @@ without any of it.
 from __future__ import annotations
 
 import asyncio
+from typing import Final
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -36,6 +37,9 @@ from geminga.model.errors import GemingaError, StorageError
 from geminga.runtime import get_logger, report_unexpected, unwound_storage
 
 _log = get_logger(__name__)
+
+#: Bytes of a body that are read and thrown away before an answer that does not need them.
+DISCARDED_BYTES_MAX: Final = 1 << 20
 
 ROUTES = [
     *brokers.ROUTES,
@@ -65,7 +69,41 @@ def make_application(context: RestContext) -> ASGIApp:
         },
     )
     application.state.context = context
-    return _EncodedPaths(application)
+    return _EncodedPaths(_WholeBodies(application))
+
+
+class _WholeBodies:
+    """Answers behind the body that nobody wants: an answer ahead of it is lost where the connection closes then.
+
+    A client that is still sending when its peer closes is told by the kernel that the connection was reset.
+    """
+
+    def __init__(self, application: ASGIApp) -> None:
+        self._application = application
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        is_coming = scope["type"] == "http" and _sends_anyway(scope)
+
+        async def receive_on() -> Message:
+            nonlocal is_coming
+            message = await receive()
+            is_coming = is_coming and message["type"] == "http.request" and message.get("more_body", False)
+            return message
+
+        async def send_on(message: Message) -> None:
+            left = DISCARDED_BYTES_MAX
+            while is_coming and left > 0:
+                left -= len((await receive_on()).get("body", b""))
+            await send(message)
+
+        await self._application(scope, receive_on, send_on)
+
+
+def _sends_anyway(scope: Scope) -> bool:
+    """Whether a body comes that is worth waiting for, from a client that does not wait for leave to send it."""
+    headers = dict(scope["headers"])
+    length = headers.get(b"content-length", b"0" if b"transfer-encoding" not in headers else b"1")
+    return b"expect" not in headers and 0 < int(length) <= DISCARDED_BYTES_MAX
 
 
 class _EncodedPaths:
