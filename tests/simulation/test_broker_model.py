@@ -17,6 +17,7 @@ from geminga.broker.core import deletion
 from geminga.broker.core.deletion import Hold
 from geminga.broker.policies import quota_guard, upkeep
 from geminga.broker.subscription import seek
+from geminga.broker.subscription.messages import entry_timestamp_ms
 from geminga.managed_ledger import trimming
 from geminga.managed_ledger.core import trim as core_trim
 from geminga.sim import SimWorld, run_in, run_seeds
@@ -79,6 +80,17 @@ def expiry_comes_too_soon(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(seek, "expire", lambda subscription, age_ms, **more: expire(subscription, age_ms // 10, **more))
 
 
+def expiry_searches_by_halves(patch: pytest.MonkeyPatch) -> None:
+    """As it was: one message that said it was old took all before it along."""
+
+    async def expire(subscription, older_than_ms, *, is_wanted=lambda: True):
+        limit = subscription.now_ms() - older_than_ms
+        last = await subscription.topic.ledger.find_last(lambda entry: entry_timestamp_ms(entry.data) < limit)
+        return is_wanted() and seek.expire_up_to(subscription, last)
+
+    patch.setattr(seek, "expire", expire)
+
+
 def subscriptions_expire_at_once(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(upkeep, "why_subscription_stays", lambda facts, **rules: Hold.CLIENTS if facts.consumers else None)
 
@@ -95,6 +107,7 @@ def eviction_leaves_nothing(patch: pytest.MonkeyPatch) -> None:
         trim_keeps_nothing,
         trim_asks_no_cursor,
         expiry_comes_too_soon,
+        expiry_searches_by_halves,
         subscriptions_expire_at_once,
         eviction_leaves_nothing,
     ],

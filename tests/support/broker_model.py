@@ -60,12 +60,28 @@ class Message:
     published_ms: int
     #: 0: at once.
     deliver_at_ms: int = 0
+    #: What its clock said was so many milliseconds from the truth.
+    clock_error_ms: int = 0
     #: Its receipt came.
     is_stored: bool = False
-    #: Sent more than once without deduplication: there may be two.
-    is_repeated: bool = False
+    #: Sent so often without deduplication: there may be so many, which all count towards sizes.
+    copies_max: int = 1
     #: Nothing held it at some moment.
     has_lapsed: bool = False
+
+    @property
+    def is_repeated(self) -> bool:
+        """There may be more than one."""
+        return self.copies_max > 1
+
+    @property
+    def claimed_ms(self) -> int:
+        """Its publish time."""
+        return max(0, self.published_ms + self.clock_error_ms)
+
+    def age_ms(self, now_ms: int) -> int:
+        """At most so old: one that says it is older may go early, by itself. What others say changes nothing."""
+        return now_ms - min(self.published_ms, self.claimed_ms)
 
 
 @dataclass(slots=True, eq=False)
@@ -148,6 +164,12 @@ class TopicModel:
             else:
                 subscription.left[number] = Left.MAYBE
 
+    def expired(self, subscription: SubscriptionModel, age_s: int, now_ms: int) -> None:
+        """What is older was expired by hand, or is to be."""
+        for number, message in self.messages.items():
+            if message.age_ms(now_ms) >= age_s * 1000 * GRANTED:
+                subscription.weaken(number)
+
     def vanished(self) -> None:
         """The topic was found deleted, rightly."""
         self.messages.clear()
@@ -164,8 +186,8 @@ class TopicModel:
             number = numbers[i]
             message = self.messages[number]
             near = numbers[max(0, i - ENTRIES_PER_LEDGER + 1) : i + ENTRIES_PER_LEDGER]
-            behind += max(self.messages[n].size for n in near) + OVERHEAD_BYTES
-            age_ms = now_ms - message.published_ms
+            behind += (max(self.messages[n].size for n in near) + OVERHEAD_BYTES) * message.copies_max
+            age_ms = message.age_ms(now_ms)
             if (
                 (rules.ttl_s and age_ms >= rules.ttl_s * 1000 * GRANTED)
                 or (rules.evict_s and age_ms >= rules.evict_s * 1000 * GRANTED)
@@ -184,7 +206,7 @@ class TopicModel:
         holders = [item for item in self.subscriptions.values() if not item.may_be_gone]
         for number in sorted(self.messages, reverse=True):
             message = self.messages[number]
-            behind += message.size + OVERHEAD_BYTES
+            behind += (message.size + OVERHEAD_BYTES) * message.copies_max
             if message.has_lapsed or is_retained(rules, now_ms - message.published_ms, behind):
                 continue
             if not any(item.left.get(number) is Left.MUST or number in item.fresh for item in holders):

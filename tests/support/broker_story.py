@@ -14,6 +14,7 @@ from geminga.bookie import BookieConfig, LocalBookie
 from geminga.bookkeeper import MetadataLiveLedgers
 from geminga.broker.config import BrokerConfig
 from geminga.broker.service import Broker
+from geminga.broker.subscription import seek
 from geminga.managed_ledger import ManagedLedgerConfig
 from geminga.metadata.core.faults import MetadataFaults
 from geminga.metadata.memory import MemoryMetadata, MemoryMetadataStore
@@ -47,10 +48,12 @@ NOTED_MS: Final = 1000
 STALE_NOTE_MS: Final = 60_000
 
 RETENTIONS: Final = ((0, 0), (0, 0), (-1, -1), (10, -1), (-1, 1), (60, 1))
-TTLS_S: Final = (0, 0, 0, 120, 3600)
+TTLS_S: Final = (0, 0, 120, 3600)
 EVICTIONS: Final = (0, 0, 0, 3000, 40_000)
 EVICTION_AGES_S: Final = (0, 0, 0, 600)
 EXPIRIES_MIN: Final = (0, 0, 30)
+#: How wrong a clock is: an hour slow or fast, not there (it says 0), in the far future.
+CLOCK_ERRORS_MS: Final = (-3_600_000, 3_600_000, -(1 << 50), 1 << 50)
 SIZES: Final = (10, 10, 200, 3000, 150_000)
 #: How long nothing happens; most background work looks every one to five minutes.
 PAUSES_S: Final = (0.01, 0.5, 4, 70, 200, 700, 4000)
@@ -143,6 +146,7 @@ class BrokerStory:
         #: Retention of single topics; None: not set. Several after a change that was cut off.
         self.topic_retention: dict[str, list[tuple[int, int] | None]] = {name: [None] for name in TOPICS}
         self.deduplicates = self.rng.random() < 0.5
+        self.has_wrong_clocks = self.rng.random() < 0.4
         self.deletes_caught_up = self.rng.random() < 0.15
         #: Sent and without a receipt, by topic, in order: a producer sends them again.
         self.unanswered: dict[str, list[Message]] = {name: [] for name in TOPICS}
@@ -243,6 +247,8 @@ class BrokerStory:
         elif roll < 0.90:
             await self.part_from_everyone()
             await pause(self.rng.choice((130, 400)))
+        elif roll < 0.93:
+            await self.expire(name)
         else:
             await pause(self.rng.choice(PAUSES_S))
         self.lapse()
@@ -307,13 +313,13 @@ class BrokerStory:
         self.topics[name].exists = True
         self.producers[name] = client
         for message in self.unanswered[name]:
-            message.is_repeated |= not self.deduplicates
+            message.copies_max += not self.deduplicates
             self.send(client, message)
         await self.receipts(name, client)
         return client
 
     def send(self, client: StoryClient, message: Message) -> None:
-        metadata: dict[str, int] = {"publish_time": message.published_ms}
+        metadata: dict[str, int] = {"publish_time": message.claimed_ms}
         if message.deliver_at_ms:
             metadata["deliver_at_time"] = message.deliver_at_ms
         payload = b"%012d" % message.number + b"x" * (message.size - 12)
@@ -328,7 +334,8 @@ class BrokerStory:
             now_ms = self.now_ms
             delay_ms = self.rng.choice((0, 0, 0, 0, 3000, 40_000, 400_000))
             size = max(12, self.rng.choice(SIZES))
-            message = Message(self.number, size, now_ms, now_ms + delay_ms if delay_ms else 0)
+            error_ms = self.rng.choice(CLOCK_ERRORS_MS) if self.has_wrong_clocks and self.rng.random() < 0.4 else 0
+            message = Message(self.number, size, now_ms, now_ms + delay_ms if delay_ms else 0, error_ms)
             self.topics[name].sent(message)
             self.unanswered[name].append(message)
             if client.is_gone:
@@ -530,6 +537,23 @@ class BrokerStory:
                     left.append(item)
             self.plain_acks = left
             self.settle_plain_acks(0)
+
+    async def expire(self, topic: str) -> None:
+        """An administrator expires what is older than so many seconds, as over HTTP."""
+        model = self.topics[topic]
+        if not model.subscriptions or not model.exists:
+            return
+        known = model.subscriptions[self.rng.choice(sorted(model.subscriptions))]
+        age_s = self.rng.choice((1, 60, 600))
+        model.expired(known, age_s, self.now_ms)
+        try:
+            loaded = await self.broker_world.broker.get_topic(TopicName.parse(topic), create=False)
+            if known.name in loaded.subscriptions:
+                await seek.expire(loaded.subscriptions[known.name], age_s * 1000)
+        except GemingaError:
+            return
+        self.tell("expired", topic, known.name, age_s)
+        model.expired(known, age_s, self.now_ms)
 
     async def change_policies(self, name: str) -> None:
         if self.rng.random() < 0.25:
