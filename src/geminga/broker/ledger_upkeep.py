@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from geminga.broker.core.orphan_looks import APART_S
-from geminga.broker.orphan_ledgers import OrphanLedgers
 from geminga.broker.timers import Timers
 from geminga.broker.topic import PersistentTopic
 from geminga.model.errors import GemingaError, StorageError
 from geminga.runtime import Contained, get_logger
 
 if TYPE_CHECKING:
+    from geminga.broker.orphan_ledgers import OrphanLedgers
     from geminga.broker.service import Broker
 
 _log = get_logger(__name__)
@@ -26,23 +25,33 @@ ORPHANS_FIRST_AFTER_S: Final = 300
 #: Seconds between two looks for orphan ledgers while there are none.
 ORPHANS_INTERVAL_S: Final = 24 * 3600
 #: Seconds from a look that left some waiting, or failed, to the next: over an hour.
-ORPHANS_AGAIN_AFTER_S: Final = APART_S + 60
+ORPHANS_AGAIN_AFTER_S: Final = 3600 + 60
 
 
 class LedgerUpkeep:
     """See the module."""
 
-    __slots__ = ("_broker", "_timers", "orphans")
+    __slots__ = ("_broker", "_orphans", "_timers")
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._timers = Timers(broker)
-        self.orphans = OrphanLedgers(
-            broker.runtime,
-            broker.metadata,
-            broker.ledgers.bookkeeper,
-            at_once_max=broker.config.orphan_ledgers_deleted_max,
-        )
+        self._orphans: OrphanLedgers | None = None
+
+    @property
+    def orphans(self) -> OrphanLedgers:
+        """The looks for ledgers that nothing names; loaded with the first: a start need not pay for it."""
+        if self._orphans is None:
+            from geminga.broker.orphan_ledgers import OrphanLedgers
+
+            broker = self._broker
+            self._orphans = OrphanLedgers(
+                broker.runtime,
+                broker.metadata,
+                broker.ledgers.bookkeeper,
+                at_once_max=broker.config.orphan_ledgers_deleted_max,
+            )
+        return self._orphans
 
     def start(self) -> None:
         """Begin; the first look comes after an interval."""

@@ -30,7 +30,6 @@ from geminga.broker.publish_buffer import PublishBuffer
 from geminga.broker.resources import Resources
 from geminga.broker.schema.topic_schemas import Schemas
 from geminga.broker.topic_registry import TopicRegistry
-from geminga.broker.topic_watches import TopicWatches
 from geminga.managed_ledger import ManagedLedgerFactory
 from geminga.metadata.ports import MUST_NOT_EXIST, MetadataStore
 from geminga.model.errors import GemingaError, UnavailableError
@@ -40,6 +39,7 @@ from geminga.runtime import Runtime, SparseWarnings, get_logger, spawn
 
 if TYPE_CHECKING:
     from geminga.broker.topic_base import Topic
+    from geminga.broker.topic_watches import TopicWatches
 
 _log = get_logger(__name__)
 
@@ -85,7 +85,7 @@ class Broker:
         self.handlers: Handlers = all_handlers()
         self.registry = TopicRegistry(self)
         self.partitions = Partitions(self)
-        self.topic_watches = TopicWatches(self)
+        self._topic_watches: TopicWatches | None = None
         #: Held by what takes long and many turns of the loop: each of them gets its turn beside everything else, so
         #: that their number must have a bound. Nothing waits for a client while it holds it.
         self.long_work = asyncio.Semaphore(LONG_WORK_AT_ONCE)
@@ -127,13 +127,23 @@ class Broker:
         self._inactive_topics.close()
         self.ledger_upkeep.close()
         self._policy_upkeep.close()
-        self.topic_watches.close()
+        if self._topic_watches is not None:
+            self._topic_watches.close()
         self.namespaces.close()
         await self.registry.close()
         for connection in list(self.connections):
             connection.close()
         self.frame_room.close()
         self.output_budget.close()
+
+    @property
+    def topic_watches(self) -> TopicWatches:
+        """Who watches the names of topics; loaded with the first of them."""
+        if self._topic_watches is None:
+            from geminga.broker.topic_watches import TopicWatches
+
+            self._topic_watches = TopicWatches(self)
+        return self._topic_watches
 
     @property
     def is_ready(self) -> bool:

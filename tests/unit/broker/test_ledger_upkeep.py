@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+from geminga.broker.core.orphan_looks import APART_S
+from geminga.broker.ledger_upkeep import ORPHANS_AGAIN_AFTER_S
 from geminga.broker.schema.store import META_SCHEMA_ID
 from geminga.broker.topic import PersistentTopic
 from geminga.managed_ledger import ManagedLedgerConfig
@@ -101,3 +103,7 @@ def test_ledgers_that_nothing_names_are_collected_after_the_start() -> None:
         assert topic.ledger.entry_count == 1
 
     run_with_broker(scenario, delete_inactive_topics=False)
+
+
+def test_second_look_for_orphans_comes_when_two_looks_are_far_enough_apart():
+    assert ORPHANS_AGAIN_AFTER_S > APART_S
