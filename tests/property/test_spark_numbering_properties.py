@@ -27,6 +27,7 @@ from geminga.spark.core.numbering import (
     stored_rows,
     text_checksum,
 )
+from geminga.spark.core.routing import Router
 from geminga.spark.core.row_order import sortable_double, sorted_rows
 from geminga.spark.core.sink_columns import SinkColumns, ValueKind
 from geminga.spark.sink.arrow_rows import RowReader, Rows
@@ -201,3 +202,10 @@ def test_former_partitions_are_not_looked_for_without_end() -> None:
     for former, found in ((2, {"t": 2}), (1, now)):
         last = plan_sequence_id(TASK.batch_id, plan_checksum(7, {"t": former}))
         assert planned_partitions(TASK, last, 7, now) == found
+
+
+def test_rows_without_key_go_to_all_partitions_in_turn():
+    router = Router(3, is_murmur3=True, keyless_rows=500)
+    routed = router.route(None, None, 1000) + router.route(None, None, 1500)
+    assert [routed.count(partition) for partition in range(3)] == [500, 1000, 1000]
+    assert router.keyless_rows == 3000

@@ -18,7 +18,7 @@ from geminga.spark.core.offsets import (
     StreamOffset,
     parse_positions,
 )
-from geminga.spark.core.planner import plan, ranges_of
+from geminga.spark.core.planner import TopicRange, plan, ranges_of
 from geminga.spark.source.single_metadata import single_fields
 from geminga.wire._generated import pulsar_api_pb2 as pb
 
@@ -219,3 +219,8 @@ def test_first_batch_of_a_query_begins_where_its_start_says():
     assert begins(1_700_000_000_000) == {"a": ReadPosition(3, 4), "b": BEGINNING}
     assert begins("earliest") == {"a": ReadPosition(3, 4), "b": BEGINNING}
     assert begins("latest") == {}
+
+
+def test_weight_of_a_range_counts_an_entry_of_which_only_a_part_is_read():
+    weights = [TopicRange("t", ReadPosition(1, 2), ReadPosition(1, 12, index)).weight for index in (0, 1)]
+    assert weights == [10, 11]

@@ -12,6 +12,7 @@ from geminga.metadata.cas import CAS_ATTEMPTS_MAX
 from geminga.metadata.core.faults import WriteFault
 from geminga.model.errors import (
     DiskFullError,
+    LedgerClosedError,
     MetadataError,
 )
 from geminga.model.position import EARLIEST, Position
@@ -28,6 +29,34 @@ def test_append_over_a_rollover_is_split_and_completed_in_order(in_world):
         assert ml.last_confirmed_position == Position(results[-1].ledger_id, 4)
         entries = await ml.read_range(ml.first_position, 100, 1 << 20)
         assert [entry.data for entry in entries] == [b"%d" % i for i in range(25)]
+
+    in_world(scenario)
+
+
+def test_appends_that_wait_for_a_ledger_are_written_in_their_order(in_world):
+    async def scenario(w):
+        ml = await w.open()
+        # The first one needs three ledgers.
+        first, second = (append(ml, entries) for entries in ([b"%d" % i for i in range(25)], [b"25"]))
+        await asyncio.gather(first, second)
+        assert await read_all(ml.new_non_durable_cursor("r", EARLIEST)) == [b"%d" % i for i in range(26)]
+
+    in_world(scenario)
+
+
+def test_append_that_waits_for_a_ledger_fails_when_the_log_is_closed_before_its_turn(in_world):
+    async def scenario(w):
+        ml = await w.open()
+        w.faults.delay_ms_max = 100
+        # Has the list to itself while the append comes and the log is closed.
+        busy = asyncio.ensure_future(ml.set_properties({"name": "value"}))
+        await w.world.sleep(0.001)
+        waiting = asyncio.ensure_future(append(ml, [b"waiting"]))
+        await w.world.sleep(0.001)
+        closing = asyncio.ensure_future(ml.close())
+        (result,) = await asyncio.wait_for(waiting, 10)
+        assert isinstance(result.error, LedgerClosedError)
+        await asyncio.gather(busy, closing)
 
     in_world(scenario)
 
