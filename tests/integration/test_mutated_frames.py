@@ -44,16 +44,19 @@ def open_sockets(process: StandaloneProcess) -> int:
 
 
 def feed(process: StandaloneProcess, rng: random.Random, frames: list[bytes], count: int) -> list[str]:
-    """Send ``count`` damaged frames; addresses of the connections that the broker closed because of whole ones.
+    """Send ``count`` damaged frames; addresses of the clients that the broker closed because of whole ones.
 
     Behind a whole frame goes a PING: what answers it lives. Behind any other the connection ends on our side.
+    Strangers, who have not said CONNECT, are not among them: they get one line a minute together.
     """
     closed = []
+    is_client = False
     connection: RawConnection | None = None
     for number in range(count):
         if connection is None:
-            connection = RawConnection(process.broker_port, handshake=number % 10 != 0)
-            if number % 10 != 0:
+            is_client = number % 10 != 0
+            connection = RawConnection(process.broker_port, handshake=is_client)
+            if is_client:
                 connection.send(producer_frame(TOPIC))
                 connection.expect(pb.BaseCommand.PRODUCER_SUCCESS)
         data = mutate(rng, frames)
@@ -69,7 +72,7 @@ def feed(process: StandaloneProcess, rng: random.Random, frames: list[bytes], co
         except OSError:  # reset, or not connected any more
             answer = None
         if answer is None:
-            if whole:
+            if whole and is_client:
                 closed.append(connection.address)
             connection.close()
             connection = None
