@@ -80,6 +80,9 @@ class StoryClient(Client):
                 self.messages.append((command.message, payload))
             elif command.type == Type.SEND_RECEIPT:
                 self.receipts.append(command.send_receipt.sequence_id)
+            elif command.type == Type.PING:
+                pong = pb.BaseCommand(type=Type.PONG, pong=pb.CommandPong())
+                asyncio.get_running_loop().call_soon(self.send, pong)
             elif command.type in (Type.SEND_ERROR, Type.CLOSE_PRODUCER, Type.CLOSE_CONSUMER):
                 self.was_sent_away = True
             else:
@@ -491,7 +494,11 @@ class BrokerStory:
         answer = await consumer.client.request(pb.BaseCommand(type=Type.UNSUBSCRIBE, unsubscribe=request))
         self.tell("unsubscribed", consumer.topic, consumer.subscription.name, answer)
         self.forget(consumer)
-        if answer is not None and answer.type == Type.SUCCESS:
+        if answer is None:
+            # It may go any moment, or be made anew: nobody knows what it holds.
+            for number in self.topics[consumer.topic].messages:
+                consumer.subscription.unsure(number)
+        elif answer.type == Type.SUCCESS:
             self.topics[consumer.topic].subscriptions.pop(consumer.subscription.name, None)
 
     async def seek(self) -> None:
