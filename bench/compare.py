@@ -9,6 +9,7 @@ itself with its spread: what a difference must exceed to be one. ``NO`` marks a 
 from __future__ import annotations
 
 import argparse
+import compileall
 import dataclasses
 import io
 import json
@@ -179,6 +180,9 @@ def main() -> int:
     try:
         tree = Bench(scratch, options.seconds, 0.5, 1, options.loop, {})
         base = dataclasses.replace(tree, source=unpack(options.base, scratch / "base"))
+        for bench in (tree, base):
+            # Where Python may write none of it, each start would compile the whole product again.
+            compileall.compile_dir(bench.source, quiet=1)
         with Progress(console=console) as progress:
             task = progress.add_task("turns", total=options.pairs * len(names))
             for _ in range(options.pairs):
