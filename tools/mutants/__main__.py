@@ -262,7 +262,8 @@ def _write_json(target: str, results: list[PackageResult], failures: list[str], 
                 "seconds": round(verdict.seconds, 2),
             }
             for result in results
-            for verdict in result.verdicts
+            # Workers finish in any order.
+            for verdict in sorted(result.verdicts, key=lambda v: (v.mutant.file, v.mutant.line, v.mutant.after))
         ],
     }
     text = json.dumps(told, indent=1)

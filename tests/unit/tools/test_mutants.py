@@ -106,9 +106,9 @@ def test_caught_changes_pass_and_a_survivor_fails(tree: Path) -> None:
     code, told = run(tree)
     assert code == 1
     assert [(c["before"], c["outcome"]) for c in told["changes"] if not c["equivalent"]] == [
-        (CAUGHT[0], "caught"),
         (IMPORTED[0], "caught"),
         (SURVIVOR[0], "survived"),
+        (CAUGHT[0], "caught"),
     ]
     [by] = [change["by"] for change in told["changes"] if change["before"] == CAUGHT[0]]
     assert "test_full_queue_refuses" in by
