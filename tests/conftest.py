@@ -106,7 +106,7 @@ def official(standalone: StandaloneProcess, tmp_path: Path) -> Iterator[pulsar.C
     client.close()
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def judge_is_apache() -> bool:
     """Whether Apache Pulsar's broker is the judge: for the few promises that only Geminga's makes."""
     return bool(APACHE_VERSION)

@@ -37,7 +37,6 @@ RUN_LIMIT_S: Final = 1500.0
 BUILD_LIMIT_S: Final = 900.0
 #: What the checks want besides the defaults.
 SETTINGS: Final = {
-    "acknowledgmentAtBatchIndexLevelEnabled": "true",
     "delayedDeliveryTickTimeMillis": "100",
     "exposingBrokerEntryMetadataToClientEnabled": "true",
     "brokerEntryMetadataInterceptors": ",".join(

@@ -32,7 +32,7 @@ def test_a_failure_tells_what_client_and_broker_knew(broker, topic) -> None:
 @pytest.mark.parametrize("partitions", [0, 3])
 @pytest.mark.parametrize("batched", [True, False])
 @pytest.mark.parametrize("receipts", [False, True], ids=["", "receipts"])
-@pytest.mark.parametrize("kind", ["one", "list", "cumulative", "id", "index"])
+@pytest.mark.parametrize("kind", ["one", "list", "cumulative", "id", "whole batches"])
 @pytest.mark.parametrize("type_", list(Type))
 def test_acknowledged_messages_do_not_come_again(broker, topic, type_, kind, receipts, batched, partitions) -> None:
     """1. Publish, receive all. 2. Acknowledge. 3. A new consumer of the subscription gets nothing."""
@@ -42,7 +42,7 @@ def test_acknowledged_messages_do_not_come_again(broker, topic, type_, kind, rec
         "consumer_type": type_,
         "initial_position": EARLIEST,
         "ack_receipt_enabled": receipts,
-        "batch_index_ack_enabled": kind == "index",
+        "batch_index_ack_enabled": kind != "whole batches",
     }
 
     async def main(client):
@@ -81,7 +81,7 @@ def test_acknowledged_messages_do_not_come_again(broker, topic, type_, kind, rec
 @pytest.mark.parametrize("batched", [True, False])
 def test_messages_not_acknowledged_come_again_to_the_next_consumer(broker, topic, type_, batched) -> None:
     async def main(client):
-        options = {"consumer_type": type_, "initial_position": EARLIEST, "batch_index_ack_enabled": True}
+        options = {"consumer_type": type_, "initial_position": EARLIEST}
         consumer = await client.subscribe(topic, "sub", **options)
         await publish(client, topic, 20, batched=batched)
         messages = [await consumer.receive(RECEIVE_MS) for _ in range(20)]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
+from collections import Counter
 from datetime import timedelta
 
 import pytest
@@ -15,6 +17,8 @@ pytestmark = pytest.mark.integration
 
 EARLIEST = gc.InitialPosition.Earliest
 Type = gc.ConsumerType
+#: Of a pool: ten batches.
+MESSAGES = 1000
 
 
 def test_negative_acknowledgement_brings_one_message_again_on_shared(broker, topic) -> None:
@@ -47,6 +51,43 @@ def test_negative_acknowledgement_brings_the_rest_of_a_batch_again(broker, topic
         await consumer.acknowledge(again)
         await consumer.close()
         assert await drain(await client.subscribe(topic, "sub", **options)) == []
+
+    run(broker, main)
+
+
+def test_a_pool_with_nacks_gets_each_message_of_a_batch_until_it_is_acknowledged(broker, topic) -> None:
+    """1. Three consumers share batches of 100. 2. Each nacks every fifth message the first time. 3. Others come once."""
+
+    async def main(client):
+        # Acknowledgements wait longer than what was nacked: they must go ahead of the redelivery they belong to.
+        options = {"consumer_type": Type.Shared, "initial_position": EARLIEST, "negative_ack_redelivery_delay_ms": 100}
+        options |= {"ack_group_time_ms": 5000, "receiver_queue_size": 100}
+        pool = [await client.subscribe(topic, "sub", **options) for _ in range(3)]
+        await publish(client, topic, MESSAGES)
+        deliveries: Counter[int] = Counter()
+        acknowledged: set[int] = set()
+        all_done = asyncio.Event()
+
+        async def work(consumer):
+            async for message in consumer:
+                number = int(message.data()[1:])
+                deliveries[number] += 1
+                if number % 5 == 0 and deliveries[number] == 1:
+                    await consumer.negative_acknowledge(message)
+                    continue
+                await consumer.acknowledge(message)
+                acknowledged.add(number)
+                if len(acknowledged) == MESSAGES:
+                    all_done.set()
+
+        workers = [asyncio.ensure_future(work(consumer)) for consumer in pool]
+        await asyncio.wait_for(all_done.wait(), 30)
+        for consumer in pool:
+            await consumer.close()
+        await asyncio.wait(workers)
+        twice = sum(count for number, count in deliveries.items() if number % 5) - MESSAGES * 4 // 5
+        assert twice == 0, f"{twice} acknowledged messages came again"
+        assert sum(deliveries.values()) == MESSAGES * 6 // 5
 
     run(broker, main)
 

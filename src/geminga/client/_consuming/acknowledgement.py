@@ -1,8 +1,9 @@
 """What the application acknowledges at one consumer of one topic: batches until they are whole, chunks, ids.
 
-A message of a batch is noted in the batch's acker; the entry is acknowledged when its last message is, or, with
-``batch_index_ack_enabled``, message by message. Ackers outlive redelivery and reconnects, so that a message of a batch
-that was acknowledged does not come again with its batch.
+A message of a batch is noted in the batch's acker; the broker hears of it with the next group, or with the last message
+of the batch where ``batch_index_ack_enabled`` is off. The last one acknowledges the entry, which every broker takes.
+Ackers outlive redelivery and reconnects, so that a message of a batch that was acknowledged does not come again with
+its batch.
 """
 
 from __future__ import annotations

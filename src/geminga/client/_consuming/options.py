@@ -162,8 +162,9 @@ class ConsumerOptions:
     ack_group_size_max: int = ack_grouping.PENDING_MAX_DEFAULT
     #: ``acknowledge`` waits until the broker said that it is done.
     ack_receipt_enabled: bool = False
-    #: Messages of a batch are acknowledged one by one; needs the broker's consent, too.
-    batch_index_ack_enabled: bool = False
+    #: The broker hears of single messages of a batch; one that has ``acknowledgmentAtBatchIndexLevelEnabled`` off
+    #: waits for the last of them, as all brokers do with False here.
+    batch_index_ack_enabled: bool = True
     is_read_compacted: bool = False
     properties: Mapping[str, str] = field(default_factory=dict)
     subscription_properties: Mapping[str, str] = field(default_factory=dict)

@@ -486,6 +486,8 @@ class TopicConsumer:
         gone = frozenset(wanted)
         self.owner.drop_prefetched(lambda entry: entry.source is self and entry.key in gone)
         self.owner.counters.redelivery_requests += len(wanted)
+        # What was acknowledged of their batches goes ahead, or another consumer gets it again.
+        self.acks.sender.flush()
         if self._attachment.connection is not None:  # else: everything comes again anyway
             for frame in requests.redeliver(self.consumer_id, wanted, self.epoch):
                 self._attachment.connection.write(frame)
