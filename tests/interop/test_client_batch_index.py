@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
+from tools.standalone_process import StandaloneProcess
 
 import geminga.client as gc
 from support.client_stories import RECEIVE_MS, contents, drain, publish, run
 from support.partitions import stats
-from tools.standalone_process import StandaloneProcess
 
 pytestmark = pytest.mark.integration
 

@@ -56,7 +56,7 @@ def test_negative_acknowledgement_brings_the_rest_of_a_batch_again(broker, topic
 
 
 def test_a_pool_with_nacks_gets_each_message_of_a_batch_until_it_is_acknowledged(broker, topic) -> None:
-    """1. Three consumers share batches of 100. 2. Each nacks every fifth message the first time. 3. Others come once."""
+    """1. Three consumers share batches of 100. 2. Each nacks every fifth message the first time. 3. Others come once"""
 
     async def main(client):
         # Acknowledgements wait longer than what was nacked: they must go ahead of the redelivery they belong to.

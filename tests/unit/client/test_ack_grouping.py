@@ -169,3 +169,15 @@ def test_acknowledged_twice_counts_once_and_all_is_all() -> None:
     acker.acknowledge_all()
     assert acker.is_complete
     assert acker.words() is None
+
+
+def test_acker_waits_until_its_words_were_sent_or_another_delivery_took_its_place() -> None:
+    grouping = AckGrouping()
+    first, second = BatchAcker(7), BatchAcker(7)
+    for acker in (first, second):
+        acker.is_waiting = True  # as who hands it over notes
+        grouping.add_partial((0, 20), acker)
+    # What is acknowledged through the first from now on must be told again.
+    assert (first.is_waiting, second.is_waiting) == (False, True)
+    grouping.flush()
+    assert not second.is_waiting

@@ -93,6 +93,8 @@ class AckSender:
     def add_partial(self, entry: EntryKey, acker: BatchAcker) -> Receipt:
         """Some messages of a batch."""
         receipt = self._receipt() if self._with_receipts else None
+        # Whoever wants a receipt asks for the one of each message.
+        acker.is_waiting = receipt is None
         if self.tracker.add_partial(entry, acker):
             self.flush()
         elif self._timer is None:

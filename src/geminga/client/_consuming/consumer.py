@@ -191,7 +191,7 @@ class Consumer(Receiving[T]):
             self.counters.acks_sent += 1
             # As Acknowledgement.acknowledge, one call shorter: most messages are in batches, and not the last of them.
             if acker is not None and not acker.acknowledge(message._index):
-                if not self._by_index:
+                if not self._by_index or acker.is_waiting:
                     return
                 receipt = source.acks.sender.add_partial(entry.key, acker)
             else:

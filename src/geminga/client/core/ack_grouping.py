@@ -117,6 +117,7 @@ class AckGrouping:
             if pending is not None and pending is not acker:
                 # Of an earlier delivery of the batch, restored after its connection broke: both were acknowledged.
                 acker.retain(pending.words() or ())
+                pending.is_waiting = False
             self._partial[entry] = acker
         return self._is_full
 
@@ -156,6 +157,7 @@ class AckGrouping:
             self._cumulative = self._cumulative_acker = None
         individual: list[tuple[EntryKey, AckSet]] = [(entry, None) for entry in self._entries]
         for entry, acker in self._partial.items():
+            acker.is_waiting = False
             words = acker.words()
             invariant(words is not None or acker.is_complete, f"batch {entry} has neither words nor an end")
             individual.append((entry, words))

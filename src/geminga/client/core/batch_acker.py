@@ -22,12 +22,14 @@ _NO_RUN: Final = -2
 class BatchAcker:
     """Bit set of one batch; shared by every delivery of the entry to one consumer."""
 
-    __slots__ = ("_bits", "_last", "_remaining", "_run", "size")
+    __slots__ = ("_bits", "_last", "_remaining", "_run", "is_waiting", "size")
 
     def __init__(self, size: int) -> None:
         """``size`` messages, none of them acknowledged."""
         invariant(size > 0, f"a batch of {size} messages")
         self.size = size
+        #: A group that was not sent yet will hold what is left by then: nothing need be said of further messages.
+        self.is_waiting = False
         #: Bits set in ``_bits``.
         self._remaining = size
         #: Messages acknowledged from the first on, not in ``_bits`` yet; :data:`_NO_RUN` once there were others.
