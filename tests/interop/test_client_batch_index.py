@@ -53,6 +53,21 @@ def test_broker_ignores_ack_sets_and_takes_what_is_finished(unwilling, topic) ->
     run(unwilling, main)
 
 
+def test_cumulative_acknowledgement_inside_a_batch_takes_no_more_than_what_is_before_it(unwilling, topic) -> None:
+    async def main(client):
+        options = {"initial_position": gc.InitialPosition.Earliest}
+        consumer = await client.subscribe(topic, "sub", ack_receipt_enabled=True, **options)
+        await publish(client, topic, 20)
+        await publish(client, topic, 20, first=20)
+        messages = [await consumer.receive(RECEIVE_MS) for _ in range(40)]
+        await consumer.acknowledge_cumulative(messages[29])
+        await consumer.close()
+        again = await client.subscribe(topic, "sub", **options)
+        assert contents(await drain(again, count=20)) == list(range(20, 40))
+
+    run(unwilling, main)
+
+
 def _backlog(broker, topic: str) -> int:
     backlog = stats(broker.web_service_url, topic)["subscriptions"]["sub"]["msgBacklog"]
     assert isinstance(backlog, int)

@@ -123,7 +123,7 @@ def test_cumulative_ack_inside_a_batch_covers_what_is_before_the_batch() -> None
     script = ConsumerScript([*singles(2), batch])
 
     async def scenario(client):
-        consumer = await client.subscribe("t", "s")
+        consumer = await client.subscribe("t", "s", batch_index_ack_enabled=False)
         messages = await take(consumer, 5)
         await consumer.acknowledge_cumulative(messages[3])
         await wait_ms(200)
@@ -285,7 +285,7 @@ def test_an_acknowledged_message_of_a_batch_does_not_come_again_after_a_reconnec
     script = ConsumerScript([entry_bytes([b"a", b"b", b"c"], batched=True)])
 
     async def scenario(client):
-        consumer = await client.subscribe("t", "s", consumer_type=SHARED)
+        consumer = await client.subscribe("t", "s", consumer_type=SHARED, batch_index_ack_enabled=False)
         messages = await take(consumer, 3)
         await consumer.acknowledge(messages[1])
         for connection in list(client.pool._connections.values()):
