@@ -78,7 +78,7 @@ bench-compare: $(STAMP) ## this tree against another commit, in turns (BASE=comm
 conformance: $(STAMP) ## the official Python client's own tests (CLIENT_TESTS=its tests directory)
 	@$(BIN)/python tests/conformance/run_official_python.py "$(CLIENT_TESTS)"
 
-interop: $(STAMP) ## our client against Apache Pulsar's own broker; needs Java 17 and Maven (PULSAR=version)
+interop: $(STAMP) ## our client and our REST against Apache Pulsar's own broker; needs Java 17 and Maven (PULSAR=version)
 	@$(BIN)/python -m tools.interop --pulsar "$(PULSAR)" $(INTEROP_ARGS)
 
 peers: $(STAMP) ## programs of our own on the official Go and Java clients; needs Go, Java 17 and Maven (PEERS_ARGS="go -k seek")

@@ -1,4 +1,4 @@
-"""``make interop``: the client's tests with Apache Pulsar's own broker as the judge.
+"""``make interop``: the client's tests with Apache Pulsar's own broker as the judge; then REST calls sent to both.
 
 The tests are those that Geminga's broker judges in ``make test``; nothing in them knows which broker it is. Needs a
 Java runtime (17 or newer) and, the first time, Maven. Leaves the broker's log and the outcomes in ``build/interop``.
@@ -20,6 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tools.interop.artifacts import BUILD, ToolError, class_path, java_version, pinned_version
+from tools.interop.rest import running
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 #: The broker does not run on an older one.
@@ -117,6 +118,8 @@ def main() -> int:
     console = Console(width=120)
     version = options.pulsar or pinned_version()
     started = time.perf_counter()
+    if "--geminga" in arguments and arguments[0] == "rest":
+        return running.run(console, version, arguments[1:])
     try:
         if (found := java_version()) < JAVA_MIN:
             raise ToolError(f"Java {found} is too old: set INTEROP_JAVA to the java of version {JAVA_MIN} or newer")
@@ -126,10 +129,12 @@ def main() -> int:
         return 2
     resolved = time.perf_counter()
     console.print(f"Apache Pulsar {version} on Java {found}; artifacts ready after {resolved - started:.1f} s")
+    if arguments[:1] == ["rest"]:
+        return running.run(console, version, arguments[1:])
     code, outcomes = run_tests(version, arguments)
     if outcomes.exists():
         report(console, version, outcomes, time.perf_counter() - resolved)
-    return code
+    return code if arguments else max(code, running.run(console, version, []))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,71 @@
+"""``python -m tools.interop rest``: the table, sent to both brokers."""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from pathlib import Path
+
+from rich.console import Console
+
+from tools.interop.apache_standalone import ApacheStandalone
+from tools.interop.artifacts import BUILD
+from tools.interop.rest.calls import Story
+from tools.interop.rest.comparing import Compared, compare
+from tools.interop.rest.meant import MEANT
+from tools.interop.rest.recording import names_of, record, recorded
+from tools.interop.rest.sending import Answer, send_all
+from tools.interop.rest.tables import TABLES
+from tools.standalone_process import StandaloneProcess
+
+
+def run(console: Console, version: str, arguments: list[str]) -> int:
+    """Send and compare; the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m tools.interop rest")
+    parser.add_argument("-k", default="", help="only stories whose name has this text", dest="part")
+    parser.add_argument("--record", action="store_true", help="keep Apache's answers")
+    parser.add_argument("--geminga", action="store_true", help="compare with the answers that were kept; no Java")
+    options = parser.parse_args(arguments)
+    tables = {name: [story for story in stories if options.part in story.name] for name, stories in TABLES.items()}
+    stories = [story for chosen in tables.values() for story in chosen]
+    started = time.perf_counter()
+    with tempfile.TemporaryDirectory(prefix="geminga-rest-") as directory:
+        with StandaloneProcess(Path(directory) / "geminga", log=BUILD / "rest-geminga.log") as process:
+            ours = send_all(stories, process.web_url, process.service_url)
+        if options.geminga:
+            kept = {name: answer for table in tables for name, answer in recorded(table).items()}
+            theirs = {name: kept[name] for name in names_of(stories)}
+        else:
+            theirs = _ask_apache(stories, Path(directory), version)
+    compared = compare(theirs, ours, MEANT)
+    if options.record and not options.part:
+        for table, chosen in tables.items():
+            record(table, chosen, theirs)
+    report(console, compared, is_whole=not options.part)
+    console.print(f"{time.perf_counter() - started:.0f} s")
+    return 1 if compared.unexplained or (compared.idle and not options.part) else 0
+
+
+def _ask_apache(stories: list[Story], directory: Path, version: str) -> dict[str, Answer]:
+    log = BUILD / f"rest-broker-{version}.log"
+    with ApacheStandalone(directory / "apache", log=log, version=version) as process:
+        return send_all(stories, process.web_url, process.service_url)
+
+
+def report(console: Console, compared: Compared, *, is_whole: bool) -> None:
+    """What is unexplained, line by line, and the sums."""
+    last = ""
+    for name, difference in compared.unexplained:
+        if name != last:
+            console.print(name, markup=False, soft_wrap=True, highlight=False)
+        console.print(f"    {difference}", markup=False, soft_wrap=True, highlight=False)
+        last = name
+    for row in compared.idle if is_whole else ():
+        console.print(f"covers nothing any more: {row}", markup=False, soft_wrap=True, highlight=False)
+    meant = sum(compared.meant.values())
+    rows = sum(count > 0 for count in compared.meant.values())
+    console.print(
+        f"REST calls sent to both: {compared.calls}; differences that are meant: {meant}, in {rows} rows; "
+        f"unexplained: {len(compared.unexplained)}"
+    )

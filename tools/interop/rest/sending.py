@@ -1,0 +1,132 @@
+"""Sends the stories to one broker and takes down what it answered."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from geminga.client.blocking import connect
+from tools.interop.rest.calls import Call, Publish, Story
+
+#: An answer that takes longer is an error of the broker.
+ANSWER_LIMIT_S: Final = 60.0
+#: What stands for texts of Apache's broker that nobody should rely on: the page that Jetty makes of an error, what its
+#: JSON library says of a body, an exception that nobody expected with its stack.
+HTML: Final = "<html>"
+JACKSON: Final = "<jackson>"
+EXCEPTION: Final = "<exception>"
+_ADDRESS: Final = re.compile(r"(127\.0\.0\.1|localhost):\d+")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What is compared of an answer."""
+
+    status: int
+    #: What an error says; ``<html>`` for a page, empty for no body.
+    reason: str = ""
+    #: Path of each leaf of a good answer's body -> its type, or its value where values are compared.
+    body: Mapping[str, Any] | None = None
+
+
+#: A connection that ends without an answer.
+CLOSED: Final = Answer(0, "<closed>")
+
+
+def send_all(stories: Iterable[Story], web_url: str, service_url: str) -> dict[str, Answer]:
+    """Name of each call -> the answer; raises AssertionError where a story's namespace can not be made."""
+    address = urlsplit(web_url)
+    connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=ANSWER_LIMIT_S)
+    answers: dict[str, Answer] = {}
+    try:
+        for story in stories:
+            made = _send(connection, Call("PUT", f"namespaces/{story.namespace}"), story.namespace)
+            assert made.status == 204, (story.namespace, made)
+            for name, step in story.named_steps():
+                if isinstance(step, Publish):
+                    _publish(step, story.namespace, service_url)
+                else:
+                    assert name not in answers, f"two stories are called {story.name}"
+                    answers[name] = _send(connection, step, story.namespace)
+    finally:
+        connection.close()
+    return answers
+
+
+def _publish(step: Publish, namespace: str, service_url: str) -> None:
+    with (
+        connect(service_url) as client,
+        client.create_producer(step.topic.replace("{ns}", namespace), **step.options) as producer,
+    ):
+        for index in range(step.count):
+            producer.send(b"m%d" % index)
+
+
+def _send(connection: http.client.HTTPConnection, call: Call, namespace: str) -> Answer:
+    content = call.content(namespace)
+    headers = dict(call.headers)
+    if content is not None and "Content-Type" not in headers:
+        headers["Content-Type"] = "application/json"
+    try:
+        connection.request(call.method, call.target(namespace), content, headers)
+        response = connection.getresponse()
+    except http.client.RemoteDisconnected:
+        return CLOSED
+    answer = answer_of(response.status, response.read(), exact=call.exact)
+    return answer if call.keys else replace(answer, body=None)
+
+
+def answer_of(status: int, body: bytes, *, exact: bool) -> Answer:
+    """What is compared of an answer; addresses of the broker are left out."""
+    text = _ADDRESS.sub("HOST", body.decode("utf-8", "backslashreplace")).strip()
+    try:
+        value = json.loads(text) if text else None
+    except ValueError:
+        value = text
+    if status >= http.HTTPStatus.BAD_REQUEST:
+        if isinstance(value, dict) and isinstance(value.get("reason"), str):
+            return Answer(status, _kind_of_error(value["reason"]))
+        return Answer(status, _kind_of_error(text))
+    if not text:
+        return Answer(status)
+    leaves: dict[str, Any] = {}
+    _take_leaves(leaves, "", value, exact=exact)
+    return Answer(status, "", leaves)
+
+
+def _kind_of_error(text: str) -> str:
+    if text.startswith(("<html", "<!")):
+        return HTML
+    if "[Source: REDACTED" in text:
+        return JACKSON
+    return EXCEPTION if "Stacktrace:" in text else text
+
+
+def _take_leaves(leaves: dict[str, Any], path: str, value: object, *, exact: bool) -> None:
+    """``a.b``, ``a[]``; the types of several elements of a list are those of the last that differs."""
+    if isinstance(value, dict):
+        leaves.setdefault(path or ".", "object")
+        for key, member in value.items():
+            _take_leaves(leaves, f"{path}.{key}" if path else key, member, exact=exact)
+    elif isinstance(value, list):
+        if exact:
+            leaves[path or "."] = value
+            return
+        leaves.setdefault(path or ".", "array")
+        for member in value:
+            _take_leaves(leaves, f"{path}[]", member, exact=exact)
+    else:
+        leaves[path or "."] = value if exact else _type_of(value)
+
+
+def _type_of(value: object) -> str:
+    if isinstance(value, bool):
+        return "boolean"
+    if isinstance(value, int | float):
+        return "number"
+    return "null" if value is None else "string"

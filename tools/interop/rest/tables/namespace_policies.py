@@ -1,0 +1,263 @@
+"""Policies of a namespace: each with good, odd and wrong values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from tools.interop.rest.calls import Call, Story, delete, get, post, put
+
+_SMALL: Final = [0, 1, 20, "20", " 7 ", "", "x", -1, -2, 2.0, 2.5, "2.0", (1 << 31) - 1, 1 << 31, 1 << 63, True, "true"]
+_SHAPES: Final = [None, [], {}, [3], {"a": 1}]
+_NUMBERS: Final = [*_SMALL, *_SHAPES]
+_BOOLEANS: Final = [True, False, "true", "false", "True", "TRUE", "yes", "", 1, 0, 2, 1.0, *_SHAPES]
+
+
+def _retention(minutes: object, size: object) -> dict[str, Any]:
+    return {"retentionTimeInMinutes": minutes, "retentionSizeInMB": size}
+
+
+_RETENTIONS: Final = [
+    _retention(10, 20),
+    _retention("10", "20"),
+    _retention(10.0, 20.0),
+    _retention(10.5, 20),
+    _retention(-1, -1),
+    _retention(0, 0),
+    _retention(-2, 5),
+    _retention(5, -2),
+    _retention(0, 5),
+    _retention(5, 0),
+    _retention(-1, 0),
+    _retention(0, -1),
+    _retention(1 << 31, 5),
+    _retention(5, 1 << 40),
+    _retention(5, 1 << 63),
+    _retention("x", 5),
+    _retention("", 5),
+    _retention(None, 5),
+    _retention(True, 5),
+    _retention([], 5),
+    {"retentionTimeInMinutes": 5},
+    {"retentionSizeInMB": 5},
+    {**_retention(5, 5), "other": 1},
+    {},
+    3,
+    "text",
+    [],
+    None,
+]
+_QUOTAS: Final = [
+    {"limitSize": 1000, "limitTime": -1, "policy": "producer_exception"},
+    {"limitSize": "1000", "limitTime": "-1", "policy": "producer_exception"},
+    {"limitSize": 1000.0, "policy": "producer_exception"},
+    {"limit": 1000, "policy": "producer_request_hold"},
+    {"limit": "1000", "policy": "consumer_backlog_eviction"},
+    {"limitSize": 1000},
+    {"policy": "producer_exception"},
+    {"limitSize": -1, "policy": "producer_exception"},
+    {"limitSize": -5, "policy": "producer_exception"},
+    {"limitSize": 0, "limitTime": 0, "policy": "producer_exception"},
+    {"limitTime": 10, "policy": "producer_request_hold"},
+    {"limitTime": 1 << 31, "policy": "producer_exception"},
+    {"limitSize": 1 << 63, "policy": "producer_exception"},
+    {"limitSize": "x", "policy": "producer_exception"},
+    {"limitSize": 1000, "policy": "none"},
+    {"limitSize": 1000, "policy": None},
+    {"limitSize": 1000, "policy": 3},
+    {"limitSize": 1000, "policy": 1},
+    {"limitSize": 1000, "policy": "1"},
+    {"limitSize": 1000, "policy": "producer_exception", "other": 1},
+    {},
+    None,
+    3,
+    [],
+    "text",
+]
+_TYPES: Final = [
+    ["Shared"],
+    ["Key_Shared", "Shared", "Shared"],
+    ["Exclusive", "Failover", "Shared", "Key_Shared"],
+    [],
+    ["Broadcast"],
+    ["shared"],
+    ["Shared", "Broadcast"],
+    [["Shared"]],
+    [1],
+    [None],
+    "Shared",
+    {"a": 1},
+    None,
+]
+_TOPIC_CREATIONS: Final = [
+    {"allowAutoTopicCreation": True, "topicType": "partitioned", "defaultNumPartitions": 3},
+    {"allowAutoTopicCreation": "true", "topicType": "partitioned", "defaultNumPartitions": "3"},
+    {"allowAutoTopicCreation": True, "topicType": "partitioned"},
+    {"allowAutoTopicCreation": True, "topicType": "partitioned", "defaultNumPartitions": 0},
+    {"allowAutoTopicCreation": True, "topicType": "partitioned", "defaultNumPartitions": -3},
+    {"allowAutoTopicCreation": True, "topicType": "non-partitioned"},
+    {"allowAutoTopicCreation": True, "topicType": "non-partitioned", "defaultNumPartitions": 3},
+    {"allowAutoTopicCreation": True, "topicType": "non-partitioned", "defaultNumPartitions": 0},
+    {"allowAutoTopicCreation": True, "topicType": "round"},
+    {"allowAutoTopicCreation": True, "topicType": 3},
+    {"allowAutoTopicCreation": True},
+    {"allowAutoTopicCreation": False},
+    {"allowAutoTopicCreation": False, "topicType": "round"},
+    {"allowAutoTopicCreation": None},
+    {"allowAutoTopicCreation": "maybe"},
+    {"allowAutoTopicCreation": 3},
+    {"allowAutoTopicCreation": True, "topicType": "non-partitioned", "other": 1},
+    {},
+    None,
+    3,
+    [],
+    True,
+]
+_SUBSCRIPTION_CREATIONS: Final = [
+    {"allowAutoSubscriptionCreation": False},
+    {"allowAutoSubscriptionCreation": True},
+    {"allowAutoSubscriptionCreation": "false"},
+    {"allowAutoSubscriptionCreation": "maybe"},
+    {"allowAutoSubscriptionCreation": 1},
+    {"allowAutoSubscriptionCreation": None},
+    {"allowAutoSubscriptionCreation": True, "other": 1},
+    {},
+    None,
+    3,
+    [],
+    True,
+]
+_DELAYS: Final = [
+    {"tickTime": 100, "active": True, "maxDeliveryDelayInMillis": 0},
+    {"tickTime": "100", "active": "true"},
+    {"tickTime": 100.0, "active": True},
+    {"tickTime": 100, "active": False},
+    {"tickTime": 100},
+    {"active": True},
+    {"tickTime": 0, "active": True},
+    {"tickTime": -5, "active": True},
+    {"tickTime": 1 << 63, "active": True},
+    {"tickTime": "x", "active": True},
+    {"tickTime": None, "active": True},
+    {"tickTime": 100, "active": None},
+    {"tickTime": 100, "active": 1},
+    {"tickTime": 100, "active": "maybe"},
+    {"tickTime": 100, "active": True, "maxDeliveryDelayInMillis": 5000},
+    {"tickTime": 100, "active": True, "maxDeliveryDelayInMillis": -5},
+    {"tickTime": 100, "active": True, "other": 1},
+    {},
+    None,
+    3,
+    [],
+]
+_STRATEGIES: Final = [
+    "FULL",
+    "FORWARD",
+    "BACKWARD_TRANSITIVE",
+    "ALWAYS_COMPATIBLE",
+    "UNDEFINED",
+    "full",
+    "SIDEWAYS",
+    "",
+    1,
+    "1",
+    99,
+    *_SHAPES,
+]
+#: Path -> method that sets it, values.
+_POLICIES: Final[dict[str, tuple[str, list[Any]]]] = {
+    "deduplication": ("POST", _BOOLEANS),
+    "deduplicationSnapshotInterval": ("POST", _NUMBERS),
+    "messageTTL": ("POST", _NUMBERS),
+    "delayedDelivery": ("POST", _DELAYS),
+    "retention": ("POST", _RETENTIONS),
+    "subscriptionExpirationTime": ("POST", _NUMBERS),
+    "schemaCompatibilityStrategy": ("PUT", _STRATEGIES),
+    "schemaValidationEnforced": ("POST", _BOOLEANS),
+    "isAllowAutoUpdateSchema": ("POST", _BOOLEANS),
+    "autoTopicCreation": ("POST", _TOPIC_CREATIONS),
+    "autoSubscriptionCreation": ("POST", _SUBSCRIPTION_CREATIONS),
+    "maxTopicsPerNamespace": ("POST", _NUMBERS),
+    "maxProducersPerTopic": ("POST", _NUMBERS),
+    "maxConsumersPerTopic": ("POST", _NUMBERS),
+    "maxUnackedMessagesPerConsumer": ("POST", _NUMBERS),
+    "maxUnackedMessagesPerSubscription": ("POST", _NUMBERS),
+    "subscriptionTypesEnabled": ("POST", _TYPES),
+    "maxConsumersPerSubscription": ("POST", _NUMBERS),
+    "maxSubscriptionsPerTopic": ("POST", _NUMBERS),
+}
+
+
+def _calls(path: str, method: str, values: list[Any]) -> Iterator[Call]:
+    write = put if method == "PUT" else post
+    whole = f"namespaces/{{ns}}/{path}"
+    yield get(whole, exact=True)
+    yield delete(whole)
+    yield get(whole, exact=True)
+    for value in values:
+        # Each value, then what is there: a refused one changes nothing.
+        yield write(whole, value)
+        yield get(whole, exact=True)
+    for raw in (b"{", b"", b"3 4"):
+        yield write(whole, raw=raw)
+        yield get(whole, exact=True)
+    yield write(whole)
+    yield write(whole, values[0], headers={"Content-Type": "text/plain"})
+    yield write(f"{whole}/", values[0])
+    yield get(f"{whole}/", exact=True)
+    yield delete(f"{whole}/")
+    yield get(whole, exact=True)
+    other = post if method == "PUT" else put
+    yield other(whole, values[0])
+    for namespace in ("public/nowhere", "nobody/nowhere", "public/no%20good"):
+        elsewhere = f"namespaces/{namespace}/{path}"
+        yield get(elsewhere)
+        yield write(elsewhere, values[0])
+        yield delete(elsewhere)
+
+
+def _quota_calls() -> Iterator[Call]:
+    path, listing = "namespaces/{ns}/backlogQuota", "namespaces/{ns}/backlogQuotaMap"
+    yield get(listing, exact=True)
+    yield delete(path)
+    for quota in _QUOTAS:
+        yield post(path, quota)
+        yield get(listing, exact=True)
+    for kind in ("destination_storage", "message_age", "what", ""):
+        yield post(f"{path}?backlogQuotaType={kind}", _QUOTAS[0])
+        yield get(listing, exact=True)
+    for kind in ("message_age", "what", ""):
+        yield delete(f"{path}?backlogQuotaType={kind}")
+        yield get(listing, exact=True)
+    yield post(path)
+    yield post(path, raw=b"{")
+    yield delete(path)
+    yield get(listing, exact=True)
+    yield get(path)
+    yield put(path, _QUOTAS[0])
+    yield post(listing, _QUOTAS[0])
+    for namespace in ("public/nowhere", "nobody/nowhere", "public/no%20good"):
+        yield get(f"namespaces/{namespace}/backlogQuotaMap")
+        yield post(f"namespaces/{namespace}/backlogQuota", _QUOTAS[0])
+        yield delete(f"namespaces/{namespace}/backlogQuota")
+
+
+STORIES: Final = [
+    *(Story(f"namespace {path}", *_calls(path, method, values)) for path, (method, values) in _POLICIES.items()),
+    Story("namespace backlogQuota", *_quota_calls()),
+    Story(
+        "retention and quota",
+        post("namespaces/{ns}/retention", _retention(10, 1)),
+        post("namespaces/{ns}/backlogQuota", {"limitSize": 1 << 30, "policy": "producer_exception"}),
+        post(
+            "namespaces/{ns}/backlogQuota?backlogQuotaType=message_age",
+            {"limitTime": 6000, "policy": "producer_exception"},
+        ),
+        get("namespaces/{ns}/backlogQuotaMap", exact=True),
+        post("namespaces/{ns}/backlogQuota", {"limitSize": 1000, "policy": "producer_exception"}),
+        post("namespaces/{ns}/retention", _retention(0, 0)),
+        post("namespaces/{ns}/backlogQuota", {"limitSize": 1 << 30, "policy": "producer_exception"}),
+        post("namespaces/{ns}/retention", _retention(10, 1)),
+        get("namespaces/{ns}/retention", exact=True),
+    ),
+]
