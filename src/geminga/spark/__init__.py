@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from geminga.spark.errors import JavaMissingError, PySparkMissingError, SparkSetupError
     from geminga.spark.java import JavaRuntime, configure_java
     from geminga.spark.sessions import TUNED_SETTINGS, register, session
+    from geminga.spark.starting import starting_offsets
 
 __all__ = [
     "TUNED_SETTINGS",
@@ -32,10 +33,16 @@ __all__ = [
     "configure_java",
     "register",
     "session",
+    "starting_offsets",
 ]
 
 #: Name -> module. Those of the first group need neither PySpark nor Java.
-_PLAIN = {"JavaMissingError": "errors", "PySparkMissingError": "errors", "SparkSetupError": "errors"}
+_PLAIN = {
+    "JavaMissingError": "errors",
+    "PySparkMissingError": "errors",
+    "SparkSetupError": "errors",
+    "starting_offsets": "starting",
+}
 _NEEDING_SPARK = {
     "JavaRuntime": "java",
     "PulsarDataSource": "datasource",

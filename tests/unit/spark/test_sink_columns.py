@@ -112,3 +112,27 @@ def test_ordered_by_needs_a_plain_column_that_is_there() -> None:
         columns_of({"value": "string"}, ordered_by=("x",))
     with pytest.raises(OptionError, match="has no order"):
         columns_of({"value": "string", "__properties": MAP}, ordered_by=("__properties",))
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"key": "binary", "value": "binary"}, "key: rename it to __key"),
+        ({"key": "string", "value": "string", "headers": {"type": "array"}}, "headers: make it __properties"),
+        ({"topic": "string", "value": "binary", "partition": "integer"}, "partition: rename it to __partition"),
+        (
+            {"timestamp": "timestamp", "value": "binary", "offset": "long"},
+            "timestamp: rename it to __eventTime; offset",
+        ),
+    ],
+)
+def test_columns_of_kafkas_sink_are_an_error_that_says_what_to_rename(fields: dict[str, object], said: str) -> None:
+    with pytest.raises(OptionError, match=said):
+        columns_of(fields)
+
+
+def test_columns_named_like_kafkas_are_a_record_where_the_schema_or_another_column_says_so() -> None:
+    fields: dict[str, object] = {"key": "string", "value": "string"}
+    assert columns_of(fields, value_schema=ValueSchema.JSON).schema is ValueSchema.JSON
+    assert columns_of({**fields, "amount": "long"}).values == ("key", "value", "amount")
+    assert columns_of({"key": "string", "value": "long"}).schema is ValueSchema.AVRO

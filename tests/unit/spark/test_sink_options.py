@@ -63,7 +63,7 @@ def test_batching_disabled_is_one_message_a_batch() -> None:
     [
         ({"guarantee": "exactly-once"}, "not available yet"),
         ({"guarantee": "once"}, "expected one of at-least-once, effectively-once"),
-        ({"topics": "a"}, "did you mean topic"),
+        ({"topics": "a"}, "use topic, or a column __topic"),
         ({"startingOffsets": "earliest"}, "not an option of this sink"),
         ({"pulsar.producer.compresionType": "LZ4"}, "did you mean pulsar.producer.compressionType"),
         ({"pulsar.producer.producerName": "me"}, "the sink names its producers"),

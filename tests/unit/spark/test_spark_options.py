@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from geminga.spark.core.client_options import ClientConfiguration
+from geminga.spark.core.foreign_options import _OF_SINKS, _OF_SOURCES
 from geminga.spark.core.metadata_columns import ALL_COLUMNS, DEFAULT_COLUMNS, check_columns
 from geminga.spark.core.offsets import ReadPosition, StreamOffset
 from geminga.spark.core.option_values import OptionError, OptionValues
+from geminga.spark.core.options import _NAMES as options_of_source
 from geminga.spark.core.options import SourceOptions
+from geminga.spark.core.sink_options import _NAMES as options_of_sink
 
 BASE = {"service.url": "pulsar://h:1", "topic": "t"}
 
@@ -125,3 +130,27 @@ def test_durations_and_sizes_have_units():
         172800000,
     ]
     assert values.size("c", 0) == 4 << 20
+
+
+@pytest.mark.parametrize(
+    ("name", "ours"),
+    [
+        ("kafka.bootstrap.servers", "service.url"),
+        ("subscribe", "topic or topics"),
+        ("startingTimestamp", "startingTime"),
+        ("maxOffsetsPerTrigger", "maxMessagesPerTrigger"),
+        ("kafka.fetch.min.bytes", "pulsar.client"),
+        ("serviceUrl", "service.url"),
+    ],
+)
+def test_options_of_other_connectors_are_errors_that_name_ours(name, ours):
+    with pytest.raises(OptionError, match=f"{name}: an option of another connector; use {ours}"):
+        parse(**{name: "x"})
+
+
+def test_advice_of_foreign_names_points_to_options_that_exist():
+    for table, names in ((_OF_SOURCES, options_of_source), (_OF_SINKS, options_of_sink)):
+        for foreign, advice in table.items():
+            first = re.split(r"[ ,:=]", advice)[0]
+            assert first == "nothing" or first in names or first.startswith(("pulsar.", "schemaMode")), foreign
+            assert foreign not in {name.lower() for name in names}, foreign

@@ -11,6 +11,7 @@ from geminga.model import TopicName
 from geminga.model.errors import InvalidTopicNameError
 from geminga.spark.core.admission import Limits
 from geminga.spark.core.client_options import ClientConfiguration
+from geminga.spark.core.foreign_options import foreign_source_option
 from geminga.spark.core.metadata_columns import DEFAULT_COLUMNS, check_columns
 from geminga.spark.core.offsets import EARLIEST, LATEST, OffsetError, ReadPosition, StreamOffset, parse_positions
 from geminga.spark.core.option_values import OptionError, OptionValues
@@ -181,6 +182,9 @@ class SourceOptions:
                 raise OptionError(
                     "load() takes no path here: the options topic, topics or topicsPattern say what is read"
                 )
+            foreign = foreign_source_option(name)
+            if foreign:
+                raise OptionError(f"{name}: an option of another connector; {foreign}")
             near = [known[one] for one in get_close_matches(lowered, known, n=3, cutoff=0.7)]
             hint = f"did you mean {' or '.join(near)}?" if near else "see the table of options in docs/spark-source.md"
             raise OptionError(f"{name}: not an option of this source; {hint}")

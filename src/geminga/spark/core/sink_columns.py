@@ -45,6 +45,18 @@ _BROKERS_OWN: Final = (
 )
 
 
+#: Columns of Spark's Kafka source and sink, and what has their meaning here.
+_OF_KAFKA: Final[Mapping[str, str]] = {
+    "key": "rename it to __key",
+    "headers": "make it __properties, a map<string,string>",
+    "topic": "rename it to __topic",
+    "partition": "rename it to __partition, or drop it and let the key decide",
+    "timestamp": "rename it to __eventTime",
+    "timestampType": "drop it",
+    "offset": "drop it",
+}
+
+
 class ValueKind(Enum):
     """What the payload is made of."""
 
@@ -138,6 +150,7 @@ def _value(
     if not values:
         raise OptionError("no payload: a column named value, or columns that become a record, must be there")
     if values != (VALUE,):
+        _check_kafka_shape(values, types, options)
         if len(values) == 1 and options.value_schema is None:
             raise OptionError(
                 f"column {values[0]} is neither value nor known: name it value, "
@@ -152,6 +165,21 @@ def _value(
     if options.value_schema is not None:
         raise OptionError(f"option schemaType={options.value_schema.value}: a value of {kind} needs no schema")
     return ValueKind.BYTES, None
+
+
+def _check_kafka_shape(values: tuple[str, ...], types: Mapping[str, SparkType], options: SinkOptions) -> None:
+    """A value of bytes or text beside nothing but Kafka's columns is no record, unless the options say so."""
+    others = [name for name in values if name != VALUE]
+    if (
+        options.value_schema is None
+        and types.get(VALUE) in _TEXT_OR_BYTES
+        and all(name in _OF_KAFKA for name in others)
+    ):
+        advice = "; ".join(f"{name}: {_OF_KAFKA[name]}" for name in others)
+        raise OptionError(
+            f"columns {', '.join(values)} are those of Spark's Kafka sink, which have other names here. {advice}. "
+            "Or set schemaType=avro or json, if they are the fields of a record"
+        )
 
 
 def type_name(kind: SparkType) -> str:

@@ -11,6 +11,7 @@ from typing import Final
 from geminga.model.errors import InvalidTopicNameError
 from geminga.model.topic_name import TopicName
 from geminga.spark.core.client_options import ClientConfiguration
+from geminga.spark.core.foreign_options import foreign_sink_option
 from geminga.spark.core.option_values import OptionError, OptionValues
 
 CLIENT_PREFIX: Final = "pulsar.client."
@@ -183,6 +184,9 @@ def _check_names(options: Mapping[str, str]) -> None:
         reason = _POINTLESS.get(lowered.removeprefix(PRODUCER_PREFIX)) if lowered.startswith(PRODUCER_PREFIX) else None
         if reason is not None:
             raise OptionError(f"{name}: not an option of this sink: {reason}")
+        foreign = foreign_sink_option(name)
+        if foreign:
+            raise OptionError(f"{name}: an option of another connector; {foreign}")
         near = [known[one] for one in get_close_matches(lowered, known, n=3, cutoff=0.7)]
         hint = f"; did you mean {' or '.join(near)}?" if near else "; see the table of options in docs/spark-sink.md"
         raise OptionError(f"{name}: not an option of this sink{hint}")
