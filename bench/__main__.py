@@ -24,6 +24,8 @@ from bench.client import client as measure_client
 from bench.cursor import holes as measure_cursor
 from bench.delayed import delayed
 from bench.measure import DURABLE, Row
+from bench.peers.run import peers
+from bench.peers.verdict import FAILED, is_red
 from bench.servers import Bench, BenchError
 from bench.spark import spark as measure_spark
 
@@ -86,6 +88,12 @@ MEASUREMENTS: dict[str, tuple[str, str, Measurement]] = {
         f"publish: {DURABLE}",
         lambda b, _: measure_spark(b),
     ),
+    "peers": (
+        "beside Apache Pulsar, Redis and NATS, same load; times: above 1 is better; CPU us: the server's a message",
+        "all servers sync their journal before each receipt, on the same disk (non-persistent: none); Geminga's "
+        "receipt of an acknowledgement is durable too",
+        lambda b, o: peers(b, o),
+    ),
     "loops": (
         "asyncio against uvloop",
         f"all: {DURABLE}",
@@ -114,10 +122,12 @@ def show(console: Console, name: str, rows: list[Row]) -> None:
     """One table."""
     title, durability, _ = MEASUREMENTS[name]
     table = Table(title=f"{name}: {title}", caption=f"durability: {durability}")
-    for column in rows[0]:
-        table.add_column(column, justify="left" if isinstance(rows[0][column], str) else "right")
+    columns = [name for name, value in rows[0].items() if not isinstance(value, dict)]
+    for column in columns:
+        table.add_column(column.strip(), justify="left" if isinstance(rows[0][column], str) else "right")
     for row in rows:
-        table.add_row(*(_text(value) for value in row.values()), style="red" if row.get("met") == "NO" else None)
+        red = row.get("met") == "NO" or is_red(row)
+        table.add_row(*(_text(row[column]) for column in columns), style="red" if red else None)
     console.print(table)
 
 
@@ -139,6 +149,10 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3, help="publish: turns of floor and product, medians are shown")
     parser.add_argument("--rate", type=int, default=2_000, help="latency: sends per second")
     parser.add_argument("--count", type=int, default=10_000, help="topics: how many")
+    parser.add_argument("--turns", type=int, default=3, help="peers: of each server in each row")
+    parser.add_argument(
+        "-k", default="", metavar="TEXT", help="peers: rows whose name contains this, or a,b,c: any of these"
+    )
     parser.add_argument("--loop", choices=("asyncio", "uvloop"), default="uvloop", help="product and floor")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="broker configuration")
     parser.add_argument("--dir", help="where the scratch directory goes (the disk that is measured)")
@@ -148,7 +162,7 @@ def main() -> int:
     if unknown := [name for name in names if name not in MEASUREMENTS]:
         parser.error(f"unknown: {', '.join(unknown)}; known: all, {', '.join(MEASUREMENTS)}")
     console = Console(stderr=options.json)
-    console.width = max(console.width, 130)
+    console.width = max(console.width, 170 if "peers" in names else 130)
     # Not the system's temporary folder, which may be memory: a durable figure needs a disk.
     base = Path(options.dir) if options.dir else Path(__file__).resolve().parents[1] / "build"
     base.mkdir(parents=True, exist_ok=True)
@@ -166,6 +180,7 @@ def main() -> int:
                 console.print(f"[red]{name} failed:[/] ", end="")
                 console.print(str(error), markup=False)
                 continue
+            failed |= any(row.get("verdict") == FAILED for row in rows)
             show(console, name, rows)
             if options.json:
                 print(json.dumps({"bench": name, "durability": MEASUREMENTS[name][1], "rows": rows}), flush=True)

@@ -13,7 +13,7 @@ import socket
 import subprocess
 import time
 import urllib.error
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
@@ -49,7 +49,8 @@ _PR_SET_PDEATHSIG: Final = 1
 _LAUNCHER: Final = ThreadPoolExecutor(1, "apache-standalone")
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
+    """To be called in a child before it executes: the kernel kills it when the thread that made it ends."""
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
@@ -57,17 +58,24 @@ class ApacheStandalone(StandaloneProcess):
     """Apache's standalone on one data directory, started as often as wanted."""
 
     def __init__(
-        self, data: Path, *, log: Path, version: str = "", settings: Mapping[str, object] | None = None
+        self,
+        data: Path,
+        *,
+        log: Path,
+        version: str = "",
+        settings: Mapping[str, object] | None = None,
+        memory: Sequence[str] = MEMORY,
     ) -> None:
-        super().__init__(data, log=log, before_exec=_die_with_parent, settings=settings)
+        super().__init__(data, log=log, before_exec=die_with_parent, settings=settings)
         self.version = version or pinned_version()
+        self.memory = list(memory)
         self._bookie_port = 0
 
     def command(self) -> list[str]:
         """The command line."""
         opens = [part for name in OPENS for part in ("--add-opens", f"{name}=ALL-UNNAMED")]
         properties = [f"-D{name}={value}" for name, value in _SYSTEM_PROPERTIES.items()]
-        program = [java(), *MEMORY, *opens, *properties, "-cp", class_path(self.version)]
+        program = [java(), *self.memory, *opens, *properties, "-cp", class_path(self.version)]
         directories = ["--metadata-dir", str(self.data / "metadata"), "--bookkeeper-dir", str(self.data / "bookie")]
         parts = ["--no-functions-worker", "--no-stream-storage", "--bookkeeper-port", str(self._bookie_port)]
         config = ["--config", str(self.data / "standalone.conf")]

@@ -1,0 +1,1 @@
+"""Geminga beside other brokers under one load: ``python -m bench peers``; docs/benchmarks.md says what each row is."""
