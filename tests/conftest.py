@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 #: The version of Apache Pulsar whose broker is the judge; empty: Geminga is.
 APACHE_VERSION = os.environ.get("INTEROP_PULSAR", "")
 
+#: Geminga as a judge: Failover does not wait, as tests that time it say so themselves (Apache's is told 100 ms).
+SETTINGS = {"activeConsumerFailoverDelayTimeMillis": 0}
+
 _numbers = count(1)
 
 settings.register_profile(
@@ -57,7 +60,7 @@ def _process(directory: Path) -> StandaloneProcess:
     if not APACHE_VERSION:
         from tools.standalone_process import StandaloneProcess
 
-        return StandaloneProcess(directory / "data", log=directory / "broker.log")
+        return StandaloneProcess(directory / "data", log=directory / "broker.log", settings=SETTINGS)
     from tools.interop.apache_standalone import ApacheStandalone
     from tools.interop.artifacts import BUILD
 
@@ -79,7 +82,7 @@ def broker(request: pytest.FixtureRequest) -> Iterator[StandaloneProcess | gemin
         return
     from geminga import Standalone
 
-    with Standalone() as embedded:
+    with Standalone(config=SETTINGS) as embedded:
         yield embedded
 
 

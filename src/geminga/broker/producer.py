@@ -86,6 +86,10 @@ class PublishGroup:
             topic.published(self, result)
         else:
             self.has_failed = True
+            if isinstance(result.error, TopicTerminatedError):
+                # As Pulsar: it hears of the end when it connects again. Clients that get SEND_ERROR first drop their
+                # producer with all that waits for a receipt, and never hear why.
+                self.producer.disconnect()
             self.failed(result.error, result.count)
             topic.publish_failed(self, result.error)
 

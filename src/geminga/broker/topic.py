@@ -24,10 +24,10 @@ from geminga.broker.producer import Producer, PublishGroup, SequenceIds, is_term
 from geminga.broker.subscription.limits import UnackedLimits
 from geminga.broker.subscription.subscribe import create_subscription, subscribe
 from geminga.broker.subscription.subscription import Subscription, decode_cursor_name
-from geminga.broker.topic_base import Topic, closing_error
+from geminga.broker.topic_base import TERMINATED_TEXT, Topic, closing_error
 from geminga.broker.topic_dedup import DEDUP_CURSOR, TopicDeduplication
 from geminga.managed_ledger import AppendResult, ManagedLedger
-from geminga.model.errors import ConflictError, GemingaError, LedgerFencedError
+from geminga.model.errors import ConflictError, GemingaError, LedgerFencedError, TopicTerminatedError
 from geminga.model.position import Position
 from geminga.model.topic_name import TopicName
 from geminga.runtime import Contained, Part, get_logger, spawn
@@ -440,7 +440,7 @@ class PersistentTopic(Topic):
         self._append_batch()
         position = await self.ledger.terminate()
         for producer in list(self.producers.values()):
-            producer.disconnect()
+            producer.fence(TopicTerminatedError(TERMINATED_TEXT))
         self._entries_available()
         return position
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from geminga.broker.config import BrokerConfig
 from geminga.broker.core.deletion import TopicFacts
@@ -40,6 +40,9 @@ if TYPE_CHECKING:
     AnySubscription = Subscription | NonPersistentSubscription
 
 _log = get_logger(__name__)
+
+#: What clients are told, in Pulsar's words.
+TERMINATED_TEXT: Final = "Topic was already terminated"
 
 
 class Topic:
@@ -231,7 +234,7 @@ class Topic:
         if self.is_closing:
             raise closing_error(self.name)
         if self.is_terminated:
-            raise TopicTerminatedError("Topic was already terminated")
+            raise TopicTerminatedError(TERMINATED_TEXT)
 
     # ---- subscriptions
 

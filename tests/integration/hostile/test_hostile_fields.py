@@ -38,6 +38,7 @@ SETTINGS = {
     "brokerDeduplicationEnabled": "true",
     "managedLedgerCacheSizeMB": 8,
     "brokerDeleteInactiveTopicsEnabled": "false",
+    "activeConsumerFailoverDelayTimeMillis": 0,
 }
 #: What only a broker sends: a client that does is cut off, whatever the fields are.
 VALUES_PER_FIELD = {"metadata": 6, "command": 3, "answer": 1}

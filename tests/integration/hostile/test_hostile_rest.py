@@ -61,7 +61,11 @@ SANE = {
     "entry": "0",
 }
 #: Nothing is to be created by the million here; that is another test's subject.
-SETTINGS = {"maxNumPartitionsPerPartitionedTopic": 8, "brokerDeleteInactiveTopicsEnabled": "false"}
+SETTINGS = {
+    "maxNumPartitionsPerPartitionedTopic": 8,
+    "brokerDeleteInactiveTopicsEnabled": "false",
+    "activeConsumerFailoverDelayTimeMillis": 0,
+}
 
 
 class Case(NamedTuple):

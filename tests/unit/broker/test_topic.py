@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from geminga.broker.producer import PublishGroup
 from geminga.broker.topic import AppendBatch, PersistentTopic, is_internal_cursor
 from geminga.managed_ledger import AppendResult, ManagedLedgerConfig
-from geminga.model.position import EARLIEST
+from geminga.model.position import EARLIEST, Position
 from geminga.model.topic_name import TopicName
+from geminga.wire._generated import pulsar_api_pb2 as pb
 from support.broker_world import TOPIC, BrokerWorld, Type, run_with_broker, send_frame
 
 NAME = TopicName.parse(TOPIC)
+
+
+async def turns(count: int) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)  # noqa: TID251  # turns of the loop, not time
 
 
 def topic_of(world: BrokerWorld) -> PersistentTopic:
@@ -99,6 +107,52 @@ def test_termination_stores_what_came_before_it() -> None:
         assert (await world.broker.terminate_topic(NAME)).entry_id == 1
         assert (await client.receipt()).sequence_id == 1
         assert topic_of(world).is_terminated
+
+    run_with_broker(scenario)
+
+
+@pytest.mark.parametrize("head_start", range(12))
+def test_termination_is_heard_first_by_a_closed_producer_whatever_it_has_under_way(head_start) -> None:
+    """A client that gets SEND_ERROR before CLOSE_PRODUCER drops its producer and never asks why."""
+
+    async def scenario(world: BrokerWorld) -> None:
+        client = await world.client()
+        await client.create_producer()
+        sent = 0
+
+        async def send_on() -> None:
+            nonlocal sent
+            while client.connection.producers:
+                client.send_bytes(send_frame(sent) + send_frame(sent + 1))
+                sent += 2
+                await turns(1)
+
+        async def end() -> Position:
+            await turns(head_start)
+            return await world.broker.terminate_topic(NAME)
+
+        _, position = await asyncio.gather(send_on(), end())
+        client.send_message(sent)
+        client.request_producer(producer_name="again")
+        await turns(100)
+        kinds = [command.type for command, _ in client.received]
+        receipts = kinds.count(Type.SEND_RECEIPT)
+        # What was acknowledged is all that the topic has, and CLOSE_PRODUCER and the refusal are all that follows.
+        assert receipts == position.entry_id + 1 == topic_of(world).ledger.entry_count < sent
+        assert kinds == [Type.SEND_RECEIPT] * receipts + [Type.CLOSE_PRODUCER, Type.ERROR]
+        assert client.received[-1][0].error.error == pb.TopicTerminatedError
+
+    run_with_broker(scenario)
+
+
+def test_producer_that_waits_for_access_hears_that_the_topic_was_terminated() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        first, second = await world.client(), await world.client()
+        await first.create_producer(producer_access_mode=pb.Exclusive)
+        await second.create_producer(producer_access_mode=pb.WaitForExclusive)
+        await world.broker.terminate_topic(NAME)
+        assert (await second.error()).error == pb.TopicTerminatedError
+        await first.expect(Type.CLOSE_PRODUCER)
 
     run_with_broker(scenario)
 

@@ -36,7 +36,7 @@ class SingleActiveDispatch(Dispatch):
             topic=str(name),
             hash_of=murmur3_32,
         )
-        #: Runs while a new active consumer must wait for what the old one may still acknowledge.
+        #: Runs while nobody is sent anything, after the active consumer changed.
         self._pause: asyncio.TimerHandle | None = None
         #: What an Exclusive consumer wants to see of all keys (readers of a key hash range do); None: everything.
         self._ranges: StickyRanges | None = None
@@ -53,18 +53,17 @@ class SingleActiveDispatch(Dispatch):
 
     def add(self, consumer: Consumer) -> None:
         """A consumer joins; ConsumerBusyError if the type does not allow it."""
-        before = self._core.active
         ranges = self._ranges_of(consumer)
         if self._core.add(consumer):
             self._ranges = ranges
-            self._activate(is_handed_over=before is not None)
+            self._activate()
         elif self.type == Failover:
             consumer.notify_active_change(is_active=False)
 
     def remove(self, consumer: Consumer) -> None:
         """A consumer leaves; what the active one had is sent to the next."""
         if self._core.remove(consumer):
-            self._activate(is_handed_over=False)
+            self._activate()
 
     def _ranges_of(self, consumer: Consumer) -> StickyRanges | None:
         meta = consumer.key_shared_meta
@@ -151,20 +150,20 @@ class SingleActiveDispatch(Dispatch):
         if not self._is_waking and (result or self._is_woken):
             self.wake()
 
-    def _activate(self, *, is_handed_over: bool) -> None:
-        """There is a new active consumer, or none. ``is_handed_over``: the old one is still connected, so what it
-        has may still be acknowledged: wait a little (activeConsumerFailoverDelayTimeMillis) before it comes again."""
-        if self._pause is not None:
-            self._pause.cancel()
-            self._pause = None
+    def _activate(self) -> None:
+        """There is a new active consumer, or none.
+
+        As in Pulsar each one of Failover waits ``activeConsumerFailoverDelayTimeMillis`` before it is told and sent
+        anything, from the first change on: what the one before holds may still be acknowledged, and of a group that
+        starts together the first to come seldom stays the active one.
+        """
         self.reader.rewind()
-        if self._core.active is None:
-            return
         delay_ms = self._config.active_consumer_failover_delay_ms
-        if is_handed_over and self.type == Failover and delay_ms > 0:
+        if self.type != Failover or delay_ms <= 0:
+            if self._core.active is not None:
+                self._start_active()
+        elif self._pause is None and self._core.active is not None:
             self._pause = asyncio.get_running_loop().call_later(delay_ms / 1000, self._on_pause_over)
-        else:
-            self._start_active()
 
     def _on_pause_over(self) -> None:
         self._pause = None

@@ -160,10 +160,77 @@ def test_failover_consumer_that_asks_for_nothing_is_told_the_last_state_after_a_
     with_topic(scenario)
 
 
+def test_failover_group_that_starts_together_waits_once_and_the_active_one_gets_everything():
+    async def scenario(topic):
+        await topic.create_subscription("sub")
+        await topic.publish(*TEXTS)
+        connections = {name: topic.connect() for name in ("c", "b", "a")}
+        for name, priority in (("c", 2), ("b", 1), ("a", 0)):
+            # The next comes in the pause of the one before, which goes on and does not begin anew.
+            await topic.join(connections[name], Sub.Failover, name=name, priority_level=priority)
+            await settle(0.3)
+        assert {name: connection.texts() for name, connection in connections.items()} == {"a": [], "b": [], "c": []}
+        assert not any(active_changes(connection) for connection in connections.values())
+        await settle(0.05)
+        assert active_changes(connections["a"]) == []
+        await settle(0.1)
+        assert connections["a"].texts() == TEXTS
+        assert connections["b"].texts() == connections["c"].texts() == []
+        changes = {name: active_changes(connection)[-1:] for name, connection in connections.items()}
+        assert changes == {"a": [True], "b": [False], "c": [False]}
+
+    with_topic(scenario, active_consumer_failover_delay_ms=1000)
+
+
+@pytest.mark.parametrize("delay_ms", [0, 1000])
+def test_failover_first_consumer_waits_for_the_delay_if_there_is_one(delay_ms):
+    async def scenario(topic):
+        await topic.create_subscription("sub")
+        await topic.publish("m0")
+        connection = topic.connect()
+        await topic.join(connection, Sub.Failover)
+        await topic.publish("m1")
+        handlers.handle_flow(connection, 1, 10)
+        await settle(delay_ms / 1000 - 0.01 if delay_ms else 0)
+        assert connection.texts() == ([] if delay_ms else ["m0", "m1"])
+        await settle(0.02)
+        assert connection.texts() == ["m0", "m1"]
+        assert active_changes(connection) == [True]
+
+    with_topic(scenario, active_consumer_failover_delay_ms=delay_ms)
+
+
+def test_failover_standby_waits_too_when_the_active_one_is_gone():
+    async def scenario(topic):
+        first, second = topic.connect(), topic.connect()
+        await topic.join(first, Sub.Failover, name="a", priority_level=0)
+        await topic.join(second, Sub.Failover, name="b", priority_level=1)
+        await settle(1.1)
+        await topic.publish("m0", "m1")
+        assert first.texts() == ["m0", "m1"]
+        first.drop()
+        await settle(0.9)
+        assert second.texts() == []
+        await settle(0.2)
+        assert second.texts() == ["m0", "m1"]
+
+    with_topic(scenario, active_consumer_failover_delay_ms=1000)
+
+
+def test_exclusive_consumer_never_waits():
+    async def scenario(topic):
+        await topic.join(topic.connect(), Sub.Exclusive)
+        await topic.publish("m")
+        assert topic.subscriptions["sub"].consumers[0].connection.texts() == ["m"]
+
+    with_topic(scenario, active_consumer_failover_delay_ms=1000)
+
+
 def test_failover_better_priority_takes_over_after_the_delay():
     async def scenario(topic):
         first, second = topic.connect(), topic.connect()
         await topic.join(first, Sub.Failover, name="a", priority_level=1)
+        await settle(1.1)
         positions = await topic.publish("m0", "m1")
         await topic.join(second, Sub.Failover, name="b", priority_level=0)
         acknowledge(first, 1, positions[:1])
@@ -171,7 +238,7 @@ def test_failover_better_priority_takes_over_after_the_delay():
         await settle(1.1)
         assert second.texts() == ["m1"]
 
-    with_topic(scenario)
+    with_topic(scenario, active_consumer_failover_delay_ms=1000)
 
 
 @pytest.mark.parametrize(("partition", "active"), [(0, "a"), (1, "b"), (2, "a")])
