@@ -27,7 +27,7 @@ MUTATED_FRAMES ?= 100000
 DRAW := $(SEED)
 SEED := $(or $(SEED),$(shell echo $$RANDOM))
 
-.PHONY: help setup demo test test-long search mutants check fmt tidy bench bench-compare conformance interop peers protos blocking lock clean
+.PHONY: help setup demo test test-long search mutants check fmt tidy bench bench-compare conformance interop peers protos blocking rest-docs lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -60,6 +60,7 @@ check: $(STAMP) ## format, lint, types, generated files, tidiness
 	@$(BIN)/mypy
 	@$(BIN)/python tools/generate_protos.py --check
 	@$(BIN)/python tools/generate_blocking.py --check
+	@$(BIN)/python tools/generate_rest_docs.py --check
 	@$(BIN)/python -m pytest -q tests/tidy
 
 tidy: $(STAMP) ## the tests whose subject is the code base itself
@@ -89,6 +90,9 @@ protos: $(STAMP) ## generate the protobuf modules again
 
 blocking: $(STAMP) ## generate the blocking client again
 	@$(BIN)/python tools/generate_blocking.py
+
+rest-docs: $(STAMP) ## generate the tables of docs/rest.md again
+	@$(BIN)/python tools/generate_rest_docs.py
 
 lock: ## resolve requirements.lock again from pyproject.toml
 	@VENV=build/lock-env PYTHON="$(PYTHON)" bash tools/make_lock.sh

@@ -31,8 +31,6 @@ def test_delayed_delivery_is_set_and_removed_at_namespace_and_topic(rest: Rest, 
     assert rest.get(of_namespace).status == 204
 
 
-@pytest.mark.parametrize(
-    "body", [{}, {"active": True}, {"active": True, "tickTime": 0}, {**VALUE, "maxDeliveryDelayInMillis": 7}]
-)
+@pytest.mark.parametrize("body", [{}, {"active": True}, {"active": True, "tickTime": 0}])
 def test_delayed_delivery_that_makes_no_sense_is_refused(rest: Rest, namespace: str, body) -> None:
     assert rest.post(f"namespaces/{namespace}/delayedDelivery", body).status == 412

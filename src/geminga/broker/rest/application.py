@@ -32,7 +32,9 @@ from geminga.broker.rest import (
     topics,
 )
 from geminga.broker.rest.context import RestContext
-from geminga.broker.rest.requests import error_response
+from geminga.broker.rest.core.unbuilt import NotBuiltError
+from geminga.broker.rest.requests import context_of, error_response
+from geminga.broker.rest.routing import SegmentRouter, unbuilt_routes
 from geminga.model.errors import GemingaError, StorageError
 from geminga.runtime import get_logger, report_unexpected, unwound_storage
 
@@ -60,7 +62,6 @@ ROUTES = [
 def make_application(context: RestContext) -> ASGIApp:
     """The application; ``context`` is what its handlers administer."""
     application = Starlette(
-        routes=ROUTES,
         exception_handlers={
             GemingaError: _refused,
             HTTPException: _http_error,
@@ -69,6 +70,7 @@ def make_application(context: RestContext) -> ASGIApp:
         },
     )
     application.state.context = context
+    application.router = SegmentRouter([*ROUTES, *unbuilt_routes()])
     return _EncodedPaths(_WholeBodies(application))
 
 
@@ -136,7 +138,10 @@ async def _refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, GemingaError)
     if isinstance(error, StorageError):
         _log.warning("%s %s: %s", request.method, request.url.path, error)
-    return error_response(error.http_status, str(error) or type(error).__name__)
+    reason = str(error) or type(error).__name__
+    if isinstance(error, NotBuiltError):
+        reason += f" in Geminga {context_of(request).version}"
+    return error_response(error.http_status, reason)
 
 
 async def _http_error(request: Request, error: Exception) -> Response:

@@ -6,6 +6,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from geminga.broker.rest.core.unbuilt import CLUSTER_FIELDS, refuse_unbuilt
 from geminga.broker.rest.requests import context_of, json_response, no_content, object_body, path_text
 
 
@@ -22,14 +23,18 @@ async def get_cluster(request: Request) -> Response:
 async def create_cluster(request: Request) -> Response:
     """Create."""
     clusters = context_of(request).broker.resources.clusters
-    await clusters.create(path_text(request, "cluster"), await object_body(request))
+    data = await object_body(request)
+    refuse_unbuilt(data, CLUSTER_FIELDS)
+    await clusters.create(path_text(request, "cluster"), data)
     return no_content()
 
 
 async def update_cluster(request: Request) -> Response:
     """Replace a cluster's data."""
     clusters = context_of(request).broker.resources.clusters
-    await clusters.update(path_text(request, "cluster"), await object_body(request))
+    data = await object_body(request)
+    refuse_unbuilt(data, CLUSTER_FIELDS)
+    await clusters.update(path_text(request, "cluster"), data)
     return no_content()
 
 

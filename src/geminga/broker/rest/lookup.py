@@ -9,6 +9,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from geminga.broker.rest.requests import context_of, json_response, topic_of
+from geminga.broker.rest.routing import DOMAIN
 
 
 async def lookup(request: Request) -> Response:
@@ -46,7 +47,7 @@ def bundle_range(boundaries: tuple[str, ...], topic: str) -> str:
     return f"{boundaries[index]}_{boundaries[index + 1]}"
 
 
-_PATH = "/lookup/v2/topic/{domain:str}/{tenant}/{namespace}/{topic}"
+_PATH = f"/lookup/v2/topic/{DOMAIN}/{{tenant}}/{{namespace}}/{{topic}}"
 
 ROUTES = [
     Route(f"{_PATH}/bundle", bundle, methods=["GET"]),

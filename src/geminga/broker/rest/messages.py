@@ -22,6 +22,7 @@ from geminga.broker.rest.requests import (
     path_text,
     topic_of,
 )
+from geminga.broker.rest.routing import TOPIC_PATH
 from geminga.broker.rest.targets import partitions_or_self, persistent_topic, refuse_partitioned, subscription_of
 from geminga.broker.subscription import seek
 from geminga.broker.subscription.messages import entry_timestamp_ms
@@ -190,11 +191,9 @@ def _fits_a_header(value: str) -> bool:
     return value.isprintable() and value.isascii()
 
 
-_TOPIC = "/admin/v2/{domain:str}/{tenant}/{namespace}/{topic}"
-
 ROUTES = [
-    Route(f"{_TOPIC}/subscription/{{subscription}}/position/{{position}}", peek, methods=["GET"]),
-    Route(f"{_TOPIC}/ledger/{{ledger}}/entry/{{entry}}", entry_by_position, methods=["GET"]),
-    Route(f"{_TOPIC}/messageid/{{timestamp}}", message_id_by_time, methods=["GET"]),
-    Route(f"{_TOPIC}/backlog", backlog, methods=["GET"]),
+    Route(f"{TOPIC_PATH}/subscription/{{subscription}}/position/{{position}}", peek, methods=["GET"]),
+    Route(f"{TOPIC_PATH}/ledger/{{ledger}}/entry/{{entry}}", entry_by_position, methods=["GET"]),
+    Route(f"{TOPIC_PATH}/messageid/{{timestamp}}", message_id_by_time, methods=["GET"]),
+    Route(f"{TOPIC_PATH}/backlog", backlog, methods=["GET"]),
 ]

@@ -18,6 +18,7 @@ from starlette.routing import Route
 from geminga.broker.policies.rules import SUBSCRIPTION_TYPES
 from geminga.broker.resources.documents import Document, Json
 from geminga.broker.resources.policies import Policies
+from geminga.broker.rest.core.unbuilt import DELAY_FIELDS, NAMESPACE_FIELDS, refuse_unbuilt
 from geminga.broker.rest.requests import RestError, context_of, json_body, json_response, namespace_of, no_content
 from geminga.broker.schema.core.compatibility import Strategy
 from geminga.broker.service import Broker
@@ -145,8 +146,7 @@ def check_delayed_delivery(value: Json) -> Document:
     is_tick = isinstance(tick, int) and not isinstance(tick, bool) and 1 <= tick <= LONG_MAX
     if not isinstance(is_active, bool) or not is_tick:
         raise RestError(412, "delayed delivery needs active (true or false) and tickTime (milliseconds, 1 or more)")
-    if document.get("maxDeliveryDelayInMillis", 0) not in (0, None):
-        raise RestError(412, "maxDeliveryDelayInMillis is not supported: 0 (no limit) or nothing")
+    refuse_unbuilt(document, DELAY_FIELDS)
     return {"tickTime": tick, "active": is_active, "maxDeliveryDelayInMillis": 0}
 
 
@@ -172,6 +172,34 @@ POLICIES = (
     Policy("maxConsumersPerSubscription", "max_consumers_per_subscription", check_limit),
     Policy("maxSubscriptionsPerTopic", "max_subscriptions_per_topic", check_limit),
 )
+
+
+#: Members of Pulsar's ``Policies`` that no path above sets, and that are kept as they are given.
+OTHER_FIELDS = (
+    *("auth_policies", "replication_clusters", "allowed_clusters", "bundles", "deleted", "properties"),
+    "schema_auto_update_compatibility_strategy",
+)
+
+
+def checked_policies(document: Document) -> Document:
+    """The policies that a namespace is created with, each as its own path would take it.
+
+    What Pulsar's ``Policies`` has not is dropped, as there. Raises RestError, and NotBuiltError for what would have no
+    effect.
+    """
+    refuse_unbuilt(document, NAMESPACE_FIELDS)
+    checked: Document = {key: document[key] for key in OTHER_FIELDS if document.get(key) is not None}
+    for policy in POLICIES:
+        value = document.get(policy.key)
+        if value is not None:
+            checked[policy.key] = policy.check(value)
+    quotas = document.get("backlog_quota_map")
+    if quotas is not None:
+        checked["backlog_quota_map"] = {kind: check_quota(quota) for kind, quota in _object(quotas).items()}
+        unknown = sorted(set(_object(quotas)) - set(QUOTA_TYPES))
+        if unknown:
+            raise RestError(400, f"backlog_quota_map: expected {' or '.join(QUOTA_TYPES)}, not {', '.join(unknown)}")
+    return checked
 
 
 async def _set(request: Request, key: str, value: Json) -> None:

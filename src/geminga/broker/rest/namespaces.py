@@ -8,7 +8,9 @@ from starlette.routing import Route
 
 from geminga.broker.namespaces import TopicMode
 from geminga.broker.resources.documents import Document, Json
+from geminga.broker.rest.core.unbuilt import refuse_replication
 from geminga.broker.rest.deletion import delete_empty_namespace, delete_namespace_and_topics
+from geminga.broker.rest.namespace_policies import checked_policies
 from geminga.broker.rest.requests import (
     RestError,
     context_of,
@@ -41,8 +43,13 @@ async def get_policies(request: Request) -> Response:
 
 async def create_namespace(request: Request) -> Response:
     """Create, with policies in the body or with defaults."""
-    namespaces = context_of(request).broker.resources.namespaces
-    await namespaces.create(namespace_of(request), await object_body(request))
+    context, namespace = context_of(request), namespace_of(request)
+    policies = checked_policies(await object_body(request))
+    # As in Pulsar: this cluster, whatever else the tenant may use.
+    policies["replication_clusters"] = policies.get("replication_clusters") or [context.cluster]
+    tenant = await context.broker.resources.tenants.get(namespace.partition("/")[0])
+    refuse_replication(policies, context.cluster, tenant.get("allowedClusters"))
+    await context.broker.resources.namespaces.create(namespace, policies)
     return no_content()
 
 

@@ -7,6 +7,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from geminga.broker.resources.documents import Json
+from geminga.broker.rest.core.unbuilt import TOPIC_PROPERTIES, refuse_unbuilt
 from geminga.broker.rest.requests import (
     RestError,
     context_of,
@@ -16,6 +17,7 @@ from geminga.broker.rest.requests import (
     no_content,
     topic_of,
 )
+from geminga.broker.rest.routing import TOPIC_PATH
 from geminga.model.errors import TopicNotFoundError
 from geminga.model.topic_name import PARTITION_SUFFIX
 
@@ -36,6 +38,7 @@ async def create(request: Request) -> Response:
         given = body.get("properties")
         if isinstance(given, dict):
             properties = {key: str(value) for key, value in given.items()}
+            refuse_unbuilt(properties, TOPIC_PROPERTIES)
         body = body.get("partitions")
     count = _count(body)
     name = topic_of(request)
@@ -88,13 +91,12 @@ async def delete(request: Request) -> Response:
     return no_content()
 
 
-_TOPIC = "/admin/v2/{domain:str}/{tenant}/{namespace}/{topic}"
-_PATH = f"{_TOPIC}/partitions"
+_PATH = f"{TOPIC_PATH}/partitions"
 
 ROUTES = [
     Route(_PATH, create, methods=["PUT"]),
     Route(_PATH, update, methods=["POST"]),
     Route(_PATH, read, methods=["GET"]),
     Route(_PATH, delete, methods=["DELETE"]),
-    Route(f"{_TOPIC}/createMissedPartitions", create_missing, methods=["POST"]),
+    Route(f"{TOPIC_PATH}/createMissedPartitions", create_missing, methods=["POST"]),
 ]

@@ -16,7 +16,7 @@ from starlette.responses import Response
 
 from geminga.broker.resources.documents import Document, Json
 from geminga.broker.rest.context import BODY_BYTES_MAX_DEFAULT, RestContext
-from geminga.model.errors import NotFoundError, RemoteError
+from geminga.model.errors import RemoteError
 from geminga.model.position import Position
 from geminga.model.topic_name import TopicName, is_valid_named_entity
 
@@ -89,10 +89,8 @@ def namespace_of(request: Request) -> str:
 
 
 def domain_of(request: Request) -> str:
-    """``persistent`` or ``non-persistent``."""
+    """``persistent`` or ``non-persistent``: no route takes anything else."""
     domain: str = request.path_params["domain"]
-    if domain not in ("persistent", "non-persistent"):
-        raise NotFoundError(f"no such resource: {domain}")
     return domain
 
 

@@ -10,6 +10,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from geminga.broker.resources.documents import Document, Json
+from geminga.broker.rest.core.unbuilt import refuse_parameter
 from geminga.broker.rest.requests import (
     LONG_MAX,
     RestError,
@@ -25,6 +26,7 @@ from geminga.broker.rest.requests import (
     text_map_body,
     topic_of,
 )
+from geminga.broker.rest.routing import TOPIC_PATH
 from geminga.broker.rest.targets import partitions_or_self, persistent_topic, refuse_partitioned, subscription_of
 from geminga.broker.subscription import seek
 from geminga.broker.subscription.subscription import Subscription
@@ -53,6 +55,7 @@ async def create_subscription(request: Request) -> Response:
     """Create a durable subscription at the position in the body (default: latest); makes the topic if allowed."""
     broker, name = context_of(request).broker, topic_of(request)
     subscription = path_text(request, "subscription")
+    refuse_parameter(request.query_params, "replicated")
     body = await json_body(request)
     position = LATEST if body is None else position_of(body)
     properties: dict[str, str] = {}
@@ -223,18 +226,17 @@ async def set_properties(request: Request) -> Response:
     return no_content()
 
 
-_TOPIC = "/admin/v2/{domain:str}/{tenant}/{namespace}/{topic}"
-_PATH = f"{_TOPIC}/subscription/{{subscription}}"
+_PATH = f"{TOPIC_PATH}/subscription/{{subscription}}"
 
 ROUTES = [
-    Route(f"{_TOPIC}/subscriptions", list_subscriptions, methods=["GET"]),
+    Route(f"{TOPIC_PATH}/subscriptions", list_subscriptions, methods=["GET"]),
     Route(_PATH, create_subscription, methods=["PUT"]),
     Route(_PATH, delete_subscription, methods=["DELETE"]),
     Route(f"{_PATH}/skip_all", skip_all, methods=["POST"]),
     Route(f"{_PATH}/skip/{{count}}", skip, methods=["POST"]),
     Route(f"{_PATH}/expireMessages/{{seconds}}", expire_messages, methods=["POST"]),
     Route(f"{_PATH}/expireMessages", expire_messages_up_to, methods=["POST"]),
-    Route(f"{_TOPIC}/all_subscription/expireMessages/{{seconds}}", expire_all, methods=["POST"]),
+    Route(f"{TOPIC_PATH}/all_subscription/expireMessages/{{seconds}}", expire_all, methods=["POST"]),
     Route(f"{_PATH}/resetcursor/{{timestamp}}", reset_to_time, methods=["POST"]),
     Route(f"{_PATH}/resetcursor", reset_to_position, methods=["POST"]),
     Route(f"{_PATH}/properties", get_properties, methods=["GET"]),

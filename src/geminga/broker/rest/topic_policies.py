@@ -15,6 +15,7 @@ from starlette.routing import Route
 
 from geminga.broker.policies.rules import AGE_QUOTA, SIZE_QUOTA, Quota, TopicRules
 from geminga.broker.resources.documents import Document, Json
+from geminga.broker.rest.core.unbuilt import refuse_parameter
 from geminga.broker.rest.namespace_policies import (
     check_delayed_delivery,
     check_limit,
@@ -25,6 +26,7 @@ from geminga.broker.rest.namespace_policies import (
     quota_type,
 )
 from geminga.broker.rest.requests import RestError, context_of, flag, json_body, json_response, no_content, topic_of
+from geminga.broker.rest.routing import TOPIC_PATH
 from geminga.model.errors import NotAllowedError, TopicNotFoundError
 from geminga.model.topic_name import TopicName
 
@@ -88,6 +90,7 @@ POLICIES = (
 
 
 async def _existing_topic(request: Request) -> TopicName:
+    refuse_parameter(request.query_params, "isGlobal")
     broker, name = context_of(request).broker, topic_of(request)
     if not name.is_persistent:
         raise NotAllowedError(f"{name} stores no messages: it has no policies of its own")
@@ -132,7 +135,7 @@ def _routes_of(policy: TopicPolicy) -> list[Route]:
     async def remove(request: Request) -> Response:
         return await _set(request, await _existing_topic(request), policy.key, None)
 
-    path = f"{_PATH}/{policy.path}"
+    path = f"{TOPIC_PATH}/{policy.path}"
     return [
         Route(path, read, methods=["GET"]),
         Route(path, write, methods=["POST"]),
@@ -217,14 +220,12 @@ def _quota_document(kind: str, quota: Quota) -> Document:
     return {"limit": size, "limitSize": size, "limitTime": seconds, "policy": quota.action.value}
 
 
-_PATH = "/admin/v2/{domain}/{tenant}/{namespace}/{topic}"
-
 ROUTES = [
     *(route for policy in POLICIES for route in _routes_of(policy)),
-    Route(f"{_PATH}/delayedDelivery", get_delayed_delivery, methods=["GET"]),
-    Route(f"{_PATH}/delayedDelivery", set_delayed_delivery, methods=["POST"]),
-    Route(f"{_PATH}/delayedDelivery", remove_delayed_delivery, methods=["DELETE"]),
-    Route(f"{_PATH}/backlogQuotaMap", get_quotas, methods=["GET"]),
-    Route(f"{_PATH}/backlogQuota", set_quota, methods=["POST"]),
-    Route(f"{_PATH}/backlogQuota", remove_quota, methods=["DELETE"]),
+    Route(f"{TOPIC_PATH}/delayedDelivery", get_delayed_delivery, methods=["GET"]),
+    Route(f"{TOPIC_PATH}/delayedDelivery", set_delayed_delivery, methods=["POST"]),
+    Route(f"{TOPIC_PATH}/delayedDelivery", remove_delayed_delivery, methods=["DELETE"]),
+    Route(f"{TOPIC_PATH}/backlogQuotaMap", get_quotas, methods=["GET"]),
+    Route(f"{TOPIC_PATH}/backlogQuota", set_quota, methods=["POST"]),
+    Route(f"{TOPIC_PATH}/backlogQuota", remove_quota, methods=["DELETE"]),
 ]

@@ -13,6 +13,7 @@ from starlette.routing import Route
 
 from geminga.broker.namespaces import TopicMode
 from geminga.broker.resources.documents import Document, Json
+from geminga.broker.rest.core.unbuilt import TOPIC_PROPERTIES, refuse_unbuilt
 from geminga.broker.rest.requests import (
     RestError,
     context_of,
@@ -25,6 +26,7 @@ from geminga.broker.rest.requests import (
     text_map_body,
     topic_of,
 )
+from geminga.broker.rest.routing import TOPIC_PATH, TOPICS_PATH
 from geminga.broker.rest.stats import add_backlog_age, internal_stats
 from geminga.broker.rest.targets import names_response, partitions_or_self, persistent_topic
 from geminga.broker.schema.registry import schema_id_of
@@ -55,6 +57,7 @@ async def list_partitioned_topics(request: Request) -> Response:
 async def create_topic(request: Request) -> Response:
     """Create a topic that is not partitioned; the body may hold its properties."""
     properties = await text_map_body(request)
+    refuse_unbuilt(properties, TOPIC_PROPERTIES)
     await context_of(request).broker.create_topic(topic_of(request), properties)
     return no_content()
 
@@ -152,6 +155,7 @@ async def get_properties(request: Request) -> Response:
 async def set_properties(request: Request) -> Response:
     """Add properties, replacing those of the same name."""
     given = await text_map_body(request)
+    refuse_unbuilt(given, TOPIC_PROPERTIES)
     await _replace_properties(request, {**await _properties(request), **given})
     return no_content()
 
@@ -209,22 +213,19 @@ async def _stats_of(request: Request, topic: Topic) -> Document:
     return stats
 
 
-_NAMESPACE = "/admin/v2/{domain:str}/{tenant}/{namespace}"
-_TOPIC = f"{_NAMESPACE}/{{topic}}"
-
 ROUTES = [
-    Route(f"{_NAMESPACE}/partitioned", list_partitioned_topics, methods=["GET"]),
-    Route(_NAMESPACE, list_topics, methods=["GET"]),
-    Route(f"{_TOPIC}/stats", get_stats, methods=["GET"]),
-    Route(f"{_TOPIC}/partitioned-stats", get_partitioned_stats, methods=["GET"]),
-    Route(f"{_TOPIC}/internalStats", get_internal_stats, methods=["GET"]),
-    Route(f"{_TOPIC}/unload", unload, methods=["PUT"]),
-    Route(f"{_TOPIC}/terminate", terminate, methods=["POST"]),
-    Route(f"{_TOPIC}/terminate/partitions", terminate_partitions, methods=["POST"]),
-    Route(f"{_TOPIC}/lastMessageId", last_message_id, methods=["GET"]),
-    Route(f"{_TOPIC}/properties", get_properties, methods=["GET"]),
-    Route(f"{_TOPIC}/properties", set_properties, methods=["PUT"]),
-    Route(f"{_TOPIC}/properties", remove_property, methods=["DELETE"]),
-    Route(_TOPIC, create_topic, methods=["PUT"]),
-    Route(_TOPIC, delete_topic, methods=["DELETE"]),
+    Route(f"{TOPICS_PATH}/partitioned", list_partitioned_topics, methods=["GET"]),
+    Route(TOPICS_PATH, list_topics, methods=["GET"]),
+    Route(f"{TOPIC_PATH}/stats", get_stats, methods=["GET"]),
+    Route(f"{TOPIC_PATH}/partitioned-stats", get_partitioned_stats, methods=["GET"]),
+    Route(f"{TOPIC_PATH}/internalStats", get_internal_stats, methods=["GET"]),
+    Route(f"{TOPIC_PATH}/unload", unload, methods=["PUT"]),
+    Route(f"{TOPIC_PATH}/terminate", terminate, methods=["POST"]),
+    Route(f"{TOPIC_PATH}/terminate/partitions", terminate_partitions, methods=["POST"]),
+    Route(f"{TOPIC_PATH}/lastMessageId", last_message_id, methods=["GET"]),
+    Route(f"{TOPIC_PATH}/properties", get_properties, methods=["GET"]),
+    Route(f"{TOPIC_PATH}/properties", set_properties, methods=["PUT"]),
+    Route(f"{TOPIC_PATH}/properties", remove_property, methods=["DELETE"]),
+    Route(TOPIC_PATH, create_topic, methods=["PUT"]),
+    Route(TOPIC_PATH, delete_topic, methods=["DELETE"]),
 ]

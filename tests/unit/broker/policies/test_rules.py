@@ -86,6 +86,26 @@ def test_deduplication_is_that_of_the_most_particular_level_that_sets_it(namespa
     assert rules.deduplication is (topic if topic is not None else bool(namespace))
 
 
+def test_snapshots_of_sequence_ids_and_delays_are_those_of_the_most_particular_level() -> None:
+    of_namespace = {
+        "deduplicationSnapshotIntervalSeconds": 7,
+        "delayed_delivery_policies": {"active": False, "tickTime": 20},
+    }
+    of_topic = {
+        "deduplicationSnapshotIntervalSeconds": 0,
+        "delayedDeliveryEnabled": True,
+        "delayedDeliveryTickTimeMillis": 30,
+    }
+    for namespace, topic, expected in (
+        ({}, {}, (120_000, True, 1000)),
+        (of_namespace, {}, (7000, False, 20)),
+        ({}, of_topic, (0, True, 30)),
+        (of_namespace, of_topic, (0, True, 30)),
+    ):
+        rules = rules_of(DEFAULTS, Policies(namespace), TopicPolicies(topic))
+        assert (rules.dedup_snapshot_ms, rules.delays, rules.delay_tick_ms) == expected
+
+
 def test_subscriptions_expire_by_namespace_or_broker() -> None:
     assert rules_of(DEFAULTS, None, None).subscription_expiry_ms == 60_000
     assert (

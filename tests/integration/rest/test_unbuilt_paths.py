@@ -1,0 +1,334 @@
+"""What only Pulsar has answers 501, what nobody has 404, and nothing is taken that would have no effect."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+from collections.abc import Iterator
+from urllib.parse import urlsplit
+
+import pytest
+
+import geminga
+from geminga.broker.rest.application import ROUTES
+from geminga.broker.rest.core import unbuilt
+from geminga.broker.rest.namespace_policies import OTHER_FIELDS, POLICIES
+from geminga.broker.rest.topic_policies import POLICIES as TOPIC_POLICIES
+from support.rest import Rest
+from support.source_tree import ROOT
+
+pytestmark = pytest.mark.integration
+
+DOMAINS = ("persistent", "non-persistent")
+NOT_BUILT = f"not built in Geminga {geminga.__version__}"
+
+#: Members of Pulsar 4.2.4's ``Policies`` that have an effect here -> a test that shows it.
+NAMESPACE_EFFECTS = {
+    "autoSubscriptionCreationOverride": "unit/broker/test_topic_base.py"
+    "::test_creation_of_subscriptions_on_demand_can_be_switched_off",
+    "autoTopicCreationOverride": "integration/rest/test_partitions.py"
+    "::test_partitions_of_an_unknown_topic_depend_on_the_policy",
+    "backlog_quota_map": "unit/broker/policies/test_quota_guard.py"
+    "::test_size_quota_stops_producers_as_soon_as_it_is_used_up",
+    "deduplicationEnabled": "unit/broker/test_topic_dedup.py"
+    "::test_namespace_policy_switches_deduplication_on_and_off_while_it_runs",
+    "deduplicationSnapshotIntervalSeconds": "unit/broker/policies/test_rules.py"
+    "::test_snapshots_of_sequence_ids_and_delays_are_those_of_the_most_particular_level",
+    "delayed_delivery_policies": "unit/broker/policies/test_rules.py"
+    "::test_snapshots_of_sequence_ids_and_delays_are_those_of_the_most_particular_level",
+    "is_allow_auto_update_schema": "unit/broker/schema/test_topic_schemas.py"
+    "::test_where_producers_may_not_add_they_need_a_known_schema",
+    "max_consumers_per_subscription": "unit/broker/test_topic_base.py"
+    "::test_policies_of_the_namespace_limit_producers_consumers_and_subscriptions",
+    "max_consumers_per_topic": "unit/broker/test_topic_base.py"
+    "::test_policies_of_the_namespace_limit_producers_consumers_and_subscriptions",
+    "max_producers_per_topic": "unit/broker/test_topic_base.py"
+    "::test_policies_of_the_namespace_limit_producers_consumers_and_subscriptions",
+    "max_subscriptions_per_topic": "unit/broker/test_topic_base.py"
+    "::test_policies_of_the_namespace_limit_producers_consumers_and_subscriptions",
+    "max_topics_per_namespace": "integration/rest/test_unbuilt_paths.py"
+    "::test_namespace_takes_no_more_topics_than_its_policy_says",
+    "max_unacked_messages_per_consumer": "unit/broker/policies/test_unacked_policies.py"
+    "::test_whatever_is_set_and_removed_the_most_particular_level_holds_for_who_is_connected",
+    "max_unacked_messages_per_subscription": "unit/broker/policies/test_unacked_policies.py"
+    "::test_whatever_is_set_and_removed_the_most_particular_level_holds_for_who_is_connected",
+    "message_ttl_in_seconds": "unit/broker/policies/test_upkeep.py"
+    "::test_messages_expire_for_every_subscription_after_their_time_to_live",
+    "retention_policies": "unit/broker/policies/test_upkeep.py"
+    "::test_consumed_ledgers_stay_for_the_retention_time_of_each_level",
+    "schema_auto_update_compatibility_strategy": "unit/broker/schema/test_topic_schemas.py"
+    "::test_the_namespaces_strategy_comes_before_the_brokers",
+    "schema_compatibility_strategy": "unit/broker/schema/test_topic_schemas.py"
+    "::test_the_namespaces_strategy_comes_before_the_brokers",
+    "schema_validation_enforced": "unit/broker/schema/test_topic_schemas.py"
+    "::test_where_schemas_are_enforced_producers_need_one",
+    "subscription_expiration_time_minutes": "unit/broker/policies/test_upkeep.py"
+    "::test_subscription_nobody_uses_expires_and_one_in_use_stays",
+    "subscription_types_enabled": "unit/broker/test_topic_base.py::test_types_of_subscriptions_can_be_switched_off",
+}
+#: Kept and told as they are given: that is all that Pulsar does without authorization, or with this one cluster.
+NAMESPACE_RECORDS = {"auth_policies", "replication_clusters", "allowed_clusters", "bundles", "deleted", "properties"}
+#: Members of Pulsar 4.2.4's ``TopicPolicies`` that have an effect here -> their path, and a test that shows it.
+TOPIC_EFFECTS = {
+    "backLogQuotaMap": ("backlogQuota", NAMESPACE_EFFECTS["backlog_quota_map"]),
+    "deduplicationEnabled": (
+        "deduplicationEnabled",
+        "unit/broker/policies/test_rules.py::test_deduplication_is_that_of_the_most_particular_level_that_sets_it",
+    ),
+    "deduplicationSnapshotIntervalSeconds": (
+        "deduplicationSnapshotInterval",
+        NAMESPACE_EFFECTS["deduplicationSnapshotIntervalSeconds"],
+    ),
+    "delayedDeliveryEnabled": ("delayedDelivery", NAMESPACE_EFFECTS["delayed_delivery_policies"]),
+    "delayedDeliveryTickTimeMillis": ("delayedDelivery", NAMESPACE_EFFECTS["delayed_delivery_policies"]),
+    "maxUnackedMessagesOnConsumer": (
+        "maxUnackedMessagesOnConsumer",
+        NAMESPACE_EFFECTS["max_unacked_messages_per_consumer"],
+    ),
+    "maxUnackedMessagesOnSubscription": (
+        "maxUnackedMessagesOnSubscription",
+        NAMESPACE_EFFECTS["max_unacked_messages_per_subscription"],
+    ),
+    "messageTTLInSeconds": ("messageTTL", NAMESPACE_EFFECTS["message_ttl_in_seconds"]),
+    "retentionPolicies": ("retention", NAMESPACE_EFFECTS["retention_policies"]),
+    "subscriptionTypesEnabled": (
+        "subscriptionTypesEnabled",
+        "unit/broker/policies/test_rules.py"
+        "::test_subscription_types_are_those_of_the_most_particular_level_that_names_any",
+    ),
+}
+#: The others -> their path, which must answer 501.
+UNBUILT_TOPIC_POLICIES = {
+    "autoSubscriptionCreationOverride": "autoSubscriptionCreation",
+    "compactionThreshold": "compactionThreshold",
+    "dispatchRate": "dispatchRate",
+    "dispatcherPauseOnAckStatePersistentEnabled": "dispatcherPauseOnAckStatePersistent",
+    "entryFilters": "entryFilters",
+    "inactiveTopicPolicies": "inactiveTopicPolicies",
+    "maxConsumerPerTopic": "maxConsumers",
+    "maxConsumersPerSubscription": "maxConsumersPerSubscription",
+    "maxMessageSize": "maxMessageSize",
+    "maxProducerPerTopic": "maxProducers",
+    "maxSubscriptionsPerTopic": "maxSubscriptionsPerTopic",
+    "offloadPolicies": "offloadPolicies",
+    "persistence": "persistence",
+    "publishRate": "publishRate",
+    "replicationClusters": "replication",
+    "replicatorDispatchRate": "replicatorDispatchRate",
+    "schemaCompatibilityStrategy": "schemaCompatibilityStrategy",
+    "schemaValidationEnforced": "schemaValidationEnforced",
+    "shadowTopics": "shadowTopics",
+    "subscribeRate": "subscribeRate",
+    "subscriptionDispatchRate": "subscriptionDispatchRate",
+    "subscriptionExpirationTimeInMinutes": "subscriptionExpirationTime",
+    "subscriptionPolicies": "{subscription}/dispatchRate",
+}
+#: A value of each unbuilt member that means something.
+SET_VALUES = {
+    "clusterDispatchRate": {"standalone": {"dispatchThrottlingRateInMsg": 1}},
+    "topicDispatchRate": {"standalone": {"dispatchThrottlingRateInMsg": 1}},
+    "subscriptionDispatchRate": {"standalone": {"dispatchThrottlingRateInMsg": 1}},
+    "replicatorDispatchRate": {"standalone": {"dispatchThrottlingRateInMsg": 1}},
+    "clusterSubscribeRate": {"standalone": {"subscribeThrottlingRatePerConsumer": 1}},
+    "publishMaxMessageRate": {"standalone": {"publishThrottlingRateInMsg": 1}},
+    "latency_stats_sample_rate": {"standalone": 1},
+    "persistence": {"bookkeeperEnsemble": 3, "bookkeeperWriteQuorum": 3, "bookkeeperAckQuorum": 2},
+    "encryption_required": True,
+    "inactive_topic_policies": {"deleteWhileInactive": True, "maxInactiveDurationSeconds": 5},
+    "subscription_auth_mode": "Prefix",
+    "compaction_threshold": 1,
+    "offload_threshold": 0,
+    "offload_threshold_in_seconds": 0,
+    "offload_deletion_lag_ms": 0,
+    "offload_policies": {"managedLedgerOffloadDriver": "S3"},
+    "allowed_topic_property_keys_for_metrics": ["team"],
+    "resource_group_name": "group",
+    "migrated": True,
+    "dispatcherPauseOnAckStatePersistentEnabled": True,
+    "entryFilters": {"entryFilterNames": "f"},
+}
+
+
+class Lines:
+    """Requests over one connection, which hundreds of them need."""
+
+    def __init__(self, url: str) -> None:
+        self._connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=20)
+
+    def __call__(self, method: str, path: str, body: object = None) -> tuple[int, str]:
+        """Status and reason."""
+        content = None if body is None else json.dumps(body).encode()
+        self._connection.request(method, path, content, {"Content-Type": "application/json"})
+        answer = self._connection.getresponse()
+        text = answer.read()
+        return answer.status, json.loads(text)["reason"] if text else ""
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+@pytest.fixture
+def lines(rest: Rest) -> Iterator[Lines]:
+    made = Lines(rest.base_url)
+    yield made
+    made.close()
+
+
+def paths_of(template: str) -> list[str]:
+    """The template with names in it, for each domain if it has one."""
+    names = {"tenant": "public", "namespace": "default", "topic": "t", "bundle": "0x00000000_0x40000000"}
+
+    def filled(domain: str) -> str:
+        known = {**names, "domain": domain}
+        return re.sub(r"\{(\w+)(?::\w+)?\}", lambda found: known.get(found[1], "1"), template)
+
+    return [filled(domain) for domain in (DOMAINS if "{domain" in template else ("",))]
+
+
+def test_what_only_pulsar_has_answers_501(lines: Lines) -> None:
+    for row in unbuilt.ROUTES:
+        for path in paths_of(row.path):
+            for method in row.methods:
+                answer = lines(method, path, 5 if method in ("PUT", "POST") else None)
+                assert answer == (501, f"{row.what}: {NOT_BUILT}"), f"{method} {path}"
+
+
+def test_what_nobody_has_answers_404_and_what_only_others_do_405(lines: Lines) -> None:
+    for path in ("/admin/v2/nothing", "/admin/v3/nothing", "/nothing", "/admin/v2/persistent/public/default/t/nothing"):
+        for method in ("GET", "PUT", "POST", "DELETE"):
+            assert lines(method, path)[0] == 404, f"{method} {path}"
+    for method, path in (
+        ("PATCH", "clusters"),
+        ("PUT", "namespaces/public/default/retention"),
+        ("PUT", "namespaces/public/default/t"),
+        ("GET", "namespaces/public/default/nothing"),
+        ("POST", "persistent/public/default"),
+        ("PUT", "persistent/public/default/t/dispatchRate"),
+        ("POST", "brokers/health"),
+    ):
+        assert lines(method, f"/admin/v2/{path}")[0] == 405, f"{method} {path}"
+
+
+@pytest.mark.parametrize("domain", ["foo", "Persistent", "persistent:", "%70ersistent", "nonpersistent"])
+def test_topics_have_one_of_two_domains_whatever_is_asked_of_them(lines: Lines, domain: str) -> None:
+    templates = [(method, route.path) for route in ROUTES for method in (route.methods or ())]
+    templates += [(method, row.path) for row in unbuilt.ROUTES for method in row.methods]
+    for method, template in templates:
+        if "/v2/{domain" in template and method != "HEAD":
+            path = paths_of(template)[0].replace("/persistent/", f"/{domain}/", 1)
+            # Also where the body would be refused, and where the method would be: it is no topic's path.
+            for tried in (method, "PATCH"):
+                assert lines(tried, path, "x" if tried in ("PUT", "POST") else None)[0] == 404, f"{tried} {path}"
+
+
+def test_shadow_topics_are_not_made(rest: Rest, namespace: str) -> None:
+    source = {"PULSAR.SHADOW_SOURCE": f"persistent://{namespace}/t"}
+    for path, body in (("shadow", source), ("shadow/partitions", {"partitions": 2, "properties": source})):
+        refused = rest.put(f"persistent/{namespace}/{path}", body)
+        assert (refused.status, refused.reason) == (501, f"PULSAR.SHADOW_SOURCE (shadow topics): {NOT_BUILT}")
+    assert rest.get(f"persistent/{namespace}").json == []
+    rest.put(f"persistent/{namespace}/t")
+    assert rest.put(f"persistent/{namespace}/t/properties", source).status == 501
+    assert rest.get(f"persistent/{namespace}/t/properties").json == {}
+    refused = rest.put(f"persistent/{namespace}/t/shadowTopics", [f"persistent://{namespace}/shadow"])
+    assert (refused.status, refused.reason) == (501, f"shadow topics: {NOT_BUILT}")
+
+
+def test_each_member_of_pulsars_policies_has_an_effect_or_is_refused() -> None:
+    unbuilt_keys = {field.key for field in unbuilt.NAMESPACE_FIELDS}
+    assert set(SET_VALUES) == unbuilt_keys
+    groups = [set(NAMESPACE_EFFECTS), unbuilt_keys, NAMESPACE_RECORDS]
+    # Pulsar 4.2.4 has 48 of them.
+    assert sum(map(len, groups)) == len(set.union(*groups)) == 48
+    taken = {policy.key for policy in POLICIES} | {"backlog_quota_map"} | set(OTHER_FIELDS)
+    assert taken == set(NAMESPACE_EFFECTS) | NAMESPACE_RECORDS
+    # And of topics 33, but for the mark that they are for all clusters.
+    assert len(TOPIC_EFFECTS) + len(UNBUILT_TOPIC_POLICIES) == 33
+    paths = {policy.path for policy in TOPIC_POLICIES} | {"backlogQuota", "delayedDelivery"}
+    assert paths == {path for path, _ in TOPIC_EFFECTS.values()}
+    refused = {row.path for row in unbuilt.ROUTES}
+    for path in UNBUILT_TOPIC_POLICIES.values():
+        assert f"/admin/v2/{{domain}}/{{tenant}}/{{namespace}}/{{topic}}/{path}" in refused
+    for test in (*NAMESPACE_EFFECTS.values(), *(test for _, test in TOPIC_EFFECTS.values())):
+        module, _, name = test.partition("::")
+        assert f"\ndef {name}(" in (ROOT / "tests" / module).read_text(encoding="utf-8"), test
+
+
+@pytest.mark.parametrize("field", unbuilt.NAMESPACE_FIELDS, ids=lambda field: field.key)
+def test_namespace_is_not_created_with_a_policy_that_would_have_no_effect(
+    rest: Rest, namespace: str, field: unbuilt.UnbuiltField
+) -> None:
+    other = f"{namespace}-other"
+    refused = rest.put(f"namespaces/{other}", {field.key: SET_VALUES[field.key]})
+    assert (refused.status, refused.reason) == (501, f"{field.key} ({field.what}): {NOT_BUILT}")
+    assert other not in rest.get("namespaces/public").json
+
+
+def test_policies_as_pulsar_tells_them_are_taken_and_strange_members_dropped(rest: Rest, namespace: str) -> None:
+    document = rest.get(f"namespaces/{namespace}").json
+    document.update({field.key: field.unset[0] if field.unset else None for field in unbuilt.NAMESPACE_FIELDS})
+    other = f"{namespace}-other"
+    given = {**document, "message_ttl_in_seconds": 60, "allowed_clusters": [], "messageTTL": 5}
+    assert rest.put(f"namespaces/{other}", given).status == 204
+    found = rest.get(f"namespaces/{other}").json
+    assert found["message_ttl_in_seconds"] == 60
+    assert "messageTTL" not in found
+    assert rest.delete(f"namespaces/{other}").status == 204
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("message_ttl_in_seconds", -7),
+        ("retention_policies", {"retentionTimeInMinutes": 0, "retentionSizeInMB": 5}),
+        ("backlog_quota_map", {"destination_storage": {"limitSize": 5, "policy": "none"}}),
+        ("backlog_quota_map", {"other": {"limitSize": 5, "policy": "producer_exception"}}),
+        ("subscription_types_enabled", ["Fanout"]),
+    ],
+)
+def test_policies_given_at_creation_are_held_to_the_rules_of_their_own_paths(
+    rest: Rest, namespace: str, key: str, value: object
+) -> None:
+    assert rest.put(f"namespaces/{namespace}-other", {key: value}).status in (400, 412)
+    assert f"{namespace}-other" not in rest.get("namespaces/public").json
+
+
+def test_namespace_lives_in_this_cluster_and_is_replicated_nowhere(rest: Rest, namespace: str) -> None:
+    local = rest.get("clusters").json[0]
+    assert rest.put("clusters/far", {"serviceUrl": "http://127.0.0.1:1"}).status in (200, 204)
+    tenant = f"both-{namespace.partition('/')[2]}"
+    assert rest.put(f"tenants/{tenant}", {"allowedClusters": [local, "far"]}).status == 204
+    for key in ("replication_clusters", "allowed_clusters"):
+        refused = rest.put(f"namespaces/{tenant}/n", {key: [local, "far"]})
+        assert (refused.status, refused.reason) == (501, f"{key} (geo-replication): {NOT_BUILT}")
+    assert rest.put(f"namespaces/{tenant}/n").status == 204
+    assert rest.get(f"namespaces/{tenant}/n").json["replication_clusters"] == [local]
+    assert rest.post("clusters/far", {"peerClusterNames": [local]}).status == 501
+    for path in (f"namespaces/{tenant}/n", f"tenants/{tenant}", "clusters/far"):
+        assert rest.delete(path).status in (200, 204)
+
+
+def test_policies_for_all_clusters_and_replicated_subscriptions_are_refused(rest: Rest, namespace: str) -> None:
+    topic = f"persistent/{namespace}/t"
+    rest.put(topic)
+    assert rest.post(
+        f"{topic}/retention?isGlobal=true", {"retentionTimeInMinutes": 1, "retentionSizeInMB": 1}
+    ).status == (501)
+    assert rest.get(f"{topic}/retention?isGlobal=false").status == 204
+    assert rest.put(f"{topic}/subscription/s?replicated=true").status == 501
+    assert rest.get(f"{topic}/subscriptions").json == []
+    assert rest.put(f"{topic}/subscription/s?replicated=false").status == 204
+    delay = {"active": True, "tickTime": 1000, "maxDeliveryDelayInMillis": 5}
+    for path in (f"{topic}/delayedDelivery", f"namespaces/{namespace}/delayedDelivery"):
+        assert rest.post(path, delay).status == 501
+
+
+def test_namespace_takes_no_more_topics_than_its_policy_says(rest: Rest, namespace: str) -> None:
+    assert rest.post(f"namespaces/{namespace}/maxTopicsPerNamespace", 2).status == 204
+    assert rest.put(f"persistent/{namespace}/one").status == 204
+    assert rest.put(f"persistent/{namespace}/several/partitions", 2).status == 412
+    assert rest.put(f"persistent/{namespace}/two").status == 204
+    assert rest.put(f"persistent/{namespace}/three").status == 412
+    assert rest.delete(f"namespaces/{namespace}/maxTopicsPerNamespace").status == 204
+    assert rest.put(f"persistent/{namespace}/three").status == 204

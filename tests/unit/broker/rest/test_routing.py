@@ -1,0 +1,100 @@
+"""Which handler a path and method have."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import re
+
+import pytest
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+from starlette.types import Message, Scope
+
+from geminga.broker.rest.application import ROUTES
+from geminga.broker.rest.core import unbuilt
+from geminga.broker.rest.routing import DOMAIN, TOPIC_PATH, TOPICS_PATH, SegmentRouter, unbuilt_routes
+
+
+def telling(name: str) -> object:
+    async def tell(request: Request) -> Response:
+        return PlainTextResponse(name)
+
+    return tell
+
+
+def asked(router: SegmentRouter, method: str, path: str) -> str | int:
+    """What the handler tells, or the status of the refusal."""
+    sent: list[Message] = []
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    scope: Scope = {
+        "type": "http",
+        "method": method,
+        "path": path,
+        "root_path": "",
+        "headers": [],
+        "query_string": b"",
+        "app": None,
+    }
+    try:
+        asyncio.run(router(scope, receive, send))
+    except HTTPException as error:
+        return error.status_code
+    return sent[-1]["body"].decode()
+
+
+def test_the_more_particular_path_comes_first_whichever_was_named_first() -> None:
+    paths = ["/b/{x}", "/b/health", "/b/{x}/{y}", f"/b/{DOMAIN}/y", "/b/{x}/stats"]
+    for order in itertools.permutations(paths):
+        router = SegmentRouter(Route(path, telling(path), methods=["GET"]) for path in order)
+        assert asked(router, "GET", "/b/health") == "/b/health"
+        assert asked(router, "GET", "/b/other") == "/b/{x}"
+        assert asked(router, "GET", "/b/1/stats") == "/b/{x}/stats"
+        assert asked(router, "GET", "/b/persistent/y") in (f"/b/{DOMAIN}/y", "/b/{x}/{y}")
+        assert asked(router, "GET", "/b/1/2") == "/b/{x}/{y}"
+        assert asked(router, "GET", "/b") == 404
+        assert asked(router, "PUT", "/b/health") == 405
+
+
+def test_another_method_of_a_particular_path_may_be_that_of_a_general_one() -> None:
+    routes = [
+        Route("/n/{topic}", telling("create"), methods=["PUT"]),
+        Route("/n/partitioned", telling("list"), methods=["GET"]),
+    ]
+    router = SegmentRouter(routes)
+    assert asked(router, "GET", "/n/partitioned") == "list"
+    # As in Pulsar: a topic may have that name.
+    assert asked(router, "PUT", "/n/partitioned") == "create"
+
+
+@pytest.mark.parametrize("domain", ["persistent", "non-persistent"])
+def test_a_domain_is_one_of_two(domain: str) -> None:
+    router = SegmentRouter([Route(TOPIC_PATH, telling("topic")), Route(TOPICS_PATH, telling("list"))])
+    assert asked(router, "GET", f"/admin/v2/{domain}/t/n/x") == "topic"
+    assert asked(router, "GET", f"/admin/v2/{domain}/t/n") == "list"
+    for other in ("", "x", f"{domain}s", domain.upper(), "persistent%2F"):
+        assert asked(router, "GET", f"/admin/v2/{other}/t/n") == 404
+
+
+def test_every_path_finds_its_own_route_among_all() -> None:
+    """What is built is never hidden by what is not, nor the other way round."""
+    routes = [*ROUTES, *unbuilt_routes()]
+    named = [
+        Route(route.path, telling(f"{method} {route.path}"), methods=[method])
+        for route in routes
+        for method in sorted((route.methods or set()) - {"HEAD"})
+    ]
+    router = SegmentRouter(named)
+    for route in named:
+        (method,) = (route.methods or set()) - {"HEAD"}
+        path = re.sub(r"\{[^}]*\}", "1", route.path.replace(DOMAIN, "persistent"))
+        assert asked(router, method, path) == f"{method} {route.path}"
+    assert len(routes) == len(ROUTES) + len(unbuilt.ROUTES)
