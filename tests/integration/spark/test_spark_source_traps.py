@@ -20,9 +20,10 @@ import pytest
 import geminga
 from geminga.client import ConnectError
 from geminga.client.blocking import Client, connect
-from geminga.spark.clients import session_for
+from geminga.spark.clients import Session, session_for
 from geminga.spark.core.client_options import ClientConfiguration
-from geminga.spark.source.errors import DataLossError, TopicError
+from geminga.spark.source.errors import DataLossError, SubscriptionBusyError, TopicError
+from geminga.spark.source.subscriptions import Cursors
 from support.rest import Rest
 from support.spark_source import Stream, read_batch, values
 
@@ -43,6 +44,11 @@ def broker() -> Iterator[geminga.Standalone]:
 def client(broker) -> Iterator[Client]:
     with connect(broker.service_url) as one:
         yield one
+
+
+@pytest.fixture(scope="module")
+def session(broker) -> Session:
+    return session_for(ClientConfiguration(broker.service_url))
 
 
 @pytest.fixture
@@ -370,6 +376,59 @@ def test_what_came_between_stop_and_restart_is_held_by_the_cursor(broker, client
     stream.restart()
     assert values(stream.batch()) == sent
     stream.stop()
+
+
+def test_subscription_of_a_running_query_is_refused_to_another_one(client, session, topic, options):
+    publish(client, topic, 5)
+    stream = Stream({**options, "subscription": "mine"})
+    stream.batch()
+    second = Cursors(session.client, "mine", busy_wait_s=0.2)
+    with pytest.raises(SubscriptionBusyError, match="Is the query running already"):
+        session.run(lambda: second.create([topic], from_earliest=True))
+    stream.stop()
+    session.run(lambda: second.create([topic], from_earliest=True))
+    session.run(second.close)
+
+
+def test_driver_that_starts_while_its_killed_predecessor_is_still_connected_waits_for_its_end(
+    client, session, topic, options
+):
+    publish(client, topic, 5)
+    stream = Stream({**options, "subscription": "mine"})
+    stream.batch()
+    successor = Cursors(session.client, "mine")
+    created = asyncio.run_coroutine_threadsafe(successor.create([topic], from_earliest=True), session.thread.loop)
+    other = Cursors(session.client, "mine", busy_wait_s=0.0)
+    with pytest.raises(SubscriptionBusyError):
+        session.run(lambda: other.create([topic], from_earliest=True))
+    assert not created.done()
+    stream.stop()
+    created.result(10)
+    session.run(successor.close)
+
+
+def test_position_behind_the_end_is_said_once_in_a_batch_and_in_a_stream(client, topic, options, caplog):
+    publish(client, topic, 5)
+    beyond = json.dumps({topic: "999999:0:0"})
+    assert read_batch({**options, "startingOffsets": beyond}) == []
+    assert len(read_batch({**options, "endingOffsets": beyond})) == 5
+    stream = Stream({**options, "startingOffsets": beyond, "subscription": "mine"})
+    for _ in range(3):
+        stream.plan()
+    stream.stop()
+    texts = [record.getMessage() for record in caplog.records]
+    assert [text.partition(":")[0] for text in texts] == ["startingOffsets", "endingOffsets", "the query's offset"]
+    assert all("999999:0:0" in text and "behind the topic's end" in text for text in texts)
+
+
+def test_position_at_the_end_is_no_surprise(client, topic, options, caplog):
+    publish(client, topic, 5)
+    stream = Stream({**options, "subscription": "mine"})
+    stream.plan()
+    at_end = json.dumps({topic: str(stream.offset().topics[topic])})
+    stream.stop()
+    assert read_batch({**options, "startingOffsets": at_end}) == []
+    assert not caplog.records
 
 
 def test_alias_of_pulsar_spark_names_the_subscription(broker, client, topic, options):

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from geminga.client._client import Client
-from geminga.spark.core.offsets import ReadPosition, StreamOffset
+from geminga.runtime import get_logger
+from geminga.spark.core.offsets import BEGINNING, ReadPosition, StreamOffset
 from geminga.spark.core.options import ReaderConfiguration, SourceOptions
 from geminga.spark.core.planner import Task, TopicRange, plan, ranges_of
 from geminga.spark.source.errors import TopicError
 from geminga.spark.source.positions import CLOCK_SLACK_MS, Probe, ends_of, find_topics, in_parallel, position_at_time
 from geminga.spark.source.scout import Scout
+
+_log = get_logger(__name__)
 
 #: Entries of each topic whose size is looked at for ``targetBytesPerTask``.
 SAMPLE_ENTRIES: Final = 16
@@ -34,6 +37,8 @@ async def plan_batch(client: Client, options: SourceOptions) -> list[Task]:
         ends = await ends_of(probes)
     finally:
         await in_parallel(probes, Probe.close)
+    warn_beyond("startingOffsets", options.start.topics, ends)
+    warn_beyond("endingOffsets", options.end or {}, ends)
     starts = {probe.topic: probe.first for probe in probes}
     time_ms = reading.time_from_ms
     if options.start.init is None:
@@ -80,6 +85,21 @@ def check_given(option: str, given: Iterable[str], topics: Iterable[str]) -> Non
     unknown = sorted(set(given) - set(topics))
     if unknown:
         raise TopicError(f"{option}: {unknown[0]} is none of the topics read (a partition is named with its number)")
+
+
+def warn_beyond(what: str, positions: Mapping[str, ReadPosition], ends: Mapping[str, ReadPosition]) -> None:
+    """Say which positions lie behind the end of their topic; of an empty topic nobody can tell."""
+    for topic, end in sorted(ends.items()):
+        position = positions.get(topic, BEGINNING)
+        if position > end > BEGINNING:
+            _log.warning(
+                "%s: %s of %s is behind the topic's end, %s: nothing can be read between the two. "
+                "Was the topic deleted and made again, or is the position another topic's?",
+                what,
+                position,
+                topic,
+                end,
+            )
 
 
 async def at_time(client: Client, topics: Iterable[str], time_ms: int, name: str) -> dict[str, ReadPosition]:

@@ -21,5 +21,9 @@ class TopicError(SourceError):
     """A topic that should be read is not there, or none is."""
 
 
+class SubscriptionBusyError(SourceError):
+    """The durable subscription of a stream is held by somebody else, such as another query."""
+
+
 class SchemaError(SourceError):
     """A topic's schema has no columns in Spark, topics differ, or a message does not fit its schema."""

@@ -22,7 +22,7 @@ from geminga.spark.core.admission import Limits
 from geminga.spark.core.offsets import BEGINNING, EARLIEST, LATEST, ReadPosition, StreamOffset
 from geminga.spark.core.options import SourceOptions
 from geminga.spark.core.planner import TopicRange, plan
-from geminga.spark.source.batch_plan import at_time, check_given
+from geminga.spark.source.batch_plan import at_time, check_given, warn_beyond
 from geminga.spark.source.errors import DataLossError
 from geminga.spark.source.positions import Probe, ends_of, find_topics, first_position, in_parallel, lost_text
 from geminga.spark.source.scout import Scouts
@@ -59,6 +59,8 @@ class StreamDriver:
         self.known_ends: dict[str, ReadPosition] = {}
         self._has_warned = False
         self._has_planned = False
+        #: Topics whose first start was compared with their end.
+        self._compared: set[str] = set()
         #: Topics that the offsets have and that are gone.
         self._deleted: set[str] = set()
         self._scouts = Scouts(client, options.reader)
@@ -98,6 +100,7 @@ class StreamDriver:
         ends = dict(self._target if self._target is not None else await self._ask())
         starts = await self._starts(start, ends)
         begins = {topic: starts.get(topic, start.topics.get(topic, BEGINNING)) for topic in ends}
+        self._warn_beyond(begins, ends)
         # A topic whose messages were all deleted ends before it began.
         ends = {topic: max(end, begins[topic]) for topic, end in ends.items()}
         cuts: dict[str, tuple[ReadPosition, ...]] = {}
@@ -110,6 +113,11 @@ class StreamDriver:
         if start.init is None and topics == dict(start.topics):
             return None
         return StreamOffset(topics, start.tasks_max or self._options.tasks_max, cuts, starts)
+
+    def _warn_beyond(self, begins: Mapping[str, ReadPosition], ends: Mapping[str, ReadPosition]) -> None:
+        fresh = {topic: end for topic, end in ends.items() if topic not in self._compared}
+        self._compared.update(topic for topic, end in fresh.items() if end > BEGINNING)
+        warn_beyond("the query's offset", begins, fresh)
 
     async def _starts(self, start: StreamOffset, ends: Mapping[str, ReadPosition]) -> dict[str, ReadPosition]:
         """What a symbolic start means now; goes into the first offset, so that a replay means the same."""
@@ -185,6 +193,7 @@ class StreamDriver:
             else:
                 _log.warning("%s (failOnDataLoss=false)", text)
             self._deleted.add(topic)
+            self._compared.discard(topic)
             self.known_ends.pop(topic, None)
             for gone in (self._probes.pop(topic, None), self._watches.pop(topic, None)):
                 if gone is not None:

@@ -5,45 +5,75 @@ It holds back the trimming of what the query has not read; it is never read from
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
+from typing import Final
 
-from geminga.client import Consumer, ConsumerType, InitialPosition, MessageId, PulsarException
+from geminga.client import Consumer, ConsumerBusy, ConsumerType, InitialPosition, MessageId, PulsarException
 from geminga.client._client import Client
 from geminga.model import TopicName
 from geminga.runtime import get_logger
 from geminga.spark.core.offsets import ReadPosition
+from geminga.spark.source.errors import SubscriptionBusyError
 from geminga.spark.source.positions import in_parallel
 
 _log = get_logger(__name__)
+
+#: How long a driver that starts anew waits until the broker has noticed the old one's end: longer than the keep-alive
+#: (30 s) and the broker's question whether the connection lives (5 s).
+BUSY_WAIT_S: Final = 45.0
+_BUSY_FIRST_PAUSE_S: Final = 0.1
+_BUSY_PAUSE_MAX_S: Final = 2.0
 
 
 class Cursors:
     """The subscription ``name`` on each topic of a stream; runs on the client's loop."""
 
-    def __init__(self, client: Client, name: str) -> None:
+    def __init__(self, client: Client, name: str, busy_wait_s: float = BUSY_WAIT_S) -> None:
         self._client = client
+        self._busy_wait_s = busy_wait_s
         self.name = name
         self._consumers: dict[str, Consumer[bytes]] = {}
         #: How far each was acknowledged by this run.
         self._acknowledged: dict[str, ReadPosition] = {}
 
     async def create(self, topics: list[str], *, from_earliest: bool) -> None:
-        """Create the subscription where it does not exist; raises what subscribing raises (ConsumerBusy, ...)."""
+        """Create the subscription where it does not exist.
+
+        Raises SubscriptionBusyError if another one has it for as long as BUSY_WAIT_S: of two queries that acknowledge
+        on one subscription each lets go of what the other has not read. And what subscribing raises.
+        """
         position = InitialPosition.Earliest if from_earliest else InitialPosition.Latest
+        give_up_at = self._client.runtime.clock.monotonic() + self._busy_wait_s
 
         async def subscribe(topic: str) -> None:
-            # Failover: a driver that starts anew does not wait until the broker has noticed the old one's end.
-            self._consumers[topic] = await self._client.subscribe(
-                topic,
-                self.name,
-                consumer_type=ConsumerType.Failover,
-                initial_position=position,
-                receiver_queue_size=0,
-                ack_group_time_ms=0,
-                ack_receipt_enabled=True,
-            )
+            pause_s = _BUSY_FIRST_PAUSE_S
+            while True:
+                try:
+                    self._consumers[topic] = await self._subscribe(topic, position)
+                    return
+                except ConsumerBusy as error:
+                    left_s = give_up_at - self._client.runtime.clock.monotonic()
+                    if left_s <= 0:
+                        raise SubscriptionBusyError(
+                            f"subscription={self.name}: another consumer holds it on {topic} ({error}). Is the query "
+                            "running already? Each query needs a subscription of its own, which nobody else consumes from"
+                        ) from error
+                    await asyncio.sleep(min(pause_s, left_s))
+                    pause_s = min(2 * pause_s, _BUSY_PAUSE_MAX_S)
 
         await in_parallel([topic for topic in topics if topic not in self._consumers], subscribe)
+
+    async def _subscribe(self, topic: str, position: InitialPosition) -> Consumer[bytes]:
+        return await self._client.subscribe(
+            topic,
+            self.name,
+            consumer_type=ConsumerType.Exclusive,
+            initial_position=position,
+            receiver_queue_size=0,
+            ack_group_time_ms=0,
+            ack_receipt_enabled=True,
+        )
 
     async def holds(self, topic: str, start: ReadPosition) -> bool:
         """Whether the cursor stands at or before ``start``, so that nothing from there on can have been deleted.
