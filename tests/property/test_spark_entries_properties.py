@@ -34,6 +34,7 @@ ROWS = st.lists(
 def columns_and_properties(draw: st.DrawFn) -> tuple[MessageColumns, list[dict[str, str]]]:
     """Columns, some of them missing, and the properties as dicts."""
     rows = draw(ROWS)
+    base64_keys = draw(st.one_of(st.none(), st.lists(st.booleans(), min_size=len(rows), max_size=len(rows))))
     present = draw(st.lists(st.booleans(), min_size=5, max_size=5))
     payloads, keys, times, properties, ordering, delays = (list(column) for column in zip(*rows, strict=True))
     if draw(st.booleans()):
@@ -42,7 +43,9 @@ def columns_and_properties(draw: st.DrawFn) -> tuple[MessageColumns, list[dict[s
     made = MessageColumns(
         payloads,
         keys if present[0] else None,
-        draw(st.booleans()),
+        [flag and row[1] is not None for flag, row in zip(base64_keys, rows, strict=True)]
+        if present[0] and base64_keys
+        else None,
         times if present[1] else None,
         [encode_properties([(n.encode(), v.encode()) for n, v in one.items()]) for one in properties]
         if present[2]
@@ -61,7 +64,7 @@ def message_of(columns: MessageColumns, row: int, properties: dict[str, str], se
         payload or b"",
         properties=dict(sorted(properties.items())),
         partition_key=None if key is None else key.decode(),
-        is_key_base64=key is not None and columns.is_key_base64,
+        is_key_base64=columns.base64_keys is not None and columns.base64_keys[row],
         ordering_key=columns.ordering_keys[row] if columns.ordering_keys is not None else None,
         sequence_id=sequence_id,
         event_time_ms=columns.event_times_ms[row] if columns.event_times_ms is not None else None,
@@ -88,7 +91,8 @@ def test_entries_are_those_of_the_client(given_columns, first: int, messages_max
             batch.add(message, None)
         assert entry.payload == batch.encode(first + start)
         assert (entry.first_sequence_id, entry.highest_sequence_id) == (first + start, first + end - 1)
-        assert (entry.partition_key, entry.ordering_key) == (messages[0].partition_key, messages[0].ordering_key)
+        for name in ("partition_key", "is_key_base64", "ordering_key"):
+            assert getattr(entry, name) == getattr(messages[0], name)
 
 
 @given(columns_and_properties(), st.integers(1, 9), st.integers(1, 200))

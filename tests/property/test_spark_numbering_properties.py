@@ -177,11 +177,15 @@ def test_checksum_tells_null_from_empty_and_text_keys_from_bytes() -> None:
         MessageColumns([b"", b""]),
         MessageColumns([b""], [b""]),
         MessageColumns([b""], [None]),
-        MessageColumns([b""], [b""], is_key_base64=True),
+        MessageColumns([b""], [b""], [True]),
+        MessageColumns([b"", b""], [b"", b""], [True, False]),
+        MessageColumns([b"", b""], [b"", b""], [False, True]),
         MessageColumns([b""], event_times_ms=[None]),
         MessageColumns([b""], event_times_ms=[0]),
     ]
     assert len({columns_checksum(one, 0) for one in variants}) == len(variants)
+    # Which Arrow batch a key without base64 came in says nothing.
+    assert columns_checksum(MessageColumns([b""], [b""], [False]), 0) == columns_checksum(variants[3], 0)
 
 
 @given(st.dictionaries(st.sampled_from("abc"), st.integers(0, 9)), st.data())

@@ -15,6 +15,7 @@ from geminga.client.core.router import partition_of_key
 from geminga.spark.core.option_values import OptionError
 from geminga.spark.sink.writer import BatchWriter
 from support.sink_cases import arrow_batches, run_task, schema_of, stored
+from support.spark_source import read_batch
 
 UTC = dt.UTC
 
@@ -52,15 +53,29 @@ def test_event_time_is_milliseconds_not_microseconds(standalone, official, fresh
     assert stored(official, fresh_topic, 1)[0].event_timestamp() == 1709209815123
 
 
-def test_binary_key_travels_as_base64_and_text_key_as_it_is(standalone, official, fresh_topic) -> None:
-    for column, key in (("binary", b"\x00\xffk"), ("string", "k\u00e9")):
-        topic = f"{fresh_topic}-{column}"
-        columns = f"value binary, __key {column}"
-        run_task(writer_for(standalone, columns, topic=topic), arrow_batches(columns, [(b"v", key), (b"w", key)]))
-        reader = standalone_reader(standalone, topic)
-        for message in reader:
-            assert message.key_bytes() == (key if isinstance(key, bytes) else key.encode())
-            assert message.has_base64_key() == (column == "binary")
+def test_key_that_is_no_text_travels_as_base64_and_one_that_is_as_it_is(standalone, fresh_topic) -> None:
+    rows = [(b"v", b"\x00\xffk"), (b"w", "k\u00e9".encode()), (b"x", None), (b"y", b""), (b"z", "\u00e9".encode()[:1])]
+    for number, kept in enumerate((rows, rows[1:4])):
+        topic = f"{fresh_topic}-{number}"
+        columns = "value binary, __key binary"
+        run_task(writer_for(standalone, columns, topic=topic), arrow_batches(columns, kept))
+        found = [(one.data(), one.key_bytes(), one.has_base64_key()) for one in standalone_reader(standalone, topic)]
+        is_base64 = {b"v": True, b"z": True}
+        assert found == [(value, key or b"", is_base64.get(value, False)) for value, key in kept]
+
+
+def test_rows_that_were_read_are_written_as_the_messages_they_were(standalone, official, fresh_topic) -> None:
+    # A text key read as bytes became base64 when it was written again: another partition, another key for its readers.
+    ddl = "value binary, __key string"
+    run_task(writer_for(standalone, ddl, topic=fresh_topic), arrow_batches(ddl, [(b"v", "k\u00e9"), (b"w", None)]))
+    columns = "__key,__eventTime,__messageProperties"
+    source = {"service.url": standalone.service_url, "topic": fresh_topic, "metadataColumns": columns}
+    rows = [tuple(row.values()) for row in read_batch(source)]
+    again = "value binary, __key binary, __eventTime timestamp, __messageProperties map"
+    run_task(writer_for(standalone, again, topic=f"{fresh_topic}-again"), arrow_batches(again, rows))
+    first, second = stored(official, f"{fresh_topic}-again", 2)
+    assert (first.data(), first.partition_key()) == (b"v", "k\u00e9")
+    assert (second.data(), second.partition_key()) == (b"w", "")
 
 
 def standalone_reader(standalone, topic: str):

@@ -222,6 +222,40 @@ def test_schema_of_the_topic_gives_columns_and_old_versions_their_defaults(clien
     assert len({row["__schemaVersion"] for row in rows}) == 2
 
 
+def test_column_that_was_added_while_a_query_runs_is_said_and_there_after_a_restart(client, topic, options, caplog):
+    from dataclasses import dataclass
+
+    from geminga.client.schema import AvroSchema
+
+    @dataclass
+    class Event:
+        name: str
+
+    first = AvroSchema(Event)
+    with client.create_producer(topic, schema=first) as producer:
+        producer.send(Event("a"))
+    stream = Stream(
+        {**options, "schemaMode": "topic", "metadataColumns": "", "startingOffsets": "earliest", "subscription": "s"}
+    )
+    assert stream.batch() == [{"name": "a"}]
+    assert not caplog.records
+
+    @dataclass
+    class Event:  # type: ignore[no-redef]
+        name: str
+        place: str = "here"
+
+    with client.create_producer(topic, schema=AvroSchema(Event)) as producer:
+        for name in ("b", "c"):
+            producer.send(Event(name, "there"))
+            assert stream.batch() == [{"name": name}]
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert "messages of schema version 1 have place, which the query has no column for" in said
+    stream.restart()
+    assert stream.read() == [{"name": "c", "place": "there"}]
+    stream.stop()
+
+
 def test_fixed_schema_takes_columns_by_name_from_each_messages_own_version(client, topic, options):
     from dataclasses import dataclass
 

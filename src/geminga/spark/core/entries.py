@@ -131,8 +131,8 @@ def message_heads(columns: MessageColumns, first_sequence_id: int) -> list[bytes
             parts.append([b"" if time is None else _EVENT_TIME + encode_varint(time) for time in times])
         else:
             parts.append(_times(cast("Sequence[int]", times)))
-    if columns.keys is not None and columns.is_key_base64:
-        parts.append([b"" if key is None else _IS_BASE64 for key in columns.keys])
+    if columns.base64_keys is not None:
+        parts.append([_IS_BASE64 if is_base64 else b"" for is_base64 in columns.base64_keys])
     if columns.ordering_keys is not None:
         parts.append(_sized(_ordering_key_heads, columns.ordering_keys, columns.has_null("ordering_keys")))
     parts.append(_sequence_ids(first_sequence_id, len(columns)))
@@ -180,7 +180,7 @@ def _entry(columns: MessageColumns, heads: list[bytes], start: int, end: int, se
         end - start,
         sequence_id,
         partition_key=None if key is None else key.decode(),
-        is_key_base64=key is not None and columns.is_key_base64,
+        is_key_base64=columns.base64_keys is not None and columns.base64_keys[start],
         ordering_key=columns.ordering_keys[start] if columns.ordering_keys is not None else None,
     )
 
@@ -198,7 +198,7 @@ def _alone(columns: MessageColumns, row: int, sequence_id: int) -> EncodedMessag
         payload or b"",
         properties=properties,
         partition_key=None if key is None else key.decode(),
-        is_key_base64=key is not None and columns.is_key_base64,
+        is_key_base64=columns.base64_keys is not None and columns.base64_keys[row],
         ordering_key=columns.ordering_keys[row] if columns.ordering_keys is not None else None,
         sequence_id=sequence_id,
         event_time_ms=columns.event_times_ms[row] if columns.event_times_ms is not None else None,

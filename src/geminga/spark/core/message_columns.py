@@ -1,7 +1,7 @@
 """Messages as columns: what rows become before they are entries, without an object per message.
 
-Everything is as the wire has it already: keys are bytes of text (base64 if they were bytes), properties are encoded
-fields. A column that no row needs is None.
+Everything is as the wire has it already: keys are bytes of text (base64 if they were bytes that are none), properties
+are encoded fields. A column that no row needs is None.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class MessageColumns:
 
     payloads: list[bytes | None]
     keys: list[bytes | None] | None = None
-    #: Keys are base64 of bytes.
-    is_key_base64: bool = False
+    #: Whether each key is base64 of bytes; None: none of them.
+    base64_keys: list[bool] | None = None
     #: Milliseconds since the epoch.
     event_times_ms: list[int | None] | None = None
     #: Encoded ``properties`` fields of SingleMessageMetadata, which are those of MessageMetadata with another number.
@@ -58,7 +58,7 @@ class MessageColumns:
         return MessageColumns(
             picked(self.payloads),
             None if self.keys is None else picked(self.keys),
-            self.is_key_base64,
+            None if self.base64_keys is None else picked(self.base64_keys),
             None if self.event_times_ms is None else picked(self.event_times_ms),
             None if self.properties is None else picked(self.properties),
             None if self.ordering_keys is None else picked(self.ordering_keys),
@@ -71,7 +71,7 @@ class MessageColumns:
         return MessageColumns(
             self.payloads[start:end],
             None if self.keys is None else self.keys[start:end],
-            self.is_key_base64,
+            None if self.base64_keys is None else self.base64_keys[start:end],
             None if self.event_times_ms is None else self.event_times_ms[start:end],
             None if self.properties is None else self.properties[start:end],
             None if self.ordering_keys is None else self.ordering_keys[start:end],
@@ -83,6 +83,9 @@ class MessageColumns:
         """Append the rows of ``other``, which has the same columns."""
         if self.nullable is not None:
             self.nullable = None if other.nullable is None else self.nullable | other.nullable
+        if self.base64_keys is not None or other.base64_keys is not None:
+            mine = self.base64_keys or [False] * len(self)
+            self.base64_keys = mine + (other.base64_keys or [False] * len(other))
         self.payloads += other.payloads
         if self.keys is not None and other.keys is not None:
             self.keys += other.keys

@@ -187,7 +187,10 @@ def columns_checksum(messages: MessageColumns, checksum: int) -> int:
     for times in (messages.event_times_ms, messages.deliver_at_ms):
         if times is not None:
             checksum = _ints_checksum(array("q", [-1 if time is None else time for time in times]), checksum)
-    shape = [count, messages.is_key_base64, *(column is None for column in (messages.keys, messages.event_times_ms))]
+    is_any_base64 = messages.base64_keys is not None and any(messages.base64_keys)
+    if messages.base64_keys is not None and is_any_base64:
+        checksum = crc32c.crc32c(bytes(messages.base64_keys), checksum)
+    shape = [count, is_any_base64, *(column is None for column in (messages.keys, messages.event_times_ms))]
     return _ints_checksum(array("q", map(int, shape)), checksum)
 
 

@@ -32,6 +32,7 @@ def sorted_rows(
     others = [
         column
         for column in (
+            messages.base64_keys,
             messages.event_times_ms,
             messages.properties,
             messages.ordering_keys,

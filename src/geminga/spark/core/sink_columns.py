@@ -78,7 +78,7 @@ class SinkColumns:
     #: None: payloads are bytes.
     schema: ValueSchema | None
     key: str = ""
-    #: The key is bytes, and travels as base64.
+    #: The key is bytes, and travels as base64 where it is no text.
     is_key_binary: bool = False
     topic: str = ""
     event_time: str = ""

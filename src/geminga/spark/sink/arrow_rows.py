@@ -68,12 +68,11 @@ class RowReader:
         """The rows of a batch; raises OptionError for a value that no message can have."""
         columns = self._columns
         keys = self._bytes_of(batch, columns.key)
-        if keys is not None and columns.is_key_binary:
-            keys = [None if key is None else b64encode(key) for key in keys]
+        base64_keys = _base64_keys(keys) if keys and columns.is_key_binary else None
         messages = MessageColumns(
             payloads=self._payloads(batch),
             keys=keys,
-            is_key_base64=columns.is_key_binary,
+            base64_keys=base64_keys,
             event_times_ms=_times(batch, columns.event_time, columns.is_event_time_micros),
             properties=self._properties(batch),
             ordering_keys=self._bytes_of(batch, columns.ordering_key),
@@ -147,6 +146,29 @@ class RowReader:
                 found = known[pairs] = encode_properties(list(zip(texts[:half], texts[half:], strict=True)))
             encoded.append(found)
         return encoded
+
+
+def _base64_keys(keys: list[bytes | None]) -> list[bool] | None:
+    """Which keys travel as base64: those that are no text. They are encoded in place; None: there is none.
+
+    A key that is text has the same bytes for every client either way, and so it stays what it was: hashed to the same
+    partition, compared as text by those who sent it as text.
+    """
+    if _is_text(b"\0".join([key or b"" for key in keys])):  # usually: all of them at once
+        return None
+    flags = [key is not None and not _is_text(key) for key in keys]
+    for row, is_base64 in enumerate(flags):
+        if is_base64:
+            keys[row] = b64encode(keys[row] or b"")
+    return flags
+
+
+def _is_text(key: bytes) -> bool:
+    try:
+        key.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _rows_of_pairs(

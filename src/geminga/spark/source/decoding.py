@@ -18,6 +18,7 @@ from pyspark.sql.types import StructType
 
 from geminga.client.schema import SchemaInfo, SchemaType
 from geminga.model import TopicName
+from geminga.runtime import get_logger
 from geminga.spark.clients import Session, session_for
 from geminga.spark.columns import VALUE, arrow_schema
 from geminga.spark.core.metadata_columns import ALL_COLUMNS
@@ -28,6 +29,8 @@ from geminga.spark.source.errors import SchemaError
 from geminga.spark.source.range_read import Piece
 from geminga.spark.source.task_read import Decode
 from geminga.spark.source.topic_schema import NO_SCHEMA, PRIMITIVES
+
+_log = get_logger(__name__)
 
 #: Payload -> a record's fields, or a value of its own.
 DecodeOne = Callable[[bytes], Any]
@@ -46,6 +49,9 @@ _WIDTHS: Final = {
     SchemaType.LOCAL_DATE: ">i8",
 }
 _DAY_MS: Final = 86_400_000
+#: (topic, schema version) whose fields without a column were said by this process, and how many are.
+_said_unseen: set[tuple[str, bytes]] = set()
+SAID_MAX: Final = 1000
 
 
 def decoder(options: SourceOptions, schema: StructType) -> Decode:
@@ -142,7 +148,26 @@ class SchemaDecoder:
             writer = self._schema(topic, version)
             newest = self._schema(topic, b"") if self._by_newest else writer
             decode = self._decoders[topic, version] = _decode_one(writer, newest, topic)
+            if self._by_newest:
+                self._say_unseen(topic, version, writer)
         return decode
+
+    def _say_unseen(self, topic: str, version: bytes, writer: SchemaInfo) -> None:
+        """Spark fixes a query's columns when it starts: say which fields were added since and are left out."""
+        if (topic, version) in _said_unseen or len(_said_unseen) >= SAID_MAX:
+            return
+        written = json.loads(writer.schema)
+        fields = written.get("fields", ()) if isinstance(written, dict) else ()
+        unseen = sorted({field["name"] for field in fields} - set(self._value_names))
+        if unseen:
+            _said_unseen.add((topic, version))
+            _log.warning(
+                "%s: messages of schema version %s have %s, which the query has no column for and leaves out. Spark "
+                "fixes the columns when a query starts: start it again, with the same checkpoint, to have them",
+                topic,
+                int.from_bytes(version, "big"),
+                ", ".join(unseen),
+            )
 
 
 def _decode_one(writer: SchemaInfo, reader: SchemaInfo, topic: str) -> DecodeOne:

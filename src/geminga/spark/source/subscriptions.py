@@ -57,7 +57,7 @@ class Cursors:
                     if left_s <= 0:
                         raise SubscriptionBusyError(
                             f"subscription={self.name}: another consumer holds it on {topic} ({error}). Is the query "
-                            "running already? Each query needs a subscription of its own, which nobody else consumes from"
+                            "running already? Each query needs a subscription of its own that nobody else consumes from"
                         ) from error
                     await asyncio.sleep(min(pause_s, left_s))
                     pause_s = min(2 * pause_s, _BUSY_PAUSE_MAX_S)
