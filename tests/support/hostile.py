@@ -19,6 +19,7 @@ from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.metadata import encode_entry
 from geminga.wire.pulsar.varint import encode_varint
 from support.hostile_values import Case, changed, fill_required, type_of
+from support.leaks import leaks_of
 from support.raw_protocol import RawConnection, frame
 
 Type = pb.BaseCommand
@@ -138,6 +139,7 @@ class Session:
         answer: pb.BaseCommand | None
         try:
             while (answer := self.connection.receive()) is not None:
+                assert not leaks_of(answer), str(answer)
                 if answer.type == Type.PONG:
                     return
                 if answer.type == Type.MESSAGE:

@@ -78,6 +78,10 @@ class RecordingConnection:
     def send_command(self, command: pb.BaseCommand) -> None:
         self.commands.append(command)
 
+    @staticmethod
+    def told(error: GemingaError) -> str:
+        return error.told
+
     def send_success(self, request_id: int) -> None:
         self.commands.append(
             pb.BaseCommand(type=pb.BaseCommand.SUCCESS, success=pb.CommandSuccess(request_id=request_id))

@@ -9,6 +9,7 @@ import ast
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
+from geminga.model import errors
 from support.source_tree import SourceModule, imports_of
 
 #: Which packages a package may import (besides itself). The order is that of the layers, lowest first.
@@ -203,6 +204,31 @@ def world_violations(module: SourceModule) -> list[str]:
 def _reraises(handler: ast.ExceptHandler) -> bool:
     last = handler.body[-1]
     return isinstance(last, ast.Raise) and last.exc is None
+
+
+#: Packages whose texts name ledgers, files and nodes.
+_STORAGE = frozenset({"bookie", "bookkeeper", "managed_ledger", "metadata"})
+
+
+def told_violations(module: SourceModule) -> list[str]:
+    """Texts that were written for the log, on their way to clients.
+
+    The broker tells ``error.told``; storage raises what clients are told literally only with words it does not fill in.
+    """
+    found = []
+    calls = [node for node in ast.walk(module.tree) if isinstance(node, ast.Call)]
+    # ``close`` takes the line for the log.
+    logged = {id(part) for node in calls if getattr(node.func, "attr", "") == "close" for part in node.args}
+    for node in calls:
+        name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        is_for_clients = module.package == "broker" and ".schema.core" not in module.name and id(node) not in logged
+        if is_for_clients and ast.unparse(node) in ("str(error)", "repr(error)"):
+            found.append(f"{module.name}:{node.lineno} tells str(error): error.told is for clients")
+        error = getattr(errors, name, None) if module.package in _STORAGE else None
+        is_told = isinstance(error, type) and issubclass(error, errors.GemingaError) and not error.public_text
+        if is_told and not all(isinstance(part, ast.Constant) for part in node.args):
+            found.append(f"{module.name}:{node.lineno} {name} is told to clients: a text without names in it")
+    return found
 
 
 def header_violations(module: SourceModule) -> list[str]:

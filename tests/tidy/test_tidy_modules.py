@@ -13,6 +13,7 @@ from support.tidy_rules import (
     header_violations,
     name_violations,
     size_violations,
+    told_violations,
     untested_modules,
     world_violations,
 )
@@ -24,6 +25,7 @@ RULES: list[Rule] = [
     header_violations,
     name_violations,
     size_violations,
+    told_violations,
     world_violations,
 ]
 
@@ -43,6 +45,10 @@ PLANTED: list[tuple[Rule, str, str]] = [
     (name_violations, "geminga.broker.x", "class TopicManager: ..."),
     (size_violations, "geminga.broker.x", "'''Doc.'''\n" + "a = 1\n" * 601),
     (size_violations, "geminga.broker.x", "def f():\n" + "    a = 1\n" * 71),
+    (told_violations, "geminga.broker.x", "connection.write(commands.error(1, 2, str(error)))"),
+    (told_violations, "geminga.broker.x", "response.message = str(error)"),
+    (told_violations, "geminga.managed_ledger.x", "raise TopicTerminatedError(f'{self.name} has ended')"),
+    (told_violations, "geminga.metadata.x", "raise UnavailableError(str(why))"),
     (world_violations, "geminga.broker.x", "open('file')"),
     (world_violations, "geminga.broker.x", "loop.create_task(c)"),
     (world_violations, "geminga.broker.x", "loop.run_in_executor(None, f)"),

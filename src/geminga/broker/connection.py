@@ -39,7 +39,7 @@ from geminga.broker.failures import Kind
 from geminga.broker.frame_room import LARGE_FRAME_BYTES, HalfFrame
 from geminga.broker.liveness import LivenessCheck
 from geminga.broker.pause_reason import PauseReason
-from geminga.model.errors import NotAllowedError, ProtocolError
+from geminga.model.errors import GemingaError, NotAllowedError, ProtocolError
 from geminga.runtime import Contained, get_logger
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar import commands, hot
@@ -381,6 +381,12 @@ class Connection(ConnectionPauses, asyncio.Protocol):
             return False
         del self.requests[key]
         return not self.is_closed
+
+    def told(self, error: GemingaError) -> str:
+        """What the client is told of an error; what it is not told goes to the log."""
+        if error.public_text:
+            self.broker.warn_of_hidden(self, error)
+        return error.told
 
     def close(self, reason: str = "") -> None:
         """Close; a ``reason`` is the one line the log gets, an empty one is no news."""

@@ -152,7 +152,11 @@ class ConnectionOutput:
 
     def send_error(self, request_id: int, error: GemingaError) -> None:
         """Answer ERROR with the error's code and text."""
-        self.write(commands.error(request_id, error.server_error, str(error)))
+        self.write(commands.error(request_id, error.server_error, self.told(error)))
+
+    def told(self, error: GemingaError) -> str:
+        """What the client is told of an error. The other half logs what it is not told."""
+        return error.told
 
     def on_writable(self, callback: Callable[[], None]) -> None:
         """Call ``callback`` once when the connection is writable again (at once in the next turn if it is)."""

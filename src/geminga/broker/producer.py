@@ -114,7 +114,7 @@ class PublishGroup:
         code = error.server_error if error.server_error in SEND_ERROR_CODES else ServerError.PERSISTENCE_ERROR
         first = self._answered
         for sequence_id, _ in self.sequence_ids[first : first + count]:
-            self._answers.append(commands.send_error(self.producer.producer_id, sequence_id, code, str(error)))
+            self._answers.append(commands.send_error(self.producer.producer_id, sequence_id, code, error.told))
         self._answer(count)
 
     def _answer(self, count: int) -> None:

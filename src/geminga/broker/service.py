@@ -191,6 +191,11 @@ class Broker:
         else:
             self._strangers.warn(f"closing connection {connection.peer} (no client yet): {reason}")
 
+    def warn_of_hidden(self, connection: Connection, error: GemingaError) -> None:
+        """What a client was not told of an error; of each kind one a minute, for clients try again and again."""
+        text = f"{connection.peer} ({connection.client_version}) was told {error.told!r}: {error}"
+        self._strangers.warn(text, type(error).__name__)
+
     def connection_closed(self, connection: Connection) -> None:
         """A connection is gone."""
         self.connections.discard(connection)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from geminga.broker.core.dedup import UNKNOWN_TEXT, Deduplication, Verdict
 from geminga.broker.producer import Producer, PublishGroup, SequenceIds
 from geminga.managed_ledger import AppendResult, Entry, ManagedCursor
-from geminga.model.errors import GemingaError, LedgerFencedError, NotAllowedError, StorageError, UnknownOutcomeError
+from geminga.model.errors import GemingaError, LedgerFencedError, NotAllowedError, StorageError, UnavailableError
 from geminga.model.position import EARLIEST, Position
 from geminga.runtime import Contained, get_logger, next_turn, spawn
 from geminga.wire.pulsar.metadata import peek_metadata
@@ -119,7 +119,7 @@ class TopicDeduplication:
             )
             producer.group(sequence_ids, 0, 0).failed(NotAllowedError(text), len(sequence_ids))
         else:
-            producer.group(sequence_ids, 0, 0).failed(UnknownOutcomeError(UNKNOWN_TEXT), len(sequence_ids))
+            producer.group(sequence_ids, 0, 0).failed(UnavailableError(UNKNOWN_TEXT), len(sequence_ids))
             producer.disconnect_soon()
 
     def stored(self, group: PublishGroup, result: AppendResult) -> None:

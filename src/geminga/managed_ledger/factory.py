@@ -120,7 +120,7 @@ class ManagedLedgerFactory:
             if opened is not None:
                 return opened
             if self._is_closed:
-                raise UnavailableError("closing")
+                raise UnavailableError("The broker is stopping")
             opening = self._opening.get(name)
             if opening is None:
                 break
@@ -129,7 +129,7 @@ class ManagedLedgerFactory:
                 return result
             raise result
         opening = self._opening[name] = asyncio.get_running_loop().create_future()
-        result = UnavailableError(f"opening {name} was cancelled")
+        result = UnavailableError("Loading the topic was given up, try again")
         try:
             result = await load(self, name)
             self._open[name] = result

@@ -174,7 +174,7 @@ class ManagedLedger:
 
     def _refusal(self) -> GemingaError | None:
         if self.terminated_position is not None:
-            return TopicTerminatedError(f"{self.name} was terminated at {self.terminated_position}")
+            return TopicTerminatedError("Topic was already terminated")
         if self.is_fenced:
             return LedgerFencedError(f"{self.name} has another owner")
         if self.is_closed:
@@ -364,7 +364,7 @@ class ManagedLedger:
                 position = self.ledgers.last_position
                 await self.put_list(self.ledgers.infos, terminated=position)
                 self.terminated_position = position
-                appender.stop(TopicTerminatedError(f"{self.name} was terminated"))
+                appender.stop(TopicTerminatedError("Topic was already terminated"))
         finally:
             appender.resume()
         if handle is not None:

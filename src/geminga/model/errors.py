@@ -14,7 +14,9 @@
       UnavailableError         try again: not ready, closing, too many requests
 
 ``retriable`` tells a caller whether the same call may succeed later; ``server_error`` is the
-``ServerError`` number of Pulsar's protocol that a client gets, ``http_status`` that of the admin REST.
+``ServerError`` number of Pulsar's protocol that a client gets, ``http_status`` that of the admin REST. Clients get the
+text of a RemoteError or an UnavailableError, which is written for them. What storage and our own code have to say names
+ledgers, bookies, files and nodes: of a StorageError or LocalError clients get ``public_text``, and the log the text.
 """
 
 from __future__ import annotations
@@ -59,10 +61,19 @@ class GemingaError(Exception):
     retriable: bool = False
     server_error: ServerError = ServerError.UNKNOWN_ERROR
     http_status: int = 500
+    #: What clients are told instead of the text; empty: the text is written for them.
+    public_text: str = ""
+
+    @property
+    def told(self) -> str:
+        """What clients are told."""
+        return self.public_text or str(self) or "The request is refused"
 
 
 class LocalError(GemingaError):
     """Our own bug or misuse."""
+
+    public_text = "Internal error of the broker"
 
 
 class InvariantError(LocalError):
@@ -233,15 +244,20 @@ class PreconditionFailedError(RemoteError):
 class StorageError(GemingaError):
     """Entries could not be written or read."""
 
+    public_text = "Stored data can not be read or written now"
     server_error = ServerError.PERSISTENCE_ERROR
 
 
 class NoSuchLedgerError(StorageError):
     """The bookie knows for certain that it never had this ledger, or that it was deleted."""
 
+    public_text = "What was stored is not there any more"
+
 
 class NoSuchEntryError(StorageError):
     """The bookie knows for certain that it does not hold this entry."""
+
+    public_text = "The entry is not there"
 
 
 class UnknownEntryError(StorageError):
@@ -253,24 +269,32 @@ class UnknownEntryError(StorageError):
 class LedgerFencedError(StorageError):
     """Another writer recovered the ledger: this one may not append any more."""
 
+    public_text = "The topic has another owner, look it up again"
+
 
 class LedgerClosedError(StorageError):
     """The ledger handle was closed."""
+
+    public_text = "The topic is being closed, look it up again"
 
 
 class NotEnoughBookiesError(StorageError):
     """Fewer writable bookies than the ensemble needs."""
 
+    public_text = "Too little storage is available now"
     retriable = True
 
 
 class CorruptionError(StorageError):
     """Stored bytes fail their checksum; the text names file and offset. Never served."""
 
+    public_text = "Stored data are damaged"
+
 
 class DiskFullError(StorageError):
     """No space left: the bookie is read-only until space returns."""
 
+    public_text = "There is no room left to store this"
     retriable = True
 
 
@@ -281,28 +305,34 @@ class DiskIOError(StorageError):
 class MetadataError(StorageError):
     """The metadata store refused or failed."""
 
+    public_text = "Metadata can not be read or written now"
     server_error = ServerError.METADATA_ERROR
 
 
 class BadVersionError(MetadataError):
     """Compare-and-set lost: the node has another version, exists already, or is gone."""
 
+    public_text = "Somebody else changed it meanwhile, try again"
     http_status = 409
 
 
 class NoSuchNodeError(MetadataError):
     """The metadata node does not exist."""
 
+    public_text = "Not found"
     http_status = 404
 
 
 class NodeNotEmptyError(MetadataError):
     """A node with children can not be deleted."""
 
+    public_text = "It is not empty"
+
 
 class UnknownOutcomeError(MetadataError):
     """The write may or may not have happened: read before you decide."""
 
+    public_text = "It is not known whether this was stored"
     retriable = True
 
 
@@ -332,6 +362,7 @@ class TooManyRequestsError(UnavailableError):
 class MetadataUnavailableError(MetadataError, UnavailableError):
     """The metadata store is closed, or has too many writes waiting: nothing was done."""
 
+    public_text = "Metadata are not available now, try again"
     retriable = True
     server_error = ServerError.SERVICE_NOT_READY
     http_status = 503

@@ -196,7 +196,7 @@ def test_watch_whose_look_fails_is_refused_and_those_that_stand_are_told_later()
         world.broker.list_topics = failing
         await create(world, "a")
         watch(client, ".*", 2)
-        assert "not now" in (await client.error()).message
+        assert "Metadata can not be read" in (await client.error()).message
         assert sorted(client.connection.watchers) == [1]
         fails = False
         update = (await client.expect(Type.WATCH_TOPIC_UPDATE)).watchTopicUpdate

@@ -21,7 +21,7 @@ async def _lookup(connection: Connection, request: pb.CommandLookupTopic) -> Non
         listener = request.advertised_listener_name or connection.listener
         endpoint = await connection.broker.lookup(TopicName.parse(request.topic), listener)
     except GemingaError as error:
-        connection.write(commands.lookup_failed(request.request_id, error.server_error, str(error)))
+        connection.write(commands.lookup_failed(request.request_id, error.server_error, connection.told(error)))
         return
     connection.write(
         commands.lookup_connect(request.request_id, endpoint.broker_url, endpoint.broker_url_tls, is_authoritative=True)
@@ -42,7 +42,7 @@ async def _partitioned_metadata(connection: Connection, request: pb.CommandParti
         if not count and not request.metadata_auto_creation_enabled and not await broker.topic_exists(name):
             raise TopicNotFoundError(f"Topic {name} not found")
     except GemingaError as error:
-        connection.write(commands.partitions_failed(request.request_id, error.server_error, str(error)))
+        connection.write(commands.partitions_failed(request.request_id, error.server_error, connection.told(error)))
         return
     connection.write(commands.partitions(request.request_id, count))
 

@@ -10,8 +10,8 @@ from geminga.broker.producer import Producer
 from geminga.broker.topic_base import Topic
 from geminga.model.errors import (
     GemingaError,
-    MetadataError,
     NotAllowedError,
+    PreconditionFailedError,
     UnavailableError,
 )
 from geminga.model.position import EARLIEST
@@ -47,7 +47,7 @@ async def _create_producer(connection: Connection, request: pb.CommandProducer) 
     try:
         topic = await connection.broker.get_topic(TopicName.parse(request.topic), create=True)
         if topic.is_encryption_required and not request.encrypted:
-            raise MetadataError(f"Encryption is required in {topic.name}")
+            raise PreconditionFailedError(f"Encryption is required in {topic.name}")
         schema_version = await connection.broker.schemas.admit_producer(topic, request)
         await _create_initial_subscription(topic, request)
         producer = await _new_producer(topic, connection, request)

@@ -33,7 +33,7 @@ def handle_get_schema(connection: Connection, command: pb.BaseCommand) -> None:
     key = (int(pb.BaseCommand.GET_SCHEMA), request.request_id)
     if len(connection.requests) >= REQUESTS_MAX:
         error = TooManyRequestsError(f"more than {REQUESTS_MAX} requests under way")
-        _send_schema(connection, _schema_error(request.request_id, error))
+        _send_schema(connection, _schema_error(connection, request.request_id, error))
         return
     connection.requests[key] = request.request_id
     spawn(_get_schema(connection, request), name=f"schema of {request.topic}", part=connection)
@@ -43,7 +43,7 @@ async def _get_schema(connection: Connection, request: pb.CommandGetSchema) -> N
     try:
         answer = await _find_schema(connection, request)
     except GemingaError as error:
-        answer = _schema_error(request.request_id, error)
+        answer = _schema_error(connection, request.request_id, error)
     connection.requests.pop((int(pb.BaseCommand.GET_SCHEMA), request.request_id), None)
     if not connection.is_closed:
         _send_schema(connection, answer)
@@ -68,9 +68,9 @@ async def _find_schema(connection: Connection, request: pb.CommandGetSchema) -> 
     )
 
 
-def _schema_error(request_id: int, error: GemingaError) -> pb.CommandGetSchemaResponse:
+def _schema_error(connection: Connection, request_id: int, error: GemingaError) -> pb.CommandGetSchemaResponse:
     return pb.CommandGetSchemaResponse(
-        request_id=request_id, error_code=error_code(error.server_error), error_message=str(error)
+        request_id=request_id, error_code=error_code(error.server_error), error_message=connection.told(error)
     )
 
 
@@ -83,7 +83,7 @@ def handle_get_or_create_schema(connection: Connection, command: pb.BaseCommand)
     request = command.getOrCreateSchema
     if len(connection.requests) >= REQUESTS_MAX:
         error = TooManyRequestsError(f"more than {REQUESTS_MAX} requests under way")
-        _send_version(connection, _version_error(request.request_id, error))
+        _send_version(connection, _version_error(connection, request.request_id, error))
         return
     connection.requests[(int(pb.BaseCommand.GET_OR_CREATE_SCHEMA), request.request_id)] = request.request_id
     spawn(_get_or_create_schema(connection, request), name=f"add schema of {request.topic}", part=connection)
@@ -95,15 +95,15 @@ async def _get_or_create_schema(connection: Connection, request: pb.CommandGetOr
         version = await connection.broker.schemas.add(topic.name, schema_of(request))
         answer = pb.CommandGetOrCreateSchemaResponse(request_id=request.request_id, schema_version=version)
     except GemingaError as error:
-        answer = _version_error(request.request_id, error)
+        answer = _version_error(connection, request.request_id, error)
     connection.requests.pop((int(pb.BaseCommand.GET_OR_CREATE_SCHEMA), request.request_id), None)
     if not connection.is_closed:
         _send_version(connection, answer)
 
 
-def _version_error(request_id: int, error: GemingaError) -> pb.CommandGetOrCreateSchemaResponse:
+def _version_error(connection: Connection, request_id: int, error: GemingaError) -> pb.CommandGetOrCreateSchemaResponse:
     return pb.CommandGetOrCreateSchemaResponse(
-        request_id=request_id, error_code=error_code(error.server_error), error_message=str(error)
+        request_id=request_id, error_code=error_code(error.server_error), error_message=connection.told(error)
     )
 
 

@@ -138,7 +138,7 @@ async def _refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, GemingaError)
     if isinstance(error, StorageError):
         _log.warning("%s %s: %s", request.method, request.url.path, error)
-    reason = str(error) or type(error).__name__
+    reason = error.told
     if isinstance(error, NotBuiltError):
         reason += f" in Geminga {context_of(request).version}"
     return error_response(error.http_status, reason)

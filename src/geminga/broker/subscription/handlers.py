@@ -21,8 +21,9 @@ from geminga.model import TopicName
 from geminga.model.errors import (
     ConsumerNotFoundError,
     GemingaError,
-    MetadataError,
     NotAllowedError,
+    NotFoundError,
+    PreconditionFailedError,
     UnavailableError,
 )
 from geminga.runtime import Contained
@@ -146,7 +147,7 @@ def _respond_to_ack(connection: Connection, consumer_id: int, request_id: int, e
     if error is not None:
         code: int = error.server_error  # the model's enum has the numbers of the wire's
         response.error = cast("pb.ServerError", code)
-        response.message = str(error)
+        response.message = connection.told(error)
     connection.send_command(pb.BaseCommand(type=pb.BaseCommand.ACK_RESPONSE, ackResponse=response))
 
 
@@ -177,7 +178,8 @@ def handle_seek(connection: Connection, command: pb.BaseCommand) -> None:
     elif request.HasField("message_publish_time"):
         work = seek.seek_to_time(subscription, request.message_publish_time)
     else:
-        connection.send_error(request.request_id, MetadataError("Message id and message publish time were not present"))
+        refusal = PreconditionFailedError("Message id and message publish time were not present")
+        connection.send_error(request.request_id, refusal)
         return
     _answer_after(connection, request.request_id, work, f"seek {subscription.name}")
 
@@ -187,7 +189,7 @@ def handle_unsubscribe(connection: Connection, command: pb.BaseCommand) -> None:
     request = command.unsubscribe
     consumer = connection.consumers.get(request.consumer_id)
     if consumer is None:
-        connection.send_error(request.request_id, MetadataError(f"Consumer not found {request.consumer_id}"))
+        connection.send_error(request.request_id, NotFoundError(f"Consumer not found {request.consumer_id}"))
         return
     _answer_after(
         connection,
@@ -200,7 +202,7 @@ def handle_unsubscribe(connection: Connection, command: pb.BaseCommand) -> None:
 async def _unsubscribe(consumer: Consumer, *, is_forced: bool) -> None:
     subscription = consumer.subscription
     if len(subscription.consumers) > 1 and not is_forced:
-        raise MetadataError("Unconnected or shared consumer attempting to unsubscribe")
+        raise PreconditionFailedError("Unconnected or shared consumer attempting to unsubscribe")
     # Without CLOSE_CONSUMER: this client asked for the end and would subscribe again.
     consumer.close()
     try:
@@ -236,7 +238,7 @@ def handle_get_last_message_id(connection: Connection, command: pb.BaseCommand) 
     request = command.getLastMessageId
     consumer = connection.consumers.get(request.consumer_id)
     if consumer is None:
-        connection.send_error(request.request_id, MetadataError("Consumer not found"))
+        connection.send_error(request.request_id, NotFoundError("Consumer not found"))
         return
     connection.run(
         _get_last_message_id(connection, request.request_id, consumer), f"last message id {consumer.consumer_id}"
