@@ -2,8 +2,8 @@
 
 Each ratio is the median of the ratios of neighbouring turns: what else the machine does then meets both sides alike.
 Settings are the same on both sides: batches of 1,000 messages, 256 KiB or 10 ms; acknowledgements grouped for 100 ms
-(both clients' default); round trips unbatched, one message under way, the same payload. CPU is what the client's
-process takes a message: other load changes it little.
+(both clients' default); unbatched rows send and receive entries of one message; round trips unbatched, one message
+under way, the same payload. CPU is what the client's process takes a message: other load changes it little.
 """
 
 from __future__ import annotations
@@ -26,6 +26,10 @@ from bench.servers import Bench, BenchError, environment, finish_load
 SENDS = {"send_nowait": 1_000_000, "send": 200_000, "send_async": 100_000}
 WARMUP = {"send_nowait": 100_000, "send": 20_000, "send_async": 10_000}
 RECEIVES = 400_000
+#: Unbatched.
+SENDS_UNBATCHED = 60_000
+WARMUP_UNBATCHED = 5_000
+RECEIVES_UNBATCHED = 100_000
 #: Round trips: turns of each side, and round trips of one turn.
 ROUND_TRIP_TURNS = 30
 ROUND_TRIPS = 250
@@ -87,7 +91,9 @@ def next_turn(process: subprocess.Popen[str], line: str = "") -> dict[str, Any]:
 def client(bench: Bench, size: int) -> list[Row]:
     """All claims about the client in one run."""
     with bench.product() as broker:
-        rows = [*_sends(bench, broker, size), *_receives(bench, broker, size), _round_trips(bench, broker, size)]
+        rows = [*_sends(bench, broker, size), *_receives(bench, broker, size)]
+        rows += [_sends_unbatched(bench, broker, size), *_receives_unbatched(bench, broker, size)]
+        rows.append(_round_trips(bench, broker, size))
     return [*rows, _negative_acks()]
 
 
@@ -95,18 +101,9 @@ def _fresh_topic() -> str:
     return f"{TOPIC}-client-{next(_numbers)}"
 
 
-def _send_rate(bench: Bench, broker: StandaloneProcess, side: str, mode: str, size: int) -> Turn:
-    answer = run_client(
-        broker,
-        side,
-        mode,
-        topic=_fresh_topic(),
-        size=size,
-        count=SENDS[mode],
-        warmup=WARMUP[mode],
-        loop=bench.loop,
-    )
-    return Turn.of(answer)
+def _send_rate(bench: Bench, broker: StandaloneProcess, side: str, mode: str, size: int, **options: Any) -> Turn:
+    given = {"count": SENDS[mode], "warmup": WARMUP[mode], **options}
+    return Turn.of(run_client(broker, side, mode, topic=_fresh_topic(), size=size, loop=bench.loop, **given))
 
 
 def _sends(bench: Bench, broker: StandaloneProcess, size: int) -> list[Row]:
@@ -122,17 +119,57 @@ def _sends(bench: Bench, broker: StandaloneProcess, size: int) -> list[Row]:
     ]
 
 
+def _sends_unbatched(bench: Bench, broker: StandaloneProcess, size: int) -> Row:
+    options = {"count": SENDS_UNBATCHED, "warmup": WARMUP_UNBATCHED, "unbatched": True}
+    rates: dict[str, list[Turn]] = {"ours": [], "official": []}
+    for _ in range(bench.rounds):
+        for side, mode in (("ours", "send_nowait"), ("official", "send_async")):
+            rates[side].append(_send_rate(bench, broker, side, mode, size, **options))
+    return _row("unbatched: send_nowait", "send_async", rates["ours"], rates["official"], 1.0)
+
+
+#: A side and how it receives.
+Way = tuple[str, str]
+
+
 def _receives(bench: Bench, broker: StandaloneProcess, size: int) -> list[Row]:
     topic = _fresh_topic()
     run_client(broker, "ours", "fill", topic=topic, size=size, count=RECEIVES, loop=bench.loop)
-    runs = [
+    ways = [
         ("official", "receive"),
         ("official", "batch_receive"),
         ("ours", "receive"),
         ("ours", "batch_receive"),
         ("ours", "async_for"),
     ]
-    rates: dict[tuple[str, str], list[Turn]] = {run: [] for run in runs}
+    rates = _receive_rates(bench, broker, topic, size, RECEIVES, ways)
+    receive, batch = rates["official", "receive"], rates["official", "batch_receive"]
+    return [
+        _row("receive", "receive", rates["ours", "receive"], receive, 1.0),
+        _row("batch_receive", "receive", rates["ours", "batch_receive"], receive, 2.0),
+        _row("batch_receive", "batch_receive", rates["ours", "batch_receive"], batch, 2.0),
+        _row("async for", "receive", rates["ours", "async_for"], receive, 2.0),
+    ]
+
+
+def _receives_unbatched(bench: Bench, broker: StandaloneProcess, size: int) -> list[Row]:
+    topic = _fresh_topic()
+    count = RECEIVES_UNBATCHED
+    run_client(broker, "ours", "fill", topic=topic, size=size, count=count, loop=bench.loop, unbatched=True)
+    ways = [(side, way) for way in ("receive", "batch_receive", "listener") for side in ("ours", "official")]
+    rates = _receive_rates(bench, broker, topic, size, count, [*ways, ("ours", "async_for")])
+    pairs = [("receive", "receive"), ("batch_receive", "batch_receive"), ("async_for", "receive")]
+    pairs.append(("listener", "listener"))
+    return [
+        _row(f"unbatched: {way.replace('_for', ' for')}", other, rates["ours", way], rates["official", other], 1.0)
+        for way, other in pairs
+    ]
+
+
+def _receive_rates(
+    bench: Bench, broker: StandaloneProcess, topic: str, size: int, count: int, ways: list[Way]
+) -> dict[Way, list[Turn]]:
+    rates: dict[Way, list[Turn]] = {way: [] for way in ways}
     for _ in range(bench.rounds):
         for (side, mode), found in rates.items():
             answer = run_client(
@@ -142,18 +179,12 @@ def _receives(bench: Bench, broker: StandaloneProcess, size: int) -> list[Row]:
                 topic=topic,
                 subscription=f"bench-{next(_numbers)}",
                 size=size,
-                count=RECEIVES,
+                count=count,
                 prefetch=PREFETCH,
                 loop=bench.loop,
             )
             found.append(Turn.of(answer))
-    receive, batch = rates["official", "receive"], rates["official", "batch_receive"]
-    return [
-        _row("receive", "receive", rates["ours", "receive"], receive, 1.0),
-        _row("batch_receive", "receive", rates["ours", "batch_receive"], receive, 2.0),
-        _row("batch_receive", "batch_receive", rates["ours", "batch_receive"], batch, 2.0),
-        _row("async for", "receive", rates["ours", "async_for"], receive, 2.0),
-    ]
+    return rates
 
 
 def _round_trips(bench: Bench, broker: StandaloneProcess, size: int) -> Row:

@@ -10,6 +10,7 @@ import asyncio
 import json
 import statistics
 import sys
+import threading
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -71,7 +72,7 @@ def payload_of(o: Options) -> bytes:
 async def ours_send_nowait(client: ours.Client, o: Options) -> Answer:
     """Messages without callback, receipts by one flush."""
     payload = payload_of(o)
-    producer = await client.create_producer(o["topic"], **ours_producer())
+    producer = await client.create_producer(o["topic"], **ours_producer(o))
 
     async def send(count: int) -> None:
         hand_over = producer.send_nowait
@@ -93,7 +94,7 @@ async def ours_send_nowait(client: ours.Client, o: Options) -> Answer:
 async def ours_send(client: ours.Client, o: Options) -> Answer:
     """Tasks that each await the receipt of one message after the other."""
     payload = payload_of(o)
-    producer = await client.create_producer(o["topic"], **ours_producer())
+    producer = await client.create_producer(o["topic"], **ours_producer(o))
 
     async def sender(count: int) -> None:
         for _ in range(count):
@@ -111,7 +112,7 @@ async def ours_send(client: ours.Client, o: Options) -> Answer:
 async def ours_fill(client: ours.Client, o: Options) -> Answer:
     """Messages with keys, for the consumers."""
     payload = payload_of(o)
-    producer = await client.create_producer(o["topic"], **ours_producer())
+    producer = await client.create_producer(o["topic"], **ours_producer(o))
     for index in range(o["count"]):
         producer.send_nowait(payload, partition_key=key_of(index))
         if index % BATCH_MESSAGES == 0:
@@ -128,6 +129,28 @@ async def ours_receive(client: ours.Client, o: Options) -> Answer:
 async def ours_async_for(client: ours.Client, o: Options) -> Answer:
     """``async for``."""
     return await _ours_consume(client, o, _by_iteration)
+
+
+async def ours_listener(client: ours.Client, o: Options) -> Answer:
+    """A coroutine function that is called for each message."""
+    seen, left = 0, int(o["count"])
+    done = asyncio.Event()
+
+    async def hear(consumer: ours.Consumer[bytes], message: ours.Message[bytes]) -> None:
+        nonlocal seen, left
+        seen += read(message)
+        await consumer.acknowledge(message)
+        left -= 1
+        if not left:
+            done.set()
+
+    watch = Watch()
+    consumer = await client.subscribe(o["topic"], o["subscription"], message_listener=hear, **ours_consumer(o))
+    await done.wait()
+    await consumer.close()
+    watch.stop()
+    check(seen, o)
+    return watch.rate(o["count"])
 
 
 async def ours_batch_receive(client: ours.Client, o: Options) -> Answer:
@@ -196,8 +219,10 @@ async def ours_round_trip(client: ours.Client, o: Options) -> Answer:
     return {}
 
 
-def ours_producer() -> Any:
-    """Batches as large as the official side's."""
+def ours_producer(o: Options) -> Any:
+    """Batches as large as the official side's, or none."""
+    if o.get("unbatched"):
+        return {"batching_enabled": False, "max_pending_messages": PENDING_MESSAGES_MAX}
     return {
         "batching_max_messages": BATCH_MESSAGES,
         "batching_max_allowed_size_in_bytes": BATCH_BYTES,
@@ -227,10 +252,10 @@ def official_client(url: str) -> Any:
 
 
 def official_producer(client: Any, o: Options) -> Any:
-    """Batches as large as ours."""
+    """Batches as large as ours, or none."""
     return client.create_producer(
         o["topic"],
-        batching_enabled=True,
+        batching_enabled=not o.get("unbatched"),
         batching_max_messages=BATCH_MESSAGES,
         batching_max_allowed_size_in_bytes=BATCH_BYTES,
         batching_max_publish_delay_ms=DELAY_MS,
@@ -272,6 +297,28 @@ def official_receive(client: Any, o: Options) -> Answer:
         message = consumer.receive(SILENCE_MS)
         seen += read(message)
         consumer.acknowledge(message)
+    consumer.close()
+    watch.stop()
+    check(seen, o)
+    return watch.rate(o["count"])
+
+
+def official_listener(client: Any, o: Options) -> Answer:
+    """A function that its thread calls for each message."""
+    seen, left = 0, int(o["count"])
+    done = threading.Event()
+
+    def hear(consumer: Any, message: Any) -> None:
+        nonlocal seen, left
+        seen += read(message)
+        consumer.acknowledge(message)
+        left -= 1
+        if not left:
+            done.set()
+
+    watch = Watch()
+    consumer = official_consumer(client, o, message_listener=hear)
+    done.wait()
     consumer.close()
     watch.stop()
     check(seen, o)
@@ -384,6 +431,7 @@ async def run_ours(o: Options) -> Answer:
         "receive": ours_receive,
         "async_for": ours_async_for,
         "batch_receive": ours_batch_receive,
+        "listener": ours_listener,
         "round_trip": ours_round_trip,
     }
     async with ours.connect(o["url"]) as client:
@@ -396,6 +444,7 @@ def run_official(o: Options) -> Answer:
         "send_async": official_send_async,
         "receive": official_receive,
         "batch_receive": official_batch_receive,
+        "listener": official_listener,
         "round_trip": official_round_trip,
     }
     client = official_client(o["url"])

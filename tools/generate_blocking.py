@@ -68,6 +68,7 @@ WORDS = {
     "geminga.client.connect": "geminga.client.blocking.connect",
     "Not for use by several threads": "For use by any number of threads",
     " Bound to the loop it is first used on.": "",
+    "To be awaited, or entered: ``with": "``with",
     "may be a coroutine function, which is awaited before the next message": "it runs on its own thread and may block",
 }
 #: A string that may be an annotation: a name, perhaps with parameters.
@@ -78,6 +79,8 @@ try:
 except StopAsyncIteration:
     raise StopIteration from None
 """
+#: What a method gives that may be awaited or entered.
+_OPENING = "Opening"
 #: Ends the public part of a class.
 OWN_PARTS = ("# ---- for the client's own parts", "# ---- for its topics")
 #: In the public part, and yet for the client's own parts.
@@ -289,6 +292,18 @@ def wrapped_class(returns: ast.expr | None) -> tuple[str, str]:
     return used[0], text
 
 
+def awaits(node: Function) -> bool:
+    """Whether it is a coroutine function, or gives one that may be entered."""
+    return isinstance(node, ast.AsyncFunctionDef) or _OPENING in ast.unparse(node.returns or ast.Constant(None))
+
+
+def without_opening(returns: ast.expr | None) -> ast.expr | None:
+    """What is awaited: ``Opening[X]`` is ``X`` to whoever blocks."""
+    if returns is None:
+        return None
+    return ast.parse(re.sub(rf"{_OPENING}\[(\w+(?:\[\w+\])?)\]", r"\1", ast.unparse(returns)), mode="eval").body
+
+
 class ClassWriter:
     """Writes the blocking twin of one class."""
 
@@ -322,6 +337,8 @@ class ClassWriter:
 
     def method(self, node: Function) -> str:
         """One method with its decorators."""
+        is_awaited = awaits(node)
+        node.returns = without_opening(node.returns)
         decorators = [ast.unparse(d) for d in node.decorator_list]
         kept = "".join(f"    @{d}\n" for d in decorators if d in ("overload", "property"))
         if "overload" in decorators:
@@ -338,9 +355,9 @@ class ClassWriter:
         head = f"{kept}    def {name}({ast.unparse(node.args)}) -> {returns}:"
         if "overload" in decorators:
             return f"{head} ...\n"
-        return f"{head}\n{docstring(self.name, node, '        ')}{self.body(node, decorators)}\n"
+        return f"{head}\n{docstring(self.name, node, '        ')}{self.body(node, decorators, is_awaited=is_awaited)}\n"
 
-    def body(self, node: Function, decorators: list[str]) -> str:
+    def body(self, node: Function, decorators: list[str], *, is_awaited: bool) -> str:
         """What it does."""
         indent = "        "
         own = BODIES.get((self.name, node.name))
@@ -358,7 +375,7 @@ class ClassWriter:
             call = "self._call(lambda: len(self._target))"
         else:
             arguments = self._arguments(node)
-            how = "_run" if isinstance(node, ast.AsyncFunctionDef) else "_call"
+            how = "_run" if is_awaited else "_call"
             call = f"self.{how}(lambda: self._target.{node.name}({arguments}))"
         wrapper, construct = wrapped_class(node.returns)
         if wrapper:

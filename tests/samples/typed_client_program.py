@@ -15,6 +15,7 @@ from geminga.client import (
     InitialPosition,
     Message,
     MessageId,
+    Opening,
     Producer,
     PulsarException,
     Reader,
@@ -33,6 +34,12 @@ def heard(error: PulsarException | None, message_id: MessageId | None) -> None:
 
 async def produce(client: Client) -> MessageId:
     """Bytes, and text by a schema."""
+    async with client.create_producer("orders", compression_type=CompressionType.ZSTD) as opened:
+        plain: Producer[bytes] = opened
+        await plain.send(b"zero")
+    async with client.create_producer("texts", schema=StringSchema()) as other:
+        typed: Producer[str] = other
+        await typed.send("text")
     producer: Producer[bytes] = await client.create_producer("orders", compression_type=CompressionType.ZSTD)
     async with producer:
         producer.send_nowait(b"one", partition_key="k", properties={"a": "b"})
@@ -73,6 +80,11 @@ async def consume(client: Client) -> None:
     texts: Consumer[str] = await client.subscribe("texts", "s", schema=StringSchema())
     value: str | None = (await texts.receive()).value()
     print(value)
+    async with client.subscribe("texts", "s", schema=StringSchema()) as more:
+        also: Consumer[str] = more
+        await also.flush_acknowledgements()
+    later: Opening[Consumer[bytes]] = client.subscribe("orders", "s")
+    await asyncio.create_task(later)  # noqa: TID251 - what users write
 
 
 async def look(client: Client) -> None:
@@ -80,6 +92,12 @@ async def look(client: Client) -> None:
     reader: Reader[bytes] = await client.create_reader("orders", MessageId.earliest)
     while await reader.has_message_available():
         print((await reader.read_next()).data())
+    async with client.create_reader("orders", MessageId.latest) as entered:
+        other: Reader[bytes] = entered
+        print(other.topic())
+    async with client.create_table_view("texts", schema=StringSchema()) as settings:
+        setting: str | None = settings.get("k")
+        print(setting)
     view: TableView[str] = await client.create_table_view("texts", schema=StringSchema())
     newest: str | None = view.get("k")
     print(newest)

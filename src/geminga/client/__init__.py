@@ -3,7 +3,7 @@
 ::
 
     async with geminga.client.connect("pulsar://localhost:6650") as client:
-        async with await client.create_producer("topic") as producer:
+        async with client.create_producer("topic") as producer:
             await producer.send(b"hello")
 """
 
@@ -77,11 +77,14 @@ from geminga.client._errors import (
     TransactionNotFound,
     UnexpectedError,
     UnknownError,
+    UnknownOption,
     UnsupportedVersionError,
+    WrongLoop,
 )
 from geminga.client._interceptors import ProducerInterceptor
 from geminga.client._message import EncryptionContext, Message
 from geminga.client._message_id import MessageId
+from geminga.client._opening import Opening
 from geminga.client._options import (
     BatchingType,
     ClientArguments,
@@ -93,6 +96,7 @@ from geminga.client._options import (
     PartitionsRoutingMode,
     ProducerAccessMode,
     ProducerOptions,
+    options_from,
 )
 from geminga.client._producing.factory import ProducerArguments
 from geminga.client._producing.producer import MessageFields, Producer, SendCallback
@@ -117,7 +121,8 @@ def connect(service_url: str, *, runtime: Runtime | None = None, **options: Unpa
     The options are those of :class:`ClientOptions`. ``runtime``: the world it lives in, real unless a simulation gives
     its own. Raises InvalidUrl and InvalidConfiguration.
     """
-    return Client(service_url, ClientOptions(**options), runtime or client_runtime(), owns_threads=runtime is None)
+    given = options_from(ClientOptions, options)
+    return Client(service_url, given, runtime or client_runtime(), owns_threads=runtime is None)
 
 
 __all__ = [
@@ -180,6 +185,7 @@ __all__ = [
     "MultiplierRedeliveryBackoff",
     "NotAllowedError",
     "NotConnected",
+    "Opening",
     "OperationNotSupported",
     "OutgoingMessage",
     "PartitionsRoutingMode",
@@ -215,6 +221,8 @@ __all__ = [
     "TransactionNotFound",
     "UnexpectedError",
     "UnknownError",
+    "UnknownOption",
     "UnsupportedVersionError",
+    "WrongLoop",
     "connect",
 ]

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from types import TracebackType
-from typing import Final, Protocol, Self, TypeVar, Unpack, overload
+from typing import Final, Self, TypeVar, Unpack, overload
 
 from geminga.client._consuming.consumer import Consumer
-from geminga.client._consuming.factory import Topics, subscribe
-from geminga.client._consuming.options import ConsumerArguments, ConsumerOptions, ReaderArguments
-from geminga.client._errors import AlreadyClosed, ForkedProcess, InvalidTopicName, PulsarException
+from geminga.client._consuming.factory import Topics, subscribe_with
+from geminga.client._consuming.options import ConsumerArguments, ReaderArguments
+from geminga.client._errors import AlreadyClosed, InvalidTopicName, PulsarException
 from geminga.client._message_id import MessageId
+from geminga.client._opening import Closable, Opening
 from geminga.client._options import ClientOptions, check_argument
+from geminga.client._place import Place
 from geminga.client._producing.factory import ProducerArguments, create_producer
 from geminga.client._producing.producer import Producer
 from geminga.client._reader import Reader, ReaderListener, create_reader
@@ -26,7 +27,6 @@ from geminga.client.schema._protocol import SchemaInfo, TopicSchema, VersionedSc
 from geminga.model.errors import InvalidTopicNameError
 from geminga.model.topic_name import TopicName
 from geminga.runtime import Runtime, get_logger, spawn
-from geminga.runtime.fork import fork_generation
 
 T = TypeVar("T")
 _log = get_logger(__name__)
@@ -34,14 +34,6 @@ _log = get_logger(__name__)
 
 #: What closing waits for a key reader's thread; one that is stuck ends when it comes back.
 _THREADS_END_S_MAX: Final = 1.0
-
-
-class Closable(Protocol):
-    """A producer, consumer, reader or table view of a client."""
-
-    async def close(self) -> None:
-        """Close it; harmless twice."""
-        ...
 
 
 class Client:
@@ -67,7 +59,7 @@ class Client:
         self.lookup = Lookup(runtime, self.pool, options)
         #: What all producers together hold.
         self.memory = MemoryLimit(options.memory_limit_bytes)
-        self._fork_generation = fork_generation()
+        self.place = Place()
         #: Open ones, in order of creation.
         self._producers: dict[Closable, None] = {}
         self._others: dict[Closable, None] = {}
@@ -77,55 +69,54 @@ class Client:
     # ---- what users make
 
     @overload
-    async def create_producer(
+    def create_producer(
         self, topic: str, *, schema: None = None, **options: Unpack[ProducerArguments]
-    ) -> Producer[bytes]: ...
+    ) -> Opening[Producer[bytes]]: ...
 
     @overload
-    async def create_producer(
+    def create_producer(
         self, topic: str, *, schema: TopicSchema[T], **options: Unpack[ProducerArguments]
-    ) -> Producer[T]: ...
+    ) -> Opening[Producer[T]]: ...
 
-    async def create_producer(
+    def create_producer(
         self, topic: str, *, schema: TopicSchema[T] | None = None, **options: Unpack[ProducerArguments]
-    ) -> Producer[T] | Producer[bytes]:
+    ) -> Opening[Producer[T]] | Opening[Producer[bytes]]:
         """A producer on ``topic``, connected. ``schema`` encodes the contents; without one they are bytes.
 
-        The options are those of :class:`ProducerOptions`. Raises InvalidConfiguration, InvalidTopicName, the broker's
+        To be awaited, or entered: ``async with client.create_producer(...) as producer`` closes it at the end. The
+        options are those of :class:`ProducerOptions`. Raises InvalidConfiguration, InvalidTopicName, the broker's
         error (TopicNotFound, ProducerBusy, ProducerFenced, ...), or Timeout after ``operation_timeout_ms``.
         """
-        self.check_usable()
-        return await create_producer(self, self.parse_topic(topic), schema, options)
+        return Opening(create_producer(self, topic, schema, options))
 
     @overload
-    async def subscribe(
+    def subscribe(
         self, topic: Topics, subscription_name: str, *, schema: None = None, **options: Unpack[ConsumerArguments]
-    ) -> Consumer[bytes]: ...
+    ) -> Opening[Consumer[bytes]]: ...
 
     @overload
-    async def subscribe(
+    def subscribe(
         self, topic: Topics, subscription_name: str, *, schema: TopicSchema[T], **options: Unpack[ConsumerArguments]
-    ) -> Consumer[T]: ...
+    ) -> Opening[Consumer[T]]: ...
 
-    async def subscribe(
+    def subscribe(
         self,
         topic: Topics,
         subscription_name: str,
         *,
         schema: TopicSchema[T] | None = None,
         **options: Unpack[ConsumerArguments],
-    ) -> Consumer[T] | Consumer[bytes]:
+    ) -> Opening[Consumer[T]] | Opening[Consumer[bytes]]:
         """A consumer of one topic, a list of topics, or all topics of a namespace that match a compiled pattern.
 
         ``schema`` decodes what ``Message.value()`` gives; the options are those of :class:`ConsumerOptions`. Raises
         InvalidConfiguration, InvalidTopicName, the broker's error (ConsumerBusy, TopicNotFound, SubscriptionNotFound,
         IncompatibleSchema, ...), or Timeout after ``operation_timeout_ms``.
         """
-        self.check_usable()
-        return await subscribe(self, topic, subscription_name, schema, ConsumerOptions(**options))
+        return Opening(subscribe_with(self, topic, subscription_name, schema, options))
 
     @overload
-    async def create_reader(
+    def create_reader(
         self,
         topic: str | list[str],
         start_message_id: MessageId,
@@ -135,10 +126,10 @@ class Client:
         reader_name: str = "",
         subscription_role_prefix: str = "",
         **options: Unpack[ReaderArguments],
-    ) -> Reader[bytes]: ...
+    ) -> Opening[Reader[bytes]]: ...
 
     @overload
-    async def create_reader(
+    def create_reader(
         self,
         topic: str | list[str],
         start_message_id: MessageId,
@@ -148,9 +139,9 @@ class Client:
         reader_name: str = "",
         subscription_role_prefix: str = "",
         **options: Unpack[ReaderArguments],
-    ) -> Reader[T]: ...
+    ) -> Opening[Reader[T]]: ...
 
-    async def create_reader(
+    def create_reader(
         self,
         topic: str | list[str],
         start_message_id: MessageId,
@@ -160,58 +151,57 @@ class Client:
         reader_name: str = "",
         subscription_role_prefix: str = "",
         **options: Unpack[ReaderArguments],
-    ) -> Reader[T] | Reader[bytes]:
+    ) -> Opening[Reader[T]] | Opening[Reader[bytes]]:
         """A reader that starts behind ``start_message_id``, or at it with ``start_message_id_inclusive``.
 
         ``MessageId.earliest`` and ``MessageId.latest`` are the two ends. The options are those of
         :class:`ConsumerOptions`; raises what :meth:`subscribe` raises.
         """
-        self.check_usable()
-        given = ConsumerOptions(**options)
-        return await create_reader(
+        opening = create_reader(
             self,
             topic,
             start_message_id,
             schema,
-            replace(given, consumer_name=reader_name) if reader_name else given,
+            options,
+            reader_name=reader_name,
             subscription_role_prefix=subscription_role_prefix,
             reader_listener=reader_listener,
         )
+        return Opening(opening)
 
     @overload
-    async def create_table_view(
+    def create_table_view(
         self,
         topic: str,
         subscription_name: str = "",
         *,
         schema: None = None,
         **options: Unpack[ReaderArguments],
-    ) -> TableView[bytes]: ...
+    ) -> Opening[TableView[bytes]]: ...
 
     @overload
-    async def create_table_view(
+    def create_table_view(
         self,
         topic: str,
         subscription_name: str = "",
         *,
         schema: TopicSchema[T],
         **options: Unpack[ReaderArguments],
-    ) -> TableView[T]: ...
+    ) -> Opening[TableView[T]]: ...
 
-    async def create_table_view(
+    def create_table_view(
         self,
         topic: str,
         subscription_name: str = "",
         *,
         schema: TopicSchema[T] | None = None,
         **options: Unpack[ReaderArguments],
-    ) -> TableView[T] | TableView[bytes]:
+    ) -> Opening[TableView[T]] | Opening[TableView[bytes]]:
         """A view of the newest value of each key, which already has everything that is in the topic now.
 
         Raises what :meth:`subscribe` raises.
         """
-        self.check_usable()
-        return await create_table_view(self, topic, subscription_name, schema, ConsumerOptions(**options))
+        return Opening(create_table_view(self, topic, subscription_name, schema, options))
 
     async def get_topic_partitions(self, topic: str) -> list[str]:
         """The names of the topic's partitions, or the topic itself if it has none."""
@@ -231,7 +221,7 @@ class Client:
 
         Goes on to its end also when the caller is cancelled.
         """
-        self.check_process()
+        self.place.check()
         if self._closing is None:
             self._is_closed = True
             self._closing = spawn(self._close(), name="close client")
@@ -275,18 +265,10 @@ class Client:
         return self._is_closed
 
     def check_usable(self) -> None:
-        """Raise AlreadyClosed or ForkedProcess."""
-        self.check_process()
+        """Raise AlreadyClosed, ForkedProcess or WrongLoop."""
+        self.place.check()
         if self._is_closed:
             raise AlreadyClosed("the client is closed")
-
-    def check_process(self) -> None:
-        """Raise ForkedProcess in a child of the process that made the client."""
-        if self._fork_generation != fork_generation():
-            raise ForkedProcess(
-                "this client was made before the process forked: its connections belong to the parent; "
-                "make another client in the child"
-            )
 
     def parse_topic(self, topic: str) -> TopicName:
         """The full name; raises InvalidTopicName."""

@@ -7,6 +7,7 @@
       ConnectError, NotConnected     no connection to a broker
       AlreadyClosed                  the producer, consumer or client was closed
       ForkedProcess                  the client belongs to the parent of this process
+      WrongLoop                      the client belongs to another event loop, or to one that is closed
       ProducerQueueIsFull, MemoryBufferIsFull, MessageTooBig, InvalidMessage, CryptoError, ...
       TopicNotFound, ProducerBusy, ConsumerBusy, ...   a broker's ``ServerError``, one class each
 
@@ -36,6 +37,10 @@ class UnexpectedError(PulsarException):
 
 class InvalidConfiguration(PulsarException):
     """An option has a value that can not be; the text names option, value and expectation."""
+
+
+class UnknownOption(InvalidConfiguration, TypeError):
+    """There is no option of this name; a TypeError too, as for every unknown argument."""
 
 
 class InvalidUrl(InvalidConfiguration):
@@ -78,6 +83,10 @@ class AlreadyClosed(PulsarException):
 
 class ForkedProcess(PulsarException):
     """This process was forked from the one that made the client: make another client here."""
+
+
+class WrongLoop(PulsarException):
+    """The client belongs to another event loop, or to a loop in another thread, or its loop is closed."""
 
 
 class Interrupted(PulsarException):

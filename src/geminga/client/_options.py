@@ -6,10 +6,11 @@ import ssl
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from difflib import get_close_matches
 from enum import Enum, IntEnum
-from typing import TYPE_CHECKING, Final, TypedDict
+from typing import TYPE_CHECKING, Final, TypedDict, TypeVar
 
-from geminga.client._errors import InvalidConfiguration
+from geminga.client._errors import InvalidConfiguration, UnknownOption
 from geminga.client._transport.authentication import Authentication, AuthenticationTLS
 from geminga.client.core.option_kinds import (
     COUNT,
@@ -252,6 +253,19 @@ class OutgoingMessage:
     deliver_after: timedelta | None = None
     replication_clusters: Sequence[str] | None = None
     disable_replication: bool = False
+
+
+Options = TypeVar("Options")
+
+
+def options_from(kind: type[Options], arguments: Mapping[str, object]) -> Options:
+    """Options by name; raises UnknownOption for a name that is none."""
+    known = list(kind.__annotations__)
+    for name in arguments:
+        if name not in known:
+            near = get_close_matches(name, known, 1)
+            raise UnknownOption(f"{name}: no such option" + (f"; did you mean {near[0]}?" if near else ""))
+    return kind(**arguments)
 
 
 def check_kinds(options: object, kinds: Mapping[str, Kind]) -> None:

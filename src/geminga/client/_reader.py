@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar
 
 from geminga.client._consuming.consumer import Consumer
 from geminga.client._consuming.factory import subscribe
-from geminga.client._consuming.options import ConsumerOptions, ConsumerType, InitialPosition
+from geminga.client._consuming.options import ConsumerOptions, ConsumerType, InitialPosition, ReaderArguments
 from geminga.client._message import Message
 from geminga.client._message_id import MessageId
-from geminga.client._options import check_argument
+from geminga.client._options import check_argument, options_from
 from geminga.client.core.option_kinds import NOTHING, TEXT, Either, Function, Instance
 from geminga.client.schema._protocol import TopicSchema
 
@@ -106,12 +106,18 @@ async def create_reader(
     topic: str | list[str],
     start_message_id: MessageId,
     schema: TopicSchema[T] | None,
-    options: ConsumerOptions,
+    arguments: ReaderArguments,
     *,
+    reader_name: str,
     subscription_role_prefix: str,
     reader_listener: ReaderListener | None,
 ) -> Reader[T]:
     """See :meth:`Client.create_reader`."""
+    client.check_usable()
+    options = options_from(ConsumerOptions, arguments)
+    check_argument("reader_name", reader_name, TEXT)
+    if reader_name:
+        options = replace(options, consumer_name=reader_name)
     check_argument("subscription_role_prefix", subscription_role_prefix, TEXT)
     check_argument("start_message_id", start_message_id, _MESSAGE_ID)
     check_argument("reader_listener", reader_listener, _LISTENER)

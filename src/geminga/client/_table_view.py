@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from geminga.client._consuming.consumer import Consumer
 from geminga.client._consuming.factory import subscribe
-from geminga.client._consuming.options import ConsumerOptions, ConsumerType, InitialPosition
+from geminga.client._consuming.options import ConsumerOptions, ConsumerType, InitialPosition, ReaderArguments
 from geminga.client._errors import AlreadyClosed, PulsarException
 from geminga.client._message import Message
 from geminga.client._message_id import MessageId
-from geminga.client._options import check_argument
+from geminga.client._options import check_argument, options_from
 from geminga.client.core.option_kinds import TEXT
 from geminga.client.schema._protocol import TopicSchema
 from geminga.runtime import get_logger, spawn
@@ -131,6 +131,7 @@ class TableView(Generic[T]):
 
     async def close(self) -> None:
         """Stop following; harmless twice."""
+        self._consumer.client.place.check()
         if self._task is not None:
             self._task.cancel()
             self._task = None
@@ -204,6 +205,7 @@ class TableView(Generic[T]):
         return key, value
 
     def _check(self) -> None:
+        self._consumer.client.place.check()
         if self._consumer.is_closed:
             raise AlreadyClosed("the table view is closed")
         if self._error is not None:
@@ -217,9 +219,11 @@ async def _call(callback: TableListener, key: str, value: object) -> None:
 
 
 async def create_table_view(
-    client: Client, topic: str, subscription_name: str, schema: TopicSchema[T] | None, options: ConsumerOptions
+    client: Client, topic: str, subscription_name: str, schema: TopicSchema[T] | None, arguments: ReaderArguments
 ) -> TableView[T]:
     """See :meth:`Client.create_table_view`."""
+    client.check_usable()
+    options = options_from(ConsumerOptions, arguments)
     check_argument("subscription_name", subscription_name, TEXT)
     name = subscription_name or f"reader-{client.runtime.rng.token(5)}"
     consumer = await subscribe(

@@ -130,7 +130,7 @@ def test_redeliver_unacknowledged_messages_drops_what_was_sent_before(broker, to
         await publish(client, topic, 10, batched=False)
         for _ in range(3):
             await consumer.receive(RECEIVE_MS)
-        consumer.redeliver_unacknowledged_messages()
+        await consumer.redeliver_unacknowledged_messages()
         assert [m.data() for m in await drain(consumer, count=10)] == [b"m%d" % n for n in range(10)]
 
     run(broker, main)

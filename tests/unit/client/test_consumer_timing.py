@@ -394,7 +394,7 @@ def test_messages_of_an_epoch_before_the_last_redelivery_are_dropped() -> None:
 
     async def scenario(client):
         consumer = await client.subscribe("t", "s")
-        consumer.redeliver_unacknowledged_messages()
+        await consumer.redeliver_unacknowledged_messages()
         assert (await consumer.receive(1000)).data() == b"new"
         with pytest.raises(gc.Timeout):
             await consumer.receive(100)
@@ -417,7 +417,7 @@ def test_redelivery_asked_for_at_any_moment_of_a_reconnect_does_not_lose_message
                 connection.close()
             await wait_ms(step / 4)
             attaching += topic._attachment.is_subscribing
-            consumer.redeliver_unacknowledged_messages()
+            await consumer.redeliver_unacknowledged_messages()
         assert attaching > 0
         assert (await consumer.receive(5000)).data() == b"0"
 

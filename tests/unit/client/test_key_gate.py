@@ -124,7 +124,7 @@ def test_key_reader_that_raises_holds_nothing_back(pair, action, expected) -> No
         if action is not FailureAction.FAIL:
             return
         reader.error = None
-        consumer.redeliver_unacknowledged_messages()
+        await consumer.redeliver_unacknowledged_messages()
         assert [(await consumer.receive(5000)).data() for _ in range(8)] == [b"%d" % number for number in range(8)]
 
     run(scenario)

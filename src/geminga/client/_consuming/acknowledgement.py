@@ -117,15 +117,20 @@ class Acknowledgement:
                 return self.sender.add_partial(key, acker) if self._by_index else None
         return self.acknowledge_entry(key)
 
+    def check_id(self, message_id: MessageId) -> None:
+        """Raise OperationNotSupported for an id that :meth:`acknowledge_id` could do nothing with."""
+        index = message_id.batch_index()
+        key = (message_id.ledger_id(), message_id.entry_id())
+        if index >= 0 and key not in self._ackers and message_id.batch_size() <= index:
+            raise OperationNotSupported(
+                f"{message_id!r} is of a batch of unknown size: acknowledge the message, or an id that tells it"
+            )
+
     def _acker_of(self, key: EntryKey, message_id: MessageId) -> BatchAcker:
         acker = self._ackers.get(key)
         if acker is None:
-            size = message_id.batch_size()
-            if size <= message_id.batch_index():
-                raise OperationNotSupported(
-                    f"{message_id!r} is of a batch of unknown size: acknowledge the message, or an id that tells it"
-                )
-            acker = self._ackers[key] = BatchAcker(size)
+            self.check_id(message_id)
+            acker = self._ackers[key] = BatchAcker(message_id.batch_size())
         return acker
 
     def acknowledge_cumulative(self, entry: EntryBatch, index: int) -> Receipt:

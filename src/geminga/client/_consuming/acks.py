@@ -3,6 +3,9 @@
 While there is no connection acknowledgements wait. With receipts, what was sent and not answered when the connection
 broke is sent again; without, it counts as sent, and the broker may deliver it again. What the broker does not answer
 over a connection that lives, within the operation timeout, ends with Timeout.
+
+A group waits for others to go with it only as long as nobody waits for its receipt: what is awaited leaves at the end
+of the loop's turn, in one command with all else that waits.
 """
 
 from __future__ import annotations
@@ -41,8 +44,10 @@ class AckSender:
         "_connection",
         "_consumer_id",
         "_counters",
+        "_ended",
         "_flights",
         "_group_s",
+        "_is_hurried",
         "_loop",
         "_patience_timer",
         "_receipts",
@@ -69,7 +74,11 @@ class AckSender:
         self._with_receipts = with_receipts
         self._counters = counters
         self._loop = asyncio.get_running_loop()
+        #: Nothing is sent any more, and why.
+        self._ended: PulsarException | None = None
         self._timer: asyncio.TimerHandle | None = None
+        #: What waits leaves at the end of this turn.
+        self._is_hurried = False
         self._timeout_s = timeout_ms / 1000
         #: Fires when the answer to what was sent first is overdue.
         self._patience_timer: asyncio.TimerHandle | None = None
@@ -109,6 +118,19 @@ class AckSender:
         elif self._timer is None:
             self._arm()
         return receipt
+
+    async def heard(self, receipt: asyncio.Future[None]) -> None:
+        """Until the broker answered; raises its error. What waits leaves in this turn of the loop."""
+        if not receipt.done():
+            self.hurry()
+        # Shared by the whole group: one that gives up does not end it.
+        await asyncio.shield(receipt)
+
+    def hurry(self) -> None:
+        """Somebody waits for a receipt: what waits leaves at the end of this turn, with all that is added in it."""
+        if not self._is_hurried and self._connection is not None and self.tracker.pending_count:
+            self._is_hurried = True
+            self._loop.call_soon(self._on_hurried)
 
     # ---- connection
 
@@ -165,6 +187,7 @@ class AckSender:
 
     def close(self, error: PulsarException) -> None:
         """Nothing is sent any more; who waits for a receipt gets ``error``."""
+        self._ended = error
         self._connection = None
         if self._timer is not None:
             self._timer.cancel()
@@ -183,6 +206,15 @@ class AckSender:
             if flight.receipts:
                 await asyncio.wait(flight.receipts)
 
+    async def flushed(self) -> None:
+        """Send what waits, and wait for the answers to all that was acknowledged before (receipts only); raises the
+        first error among them."""
+        self.flush()
+        waiting = [receipt for flight in dict.fromkeys(self._flights.values()) for receipt in flight.receipts]
+        waiting += [receipt for receipts in self._receipts.values() for receipt in receipts]  # without a connection
+        for receipt in waiting:
+            await asyncio.shield(receipt)
+
     def _send(
         self,
         connection: ClientConnection,
@@ -199,6 +231,10 @@ class AckSender:
         connection.write(encode_ack(self._consumer_id, ids, is_cumulative=is_cumulative, request_id=request_id))
 
     def _receipt(self) -> asyncio.Future[None]:
+        if self._ended is not None:
+            receipt: asyncio.Future[None] = self._loop.create_future()
+            _settle([receipt], self._ended)
+            return receipt
         waiting = self._receipts.setdefault(self.tracker.number, [])
         if not waiting:
             waiting.append(self._loop.create_future())
@@ -210,6 +246,10 @@ class AckSender:
 
     def _on_timer(self) -> None:
         self._timer = None
+        self.flush()
+
+    def _on_hurried(self) -> None:
+        self._is_hurried = False
         self.flush()
 
     def _on_overdue(self) -> None:

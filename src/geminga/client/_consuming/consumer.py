@@ -8,19 +8,17 @@ nothing. Each topic has its own permits, so a busy one does not starve the other
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from datetime import timedelta
-from itertools import groupby
-from operator import attrgetter
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
+from geminga.client._consuming.acknowledging import Acknowledging, one_of
 from geminga.client._consuming.dead_letter import DeadLetters
 from geminga.client._consuming.entries import Decryptor
 from geminga.client._consuming.last_message import has_message_available
 from geminga.client._consuming.listening import Listening
 from geminga.client._consuming.options import ConsumerOptions, ConsumerType
-from geminga.client._consuming.receiving import Receiving
 from geminga.client._consuming.topic_consumer import TopicConsumer, close_all
 from geminga.client._errors import (
     AlreadyClosed,
@@ -35,14 +33,24 @@ from geminga.client._errors import (
 from geminga.client._message import Message, make_message
 from geminga.client._message_id import MessageId
 from geminga.client._options import check_argument
-from geminga.client.core.option_kinds import INT64_MAX, TIME_MS_MAX, Either, Instance, Number
+from geminga.client._place import running_loop
+from geminga.client.core.option_kinds import (
+    FLAG,
+    INT64_MAX,
+    NOTHING,
+    TEXTS,
+    TIME_MS,
+    TIME_MS_MAX,
+    Either,
+    Instance,
+    Number,
+)
 from geminga.client.core.stats import ConsumerStats, StatsRecorder
 from geminga.model import TopicName
 from geminga.runtime import get_logger, tell
 
 if TYPE_CHECKING:
     from geminga.client._client import Client
-    from geminga.client._consuming.acks import Receipt
     from geminga.client._consuming.multi_consumer import TopicSet
     from geminga.client._consuming.pattern_consumer import PatternTopics
     from geminga.client.schema._protocol import MessageDecoder
@@ -51,20 +59,14 @@ _log = get_logger(__name__)
 
 T = TypeVar("T")
 
-#: The entry of a message; None for an id.
-_ENTRY_OF: Final = attrgetter("_entry")
-#: The index of a message in its entry.
-_INDEX_OF: Final = attrgetter("_index")
-
-#: What a list to acknowledge is made of.
-_ACKNOWLEDGED: Final = frozenset((Message, MessageId))
+_PROPERTIES: Final = Either(NOTHING, TEXTS)
 _TIME: Final = Either(Number(0, INT64_MAX), Instance(MessageId))
 
 #: Seconds between two looks at the statistics' interval are the interval itself.
 _MS: Final = 1000
 
 
-class Consumer(Receiving[T]):
+class Consumer(Acknowledging[T]):
     """Receives the messages of a subscription; made by :meth:`Client.subscribe`. Not for use by several threads.
 
     ``async for message in consumer`` ends when the consumer is closed. ``async with`` closes it at the end.
@@ -80,7 +82,7 @@ class Consumer(Receiving[T]):
         decryptor: Decryptor | None,
     ) -> None:
         """Use :meth:`Client.subscribe`. ``topic``: what was subscribed to, as text."""
-        super().__init__(topic, options)
+        super().__init__(topic, options, client.place)
         self.client = client
         self.decryptor = decryptor
         self._by_index = options.batch_index_ack_enabled
@@ -104,6 +106,8 @@ class Consumer(Receiving[T]):
     async def receive(self, timeout_millis: int | None = None) -> Message[T]:
         """The next message. Raises Timeout after ``timeout_millis`` (None: never), AlreadyClosed, or why it failed."""
         self._check_receiving()
+        if timeout_millis is not None:
+            check_argument("timeout_millis", timeout_millis, TIME_MS)
         message = self._take()
         if message is None:
             message = await self._wait_for_message(timeout_millis)
@@ -137,6 +141,7 @@ class Consumer(Receiving[T]):
         return self._messages()
 
     async def _messages(self) -> AsyncIterator[Message[T]]:
+        self._place.check()
         queue, counters, make = self._queue, self.counters, make_message
         has_interceptors = bool(self._interceptors)
         while True:
@@ -164,6 +169,8 @@ class Consumer(Receiving[T]):
                 yield message
 
     async def __anext__(self) -> Message[T]:
+        if running_loop() is not self._loop:
+            self._place.check()
         message = self._take()
         if message is None:
             if self._is_closed:
@@ -180,8 +187,13 @@ class Consumer(Receiving[T]):
     async def acknowledge(self, message: Message[Any] | MessageId | Iterable[Message[Any] | MessageId]) -> None:
         """One message (or its id), or several; they are sent in groups.
 
-        With ``ack_receipt_enabled`` it returns when the broker has done it, and raises its error; without, at once.
+        With ``ack_receipt_enabled`` it returns when the broker has done it, and raises its error: what is awaited
+        leaves at once, together with all that is acknowledged in the same turn of the loop. Without, it returns at
+        once. Raises InvalidMessage for what is no message, OperationNotSupported for an id that says too little (then
+        nothing of a list is acknowledged), and AlreadyClosed.
         """
+        if self._is_closed or running_loop() is not self._loop:
+            self._check_alive()
         if type(message) is Message and not self._interceptors:
             entry = message._entry
             source = entry.source
@@ -197,101 +209,42 @@ class Consumer(Receiving[T]):
             else:
                 receipt = source.acks.acknowledge_entry(entry.key)
             if receipt is not None:
-                await asyncio.shield(receipt)
+                await source.acks.sender.heard(receipt)
             return
-        if isinstance(message, Message | MessageId):
-            await self._acknowledge_each([message])
-        else:
-            messages = list(message)
-            if not set(map(type, messages)) <= _ACKNOWLEDGED:
-                raise InvalidMessage(f"{messages!r:.100}: expected messages or message ids")
-            await self._acknowledge_each(messages)
-
-    async def _acknowledge_each(self, messages: Sequence[Message[Any] | MessageId]) -> None:
-        receipts: dict[asyncio.Future[None], None] = {}
-        if not self._interceptors:
-            for entry, group in groupby(messages, _ENTRY_OF):
-                if entry is None or entry.source is None:
-                    found = [self._acknowledge(message) for message in group]
-                else:
-                    indexes = list(map(_INDEX_OF, group))
-                    self.counters.acks_sent += len(indexes)
-                    found = [entry.source.acks.acknowledge_many(entry, indexes)]
-                for receipt in found:
-                    if receipt is not None:
-                        receipts[receipt] = None
-            for receipt in receipts:
-                await asyncio.shield(receipt)
-            return
-        for message in messages:
-            message_id = message.message_id() if isinstance(message, Message) else message
-            error: PulsarException | None = None
-            try:
-                receipt = self._acknowledge(message)
-                if receipt is not None:
-                    await asyncio.shield(receipt)
-            except PulsarException as failure:
-                error = failure
-            for interceptor in self._interceptors:
-                tell(_log, "interceptor", interceptor.on_acknowledge, self, message_id, error)
-            if error is not None:
-                raise error
-
-    def _acknowledge(self, message: Message[Any] | MessageId) -> Receipt:
-        self.counters.acks_sent += 1
-        if isinstance(message, Message):
-            entry = message._entry
-            if entry.source is None:
-                raise OperationNotSupported("the message does not come from a consumer")
-            return entry.source.acks.acknowledge(entry, message._index)
-        return self._source_of(message).acks.acknowledge_id(message)
+        await self._acknowledge_all(self._checked(message))
 
     async def acknowledge_cumulative(self, message: Message[Any] | MessageId) -> None:
-        """Everything up to and with a message, of its topic or partition.
+        """Everything up to and with a message, of its topic or partition; receipts as in :meth:`acknowledge`.
 
         Raises CumulativeAcknowledgementNotAllowedError on Shared and Key_Shared: others hold what lies before it.
         """
+        if self._is_closed or running_loop() is not self._loop:
+            self._check_alive()
         if self.options.shares_messages:
             raise CumulativeAcknowledgementNotAllowedError(
                 f"{self.options.consumer_type.name} subscriptions can not be acknowledged cumulatively: messages "
                 "before this one may be with other consumers; acknowledge each message"
             )
-        self.counters.acks_sent += 1
-        error: PulsarException | None = None
-        try:
-            if isinstance(message, Message):
-                entry = message._entry
-                if entry.source is None:
-                    raise OperationNotSupported("the message does not come from a consumer")
-                receipt = entry.source.acks.acknowledge_cumulative(entry, message._index)
-            else:
-                receipt = self._source_of(message).acks.acknowledge_cumulative_id(message)
-            if receipt is not None:
-                await asyncio.shield(receipt)
-        except PulsarException as failure:
-            error = failure
-        for interceptor in self._interceptors:
-            message_id = message.message_id() if isinstance(message, Message) else message
-            tell(_log, "interceptor", interceptor.on_acknowledge_cumulative, self, message_id, error)
-        if error is not None:
-            raise error
+        await self._acknowledge_up_to(self._checked(one_of(message))[0])
 
     async def negative_acknowledge(self, message: Message[Any] | MessageId) -> None:
         """It could not be processed: deliver it again after the redelivery delay (or backoff).
 
         A batch comes again with those of its messages that are not acknowledged. On Exclusive and Failover everything
-        comes again that is not acknowledged, in order.
+        comes again that is not acknowledged, in order. Raises InvalidMessage for what is no message.
         """
         self._check_open()
-        self.counters.negative_acks += 1
-        if isinstance(message, Message):
-            entry = message._entry
+        one = one_of(message)
+        if isinstance(one, Message):
+            entry = one._entry
             if entry.source is None:
                 raise OperationNotSupported("the message does not come from a consumer")
+            self.counters.negative_acks += 1
             entry.source.redelivery.negative_acks(entry.key, entry.redelivery_count)
         else:
-            key = (message.ledger_id(), message.entry_id())
-            self._source_of(message).redelivery.negative_acks(key, 0)
+            source = self._source_of(one)
+            self.counters.negative_acks += 1
+            source.redelivery.negative_acks((one.ledger_id(), one.entry_id()), 0)
 
     async def reconsume_later(
         self,
@@ -301,48 +254,43 @@ class Consumer(Receiving[T]):
     ) -> None:
         """Put the message into the retry-letter topic, to come back after ``delay`` (seconds), and acknowledge it.
 
-        After ``max_redeliver_count`` rounds it goes to the dead-letter topic. Needs ``retry_enabled``; raises the
-        error of storing it, and then it is not acknowledged.
+        After ``max_redeliver_count`` rounds it goes to the dead-letter topic. Needs ``retry_enabled``; raises
+        InvalidMessage, or the error of storing it, and then it is not acknowledged.
         """
         self._check_open()
         if not self.options.retry_enabled or self.dead_letters is None:
             raise NotAllowedError("reconsume_later: the consumer was not made with retry_enabled=True")
+        if not isinstance(message, Message):
+            raise InvalidMessage(f"{message!r:.100}: expected a message")
         seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
-        if not isinstance(seconds, int | float) or not abs(seconds) < TIME_MS_MAX / _MS:
-            raise InvalidMessage(f"delay={delay!r}: expected seconds or a timedelta")
+        is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+        if not is_number or not abs(seconds) < TIME_MS_MAX / _MS:
+            raise InvalidMessage(f"delay={delay!r:.100}: expected seconds or a timedelta")
+        if not _PROPERTIES.takes(properties):
+            raise InvalidMessage(f"properties={properties!r:.100}: expected {_PROPERTIES.expected}")
         await self.dead_letters.reconsume_later(message, int(seconds * _MS), properties)
         await self.acknowledge(message)
 
-    def redeliver_unacknowledged_messages(self) -> None:
+    async def redeliver_unacknowledged_messages(self) -> None:
         """Everything this consumer holds unacknowledged comes again, now."""
+        self._check_open()
         for topic in self._topics.values():
             topic.redeliver_all()
 
-    def flush_acknowledgements(self) -> None:
-        """Send the acknowledgements that wait for their group now."""
-        for topic in self._topics.values():
+    async def flush_acknowledgements(self) -> None:
+        """Send the acknowledgements that wait for their group now; with ``ack_receipt_enabled``, wait for the answers
+        to all that was acknowledged before, and raise the first error among them."""
+        self._check_open()
+        for topic in list(self._topics.values()):
             topic.acks.sender.flush()
-
-    def _source_of(self, message_id: MessageId) -> TopicConsumer:
-        if not isinstance(message_id, MessageId) or not message_id.is_possible:
-            raise InvalidMessage(f"{message_id!r}: expected a message, or a message id that can be")
-        topics = self._topics
-        if len(topics) == 1:
-            return next(iter(topics.values()))
-        found = topics.get(message_id.topic_name())
-        if found is None:
-            same = [t for t in topics.values() if t.topic.partition == message_id.partition() >= 0]
-            if len(same) != 1:
-                raise OperationNotSupported(
-                    f"{message_id!r} names no topic of this consumer: deserialize it with its topic, or use the message"
-                )
-            found = same[0]
-        return found
+        for topic in list(self._topics.values()):
+            await topic.acks.sender.flushed()
 
     # ---- listener, pause
 
     def pause(self) -> None:
         """Ask for no more messages; what was asked for still comes and can be received, the listener gets none."""
+        self._place.check()
         self._is_paused = True
         for topic in self._topics.values():
             topic.pause()
@@ -351,6 +299,7 @@ class Consumer(Receiving[T]):
 
     def resume(self) -> None:
         """Go on after :meth:`pause`."""
+        self._place.check()
         self._is_paused = False
         for topic in self._topics.values():
             topic.resume()
@@ -359,12 +308,14 @@ class Consumer(Receiving[T]):
 
     def pause_message_listener(self) -> None:
         """The listener gets no messages; they wait in the prefetch queue."""
+        self._place.check()
         if self._listening is None:
             raise InvalidConfiguration("the consumer has no message_listener")
         self._listening.pause()
 
     def resume_message_listener(self) -> None:
         """The listener gets messages again."""
+        self._place.check()
         if self._listening is None:
             raise InvalidConfiguration("the consumer has no message_listener")
         self._listening.resume()
@@ -379,8 +330,8 @@ class Consumer(Receiving[T]):
         first one published then or later. An id moves its own topic, the two ends and a time move all topics.
         """
         self._check_open()
-        if isinstance(target, int):
-            check_argument("target", target, _TIME)
+        check_argument("target", target, _TIME)
+        if not isinstance(target, MessageId):
             await self._each(lambda topic: topic.seek(None, target))
         elif target in (MessageId.earliest, MessageId.latest):
             await self._each(lambda topic: topic.seek(target))
@@ -446,12 +397,14 @@ class Consumer(Receiving[T]):
     async def unsubscribe(self, *, force: bool = False) -> None:
         """Delete the subscription (``force``: also while others consume it) and close this consumer."""
         self._check_open()
+        check_argument("force", force, FLAG)
         for topic in list(self._topics.values()):
             await topic.unsubscribe(is_forced=force)
         await self.close()
 
     async def close(self) -> None:
         """Send what is acknowledged, leave the broker; harmless twice. Whoever receives gets AlreadyClosed."""
+        self._place.check()
         if self._is_closed:
             return
         self._is_closed = True

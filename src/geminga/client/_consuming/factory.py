@@ -10,12 +10,12 @@ from geminga.client._consuming.consumer import Consumer
 from geminga.client._consuming.dead_letter import DeadLetters
 from geminga.client._consuming.entries import Decryptor
 from geminga.client._consuming.multi_consumer import TopicSet
-from geminga.client._consuming.options import ConsumerOptions
+from geminga.client._consuming.options import ConsumerArguments, ConsumerOptions
 from geminga.client._consuming.pattern_consumer import PatternTopics
 from geminga.client._crypto import KeySource, MessageDecryptor
 from geminga.client._errors import InvalidConfiguration, InvalidTopicName
 from geminga.client._message_id import MessageId
-from geminga.client._options import check_argument
+from geminga.client._options import check_argument, options_from
 from geminga.client.core.option_kinds import NOTHING, TEXT, Either, Instance, Many, With
 from geminga.client.core.topic_pattern import TopicPattern
 from geminga.client.schema._protocol import TopicSchema
@@ -31,7 +31,20 @@ T = TypeVar("T")
 Topics = str | Sequence[str] | re.Pattern[str]
 
 _TOPICS: Final = Either(TEXT, Many(TEXT), Instance(re.Pattern, "a compiled pattern"))
+_PATTERN: Final = Instance(str, "a pattern of text, not of bytes")
 _SCHEMA: Final = Either(NOTHING, With("a schema", "bind_consumer"))
+
+
+async def subscribe_with(
+    client: Client,
+    topic: Topics,
+    subscription_name: str,
+    schema: TopicSchema[T] | None,
+    arguments: ConsumerArguments,
+) -> Consumer[T]:
+    """See :meth:`Client.subscribe`."""
+    client.check_usable()
+    return await subscribe(client, topic, subscription_name, schema, options_from(ConsumerOptions, arguments))
 
 
 async def subscribe(
@@ -51,6 +64,7 @@ async def subscribe(
     pattern: TopicPattern | None = None
     names: list[TopicName] = []
     if isinstance(topic, re.Pattern):
+        check_argument("topic", topic.pattern, _PATTERN)
         try:
             pattern = TopicPattern.parse(topic.pattern)
         except InvalidTopicNameError as error:

@@ -17,6 +17,7 @@ from geminga.client._consuming.topic_consumer import TopicConsumer
 from geminga.client._entry_batch import EntryBatch
 from geminga.client._errors import AlreadyClosed, OperationNotSupported, PulsarException, Timeout
 from geminga.client._message import Message, make_message
+from geminga.client._place import Place, running_loop
 from geminga.client.core.prefetch import PrefetchQueue
 from geminga.client.core.stats import ConsumerCounters
 from geminga.client.core.turns import Turns
@@ -34,8 +35,9 @@ _MS: Final = 1000
 class Receiving(Generic[T]):
     """The receiving half of a :class:`Consumer`; not for use on its own."""
 
-    def __init__(self, topic: str, options: ConsumerOptions) -> None:
+    def __init__(self, topic: str, options: ConsumerOptions, place: Place) -> None:
         self.options = options
+        self._place = place
         self.counters = ConsumerCounters()
         #: What was subscribed to, as text.
         self._topic = topic
@@ -243,12 +245,22 @@ class Receiving(Generic[T]):
         self._wake(len(self._waiters))
 
     def _check_open(self) -> None:
+        if running_loop() is not self._loop:
+            self._place.check()
         if self._is_closed:
             raise AlreadyClosed(f"the consumer of {self._topic} is closed")
         if self._error is not None:
             raise self._error
 
+    def _check_alive(self) -> None:
+        """Not closed, and the client's loop; one that failed may still acknowledge what it got of other topics."""
+        self._place.check()
+        if self._is_closed:
+            raise AlreadyClosed(f"the consumer of {self._topic} is closed")
+
     def _check_receiving(self) -> None:
+        if running_loop() is not self._loop:
+            self._place.check()
         if self._has_listener:
             raise OperationNotSupported("the consumer has a message_listener: it gets the messages")
         if self._is_closed:

@@ -95,13 +95,13 @@ class TopicConsumer:
     ) -> None:
         client: Client = owner.client
         options = owner.options
-        self.owner = owner
-        self.client = client
+        self.owner: Consumer[Any] = owner
+        self.client: Client = client
         self.options: ConsumerOptions = options
-        self.topic = topic
+        self.topic: TopicName = topic
         self.decoder = decoder
         self._attachment = Attachment(client, self, str(topic))
-        self.consumer_id = self._attachment.consumer_id
+        self.consumer_id: int = self._attachment.consumer_id
         self.flow = FlowControl(capacity)
         if capacity == 0:
             self.flow.threshold = _NO_PREFETCH
@@ -132,7 +132,7 @@ class TopicConsumer:
         )
         self._entries.epoch = self.epoch
         self._key_gate = None if owner.decryptor is None else KeyGate(self, self._entries, owner.decryptor)
-        self.redelivery = Redelivery(self)
+        self.redelivery: Redelivery = Redelivery(self)
         self.acks = Acknowledgement(self)
         #: The entry that could not be read last.
         self._damaged: EntryKey | None = None
@@ -251,6 +251,7 @@ class TopicConsumer:
     def _on_failed(self, error: PulsarException) -> None:
         _log.warning("consumer of %s: %s", self.topic, error)
         self.error = error
+        self.acks.sender.close(error)
         self._attachment.fail(error)
         self.owner.on_topic_failed(self, error)
 
@@ -537,6 +538,8 @@ class TopicConsumer:
         self.start_over()
         if self._attachment.connection is not None:
             self._is_seeking = False
+        else:
+            self._link.hurry()  # the broker closed it for the seek alone
 
     async def last_message_ids(self) -> tuple[MessageId, MessageId | None]:
         """See :func:`last_message.last_message_ids`."""

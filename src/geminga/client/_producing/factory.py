@@ -18,6 +18,7 @@ from geminga.client._options import (
     ProducerAccessMode,
     ProducerOptions,
     check_argument,
+    options_from,
 )
 from geminga.client._producing.intercepting_producer import InterceptingProducer
 from geminga.client._producing.messages import MessageBuilder
@@ -68,10 +69,12 @@ class ProducerArguments(TypedDict, total=False):
 
 
 async def create_producer(
-    client: Client, topic: TopicName, schema: TopicSchema[T] | None, arguments: ProducerArguments
+    client: Client, topic_name: str, schema: TopicSchema[T] | None, arguments: ProducerArguments
 ) -> Producer[T]:
     """See :meth:`Client.create_producer`."""
-    options = ProducerOptions(**arguments)
+    client.check_usable()
+    topic = client.parse_topic(topic_name)
+    options = options_from(ProducerOptions, arguments)
     options.check()
     check_argument("schema", schema, _SCHEMA)
     encoder: MessageEncoder[T] | None = None

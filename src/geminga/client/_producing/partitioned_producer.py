@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar, Unpack
 from geminga.client._errors import AlreadyClosed, InvalidMessage, PulsarException
 from geminga.client._message_id import MessageId
 from geminga.client._options import HashingScheme, PartitionsRoutingMode, ProducerOptions
+from geminga.client._place import running_loop
 from geminga.client._producing.messages import key_text, outgoing_message
 from geminga.client._producing.producer import MessageFields, Producer, SendCallback
 from geminga.client._producing.topic_producer import TopicProducer
@@ -89,6 +90,8 @@ class PartitionedProducer(Producer[T], Generic[T]):
     def _route(self, content: T | None, fields: MessageFields) -> TopicProducer[T]:
         if self._is_closed:
             raise AlreadyClosed(f"producer of {self._topic} is closed")
+        if running_loop() is not self._client.place.loop:
+            self._client.place.check()
         partitions = len(self._producers)
         router = self._options.message_router
         if router is not None:
@@ -189,6 +192,7 @@ class PartitionedProducer(Producer[T], Generic[T]):
 
     async def close(self) -> None:
         """See :meth:`Producer.close`."""
+        self._client.place.check()
         self._is_closed = True
         self._current = None
         if self._update_timer is not None:

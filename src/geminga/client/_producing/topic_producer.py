@@ -27,6 +27,7 @@ from geminga.client._errors import (
 )
 from geminga.client._message_id import MessageId
 from geminga.client._options import BatchingType, ProducerOptions
+from geminga.client._place import running_loop
 from geminga.client._producing import requests
 from geminga.client._producing.early_messages import EarlyMessages
 from geminga.client._producing.messages import MessageBuilder
@@ -208,6 +209,8 @@ class TopicProducer(Producer[T]):
 
     async def send(self, content: T | None, **fields: Unpack[MessageFields]) -> MessageId:
         """See :meth:`Producer.send`."""
+        if running_loop() is not self._loop:
+            self._client.place.check()
         if self._options.block_if_queue_full:
             while self._state in _OPEN and self._is_full():
                 await self._wait_for_room()
@@ -256,7 +259,7 @@ class TopicProducer(Producer[T]):
     def _check_may_send(self) -> None:
         if self._state not in _OPEN:
             raise self._failure or AlreadyClosed(f"producer {self._name} of {self._topic} is closed")
-        self._client.check_process()
+        self._client.place.check()
         if self._client.memory.is_full:
             raise MemoryBufferIsFull(f"{self._client.memory.limit_bytes} bytes wait for their receipts")
         if self._is_full():
@@ -480,7 +483,7 @@ class TopicProducer(Producer[T]):
 
     async def flush(self) -> None:
         """See :meth:`Producer.flush`."""
-        self._client.check_process()
+        self._client.place.check()
         if self._connecting is not None:
             await asyncio.wait([self._connecting])
         self._close_batch()
@@ -489,6 +492,7 @@ class TopicProducer(Producer[T]):
 
     async def drain(self) -> None:
         """See :meth:`Producer.drain`."""
+        self._client.place.check()
         await next_turn()
         while self._state in _OPEN and self._is_full():
             await self._wait_for_room()
@@ -503,7 +507,7 @@ class TopicProducer(Producer[T]):
 
     async def close(self) -> None:
         """See :meth:`Producer.close`."""
-        self._client.check_process()
+        self._client.place.check()
         if self._state in _OPEN and self._closing is None:
             self._closing = spawn(self._close(), name=f"close producer of {self._topic}")
         if self._closing is not None:

@@ -26,7 +26,7 @@ from geminga.client._transport.connection import ClientConnection
 from geminga.client._transport.lookup import Lookup
 from geminga.client._transport.pool import BrokerAddress, ConnectionPool
 from geminga.client.core.backoff import Backoff
-from geminga.runtime import Raised, Runtime, attempt_await, get_logger, spawn, wait_ms
+from geminga.runtime import Raised, Runtime, attempt_await, get_logger, spawn
 
 _log = get_logger(__name__)
 
@@ -46,6 +46,7 @@ class Link:
         "_assigned_url",
         "_attach",
         "_backoff",
+        "_is_wanted",
         "_lookup",
         "_on_failed",
         "_options",
@@ -78,6 +79,8 @@ class Link:
         self._backoff = Backoff(options.initial_backoff_ms, options.maximum_backoff_ms)
         self._task: asyncio.Task[None] | None = None
         self._assigned_url = ""
+        #: The next attempt need not wait for its delay.
+        self._is_wanted = asyncio.Event()
         #: Where it is attached now; None while it is not.
         self.connection: ClientConnection | None = None
         self.is_closed = False
@@ -92,6 +95,11 @@ class Link:
         self._assigned_url = assigned_url
         if self._task is None and not self.is_closed:
             self._task = spawn(self._reconnect(), name=f"reconnect {self.topic}")
+
+    def hurry(self) -> None:
+        """What it was lost for is over, and somebody waits: the next attempt is made now, not after its delay."""
+        if self._task is not None:
+            self._is_wanted.set()
 
     def close(self) -> None:
         """Stop trying."""
@@ -113,7 +121,7 @@ class Link:
     async def _reconnect(self) -> None:
         try:
             while not self.is_closed:
-                await wait_ms(self._next_delay_ms())
+                await self._rest(self._next_delay_ms())
                 outcome = await attempt_await(self._attempt_in_time())
                 if not isinstance(outcome, Raised):
                     self._backoff.reset()
@@ -128,6 +136,14 @@ class Link:
                 _log.info("reconnecting %s: %s", self.topic, error)
         finally:
             self._task = None
+
+    async def _rest(self, delay_ms: float) -> None:
+        try:
+            async with asyncio.timeout(delay_ms / 1000):
+                await self._is_wanted.wait()
+        except TimeoutError:
+            pass
+        self._is_wanted.clear()
 
     async def _attempt_in_time(self) -> None:
         try:

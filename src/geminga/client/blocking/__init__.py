@@ -79,11 +79,14 @@ from geminga.client._errors import (
     TransactionNotFound,
     UnexpectedError,
     UnknownError,
+    UnknownOption,
     UnsupportedVersionError,
+    WrongLoop,
 )
 from geminga.client._interceptors import ProducerInterceptor
 from geminga.client._message import EncryptionContext, Message
 from geminga.client._message_id import MessageId
+from geminga.client._opening import Opening
 from geminga.client._options import (
     BatchingType,
     ClientArguments,
@@ -186,6 +189,7 @@ __all__ = [
     "MultiplierRedeliveryBackoff",
     "NotAllowedError",
     "NotConnected",
+    "Opening",
     "OperationNotSupported",
     "OutgoingMessage",
     "PartitionsRoutingMode",
@@ -221,6 +225,8 @@ __all__ = [
     "TransactionNotFound",
     "UnexpectedError",
     "UnknownError",
+    "UnknownOption",
     "UnsupportedVersionError",
+    "WrongLoop",
     "connect",
 ]

@@ -115,7 +115,8 @@ class Client(Facade[AsyncClient]):
     ) -> Producer[T] | Producer[bytes]:
         """A producer on ``topic``, connected. ``schema`` encodes the contents; without one they are bytes.
 
-        The options are those of :class:`ProducerOptions`. Raises InvalidConfiguration, InvalidTopicName, the broker's
+        ``with client.create_producer(...) as producer`` closes it at the end. The
+        options are those of :class:`ProducerOptions`. Raises InvalidConfiguration, InvalidTopicName, the broker's
         error (TopicNotFound, ProducerBusy, ProducerFenced, ...), or Timeout after ``operation_timeout_ms``.
         """
         made: AsyncProducer[Any] = self._run(lambda: self._target.create_producer(topic, schema=schema, **options))

@@ -53,12 +53,15 @@ class Consumer(Facade[AsyncConsumer[T]], Generic[T]):
     def acknowledge(self, message: Message[Any] | MessageId | Iterable[Message[Any] | MessageId]) -> None:
         """One message (or its id), or several; they are sent in groups.
 
-        With ``ack_receipt_enabled`` it returns when the broker has done it, and raises its error; without, at once.
+        With ``ack_receipt_enabled`` it returns when the broker has done it, and raises its error: what is awaited
+        leaves at once, together with all that is acknowledged in the same turn of the loop. Without, it returns at
+        once. Raises InvalidMessage for what is no message, OperationNotSupported for an id that says too little (then
+        nothing of a list is acknowledged), and AlreadyClosed.
         """
         self._run(lambda: self._target.acknowledge(message))
 
     def acknowledge_cumulative(self, message: Message[Any] | MessageId) -> None:
-        """Everything up to and with a message, of its topic or partition.
+        """Everything up to and with a message, of its topic or partition; receipts as in :meth:`acknowledge`.
 
         Raises CumulativeAcknowledgementNotAllowedError on Shared and Key_Shared: others hold what lies before it.
         """
@@ -68,7 +71,7 @@ class Consumer(Facade[AsyncConsumer[T]], Generic[T]):
         """It could not be processed: deliver it again after the redelivery delay (or backoff).
 
         A batch comes again with those of its messages that are not acknowledged. On Exclusive and Failover everything
-        comes again that is not acknowledged, in order.
+        comes again that is not acknowledged, in order. Raises InvalidMessage for what is no message.
         """
         self._run(lambda: self._target.negative_acknowledge(message))
 
@@ -77,18 +80,20 @@ class Consumer(Facade[AsyncConsumer[T]], Generic[T]):
     ) -> None:
         """Put the message into the retry-letter topic, to come back after ``delay`` (seconds), and acknowledge it.
 
-        After ``max_redeliver_count`` rounds it goes to the dead-letter topic. Needs ``retry_enabled``; raises the
-        error of storing it, and then it is not acknowledged.
+        After ``max_redeliver_count`` rounds it goes to the dead-letter topic. Needs ``retry_enabled``; raises
+        InvalidMessage, or the error of storing it, and then it is not acknowledged.
         """
         self._run(lambda: self._target.reconsume_later(message, delay, properties))
 
     def redeliver_unacknowledged_messages(self) -> None:
         """Everything this consumer holds unacknowledged comes again, now."""
-        self._call(lambda: self._target.redeliver_unacknowledged_messages())
+        self._run(lambda: self._target.redeliver_unacknowledged_messages())
 
     def flush_acknowledgements(self) -> None:
-        """Send the acknowledgements that wait for their group now."""
-        self._call(lambda: self._target.flush_acknowledgements())
+        """Send the acknowledgements that wait for their group now; with ``ack_receipt_enabled``, wait for the answers
+        to all that was acknowledged before, and raise the first error among them.
+        """
+        self._run(lambda: self._target.flush_acknowledgements())
 
     def pause(self) -> None:
         """Ask for no more messages; what was asked for still comes and can be received, the listener gets none."""

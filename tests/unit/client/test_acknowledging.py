@@ -1,0 +1,210 @@
+"""Acknowledgements that somebody waits for leave at once, together; a list is acknowledged whole or not at all."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+import geminga.client as gc
+from geminga.runtime import next_turn, wait_ms
+from geminga.wire._generated import pulsar_api_pb2 as pb
+from support.scripted_broker import run_against, run_with_broker
+from support.scripted_consumer import ConsumerScript, entry_bytes
+
+Type = pb.BaseCommand
+SHARED = gc.ConsumerType.Shared
+#: What a round trip to the scripted broker takes at most, seconds: far less than the grouping time.
+ROUND_TRIP_S_MAX = 0.02
+
+
+def singles(count: int) -> list[bytes]:
+    return [entry_bytes([b"%d" % number]) for number in range(count)]
+
+
+async def take(consumer: gc.Consumer[bytes], count: int) -> list[gc.Message[bytes]]:
+    return [await consumer.receive(5000) for _ in range(count)]
+
+
+def seconds() -> float:
+    return asyncio.get_running_loop().time()
+
+
+@pytest.mark.parametrize("how", ["message", "id", "list", "cumulative", "cumulative id", "part of a batch"])
+def test_awaited_acknowledgement_takes_a_round_trip(how) -> None:
+    batch = [entry_bytes([b"a", b"b", b"c"], batched=True)]
+    script = ConsumerScript(batch if how == "part of a batch" else singles(3))
+
+    async def scenario(client) -> None:
+        consumer = await client.subscribe("t", "s", ack_receipt_enabled=True, batch_index_ack_enabled=True)
+        messages = await take(consumer, 3)
+        for message in messages:
+            before = seconds()
+            if how.startswith("cumulative"):
+                await consumer.acknowledge_cumulative(message.message_id() if how.endswith("id") else message)
+            else:
+                await consumer.acknowledge({"id": message.message_id(), "list": [message]}.get(how, message))
+            assert seconds() - before < ROUND_TRIP_S_MAX
+        assert len(script.of(Type.ACK)) == 3
+
+    run_against(script, scenario)
+
+
+def test_acknowledgements_awaited_in_one_turn_go_in_one_command() -> None:
+    script = ConsumerScript(singles(200))
+
+    async def scenario(client) -> None:
+        consumer = await client.subscribe("t", "s", consumer_type=SHARED, ack_receipt_enabled=True)
+        messages = await take(consumer, 200)
+        before = seconds()
+        await asyncio.gather(*(consumer.acknowledge(message) for message in messages))
+        assert seconds() - before < ROUND_TRIP_S_MAX
+        assert len(script.of(Type.ACK)) == 1
+        assert script.acked() == list(range(200))
+
+    run_against(script, scenario)
+
+
+def test_acknowledgements_that_nobody_waits_for_are_grouped() -> None:
+    script = ConsumerScript(singles(10))
+
+    async def scenario(client) -> None:
+        consumer = await client.subscribe("t", "s", consumer_type=SHARED)
+        for message in await take(consumer, 10):
+            await consumer.acknowledge(message)
+            await wait_ms(1)
+        assert script.acked() == []
+        await wait_ms(200)
+        assert len(script.of(Type.ACK)) == 1
+        assert script.acked() == list(range(10))
+
+    run_against(script, scenario)
+
+
+def test_interceptors_do_not_make_a_list_wait_for_each_message() -> None:
+    script = ConsumerScript(singles(50))
+    heard: list[tuple[int, object]] = []
+
+    class Hearing(gc.ConsumerInterceptor):
+        def on_acknowledge(self, consumer, message_id, error) -> None:
+            heard.append((message_id.entry_id(), error))
+
+    async def scenario(client) -> None:
+        consumer = await client.subscribe(
+            "t", "s", consumer_type=SHARED, ack_receipt_enabled=True, interceptors=[Hearing()]
+        )
+        messages = await take(consumer, 50)
+        before = seconds()
+        await consumer.acknowledge(messages)
+        assert seconds() - before < ROUND_TRIP_S_MAX
+        assert heard == [(number, None) for number in range(50)]
+
+    run_against(script, scenario)
+
+
+def test_flushing_acknowledgements_waits_for_the_broker() -> None:
+    script = ConsumerScript(singles(4))
+
+    async def scenario(client) -> None:
+        plain = await client.subscribe("t", "s", consumer_type=SHARED)
+        await plain.acknowledge(await take(plain, 2))
+        await plain.flush_acknowledgements()
+        await wait_ms(5)
+        assert script.acked() == [0, 1]
+        sure = await client.subscribe("t", "r", consumer_type=SHARED, ack_receipt_enabled=True)
+        (message,) = await take(sure, 1)
+        acknowledging = asyncio.ensure_future(sure.acknowledge(message))
+        await next_turn()
+        await sure.flush_acknowledgements()
+        assert script.acked() == [0, 1, 0]
+        assert acknowledging.done()
+
+    run_against(script, scenario)
+
+
+@pytest.mark.parametrize("wrong", [5, None, "text", b"bytes", 0.5, True, {}, object(), [5], [None], "in a list"])
+def test_what_is_no_message_is_refused_and_nothing_of_its_list_is_acknowledged(wrong) -> None:
+    script = ConsumerScript(singles(3))
+
+    async def scenario(client) -> None:
+        consumer = await client.subscribe("t", "s", consumer_type=gc.ConsumerType.Failover)
+        first, second, third = await take(consumer, 3)
+        with pytest.raises(gc.InvalidMessage, match="expected a message"):
+            await consumer.acknowledge([first, second.message_id(), wrong])
+        if not isinstance(wrong, str):
+            for call in (consumer.acknowledge, consumer.acknowledge_cumulative, consumer.negative_acknowledge):
+                if wrong == {} and call == consumer.acknowledge:
+                    continue
+                with pytest.raises(gc.InvalidMessage, match="expected a message"):
+                    await call(wrong)
+        of_unknown_size = gc.MessageId(-1, 7, 7, 2)
+        with pytest.raises(gc.OperationNotSupported, match="unknown size"):
+            await consumer.acknowledge([first, of_unknown_size])
+        await wait_ms(200)
+        assert script.acked() == []
+        assert consumer.stats().acks_sent == consumer.stats().negative_acks == 0
+        await consumer.acknowledge([first, second.message_id(), third])
+        await wait_ms(200)
+        assert script.acked() == [0, 1, 2]
+
+    run_against(script, scenario)
+
+
+@pytest.mark.parametrize("has_receipts", [False, True])
+def test_a_closed_consumer_acknowledges_nothing_and_says_so(has_receipts) -> None:
+    script = ConsumerScript(singles(2))
+
+    async def scenario(client) -> None:
+        consumer = await client.subscribe("t", "s", ack_receipt_enabled=has_receipts)
+        message, _ = await take(consumer, 2)
+        await consumer.close()
+        for use in (message, [message], message.message_id()):
+            with pytest.raises(gc.AlreadyClosed):
+                await consumer.acknowledge(use)
+        with pytest.raises(gc.AlreadyClosed):
+            await consumer.acknowledge_cumulative(message)
+        with pytest.raises(gc.AlreadyClosed):
+            await consumer.flush_acknowledgements()
+        with pytest.raises(gc.AlreadyClosed):
+            await consumer.redeliver_unacknowledged_messages()
+
+    run_against(script, scenario)
+
+
+def test_receipts_of_a_consumer_that_can_not_go_on_end() -> None:
+    """The topic is deleted and may not be made again: an acknowledgement that waits for its receipt is told."""
+
+    async def scenario(client, broker) -> None:
+        producer = await client.create_producer("t")
+        await producer.send(b"a")
+        consumer = await client.subscribe(
+            "t",
+            "s",
+            initial_position=gc.InitialPosition.Earliest,
+            ack_receipt_enabled=True,
+            force_topic_creation=False,
+        )
+        (topic,) = consumer.topic_consumers()
+        message = await consumer.receive(5000)
+        topic._on_failed(gc.TopicNotFound("gone"))
+        with pytest.raises(gc.TopicNotFound):
+            await asyncio.wait_for(consumer.acknowledge(message), 5)
+
+    run_with_broker(scenario)
+
+
+def test_a_message_is_here_soon_after_a_seek() -> None:
+    """The broker closes the consumer for the seek: it comes back when that is done, not after a reconnect's delay."""
+
+    async def scenario(client, _) -> None:
+        async with client.create_producer("t") as producer:
+            await producer.send(b"a")
+        consumer = await client.subscribe("t", "s", initial_position=gc.InitialPosition.Earliest)
+        assert (await consumer.receive(5000)).data() == b"a"
+        for _ in range(3):
+            before = seconds()
+            await consumer.seek(gc.MessageId.earliest)
+            assert (await consumer.receive(5000)).data() == b"a"
+            assert seconds() - before < ROUND_TRIP_S_MAX
+
+    run_with_broker(scenario, initial_backoff_ms=100)
