@@ -1,4 +1,4 @@
-"""One suite for every ``Disk``: in memory, simulated, and over real threads and files."""
+"""One suite for every ``Disk``: in memory, simulated, and over real files, with and without syncs by the kernel."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def run_memory(story: Story, root: str) -> None:
     asyncio.run(main())
 
 
-def run_threads(story: Story, root: str) -> None:
+def run_threads(story: Story, root: str, *, syncs_by_kernel: bool = True) -> None:
     async def main():
-        disk = ThreadedDisk()
+        disk = ThreadedDisk(syncs_by_kernel=syncs_by_kernel)
         try:
             await disk.make_dirs(root)
             await story(disk, root)
@@ -50,9 +50,13 @@ def run_sim(story: Story, root: str) -> None:
         sim.run(scenario, seed)
 
 
-@pytest.fixture(params=["memory", "sim", "threads"])
+def run_threads_alone(story: Story, root: str) -> None:
+    run_threads(story, root, syncs_by_kernel=False)
+
+
+@pytest.fixture(params=["memory", "sim", "threads", "threads alone"])
 def run(request, tmp_path) -> Run:
-    runners = {"memory": run_memory, "sim": run_sim, "threads": run_threads}
+    runners = {"memory": run_memory, "sim": run_sim, "threads": run_threads, "threads alone": run_threads_alone}
     return lambda story: runners[request.param](story, f"{tmp_path}/disk")
 
 
@@ -100,6 +104,29 @@ def test_appends_of_one_lane_complete_later_and_in_order(run):
         assert order == []
         await finished
         assert order == [(number, None) for number in range(20)]
+
+    run(story)
+
+
+def test_synced_append_has_its_lane_for_itself_until_it_is_done(run):
+    async def story(disk, root):
+        file = await disk.open_file(f"{root}/f", lane="w", create=True)
+        order = []
+        disk.append(file, 0, [b"first"], sync=True, done=lambda error: order.append(("first", error)))
+        disk.append(file, 0, [b"again"], sync=True, done=lambda error: order.append(("again", error)))
+        disk.append(file, 5, [b"!"], sync=False, done=lambda error: order.append(("more", error)))
+        await append(disk, file, 6, b"?")
+        assert order == [("first", None), ("again", None), ("more", None)]
+        disk.append(file, 3, [b"lost"], sync=True, done=lambda error: order.append(("lost", error)))
+        await disk.truncate(file, 3)
+        assert await disk.read_file(f"{root}/f") == b"aga"
+        # From within a completion, which is when the journal writes its next group.
+        finished = asyncio.get_running_loop().create_future()
+        disk.append(
+            file, 0, [b"x"], sync=True, done=lambda _: disk.append(file, 1, [b"y"], sync=True, done=finished.set_result)
+        )
+        assert await finished is None
+        assert await disk.read_file(f"{root}/f") == b"xya"
 
     run(story)
 

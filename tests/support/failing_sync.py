@@ -6,6 +6,7 @@ Python can not reach.
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import fnmatch
 import os
@@ -15,17 +16,36 @@ from collections.abc import Callable
 
 from geminga.app import cli
 from geminga.metadata.sqlite_tree import SqliteTree
+from geminga.runtime.kernel_sync import KernelSyncs, SyncDone
+
+
+def is_due(fd: int, pattern: str, trigger: str) -> bool:
+    """Whether a sync of this descriptor must fail now."""
+    return os.path.exists(trigger) and fnmatch.fnmatch(os.readlink(f"/proc/self/fd/{fd}"), pattern)
 
 
 def failing(sync: Callable[[int], None], pattern: str, trigger: str) -> Callable[[int], None]:
     """``sync``, until the trigger is there."""
 
     def wrapped(fd: int) -> None:
-        if os.path.exists(trigger) and fnmatch.fnmatch(os.readlink(f"/proc/self/fd/{fd}"), pattern):
+        if is_due(fd, pattern, trigger):
             raise OSError(errno.EIO, "injected")
         sync(fd)
 
     return wrapped
+
+
+def fail_kernel_syncs(pattern: str, trigger: str) -> None:
+    """The same for those that the kernel carries out as requests: the answer is the error."""
+    submit = KernelSyncs.submit
+
+    def failing_submit(syncs: KernelSyncs, fd: int, done: SyncDone) -> bool:
+        if is_due(fd, pattern, trigger):
+            asyncio.get_running_loop().call_soon(done, OSError(errno.EIO, "injected"))
+            return True
+        return submit(syncs, fd, done)
+
+    KernelSyncs.submit = failing_submit  # type: ignore[method-assign]
 
 
 def main() -> None:
@@ -46,6 +66,7 @@ def main() -> None:
     else:
         for name in ("fsync", "fdatasync"):
             setattr(os, name, failing(getattr(os, name), pattern, trigger))
+        fail_kernel_syncs(pattern, trigger)
     cli.main()
 
 

@@ -1,5 +1,9 @@
 """The ``Disk`` port over the operating system: one daemon thread a lane, one hop a group.
 
+A small synced append needs no thread where the kernel takes syncs as requests (``kernel_sync``): the loop writes, which
+is a copy into the page cache as long as ``core.direct_writes`` finds it so, and the kernel tells when it is durable.
+Such an append has its lane for itself, so that the order is the same. Everything else hops.
+
 The hop loop -> lane -> loop is what group commit pays per group beside the fdatasync itself. An append hands one
 tuple to the lane's queue and comes back through one shared deque, with one wake-up of the loop for all that has
 gathered (see ``lanes``). Measured on 2 cores:
@@ -22,8 +26,11 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final, TypeVar
 
+from geminga.runtime.core.direct_writes import DirectWrites
+from geminga.runtime.kernel_sync import KernelSyncs
 from geminga.runtime.lanes import Lanes
 from geminga.runtime.ports import AppendDone, Buffer, DiskFile, ReadDone, ReadRequest
 
@@ -33,6 +40,8 @@ T = TypeVar("T")
 IOV_MAX: Final = min(os.sysconf("SC_IOV_MAX"), 1024) if hasattr(os, "sysconf") else 1024
 #: Below this total, joining is quicker than ``pwritev``: glibc's malloc serves it without mapping pages.
 JOIN_BYTES_MAX: Final = 128 * 1024
+#: Synced appends up to this size are written by the loop itself: a copy of some 5 us.
+DIRECT_BYTES_MAX: Final = 32 * 1024
 #: Preallocated space is zeroed in chunks of this size.
 ZERO_CHUNK_BYTES: Final = 1024 * 1024
 #: The lane of operations on paths.
@@ -67,19 +76,57 @@ class ThreadedFile:
 class ThreadedDisk:
     """See the module's docstring; the contract is that of ``ports.Disk``."""
 
-    __slots__ = ("_files", "_lanes", "_locks")
+    __slots__ = ("_direct_writes", "_files", "_kernel", "_lanes", "_locks", "_uses_kernel")
 
-    def __init__(self) -> None:
+    def __init__(self, *, syncs_by_kernel: bool = True) -> None:
+        """``syncs_by_kernel``: where it can; False: all syncs are made by lanes."""
         self._lanes = Lanes("geminga-disk")
+        self._uses_kernel = syncs_by_kernel
+        #: Opened by the first append that may use it.
+        self._kernel: KernelSyncs | None = None
+        self._direct_writes = DirectWrites()
         self._files: dict[ThreadedFile, None] = {}
         self._locks: dict[str, int] = {}
 
     def append(self, file: DiskFile, offset: int, buffers: Sequence[Buffer], *, sync: bool, done: AppendDone) -> None:
         """Write ``buffers`` back to back from ``offset``, then fdatasync if ``sync``."""
         assert isinstance(file, ThreadedFile)
+        if sync and self._uses_kernel and file.fd >= 0 and self._append_directly(file, offset, buffers, done):
+            return
         self._lanes.submit(
             file.lane, _append, (file, offset, buffers, sync), lambda _, error: done(_as_os_error(error))
         )
+
+    def _append_directly(self, file: ThreadedFile, offset: int, buffers: Sequence[Buffer], done: AppendDone) -> bool:
+        """Write on the loop, sync by the kernel; False if this one must hop."""
+        started = time.monotonic()
+        if not self._direct_writes.allows(started) or sum(map(len, buffers)) > DIRECT_BYTES_MAX:
+            return False
+        kernel = self._kernel
+        if kernel is None:
+            kernel = self._kernel = KernelSyncs.open(asyncio.get_running_loop())
+            if kernel is None:
+                self._uses_kernel = False
+                return False
+        lane = file.lane
+        if not self._lanes.take(lane):
+            return False
+        finished = partial(self._finish_directly, lane, done)
+        try:
+            _append(file, offset, buffers, False)
+        except Exception as error:  # whatever it is goes to who waits, as from a lane
+            asyncio.get_running_loop().call_soon(finished, _as_os_error(error))
+            return True
+        self._direct_writes.took(started, time.monotonic())
+        if not kernel.submit(file.fd, finished):
+            self._uses_kernel = not kernel.is_refused
+            self._lanes.give_back(lane)
+            self._lanes.submit(lane, _sync, (file,), lambda _, error: done(_as_os_error(error)))
+        return True
+
+    def _finish_directly(self, lane: str, done: AppendDone, error: OSError | None) -> None:
+        self._lanes.give_back(lane)
+        done(error)
 
     def read(self, requests: Sequence[ReadRequest], *, lane: str, done: ReadDone) -> None:
         """Carry out all reads on ``lane`` in one hop."""
@@ -185,6 +232,9 @@ class ThreadedDisk:
         for file in list(self._files):
             await self.close_file(file)
         await self._lanes.close()
+        if self._kernel is not None:
+            self._kernel.close()
+            self._kernel = None
         locks, self._locks = self._locks, {}
         for fd in locks.values():
             os.close(fd)

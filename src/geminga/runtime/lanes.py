@@ -4,6 +4,8 @@ A lane carries out its jobs in the order submitted. Completions of all lanes go 
 once for whatever has gathered there (one ``call_soon_threadsafe``, that is one byte on the self-pipe). A completion
 that raises is a bug: it goes to the fatal handler, and those behind it are delivered all the same. A thread that the
 system does not give (too many processes) is an OSError of the job; the next job asks again.
+
+Who can do a lane's work without its thread takes the lane (:meth:`Lanes.take`): jobs wait until it is given back.
 """
 
 from __future__ import annotations
@@ -28,14 +30,18 @@ class Lanes:
     Job and completion are called as ``function(*args)`` on the lane and ``done(result, error)`` on the loop.
     """
 
-    __slots__ = ("_completions", "_loop", "_prefix", "_queues", "_threads", "_wake_pending")
+    __slots__ = ("_completions", "_loop", "_prefix", "_queues", "_taken", "_threads", "_under_way", "_wake_pending")
 
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix
         self._loop: asyncio.AbstractEventLoop | None = None
         self._queues: dict[str, SimpleQueue[_Job | None]] = {}
         self._threads: dict[str, threading.Thread] = {}
-        self._completions: deque[tuple[Callable[[Any, BaseException | None], None], Any, BaseException | None]]
+        #: Jobs by lane that were submitted and whose completions were not delivered.
+        self._under_way: dict[str, int] = {}
+        #: Lanes that somebody has taken, and the jobs that wait until they are given back.
+        self._taken: dict[str, list[_Job]] = {}
+        self._completions: deque[tuple[str, Callable[[Any, BaseException | None], None], Any, BaseException | None]]
         self._completions = deque()
         self._wake_pending = False
 
@@ -47,6 +53,9 @@ class Lanes:
         done: Callable[[Any, BaseException | None], None],
     ) -> None:
         """Queue a job on ``lane``; ``done`` is called once, on the loop's thread, never within this call."""
+        if lane in self._taken:
+            self._taken[lane].append((function, args, done))
+            return
         queue = self._queues.get(lane)
         if queue is None:
             try:
@@ -55,7 +64,20 @@ class Lanes:
                 refused = OSError(errno.EAGAIN, f"no thread for {lane}: {error}")
                 asyncio.get_running_loop().call_soon(done, None, refused)
                 return
+        self._under_way[lane] += 1
         queue.put((function, args, done))
+
+    def take(self, lane: str) -> bool:
+        """Have ``lane`` for oneself, on the loop's thread; False if it has jobs under way or is taken."""
+        if self._under_way.get(lane) or lane in self._taken:
+            return False
+        self._taken[lane] = []
+        return True
+
+    def give_back(self, lane: str) -> None:
+        """After :meth:`take`: jobs go on."""
+        for job in self._taken.pop(lane):
+            self.submit(lane, *job)
 
     def call(self, lane: str, function: Callable[..., Any], *args: object) -> asyncio.Future[Any]:
         """Like :meth:`submit`, with a future for the result. Cancelling it does not stop the job."""
@@ -74,6 +96,8 @@ class Lanes:
 
     async def close(self) -> None:
         """Let every lane finish what was submitted, deliver those completions, end the threads."""
+        for lane in list(self._taken):
+            await self.call(lane, _nothing)
         queues, threads = self._queues, self._threads
         ends = [self.call(lane, _nothing) for lane in queues]
         self._queues, self._threads, self._loop = {}, {}, None
@@ -90,13 +114,14 @@ class Lanes:
             self._loop = loop
         queue: SimpleQueue[_Job | None] = SimpleQueue()
         thread = threading.Thread(
-            target=self._run, args=(queue, self._loop), name=f"{self._prefix}-{lane}", daemon=True
+            target=self._run, args=(lane, queue, self._loop), name=f"{self._prefix}-{lane}", daemon=True
         )
         thread.start()
         self._queues[lane], self._threads[lane] = queue, thread
+        self._under_way.setdefault(lane, 0)
         return queue
 
-    def _run(self, queue: SimpleQueue[_Job | None], loop: asyncio.AbstractEventLoop) -> None:
+    def _run(self, lane: str, queue: SimpleQueue[_Job | None], loop: asyncio.AbstractEventLoop) -> None:
         completions = self._completions
         while (job := queue.get()) is not None:
             function, args, done = job
@@ -106,7 +131,7 @@ class Lanes:
                 result = function(*args)
             except BaseException as raised:  # carried to the loop's thread, where it is raised or reported
                 error = raised
-            completions.append((done, result, error))
+            completions.append((lane, done, result, error))
             # Order matters: append, then look at the flag; _drain clears the flag, then empties the deque.
             if not self._wake_pending:
                 self._wake_pending = True
@@ -120,7 +145,8 @@ class Lanes:
         self._wake_pending = False
         completions = self._completions
         while completions:
-            done, result, error = completions.popleft()
+            lane, done, result, error = completions.popleft()
+            self._under_way[lane] -= 1
             try:
                 done(result, error)
             except (KeyboardInterrupt, SystemExit):

@@ -18,9 +18,9 @@ async def append(disk, file, offset, *buffers, sync=False):
     return await future
 
 
-def on_disk(story):
+def on_disk(story, *, syncs_by_kernel=True):
     async def main():
-        disk = ThreadedDisk()
+        disk = ThreadedDisk(syncs_by_kernel=syncs_by_kernel)
         try:
             await story(disk)
         finally:
@@ -91,7 +91,7 @@ def test_failed_sync_is_told_as_oserror(tmp_path, monkeypatch):
             await disk.sync_file(file)
         assert await append(disk, file, 0, b"x", sync=False) is None
 
-    on_disk(story)
+    on_disk(story, syncs_by_kernel=False)
 
 
 def test_write_file_that_fails_leaves_the_old_and_no_temporary(tmp_path, monkeypatch):

@@ -127,3 +127,36 @@ def test_thread_that_the_system_does_not_give_is_an_error_of_the_job_and_asked_f
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
     assert result.stdout == "refused 11\n8\n", result.stderr
+
+
+def test_jobs_of_a_taken_lane_wait_until_it_is_given_back():
+    async def main():
+        lanes = Lanes("test")
+        seen = []
+        assert lanes.take("a")
+        assert not lanes.take("a")
+        job = lanes.call("a", seen.append, 1)
+        assert await lanes.call("b", int, "7") == 7
+        assert (seen, job.done()) == ([], False)
+        lanes.give_back("a")
+        assert not lanes.take("a"), "a job is under way"
+        await job
+        assert seen == [1]
+        assert lanes.take("a"), "nothing is under way any more"
+        lanes.give_back("a")
+        await lanes.close()
+
+    asyncio.run(main())
+
+
+def test_close_waits_for_a_taken_lane_and_its_jobs():
+    async def main():
+        lanes = Lanes("test")
+        seen = []
+        assert lanes.take("a")
+        lanes.call("a", seen.append, 1)
+        asyncio.get_running_loop().call_soon(lanes.give_back, "a")
+        await lanes.close()
+        assert seen == [1]
+
+    asyncio.run(main())

@@ -1,0 +1,1 @@
+"""Decisions of the real ports, without the operating system."""
