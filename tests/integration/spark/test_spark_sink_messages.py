@@ -7,6 +7,8 @@ import json
 
 import pulsar
 import pytest
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
 import geminga.client
 import geminga.client.blocking
@@ -18,6 +20,11 @@ from support.sink_cases import arrow_batches, run_task, schema_of, stored
 from support.spark_source import read_batch
 
 UTC = dt.UTC
+
+
+@pytest.fixture
+def dedup_topic(dedup_namespace, fresh_topic) -> str:
+    return fresh_topic.replace("public/default", dedup_namespace)
 
 
 def writer_for(standalone, ddl: str, **options: str) -> BatchWriter:
@@ -184,6 +191,65 @@ def test_value_too_large_for_an_entry_is_an_error(standalone, fresh_topic) -> No
     batches = arrow_batches("value binary", [(bytes(6 << 20),)])
     with pytest.raises(geminga.client.MessageTooBig):
         run_task(writer_for(standalone, "value binary", topic=fresh_topic), batches)
+
+
+@pytest.mark.parametrize("guarantee", ["at-least-once", "effectively-once"])
+def test_value_too_large_for_an_entry_is_chunked_where_the_options_say_so(standalone, dedup_topic, guarantee) -> None:
+    columns = "value binary, __key string, __messageProperties map, __eventTime timestamp"
+    moment = dt.datetime(2024, 2, 29, 12, 30, 15, tzinfo=UTC)
+    large = bytes(range(256)) * (40 << 10)
+    rows = [
+        (b"a", "k", {}, moment),
+        (large, "l", {"n": "v"}, moment),
+        (None, "m", {}, None),
+        (large[1:], None, {}, None),
+    ]
+    options = {"pulsar__producer__chunkingEnabled": "true", "guarantee": guarantee}
+    if guarantee == "effectively-once":
+        options.update(txnAppId=dedup_topic.rpartition("/")[2], txnVersion="1")
+    for _ in range(2 if guarantee == "effectively-once" else 1):
+        run_task(writer_for(standalone, columns, topic=dedup_topic, **options), arrow_batches(columns, rows))
+    with geminga.client.blocking.connect(standalone.service_url) as client:
+        reader = client.create_reader(dedup_topic, geminga.client.MessageId.earliest)
+        found = [reader.read_next() for _ in rows]
+        assert not reader.has_message_available()
+        assert sorted(
+            (one.data(), one.partition_key(), one.properties(), one.event_timestamp()) for one in found
+        ) == sorted(
+            (value or b"", key or "", properties, 1709209815000 if at else 0) for value, key, properties, at in rows
+        )
+        reader.close()
+
+
+@pytest.mark.parametrize("guarantee", ["at-least-once", "effectively-once"])
+def test_rows_are_encrypted_with_the_public_key_of_the_options(standalone, dedup_topic, tmp_path, guarantee) -> None:
+    private, public = key_pair(tmp_path)
+    options = {
+        "pulsar__producer__cryptoPublicKeyPath": public,
+        "pulsar__producer__encryptionKeys": "mine",
+        "pulsar__producer__compressionType": "lz4",
+        "guarantee": guarantee,
+    }
+    if guarantee == "effectively-once":
+        options.update(txnAppId=dedup_topic.rpartition("/")[2], txnVersion="1")
+    rows = [(b"secret%d" % number,) for number in range(10)]
+    for _ in range(2 if guarantee == "effectively-once" else 1):
+        writer = writer_for(standalone, "value binary", topic=dedup_topic, **options)
+        run_task(writer, arrow_batches("value binary", rows))
+    source = {"service.url": standalone.service_url, "topic": dedup_topic, "metadataColumns": ""}
+    with pytest.raises(geminga.client.CryptoError, match="is encrypted"):
+        read_batch(source)
+    opened = read_batch({**source, "pulsar.reader.cryptoPrivateKeyPath": private})
+    assert sorted(row["value"] for row in opened) == [value for (value,) in rows]
+
+
+def key_pair(directory) -> tuple[str, str]:
+    """Paths of a private and a public key, in PEM."""
+    key = rsa.generate_private_key(65537, 2048)
+    private, public = directory / "private.pem", directory / "public.pem"
+    private.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    public.write_bytes(key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
+    return str(private), str(public)
 
 
 def test_large_rows_fill_entries_up_to_the_limit(standalone, official, fresh_topic) -> None:

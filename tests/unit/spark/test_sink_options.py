@@ -63,6 +63,8 @@ def test_batching_disabled_is_one_message_a_batch() -> None:
     [
         ({"guarantee": "exactly-once"}, "not available yet"),
         ({"guarantee": "once"}, "expected one of at-least-once, effectively-once"),
+        ({"pulsar.producer.encryptionKeys": "a"}, "needs pulsar.producer.cryptoPublicKeyPath"),
+        ({"pulsar.producer.chunkingEnabled": "perhaps"}, "expected true or false"),
         ({"topics": "a"}, "use topic, or a column __topic"),
         ({"startingOffsets": "earliest"}, "not an option of this sink"),
         ({"pulsar.producer.compresionType": "LZ4"}, "did you mean pulsar.producer.compressionType"),

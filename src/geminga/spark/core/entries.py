@@ -142,10 +142,13 @@ def message_heads(columns: MessageColumns, first_sequence_id: int) -> list[bytes
     return list(map(add, map(_metadata_sizes.__getitem__, map(len, metadata)), metadata))
 
 
-def encode_entries(columns: MessageColumns, cuts: Sequence[tuple[int, int]], first_sequence_id: int) -> Iterator[Entry]:
+def encode_entries(
+    columns: MessageColumns, cuts: Sequence[tuple[int, int]], first_sequence_id: int, alone_above: int = 0
+) -> Iterator[Entry]:
     """The entries of rows that are numbered from ``first_sequence_id`` on; ``cuts`` are consecutive.
 
-    Some entries are encoded at a time, so that the first leave while the last are still rows.
+    ``alone_above``: a payload of more bytes is a message of its own instead of a batch of one, so that it can be
+    chunked; 0: none. Some entries are encoded at a time, so that the first leave while the last are still rows.
     """
     is_plain = (
         columns.keys is None
@@ -161,6 +164,9 @@ def encode_entries(columns: MessageColumns, cuts: Sequence[tuple[int, int]], fir
         if not is_plain or part.has_null("payloads"):
             heads = message_heads(part, first_sequence_id + first)
         for start, end in some:
+            if alone_above and end - start == 1 and len(part.payloads[start - first] or b"") > alone_above:
+                yield _alone(part, start - first, first_sequence_id + start)
+                continue
             yield _entry(part, heads, start - first, end - first, first_sequence_id + start)
 
 
@@ -186,7 +192,7 @@ def _entry(columns: MessageColumns, heads: list[bytes], start: int, end: int, se
 
 
 def _alone(columns: MessageColumns, row: int, sequence_id: int) -> EncodedMessage:
-    """A row whose delivery is delayed: the broker goes by a field that only a message of its own has."""
+    """A row whose delivery is delayed or that may be chunked: both go by fields that only a message of its own has."""
     payload = columns.payloads[row]
     key = columns.keys[row] if columns.keys is not None else None
     properties = None

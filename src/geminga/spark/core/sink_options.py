@@ -28,6 +28,8 @@ SEND_TIMEOUT_DEFAULT_MS: Final = 120_000
 BATCH_MESSAGES_DEFAULT: Final = 1000
 BATCH_BYTES_DEFAULT: Final = 128 * 1024
 _IDENTITY_CHARACTERS_MAX: Final = 256
+#: What travels as the name of the key where the options name none.
+_KEY_NAME_DEFAULT: Final = "spark"
 
 
 class Guarantee(Enum):
@@ -59,8 +61,18 @@ class ProducerSettings:
     send_timeout_ms: int = SEND_TIMEOUT_DEFAULT_MS
     #: Keys become partitions by murmur3, not by Java's hash of strings.
     is_murmur3: bool = False
+    #: Rows larger than a batch may be are messages of their own, in several chunks where the broker's limit says so.
+    is_chunking: bool = False
+    #: Names of the keys that payloads are encrypted for, and the PEM file of the public key; empty: not encrypted.
+    encryption_keys: tuple[str, ...] = ()
+    public_key_path: str = ""
     #: A subscription that the broker makes with the topic, or when it is not there; empty: none.
     initial_subscription: str = ""
+
+    @property
+    def alone_above(self) -> int:
+        """A payload of more bytes is a message of its own; 0: none is."""
+        return self.batch_bytes_max if self.is_chunking else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +126,9 @@ _PRODUCER_NAMES: Final = (
     "batchingMaxBytes",
     "sendTimeoutMs",
     "hashingScheme",
+    "chunkingEnabled",
+    "encryptionKeys",
+    "cryptoPublicKeyPath",
 )
 #: Spark's own, which reach every data source; and what this sink does not need and others do.
 _IGNORED: Final = frozenset(("checkpointlocation", "queryname"))
@@ -121,7 +136,6 @@ _IGNORED: Final = frozenset(("checkpointlocation", "queryname"))
 _POINTLESS: Final = {
     "producername": "the sink names its producers: sinkName and txnAppId say how",
     "initialsequenceid": "the sink numbers its messages",
-    "chunkingenabled": "a message must fit into one entry",
     "topicname": "the option topic says where rows go",
     "maxpendingmessages": "pulsar.client.memoryLimitBytes bounds what waits for receipts",
     "maxpendingmessagesacrosspartitions": "pulsar.client.memoryLimitBytes bounds what waits for receipts",
@@ -197,6 +211,10 @@ def _producer(values: OptionValues) -> ProducerSettings:
     messages = values.number(at + "batchingMaxMessages", BATCH_MESSAGES_DEFAULT, minimum=1)
     if not values.boolean(at + "batchingEnabled", default=True):
         messages = 1
+    path = values.text(at + "cryptoPublicKeyPath").strip()
+    keys = tuple(dict.fromkeys(values.names(at + "encryptionKeys"))) or ((_KEY_NAME_DEFAULT,) if path else ())
+    if keys and not path:
+        raise OptionError(f"{at}encryptionKeys: needs {at}cryptoPublicKeyPath, the PEM file of the public key")
     scheme = values.choice(at + "hashingScheme", ("javastringhash", "murmur3_32hash"), "javastringhash")
     return ProducerSettings(
         compression=values.choice(at + "compressionType", ("none", "lz4", "zlib", "zstd", "snappy"), "none").upper(),
@@ -204,6 +222,9 @@ def _producer(values: OptionValues) -> ProducerSettings:
         batch_bytes_max=values.size(at + "batchingMaxBytes", BATCH_BYTES_DEFAULT, minimum=1),
         send_timeout_ms=values.duration_ms(at + "sendTimeoutMs", SEND_TIMEOUT_DEFAULT_MS),
         is_murmur3=scheme == "murmur3_32hash",
+        is_chunking=values.boolean(at + "chunkingEnabled", default=False),
+        encryption_keys=keys,
+        public_key_path=path,
     )
 
 

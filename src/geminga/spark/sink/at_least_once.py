@@ -143,6 +143,7 @@ class AtLeastOnceWriter:
         if not cuts:
             return
         kept = destination.kept
-        for entry in encode_entries(messages, cuts, kept.next_sequence_id):
+        alone_above = self._options.producer.alone_above
+        for entry in encode_entries(messages, cuts, kept.next_sequence_id, alone_above):
             self._pump.put(kept.producer, entry)
         kept.next_sequence_id += cuts[-1][1]

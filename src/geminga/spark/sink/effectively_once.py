@@ -231,7 +231,7 @@ class EffectivelyOnceWriter:
         cuts = self._remaining(
             cut_entries(messages, settings.batch_messages_max, settings.batch_bytes_max), stored, topic
         )
-        entries = encode_entries(messages, cuts, row_sequence_id(batch_id, 0))
+        entries = encode_entries(messages, cuts, row_sequence_id(batch_id, 0), settings.alone_above)
         if last < 0 and cuts:
             highest = row_sequence_id(batch_id, cuts[0][1] - 1)
             producer = self._producers.send_first(producer, next(entries), highest, settings, self._schema)

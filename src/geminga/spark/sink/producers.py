@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, cast
 
-from geminga.client import Client, CompressionType, HashingScheme, NotAllowedError, ProducerArguments
+from geminga.client import Client, CompressionType, CryptoKeyReader, HashingScheme, NotAllowedError, ProducerArguments
 from geminga.client._producing.partitioned_producer import PartitionedProducer
 from geminga.client._producing.topic_producer import TopicProducer
 from geminga.model.topic_name import TopicName
@@ -29,6 +29,9 @@ async def open_producer(
         "send_timeout_millis": 0,  # see sending.py: the task as a whole gives up
         "compression_type": CompressionType[settings.compression],
         "batching_enabled": False,
+        "chunking_enabled": settings.is_chunking,
+        "encryption_key": settings.encryption_keys,
+        "crypto_key_reader": CryptoKeyReader(settings.public_key_path) if settings.encryption_keys else None,
         "initial_subscription_name": settings.initial_subscription,
         "hashing_scheme": HashingScheme.Murmur3_32Hash if settings.is_murmur3 else HashingScheme.JavaStringHash,
     }
