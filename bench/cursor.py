@@ -28,6 +28,7 @@ from geminga.managed_ledger import ManagedCursor, ManagedLedgerConfig, ManagedLe
 from geminga.managed_ledger.core.acked_entries import AckedBitmap
 from geminga.managed_ledger.core.plain_ranges import PlainRanges
 from geminga.managed_ledger.metadata_io import ledger_path
+from geminga.managed_ledger.stats import internal_stats
 from geminga.metadata import SqliteMetadataStore
 from geminga.metadata.ports import MUST_NOT_EXIST
 from geminga.model.position import EARLIEST, Position
@@ -178,7 +179,7 @@ async def _written(directory: Path, ledgers: int, entries: int) -> Row:
         "bytes": source.length_bytes - length,
         "ms": took * 1000,
         "largest": largest,
-        "stats_ms": _milliseconds(ml.stats_internal),
+        "stats_ms": _milliseconds(lambda: internal_stats(ml)),
         "backlog_ms": _milliseconds(lambda: (cursor.backlog_count, cursor.acknowledged_ranges_count)),
         "state_bytes": factory.cursor_memory.total_bytes,
     }

@@ -93,6 +93,7 @@ class Connection(ConnectionPauses, asyncio.Protocol):
         "protocol_version",
         "requests",
         "supports_broker_entry_metadata",
+        "supports_partial_producer",
         "waiting_producers",
         "watchers",
     )
@@ -107,6 +108,8 @@ class Connection(ConnectionPauses, asyncio.Protocol):
         self.client_version = ""
         self.protocol_version = 0
         self.supports_broker_entry_metadata = False
+        #: Its partitioned producers may publish to some of the partitions only.
+        self.supports_partial_producer = False
         #: By the client's ids. Producers that are still being created are not here but in ``requests``.
         self.producers: dict[int, Producer] = {}
         self.consumers: dict[int, Consumer] = {}

@@ -104,7 +104,6 @@ class Metrics:
         self._add_broker(page, cluster, totals)
         for source in self._sources:
             page.add_all(source(), cluster)
-        self._statistics.sweep()
         return page.text()
 
     @staticmethod

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from geminga.broker.connection import UNREQUESTED
 from geminga.broker.core.producer_access import AccessMode
+from geminga.broker.subscription.rates import Rates
 from geminga.managed_ledger import AppendResult
 from geminga.model.errors import GemingaError, NotAllowedError, ServerError, TopicClosingError, TopicTerminatedError
 from geminga.runtime import Contained
@@ -143,6 +144,7 @@ class Producer:
         "name",
         "plain_metadata_bytes",
         "producer_id",
+        "rates",
         "ready",
         "schema_version",
         "topic",
@@ -189,6 +191,8 @@ class Producer:
         self.bytes_in = 0
         #: Entries that were parts of larger messages.
         self.chunks_in = 0
+        #: Rates between scrapes, kept by the statistics.
+        self.rates: Rates | None = None
         #: Not answered yet, oldest first; bounded by the connection's pending publishes.
         self._groups: deque[PublishGroup] = deque()
         self._drained: Callable[[], None] | None = None

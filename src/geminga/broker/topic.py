@@ -151,6 +151,11 @@ class PersistentTopic(Topic):
         return self._subscriptions
 
     @property
+    def created_ms(self) -> int:
+        """When it was made, perhaps by a broker before this one."""
+        return self.ledger.created_ms
+
+    @property
     def stored_bytes(self) -> int:
         """Bytes of the messages that are stored."""
         return self.ledger.size_bytes
@@ -228,6 +233,7 @@ class PersistentTopic(Topic):
                 producer = group.producer
                 self.messages_in += messages
                 self.bytes_in += size_bytes
+                self.last_published_ms = self.broker.runtime.clock.wall_ms()
                 if self.quota_guard is not None:
                     self.quota_guard.published(size_bytes)
                 producer.messages_in += messages

@@ -13,6 +13,7 @@ from geminga.broker.failures import Kind, subscription_name
 from geminga.broker.producer import Producer, PublishGroup, SequenceIds
 from geminga.broker.resources import Policies
 from geminga.broker.subscription.limits import NO_LIMITS, TopicLimits, is_reached
+from geminga.broker.subscription.rates import Rates
 from geminga.managed_ledger import AppendResult
 from geminga.model.errors import (
     ConflictError,
@@ -52,15 +53,17 @@ class Topic:
         "_access",
         "broker",
         "bytes_in",
-        "created_ms",
         "has_chunks",
         "is_closing",
         "is_encryption_required",
         "last_active_s",
+        "last_published_ms",
         "limits",
+        "loaded_ms",
         "messages_in",
         "name",
         "producers",
+        "rates",
     )
 
     def __init__(self, broker: Broker, name: TopicName) -> None:
@@ -73,7 +76,11 @@ class Topic:
         self.bytes_in = 0
         #: Whether a part of a larger message was published since it was loaded.
         self.has_chunks = False
-        self.created_ms = broker.runtime.clock.wall_ms()
+        self.loaded_ms = broker.runtime.clock.wall_ms()
+        #: When something was last published; 0: not since it was loaded.
+        self.last_published_ms = 0
+        #: Rates between scrapes, kept by the statistics.
+        self.rates: Rates | None = None
         #: When a producer, consumer or subscription last came, went or was seen; on the monotonic clock.
         self.last_active_s = broker.runtime.clock.monotonic()
         #: It is being unloaded or deleted: nothing new may attach.
@@ -85,6 +92,11 @@ class Topic:
         self._access: ProducerAccess[Producer] | None = None
 
     # ---- what subclasses answer
+
+    @property
+    def created_ms(self) -> int:
+        """When it was made, ms since the epoch."""
+        return self.loaded_ms
 
     @property
     def stored_bytes(self) -> int:

@@ -31,11 +31,13 @@ if TYPE_CHECKING:
 class NonPersistentTopic(Topic):
     """A topic whose messages are not stored."""
 
-    __slots__ = ("_subscriptions",)
+    __slots__ = ("_subscriptions", "entries_in")
 
     def __init__(self, broker: Broker, name: TopicName) -> None:
         super().__init__(broker, name)
         self._subscriptions: dict[str, NonPersistentSubscription] = {}
+        #: Entries published since it was loaded.
+        self.entries_in = 0
 
     @property
     def subscriptions(self) -> dict[str, NonPersistentSubscription]:
@@ -52,8 +54,10 @@ class NonPersistentTopic(Topic):
     ) -> None:
         """Hand the entries to every subscription and answer at once."""
         size_bytes = sum(map(len, entries))
+        self.entries_in += len(entries)
         self.messages_in += messages
         self.bytes_in += size_bytes
+        self.last_published_ms = self.broker.runtime.clock.wall_ms()
         producer.messages_in += messages
         producer.bytes_in += size_bytes
         for subscription in list(self._subscriptions.values()):

@@ -105,9 +105,10 @@ class Appender:
         return self._handle
 
     @property
-    def has_pending(self) -> bool:
-        """Whether any append was not answered."""
-        return bool(self._pending or self._waiting)
+    def pending_entries(self) -> int:
+        """Entries written or waiting that were not answered."""
+        written = sum(len(entries) for _, entries, _, _ in self._pending)
+        return written + sum(len(entries) - index for entries, _, index in self._waiting)
 
     @property
     def has_failed(self) -> bool:

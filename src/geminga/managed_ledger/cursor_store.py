@@ -72,6 +72,7 @@ class CursorStore:
         "last_switch_ms",
         "noted_active_ms",
         "persisted_mark_delete",
+        "saved_bytes",
     )
 
     def __init__(self, ml: ManagedLedger, node: MetadataNode, ledger_id: int = -1, noted_active_ms: int = 0) -> None:
@@ -107,6 +108,8 @@ class CursorStore:
         self.last_switch_ms = 0
         #: When the cursor was last in use, as the node has it; ms since the epoch, 0: it does not say.
         self.noted_active_ms = noted_active_ms
+        #: Bytes of the newest save: its marker and the segments that went with it; 0: none by this process.
+        self.saved_bytes = 0
         #: What a restart would find.
         self.persisted_mark_delete = EARLIEST
 
@@ -126,6 +129,11 @@ class CursorStore:
     def segments(self) -> CursorSegments | None:
         """Where the parts of the state lie; None if it never needed any."""
         return self._segments
+
+    @property
+    def created_ms(self) -> int:
+        """When the cursor was made, ms since the epoch."""
+        return self._node.created_ms
 
     @property
     def appended_entries(self) -> int:
@@ -289,7 +297,9 @@ class CursorStore:
         return first
 
     def _append_marker(self, handle: LedgerHandle, plan: WritePlan, refs: Refs, marked: _Appended) -> None:
-        handle.append([plan.marker(refs)], marked)
+        marker = plan.marker(refs)
+        self.saved_bytes = len(marker) + sum(map(len, plan.segments))
+        handle.append([marker], marked)
         crash_point(points.CURSOR_MARKER_APPENDED)
         self._appended += 1
 

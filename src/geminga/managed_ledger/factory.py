@@ -19,6 +19,7 @@ from geminga.managed_ledger.core.plain_ranges import PlainRanges
 from geminga.managed_ledger.core.rollover import RolloverPolicy
 from geminga.managed_ledger.cursor_memory import CursorMemory
 from geminga.managed_ledger.entry_cache import EntryCache, TailWindow
+from geminga.managed_ledger.info import StoredInfo, read_info
 from geminga.managed_ledger.managed_cursor import ManagedCursor
 from geminga.managed_ledger.managed_ledger import ManagedLedger
 from geminga.managed_ledger.metadata_io import ROOT, UNKNOWN_ATTEMPTS_MAX, ledger_path
@@ -168,6 +169,10 @@ class ManagedLedgerFactory:
     async def exists(self, name: str) -> bool:
         """Whether there is a managed ledger of that name, open or not."""
         return name in self._open or await self.metadata.exists(ledger_path(name))
+
+    async def info(self, name: str) -> StoredInfo | None:
+        """What is stored of the managed ledger of that name, open or not; None if there is none."""
+        return await read_info(self.metadata, name)
 
     async def encoded_names(self, prefix: str) -> list[str]:
         """What comes behind ``prefix/`` (``tenant/namespace/persistent``) in the names below it, sorted."""

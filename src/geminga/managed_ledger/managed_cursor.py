@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from geminga.managed_ledger.core.cursor import CHANGED, CROSSED, NOTHING, CursorState
+from geminga.managed_ledger.core.cursor import CHANGED, CROSSED, MOVED, NOTHING, CursorState
 from geminga.managed_ledger.cursor_operations import CursorOperations, Refuse
 from geminga.managed_ledger.cursor_reads import CursorReads, EntriesDone, Read
 from geminga.managed_ledger.cursor_segments import LoadDone
@@ -38,6 +38,7 @@ class ManagedCursor:
         "cursor_properties",
         "is_active",
         "is_closed",
+        "moved_ms",
         "name",
         "state",
         "store",
@@ -63,6 +64,8 @@ class ManagedCursor:
         #: Whether it reads: appended entries are cached for it.
         self.is_active = False
         self.is_closed = False
+        #: When the mark-delete position last moved, ms since the epoch; 0: not since it was opened.
+        self.moved_ms = 0
         self._ml = ml
         self._is_in_use = False
         self._last_active_ms = last_active_ms or ml.runtime.clock.wall_ms()
@@ -142,6 +145,16 @@ class ManagedCursor:
     def acknowledged_ranges_count(self) -> int:
         """Ranges that these entries make."""
         return self.state.acked.range_count
+
+    @property
+    def saved_ranges_bytes(self) -> int:
+        """Bytes of the newest save that holds them; 0 without such ranges, or if it is not by this process."""
+        return self.store.saved_bytes if self.store is not None and self.state.acked.range_count else 0
+
+    @property
+    def is_in_use(self) -> bool:
+        """Whether somebody consumes through it."""
+        return self._is_in_use
 
     @property
     def is_reading(self) -> bool:
@@ -444,6 +457,8 @@ class ManagedCursor:
             if done is not None:
                 done(LedgerClosedError(f"cursor {self.name} is closed"))
             return
+        if flags & MOVED:
+            self.moved_ms = self._ml.runtime.clock.wall_ms()
         if flags & CROSSED:
             self._ml.trim_later()
         if self.state.wanted is not None:

@@ -25,7 +25,6 @@ from geminga.managed_ledger.entry_cache import EntryCache, TailWindow
 from geminga.managed_ledger.managed_cursor import ManagedCursor
 from geminga.managed_ledger.metadata_io import MetadataNode, ledger_path
 from geminga.managed_ledger.reads import LedgerReads, ReadDone
-from geminga.managed_ledger.stats import internal_stats
 from geminga.managed_ledger.trimming import trim_list, trim_quietly
 from geminga.metadata.ports import MetadataStore
 from geminga.model.errors import GemingaError, LedgerClosedError, LedgerFencedError, StorageError, TopicTerminatedError
@@ -60,6 +59,7 @@ class ManagedLedger:
         "_node",
         "_reads",
         "cursors",
+        "entries_added",
         "factory",
         "is_closed",
         "is_fenced",
@@ -88,6 +88,8 @@ class ManagedLedger:
         )
         #: The newest entry that may be read; entry id -1 if there is none.
         self.last_confirmed_position = self.ledgers.last_position
+        #: Entries confirmed since it was opened.
+        self.entries_added = 0
         #: Durable cursors by name.
         self.cursors: dict[str, ManagedCursor] = {}
         self.non_durable_cursors = _NO_CURSORS
@@ -139,6 +141,11 @@ class ManagedLedger:
         return self.factory.rollover
 
     @property
+    def created_ms(self) -> int:
+        """When it was made, ms since the epoch."""
+        return self._node.created_ms
+
+    @property
     def reads(self) -> LedgerReads:
         """Handles of closed ledgers."""
         if self._reads is None:
@@ -182,9 +189,9 @@ class ManagedLedger:
         return None
 
     @property
-    def has_pending_appends(self) -> bool:
-        """Whether any append was not answered."""
-        return self._appender is not None and self._appender.has_pending
+    def pending_entries(self) -> int:
+        """Entries whose append was not answered."""
+        return self._appender.pending_entries if self._appender is not None else 0
 
     @property
     def has_open_ledger(self) -> bool:
@@ -193,7 +200,9 @@ class ManagedLedger:
 
     def on_confirmed(self, ledger_id: int, first_entry_id: int, entries: Sequence[bytes], size_bytes: int) -> None:
         """Entries of the open ledger became readable."""
-        self.last_confirmed_position = Position(ledger_id, first_entry_id + len(entries) - 1)
+        count = len(entries)
+        self.entries_added += count
+        self.last_confirmed_position = Position(ledger_id, first_entry_id + count - 1)
         if self._active:
             window = self.tail_window
             if window is None or window.ledger_id != ledger_id or window.end_entry_id != first_entry_id:
@@ -589,7 +598,3 @@ class ManagedLedger:
         finally:
             self._drop_window()
             self.factory.on_closed(self)
-
-    def stats_internal(self) -> dict[str, object]:
-        """What Pulsar's ``internalStats`` tells of a managed ledger."""
-        return internal_stats(self)

@@ -34,9 +34,11 @@ def cursor_path(ledger_name: str, cursor_name: str) -> str:
 class MetadataNode:
     """One node that we own: its version, and what may have been written without an answer."""
 
-    __slots__ = ("_in_doubt", "version")
+    __slots__ = ("_in_doubt", "created_ms", "version")
 
-    def __init__(self, version: int = MUST_NOT_EXIST) -> None:
+    def __init__(self, version: int = MUST_NOT_EXIST, created_ms: int = 0) -> None:
+        #: When the node was made, ms since the epoch; 0: it is not there yet.
+        self.created_ms = created_ms
         #: As we know it; -1: does not exist yet; -2: we deleted it, and it must not come back.
         self.version = version
         self._in_doubt: bytes | None = None
@@ -61,7 +63,7 @@ class MetadataNode:
                 if await self._settle(store, path):
                     return
                 continue
-            self.version = result.stat.version
+            self.version, self.created_ms = result.stat.version, result.stat.created_ms
             return
         raise UnknownOutcomeError(f"{path}: {UNKNOWN_ATTEMPTS_MAX} writes in a row without an answer")
 
@@ -95,7 +97,7 @@ class MetadataNode:
             return False
         found = MUST_NOT_EXIST if node is None else node.stat.version
         if node is not None and node.value == value and found == self.version + 1:
-            self.version = found
+            self.version, self.created_ms = found, node.stat.created_ms
             self._in_doubt = None
             return True
         if found != self.version:

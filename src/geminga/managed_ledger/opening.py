@@ -43,7 +43,9 @@ async def load(factory: ManagedLedgerFactory, name: str) -> ManagedLedger:
                 raise
         else:
             return ManagedLedger(factory, name, fresh, record)
-    ml = ManagedLedger(factory, name, MetadataNode(node.stat.version), decode_managed_ledger_info(node.value))
+    ml = ManagedLedger(
+        factory, name, MetadataNode(node.stat.version, node.stat.created_ms), decode_managed_ledger_info(node.value)
+    )
     await _recover_last_ledger(ml)
     for cursor_name in await factory.metadata.children(path):
         cursor = await _load_cursor(ml, f"{path}/{cursor_name}", cursor_name)
@@ -76,7 +78,7 @@ async def _load_cursor(ml: ManagedLedger, path: str, name: str) -> ManagedCursor
     record = decode_cursor_info(node.value)
     found, source = await _recover_cursor(ml, name, record)
     active_ms = record.last_active_ms
-    store = CursorStore(ml, MetadataNode(node.stat.version), record.cursor_ledger_id, active_ms)
+    store = CursorStore(ml, MetadataNode(node.stat.version, node.stat.created_ms), record.cursor_ledger_id, active_ms)
     cursor = ManagedCursor(ml, name, found.state, store, record.cursor_properties, last_active_ms=active_ms)
     store.attach(cursor)
     if source is not None:

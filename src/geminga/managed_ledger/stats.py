@@ -1,4 +1,7 @@
-"""What an operator is told of a managed ledger, with the names of Pulsar's ``internalStats``."""
+"""What an operator is told of a managed ledger, with the names of Pulsar's ``internalStats``; times are milliseconds.
+
+Who reads through a cursor, and whether it waits for entries, is not known here: the broker adds it.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +20,17 @@ RANGES_SHOWN_MAX: Final = 100
 def internal_stats(ml: ManagedLedger) -> dict[str, object]:
     """Ledgers and cursors as they are in memory."""
     last = ml.ledgers.last
+    # Between two ledgers there is no current one; the last of a terminated topic stays it.
+    current = last if ml.has_open_ledger or ml.terminated_position is not None else None
     return {
-        "entriesAddedCounter": ml.entry_count,
+        "entriesAddedCounter": ml.entries_added,
         "numberOfEntries": ml.entry_count,
         "totalSize": ml.size_bytes,
-        "currentLedgerEntries": last.entries if last is not None else 0,
-        "currentLedgerSize": last.size_bytes if last is not None else 0,
+        "currentLedgerEntries": current.entries if current is not None else 0,
+        "currentLedgerSize": current.size_bytes if current is not None else 0,
+        "lastLedgerCreatedTimestamp": (last.opened_ms if last is not None else 0) or ml.created_ms,
         "waitingCursorsCount": 0,
+        "pendingAddEntriesCount": ml.pending_entries,
         "lastConfirmedEntry": str(ml.last_confirmed_position),
         "state": state_name(ml),
         "ledgers": [
@@ -31,8 +38,8 @@ def internal_stats(ml: ManagedLedger) -> dict[str, object]:
                 "ledgerId": info.ledger_id,
                 "entries": info.entries,
                 "size": info.size_bytes,
-                "timestamp": info.closed_ms,
                 "offloaded": bool(info.offload_context),
+                "underReplicated": False,
             }
             for info in ml.ledgers.infos
         ],
@@ -58,14 +65,14 @@ def _cursor_stats(ml: ManagedLedger, cursor: ManagedCursor) -> dict[str, object]
         "cursorLedger": store.ledger_id if store is not None else -1,
         "cursorLedgerLastEntry": marker.entry_id if marker is not None else -1,
         "individuallyDeletedMessages": _ranges_text(state.acked.ranges(RANGES_SHOWN_MAX)),
-        "lastLedgerSwitchTimestamp": store.last_switch_ms if store is not None else 0,
+        "lastLedgerSwitchTimestamp": store.last_switch_ms or store.created_ms if store is not None else ml.created_ms,
         "state": cursor_state_name(cursor),
         "numberOfEntriesSinceFirstNotAckedMessage": backlog + state.acked.count,
         "totalNonContiguousDeletedMessagesRange": state.acked.range_count,
         "subscriptionHavePendingRead": cursor.is_reading,
         "subscriptionHavePendingReplayRead": False,
         "properties": dict(state.properties),
-        "active": cursor.is_active,
+        "active": cursor.is_in_use,
         "geminga": own_cursor_stats(cursor),
     }
 
@@ -93,14 +100,14 @@ def own_cursor_stats(cursor: ManagedCursor) -> dict[str, object]:
 
 
 def state_name(ml: ManagedLedger) -> str:
-    """For people: Terminated, Fenced, Closed, LedgerOpened or Idle."""
+    """As Pulsar says it: Terminated, Fenced, Closed, LedgerOpened, or ClosedLedger until the next append opens one."""
     if ml.terminated_position is not None:
         return "Terminated"
     if ml.is_fenced:
         return "Fenced"
     if ml.is_closed:
         return "Closed"
-    return "LedgerOpened" if ml.has_open_ledger else "Idle"
+    return "LedgerOpened" if ml.has_open_ledger else "ClosedLedger"
 
 
 def cursor_state_name(cursor: ManagedCursor) -> str:

@@ -65,7 +65,12 @@ def test_partitioned_stats_sum_the_partitions(rest: Rest, namespace: str, client
     assert stats["metadata"]["partitions"] == 2
     assert stats["msgInCounter"] == 10
     assert sorted(stats["partitions"]) == [f"{topic}-partition-0", f"{topic}-partition-1"]
-    assert len(stats["subscriptions"]["s"]["consumers"]) == 2
+    consumers = [each["subscriptions"]["s"]["consumers"][0] for each in stats["partitions"].values()]
+    assert len(consumers) == 2
+    # One client on both partitions, so one consumer, and one publisher.
+    (merged,) = stats["subscriptions"]["s"]["consumers"]
+    assert merged["availablePermits"] == sum(each["availablePermits"] for each in consumers)
+    assert len(stats["publishers"]) == 1
     assert rest.get(f"persistent/{namespace}/p/partitioned-stats?perPartition=false").json["partitions"] == {}
     assert rest.get(f"persistent/{namespace}/x/partitioned-stats").status == 404
     consumer.close()

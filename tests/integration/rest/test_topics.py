@@ -86,7 +86,8 @@ def test_non_persistent_topic_has_what_makes_sense(rest: Rest, namespace: str, c
     stats = rest.get(f"non-persistent/{namespace}/n/stats").json
     assert stats["msgInCounter"] == 1
     assert stats["subscriptions"]["s"]["consumers"]
-    for path in ("internalStats", "lastMessageId", "subscription/s/position/1"):
+    assert rest.get(f"non-persistent/{namespace}/n/internalStats").json["entriesAddedCounter"] == 1
+    for path in ("internal-info", "lastMessageId", "subscription/s/position/1"):
         assert rest.get(f"non-persistent/{namespace}/n/{path}").status == 405
     assert rest.post(f"non-persistent/{namespace}/n/terminate").status == 405
     assert rest.get("/metrics").status == 200

@@ -10,6 +10,7 @@ from geminga.managed_ledger import ManagedLedgerConfig, cursor_operations
 from geminga.managed_ledger.core import cursor_format
 from geminga.managed_ledger.core.batch_acks import words_of_bits
 from geminga.managed_ledger.metadata_io import ledger_path
+from geminga.managed_ledger.stats import internal_stats
 from geminga.metadata.ports import MUST_NOT_EXIST
 from geminga.model.errors import DiskFullError, InvariantError, LedgerClosedError, StorageError
 from geminga.model.position import EARLIEST, Position
@@ -45,7 +46,7 @@ def test_state_past_the_limit_is_put_away_and_counts_stay_right(in_world):
         assert len(cursor.state.acked.away_ids) > 20
         assert memory.total_bytes <= memory.limit_bytes < memory.peak_bytes
         assert (cursor.backlog_count, cursor.individually_acknowledged_count) == (COUNT // 2, COUNT // 2)
-        assert ml.stats_internal()["cursors"]["s"]["totalNonContiguousDeletedMessagesRange"] == COUNT // 2
+        assert internal_stats(ml)["cursors"]["s"]["totalNonContiguousDeletedMessagesRange"] == COUNT // 2
 
     in_world(scenario, CONFIG)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from geminga.managed_ledger.stats import internal_stats
 from geminga.model.position import EARLIEST
 from support.ledger_world import acknowledge
 
@@ -12,7 +13,7 @@ def test_stats_tell_ledgers_and_cursors(in_world):
         cursor = await ml.open_cursor("s", initial=EARLIEST)
         positions = await w.fill(ml, 12)
         await acknowledge(cursor, positions[2:4])
-        stats = ml.stats_internal()
+        stats = internal_stats(ml)
         assert (stats["numberOfEntries"], stats["state"], len(stats["ledgers"])) == (12, "LedgerOpened", 2)
         assert stats["cursors"]["s"]["numberOfEntriesSinceFirstNotAckedMessage"] == 12
         assert stats["cursors"]["s"]["totalNonContiguousDeletedMessagesRange"] == 1

@@ -17,6 +17,7 @@ class ConsumerState:
     """One consumer of a subscription, as its dispatcher sees it."""
 
     __slots__ = (
+        "draining_cleared",
         "messages_per_entry",
         "name",
         "pending",
@@ -33,10 +34,12 @@ class ConsumerState:
         self.name = name
         #: 0 is served first (``CommandSubscribe.priority_level``).
         self.priority_level = priority_level
+        #: Key hashes that moved to another consumer and of which it has acknowledged or given back everything since.
+        self.draining_cleared = 0
         #: Messages it may still be sent; below zero after a batch larger than what was left.
         self.permits = 0
-        #: Running average of messages per entry sent to it, at least 1.
-        self.messages_per_entry = 1.0
+        #: Running average of messages per entry sent to it; 0: nothing was sent yet.
+        self.messages_per_entry = 0.0
         #: Messages sent and not acknowledged; kept for Shared and Key_Shared only.
         self.unacked_count = 0
         #: At this many unacknowledged messages it gets no more until half of them are acknowledged; 0: no limit.
@@ -59,9 +62,10 @@ class ConsumerState:
     def note_sent(self, message_count: int, entry_count: int) -> None:
         """Take the permits of what was sent and follow the size of batches."""
         self.permits -= message_count
-        if message_count != entry_count or self.messages_per_entry != 1.0:
+        before = self.messages_per_entry
+        if message_count != entry_count or before != 1.0:
             average = max(1.0, message_count / entry_count)
-            self.messages_per_entry = self.messages_per_entry * _AVERAGE_WEIGHT + average * (1 - _AVERAGE_WEIGHT)
+            self.messages_per_entry = before * _AVERAGE_WEIGHT + average * (1 - _AVERAGE_WEIGHT) if before else average
 
     def limit_unacked(self, unacked_max: int) -> bool:
         """Obey another limit (0: none) from now on; True if that set it free. What it holds is judged anew, so that

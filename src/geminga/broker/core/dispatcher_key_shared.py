@@ -30,7 +30,7 @@ from geminga.broker.core.dispatcher_shared import (
     ReadOn,
     SharedDispatcher,
 )
-from geminga.broker.core.draining_hashes import HashHolders
+from geminga.broker.core.draining_hashes import DrainingHash, HashHolders
 from geminga.broker.core.hash_ranges import StickyKeySelector
 from geminga.broker.core.redelivery import RedeliveryTracker
 from geminga.broker.core.unacked_budget import UnackedBudget
@@ -44,7 +44,7 @@ _UNKNOWN = 0
 class KeySharedDispatcher(SharedDispatcher[C]):
     """Divides by key."""
 
-    __slots__ = ("_by_name", "_holders", "_is_ordered", "_ready", "selector")
+    __slots__ = ("_by_name", "_draining", "_holders", "_is_ordered", "_ready", "selector")
 
     def __init__(
         self,
@@ -61,6 +61,8 @@ class KeySharedDispatcher(SharedDispatcher[C]):
         self.selector = selector
         self._is_ordered = not allow_out_of_order
         self._holders = HashHolders()
+        #: Hashes whose holder is not whom they belong to now -> how often entries of them could not be sent for that.
+        self._draining: dict[int, int] = {}
         #: Consumer -> hashes it may be sent now that wait in the replay queue. A dict, for its order.
         self._ready: dict[ConsumerState, dict[int, None]] = {}
         #: The selectors speak of ConsumerState; this finds the shell's consumer again.
@@ -71,6 +73,7 @@ class KeySharedDispatcher(SharedDispatcher[C]):
         self.selector.add(consumer)
         self._by_name[consumer] = consumer
         super().add(consumer)
+        self._find_draining()
         self._find_ready()
 
     def remove(self, consumer: C) -> None:
@@ -80,12 +83,14 @@ class KeySharedDispatcher(SharedDispatcher[C]):
         self.selector.remove(consumer)
         del self._by_name[consumer]
         super().remove(consumer)
+        self._find_draining()
         self._find_ready()
 
     def clear(self) -> None:
         """Forget what waits and who holds what."""
         super().clear()
         self._holders.clear()
+        self._draining = {}
         self._ready = {}
 
     def next_read(self) -> ReadOn | ReadAgain | None:
@@ -138,13 +143,17 @@ class KeySharedDispatcher(SharedDispatcher[C]):
         self._reading = None
         return list(groups.items())
 
-    def draining(self) -> dict[ConsumerState, tuple[int, int]]:
-        """Consumers that hold entries of hashes which moved on -> (such hashes, unacknowledged messages of them)."""
-        result: dict[ConsumerState, tuple[int, int]] = {}
-        for consumer in self.consumers if self._is_ordered else ():
-            moved = {h for h in consumer.pending.hashes() if self.selector.select(h) is not consumer}
-            if moved:
-                result[consumer] = len(moved), consumer.pending.messages_of(moved)
+    def draining(self) -> dict[ConsumerState, list[DrainingHash]]:
+        """Consumers that hold entries of hashes which moved on -> these hashes."""
+        by_holder: dict[ConsumerState, list[int]] = {}
+        for sticky_hash in self._draining:
+            holder = self._holders.holder(sticky_hash)
+            if holder is not None:
+                by_holder.setdefault(holder, []).append(sticky_hash)
+        result: dict[ConsumerState, list[DrainingHash]] = {}
+        for holder, moved in by_holder.items():
+            messages = holder.pending.messages_by_hash(moved)
+            result[holder] = [DrainingHash(h, messages[h], self._draining[h]) for h in sorted(moved)]
         return result
 
     def requeue(self, position: Position, sticky_hash: int = 0) -> None:
@@ -158,6 +167,8 @@ class KeySharedDispatcher(SharedDispatcher[C]):
         sticky_hash = entry.sticky_hash
         holder = self._holders.holder(sticky_hash)
         if holder is not None and holder is not consumer:
+            if sticky_hash in self._draining:
+                self._draining[sticky_hash] += 1
             return False
         # Lent positions come in order, so only those that wait can be earlier.
         first = self.replay.first_waiting(sticky_hash)
@@ -207,14 +218,12 @@ class KeySharedDispatcher(SharedDispatcher[C]):
 
     def _release(self, consumer: C, message_count: int, sticky_hash: int) -> bool:
         freed = super()._release(consumer, message_count, sticky_hash)
-        if (
-            sticky_hash
-            and self._is_ordered
-            and self._holders.release(sticky_hash)
-            and self.replay.has_hash(sticky_hash)
-        ):
-            self._note_ready(sticky_hash)
-            return True
+        if sticky_hash and self._is_ordered and self._holders.release(sticky_hash):
+            if self._draining and self._draining.pop(sticky_hash, None) is not None:
+                consumer.draining_cleared += 1
+            if self.replay.has_hash(sticky_hash):
+                self._note_ready(sticky_hash)
+                return True
         return freed
 
     def _keep(self, entries: Iterable[Candidate]) -> None:
@@ -235,6 +244,15 @@ class KeySharedDispatcher(SharedDispatcher[C]):
         if ready is not None:
             ready.pop(sticky_hash, None)
 
+    def _find_draining(self) -> None:
+        """Consumers changed: which of the hashes that are held belong to somebody else now."""
+        before, select = self._draining, self.selector.select
+        self._draining = {
+            sticky_hash: before.get(sticky_hash, 0)
+            for sticky_hash, holder in self._holders.items()
+            if select(sticky_hash) is not holder
+        }
+
     def _find_ready(self) -> None:
         """Consumers changed: list all waiting hashes anew."""
         self._ready = {}
@@ -254,6 +272,10 @@ class KeySharedDispatcher(SharedDispatcher[C]):
                 owner[sticky_hash] = consumer
                 invariant(self._holders.holder(sticky_hash) is consumer, f"hash {sticky_hash} has another holder")
         invariant(len(owner) == len(self._holders), "holders of hashes nobody has pending")
+        moved = {
+            sticky_hash for sticky_hash, holder in owner.items() if self.selector.select(sticky_hash) is not holder
+        }
+        invariant(self._draining.keys() == moved, "the hashes that drain are others than those that moved")
         for sticky_hash in self.replay.hashes():
             selected = self.selector.select(sticky_hash) if sticky_hash else None
             if selected is not None and owner.get(sticky_hash, selected) is selected:

@@ -9,8 +9,21 @@ exactly and nothing has to be found.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import NamedTuple
+
 from geminga.broker.core.consumer_state import ConsumerState
 from geminga.model.errors import InvariantError
+
+
+class DrainingHash(NamedTuple):
+    """A hash that belongs to another consumer than the one that holds entries of it."""
+
+    sticky_hash: int
+    #: Messages that the holder has not acknowledged.
+    messages: int
+    #: How often an entry of it could not be sent to its new consumer for that.
+    blocked_attempts: int
 
 
 class HashHolders:
@@ -48,6 +61,10 @@ class HashHolders:
             return True
         self._count[sticky_hash] = count - 1
         return False
+
+    def items(self) -> Iterable[tuple[int, ConsumerState]]:
+        """Each hash that is held, and by whom."""
+        return self._holder.items()
 
     def clear(self) -> None:
         """Nobody holds anything: the last consumer left."""

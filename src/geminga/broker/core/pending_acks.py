@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Iterable
 
 from geminga.model import Position
 from geminga.model.errors import InvariantError
@@ -67,9 +67,13 @@ class PendingAcks:
         """All pending entries in log order."""
         return sorted(self._counts)
 
-    def messages_of(self, hashes: Container[int]) -> int:
-        """Unacknowledged messages whose key has one of these hashes."""
-        return sum(self._counts[position] for position, sticky_hash in self._hashes.items() if sticky_hash in hashes)
+    def messages_by_hash(self, hashes: Iterable[int]) -> dict[int, int]:
+        """Each of these hashes -> unacknowledged messages whose key has it."""
+        result = dict.fromkeys(hashes, 0)
+        for position, sticky_hash in self._hashes.items():
+            if sticky_hash in result:
+                result[sticky_hash] += self._counts[position]
+        return result
 
     def hashes(self) -> dict[int, int]:
         """Sticky hash -> pending entries with it."""

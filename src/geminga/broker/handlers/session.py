@@ -25,6 +25,7 @@ def handle_connect(connection: Connection, command: pb.BaseCommand) -> None:
     connection.supports_broker_entry_metadata = (
         broker.config.expose_entry_metadata and request.feature_flags.supports_broker_entry_metadata
     )
+    connection.supports_partial_producer = request.feature_flags.supports_partial_producer
     connection.handshake_done()
     flags = pb.FeatureFlags(
         supports_topic_watchers=broker.config.topic_list_watcher,

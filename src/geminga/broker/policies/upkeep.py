@@ -93,7 +93,7 @@ class PolicyUpkeep:
         now_ms = subscription.now_ms()
         facts = SubscriptionFacts(
             idle_ms=now_ms - subscription.last_active_ms,
-            loaded_ms=now_ms - topic.created_ms,
+            loaded_ms=now_ms - topic.loaded_ms,
             is_durable=subscription.is_durable,
             consumers=len(subscription.consumers),
             is_moving=subscription.is_moving,

@@ -1,20 +1,19 @@
-"""Statistics of topics under Pulsar's JSON names (``TopicStats``, ``PartitionedTopicStats``, internal statistics).
+"""Statistics of topics under Pulsar's JSON names (``TopicStats``, ``NonPersistentTopicStats``).
 
 Computed when somebody asks: counters are plain ints, rates are the change since the last question (see
 ``subscription.rates``). Fields for what this version does not have are there with the value that says so (no offloads,
-no transactions), because administration tools read them without asking whether they exist. What it has and does not
-measure is left out: clients of Pulsar take an absent number for 0, as they do with brokers older than the field.
+no transactions), because administration tools read them without asking whether they exist.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, cast
 
 from geminga.broker.core.producer_access import AccessMode
 from geminga.broker.producer import Producer
 from geminga.broker.resources.documents import Document, Json
-from geminga.broker.subscription.dispatch_shared import SharedDispatch
+from geminga.broker.subscription.messages import entry_timestamp_ms
 from geminga.broker.subscription.non_persistent import NonPersistentSubscription
 from geminga.broker.subscription.rates import Rates
 from geminga.broker.subscription.stats import backlog_bytes as subscription_backlog
@@ -40,125 +39,90 @@ ACCESS_MODES: Final = {
     AccessMode.WAIT_FOR_EXCLUSIVE: "WaitForExclusive",
     AccessMode.EXCLUSIVE_WITH_FENCING: "ExclusiveWithFencing",
 }
-#: Fields of ``TopicStats`` that are summed over partitions.
-SUMMED: Final = (
-    "msgRateIn",
-    "msgThroughputIn",
+#: Fields of ``TopicStats`` that are the sum over its subscriptions.
+SUMMED_OVER_SUBSCRIPTIONS: Final = (
     "msgRateOut",
     "msgThroughputOut",
-    "bytesInCounter",
-    "msgInCounter",
     "bytesOutCounter",
     "msgOutCounter",
-    "storageSize",
-    "backlogSize",
-    "offloadedStorageSize",
     "nonContiguousDeletedMessagesRanges",
+    "nonContiguousDeletedMessagesRangesSerializedSize",
 )
-#: Rates remembered for topics and producers that are gone, before they are swept out.
-STALE_RATES_MAX: Final = 1000
+#: Of a topic that was never compacted.
+NO_COMPACTION: Final[Mapping[str, Json]] = dict.fromkeys(
+    (
+        "lastCompactionRemovedEventCount",
+        "lastCompactionSucceedTimestamp",
+        "lastCompactionFailedTimestamp",
+        "lastCompactionDurationTimeInMills",
+    ),
+    0,
+)
+#: Of a topic that had no transaction, no compaction, no offload, no limit of its publish rate.
+NOT_IN_GEMINGA: Final[Mapping[str, Json]] = dict.fromkeys(
+    (
+        "systemTopicBytesInCounter",
+        "bytesOutInternalCounter",
+        "publishRateLimitedTimes",
+        "offloadedStorageSize",
+        "lastOffloadLedgerId",
+        "lastOffloadSuccessTimeStamp",
+        "lastOffloadFailureTimeStamp",
+        "ongoingTxnCount",
+        "abortedTxnCount",
+        "committedTxnCount",
+    ),
+    0,
+)
 
 
 class TopicStatistics:
-    """Statistics of one broker's topics; remembers what rates are computed from."""
+    """Statistics of one broker's topics."""
 
-    __slots__ = ("_broker", "_rates")
+    __slots__ = ("_broker",)
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        #: Keyed by topic, or topic and producer.
-        self._rates: dict[tuple[str, ...], Rates] = {}
 
     def rates_in(self, topic: Topic) -> tuple[float, float]:
         """Messages and bytes published to the topic per second."""
-        found = self._update((str(topic.name),), (topic.messages_in, topic.bytes_in))
-        return found[0], found[1]
-
-    def sweep(self) -> None:
-        """Forget the rates of what is gone, once that is much."""
-        loaded = self._broker.topics
-        if len(self._rates) <= len(loaded) + STALE_RATES_MAX:
-            return
-        self._rates = {
-            key: rates
-            for key, rates in self._rates.items()
-            if key[0] in loaded and (len(key) == 1 or key[1] in loaded[key[0]].producers)
-        }
+        if topic.rates is None:
+            topic.rates = Rates()
+        rates = topic.rates.update(self._broker.runtime.clock.monotonic(), (topic.messages_in, topic.bytes_in))
+        return rates[0], rates[1]
 
     def of_topic(self, topic: Topic) -> Document:
-        """``TopicStats``."""
-        self.sweep()
+        """``TopicStats``, or ``NonPersistentTopicStats``."""
         rate_in, throughput_in = self.rates_in(topic)
         publishers = [producer for producer in topic.producers.values() if producer.ready is None]
         subscriptions = {name: _subscription(item) for name, item in topic.subscriptions.items()}
-        stats: Document = {
+        return {
             "msgRateIn": rate_in,
             "msgThroughputIn": throughput_in,
-            "msgRateOut": _total(subscriptions, "msgRateOut"),
-            "msgThroughputOut": _total(subscriptions, "msgThroughputOut"),
             "bytesInCounter": topic.bytes_in,
             "msgInCounter": topic.messages_in,
-            "systemTopicBytesInCounter": 0,
-            "bytesOutCounter": _total(subscriptions, "bytesOutCounter"),
-            "msgOutCounter": _total(subscriptions, "msgOutCounter"),
-            "bytesOutInternalCounter": 0,
             "averageMsgSize": throughput_in / rate_in if rate_in else 0.0,
             "msgChunkPublished": topic.has_chunks,
-            "storageSize": topic.ledger.size_bytes if isinstance(topic, PersistentTopic) else 0,
-            "backlogSize": backlog_bytes(topic),
-            "backlogQuotaLimitSize": -1,
-            "backlogQuotaLimitTime": -1,
-            "oldestBacklogMessageAgeSeconds": -1,
-            "publishRateLimitedTimes": 0,
+            **{key: _total(subscriptions, key) for key in SUMMED_OVER_SUBSCRIPTIONS},
+            **_stored(topic),
             "earliestMsgPublishTimeInBacklogs": 0,
-            "offloadedStorageSize": 0,
-            "lastOffloadLedgerId": 0,
-            "lastOffloadSuccessTimeStamp": 0,
-            "lastOffloadFailureTimeStamp": 0,
-            "ongoingTxnCount": 0,
-            "abortedTxnCount": 0,
-            "committedTxnCount": 0,
+            **NOT_IN_GEMINGA,
             "publishers": [self._publisher(topic, producer) for producer in publishers],
             "waitingPublishers": len(topic.producers) - len(publishers),
             "subscriptions": {**subscriptions},
             "replication": {},
-            "deduplicationStatus": _deduplication_status(topic),
-            "nonContiguousDeletedMessagesRanges": _total(subscriptions, "nonContiguousDeletedMessagesRanges"),
-            "compaction": {
-                "lastCompactionRemovedEventCount": 0,
-                "lastCompactionSucceedTimestamp": 0,
-                "lastCompactionFailedTimestamp": 0,
-                "lastCompactionDurationTimeInMills": 0,
-            },
+            "compaction": {**NO_COMPACTION},
             "ownerBroker": self._broker.web_url.partition("://")[2],
             "topicCreationTimeStamp": topic.created_ms,
+            "lastPublishTimeStamp": topic.last_published_ms,
         }
-        return stats
-
-    def of_partitions(self, count: int, each: Sequence[Document]) -> Document:
-        """``PartitionedTopicStats`` without the single partitions: sums, and subscriptions merged by name."""
-        stats: Document = {"metadata": {"partitions": count, "deleted": False}}
-        for key in SUMMED:
-            zero: int | float = 0.0 if key.startswith(("msgRate", "msgThroughput")) else 0
-            stats[key] = sum((_number(one, key) for one in each), zero)
-        rate, throughput = _number(stats, "msgRateIn"), _number(stats, "msgThroughputIn")
-        stats["averageMsgSize"] = throughput / rate if rate else 0.0
-        publishers: list[Json] = []
-        subscriptions: Document = {}
-        for one in each:
-            publishers += cast("list[Json]", one["publishers"])
-            for name, subscription in cast("Document", one["subscriptions"]).items():
-                subscriptions[name] = _merged(cast("Document | None", subscriptions.get(name)), subscription)
-        stats["publishers"] = publishers
-        stats["subscriptions"] = subscriptions
-        stats["replication"] = {}
-        stats["partitions"] = {}
-        return stats
 
     def _publisher(self, topic: Topic, producer: Producer) -> Document:
+        if producer.rates is None:
+            producer.rates = Rates()
         counters = (producer.messages_in, producer.bytes_in, producer.chunks_in)
-        rates = self._update((str(topic.name), producer.name), counters)
-        return {
+        rates = producer.rates.update(self._broker.runtime.clock.monotonic(), counters)
+        stats: Document = {
             "accessMode": ACCESS_MODES[producer.access_mode],
             "msgRateIn": rates[0],
             "msgThroughputIn": rates[1],
@@ -166,18 +130,40 @@ class TopicStatistics:
             "chunkedMessageRate": rates[2],
             "producerId": producer.producer_id,
             "producerName": producer.name,
-            "supportsPartialProducer": False,
+            "supportsPartialProducer": producer.connection.supports_partial_producer,
             "metadata": dict(producer.metadata),
             "address": producer.connection.peer,
             "connectedSince": iso_time(producer.connected_since_ms),
             "clientVersion": producer.connection.client_version,
         }
+        if not topic.is_persistent:
+            # Only for want of permits is anything dropped, which is the subscriptions' to tell.
+            stats["msgDropRate"] = 0.0
+        return stats
 
-    def _update(self, key: tuple[str, ...], counters: tuple[int, ...]) -> tuple[float, ...]:
-        rates = self._rates.get(key)
-        if rates is None:
-            rates = self._rates[key] = Rates()
-        return rates.update(self._broker.runtime.clock.monotonic(), counters)
+
+def _stored(topic: Topic) -> Document:
+    """What differs between the two kinds of topic."""
+    if not isinstance(topic, PersistentTopic):
+        return {
+            "storageSize": 0,
+            "backlogSize": 0,
+            "backlogQuotaLimitSize": 0,
+            "backlogQuotaLimitTime": 0,
+            "oldestBacklogMessageAgeSeconds": 0,
+            "delayedMessageIndexSizeInBytes": 0,
+            "msgDropRate": 0.0,
+        }
+    size_quota, age_quota = topic.rules.size_quota, topic.rules.age_quota
+    return {
+        "storageSize": topic.ledger.size_bytes,
+        "backlogSize": backlog_bytes(topic),
+        "backlogQuotaLimitSize": size_quota.limit if size_quota is not None else -1,
+        "backlogQuotaLimitTime": age_quota.limit // 1000 if age_quota is not None else -1,
+        "oldestBacklogMessageAgeSeconds": -1,
+        "delayedMessageIndexSizeInBytes": topic.delays_stats().get("memoryBytes", 0),
+        "deduplicationStatus": "Disabled" if topic.dedup is None else "Enabled",
+    }
 
 
 def backlog_bytes(topic: Topic) -> int:
@@ -187,14 +173,20 @@ def backlog_bytes(topic: Topic) -> int:
     return max((subscription_backlog(item) for item in topic.subscriptions.values() if item.is_durable), default=0)
 
 
-async def add_backlog_age(topic: Topic, stats: Document, *, for_each: bool) -> None:
-    """Complete ``stats`` by what must be read from storage: how old the oldest message of the backlog is.
+async def add_stored(topic: Topic, stats: Document, *, for_each: bool) -> None:
+    """Complete ``stats`` by what must be read from storage: how old the oldest message of the backlog is, and when the
+    newest was published, if that was before the topic was loaded.
 
     ``for_each``: also the publish time of each subscription's oldest one (``getEarliestTimeInBacklog``); -1 without
     a backlog. Otherwise one entry is read.
     """
     if not isinstance(topic, PersistentTopic):
         return
+    if not topic.last_published_ms and topic.ledger.entry_count:
+        newest = await topic.ledger.read([topic.ledger.last_confirmed_position])
+        if newest and not topic.last_published_ms:
+            topic.last_published_ms = entry_timestamp_ms(newest[0].data)
+        stats["lastPublishTimeStamp"] = topic.last_published_ms
     durable = [item for item in topic.subscriptions.values() if item.is_durable and item.cursor.backlog_count]
     if durable:
         slowest = min(durable, key=lambda item: item.cursor.mark_delete_position)
@@ -214,41 +206,6 @@ async def add_backlog_age(topic: Topic, stats: Document, *, for_each: bool) -> N
     stats["earliestMsgPublishTimeInBacklogs"] = min(earliest, default=0)
 
 
-def internal_stats(topic: PersistentTopic) -> Document:
-    """Ledgers and cursors, as ``PersistentTopicInternalStats``."""
-    stats = cast("Document", topic.ledger.stats_internal())
-    own: Document = {name: section(topic) for name, section in INTERNAL_SECTIONS.items()}
-    return {
-        **stats,
-        "geminga": own,
-        "schemaLedgers": [],
-        "compactedLedger": {"ledgerId": -1, "entries": -1, "size": -1, "offloaded": False, "underReplicated": False},
-    }
-
-
-def _deduplication(topic: PersistentTopic) -> Document:
-    if topic.dedup is None:
-        return {"status": "Disabled"}
-    return {"status": "Enabled", **cast("Document", topic.dedup.internal_stats())}
-
-
-def _delayed_delivery(topic: PersistentTopic) -> Document:
-    """Entries that wait for their time, by subscription, and the index that they share."""
-    waiting: Document = {}
-    for name, subscription in topic.subscriptions.items():
-        dispatch = subscription.dispatch if isinstance(subscription, Subscription) else None
-        if isinstance(dispatch, SharedDispatch):
-            waiting[name] = dispatch.delayed_count
-    return {"waitingEntries": waiting, **topic.delays_stats()}
-
-
-#: What the internal statistics of a topic tell besides Pulsar's, by name: each part of the broker adds its own.
-INTERNAL_SECTIONS: Final[Mapping[str, Callable[[PersistentTopic], Document]]] = {
-    "deduplication": _deduplication,
-    "delayedDelivery": _delayed_delivery,
-}
-
-
 def totals_out(topic: Topic) -> tuple[int, int]:
     """Messages and bytes that left through subscriptions since the topic was loaded."""
     messages = size_bytes = 0
@@ -259,16 +216,10 @@ def totals_out(topic: Topic) -> tuple[int, int]:
     return messages, size_bytes
 
 
-def _subscription(subscription: object) -> Document:
+def _subscription(subscription: Subscription | NonPersistentSubscription) -> Document:
     if isinstance(subscription, Subscription):
-        stats = cast("Document", subscription_stats(subscription))
-        stats["subscriptionProperties"] = {**subscription.cursor.cursor_properties}
-        return stats
-    return cast("Document", non_persistent_subscription_stats(cast("NonPersistentSubscription", subscription)))
-
-
-def _deduplication_status(topic: Topic) -> str:
-    return "Enabled" if isinstance(topic, PersistentTopic) and topic.dedup is not None else "Disabled"
+        return cast("Document", subscription_stats(subscription))
+    return cast("Document", non_persistent_subscription_stats(subscription))
 
 
 def _total(documents: dict[str, Document], key: str) -> int | float:
@@ -279,20 +230,3 @@ def _total(documents: dict[str, Document], key: str) -> int | float:
 def _number(document: Document, key: str) -> int | float:
     value = document.get(key)
     return value if isinstance(value, int | float) else 0
-
-
-def _merged(sum_: Document | None, one: Json) -> Document:
-    """A subscription of one more partition added to those before: numbers summed, consumers in one list."""
-    document = cast("Document", one)
-    if sum_ is None:
-        return dict(document)
-    merged = dict(sum_)
-    for key, value in document.items():
-        present = merged.get(key)
-        if isinstance(value, bool) or isinstance(present, bool):
-            merged[key] = bool(value) or bool(present)
-        elif isinstance(value, int | float) and isinstance(present, int | float):
-            merged[key] = max(value, present) if key.startswith("last") else value + present
-        elif isinstance(value, list) and isinstance(present, list):
-            merged[key] = present + value
-    return merged

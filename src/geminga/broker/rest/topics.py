@@ -14,6 +14,8 @@ from starlette.routing import Route
 from geminga.broker.namespaces import TopicMode
 from geminga.broker.resources.documents import Document, Json
 from geminga.broker.rest.core.unbuilt import TOPIC_PROPERTIES, refuse_unbuilt
+from geminga.broker.rest.internal_stats import internal_info, internal_stats
+from geminga.broker.rest.partitioned_stats import merged_stats
 from geminga.broker.rest.requests import (
     RestError,
     context_of,
@@ -27,9 +29,8 @@ from geminga.broker.rest.requests import (
     topic_of,
 )
 from geminga.broker.rest.routing import TOPIC_PATH, TOPICS_PATH
-from geminga.broker.rest.stats import add_backlog_age, internal_stats
+from geminga.broker.rest.stats import add_stored
 from geminga.broker.rest.targets import names_response, partitions_or_self, persistent_topic
-from geminga.broker.schema.registry import schema_id_of
 from geminga.broker.topic import EPOCH_PROPERTY
 from geminga.broker.topic_base import Topic
 from geminga.model.errors import NotAllowedError, TopicNotFoundError
@@ -87,7 +88,7 @@ async def get_partitioned_stats(request: Request) -> Response:
         except TopicNotFoundError:
             continue  # nobody used this partition yet
         each[str(partition)] = await _stats_of(request, topic)
-    stats = context_of(request).statistics.of_partitions(found.partitions, list(each.values()))
+    stats = merged_stats(found.partitions, list(each.values()), is_persistent=name.is_persistent)
     if flag(request, "perPartition", True):
         stats["partitions"] = {**each}
     return json_response(stats)
@@ -96,18 +97,42 @@ async def get_partitioned_stats(request: Request) -> Response:
 async def get_internal_stats(request: Request) -> Response:
     """Ledgers and cursors of one topic or partition."""
     broker, name = context_of(request).broker, topic_of(request)
-    stats = internal_stats(await persistent_topic(broker, name))
-    stats["schemaLedgers"] = [
-        {
-            "ledgerId": ledger.ledger_id,
-            "entries": ledger.entries,
-            "size": ledger.size_bytes,
-            "offloaded": False,
-            "underReplicated": False,
-        }
-        for ledger in await broker.schemas.store.ledgers(schema_id_of(name))
-    ]
-    return json_response(stats)
+    return json_response(await internal_stats(broker, await broker.get_topic(name, create=False)))
+
+
+async def get_partitioned_internal_stats(request: Request) -> Response:
+    """Ledgers and cursors of every partition."""
+    broker, name = context_of(request).broker, topic_of(request)
+    found = await broker.resources.partitioned_topics.find(name)
+    if found is None:
+        raise TopicNotFoundError(f"Partitioned Topic {name} not found")
+    each: Document = {}
+    async for partition in partitions_or_self(broker, name, used=True):
+        try:
+            topic = await broker.get_topic(partition, create=False)
+        except TopicNotFoundError:
+            continue  # nobody used this partition yet
+        each[str(partition)] = await internal_stats(broker, topic)
+    return json_response({"metadata": {"partitions": found.partitions, "deleted": False}, "partitions": each})
+
+
+async def get_internal_info(request: Request) -> Response:
+    """What is stored of the topic's ledgers and cursors, or of each partition's; nothing is loaded for it."""
+    broker, name = context_of(request).broker, topic_of(request)
+    if not name.is_persistent:
+        raise NotAllowedError("a non-persistent topic has nothing stored")
+    found = None if name.is_partition else await broker.resources.partitioned_topics.find(name)
+    if found is None:
+        info = await broker.ledgers.info(name.managed_ledger_name)
+        if info is None:
+            raise TopicNotFoundError(f"Topic {name} not found")
+        return json_response(internal_info(info, broker.runtime.clock.wall_ms()))
+    each: Document = {}
+    async for partition in partitions_or_self(broker, name):
+        info = await broker.ledgers.info(partition.managed_ledger_name)
+        if info is not None:
+            each[str(partition)] = internal_info(info, broker.runtime.clock.wall_ms())
+    return json_response({"version": 0, "partitions": each})
 
 
 async def unload(request: Request) -> Response:
@@ -201,7 +226,7 @@ async def _partitions(request: Request, name: TopicName) -> AsyncIterator[TopicN
 async def _stats_of(request: Request, topic: Topic) -> Document:
     """``TopicStats`` with what the query asks for, and without what it excludes."""
     stats = context_of(request).statistics.of_topic(topic)
-    await add_backlog_age(topic, stats, for_each=flag(request, "getEarliestTimeInBacklog"))
+    await add_stored(topic, stats, for_each=flag(request, "getEarliestTimeInBacklog"))
     if flag(request, "excludePublishers"):
         stats["publishers"] = []
     subscriptions = stats.get("subscriptions")
@@ -219,6 +244,8 @@ ROUTES = [
     Route(f"{TOPIC_PATH}/stats", get_stats, methods=["GET"]),
     Route(f"{TOPIC_PATH}/partitioned-stats", get_partitioned_stats, methods=["GET"]),
     Route(f"{TOPIC_PATH}/internalStats", get_internal_stats, methods=["GET"]),
+    Route(f"{TOPIC_PATH}/partitioned-internalStats", get_partitioned_internal_stats, methods=["GET"]),
+    Route(f"{TOPIC_PATH}/internal-info", get_internal_info, methods=["GET"]),
     Route(f"{TOPIC_PATH}/unload", unload, methods=["PUT"]),
     Route(f"{TOPIC_PATH}/terminate", terminate, methods=["POST"]),
     Route(f"{TOPIC_PATH}/terminate/partitions", terminate_partitions, methods=["POST"]),

@@ -56,6 +56,8 @@ class Consumer(ConsumerState):
         "connection",
         "consumer_id",
         "epoch",
+        "first_flow_ms",
+        "first_sent_ms",
         "is_auto_consume",
         "is_closed",
         "key_shared_meta",
@@ -108,6 +110,9 @@ class Consumer(ConsumerState):
         self.last_acked_ms = 0
         self.last_consumed_ms = 0
         self.last_flow_ms = 0
+        #: When it was sent its first message, and asked for it; 0: not yet.
+        self.first_sent_ms = 0
+        self.first_flow_ms = 0
         #: Rates between scrapes, kept by the statistics.
         self.rates: Rates | None = None
         #: Made when the first message is sent.
@@ -133,6 +138,8 @@ class Consumer(ConsumerState):
         """FLOW: the client takes ``permits`` more messages."""
         self.permits += permits
         self.last_flow_ms = self.subscription.now_ms()
+        if not self.first_flow_ms:
+            self.first_flow_ms = self.last_flow_ms
         if not self._is_known:
             self._is_known = True
             self._send_first_change()
@@ -168,6 +175,8 @@ class Consumer(ConsumerState):
         self.bytes_out += byte_count
         self.chunks_out += chunk_count
         self.last_consumed_ms = now_ms
+        if not self.first_sent_ms:
+            self.first_sent_ms = now_ms
         self.connection.write_many(parts)
 
     def start_epoch(self, epoch: int) -> None:

@@ -83,6 +83,15 @@ class Dispatch(ABC):
         """A consumer leaves."""
 
     @property
+    def is_waiting(self) -> bool:
+        """Whether a consumer would take entries, and there are none to read."""
+        active = self.active_consumer
+        if self.reader.is_busy or self.reader.cursor.has_more_entries:
+            return False
+        receivers = self.consumers if active is None else [active]
+        return any(consumer.permits > 0 and not consumer.was_blocked for consumer in receivers)
+
+    @property
     def active_consumer(self) -> Consumer | None:
         """The only one that gets messages, where there is such."""
         return None

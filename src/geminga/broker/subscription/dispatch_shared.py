@@ -76,6 +76,18 @@ class SharedDispatch(Dispatch):
         cursor = self.reader.cursor
         return self._delayed.count(cursor.mark_delete_position, cursor.read_position)
 
+    @property
+    def delayed_bytes(self) -> int:
+        """Its part of the memory of the topic's delayed index, which all subscriptions share."""
+        if self._delayed is None or self._delays is None:
+            return 0
+        return self._delays.index.memory_bytes // max(1, self._delays.reader_count)
+
+    @property
+    def is_reading_again(self) -> bool:
+        """Whether entries are read that were read before."""
+        return self._is_reading_again
+
     def add(self, consumer: Consumer) -> None:
         """A consumer joins; ConsumerAssignError or ConsumerBusyError if its key policy does not fit."""
         if isinstance(self._core, KeySharedDispatcher):

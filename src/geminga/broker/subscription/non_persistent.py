@@ -54,8 +54,11 @@ class NonPersistentSubscription:
         "_turns",
         "bytes_out_closed",
         "chunks_out_closed",
+        "draining_cleared_closed",
         "is_durable",
+        "last_acked_ms",
         "last_consumed_ms",
+        "last_flow_ms",
         "messages_acked_closed",
         "messages_dropped",
         "messages_out_closed",
@@ -78,8 +81,8 @@ class NonPersistentSubscription:
         self.chunks_out_closed = 0
         self.bytes_out_closed = 0
         self.messages_acked_closed = 0
-        self.messages_redelivered_closed = 0
-        self.last_consumed_ms = 0
+        self.messages_redelivered_closed = self.draining_cleared_closed = 0
+        self.last_consumed_ms = self.last_flow_ms = self.last_acked_ms = 0
         self.rates: Rates | None = None
         #: For Exclusive and Failover.
         self._single: SingleActiveDispatcher[Consumer] | None = None
@@ -91,6 +94,11 @@ class NonPersistentSubscription:
     def consumers(self) -> Sequence[Consumer]:
         """The connected consumers."""
         return self._single.consumers if self._single is not None else self._turns
+
+    @property
+    def selector(self) -> StickyKeySelector | None:
+        """Who gets which key, for Key_Shared."""
+        return self._selector
 
     @property
     def active_consumer(self) -> Consumer | None:
@@ -137,6 +145,9 @@ class NonPersistentSubscription:
         self.bytes_out_closed += consumer.bytes_out
         self.chunks_out_closed += consumer.chunks_out
         self.messages_acked_closed += consumer.messages_acked
+        self.last_consumed_ms = max(self.last_consumed_ms, consumer.last_consumed_ms)
+        self.last_flow_ms = max(self.last_flow_ms, consumer.last_flow_ms)
+        self.last_acked_ms = max(self.last_acked_ms, consumer.last_acked_ms)
         if self._single is not None:
             if self._single.remove(consumer) and self.type == Failover:
                 self._notify(None)

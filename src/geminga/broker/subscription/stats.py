@@ -6,13 +6,15 @@ somebody asked, at least :data:`RATE_WINDOW_MIN_S` ago.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from geminga.broker.core.consumer_state import ConsumerState
 from geminga.broker.core.dispatcher_key_shared import KeySharedDispatcher
+from geminga.broker.core.draining_hashes import DrainingHash
 from geminga.broker.core.expiry import stored_ms
+from geminga.broker.core.hash_ranges import ConsistentHashRing
 from geminga.broker.subscription.consumer import INDIVIDUAL_ACK_TYPES, Consumer, Key_Shared
 from geminga.broker.subscription.dispatch_shared import SharedDispatch
 from geminga.broker.subscription.messages import entry_timestamp_ms
@@ -28,6 +30,42 @@ Json = dict[str, object]
 
 #: The end of the year 9999, milliseconds since the epoch.
 TIME_MS_MAX: Final = 253_402_300_799_999
+#: What the statistics of a subscription have for parts that Geminga has not: nothing filters, nothing is throttled.
+NOT_IN_GEMINGA: Final[Mapping[str, int]] = dict.fromkeys(
+    (
+        "filterProcessedMsgCount",
+        "filterAcceptedMsgCount",
+        "filterRejectedMsgCount",
+        "filterRescheduledMsgCount",
+        "dispatchThrottledMsgEventsBySubscriptionLimit",
+        "dispatchThrottledBytesEventsBySubscriptionLimit",
+        "dispatchThrottledMsgEventsByTopicLimit",
+        "dispatchThrottledBytesEventsByTopicLimit",
+        "dispatchThrottledMsgEventsByBrokerLimit",
+        "dispatchThrottledBytesEventsByBrokerLimit",
+    ),
+    0,
+)
+#: Of a subscription of a non-persistent topic: it has no backlog, and outlives nothing.
+NOTHING_STORED: Final[Mapping[str, object]] = {
+    "msgBacklog": 0,
+    "backlogSize": 0,
+    "msgBacklogNoDelayed": 0,
+    "msgDelayed": 0,
+    "msgInReplay": 0,
+    "unackedMessages": 0,
+    "blockedSubscriptionOnUnackedMsgs": False,
+    "msgExpired": 0,
+    "totalMsgExpired": 0,
+    "msgRateExpired": 0.0,
+    "lastExpireTimestamp": 0,
+    "lastMarkDeleteAdvancedTimestamp": 0,
+    "isDurable": False,
+    "durable": False,
+    "nonContiguousDeletedMessagesRanges": 0,
+    "nonContiguousDeletedMessagesRangesSerializedSize": 0,
+    "delayedMessageIndexSizeInBytes": 0,
+}
 #: Names of the subscription types, as Pulsar prints them.
 TYPE_NAMES: Final = {
     pb.CommandSubscribe.Exclusive: "Exclusive",
@@ -37,8 +75,8 @@ TYPE_NAMES: Final = {
 }
 
 
-def consumer_stats(consumer: Consumer, draining: tuple[int, int] | None) -> Json:
-    """``ConsumerStats`` of Pulsar's topic statistics; ``draining``: hashes and their messages, Key_Shared only."""
+def consumer_stats(consumer: Consumer, draining: Sequence[DrainingHash] = ()) -> Json:
+    """``ConsumerStats`` of Pulsar's topic statistics; ``draining``: its hashes that moved on, Key_Shared only."""
     rates = _consumer_rates(consumer)
     is_individual = consumer.type in INDIVIDUAL_ACK_TYPES
     stats: Json = {
@@ -58,13 +96,24 @@ def consumer_stats(consumer: Consumer, draining: tuple[int, int] | None) -> Json
         "connectedSince": iso_time(consumer.connected_since_ms),
         "clientVersion": consumer.connection.client_version,
         "lastAckedTimestamp": consumer.last_acked_ms,
+        "lastAckedTime": iso_time(consumer.last_acked_ms),
         "lastConsumedTimestamp": consumer.last_consumed_ms,
+        "lastConsumedTime": iso_time(consumer.last_consumed_ms),
         "lastConsumedFlowTimestamp": consumer.last_flow_ms,
-        "keyHashRanges": _key_ranges(consumer),
+        "firstMessagesSentTimestamp": consumer.first_sent_ms,
+        "firstConsumedFlowTimestamp": consumer.first_flow_ms,
+        "drainingHashesCount": len(draining),
+        "drainingHashesClearedTotal": consumer.draining_cleared,
+        "drainingHashesUnackedMessages": sum(each.messages for each in draining),
         "metadata": dict(consumer.metadata),
     }
-    if draining is not None:
-        stats |= {"drainingHashesCount": draining[0], "drainingHashesUnackedMessages": draining[1]}
+    if consumer.type == Key_Shared:
+        stats["keyHashRangeArrays"] = _key_ranges(consumer)
+        if not isinstance(consumer.subscription, NonPersistentSubscription):
+            stats["drainingHashes"] = [
+                {"hash": each.sticky_hash, "unackMsgs": each.messages, "blockedAttempts": each.blocked_attempts}
+                for each in draining
+            ]
     return stats
 
 
@@ -75,12 +124,13 @@ def subscription_stats(subscription: Subscription) -> Json:
     delayed = shared.delayed_count if shared is not None else 0
     backlog = subscription.cursor.backlog_count
     key_shared = shared.core if shared is not None and isinstance(shared.core, KeySharedDispatcher) else None
-    draining = key_shared.draining() if key_shared is not None else None
-    stats = _common_stats(subscription, draining)
+    stats = _common_stats(subscription, key_shared.draining() if key_shared is not None else {})
     stats |= {
+        "msgExpired": subscription.entries_expired,
         "totalMsgExpired": subscription.entries_expired,
         "msgRateExpired": _rates(subscription)[6],
         "lastExpireTimestamp": subscription.last_expired_ms,
+        "lastMarkDeleteAdvancedTimestamp": subscription.cursor.moved_ms,
         "blockedSubscriptionOnUnackedMsgs": shared is not None and shared.core.is_blocked,
         "msgBacklog": backlog,
         "backlogSize": backlog_bytes(subscription),
@@ -89,30 +139,25 @@ def subscription_stats(subscription: Subscription) -> Json:
         "msgInReplay": len(shared.core.replay) if shared is not None else 0,
         "unackedMessages": shared.core.unacked_count if shared is not None else 0,
         "isDurable": subscription.is_durable,
-        "isReplicated": False,
-        "subscriptionProperties": dict(subscription.properties),
+        "durable": subscription.is_durable,
+        "subscriptionProperties": dict(subscription.cursor.cursor_properties),
         "nonContiguousDeletedMessagesRanges": subscription.cursor.acknowledged_ranges_count,
+        "nonContiguousDeletedMessagesRangesSerializedSize": subscription.cursor.saved_ranges_bytes,
+        "delayedMessageIndexSizeInBytes": shared.delayed_bytes if shared is not None else 0,
     }
-    if shared is not None and draining is not None:
+    if shared is not None and key_shared is not None:
         stats |= {
             "allowOutOfOrderDelivery": shared.allows_out_of_order,
             "keySharedMode": shared.key_shared_mode,
-            "drainingHashesCount": sum(hashes for hashes, _ in draining.values()),
-            "drainingHashesUnackedMessages": sum(messages for _, messages in draining.values()),
         }
     return stats
 
 
 def non_persistent_subscription_stats(subscription: NonPersistentSubscription) -> Json:
     """``SubscriptionStats`` of a non-persistent topic."""
-    stats = _common_stats(subscription, None)
-    stats |= {
-        "msgBacklog": 0,
-        "unackedMessages": 0,
-        "msgDropRate": _rates(subscription)[5],
-        "isDurable": subscription.is_durable,
-        "isReplicated": False,
-    }
+    stats = _common_stats(subscription, {})
+    stats |= NOTHING_STORED
+    stats |= {"subscriptionProperties": {}, "msgDropRate": _rates(subscription)[5]}
     return stats
 
 
@@ -155,13 +200,13 @@ async def _oldest_entry(subscription: Subscription) -> Entry | None:
 
 
 def totals(subscription: Subscription | NonPersistentSubscription) -> tuple[int, int, int, int, int]:
-    """Messages out, bytes out, messages acknowledged, messages redelivered, chunks out; gone consumers included."""
+    """Messages out, bytes out, messages redelivered, messages acknowledged, chunks out; gone consumers included."""
     consumers = subscription.consumers
     return (
         subscription.messages_out_closed + sum(c.messages_out for c in consumers),
         subscription.bytes_out_closed + sum(c.bytes_out for c in consumers),
-        subscription.messages_acked_closed + sum(c.messages_acked for c in consumers),
         subscription.messages_redelivered_closed + sum(c.messages_redelivered for c in consumers),
+        subscription.messages_acked_closed + sum(c.messages_acked for c in consumers),
         subscription.chunks_out_closed + sum(c.chunks_out for c in consumers),
     )
 
@@ -202,7 +247,7 @@ def iso_time(time_ms: int) -> str:
 
 
 def _common_stats(
-    subscription: Subscription | NonPersistentSubscription, draining: Mapping[ConsumerState, tuple[int, int]] | None
+    subscription: Subscription | NonPersistentSubscription, draining: Mapping[ConsumerState, Sequence[DrainingHash]]
 ) -> Json:
     rates = _rates(subscription)
     messages, size_bytes, _, _, _ = totals(subscription)
@@ -218,12 +263,18 @@ def _common_stats(
         "chunkedMessageRate": rates[4],
         "type": TYPE_NAMES[subscription.type] if subscription.type is not None else "None",
         "lastConsumedTimestamp": max([subscription.last_consumed_ms, *(c.last_consumed_ms for c in consumers)]),
-        "lastConsumedFlowTimestamp": max([0, *(c.last_flow_ms for c in consumers)]),
-        "lastAckedTimestamp": max([0, *(c.last_acked_ms for c in consumers)]),
-        "consumers": [
-            consumer_stats(consumer, None if draining is None else draining.get(consumer, (0, 0)))
-            for consumer in consumers
-        ],
+        "lastConsumedFlowTimestamp": max([subscription.last_flow_ms, *(c.last_flow_ms for c in consumers)]),
+        "lastAckedTimestamp": max([subscription.last_acked_ms, *(c.last_acked_ms for c in consumers)]),
+        "consumers": [consumer_stats(consumer, draining.get(consumer, ())) for consumer in consumers],
+        "isReplicated": False,
+        "replicated": False,
+        "allowOutOfOrderDelivery": False,
+        "earliestMsgPublishTimeInBacklog": 0,
+        "consumersAfterMarkDeletePosition": {},
+        "drainingHashesCount": sum(map(len, draining.values())),
+        "drainingHashesClearedTotal": subscription.draining_cleared_closed + sum(c.draining_cleared for c in consumers),
+        "drainingHashesUnackedMessages": sum(each.messages for hashes in draining.values() for each in hashes),
+        **NOT_IN_GEMINGA,
     }
     if active is not None:
         stats["activeConsumerName"] = active.name
@@ -252,12 +303,23 @@ def _consumer_rates(consumer: Consumer) -> tuple[float, ...]:
     return consumer.rates.update(consumer.subscription.topic.broker.runtime.clock.monotonic(), counters)
 
 
-def _key_ranges(consumer: Consumer) -> list[str]:
-    """``[first, last]`` of each key range, for Key_Shared."""
+def _key_ranges(consumer: Consumer) -> list[list[int]]:
+    """First and last hash of each key range, those that touch as one."""
     subscription = consumer.subscription
-    if consumer.type != Key_Shared or isinstance(subscription, NonPersistentSubscription):
-        return []
-    dispatch = subscription.dispatch
-    if not isinstance(dispatch, SharedDispatch) or not isinstance(dispatch.core, KeySharedDispatcher):
-        return []
-    return [f"[{first}, {last}]" for first, last, owner in dispatch.core.selector.ranges() if owner is consumer]
+    if isinstance(subscription, NonPersistentSubscription):
+        selector = subscription.selector
+    else:
+        core = subscription.dispatch.core if isinstance(subscription.dispatch, SharedDispatch) else None
+        selector = core.selector if isinstance(core, KeySharedDispatcher) else None
+    ranges: list[list[int]] = []
+    for first, last, owner in selector.ranges() if selector is not None else ():
+        if owner is not consumer:
+            continue
+        if isinstance(selector, ConsistentHashRing):
+            # No key has the hash 0 there.
+            first = max(first, 1)
+        if ranges and ranges[-1][1] == first - 1:
+            ranges[-1][1] = last
+        else:
+            ranges.append([first, last])
+    return ranges

@@ -72,10 +72,13 @@ class Subscription:
         "chunks_out_closed",
         "cursor",
         "dispatch",
+        "draining_cleared_closed",
         "entries_expired",
         "is_durable",
+        "last_acked_ms",
         "last_consumed_ms",
         "last_expired_ms",
+        "last_flow_ms",
         "messages_acked_closed",
         "messages_out_closed",
         "messages_redelivered_closed",
@@ -103,8 +106,8 @@ class Subscription:
         self.bytes_out_closed = 0
         self.chunks_out_closed = 0
         self.messages_acked_closed = 0
-        self.messages_redelivered_closed = 0
-        self.last_consumed_ms = 0
+        self.messages_redelivered_closed = self.draining_cleared_closed = 0
+        self.last_consumed_ms = self.last_flow_ms = self.last_acked_ms = 0
         #: Entries acknowledged because they were too old, and when that was last looked for.
         self.entries_expired = 0
         self.last_expired_ms = 0
@@ -184,7 +187,10 @@ class Subscription:
         self.chunks_out_closed += consumer.chunks_out
         self.messages_acked_closed += consumer.messages_acked
         self.messages_redelivered_closed += consumer.messages_redelivered
+        self.draining_cleared_closed += consumer.draining_cleared
         self.last_consumed_ms = max(self.last_consumed_ms, consumer.last_consumed_ms)
+        self.last_flow_ms = max(self.last_flow_ms, consumer.last_flow_ms)
+        self.last_acked_ms = max(self.last_acked_ms, consumer.last_acked_ms)
         with Contained(self, "removing a consumer"):
             dispatch.remove(consumer)
             if not dispatch.consumers:

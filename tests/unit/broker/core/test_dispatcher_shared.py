@@ -5,6 +5,7 @@ from __future__ import annotations
 from geminga.broker.core.consumer_state import ConsumerState
 from geminga.broker.core.dispatcher_key_shared import KeySharedDispatcher
 from geminga.broker.core.dispatcher_shared import Candidate, DispatchLimits, ReadAgain, ReadOn, SharedDispatcher
+from geminga.broker.core.draining_hashes import DrainingHash
 from geminga.broker.core.hash_ranges import HashRangeAutoSplit
 from geminga.broker.core.redelivery import RedeliveryTracker
 from geminga.model.position import Position
@@ -74,4 +75,31 @@ def test_draining_hashes_are_those_that_moved_on() -> None:
     core.assign([candidate(0, LOW), candidate(1, LOW), candidate(2, HIGH)])
     assert core.draining() == {}
     core.add(second)
-    assert core.draining() == {first: (1, 2)}
+    assert core.draining() == {first: [DrainingHash(LOW, messages=2, blocked_attempts=0)]}
+    core.assign([candidate(3, LOW)])
+    assert core.draining() == {first: [DrainingHash(LOW, messages=2, blocked_attempts=1)]}
+
+
+def test_a_hash_has_drained_when_its_last_entry_is_acknowledged() -> None:
+    core = key_shared()
+    first, second = consumer("first"), consumer("second")
+    core.add(first)
+    core.assign([candidate(0, LOW), candidate(1, LOW)])
+    core.add(second)
+    core.acknowledge(first, Position(1, 0), 0)
+    assert first.draining_cleared == 0
+    core.acknowledge(first, Position(1, 1), 0)
+    assert (first.draining_cleared, second.draining_cleared) == (1, 0)
+    assert core.draining() == {}
+
+
+def test_a_hash_that_comes_back_to_its_holder_drains_no_longer() -> None:
+    core = key_shared()
+    first, second = consumer("first"), consumer("second")
+    core.add(first)
+    core.assign([candidate(0, LOW)])
+    core.add(second)
+    core.remove(second)
+    assert core.draining() == {}
+    core.acknowledge(first, Position(1, 0), 0)
+    assert first.draining_cleared == 0

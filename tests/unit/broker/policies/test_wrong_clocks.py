@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from geminga.broker.policies.upkeep import PolicyUpkeep
-from geminga.broker.rest.stats import add_backlog_age
+from geminga.broker.rest.stats import add_stored
 from geminga.broker.subscription import seek
 from geminga.managed_ledger import ManagedLedgerConfig
 from geminga.model.position import EARLIEST
@@ -125,7 +125,7 @@ def test_the_age_that_statistics_tell_is_the_one_that_quotas_see() -> None:
         await publisher.publish(claimed_ms=1)
         await seconds(50)
         stats: dict[str, object] = {"subscriptions": {"sub": {}}}
-        await add_backlog_age(topic, stats, for_each=True)
+        await add_stored(topic, stats, for_each=True)
         assert stats["oldestBacklogMessageAgeSeconds"] == 50
         # What the message says is told as it says it.
         assert stats["earliestMsgPublishTimeInBacklogs"] == 1

@@ -253,8 +253,17 @@ def test_subscription_statistics_have_pulsars_names_and_rates():
         assert (stats["type"], stats["msgBacklog"], stats["unackedMessages"]) == ("Key_Shared", 10, 10)
         consumer = stats["consumers"][0]
         assert (consumer["consumerName"], consumer["availablePermits"]) == ("me", 990)
-        assert consumer["keyHashRanges"]
+        assert consumer["keyHashRangeArrays"] == [[1, 65535]]
         assert consumer["connectedSince"].endswith("Z")
+        ids = [message.id for message in connection.messages[:5]]
+        acked = pb.CommandAck(consumer_id=1, ack_type=pb.CommandAck.Individual, message_id=ids)
+        raw = pb.BaseCommand(type=pb.BaseCommand.ACK, ack=acked).SerializeToString()
+        handlers.handle_ack_bytes(connection, raw)
+        await settle(10)
+        stats = subscription_stats(topic.subscriptions["sub"])
+        for told in (stats, stats["consumers"][0]):
+            assert told["messageAckRate"] == pytest.approx(0.5, rel=0.1)
+            assert told["msgRateRedeliver"] == 0
 
     with_topic(scenario)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from geminga.broker.rest.stats import internal_stats
+from geminga.broker.rest.internal_stats import log_stats
 from geminga.broker.subscription.stats import subscription_stats
 from geminga.managed_ledger.core.positions import LedgerInfo, LedgerList
 from geminga.model.position import Position
@@ -44,8 +44,8 @@ def test_statistics_of_ten_million_holes_are_there_at_once_and_backlog_is_exact(
         assert found["nonContiguousDeletedMessagesRanges"] == HOLES
         assert fastest(lambda: subscription_stats(subscription)) < LIMIT_S
         topic.dedup = None
-        assert internal_stats(topic)["cursors"]["sub"]["totalNonContiguousDeletedMessagesRange"] == HOLES
-        assert fastest(lambda: internal_stats(topic)) < LIMIT_S
+        assert log_stats(topic)["cursors"]["sub"]["totalNonContiguousDeletedMessagesRange"] == HOLES
+        assert fastest(lambda: log_stats(topic)) < LIMIT_S
         for step, entry_id in enumerate((0, 2, 48_000, 49_998, 2), 1):
             cursor.acknowledge([Position(1200, entry_id)])
             assert cursor.backlog_count == HOLES - min(step, 4)

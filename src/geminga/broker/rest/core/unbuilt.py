@@ -257,8 +257,6 @@ ROUTES: Final[tuple[UnbuiltRoute, ...]] = (
         f"PUT {_TOPIC}/backlogSize",
         f"GET {_TOPIC}/examinemessage",
         f"GET {_TOPIC}/getMessageIdByIndex",
-        f"GET {_TOPIC}/internal-info",
-        f"GET {_TOPIC}/partitioned-internalStats",
         f"POST {_SUBSCRIPTION}/analyzeBacklog",
     ),
     *_routes(

@@ -1,0 +1,37 @@
+"""What the metadata store has of a managed ledger (Pulsar's ``internal-info``), whether or not it is loaded."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from geminga.managed_ledger.metadata_io import cursor_path, ledger_path
+from geminga.metadata.ports import MetadataStore, Stat
+from geminga.wire.managed_ledger import (
+    CursorInfoRecord,
+    ManagedLedgerRecord,
+    decode_cursor_info,
+    decode_managed_ledger_info,
+)
+
+
+class StoredInfo(NamedTuple):
+    """The nodes of a managed ledger as they are stored."""
+
+    record: ManagedLedgerRecord
+    stat: Stat
+    #: By the name of the cursor's node, in order.
+    cursors: dict[str, tuple[CursorInfoRecord, Stat]]
+
+
+async def read_info(metadata: MetadataStore, name: str) -> StoredInfo | None:
+    """The managed ledger of that name; None if there is none. Raises MetadataError, CorruptionError."""
+    node = await metadata.get(ledger_path(name))
+    if node is None:
+        return None
+    cursors: dict[str, tuple[CursorInfoRecord, Stat]] = {}
+    for cursor_name in await metadata.children(ledger_path(name)):
+        found = await metadata.get(cursor_path(name, cursor_name))
+        # None: it was deleted in between.
+        if found is not None:
+            cursors[cursor_name] = decode_cursor_info(found.value), found.stat
+    return StoredInfo(decode_managed_ledger_info(node.value), node.stat, cursors)

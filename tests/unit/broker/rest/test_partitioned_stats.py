@@ -1,0 +1,51 @@
+"""Several partitions told as one topic."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from geminga.broker.rest.partitioned_stats import merged_stats
+
+
+def _partition(messages: int, **fields: Any) -> dict[str, Any]:
+    consumer = {
+        "consumerName": "c",
+        "msgOutCounter": messages,
+        "lastAckedTime": f"2026-01-0{messages}",
+        "address": "/1",
+    }
+    subscription = {"type": "Shared", "msgBacklog": messages, "isDurable": True, "consumers": [consumer], **fields}
+    publisher = {"producerName": f"p{messages}", "msgRateIn": 1.0, "supportsPartialProducer": False, "producerId": 9}
+    return {"msgInCounter": messages, "publishers": [publisher], "subscriptions": {"s": subscription}}
+
+
+def test_numbers_are_added_and_clients_are_one() -> None:
+    stats = merged_stats(3, [_partition(1), _partition(2)], is_persistent=True)
+    assert (stats["msgInCounter"], stats["metadata"]) == (3, {"partitions": 3, "deleted": False})
+    subscription = stats["subscriptions"]["s"]
+    assert (subscription["msgBacklog"], subscription["isDurable"], subscription["type"]) == (3, True, "Shared")
+    assert subscription["consumers"] == [
+        {"consumerName": "c", "msgOutCounter": 3, "lastAckedTime": "2026-01-02", "lastConsumedTime": ""}
+    ]
+    assert stats["publishers"] == [{"msgRateIn": 2.0, "supportsPartialProducer": False, "producerId": 0}]
+
+
+def test_producers_that_name_themselves_alike_are_one_and_others_are_not() -> None:
+    partitions = [_partition(1), _partition(2), _partition(1)]
+    for partition in partitions:
+        partition["publishers"][0]["supportsPartialProducer"] = True
+    publishers = merged_stats(3, partitions, is_persistent=True)["publishers"]
+    assert [(each["producerName"], each["msgRateIn"]) for each in publishers] == [("p1", 2.0), ("p2", 1.0)]
+
+
+def test_the_earliest_message_is_the_earliest_of_those_that_have_any() -> None:
+    partitions = [_partition(1, earliestMsgPublishTimeInBacklog=time_ms) for time_ms in (-1, 70, 50)]
+    stats = merged_stats(3, partitions, is_persistent=True)
+    assert stats["subscriptions"]["s"]["earliestMsgPublishTimeInBacklog"] == 50
+
+
+def test_without_used_partitions_everything_is_zero() -> None:
+    persistent, other = (merged_stats(2, [], is_persistent=flag) for flag in (True, False))
+    assert (persistent["backlogQuotaLimitSize"], other["backlogQuotaLimitSize"]) == (-1, 0)
+    assert persistent["msgInCounter"] == other["msgDropRate"] == 0
+    assert "msgDropRate" not in persistent

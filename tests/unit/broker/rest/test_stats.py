@@ -1,0 +1,85 @@
+"""What the statistics of a topic tell of its past: over an unload, and over acknowledgements."""
+
+from __future__ import annotations
+
+import pytest
+
+from geminga.broker.rest.internal_stats import internal_info, internal_stats
+from geminga.broker.rest.stats import TopicStatistics, add_stored
+from geminga.broker.subscription.stats import iso_time
+from support.broker_world import TOPIC, BrokerWorld, run_with_broker
+from support.policy_levels import NAME, Publisher, seconds, topic_of
+
+
+async def _stats(world: BrokerWorld) -> dict:
+    topic = await topic_of(world)
+    stats = TopicStatistics(world.broker).of_topic(topic)
+    await add_stored(topic, stats, for_each=True)
+    return stats
+
+
+def test_rates_begin_anew_with_a_topic_that_was_unloaded() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        client = await world.client()
+        await client.create_producer(TOPIC)
+        await _stats(world)
+        for sequence_id in range(20):
+            await client.publish(sequence_id)
+        await seconds(10)
+        stats = await _stats(world)
+        assert stats["msgRateIn"] == stats["publishers"][0]["msgRateIn"] == pytest.approx(2.0, rel=0.1)
+        await world.broker.unload_topic(NAME)
+        await seconds(10)
+        stats = await _stats(world)
+        assert (stats["msgInCounter"], stats["msgRateIn"], stats["averageMsgSize"]) == (0, 0.0, 0.0)
+        await seconds(10)
+        assert (await _stats(world))["msgRateIn"] == 0.0
+
+    run_with_broker(scenario)
+
+
+def test_creation_and_newest_message_are_known_after_a_restart() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        created_ms = world.runtime.clock.wall_ms()
+        publisher = await Publisher.open(world)
+        await seconds(5)
+        await publisher.publish(claimed_ms=1234)
+        assert (await _stats(world))["lastPublishTimeStamp"] >= created_ms + 5000
+        await seconds(100)
+        await world.restart()
+        stats = await _stats(world)
+        assert stats["topicCreationTimeStamp"] - created_ms < 1000
+        # The broker's own time is gone; the message says when its producer published it.
+        assert stats["lastPublishTimeStamp"] == 1234
+        assert (await topic_of(world)).loaded_ms >= created_ms + 100_000
+
+    run_with_broker(scenario)
+
+
+def test_internal_statistics_follow_the_current_ledger() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        client = await world.client()
+        await client.create_producer(TOPIC)
+        await client.subscribe(TOPIC)
+        opened_ms = world.runtime.clock.wall_ms()
+        for sequence_id in range(3):
+            await client.publish(sequence_id)
+        stats = await internal_stats(world.broker, await topic_of(world))
+        assert (stats["state"], stats["currentLedgerEntries"], stats["entriesAddedCounter"]) == ("LedgerOpened", 3, 3)
+        (cursor,) = stats["cursors"].values()
+        assert (stats["waitingCursorsCount"], cursor["waitingReadOp"], cursor["active"]) == (1, True, True)
+        await seconds(50)
+        await world.broker.unload_topic(NAME)
+        topic = await topic_of(world)
+        stats = await internal_stats(world.broker, topic)
+        told = stats["state"], stats["currentLedgerEntries"], stats["entriesAddedCounter"], stats["numberOfEntries"]
+        assert told == ("ClosedLedger", 0, 0, 3)
+        assert stats["lastLedgerCreatedTimestamp"][:19] == iso_time(opened_ms)[:19]
+        info = await world.broker.ledgers.info(NAME.managed_ledger_name)
+        assert info is not None
+        document = internal_info(info, now_ms=7)
+        (ledger,) = document["ledgers"]
+        assert (ledger["entries"], ledger["timestamp"]) == (3, topic.ledger.ledgers.last.closed_ms)
+        assert list(document["cursors"]) == list(topic.subscriptions)
+
+    run_with_broker(scenario)
