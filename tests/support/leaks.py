@@ -10,7 +10,7 @@ from google.protobuf.message import Message
 #: Ledgers, bookies, nodes of metadata, files, addresses, names of Python's.
 LEAKS = re.compile(
     r"\bledgers?\b[\s#:-]*\d|\bbookie|\bmetadata node\b|\bmanaged[ -]ledgers?\b"
-    r"|(?<![\w:/.])/(?!(?:admin|lookup|metrics|status)\b)\w+/[\w./-]+|\.(?:py|log|txn|sqlite)\b"
+    r"|(?:^|\s)/(?!(?:admin|lookup|metrics|status)\b)\w+/[\w./-]+|\.(?:py|log|txn|sqlite)\b"
     r"|Traceback|\b[A-Z]\w+(?:Error|Exception)\b|\bErrno\b|<[\w.]+ object at|\b0x[0-9a-f]{6,}"
     r"|\b\d{1,3}(?:\.\d{1,3}){3}:\d+"
 )

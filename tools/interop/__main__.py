@@ -44,6 +44,7 @@ SUITES: Final = [
     ("forked processes, notebooks, web handlers, cancellation", "tests/integration/client/test_client_places.py"),
     ("geminga client, geminga perf", "tests/integration/test_client_commands.py"),
     ("batches at a broker that takes whole entries", "tests/interop/test_client_batch_index.py"),
+    ("properties of acknowledgements", "tests/interop/test_ack_properties.py"),
     ("unloads, restarts, fencing, send timeouts", "tests/interop/test_client_reconnect.py"),
     ("Key_Shared and Failover: who gets what", "tests/interop/test_client_key_shared.py"),
     ("what brokers refuse", "tests/interop/test_client_refusals.py"),

@@ -362,7 +362,8 @@ class ManagedCursor:
         *,
         properties: Mapping[str, int] | None = None,
     ) -> None:
-        """Acknowledge everything up to ``position``; ``properties`` replace those saved with the position."""
+        """Acknowledge everything up to ``position``; ``properties`` replace those saved with the position, unless it is
+        behind ``position`` already."""
         if self.state.acked.away is None and self._operations is None:
             self._changed(self._cumulate(position, ack_set, properties), done)
             return
@@ -370,8 +371,9 @@ class ManagedCursor:
 
     def _cumulate(self, position: Position, ack_set: Sequence[int] | None, properties: Mapping[str, int] | None) -> int:
         state = self.state
+        is_behind = position < state.mark_delete
         flags = state.acknowledge_cumulative(position, ack_set, self._ml.ledgers)
-        if properties is not None and properties != state.properties:
+        if properties is not None and not is_behind and properties != state.properties:
             state.properties = dict(properties)
             flags |= CHANGED
         return flags

@@ -7,10 +7,11 @@ acknowledgement of part of a batch is dropped (the client will acknowledge the w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from geminga.broker.core.ack_properties import NO_PROPERTIES
 from geminga.broker.subscription.consumer import INDIVIDUAL_ACK_TYPES, Consumer
 from geminga.broker.subscription.dispatch_shared import SharedDispatch
 from geminga.broker.subscription.entry_filter import count_bits
@@ -33,32 +34,40 @@ def acknowledge(
     *,
     is_cumulative: bool,
     done: AckDone | None,
+    properties: Mapping[str, int] = NO_PROPERTIES,
 ) -> None:
     """Apply an ACK; ``done`` (only if the client asked for a response) is called once it is durable.
+
+    ``properties`` are kept with the position that a cumulative one moves; with single ones, as in Pulsar, they are not.
 
     Its ack sets are short, or known to fit their batches (``ack_sets``).
     """
     consumer.last_acked_ms = subscription.now_ms()
     cursor = subscription.cursor
     if cursor.is_in_memory:
-        _apply(subscription, consumer, ids, is_cumulative, done)
+        _apply(subscription, consumer, ids, is_cumulative, done, properties)
         return
     # How many messages of a batch are left is known only with what was acknowledged of it before.
     with Contained(subscription, "an acknowledgement"):
         cursor.when_loaded(
             {acked[0] for acked in ids},
-            partial(_apply, subscription, consumer, ids, is_cumulative, done),
+            partial(_apply, subscription, consumer, ids, is_cumulative, done, properties),
             partial(_answer, done),
         )
 
 
 def _apply(
-    subscription: Subscription, consumer: Consumer, ids: Sequence[AckedId], is_cumulative: bool, done: AckDone | None
+    subscription: Subscription,
+    consumer: Consumer,
+    ids: Sequence[AckedId],
+    is_cumulative: bool,
+    done: AckDone | None,
+    properties: Mapping[str, int],
 ) -> None:
     dispatch = subscription.dispatch
     with Contained(subscription, "an acknowledgement") if dispatch is None else dispatch.contained:
         if is_cumulative:
-            _acknowledge_cumulative(subscription, consumer, ids, done)
+            _acknowledge_cumulative(subscription, consumer, ids, done, properties)
         else:
             _acknowledge_individual(subscription, consumer, ids, done)
         if dispatch is not None and subscription.topic.ledger.terminated_position is not None:
@@ -66,7 +75,11 @@ def _apply(
 
 
 def _acknowledge_cumulative(
-    subscription: Subscription, consumer: Consumer, ids: Sequence[AckedId], done: AckDone | None
+    subscription: Subscription,
+    consumer: Consumer,
+    ids: Sequence[AckedId],
+    done: AckDone | None,
+    properties: Mapping[str, int],
 ) -> None:
     if consumer.type in INDIVIDUAL_ACK_TYPES:
         _answer(done, NotAllowedError("Cumulative acknowledgement is not allowed on Shared and Key_Shared"))
@@ -82,7 +95,7 @@ def _acknowledge_cumulative(
         # The batch itself is not through: everything before it is.
         position, ack_set = subscription.topic.ledger.previous_position(position), None
     consumer.messages_acked += 1
-    subscription.cursor.acknowledge_cumulative(position, ack_set, done)
+    subscription.cursor.acknowledge_cumulative(position, ack_set, done, properties=properties)
 
 
 def _acknowledge_individual(

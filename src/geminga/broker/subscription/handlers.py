@@ -6,11 +6,12 @@ A command for a consumer that is gone is dropped or answered with an error, neve
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from geminga.broker.back_pressure import LONG_COMMAND_BYTES
+from geminga.broker.core.ack_properties import NO_PROPERTIES, ack_properties
 from geminga.broker.subscription import acknowledgment, long_commands, seek
 from geminga.broker.subscription.consumer import Consumer
 from geminga.broker.subscription.last_message_id import last_message_id
@@ -106,7 +107,14 @@ def handle_ack_command(connection: Connection, command: pb.BaseCommand) -> None:
             _respond_to_ack(connection, ack.consumer_id, request_id, error)
         return
     ids = long_commands.ids_of(ack)
-    _acknowledge(connection, ack.consumer_id, ids, ack.ack_type == pb.CommandAck.Cumulative, request_id)
+    is_cumulative = ack.ack_type == pb.CommandAck.Cumulative
+    try:
+        properties = ack_properties((pair.key, pair.value) for pair in ack.properties)
+    except NotAllowedError as error:
+        if request_id is not None:
+            _respond_to_ack(connection, ack.consumer_id, request_id, error)
+        return
+    _acknowledge(connection, ack.consumer_id, ids, is_cumulative, request_id, properties)
 
 
 def _acknowledge(
@@ -115,6 +123,7 @@ def _acknowledge(
     ids: Sequence[hot.AckedId],
     is_cumulative: bool,
     request_id: int | None,
+    properties: Mapping[str, int] = NO_PROPERTIES,
 ) -> None:
     consumer = connection.consumers.get(consumer_id)
     if consumer is None:
@@ -136,10 +145,12 @@ def _acknowledge(
             done(None)
         return
     if long_commands.needs_turns(ids):
-        work = long_commands.acknowledge(consumer, ids, is_cumulative=is_cumulative, done=done)
+        work = long_commands.acknowledge(consumer, ids, is_cumulative=is_cumulative, done=done, properties=properties)
         connection.run_in_turns(work)
         return
-    acknowledgment.acknowledge(subscription, consumer, ids, is_cumulative=is_cumulative, done=done)
+    acknowledgment.acknowledge(
+        subscription, consumer, ids, is_cumulative=is_cumulative, done=done, properties=properties
+    )
 
 
 def _respond_to_ack(connection: Connection, consumer_id: int, request_id: int, error: GemingaError | None) -> None:

@@ -6,11 +6,12 @@ changes, it changes piece by piece; an ACK that asks for a response gets it when
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
+from geminga.broker.core.ack_properties import ack_properties
 from geminga.broker.core.ack_set import WORDS_MAX
 from geminga.broker.subscription import acknowledgment
 from geminga.broker.subscription.ack_sets import fitting, is_short
@@ -94,11 +95,16 @@ def needs_turns(ids: Iterable[AckedId]) -> bool:
 
 
 async def acknowledge(
-    consumer: Consumer, ids: Sequence[AckedId], *, is_cumulative: bool, done: acknowledgment.AckDone | None
+    consumer: Consumer,
+    ids: Sequence[AckedId],
+    *,
+    is_cumulative: bool,
+    done: acknowledgment.AckDone | None,
+    properties: Mapping[str, int],
 ) -> None:
     """Apply an ACK with ack sets that must be checked first."""
     answers = AckAnswers(done)
-    await _acknowledge(consumer, ids, is_cumulative, answers)
+    await _acknowledge(consumer, ids, is_cumulative, answers, properties)
     await _answer(consumer, answers)
 
 
@@ -131,9 +137,14 @@ async def _acknowledge_pieces(connection: Connection, raw: bytes, respond: Respo
     if is_cumulative and len(pieces.stretches) != 1:
         answers.seal(NotAllowedError("Cumulative acknowledgement of many message ids instead of one"))
         return
+    try:
+        properties = ack_properties((pair.key, pair.value) for pair in head.properties)
+    except NotAllowedError as error:
+        answers.seal(error)
+        return
     for start, end in pieces.stretches:
         ack = _parsed(pb.CommandAck(), pieces.single + raw[start:end])
-        await _acknowledge(consumer, ids_of(ack), is_cumulative, answers)
+        await _acknowledge(consumer, ids_of(ack), is_cumulative, answers, properties)
         await next_turn()
     await _answer(consumer, answers)
 
@@ -146,7 +157,13 @@ def ids_of(ack: pb.CommandAck) -> list[AckedId]:
     ]
 
 
-async def _acknowledge(consumer: Consumer, ids: Sequence[AckedId], is_cumulative: bool, answers: AckAnswers) -> None:
+async def _acknowledge(
+    consumer: Consumer,
+    ids: Sequence[AckedId],
+    is_cumulative: bool,
+    answers: AckAnswers,
+    properties: Mapping[str, int],
+) -> None:
     subscription = consumer.subscription
     if isinstance(subscription, NonPersistentSubscription):
         consumer.messages_acked += len(ids)
@@ -167,7 +184,9 @@ async def _acknowledge(consumer: Consumer, ids: Sequence[AckedId], is_cumulative
     # Within memory single ones are never refused: they are made durable together, at the end.
     is_sure = subscription.cursor.is_in_memory and not is_cumulative
     done = None if is_sure else answers.piece()
-    acknowledgment.acknowledge(subscription, consumer, ids, is_cumulative=is_cumulative, done=done)
+    acknowledgment.acknowledge(
+        subscription, consumer, ids, is_cumulative=is_cumulative, done=done, properties=properties
+    )
 
 
 async def _answer(consumer: Consumer, answers: AckAnswers) -> None:

@@ -143,8 +143,10 @@ class CursorState:
         return self._move(Position(ledger_id, entry_id))
 
     def reset(self, position: Position, ledgers: LedgerList) -> int:
-        """Make ``position`` the next entry to deliver and forget all holes; EARLIEST and LATEST are understood."""
+        """Make ``position`` the next entry to deliver and forget all holes, and what was saved along with the position
+        before; EARLIEST and LATEST are understood."""
         self.mark_delete = before(position, ledgers)
+        self.properties = _NO_PROPERTIES
         self.acked.clear()
         self.batches.clear()
         self.dirty_parts = _NO_PARTS
