@@ -162,7 +162,7 @@ def main() -> int:
     if unknown := [name for name in names if name not in MEASUREMENTS]:
         parser.error(f"unknown: {', '.join(unknown)}; known: all, {', '.join(MEASUREMENTS)}")
     console = Console(stderr=options.json)
-    console.width = max(console.width, 170 if "peers" in names else 130)
+    console.width = max(console.width, 190 if "peers" in names else 130)
     # Not the system's temporary folder, which may be memory: a durable figure needs a disk.
     base = Path(options.dir) if options.dir else Path(__file__).resolve().parents[1] / "build"
     base.mkdir(parents=True, exist_ok=True)

@@ -1,10 +1,12 @@
-"""``python -m bench peers``: all servers run side by side, and take turns under the same load, row by row."""
+"""``python -m bench peers``: the servers take turns under the same load, row by row; who waits is stopped meanwhile."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import shutil
+import signal
 import statistics
 import subprocess
 import tempfile
@@ -36,7 +38,7 @@ WINDOW_S: Final = 2.5
 LEAD_S: Final = 0.7
 #: A server is quiet when it takes less than this share of a core; it is waited for so long.
 QUIET: Final = 0.08
-QUIET_LIMIT_S: Final = 6.0
+QUIET_LIMIT_S: Final = 3.0
 QUIET_STEP_S: Final = 0.25
 IDLE_S: Final = 4.0
 START_LIMIT_S: Final = 120.0
@@ -49,7 +51,7 @@ class Contest:
     def __init__(self, bench: Bench, options: argparse.Namespace) -> None:
         self.bench = bench
         self.turns: int = options.turns
-        self.console = Console(stderr=True)
+        self.console = Console(stderr=True, soft_wrap=True)
         self.rows = selected(options.k)
         if not self.rows:
             raise BenchError(f"no row's name contains {options.k!r}")
@@ -108,6 +110,7 @@ class Contest:
         rows = [row for row in self.rows if row.load["mode"] not in ("start", "idle")]
         rows = [row for row in rows if name in (GEMINGA, *row.peers)]
         started = time.monotonic()
+        self.give_way(name)
         while rows and time.monotonic() - started < WARM_S:
             for row in rows:
                 try:
@@ -123,7 +126,7 @@ class Contest:
         key = (row.name, name)
         if key in self.problems:
             return
-        self.settle()
+        self.give_way(name)
         prefix = f"turn {turn + 1} of {self.turns}  {row.name:42} {self.kinds[name].title:14}"
         try:
             answer = self.answer(row, name)
@@ -203,15 +206,17 @@ class Contest:
         domain = "non-persistent" if row.load.get("volatile") else "persistent"
         return f"{domain}://public/default/{name}"
 
-    def settle(self) -> None:
-        """Wait until no server works off what was before."""
+    def give_way(self, name: str) -> None:
+        """The other servers are stopped; the one whose turn it is works off what was before."""
+        for other, server in self.servers.items():
+            os.kill(server.pid, signal.SIGCONT if other == name else signal.SIGSTOP)
+        server = self.servers[name]
         deadline = time.monotonic() + QUIET_LIMIT_S
         busy = True
         while busy and time.monotonic() < deadline:
-            before = {name: server.cpu_seconds() for name, server in self.servers.items()}
+            before = server.cpu_seconds()
             time.sleep(QUIET_STEP_S)
-            used = [server.cpu_seconds() - before[name] for name, server in self.servers.items()]
-            busy = max(used) > QUIET * QUIET_STEP_S
+            busy = server.cpu_seconds() - before > QUIET * QUIET_STEP_S
 
     def table(self, names: list[str]) -> list[dict[str, Any]]:
         """All rows against all peers."""

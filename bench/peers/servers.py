@@ -26,6 +26,7 @@ GEMINGA: Final = "geminga"
 BOTH: Final = {
     "acknowledgmentAtBatchIndexLevelEnabled": "true",
     "delayedDeliveryTickTimeMillis": "100",
+    "isDelayedDeliveryDeliverAtTimeStrict": "true",
     "activeConsumerFailoverDelayTimeMillis": "100",
 }
 #: Apache's storage as its own standalone.conf has it, but for the sync, which that file leaves out.

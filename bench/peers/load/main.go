@@ -50,7 +50,7 @@ type spec struct {
 	Subscriptions int     `json:"subscriptions"` // each gets everything
 	Consumers     int     `json:"consumers"`     // of each subscription
 	Type          string  `json:"type"`          // exclusive, failover, shared, key_shared
-	Acks          string  `json:"acks"`          // "": each; shuffled, receipt, nack (the first time)
+	Acks          string  `json:"acks"`          // "": each; shuffled, receipt, nack (the first time), none
 	Slow          bool    `json:"slow"`          // one more consumer that takes 20 a second
 	Churn         bool    `json:"churn"`         // one more consumer that goes after 50 messages, without a word, and comes again
 	LimitS        float64 `json:"limit_s"`       // the whole run

@@ -21,6 +21,7 @@ type sink struct {
 	latency   []atomic.Int64 // when it was received first, less due; 0: not yet; -1: by one that is not counted
 	received  atomic.Int64   // distinct ones
 	copies    atomic.Int64   // all
+	acked     atomic.Int64   // acknowledged, those that came again too
 	last      atomic.Int64   // when the last distinct one came
 	whole     chan struct{}  // closed when all are there
 	consumers []pulsar.Consumer
@@ -118,9 +119,13 @@ func (k *sink) take(s *spec, c pulsar.Consumer) {
 }
 
 func (k *sink) ack(c pulsar.Consumer, m pulsar.Message) {
+	if k.made.spec.Acks == "none" {
+		return
+	}
 	if err := c.Ack(m); err != nil {
 		fail("acknowledge: %v", err)
 	}
+	k.acked.Add(1)
 }
 
 // note counts a message and checks its size; its number.
@@ -200,9 +205,12 @@ func (all sinkList) await(s *spec) {
 	}
 }
 
-// close lets the consumers go, which sends the acknowledgements that are waiting.
+// close lets the consumers go once they acknowledged what they received, which sends the acknowledgements that are waiting.
 func (all sinkList) close() {
 	for _, k := range all {
+		for k.acked.Load() < int64(len(k.due)) {
+			time.Sleep(time.Millisecond)
+		}
 		for _, c := range k.consumers {
 			c.Close()
 		}
@@ -222,13 +230,21 @@ func (all sinkList) latencies(first int) []int64 {
 	return out
 }
 
+// delivered is how many distinct messages came, over all subscriptions.
+func (all sinkList) delivered() int64 {
+	received := int64(0)
+	for _, k := range all {
+		received += k.received.Load()
+	}
+	return received
+}
+
 // finished is the rate of distinct deliveries since started, and the server's CPU time for each.
 func (all sinkList) finished(s *spec, started int64, cpu time.Duration) answer {
 	all.await(s)
-	last, received, copies, bytes := int64(0), int64(0), int64(0), 0
+	last, received, copies, bytes := int64(0), all.delivered(), int64(0), 0
 	for _, k := range all {
 		last = max(last, k.last.Load())
-		received += k.received.Load()
 		copies += k.copies.Load()
 	}
 	all.close()

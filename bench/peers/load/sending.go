@@ -114,6 +114,7 @@ func paced(s *spec) answer {
 	a.percentiles("", latencies[warm:])
 	if len(sinks) > 0 {
 		a.percentiles("e2e_", sinks.latencies(warm))
+		a["delivered"] = float64(sinks.delivered()) / float64(count*len(sinks)) * 100
 	}
 	return a
 }
