@@ -19,6 +19,7 @@ from geminga.client._entry_stream import BatchSource, EntryStream
 from geminga.client.core.entry_window import EntryWindow
 from geminga.runtime import get_logger
 from geminga.spark.core.admission import Limits
+from geminga.spark.core.lag import Lag
 from geminga.spark.core.offsets import BEGINNING, EARLIEST, LATEST, ReadPosition, StreamOffset
 from geminga.spark.core.options import SourceOptions
 from geminga.spark.core.planner import TopicRange, plan
@@ -57,6 +58,9 @@ class StreamDriver:
         self._target: dict[str, ReadPosition] | None = None
         #: The ends as they were found last.
         self.known_ends: dict[str, ReadPosition] = {}
+        #: The end of the batch that was planned last.
+        self._planned: Mapping[str, ReadPosition] = {}
+        self._lag = Lag()
         self._has_warned = False
         self._has_planned = False
         #: Topics whose first start was compared with their end.
@@ -76,12 +80,22 @@ class StreamDriver:
         """
         await self._discover(start)
         try:
-            return await self._latest(start, limits)
+            found = await self._latest(start, limits)
         except TopicNotFound:
             # Deleted between two looks at the topics: a look says what that means.
             self._discovered_at = float("-inf")
             await self._discover(start)
-            return await self._latest(start, limits)
+            found = await self._latest(start, limits)
+        if found.init is None:
+            self._planned = found.topics
+        return found
+
+    def report(self) -> dict[str, object] | None:
+        """The topics' ends as they were found last, and how far the last batch stays behind them; None: not yet."""
+        if not self.known_ends:
+            return None
+        ends = StreamOffset(topics=self.known_ends, tasks_max=self._options.tasks_max).to_dict()
+        return {"lag": self._lag.behind(self._planned, self._clock.monotonic() * 1000), **ends}
 
     async def _latest(self, start: StreamOffset, limits: Limits) -> StreamOffset:
         if self._waiting_since is None:
@@ -153,6 +167,7 @@ class StreamDriver:
 
     async def _ask(self) -> dict[str, ReadPosition]:
         self.known_ends = await ends_of([self._probes[topic] for topic in self._topics])
+        self._lag.saw(self.known_ends, self._clock.monotonic() * 1000)
         return self.known_ends
 
     async def prepare_available_now(self) -> None:

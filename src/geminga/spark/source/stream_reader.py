@@ -96,10 +96,8 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return start if end is begin else end.to_dict()
 
     def reportLatestOffset(self) -> Offset | None:
-        """The ends of the topics as they were found last, for the query's progress."""
-        if self._driver is None or not self._driver.known_ends:
-            return None
-        return StreamOffset(topics=self._driver.known_ends, tasks_max=self._options.tasks_max).to_dict()
+        """For the query's progress: the ends of the topics as they were found last, and the lag behind them."""
+        return None if self._driver is None else self._driver.report()
 
     def prepareForTriggerAvailableNow(self) -> None:
         """This run ends where the topics end now."""
