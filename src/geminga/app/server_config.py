@@ -34,6 +34,8 @@ class ServerConfig:
     cluster_name: str = setting("clusterName", "standalone", "letters, digits and -=:._")
     #: Largest body of an HTTP request, bytes; -1: the fixed bound of the HTTP server.
     http_body_bytes_max: int = setting("httpMaxRequestSize", -1, "bytes > 0, or -1 for the built-in bound", minimum=-1)
+    #: A file whose presence ``/status.html`` tells, so that a load balancer can be told to send nobody.
+    status_file: str = setting("statusFilePath", "", "the path of a file")
     http_requests_max: int = setting("maxConcurrentHttpRequests", 1024, "an integer > 0", minimum=1)
     #: Bytes of a request's line and headers.
     http_header_bytes_max: int = setting("httpMaxRequestHeaderSize", 8192, "bytes > 0", minimum=1, maximum=1 << 20)

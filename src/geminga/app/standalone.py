@@ -281,6 +281,7 @@ class StandaloneServer:
             cluster=config.cluster_name,
             version=__version__,
             body_bytes_max=config.http_body_bytes_max,
+            status_file=config.status_file,
             force_delete_namespace=config.force_delete_namespace,
             force_delete_tenant=config.force_delete_tenant,
             configuration=self._config.values(),

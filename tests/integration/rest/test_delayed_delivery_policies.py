@@ -15,8 +15,8 @@ def test_delayed_delivery_is_set_and_removed_at_namespace_and_topic(rest: Rest, 
     of_namespace, topic = f"namespaces/{namespace}/delayedDelivery", f"persistent/{namespace}/waits"
     of_topic = f"{topic}/delayedDelivery"
     assert rest.put(topic).status == 204
-    assert rest.get(of_namespace).status == 204
-    assert rest.get(of_topic).status == 204
+    assert rest.get(of_namespace).body == b""
+    assert rest.get(of_topic).body == b""
     assert rest.get(f"{of_topic}?applied=true").json == {**VALUE, "tickTime": 1000}
     assert rest.post(of_namespace, VALUE).status == 204
     assert rest.get(of_namespace).json == VALUE
@@ -25,12 +25,12 @@ def test_delayed_delivery_is_set_and_removed_at_namespace_and_topic(rest: Rest, 
     assert rest.post(of_topic, own).status == 204
     assert rest.get(of_topic).json == own
     assert rest.delete(of_topic).status == 204
-    assert rest.get(of_topic).status == 204
+    assert rest.get(of_topic).body == b""
     assert rest.get(f"{of_topic}?applied=true").json == VALUE
     assert rest.delete(of_namespace).status == 204
-    assert rest.get(of_namespace).status == 204
+    assert rest.get(of_namespace).body == b""
 
 
 @pytest.mark.parametrize("body", [{}, {"active": True}, {"active": True, "tickTime": 0}])
 def test_delayed_delivery_that_makes_no_sense_is_refused(rest: Rest, namespace: str, body) -> None:
-    assert rest.post(f"namespaces/{namespace}/delayedDelivery", body).status == 412
+    assert rest.post(f"namespaces/{namespace}/delayedDelivery", body).status in (400, 412)

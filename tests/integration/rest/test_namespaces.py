@@ -18,7 +18,7 @@ def test_namespace_lives_and_dies(rest: Rest) -> None:
     assert rest.get("namespaces/public/ns1").json["bundles"]["numBundles"] == 4
     assert rest.get("namespaces/public/ns1/bundles").json["numBundles"] == 4
     assert rest.get("namespaces/public/ns1/topics").json == []
-    assert rest.get("namespaces/public/ns1/topics?mode=SOME").status == 412
+    assert rest.get("namespaces/public/ns1/topics?mode=SOME").status == 404
     assert rest.delete("namespaces/public/ns1").status == 204
     assert rest.delete("namespaces/public/ns1").status == 404
     assert rest.get("namespaces/public/ns1/topics").status == 404

@@ -114,7 +114,7 @@ def test_namespaces_have_schema_policies(rest: Rest, namespace: str) -> None:
     assert rest.get(f"{base}/schemaValidationEnforced").json is False
     assert rest.post(f"{base}/schemaValidationEnforced", True).status == 204
     assert rest.get(f"{base}/schemaValidationEnforced").json is True
-    assert rest.get(f"{base}/isAllowAutoUpdateSchema").status == 204
+    assert rest.get(f"{base}/isAllowAutoUpdateSchema").json is True
     assert rest.post(f"{base}/isAllowAutoUpdateSchema", False).status == 204
     assert rest.get(f"{base}/isAllowAutoUpdateSchema").json is False
     answer = rest.post(f"schemas/{namespace}/topic/compatibility", payload("STRING", ""))

@@ -7,6 +7,45 @@ from typing import Final
 from tools.interop.rest.comparing import Meant
 
 MEANT: Final = (
-    Meant("an error's body", r"answer: (404|405|415|406)( <html>)? \| \1 .+"),
-    Meant("a body that is no JSON, or of another shape", r"answer: 400 (<jackson>|<html>) \| 400 .+"),
+    # ---- what the HTTP software says
+    Meant("an error's body", r"answer: (\d{3})( <html>)? \| \1 .+"),
+    Meant("a body that is no JSON, or of another shape", r"answer: 400 <jackson> \| 400 .+"),
+    Meant("a `Content-Type` that is none", r"answer: 400 <html> \| 415 .+"),
+    Meant("a name that can not be decoded", r"answer: (0 <closed>|400 <html>) \| 412 tenant .+"),
+    Meant("other spellings of a path", r"answer: 301 \| .+"),
+    Meant(
+        "other spellings of a path", r"answer: 200 \| 404 Tenant does not exist", "encodings: GET tenants/public;b=c"
+    ),
+    Meant("`OPTIONS`, and the header `Accept`", r"answer: (200 \| 405 OPTIONS .+|406( <html>)? \| 200)"),
+    # ---- values
+    Meant("input that makes no sense", r"answer: 500 (<html>|<exception>) \| (4\d\d|503) .+"),
+    Meant(
+        "nothing, an empty text or a fraction where a number, a boolean or a name belongs",
+        r"answer: 204 \| (400 (.+, not (nothing|''|\d+\.\d+)|The request entity cannot be empty\.)"
+        r"|412 AdminRoles contains a role without a name)",
+    ),
+    Meant(
+        "a choice that there is not, or its number instead of its name",
+        r"answer: 204 \| 400 (the body must be (one|a list) of .+|Set namespace.+)",
+    ),
+    Meant(
+        "numbers out of their range",
+        r"answer: 204 \| (412 tickTime must be 1 .+|400 limitSize must be -1 .+|412 a namespace has 1 to 128 .+)",
+    ),
+    Meant(
+        "policies in the body that creates a namespace",
+        r"answer: 412 Invalid value for message TTL \| 412 Invalid value for message TTL, .+",
+    ),
+    # ---- what is there
+    Meant("what is not built", r"answer: .+ \| 501 .+: not built in Geminga .+"),
+    Meant(
+        "removing a policy for which Pulsar has no path",
+        r"answer: (412 Invalid bundle range: \w+ \| 204|404 Namespace does not .+ \| 404 Namespace policies .+)",
+    ),
+    Meant("the bundle of a topic whose namespace is not there", r"answer: 200 \| 404 Namespace .+", "lookup: "),
+    Meant("a topic's name with a slash", r"answer: (412 Topic name is not valid|500 <html>) \| 20[04]"),
+    Meant("a plus sign in a subscription's name", r"value \.: \['p q'\] \| \['p\+q'\]"),
+    Meant("TLS in the data of the own cluster", r"only Apache: brokerClient\w+ string", "clusters: GET clusters/stand"),
+    Meant("configuration at run time", r"only Apache: \[\] string", "broker configuration: "),
+    Meant("partitions of a non-persistent topic in lists", r"only Geminga: \[\] string", ".+mode=NON_PERSISTENT"),
 )

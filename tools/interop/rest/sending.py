@@ -115,7 +115,8 @@ def _take_leaves(leaves: dict[str, Any], path: str, value: object, *, exact: boo
             _take_leaves(leaves, f"{path}.{key}" if path else key, member, exact=exact)
     elif isinstance(value, list):
         if exact:
-            leaves[path or "."] = value
+            # The order of names means nothing.
+            leaves[path or "."] = sorted(value) if all(isinstance(item, str) for item in value) else value
             return
         leaves.setdefault(path or ".", "array")
         for member in value:

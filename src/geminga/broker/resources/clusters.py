@@ -10,6 +10,8 @@ from geminga.model.errors import NotFoundError, PreconditionFailedError
 from geminga.model.topic_name import is_valid_named_entity
 
 CLUSTERS_PATH: Final = "/admin/clusters"
+#: What is said of a cluster that is not there.
+MISSING: Final = "Cluster does not exist"
 
 
 class Clusters:
@@ -25,7 +27,9 @@ class Clusters:
         return await self._store.children(CLUSTERS_PATH)
 
     async def find(self, cluster: str) -> Document | None:
-        """The cluster's data, or None."""
+        """The cluster's data, or None; a name that no cluster can have leads nowhere."""
+        if not is_valid_named_entity(cluster):
+            return None
         found = await self._store.find(_path(cluster))
         return found.document if found else None
 
@@ -33,30 +37,30 @@ class Clusters:
         """The cluster's data; raises :class:`NotFoundError`."""
         found = await self.find(cluster)
         if found is None:
-            raise NotFoundError(_missing(cluster))
+            raise NotFoundError(MISSING)
         return found
 
     async def create(self, cluster: str, data: Mapping[str, Json]) -> None:
         """Raises ConflictError (409) if it exists, PreconditionFailedError (412) for an invalid name."""
-        if not is_valid_named_entity(cluster):
-            raise PreconditionFailedError(f"{cluster!r} is no name for a cluster: use letters, digits and -=:._")
+        if not is_valid_named_entity(cluster) or not cluster.isascii():
+            raise PreconditionFailedError("Cluster name is not valid")
         # "{}" keeps the node's value from being empty, which would mean "no document".
-        await self._store.create(_path(cluster), data, f"cluster {cluster} exists already")
+        await self._store.create(_path(cluster), data, "Cluster already exists")
 
     async def update(self, cluster: str, data: Mapping[str, Json]) -> None:
         """Replace the cluster's data; raises :class:`NotFoundError`."""
-        await self._store.change(_path(cluster), lambda _: dict(data), _missing(cluster))
+        if not is_valid_named_entity(cluster):
+            raise NotFoundError(MISSING)
+        await self._store.change(_path(cluster), lambda _: dict(data), MISSING)
 
     async def delete(self, cluster: str) -> None:
         """Raises NotFoundError (404)."""
+        if not is_valid_named_entity(cluster):
+            raise NotFoundError(MISSING)
         await self._store.delete(
-            _path(cluster), missing=_missing(cluster), not_empty=f"cluster {cluster} still has failure domains"
+            _path(cluster), missing=MISSING, not_empty=f"cluster {cluster} still has failure domains"
         )
 
 
 def _path(cluster: str) -> str:
     return f"{CLUSTERS_PATH}/{cluster}"
-
-
-def _missing(cluster: str) -> str:
-    return f"cluster {cluster} does not exist"

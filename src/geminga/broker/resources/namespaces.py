@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from geminga.broker.resources.documents import Change, DocumentStore, Json
 from geminga.broker.resources.policies import Policies, completed
 from geminga.broker.resources.tenants import POLICIES_PATH, Tenants
-from geminga.model.errors import NotFoundError, PreconditionFailedError
+from geminga.model.errors import AuthorizationError, NotFoundError, PreconditionFailedError
 from geminga.model.topic_name import is_valid_named_entity
+
+#: What is said of a namespace that is not there.
+_MISSING: Final = "Namespace does not exist"
 
 
 class Namespaces:
@@ -21,9 +25,11 @@ class Namespaces:
         self._tenants = tenants
 
     async def list(self, tenant: str) -> list[str]:
-        """Full names of the tenant's namespaces, sorted; raises NotFoundError (404) without the tenant."""
+        """Full names of the tenant's namespaces, sorted; raises NotFoundError (404), PreconditionFailedError (412)."""
+        if not is_valid_named_entity(tenant):
+            raise PreconditionFailedError("Tenant name is not valid")
         if not await self._tenants.exists(tenant):
-            raise NotFoundError(f"tenant {tenant} does not exist")
+            raise NotFoundError("Tenant not found")
         return [f"{tenant}/{name}" for name in await self._store.children(f"{POLICIES_PATH}/{tenant}")]
 
     async def find(self, namespace: str) -> Policies | None:
@@ -35,30 +41,34 @@ class Namespaces:
         """The namespace's policies; raises :class:`NotFoundError`."""
         found = await self.find(namespace)
         if found is None:
-            raise NotFoundError(_missing(namespace))
+            raise NotFoundError(_MISSING)
         return found
 
     async def create(self, namespace: str, policies: Mapping[str, Json] | None = None) -> None:
-        """Raises NotFoundError (404) without the tenant, ConflictError (409), PreconditionFailedError (412)."""
+        """Raises NotFoundError (404) without the tenant, ConflictError (409), PreconditionFailedError (412).
+
+        AuthorizationError (403) for a cluster that the tenant may not use.
+        """
         tenant, _, local_name = namespace.partition("/")
-        if not is_valid_named_entity(tenant) or not is_valid_named_entity(local_name):
-            raise PreconditionFailedError(
-                f"{namespace!r} is no name for a namespace: expected tenant/namespace with letters, digits and -=:._"
-            )
+        if not is_valid_named_entity(tenant) or not is_valid_named_entity(local_name) or not namespace.isascii():
+            raise PreconditionFailedError("Namespace name is not valid")
         info = await self._tenants.get(tenant)
         allowed = info.get("allowedClusters")
         clusters = [name for name in allowed if isinstance(name, str)] if isinstance(allowed, list) else []
         document = completed(policies or {}, clusters)
         outside = sorted(set(Policies(document).replication_clusters) - set(clusters))
         if outside:
-            raise PreconditionFailedError(
-                f"replication_clusters names clusters that tenant {tenant} may not use: {', '.join(outside)}"
+            raise AuthorizationError(
+                f"Cluster [{outside[0]}] is not in the list of allowed clusters list for tenant [{tenant}]"
             )
-        await self._store.create(_path(namespace), document, f"namespace {namespace} exists already")
+        await self._store.create(_path(namespace), document, "Namespace already exists")
 
-    async def update(self, namespace: str, change: Change) -> Policies:
-        """Apply ``change`` to the policies by compare-and-set (it may run again); raises NotFoundError (404)."""
-        found = await self._store.change(_path(namespace), change, _missing(namespace))
+    async def update(self, namespace: str, change: Change, missing: str = _MISSING) -> Policies:
+        """Apply ``change`` to the policies by compare-and-set (it may run again).
+
+        Raises NotFoundError (404) with the sentence ``missing``, and what ``change`` raises: then nothing is changed.
+        """
+        found = await self._store.change(_path(namespace), change, missing)
         return Policies(found.document, found.version)
 
     async def set_policy(self, namespace: str, key: str, value: Json) -> Policies:
@@ -72,15 +82,11 @@ class Namespaces:
         """
         await self._store.delete(
             _path(namespace),
-            missing=_missing(namespace),
-            not_empty=f"namespace {namespace} is not empty",
+            missing=f"Namespace {namespace} does not exist.",
+            not_empty="Cannot delete non empty namespace",
             expected_version=expected_version,
         )
 
 
 def _path(namespace: str) -> str:
     return f"{POLICIES_PATH}/{namespace}"
-
-
-def _missing(namespace: str) -> str:
-    return f"namespace {namespace} does not exist"

@@ -27,48 +27,54 @@ class Tenants:
         return await self._store.children(POLICIES_PATH)
 
     async def exists(self, tenant: str) -> bool:
-        """Whether the tenant exists."""
-        return await self._store.find(_path(tenant)) is not None
+        """Whether the tenant exists; a name that no tenant can have leads nowhere."""
+        return is_valid_named_entity(tenant) and await self._store.find(_path(tenant)) is not None
 
     async def get(self, tenant: str) -> Document:
         """The tenant's info; raises :class:`NotFoundError`."""
-        found = await self._store.find(_path(tenant))
+        found = await self._store.find(_path(tenant)) if is_valid_named_entity(tenant) else None
         if found is None:
-            raise NotFoundError(_missing(tenant))
+            raise NotFoundError("Tenant does not exist")
         return found.document
 
     async def create(self, tenant: str, info: Mapping[str, Json]) -> None:
         """Raises ConflictError (409) if it exists, PreconditionFailedError (412) for a bad name, cluster or role."""
-        if not is_valid_named_entity(tenant):
-            raise PreconditionFailedError(f"{tenant!r} is no name for a tenant: use letters, digits and -=:._")
+        if not is_valid_named_entity(tenant) or not tenant.isascii():
+            raise PreconditionFailedError("Tenant name is not valid")
         document = await self._checked(info)
-        await self._store.create(_path(tenant), document, f"tenant {tenant} exists already")
+        await self._store.create(_path(tenant), document, "Tenant already exist")
 
     async def update(self, tenant: str, info: Mapping[str, Json]) -> None:
         """Replace the tenant's info; raises NotFoundError (404), PreconditionFailedError (412)."""
-        if not await self.exists(tenant):
-            raise NotFoundError(_missing(tenant))
+        missing = f"Tenant {tenant} not found"
         document = await self._checked(info)
-        await self._store.change(_path(tenant), lambda _: document, _missing(tenant))
+        if not await self.exists(tenant):
+            raise NotFoundError(missing)
+        await self._store.change(_path(tenant), lambda _: document, missing)
 
     async def delete(self, tenant: str) -> None:
         """Raises NotFoundError (404), ConflictError (409) while it has namespaces."""
-        await self._store.delete(
-            _path(tenant), missing=_missing(tenant), not_empty=f"tenant {tenant} still has namespaces"
-        )
+        missing = "Tenant doesn't exist"
+        if not is_valid_named_entity(tenant):
+            raise NotFoundError(missing)
+        await self._store.delete(_path(tenant), missing=missing, not_empty="The tenant still has active namespaces")
 
     async def _checked(self, info: Mapping[str, Json]) -> Document:
+        if info.get("allowedClusters") is None:
+            raise PreconditionFailedError("Clusters cannot be null")
         clusters = _names(info, "allowedClusters")
-        if not clusters:
-            raise PreconditionFailedError("allowedClusters is empty: name at least one cluster")
-        unknown = [name for name in clusters if await self._clusters.find(name) is None]
-        if unknown:
-            raise PreconditionFailedError(f"allowedClusters names clusters that do not exist: {', '.join(unknown)}")
+        if not clusters or not all(name.strip() for name in clusters):
+            raise PreconditionFailedError("Clusters cannot be empty or blank")
+        for name in clusters:
+            if await self._clusters.find(name) is None:
+                raise PreconditionFailedError("Clusters do not exist")
         roles = _names(info, "adminRoles")
-        padded = [role for role in roles if role != role.strip() or not role]
-        if padded:
-            raise PreconditionFailedError(f"adminRoles has an empty role or one with spaces around it: {padded}")
-        return {**info, "adminRoles": list(roles), "allowedClusters": list(clusters)}
+        if any(role != role.strip() for role in roles):
+            raise PreconditionFailedError("AdminRoles contains whitespace in the beginning or end.")
+        if "" in roles:
+            raise PreconditionFailedError("AdminRoles contains a role without a name")
+        document: Document = {"adminRoles": list(roles)} if info.get("adminRoles") is not None else {}
+        return {**document, "allowedClusters": list(clusters)}
 
 
 def _names(info: Mapping[str, Json], key: str) -> list[str]:
@@ -82,7 +88,3 @@ def _names(info: Mapping[str, Json], key: str) -> list[str]:
 
 def _path(tenant: str) -> str:
     return f"{POLICIES_PATH}/{tenant}"
-
-
-def _missing(tenant: str) -> str:
-    return f"tenant {tenant} does not exist"

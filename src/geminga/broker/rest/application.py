@@ -118,7 +118,8 @@ class _EncodedPaths:
         if scope["type"] == "http":
             raw = scope.get("raw_path")
             path = raw.decode("latin-1") if raw else scope["path"]
-            scope = {**scope, "path": path.rstrip("/") or "/"}
+            # One slash at the end says nothing; more are another path.
+            scope = {**scope, "path": path[:-1] if len(path) > 1 and path.endswith("/") else path}
         is_begun = False
 
         async def send_on(message: Message) -> None:

@@ -8,7 +8,7 @@ from starlette.routing import Route
 
 from geminga.broker.rest.requests import RestError, context_of, json_response
 from geminga.broker.service import Broker
-from geminga.model.errors import UnavailableError
+from geminga.model.errors import NotFoundError, UnavailableError
 
 #: Parts of key names whose values are not shown.
 SECRET_WORDS = ("password", "secret", "token")
@@ -23,6 +23,20 @@ async def health(request: Request) -> Response:
     return PlainTextResponse("ok")
 
 
+async def status(request: Request) -> Response:
+    """``OK`` while the file that ``statusFilePath`` names is there, for load balancers; 404 otherwise."""
+    context = context_of(request)
+    _require_ready(context.broker)
+    missing = NotFoundError("the file that statusFilePath names is not there")
+    if not context.status_file:
+        raise missing
+    try:
+        await context.broker.runtime.disk.file_size(context.status_file)
+    except OSError as error:
+        raise missing from error
+    return PlainTextResponse("OK")
+
+
 async def ready(request: Request) -> Response:
     """``ok`` once the broker takes connections."""
     _require_ready(context_of(request).broker)
@@ -30,12 +44,7 @@ async def ready(request: Request) -> Response:
 
 
 async def list_brokers(request: Request) -> Response:
-    """The active brokers as ``host:port`` of their HTTP service: this one."""
-    context = context_of(request)
-    cluster = request.path_params.get("cluster", context.cluster)
-    if cluster != context.cluster:
-        await context.broker.resources.clusters.get(cluster)
-        return json_response([])
+    """The active brokers as ``host:port`` of their HTTP service: this one, whatever cluster is named."""
     return json_response([_broker_id(request)])
 
 
@@ -67,7 +76,7 @@ async def dynamic_configuration(request: Request) -> Response:
 
 async def refuse_dynamic_configuration(request: Request) -> Response:
     """Refuse to change a key at run time."""
-    raise RestError(412, f"{request.path_params['key']} can not be changed while the broker runs")
+    raise RestError(412, f"Can't {'delete' if request.method == 'DELETE' else 'update'} non-dynamic configuration")
 
 
 async def metrics(request: Request) -> Response:
@@ -96,6 +105,6 @@ ROUTES = [
     Route("/admin/v2/brokers/configuration/{key}", refuse_dynamic_configuration, methods=["DELETE"]),
     Route("/admin/v2/brokers", list_brokers, methods=["GET"]),
     Route("/admin/v2/brokers/{cluster}", list_brokers, methods=["GET"]),
-    Route("/status.html", ready, methods=["GET"]),
+    Route("/status.html", status, methods=["GET"]),
     Route("/metrics", metrics, methods=["GET"]),
 ]

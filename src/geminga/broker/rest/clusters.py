@@ -2,12 +2,39 @@
 
 from __future__ import annotations
 
+import re
+from typing import Final
+
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from geminga.broker.resources.documents import Document
+from geminga.broker.rest.core.coercion import boolean_of, object_of, text_of, texts_of
 from geminga.broker.rest.core.unbuilt import CLUSTER_FIELDS, refuse_unbuilt
-from geminga.broker.rest.requests import context_of, json_response, no_content, object_body, path_text
+from geminga.broker.rest.requests import RestError, context_of, json_body, json_response, no_content, path_text
+
+#: Members of Pulsar's ``ClusterData``.
+_FLAGS: Final = ("brokerClientTlsEnabled", "tlsAllowInsecureConnection", "brokerClientTlsEnabledWithKeyStore")
+_TEXTS: Final = (
+    *("serviceUrl", "serviceUrlTls", "brokerServiceUrl", "brokerServiceUrlTls", "proxyServiceUrl"),
+    *("authenticationPlugin", "authenticationParameters", "proxyProtocol", "listenerName"),
+    *("brokerClientTlsTrustStoreType", "brokerClientTlsTrustStore", "brokerClientTlsTrustStorePassword"),
+    *("brokerClientTlsKeyStoreType", "brokerClientTlsKeyStore", "brokerClientTlsKeyStorePassword"),
+    *("brokerClientTrustCertsFilePath", "brokerClientKeyFilePath", "brokerClientCertificateFilePath"),
+    *("brokerClientSslFactoryPlugin", "brokerClientSslFactoryPluginParams"),
+)
+_PROXY_EXAMPLES: Final = "pulsar+ssl://ats-proxy.example.com:4443 or pulsar://ats-proxy.example.com:4080"
+#: URL -> its schemes, how a refusal calls it, and an example.
+_URLS: Final = {
+    "serviceUrl": ("http", "service", "http://pulsar.example.com:8080"),
+    "serviceUrlTls": ("https", "service tls", "https://pulsar.example.com:8443"),
+    "brokerServiceUrl": ("pulsar", "broker service", "pulsar://pulsar.example.com:6650"),
+    "brokerServiceUrlTls": (r"pulsar\+ssl", "broker service tls", "pulsar+ssl://pulsar.example.com:6651"),
+    "proxyServiceUrl": (r"pulsar(?:\+ssl)?", "proxy service", _PROXY_EXAMPLES),
+}
+#: One or more addresses, and perhaps a path.
+_ADDRESSES: Final = r"://[^\s/]+(?:/\S*)?"
 
 
 async def list_clusters(request: Request) -> Response:
@@ -17,31 +44,49 @@ async def list_clusters(request: Request) -> Response:
 
 async def get_cluster(request: Request) -> Response:
     """A cluster's data."""
-    return json_response(await context_of(request).broker.resources.clusters.get(path_text(request, "cluster")))
+    data = await context_of(request).broker.resources.clusters.get(path_text(request, "cluster"))
+    return json_response({**dict.fromkeys(_FLAGS, False), **data})
 
 
 async def create_cluster(request: Request) -> Response:
     """Create."""
     clusters = context_of(request).broker.resources.clusters
-    data = await object_body(request)
-    refuse_unbuilt(data, CLUSTER_FIELDS)
-    await clusters.create(path_text(request, "cluster"), data)
-    return no_content()
+    await clusters.create(path_text(request, "cluster"), await _data(request))
+    return _done()
 
 
 async def update_cluster(request: Request) -> Response:
     """Replace a cluster's data."""
     clusters = context_of(request).broker.resources.clusters
-    data = await object_body(request)
-    refuse_unbuilt(data, CLUSTER_FIELDS)
-    await clusters.update(path_text(request, "cluster"), data)
-    return no_content()
+    await clusters.update(path_text(request, "cluster"), await _data(request))
+    return _done()
 
 
 async def delete_cluster(request: Request) -> Response:
     """Delete."""
     await context_of(request).broker.resources.clusters.delete(path_text(request, "cluster"))
     return no_content()
+
+
+def _done() -> Response:
+    return Response(status_code=200)
+
+
+async def _data(request: Request) -> Document:
+    body = await json_body(request)
+    if body is None:
+        raise RestError(400, "cluster data is required")
+    given = object_of(body, "the body")
+    data: Document = {key: text_of(given[key], key) for key in _TEXTS if given.get(key) is not None}
+    data |= {key: boolean_of(given[key], key) for key in _FLAGS if given.get(key) is not None}
+    if given.get("peerClusterNames") is not None:
+        data["peerClusterNames"] = [*texts_of(given["peerClusterNames"], "peerClusterNames")]
+    for key, (schemes, what, example) in _URLS.items():
+        url = data.get(key)
+        if isinstance(url, str) and url and re.fullmatch(schemes + _ADDRESSES, url) is None:
+            raise RestError(400, f"Illegal {what} url, example: {example}")
+    refuse_unbuilt(data, CLUSTER_FIELDS)
+    return data
 
 
 ROUTES = [

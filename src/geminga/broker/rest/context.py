@@ -29,6 +29,8 @@ class RestContext:
     version: str
     #: Largest body of a request, bytes; -1: :data:`BODY_BYTES_MAX_DEFAULT`.
     body_bytes_max: int = -1
+    #: Path of the file whose presence ``/status.html`` tells; empty: none.
+    status_file: str = ""
     force_delete_namespace: bool = False
     force_delete_tenant: bool = False
     #: Every configuration key in force, for ``brokers/configuration/runtime``.

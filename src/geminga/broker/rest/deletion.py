@@ -29,7 +29,7 @@ async def delete_empty_namespace(broker: Broker, namespace: str) -> None:
         if await topics_of_namespace(broker, namespace) or await partitioned_topics_of_namespace(broker, namespace):
             if is_marked:
                 await _mark_deleted(broker, namespace, False)
-            raise ConflictError(f"namespace {namespace} is not empty")
+            raise ConflictError("Cannot delete non empty namespace")
     await delete_namespace_and_topics(broker, namespace)
 
 

@@ -10,25 +10,29 @@ from starlette.routing import Route
 
 from geminga.broker.rest.requests import context_of, json_response, topic_of
 from geminga.broker.rest.routing import DOMAIN
+from geminga.model.errors import NotFoundError
 
 
 async def lookup(request: Request) -> Response:
     """The broker's URLs for the listener that ``listenerName`` (or the header) names.
 
-    Texts are never null, since the C++ client refuses that; an absent URL is empty.
+    A URL that there is not is left out.
     """
     broker = context_of(request).broker
     listener = request.query_params.get("listenerName") or request.headers.get("X-Pulsar-ListenerName", "")
-    endpoint = await broker.lookup(topic_of(request), listener)
-    return json_response(
-        {
-            "brokerUrl": endpoint.broker_url,
-            "brokerUrlTls": endpoint.broker_url_tls,
-            "httpUrl": endpoint.web_url,
-            "httpUrlTls": endpoint.web_url_tls,
-            "nativeUrl": endpoint.broker_url,
-        }
-    )
+    name = topic_of(request)
+    if await broker.resources.namespaces.find(name.namespace) is None:
+        raise NotFoundError("Namespace not found")
+    endpoint = await broker.lookup(name, listener)
+    found = {
+        "brokerUrl": endpoint.broker_url,
+        "brokerUrlTls": endpoint.broker_url_tls,
+        "httpUrl": endpoint.web_url,
+        "httpUrlTls": endpoint.web_url_tls,
+    }
+    # The C++ client wants one of the two names for TLS, the old one as Pulsar gives it where there is none.
+    old = {"nativeUrl": endpoint.broker_url, "brokerUrlSsl": endpoint.broker_url_tls}
+    return json_response({**{key: url for key, url in found.items() if url}, **old})
 
 
 async def bundle(request: Request) -> Response:

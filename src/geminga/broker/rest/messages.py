@@ -19,7 +19,7 @@ from geminga.broker.rest.requests import (
     json_response,
     message_id_json,
     path_int,
-    path_text,
+    subscription_name,
     topic_of,
 )
 from geminga.broker.rest.routing import TOPIC_PATH
@@ -47,7 +47,7 @@ async def peek(request: Request) -> Response:
     number = path_int(request, "position")
     if not 1 <= number <= PEEK_POSITION_MAX:
         raise RestError(412, f"the position to peek at must be 1 to {PEEK_POSITION_MAX}")
-    subscription = await subscription_of(broker, name, path_text(request, "subscription"))
+    subscription = await subscription_of(broker, name, subscription_name(request))
     entry, found = await seek.peek(subscription, number)
     if entry is None:
         raise NotFoundError(f"subscription {subscription.name} has {found} messages to peek at, not {number}")

@@ -8,6 +8,7 @@ from starlette.routing import Route
 
 from geminga.broker.namespaces import TopicMode
 from geminga.broker.resources.documents import Document, Json
+from geminga.broker.rest.core.coercion import texts_of
 from geminga.broker.rest.core.unbuilt import refuse_replication
 from geminga.broker.rest.deletion import delete_empty_namespace, delete_namespace_and_topics
 from geminga.broker.rest.namespace_policies import checked_policies
@@ -23,6 +24,7 @@ from geminga.broker.rest.requests import (
     path_text,
 )
 from geminga.broker.rest.targets import names_response
+from geminga.model.errors import NotFoundError
 
 #: Pulsar's ``mode`` of a list of topics, and the broker's.
 MODES = {"PERSISTENT": TopicMode.PERSISTENT, "NON_PERSISTENT": TopicMode.NON_PERSISTENT, "ALL": TopicMode.ALL}
@@ -37,14 +39,21 @@ async def list_namespaces(request: Request) -> Response:
 
 async def get_policies(request: Request) -> Response:
     """The whole policies document."""
-    policies = await context_of(request).broker.resources.namespaces.get(namespace_of(request))
-    return json_response(policies.document)
+    broker = context_of(request).broker
+    policies = await broker.resources.namespaces.get(namespace_of(request))
+    # What Pulsar shows of every namespace, and those made by older versions do not hold.
+    whole: Document = {
+        "allowed_clusters": [],
+        "migrated": False,
+        "is_allow_auto_update_schema": broker.config.allow_auto_update_schema,
+    }
+    return json_response({**whole, **policies.document})
 
 
 async def create_namespace(request: Request) -> Response:
     """Create, with policies in the body or with defaults."""
     context, namespace = context_of(request), namespace_of(request)
-    policies = checked_policies(await object_body(request))
+    policies = checked_policies(await object_body(request), namespace)
     # As in Pulsar: this cluster, whatever else the tenant may use.
     policies["replication_clusters"] = policies.get("replication_clusters") or [context.cluster]
     tenant = await context.broker.resources.tenants.get(namespace.partition("/")[0])
@@ -57,10 +66,12 @@ async def delete_namespace(request: Request) -> Response:
     """Delete an empty namespace; with ``force`` (and ``forceDeleteNamespaceAllowed``) also its topics."""
     context = context_of(request)
     broker, namespace = context.broker, namespace_of(request)
-    await broker.resources.namespaces.get(namespace)
-    if flag(request, "force"):
-        if not context.force_delete_namespace:
-            raise RestError(405, "forced deletion of namespaces needs forceDeleteNamespaceAllowed=true")
+    is_forced = flag(request, "force")
+    if is_forced and not context.force_delete_namespace:
+        raise RestError(405, "Broker doesn't allow forced deletion of namespaces")
+    if await broker.resources.namespaces.find(namespace) is None:
+        raise NotFoundError(f"Namespace {namespace} does not exist.")
+    if is_forced:
         await delete_namespace_and_topics(broker, namespace)
     else:
         await delete_empty_namespace(broker, namespace)
@@ -71,9 +82,10 @@ async def list_topics(request: Request) -> Response:
     """Topics of a namespace, partitions one by one; ``mode`` picks the domain."""
     broker, namespace = context_of(request).broker, namespace_of(request)
     await broker.resources.namespaces.get(namespace)
-    mode = request.query_params.get("mode", "PERSISTENT").upper()
+    mode = request.query_params.get("mode") or "PERSISTENT"
     if mode not in MODES:
-        raise RestError(412, f"mode={mode}: expected {', '.join(MODES)}")
+        # What Pulsar's HTTP software says of a parameter that it can not read.
+        raise RestError(404, f"mode={mode}: expected {', '.join(MODES)}")
     return await names_response(broker, await broker.list_topics(namespace, mode=MODES[mode]))
 
 
@@ -87,7 +99,8 @@ async def get_bundles(request: Request) -> Response:
 async def unload(request: Request) -> Response:
     """Unload every topic of the namespace."""
     broker, namespace = context_of(request).broker, namespace_of(request)
-    await broker.resources.namespaces.get(namespace)
+    if await broker.resources.namespaces.find(namespace) is None:
+        raise NotFoundError("Namespace not found")
     steps = broker.admin_steps()
     for topic in [topic for topic in broker.topics.values() if topic.name.namespace == namespace]:
         await steps.next()
@@ -103,15 +116,19 @@ async def get_permissions(request: Request) -> Response:
 
 async def grant_permission(request: Request) -> Response:
     """Give a role actions, replacing those it had. Kept; nothing checks it while authorization is off."""
-    role = path_text(request, "role")
-    actions = await json_body(request)
-    if not isinstance(actions, list) or not all(action in ACTIONS for action in actions):
-        raise RestError(400, f"the body must be a list of actions out of {', '.join(ACTIONS)}")
+    role, body = path_text(request, "role"), await json_body(request)
+    if body is None:
+        raise RestError(400, "Actions should not be null")
+    actions = texts_of(body, "the body")
+    unknown = [action for action in actions if action not in ACTIONS]
+    if unknown:
+        raise RestError(400, f"the body must be a list of actions out of {', '.join(ACTIONS)}, not {unknown[0]}")
 
     def grant(document: Document) -> Document:
-        return _with_permissions(document, {**_granted(document), role: actions})
+        return _with_permissions(document, {**_granted(document), role: [*actions]})
 
-    await context_of(request).broker.resources.namespaces.update(namespace_of(request), grant)
+    namespaces = context_of(request).broker.resources.namespaces
+    await namespaces.update(namespace_of(request), grant, "Topic's namespace does not exist")
     return no_content()
 
 

@@ -7,21 +7,29 @@ path elements here, as Pulsar does (a plus sign is a space). Errors go out as ``
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Final
-from urllib.parse import unquote_plus
+from urllib.parse import unquote, unquote_plus
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from geminga.broker.resources.documents import Document, Json
 from geminga.broker.rest.context import BODY_BYTES_MAX_DEFAULT, RestContext
+from geminga.broker.rest.core.coercion import LONG_MAX, number_of, object_of, text_of
 from geminga.model.errors import RemoteError
 from geminga.model.position import Position
 from geminga.model.topic_name import TopicName, is_valid_named_entity
 
 #: Longest name taken from a path, characters: metadata paths and file names stay within bounds.
 NAME_CHARACTERS_MAX: Final = 512
+#: A percent sign that encodes nothing.
+_BROKEN_ESCAPE: Final = re.compile(r"%(?![0-9a-fA-F]{2})")
+#: Types of a body that is read as JSON.
+_JSON_TYPES: Final = ("application/json", "application/*", "*/*")
+#: What is said where a body is missing that has to be there.
+NO_BODY: Final = "The request entity cannot be empty."
 
 
 class RestError(RemoteError):
@@ -45,8 +53,13 @@ def json_response(value: Json | Mapping[str, Json], status: int = 200) -> Respon
 
 
 def no_content() -> Response:
-    """204: done, or (for a GET) nothing is set."""
+    """204: done."""
     return Response(status_code=204)
+
+
+def nothing_set() -> Response:
+    """200 without a body: what was asked for is there, and nothing is set."""
+    return Response(status_code=200)
 
 
 def error_response(status: int, reason: str) -> Response:
@@ -58,11 +71,32 @@ def error_response(status: int, reason: str) -> Response:
 
 
 def path_text(request: Request, name: str) -> str:
-    """A decoded element of the path; raises 412 for one that is empty, too long, or no text."""
+    """A decoded element of the path; raises 400 or 412 for one that is empty, too long, or no text."""
+    return _checked_text(_decoded(request.path_params[name], name), name)
+
+
+def subscription_name(request: Request) -> str:
+    """The subscription of the path, whose name is decoded twice, as in Pulsar; raises 400 or 412.
+
+    There a plus sign that was encoded becomes a space the second time; here it stays.
+    """
+    once = path_text(request, "subscription")
     try:
-        text = unquote_plus(request.path_params[name], errors="strict")
+        return _checked_text(unquote(once, errors="strict"), "subscription")
+    except UnicodeDecodeError:
+        return once
+
+
+def _decoded(raw: str, name: str) -> str:
+    if _BROKEN_ESCAPE.search(raw):
+        raise RestError(400, f"{name} has a percent sign that encodes nothing")
+    try:
+        return unquote_plus(raw, errors="strict")
     except UnicodeDecodeError as error:
         raise RestError(412, f"{name} is not percent-encoded UTF-8") from error
+
+
+def _checked_text(text: str, name: str) -> str:
     if not text or len(text) > NAME_CHARACTERS_MAX:
         raise RestError(412, f"{name} has {len(text)} characters; 1 to {NAME_CHARACTERS_MAX} are allowed")
     if any(character < " " for character in text):
@@ -84,7 +118,7 @@ def namespace_of(request: Request) -> str:
     tenant, name = path_text(request, "tenant"), path_text(request, "namespace")
     for part in (tenant, name):
         if not is_valid_named_entity(part):
-            raise RestError(412, f"{part!r} is no name of a tenant or namespace: use letters, digits and -=:._")
+            raise RestError(412, "Namespace name is not valid")
     return f"{tenant}/{name}"
 
 
@@ -122,10 +156,16 @@ async def body_bytes(request: Request) -> bytes:
 
 
 async def json_body(request: Request) -> Json:
-    """The body as JSON, None if it is empty; raises 400."""
+    """The body as JSON, None if it is empty; raises 400, and 415 for a body of another type.
+
+    The type is not only a formality: a page in a browser can post nothing of this type to a broker without asking it.
+    """
     body = await body_bytes(request)
     if not body.strip():
         return None
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media_type not in _JSON_TYPES:
+        raise RestError(415, f"a body has the Content-Type application/json here, not {media_type or 'none'}")
     try:
         value: Json = json.loads(body)
         # Half a surrogate pair, NaN and numbers beyond a double can be read, but neither kept nor sent on as JSON.
@@ -140,31 +180,24 @@ async def object_body(request: Request) -> Document:
     value = await json_body(request)
     if value is None:
         return {}
-    if not isinstance(value, dict):
-        raise RestError(400, "the body must be a JSON object")
-    return value
+    return object_of(value, "the body")
 
 
 async def text_map_body(request: Request) -> dict[str, str]:
     """The body as a JSON object of texts, such as properties; raises 400."""
     document = await object_body(request)
-    if not all(isinstance(value, str) for value in document.values()):
-        raise RestError(400, "the body must be a JSON object whose values are texts")
-    return {key: str(value) for key, value in document.items()}
+    return {key: text_of(value, f"the value of {key!r}") for key, value in document.items()}
 
 
 async def whole_number_body(request: Request) -> int:
     """The body as a whole number; raises 400."""
     value = await json_body(request)
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise RestError(400, "the body must be a whole number")
-    return value
+    if value is None:
+        raise RestError(400, NO_BODY)
+    return number_of(value, "the body")
 
 
 # ---- positions
-
-#: What Java's ``Long.MAX_VALUE`` stands for in message ids: "latest".
-LONG_MAX: Final = (1 << 63) - 1
 
 
 def position_of(value: Json) -> Position:
@@ -175,18 +208,10 @@ def position_of(value: Json) -> Position:
         return Position(-1, -1)
     if not isinstance(value, dict):
         raise RestError(400, 'expected a message id such as {"ledgerId":1,"entryId":0}')
-    ledger_id, entry_id = value.get("ledgerId"), value.get("entryId")
-    if not _is_long(ledger_id) or not _is_long(entry_id):
-        raise RestError(400, "ledgerId and entryId of a message id must be whole numbers of 64 bits")
-    assert isinstance(ledger_id, int)
-    assert isinstance(entry_id, int)
+    ledger_id, entry_id = (number_of(value.get(key), key, LONG_MAX) for key in ("ledgerId", "entryId"))
     return Position(ledger_id, entry_id)
 
 
 def message_id_json(position: Position, partition: int = -1) -> Document:
     """A message id as Pulsar's JSON."""
     return {"ledgerId": position.ledger_id, "entryId": position.entry_id, "partitionIndex": partition}
-
-
-def _is_long(value: Json) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and -(1 << 63) <= value <= LONG_MAX

@@ -10,9 +10,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from geminga.broker.resources.documents import Document, Json
+from geminga.broker.rest.core.coercion import LONG_MAX
 from geminga.broker.rest.core.unbuilt import refuse_parameter
 from geminga.broker.rest.requests import (
-    LONG_MAX,
     RestError,
     context_of,
     flag,
@@ -21,8 +21,8 @@ from geminga.broker.rest.requests import (
     no_content,
     object_body,
     path_int,
-    path_text,
     position_of,
+    subscription_name,
     text_map_body,
     topic_of,
 )
@@ -54,7 +54,7 @@ async def list_subscriptions(request: Request) -> Response:
 async def create_subscription(request: Request) -> Response:
     """Create a durable subscription at the position in the body (default: latest); makes the topic if allowed."""
     broker, name = context_of(request).broker, topic_of(request)
-    subscription = path_text(request, "subscription")
+    subscription = subscription_name(request)
     refuse_parameter(request.query_params, "replicated")
     body = await json_body(request)
     position = LATEST if body is None else position_of(body)
@@ -81,7 +81,7 @@ async def create_subscription(request: Request) -> Response:
 async def delete_subscription(request: Request) -> Response:
     """Delete; with ``force`` also while consumers are connected."""
     broker, name = context_of(request).broker, topic_of(request)
-    subscription = path_text(request, "subscription")
+    subscription = subscription_name(request)
     found = False
     async for target in partitions_or_self(broker, name, used=True):
         try:
@@ -99,7 +99,7 @@ async def delete_subscription(request: Request) -> Response:
 async def _each(request: Request) -> list[Subscription]:
     """The subscription on the topic or on every partition that has it; 404 if none has."""
     broker, name = context_of(request).broker, topic_of(request)
-    subscription = path_text(request, "subscription")
+    subscription = subscription_name(request)
     found: list[Subscription] = []
     async for target in partitions_or_self(broker, name, used=True):
         try:
@@ -126,7 +126,7 @@ async def skip(request: Request) -> Response:
     count = path_int(request, "count")
     if count < 0:
         raise RestError(412, "the number of messages to skip can not be negative")
-    await seek.skip(await subscription_of(broker, name, path_text(request, "subscription")), count)
+    await seek.skip(await subscription_of(broker, name, subscription_name(request)), count)
     return no_content()
 
 
@@ -147,7 +147,7 @@ async def expire_messages_up_to(request: Request) -> Response:
     if body.get("isExcluded") is True:
         topic = await persistent_topic(broker, name)
         position = topic.ledger.previous_position(position)
-    seek.expire_up_to(await subscription_of(broker, name, path_text(request, "subscription")), position)
+    seek.expire_up_to(await subscription_of(broker, name, subscription_name(request)), position)
     return no_content()
 
 
@@ -180,7 +180,7 @@ async def reset_to_position(request: Request) -> Response:
             await seek.seek(subscription, position)
         return no_content()
     await refuse_partitioned(broker, name, "resetting to a message id")
-    subscription = await subscription_of(broker, name, path_text(request, "subscription"))
+    subscription = await subscription_of(broker, name, subscription_name(request))
     position, ack_set = await _start_of(subscription, position, body if isinstance(body, dict) else {})
     await seek.seek(subscription, position, ack_set)
     return no_content()

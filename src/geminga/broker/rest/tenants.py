@@ -6,14 +6,16 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from geminga.broker.resources.documents import Document, Json
+from geminga.broker.rest.core.coercion import object_of, texts_of
 from geminga.broker.rest.deletion import delete_namespace_and_topics
 from geminga.broker.rest.requests import (
     RestError,
     context_of,
     flag,
+    json_body,
     json_response,
     no_content,
-    object_body,
     path_text,
 )
 
@@ -31,15 +33,28 @@ async def get_tenant(request: Request) -> Response:
 async def create_tenant(request: Request) -> Response:
     """Create."""
     tenants = context_of(request).broker.resources.tenants
-    await tenants.create(path_text(request, "tenant"), await object_body(request))
+    await tenants.create(path_text(request, "tenant"), await _info(request))
     return no_content()
 
 
 async def update_tenant(request: Request) -> Response:
     """Replace a tenant's info."""
     tenants = context_of(request).broker.resources.tenants
-    await tenants.update(path_text(request, "tenant"), await object_body(request))
+    await tenants.update(path_text(request, "tenant"), await _info(request))
     return no_content()
+
+
+async def _info(request: Request) -> Document:
+    body = await json_body(request)
+    if body is None:
+        raise RestError(412, "TenantInfo is null")
+    info = object_of(body, "the body")
+    return {key: [*_texts(info[key], key)] for key in ("adminRoles", "allowedClusters") if info.get(key) is not None}
+
+
+def _texts(value: Json, what: str) -> list[str]:
+    # Pulsar takes nothing in a list for an empty name.
+    return texts_of(["" if item is None else item for item in value] if isinstance(value, list) else value, what)
 
 
 async def delete_tenant(request: Request) -> Response:
@@ -49,7 +64,7 @@ async def delete_tenant(request: Request) -> Response:
     tenant = path_text(request, "tenant")
     if flag(request, "force"):
         if not context.force_delete_tenant:
-            raise RestError(405, "forced deletion of tenants needs forceDeleteTenantAllowed=true")
+            raise RestError(405, "Broker doesn't allow forced deletion of tenants")
         for namespace in await resources.namespaces.list(tenant):
             await delete_namespace_and_topics(context.broker, namespace)
     await resources.tenants.delete(tenant)

@@ -1,6 +1,6 @@
 """Policies of a topic, one by one: read, set, remove.
 
-Reading one that is not set here answers 204 without a body; with ``applied=true`` what holds is given: the topic's,
+Reading one that is not set here answers 200 without a body; with ``applied=true`` what holds is given: the topic's,
 else the namespace's, else the broker's.
 """
 
@@ -16,16 +16,26 @@ from starlette.routing import Route
 from geminga.broker.policies.rules import AGE_QUOTA, SIZE_QUOTA, Quota, TopicRules
 from geminga.broker.resources.documents import Document, Json
 from geminga.broker.rest.core.unbuilt import refuse_parameter
-from geminga.broker.rest.namespace_policies import (
+from geminga.broker.rest.namespace_policies import quota_type
+from geminga.broker.rest.policy_values import (
+    check_boolean,
     check_delayed_delivery,
-    check_limit,
     check_quota,
     check_retention,
     check_subscription_types,
     check_ttl,
-    quota_type,
+    limit_check,
 )
-from geminga.broker.rest.requests import RestError, context_of, flag, json_body, json_response, no_content, topic_of
+from geminga.broker.rest.requests import (
+    RestError,
+    context_of,
+    flag,
+    json_body,
+    json_response,
+    no_content,
+    nothing_set,
+    topic_of,
+)
 from geminga.broker.rest.routing import TOPIC_PATH
 from geminga.model.errors import NotAllowedError, TopicNotFoundError
 from geminga.model.topic_name import TopicName
@@ -44,12 +54,6 @@ class TopicPolicy:
     parameter: str = ""
 
 
-def _boolean(value: Json) -> Json:
-    if not isinstance(value, bool):
-        raise RestError(400, "the body must be true or false")
-    return value
-
-
 def _retention_of(rules: TopicRules) -> Json:
     return {
         "retentionTimeInMinutes": rules.retention.time_minutes,
@@ -63,19 +67,19 @@ POLICIES = (
     TopicPolicy(
         "deduplicationSnapshotInterval",
         "deduplicationSnapshotIntervalSeconds",
-        check_limit,
+        limit_check("interval must be 0 or more"),
         lambda rules: rules.dedup_snapshot_ms // 1000,
     ),
     TopicPolicy(
         "maxUnackedMessagesOnConsumer",
         "maxUnackedMessagesOnConsumer",
-        check_limit,
+        limit_check("maxUnackedNum must be 0 or more"),
         lambda rules: rules.unacked.per_consumer,
     ),
     TopicPolicy(
         "maxUnackedMessagesOnSubscription",
         "maxUnackedMessagesOnSubscription",
-        check_limit,
+        limit_check("maxUnackedNum must be 0 or more"),
         lambda rules: rules.unacked.per_subscription,
     ),
     TopicPolicy(
@@ -85,7 +89,7 @@ POLICIES = (
         lambda value: check_subscription_types(value) or None,
         lambda rules: list(rules.subscription_types),
     ),
-    TopicPolicy("deduplicationEnabled", "deduplicationEnabled", _boolean, lambda rules: rules.deduplication),
+    TopicPolicy("deduplicationEnabled", "deduplicationEnabled", check_boolean, lambda rules: rules.deduplication),
 )
 
 
@@ -126,7 +130,7 @@ def _routes_of(policy: TopicPolicy) -> list[Route]:
         value = (await _document(request, name)).get(policy.key)
         if value is None and flag(request, "applied"):
             value = policy.applied(await context_of(request).broker.policies.rules(name))
-        return no_content() if value is None else json_response(value)
+        return nothing_set() if value is None else json_response(value)
 
     async def write(request: Request) -> Response:
         name = await _existing_topic(request)
@@ -150,7 +154,7 @@ async def get_delayed_delivery(request: Request) -> Response:
     is_active, tick = document.get("delayedDeliveryEnabled"), document.get("delayedDeliveryTickTimeMillis")
     if is_active is None:
         if not flag(request, "applied"):
-            return no_content()
+            return nothing_set()
         rules = await context_of(request).broker.policies.rules(name)
         is_active, tick = rules.delays, rules.delay_tick_ms
     return json_response({"tickTime": tick, "active": is_active, "maxDeliveryDelayInMillis": 0})
@@ -191,7 +195,8 @@ async def get_quotas(request: Request) -> Response:
 
 async def set_quota(request: Request) -> Response:
     """Set the quota of ``backlogQuotaType``."""
-    name, kind, quota = await _existing_topic(request), quota_type(request), check_quota(await json_body(request))
+    name, kind = await _existing_topic(request), quota_type(request)
+    quota = check_quota(await json_body(request), name.namespace)
     await _change_quotas(request, name, lambda quotas: {**quotas, kind: quota})
     return no_content()
 

@@ -42,7 +42,7 @@ def test_namespace_with_topics_is_refused_and_goes_on() -> None:
     async def scenario(world: BrokerWorld) -> None:
         await world.resources.namespaces.create(NAMESPACE)
         assert await store(world)
-        with pytest.raises(ConflictError, match="not empty"):
+        with pytest.raises(ConflictError, match="non empty"):
             await delete_empty_namespace(world.broker, NAMESPACE)
         assert not (await world.resources.namespaces.get(NAMESPACE)).is_deleted
         assert await store(world)

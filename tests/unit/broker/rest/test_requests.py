@@ -6,12 +6,13 @@ import zlib
 
 import pytest
 
+from geminga.broker.rest.core.coercion import LONG_MAX
 from geminga.broker.rest.lookup import bundle_range
 from geminga.broker.rest.messages import decompressed, entry_response
-from geminga.broker.rest.requests import LONG_MAX, RestError, message_id_json, position_of
+from geminga.broker.rest.requests import RestError, message_id_json, position_of
 from geminga.broker.rest.subscriptions import ack_set_from
 from geminga.managed_ledger import Entry
-from geminga.model.errors import GemingaError
+from geminga.model.errors import GemingaError, RemoteError
 from geminga.model.position import EARLIEST, LATEST, Position
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.compression import compress
@@ -30,6 +31,7 @@ def metadata(**fields) -> pb.MessageMetadata:
         ({"ledgerId": 3, "entryId": 4}, Position(3, 4)),
         ({"ledgerId": LONG_MAX, "entryId": LONG_MAX, "partitionIndex": -1}, LATEST),
         ({"ledgerId": -1, "entryId": -1}, EARLIEST),
+        ({"ledgerId": "1", "entryId": 2.0}, Position(1, 2)),
     ],
 )
 def test_position_is_read_from_json(value, position: Position) -> None:
@@ -44,14 +46,14 @@ def test_position_is_read_from_json(value, position: Position) -> None:
         "first",
         {},
         {"ledgerId": 1},
-        {"ledgerId": "1", "entryId": 2},
+        {"ledgerId": "one", "entryId": 2},
         {"ledgerId": True, "entryId": 2},
         {"ledgerId": 1 << 63, "entryId": 0},
         {"ledgerId": 1.5, "entryId": 0},
     ],
 )
 def test_position_that_is_none_is_refused(value) -> None:
-    with pytest.raises(RestError) as caught:
+    with pytest.raises(RemoteError) as caught:
         position_of(value)
     assert caught.value.http_status == 400
     assert isinstance(caught.value, GemingaError)

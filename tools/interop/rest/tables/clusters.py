@@ -18,7 +18,17 @@ _ODD: Final = [
     {"brokerClientTlsEnabled": "true"},
     {"brokerClientTlsEnabled": "maybe"},
     {"brokerClientTlsEnabled": 1},
-    {"peerClusterNames": ["nobody"]},
+    {"serviceUrl": ""},
+    {"serviceUrl": "http://"},
+    {"serviceUrl": "http://a:1,b:2"},
+    {"serviceUrl": "https://a:1"},
+    {"serviceUrl": "http://a b:1"},
+    {"serviceUrlTls": "http://a:1"},
+    {"brokerServiceUrlTls": "pulsar://a:1"},
+    {"brokerServiceUrl": "pulsar+ssl://a:1"},
+    {"proxyServiceUrl": "a:1"},
+    {"proxyServiceUrl": "pulsar://a:1"},
+    {"peerClusterNames": []},
     {"peerClusterNames": "nobody"},
     {"listenerName": "internal"},
     {"nothingThatIsKnown": 1},
@@ -96,5 +106,12 @@ STORIES: Final = [
             delete(f"clusters/upd-{number}"),
         )
         for number, body in enumerate(_ODD)
+    ),
+    Story(
+        "cluster peers",
+        put("clusters/peers", {"peerClusterNames": ["nobody"]}),
+        put("clusters/peered", _EAST),
+        post("clusters/peered", {"peerClusterNames": ["nobody"]}),
+        delete("clusters/peered"),
     ),
 ]

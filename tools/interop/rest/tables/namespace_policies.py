@@ -1,4 +1,4 @@
-"""Policies of a namespace: each with good, odd and wrong values."""
+"""Policies of a namespace: each with good, odd and wrong values, and last those that only Geminga refuses."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from typing import Any, Final
 
 from tools.interop.rest.calls import Call, Story, delete, get, post, put
 
-_SMALL: Final = [0, 1, 20, "20", " 7 ", "", "x", -1, -2, 2.0, 2.5, "2.0", (1 << 31) - 1, 1 << 31, 1 << 63, True, "true"]
-_SHAPES: Final = [None, [], {}, [3], {"a": 1}]
+_SMALL: Final = [0, 1, 20, "20", " 7 ", "+5", "x", -1, -2, 2.0, "2.0", (1 << 31) - 1, 1 << 31, 1 << 63, True, "true"]
+_SHAPES: Final = [[], {}, [3], {"a": 1}]
 _NUMBERS: Final = [*_SMALL, *_SHAPES]
-_BOOLEANS: Final = [True, False, "true", "false", "True", "TRUE", "yes", "", 1, 0, 2, 1.0, *_SHAPES]
+_NO_NUMBERS: Final = ["", 2.5, None]
+_BOOLEANS: Final = [True, False, "true", "false", "True", "TRUE", " true ", "yes", 1, 0, 2, 1.0, *_SHAPES]
+_NO_BOOLEANS: Final = ["", None]
 
 
 def _retention(minutes: object, size: object) -> dict[str, Any]:
@@ -21,7 +23,6 @@ _RETENTIONS: Final = [
     _retention(10, 20),
     _retention("10", "20"),
     _retention(10.0, 20.0),
-    _retention(10.5, 20),
     _retention(-1, -1),
     _retention(0, 0),
     _retention(-2, 5),
@@ -34,8 +35,8 @@ _RETENTIONS: Final = [
     _retention(5, 1 << 40),
     _retention(5, 1 << 63),
     _retention("x", 5),
-    _retention("", 5),
     _retention(None, 5),
+    _retention("5", "-1"),
     _retention(True, 5),
     _retention([], 5),
     {"retentionTimeInMinutes": 5},
@@ -56,7 +57,6 @@ _QUOTAS: Final = [
     {"limitSize": 1000},
     {"policy": "producer_exception"},
     {"limitSize": -1, "policy": "producer_exception"},
-    {"limitSize": -5, "policy": "producer_exception"},
     {"limitSize": 0, "limitTime": 0, "policy": "producer_exception"},
     {"limitTime": 10, "policy": "producer_request_hold"},
     {"limitTime": 1 << 31, "policy": "producer_exception"},
@@ -65,14 +65,19 @@ _QUOTAS: Final = [
     {"limitSize": 1000, "policy": "none"},
     {"limitSize": 1000, "policy": None},
     {"limitSize": 1000, "policy": 3},
-    {"limitSize": 1000, "policy": 1},
-    {"limitSize": 1000, "policy": "1"},
     {"limitSize": 1000, "policy": "producer_exception", "other": 1},
     {},
-    None,
     3,
     [],
     "text",
+    None,
+]
+_NO_QUOTAS: Final = [
+    {"limitSize": -5, "policy": "producer_exception"},
+    {"limitSize": 2.5, "policy": "producer_exception"},
+    {"limitSize": "", "policy": "producer_exception"},
+    {"limitSize": 1000, "policy": 1},
+    {"limitSize": 1000, "policy": "1"},
 ]
 _TYPES: Final = [
     ["Shared"],
@@ -83,7 +88,6 @@ _TYPES: Final = [
     ["shared"],
     ["Shared", "Broadcast"],
     [["Shared"]],
-    [1],
     [None],
     "Shared",
     {"a": 1},
@@ -103,11 +107,9 @@ _TOPIC_CREATIONS: Final = [
     {"allowAutoTopicCreation": True},
     {"allowAutoTopicCreation": False},
     {"allowAutoTopicCreation": False, "topicType": "round"},
-    {"allowAutoTopicCreation": None},
     {"allowAutoTopicCreation": "maybe"},
     {"allowAutoTopicCreation": 3},
     {"allowAutoTopicCreation": True, "topicType": "non-partitioned", "other": 1},
-    {},
     None,
     3,
     [],
@@ -119,9 +121,7 @@ _SUBSCRIPTION_CREATIONS: Final = [
     {"allowAutoSubscriptionCreation": "false"},
     {"allowAutoSubscriptionCreation": "maybe"},
     {"allowAutoSubscriptionCreation": 1},
-    {"allowAutoSubscriptionCreation": None},
     {"allowAutoSubscriptionCreation": True, "other": 1},
-    {},
     None,
     3,
     [],
@@ -132,23 +132,26 @@ _DELAYS: Final = [
     {"tickTime": "100", "active": "true"},
     {"tickTime": 100.0, "active": True},
     {"tickTime": 100, "active": False},
-    {"tickTime": 100},
-    {"active": True},
-    {"tickTime": 0, "active": True},
-    {"tickTime": -5, "active": True},
     {"tickTime": 1 << 63, "active": True},
     {"tickTime": "x", "active": True},
-    {"tickTime": None, "active": True},
-    {"tickTime": 100, "active": None},
     {"tickTime": 100, "active": 1},
     {"tickTime": 100, "active": "maybe"},
-    {"tickTime": 100, "active": True, "maxDeliveryDelayInMillis": 5000},
-    {"tickTime": 100, "active": True, "maxDeliveryDelayInMillis": -5},
     {"tickTime": 100, "active": True, "other": 1},
-    {},
     None,
     3,
     [],
+]
+_NO_DELAYS: Final = [
+    {"tickTime": 100},
+    {"active": True},
+    {"tickTime": None, "active": True},
+    {"tickTime": 100, "active": None},
+    {"tickTime": 2.5, "active": True},
+    {"tickTime": 0, "active": True},
+    {"tickTime": -5, "active": True},
+    {"tickTime": 100, "active": True, "maxDeliveryDelayInMillis": 5000},
+    {"tickTime": 100, "active": True, "maxDeliveryDelayInMillis": -5},
+    {},
 ]
 _STRATEGIES: Final = [
     "FULL",
@@ -156,14 +159,29 @@ _STRATEGIES: Final = [
     "BACKWARD_TRANSITIVE",
     "ALWAYS_COMPATIBLE",
     "UNDEFINED",
-    "full",
-    "SIDEWAYS",
-    "",
-    1,
-    "1",
-    99,
+    None,
     *_SHAPES,
 ]
+_NO_STRATEGIES: Final = ["full", "SIDEWAYS", "", 1, "1", 99]
+#: Path -> what Geminga refuses though Apache's broker takes it for something.
+_SENSELESS: Final[dict[str, list[Any]]] = {
+    "deduplication": _NO_BOOLEANS,
+    "delayedDelivery": _NO_DELAYS,
+    "retention": [_retention(10.5, 20), _retention("", "")],
+    "schemaCompatibilityStrategy": _NO_STRATEGIES,
+    "schemaValidationEnforced": _NO_BOOLEANS,
+    "isAllowAutoUpdateSchema": _NO_BOOLEANS,
+    "autoTopicCreation": [{"allowAutoTopicCreation": None}, {}],
+    "autoSubscriptionCreation": [{"allowAutoSubscriptionCreation": None}, {}],
+    "subscriptionTypesEnabled": [[1]],
+}
+#: What Pulsar has no path to remove.
+_NEVER_REMOVED: Final = {
+    "deduplicationSnapshotInterval",
+    "schemaCompatibilityStrategy",
+    "schemaValidationEnforced",
+    "isAllowAutoUpdateSchema",
+}
 #: Path -> method that sets it, values.
 _POLICIES: Final[dict[str, tuple[str, list[Any]]]] = {
     "deduplication": ("POST", _BOOLEANS),
@@ -205,10 +223,13 @@ def _calls(path: str, method: str, values: list[Any]) -> Iterator[Call]:
     yield write(whole, values[0], headers={"Content-Type": "text/plain"})
     yield write(f"{whole}/", values[0])
     yield get(f"{whole}/", exact=True)
-    yield delete(f"{whole}/")
-    yield get(whole, exact=True)
+    if path not in _NEVER_REMOVED:
+        yield delete(f"{whole}/")
+        yield get(whole, exact=True)
     other = post if method == "PUT" else put
     yield other(whole, values[0])
+    for value in _SENSELESS.get(path, _NO_NUMBERS):
+        yield write(whole, value)
     for namespace in ("public/nowhere", "nobody/nowhere", "public/no%20good"):
         elsewhere = f"namespaces/{namespace}/{path}"
         yield get(elsewhere)
@@ -232,6 +253,9 @@ def _quota_calls() -> Iterator[Call]:
     yield post(path)
     yield post(path, raw=b"{")
     yield delete(path)
+    for quota in _NO_QUOTAS:
+        yield post(path, quota)
+    yield delete(path)
     yield get(listing, exact=True)
     yield get(path)
     yield put(path, _QUOTAS[0])
@@ -254,7 +278,11 @@ STORIES: Final = [
             {"limitTime": 6000, "policy": "producer_exception"},
         ),
         get("namespaces/{ns}/backlogQuotaMap", exact=True),
-        post("namespaces/{ns}/backlogQuota", {"limitSize": 1000, "policy": "producer_exception"}),
+        post("namespaces/{ns}/backlogQuota", {"limitSize": 1 << 20, "policy": "producer_exception"}),
+        post("namespaces/{ns}/backlogQuota", {"limitSize": (1 << 20) - 1, "policy": "producer_exception"}),
+        post("namespaces/{ns}/backlogQuota", {"limitSize": -1, "limitTime": 600, "policy": "producer_exception"}),
+        post("namespaces/{ns}/backlogQuota", {"limitSize": -1, "limitTime": 599, "policy": "producer_exception"}),
+        post("namespaces/{ns}/retention", _retention(1, 1)),
         post("namespaces/{ns}/retention", _retention(0, 0)),
         post("namespaces/{ns}/backlogQuota", {"limitSize": 1 << 30, "policy": "producer_exception"}),
         post("namespaces/{ns}/retention", _retention(10, 1)),

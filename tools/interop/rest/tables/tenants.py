@@ -23,7 +23,6 @@ _ODD: Final = [
     {"allowedClusters": ["standalone"], "adminRoles": []},
     {"allowedClusters": ["standalone"], "adminRoles": ["a", "a"]},
     {"allowedClusters": ["standalone"], "adminRoles": [" a"]},
-    {"allowedClusters": ["standalone"], "adminRoles": [""]},
     {"allowedClusters": ["standalone"], "adminRoles": "a"},
     {"allowedClusters": ["standalone"], "adminRoles": [3]},
     {"allowedClusters": ["standalone"], "somethingElse": 3},
@@ -101,5 +100,9 @@ STORIES: Final = [
             delete(f"tenants/upd-{number}"),
         )
         for number, body in enumerate(_ODD)
+    ),
+    Story(
+        "tenant without a name for a role",
+        put("tenants/nameless", {"allowedClusters": ["standalone"], "adminRoles": [""]}),
     ),
 ]

@@ -1,0 +1,91 @@
+"""JSON values read as Pulsar's administration reads them: numbers and booleans may come as texts. Pure.
+
+Pulsar's broker leaves this to a JSON library, whose rules clients got used to: ``"20"`` and ``20.0`` are 20, ``"True"``
+and 1 are true, 3 is ``"3"`` where a text belongs. Not taken over is what loses something silently: there 2.5 becomes 2,
+and an empty text or nothing at all becomes 0 or false.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from geminga.model.errors import RemoteError
+
+#: A JSON value and a JSON object, as ``json.loads`` makes them.
+Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
+Document = dict[str, Json]
+
+#: Largest values of what Pulsar keeps as a Java int or long.
+INT_MAX: Final = (1 << 31) - 1
+LONG_MAX: Final = (1 << 63) - 1
+_WHOLE: Final = re.compile(r"[+-]?[0-9]{1,20}")
+_BOOLEANS: Final = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
+#: Characters of a value that an error shows.
+_SHOWN_CHARACTERS: Final = 40
+
+
+class BodyError(RemoteError):
+    """A body, or a part of one, that is not what belongs there: 400."""
+
+
+def number_of(value: Json, what: str, most: int = INT_MAX) -> int:
+    """A whole number from ``-most - 1`` to ``most``; raises BodyError, whose text begins with ``what``."""
+    found: int | None = None
+    if isinstance(value, str) and _WHOLE.fullmatch(value.strip()):
+        found = int(value)
+    elif isinstance(value, int) and not isinstance(value, bool):
+        found = value
+    elif isinstance(value, float) and value.is_integer():
+        found = int(value)
+    if found is None:
+        raise BodyError(f"{what} must be a whole number, not {shown(value)}")
+    if not -most - 1 <= found <= most:
+        raise BodyError(f"{what} must be at most {most}")
+    return found
+
+
+def boolean_of(value: Json, what: str) -> bool:
+    """True or false; raises BodyError, whose text begins with ``what``."""
+    if isinstance(value, int):
+        return value != 0
+    found = _BOOLEANS.get(value.strip()) if isinstance(value, str) else None
+    if found is None:
+        raise BodyError(f"{what} must be true or false, not {shown(value)}")
+    return found
+
+
+def text_of(value: Json, what: str) -> str:
+    """A text; numbers and booleans as they are written. Raises BodyError, whose text begins with ``what``."""
+    if isinstance(value, str):
+        return value
+    if value is None or isinstance(value, list | dict):
+        raise BodyError(f"{what} must be a text, not {shown(value)}")
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def texts_of(value: Json, what: str) -> list[str]:
+    """A list of texts, each once, in the order of the first; raises BodyError, whose text begins with ``what``."""
+    if not isinstance(value, list):
+        raise BodyError(f"{what} must be a list of texts, not {shown(value)}")
+    return list(dict.fromkeys(text_of(item, f"a member of {what}") for item in value))
+
+
+def object_of(value: Json, what: str) -> Document:
+    """A JSON object; raises BodyError, whose text begins with ``what``."""
+    if not isinstance(value, dict):
+        raise BodyError(f"{what} must be a JSON object, not {shown(value)}")
+    return value
+
+
+def shown(value: Json) -> str:
+    """A value as an error names it."""
+    if isinstance(value, dict):
+        return "an object"
+    if isinstance(value, list):
+        return "a list"
+    if isinstance(value, str):
+        return repr(value[:_SHOWN_CHARACTERS])
+    if value is None or isinstance(value, bool):
+        return "nothing" if value is None else str(value).lower()
+    return str(value)[:_SHOWN_CHARACTERS]
