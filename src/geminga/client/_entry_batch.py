@@ -45,22 +45,22 @@ class EntryBatch:
         "_id_base",
         "_key_ends",
         "_key_starts",
+        "_metadata",
+        "_metadata_at",
         "_metadata_ends",
         "_metadata_starts",
         "_payload_ends",
         "_payload_starts",
+        "ack_set",
         "acker",
         "batch_size",
         "broker_entry_metadata",
         "data",
-        "entry_id",
         "first_chunk",
         "flags",
         "is_batch",
         "is_undecrypted",
         "key",
-        "ledger_id",
-        "metadata",
         "order",
         "partition",
         "redelivery_count",
@@ -88,9 +88,9 @@ class EntryBatch:
         Raises BatchFormatError if it should be a batch and is none.
         """
         self.data = data
-        self.metadata = metadata
-        self.ledger_id = ledger_id
-        self.entry_id = entry_id
+        self._metadata: pb.MessageMetadata | None = metadata
+        #: Where it lies in ``data``, while nobody asked for it.
+        self._metadata_at = (0, 0)
         #: (ledger id, entry id).
         self.key = (ledger_id, entry_id)
         self.partition = partition
@@ -100,6 +100,8 @@ class EntryBatch:
         self.redelivery_count = redelivery_count
         #: Bytes of the payload, decompressed, metadata of batched messages included.
         self.size_bytes = len(data) - payload_start
+        #: The broker's word of what is unacknowledged of a batch; empty: all of it.
+        self.ack_set: Sequence[int] = ()
         #: What is unacknowledged of a batch; None for a single message.
         self.acker: BatchAcker | None = None
         #: The consumer of the topic it came from; None outside of consumers.
@@ -183,6 +185,25 @@ class EntryBatch:
     def __len__(self) -> int:
         return len(self.order)
 
+    @property
+    def metadata(self) -> pb.MessageMetadata:
+        """The entry's, taken apart when it is first asked for."""
+        metadata = self._metadata
+        if metadata is None:
+            start, end = self._metadata_at
+            metadata = self._metadata = pb.MessageMetadata.FromString(self.data[start:end])
+        return metadata
+
+    @property
+    def ledger_id(self) -> int:
+        """The ledger it lies in."""
+        return self.key[0]
+
+    @property
+    def entry_id(self) -> int:
+        """Its number there."""
+        return self.key[1]
+
     # ---- flat arrays
 
     @property
@@ -208,7 +229,7 @@ class EntryBatch:
     @property
     def key_bounds(self) -> tuple[Sequence[int], Sequence[int]] | None:
         """The same of the keys in :attr:`data`; None if no message of a batch has one, and for a single message."""
-        if self._key_starts is None or self._key_ends is None:
+        if not self.is_batch or self._key_starts is None or self._key_ends is None:
             return None
         return self._key_starts, self._key_ends
 
@@ -227,7 +248,7 @@ class EntryBatch:
     @property
     def key_starts(self) -> array[int]:
         """Where each key begins in :attr:`key_data`; start and end 0: no key, or (a single message) an empty one."""
-        return _flat(self._key_starts or _NO_KEY * self.message_count)
+        return _flat((self.is_batch and self._key_starts) or _NO_KEY * self.message_count)
 
     @property
     def key_ends(self) -> array[int]:
@@ -249,7 +270,7 @@ class EntryBatch:
 
     def partition_key(self, index: int) -> str:
         """Its key as it travels (base64 if ``flags[index] & 1``), empty if it has none."""
-        if not self.is_batch:
+        if not self.is_batch and self._key_starts is None:
             return text_of(self.metadata.partition_key)
         starts, ends = self._key_starts, self._key_ends
         if starts is None or ends is None:
@@ -258,7 +279,7 @@ class EntryBatch:
 
     def key_as_sent(self, index: int) -> bytes:
         """The same as bytes, also if they are no UTF-8."""
-        if not self.is_batch:
+        if not self.is_batch and self._key_starts is None:
             key: str | bytes = self.metadata.partition_key
             return key if isinstance(key, bytes) else key.encode()
         starts, ends = self._key_starts, self._key_ends
@@ -283,8 +304,7 @@ class EntryBatch:
         base = self._id_base
         if base is None:
             base = self._id_base = (
-                self.ledger_id,
-                self.entry_id,
+                *self.key,
                 self.partition,
                 self.batch_size,
                 self.topic_name,

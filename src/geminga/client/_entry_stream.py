@@ -411,12 +411,12 @@ class BatchSource:
             entries = self._reader.read((frame,))
             if self._is_stopped:
                 return
-            for entry, _ in entries:
+            for entry in entries:
                 self._stream.seen(entry.key)
             if not entries:
                 self._stream.window.arrived(self._discarded, len(frame[1]))
                 self._stream.window.taken(self._discarded, len(frame[1]))
-            for entry, _ in entries:
+            for entry in entries:
                 yield entry
 
     def _on_discard(self, key: EntryKey, why: Discard, permits: int) -> None:

@@ -54,11 +54,11 @@ class Acknowledgement:
 
     # ---- entries come
 
-    def adopt(self, entry: EntryBatch, ack_set: Sequence[int]) -> None:
+    def adopt(self, entry: EntryBatch) -> None:
         """A batch arrived: give it its acker, the one it had if it comes again."""
         key = entry.key
         acker = self._ackers.get(key)
-        entry.keep_unacknowledged(ack_set, acker)
+        entry.keep_unacknowledged(entry.ack_set, acker)
         if acker is None and entry.acker is not None:
             if len(self._ackers) >= ACKERS_MAX:
                 del self._ackers[next(iter(self._ackers))]
@@ -99,7 +99,8 @@ class Acknowledgement:
 
     def acknowledge_entry(self, key: EntryKey) -> Receipt:
         """A whole entry, with the chunks before it."""
-        self._ackers.pop(key, None)
+        if self._ackers:
+            self._ackers.pop(key, None)
         self._redelivery.acknowledged(key)
         if self._chunked:
             for piece in self._chunked.pop(key, ()):

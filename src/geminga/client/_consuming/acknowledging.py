@@ -74,6 +74,10 @@ class Acknowledging(Receiving[T]):
             if entry is None:
                 for message_id in group:
                     self._acknowledge(message_id, receipts)
+            elif entry.acker is None:
+                self.counters.acks_sent += 1
+                acks = entry.source.acks
+                _remember(receipts, acks.acknowledge_entry(entry.key), acks.sender)
             else:
                 indexes = list(map(_INDEX_OF, group))
                 self.counters.acks_sent += len(indexes)

@@ -145,14 +145,15 @@ class Consumer(Acknowledging[T]):
         queue, counters, make = self._queue, self.counters, make_message
         has_interceptors = bool(self._interceptors)
         while True:
-            entry = queue.entry
-            if queue.at >= queue.stop or has_interceptors or entry is None:
+            if has_interceptors or (queue.at >= queue.stop and not self._run_on()):
                 try:
                     message = await self.__anext__()
                 except StopAsyncIteration:
                     return
                 yield message
                 continue
+            entry = queue.entry
+            assert entry is not None
             source = entry.source
             assert source is not None
             order, flow = entry.order, source.flow

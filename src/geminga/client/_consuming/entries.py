@@ -18,6 +18,7 @@ from geminga.client._crypto import KeyMissing
 from geminga.client._entry_batch import EntryBatch
 from geminga.client._errors import CryptoError
 from geminga.client._message_id import MessageId
+from geminga.client._single_entry import single_entry
 from geminga.client.core.batch_layout import BatchFormatError
 from geminga.client.core.chunk_assembly import Chunk, ChunkAssembly
 from geminga.runtime import get_logger
@@ -112,24 +113,34 @@ class EntryReader:
         #: Largest message before chunking, bytes.
         self.message_bytes_max = 0
 
-    def read(self, frames: Sequence[Frame]) -> list[tuple[EntryBatch, Sequence[int]]]:
-        """Entries to hand out, each with the broker's ``ack_set``; raises ProtocolError for a broken command.
+    def read(self, frames: Sequence[Frame]) -> list[EntryBatch]:
+        """Entries to hand out; raises ProtocolError for a broken command.
 
         Ends early at a frame whose key is missing: :meth:`take_unread` has it and what is behind it.
         """
-        entries: list[tuple[EntryBatch, Sequence[int]]] = []
-        decode = self._heads.decode
+        entries: list[EntryBatch] = []
+        heads, topic_name = self._heads, self._topic_name
         left = iter(frames)
         for frame in left:
             command, data = frame
-            head = decode(command)
+            entry_id = heads.entry_id(command)
+            if entry_id >= 0:
+                # As the one decoded last but for the entry, which has no ack set.
+                ledger_id, _, partition, redelivery_count, _, epoch = heads.template
+                if epoch is None or epoch >= self.epoch:
+                    single = single_entry(data, (ledger_id, entry_id), partition, topic_name, redelivery_count)
+                    if single is not None:
+                        entries.append(single)
+                        continue
+            head = heads.decode(command)
             try:
                 entry = self._entry(head, data)
             except KeyMissing as missing:
                 self._unread, self.missing_keys = [frame, *left], missing.keys
                 break
             if entry is not None:
-                entries.append((entry, head.ack_set))
+                entry.ack_set = head.ack_set
+                entries.append(entry)
         return entries
 
     def take_unread(self) -> list[Frame]:

@@ -7,7 +7,6 @@ can not be had holds nothing: what needs it is told as undecryptable (``crypto_f
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from geminga.client._consuming.entries import Decryptor, EntryReader
@@ -39,7 +38,7 @@ class KeyGate:
         """Whether frames are held back now."""
         return bool(self._held)
 
-    def read(self, frames: list[Frame]) -> list[tuple[EntryBatch, Sequence[int]]]:
+    def read(self, frames: list[Frame]) -> list[EntryBatch]:
         """As :meth:`EntryReader.read`, up to the first frame whose key is missing; the others come when it is here."""
         if self._held:
             self._held.extend(frames)

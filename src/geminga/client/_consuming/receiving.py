@@ -92,9 +92,14 @@ class Receiving(Generic[T]):
     def _run_on(self) -> bool:
         """Whether a message can be taken in this turn."""
         queue, turns = self._queue, self._turns
-        if turns.left <= 0 or (queue.at >= queue.end and not self._next_entry()):
+        left = turns.left
+        if left <= 0 or (queue.at >= queue.end and not self._next_entry()):
             return False
-        turns.left -= queue.run_on(turns.left)
+        if queue.end == 1:  # most entries without a batch: as run_on, and no call
+            queue.stop = 1
+            turns.left = left - 1
+        else:
+            turns.left = left - queue.run_on(left)
         return True
 
     async def _rest(self) -> None:
@@ -128,6 +133,20 @@ class Receiving(Generic[T]):
             entry = queue.entry
             assert entry is not None
             assert entry.source is not None
+            if queue.end == 1 and (bytes_max <= 0 or not messages or size + entry.size_bytes <= bytes_max):
+                # Most entries without a batch: as below, for one message.
+                queue.at = 1
+                message: Message[T] = make_message(Message)
+                message._entry = entry
+                message._index = entry.order[0]
+                messages.append(message)
+                size += entry.size_bytes
+                self._turns.left -= 1
+                flow = entry.source.flow
+                flow.owed += 1
+                if flow.owed >= flow.threshold:
+                    entry.source.send_permits(flow.take())
+                continue
             at, end = queue.at, min(queue.end, queue.at + count_max - len(messages))
             if bytes_max > 0 and size + entry.size_bytes > bytes_max:
                 end = self._fitting(entry, at, end, bytes_max - size, has_some=bool(messages))
@@ -275,11 +294,7 @@ class Receiving(Generic[T]):
 
     def on_entries(self, entries: Sequence[EntryBatch]) -> None:
         """Entries arrived."""
-        queue = self._queue
-        count = 0
-        for entry in entries:
-            queue.append(entry)
-            count += len(entry.order)
+        count = self._queue.extend(entries)
         if self._waiters or self._watchers:
             self._wake(count)
 

@@ -36,6 +36,7 @@ class Redelivery:
         "_nacks",
         "_tick_timer",
         "_unacked",
+        "has_timeout",
     )
 
     def __init__(self, consumer: TopicConsumer) -> None:
@@ -46,6 +47,8 @@ class Redelivery:
         self._nack_timer: asyncio.TimerHandle | None = None
         #: When that timer fires.
         self._nack_timer_ms = 0.0
+        #: Whether entries time out: :meth:`received` is of use.
+        self.has_timeout = options.unacked_messages_timeout_ms > 0
         self._unacked: UnackedTracker | None = None
         if options.unacked_messages_timeout_ms:
             timeout_ms = options.unacked_messages_timeout_ms

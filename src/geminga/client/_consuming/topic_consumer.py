@@ -323,8 +323,14 @@ class TopicConsumer:
         is_holding = gate is not None and gate.is_holding
         if not is_holding:
             self._is_asked = False
-        for entry, ack_set in read:
-            if self._accept(entry, ack_set):
+        self.owner.counters.entries_received += len(read)
+        is_simple = self._start is None and self.owner.dead_letters is None
+        is_pending = self.acks.sender.tracker.is_pending
+        for entry in read:
+            if is_simple and not entry.is_batch and not is_pending(entry.key):
+                entry.source = self  # as below: nothing more is asked of most
+                arrived.append(entry)
+            elif self._accept(entry):
                 arrived.append(entry)
         if arrived and (self._gate is None or not self._gate.holds(arrived)):
             self.owner.on_entries(arrived)
@@ -344,23 +350,21 @@ class TopicConsumer:
             return False
         return passed >= (message_id.ledger_id(), message_id.entry_id())
 
-    def _accept(self, entry: EntryBatch, ack_set: Sequence[int]) -> bool:
+    def _accept(self, entry: EntryBatch) -> bool:
         """Whether anything of the entry is to be handed out."""
-        if self._is_for_application(entry, ack_set):
+        if self._is_for_application(entry):
             return True
         self._passed_over = entry.key
         return False
 
-    def _is_for_application(self, entry: EntryBatch, ack_set: Sequence[int]) -> bool:
+    def _is_for_application(self, entry: EntryBatch) -> bool:
         entry.source = self
         key = entry.key
-        counters = self.owner.counters
-        counters.entries_received += 1
         if self.acks.sender.tracker.is_pending(key):
             self.give_back(max(1, entry.batch_size))
             return False
         if entry.is_batch:
-            self.acks.adopt(entry, ack_set)
+            self.acks.adopt(entry)
         if self._start is not None:
             self._drop_before_start(entry, self._start)
         kept = len(entry.order)
@@ -470,8 +474,10 @@ class TopicConsumer:
     def first_received(self, entry: EntryBatch) -> None:
         """The application received the first message of an entry."""
         self._last_entry = entry
-        entry.expect_messages()
-        self.redelivery.received(entry.key, entry.redelivery_count)
+        if entry.is_batch:
+            entry.expect_messages()
+        if self.redelivery.has_timeout:
+            self.redelivery.received(entry.key, entry.redelivery_count)
 
     def on_ack_response(self, request_id: int, error: PulsarException | None) -> None:
         """ACK_RESPONSE."""

@@ -57,6 +57,8 @@ MESSAGE_SIZE_BYTES_MAX: Final = 1 << 30
 
 _MESSAGE_PREFIX: Final = b"\x08\x09\x4a"
 _RECEIPT_PREFIX: Final = b"\x08\x07\x3a"
+#: What MESSAGE commands of one consumer begin with: the prefix, a size of one byte, and the consumer's id of one byte.
+_CONSUMER_END: Final = 6
 _Type = pb.BaseCommand
 
 
@@ -398,8 +400,13 @@ class ClientConnection(asyncio.BufferedProtocol):
     def _handle_frames(self, frames: list[Frame]) -> None:
         messages: list[Frame] = []
         consumer_id = -1
+        # How the commands of the consumer whose messages are gathered begin.
+        alike: bytes | None = None
         for frame in frames:
             command = frame[0]
+            if command[:_CONSUMER_END] == alike:
+                messages.append(frame)
+                continue
             prefix = command[:3]
             if prefix == _MESSAGE_PREFIX:
                 owner = message_consumer_id(command)
@@ -411,10 +418,15 @@ class ClientConnection(asyncio.BufferedProtocol):
                         messages = []
                     consumer_id = owner
                 messages.append(frame)
+                is_short = (
+                    len(command) >= _CONSUMER_END and command[3] < 128 and command[4] == 0x08 and command[5] < 128
+                )
+                alike = command[:_CONSUMER_END] if is_short else None
                 continue
             if messages:
                 self._deliver(consumer_id, messages)
                 messages = []
+            alike = None
             if self.is_closed:
                 return
             if prefix == _RECEIPT_PREFIX:

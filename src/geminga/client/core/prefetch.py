@@ -93,6 +93,17 @@ class PrefetchQueue(Generic[E]):
         current = self.entry.size_bytes if self.entry is not None and self.at < self.end else 0
         return self.size_bytes + current
 
+    def extend(self, entries: Sequence[E]) -> int:
+        """They arrived; how many messages that are."""
+        self._entries.extend(entries)
+        count = size_bytes = 0
+        for entry in entries:
+            count += len(entry.order)
+            size_bytes += entry.size_bytes
+        self.message_count += count
+        self.size_bytes += size_bytes
+        return count
+
     def append(self, entry: E) -> None:
         """It arrived."""
         self._entries.append(entry)

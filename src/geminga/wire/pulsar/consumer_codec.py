@@ -20,6 +20,8 @@ from geminga.wire.pulsar.varint import decode_varint, encode_varint, signed64
 _HEAD: Final = Struct(">II")
 _ACK_PREFIX: Final = b"\x08\x0a\x52"
 _FLOW_PREFIX: Final = b"\x08\x0b\x5a"
+#: Seven bits of a varint that goes on.
+_LOW: Final = [bytes((low | 128,)) for low in range(128)]
 #: Ids of one ACK: more of them go into another command.
 ACK_IDS_MAX: Final = 1000
 
@@ -32,12 +34,21 @@ def encode_ack(
 ) -> bytes:
     """An ACK frame."""
     parts: list[bytes] = [b"\x08", encode_varint(consumer_id), b"\x10\x01" if is_cumulative else b"\x10\x00"]
-    ledger_id = -2
-    ledger = b""
+    ledger_id = high = -2
+    ledger = head = tail = b""
     for (ledger_of, entry_id), words in ids:
         if ledger_of != ledger_id:
             ledger_id = ledger_of
             ledger = b"\x08" + encode_varint(ledger_id) + b"\x10"
+            high = -2
+        if words is None and entry_id > 127:
+            # Entries that lie close together differ in the low seven bits of their ids, which come first.
+            if entry_id >> 7 != high:
+                high = entry_id >> 7
+                tail = encode_varint(high)
+                head = b"\x1a" + encode_varint(len(ledger) + 1 + len(tail)) + ledger
+            parts.append(head + _LOW[entry_id & 127] + tail)
+            continue
         body = ledger + encode_varint(entry_id)
         if words is not None:
             body += b"".join([b"\x28" + encode_varint(word) for word in words])
@@ -71,29 +82,46 @@ class MessageHead(NamedTuple):
 class MessageHeadDecoder:
     """Decodes the MESSAGE commands of one consumer."""
 
-    __slots__ = ("_entry_at", "_prefix", "_size", "_suffix", "_template")
+    __slots__ = ("_entry_at", "_prefix", "_size", "_suffix", "_width", "template")
 
     def __init__(self) -> None:
         self._prefix = b"\0"
         self._suffix = b""
         self._entry_at = 0
         self._size = -1
-        self._template = MessageHead(-1, -1, -1, 0, (), None)
+        #: Bytes of the entry id.
+        self._width = 0
+        #: What was decoded last of those whose entry id can be told apart.
+        self.template = MessageHead(-1, -1, -1, 0, (), None)
 
     def decode(self, command: bytes) -> MessageHead:
         """The fields; raises ProtocolError for what is no MESSAGE."""
-        if len(command) == self._size and command.startswith(self._prefix) and command.endswith(self._suffix):
-            entry_at = self._entry_at
-            entry_end = self._size - len(self._suffix)
-            value = shift = 0
-            for byte in command[entry_at:entry_end]:
-                value |= (byte & 127) << shift
-                shift += 7
-            # Exactly one varint between the two: only its last byte ends one.
-            if byte < 128 and (entry_end - entry_at == 1 or min(command[entry_at : entry_end - 1]) > 127):
-                template = self._template
-                return MessageHead(template[0], value, template[2], template[3], template[4], template[5])
+        entry_id = self.entry_id(command)
+        if entry_id >= 0:
+            template = self.template
+            return MessageHead(template[0], entry_id, template[2], template[3], template[4], template[5])
         return self._decode(command)
+
+    def entry_id(self, command: bytes) -> int:
+        """The entry of a command whose other fields are those of :attr:`template`; -1: :meth:`decode` must tell."""
+        if len(command) != self._size or not command.startswith(self._prefix) or not command.endswith(self._suffix):
+            return -1
+        # Exactly one varint between the two: only its last byte ends one.
+        at = self._entry_at
+        value = command[at]
+        if self._width == 1:
+            return value if value < 128 else -1
+        if self._width == 2:
+            last = command[at + 1]
+            return value & 127 | last << 7 if value > 127 >= last else -1
+        number = command[at : at + self._width]
+        if min(number[:-1]) < 128 or number[-1] > 127:
+            return -1
+        value = shift = 0
+        for byte in number:
+            value |= (byte & 127) << shift
+            shift += 7
+        return value
 
     def _decode(self, command: bytes) -> MessageHead:
         try:
@@ -139,4 +167,5 @@ class MessageHeadDecoder:
             self._prefix = command[: position + 1]
             self._suffix = command[end:]
             self._size = len(command)
-            self._template = head
+            self._width = end - position - 1
+            self.template = head
