@@ -114,3 +114,17 @@ def test_certificate_of_another_host_is_refused_unless_names_do_not_matter(certi
         create_over_tls(certificate, host="localhost", **trust)
     # Two addresses, so two connections: the service URL's and the one lookup gives.
     assert create_over_tls(certificate, host="localhost", tls_validate_hostname=False, **trust) == [False, False]
+
+
+def test_service_url_without_tls_for_a_port_with_it_is_told_what_it_may_be(certificate) -> None:
+    async def main() -> None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(*certificate)
+        server = await asyncio.get_running_loop().create_server(asyncio.Protocol, "127.0.0.1", 0, ssl=context)
+        port = server.sockets[0].getsockname()[1]
+        async with server, gc.connect(f"pulsar://127.0.0.1:{port}", operation_timeout_ms=500) as client:
+            # This server says nothing; those that answer with an alert are recognized (test_wrong_ports).
+            with pytest.raises(gc.ConnectError, match=r"With TLS the service URL is pulsar\+ssl://"):
+                await asyncio.wait_for(client.create_producer("t"), 10)
+
+    asyncio.run(main())

@@ -43,7 +43,8 @@ from geminga.model.errors import GemingaError, NotAllowedError, ProtocolError
 from geminga.runtime import Contained, get_logger
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar import commands, hot
-from geminga.wire.pulsar.frame import Frame, FrameDecoder
+from geminga.wire.pulsar.foreign import refusal, spoken_in
+from geminga.wire.pulsar.frame import Frame, FrameDecoder, ImpossibleFrameError
 from geminga.wire.pulsar.metadata import MAGIC_CHECKSUM
 from geminga.wire.pulsar.numbers import is_suspect, send_refusal
 
@@ -226,12 +227,25 @@ class Connection(ConnectionPauses, asyncio.Protocol):
                     self._schedule_turn()  # else _resume does
                 return
             if decoder.error is not None:
-                self.close(str(decoder.error))
+                self._end_stream(decoder.error)
         if self._has_commands_left:
             self._has_commands_left = False
             self._resume(PauseReason.COMMANDS_LEFT)
         if self._is_lost:
             self._leave()
+
+    def _end_stream(self, error: ImpossibleFrameError) -> None:
+        """Its bytes are no frames; who mixed up the ports is told so in the protocol that came."""
+        spoken = None if self.is_connected else spoken_in(error.head)
+        if spoken is None:
+            self.close(str(error))
+            return
+        self.broker.warn_of_wrong_port(self, spoken)
+        text = (
+            "This is a port of Pulsar's binary protocol (pulsar://HOST:PORT); HTTP is on another one (webServicePort)"
+        )
+        self.write(refusal(spoken, text))
+        self.close()
 
     def _mind_half_frame(self, size_bytes: int, *, has_ended: bool) -> None:
         """A large frame has begun, grown, or ended: it needs room as long as it is not whole."""

@@ -36,6 +36,7 @@ from geminga.model.errors import GemingaError, UnavailableError
 from geminga.model.position import Position
 from geminga.model.topic_name import TopicName
 from geminga.runtime import Runtime, SparseWarnings, get_logger, spawn
+from geminga.wire.pulsar.foreign import Protocol
 
 if TYPE_CHECKING:
     from geminga.broker.topic_base import Topic
@@ -190,6 +191,14 @@ class Broker:
             _log.warning("closing connection %s (%s): %s", connection.peer, connection.client_version, reason)
         else:
             self._strangers.warn(f"closing connection {connection.peer} (no client yet): {reason}")
+
+    def warn_of_wrong_port(self, connection: Connection, spoken: Protocol) -> None:
+        """Somebody speaks another protocol than the port does; of each one line a minute."""
+        advice = "there is none on this port" if spoken is Protocol.TLS else "it is on webServicePort"
+        text = (
+            f"closing connection {connection.peer}: it speaks {spoken.value} on a port of the binary protocol; {advice}"
+        )
+        self._strangers.warn(text, spoken.name)
 
     def warn_of_hidden(self, connection: Connection, error: GemingaError) -> None:
         """What a client was not told of an error; of each kind one a minute, for clients try again and again."""

@@ -80,6 +80,7 @@ from geminga.client._errors import (
     UnknownOption,
     UnsupportedVersionError,
     WrongLoop,
+    WrongProtocol,
 )
 from geminga.client._interceptors import ProducerInterceptor
 from geminga.client._message import EncryptionContext, Message
@@ -224,5 +225,6 @@ __all__ = [
     "UnknownOption",
     "UnsupportedVersionError",
     "WrongLoop",
+    "WrongProtocol",
     "connect",
 ]

@@ -65,6 +65,12 @@ class ConnectError(PulsarException):
     retriable = True
 
 
+class WrongProtocol(ConnectError):
+    """What listens there speaks something else than the service URL says: HTTP, TLS, or no TLS."""
+
+    retriable = False
+
+
 class ReadError(PulsarException):
     """The peer sent bytes that are no Pulsar protocol; the connection was closed."""
 

@@ -13,7 +13,10 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
 from geminga.broker.rest.core.patience import Part, Patience
+from geminga.wire.pulsar.foreign import HEAD_BYTES, Protocol, refusal, spoken_in
 
+#: What a client of the binary protocol is told.
+NOT_HTTP = "This is a port of HTTP (webServicePort); Pulsar's binary protocol is on another one (brokerServicePort)"
 #: What a client is told that took too long for its request.
 _REQUEST_TIMEOUT = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
@@ -27,9 +30,14 @@ class HttpConnection(H11Protocol):
         server_state: ServerState,
         patience: Patience,
         on_lost: Callable[[HttpConnection], None],
+        on_foreign: Callable[[str, Protocol], None],
     ) -> None:
+        """``on_foreign``: somebody (an address) speaks another protocol, was told so, and is sent away."""
         super().__init__(config=config, server_state=server_state, app_state={})
         self._on_lost = on_lost
+        self._on_foreign = on_foreign
+        #: Nothing came yet.
+        self._is_fresh = True
         self._patience = patience
         #: Requests answered.
         self._answered = 0
@@ -38,6 +46,19 @@ class HttpConnection(H11Protocol):
         """It is gone."""
         self._on_lost(self)
         super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """A request, or a part of one; or what is none at all."""
+        if self._is_fresh:
+            self._is_fresh = False
+            spoken = spoken_in(data[:HEAD_BYTES])
+            if spoken is Protocol.TLS or spoken is Protocol.PULSAR:
+                address = self.transport.get_extra_info("peername")
+                self._on_foreign(f"{address[0]}:{address[1]}" if isinstance(address, tuple) else "unknown", spoken)
+                self.transport.write(refusal(spoken, NOT_HTTP))
+                self.transport.close()
+                return
+        super().data_received(data)
 
     def on_response_complete(self) -> None:
         """A request was answered; the connection waits for the next one."""

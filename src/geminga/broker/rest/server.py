@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from uvicorn.server import ServerState
 
     from geminga.broker.rest.http_connection import HttpConnection
+    from geminga.wire.pulsar.foreign import Protocol
 
 #: Bytes of one request's line and headers, unless set: as in Pulsar.
 HEADER_BYTES_MAX: Final = 8192
@@ -203,7 +204,7 @@ class HttpServer:
     def _http_protocol(self, loaded: tuple[Config, ServerState]) -> asyncio.Protocol:
         from geminga.broker.rest.http_connection import HttpConnection
 
-        connection = HttpConnection(*loaded, self._new_patience(), self._served.discard)
+        connection = HttpConnection(*loaded, self._new_patience(), self._served.discard, self._warn_of_wrong_port)
         # Before connection_made: many are accepted in one turn.
         self._served.add(connection)
         return connection
@@ -236,6 +237,12 @@ class HttpServer:
             connection.look(now_s)
         if self._waiting or self._served:
             self._look_later()
+
+    def _warn_of_wrong_port(self, peer: str, spoken: Protocol) -> None:
+        advice = "there is none on this port" if spoken.name == "TLS" else "it is on brokerServicePort"
+        self._warnings.warn(
+            f"closing connection {peer}: it speaks {spoken.value} on a port of HTTP; {advice}", spoken.name
+        )
 
     def forget(self, waiting: _WaitingConnection) -> None:
         """A waiting connection was lost."""

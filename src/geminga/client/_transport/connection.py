@@ -17,9 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, cast
 
 from geminga.client._errors import (
-    AuthenticationError,
     ConnectError,
-    ErrorGettingAuthenticationData,
     NotConnected,
     PulsarException,
     ReadError,
@@ -29,7 +27,7 @@ from geminga.client._errors import (
 from geminga.client._transport.answers import ANSWERS
 from geminga.client._transport.authentication import Authentication
 from geminga.client._transport.handlers import ConsumerHandler, ProducerHandler, WatchHandler
-from geminga.client._transport.handshake import Handshake
+from geminga.client._transport.handshake import TOLD_AT_CONNECT, Handshake, lost_in_handshake, wrong_protocol
 from geminga.client._transport.pending_requests import PendingRequests
 from geminga.model.errors import ProtocolError
 from geminga.model.limits import MESSAGE_SIZE_BYTES_MAX_DEFAULT
@@ -37,7 +35,7 @@ from geminga.runtime import Buffer, Raised, attempt, get_logger
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.batch import decode_send_receipt, message_consumer_id
 from geminga.wire.pulsar.commands import PING_FRAME, PONG_FRAME, PROTOCOL_VERSION, decode_command, encode_command
-from geminga.wire.pulsar.frame import Frame
+from geminga.wire.pulsar.frame import Frame, ImpossibleFrameError
 from geminga.wire.pulsar.frame_buffer import FrameBuffer
 
 _log = get_logger(__name__)
@@ -168,7 +166,9 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._take_turn(len(self._frames))  # all: messages whose receipts nobody heard would be sent again
         error = self._lost_error
         if error is None:
-            error = NotConnected(f"connection to {self.url} lost" + (f": {exc}" if exc else ""))
+            text = f"connection to {self.url} lost" + (f": {exc}" if exc else "")
+            is_connected = self._connected.done()
+            error = NotConnected(text) if is_connected else lost_in_handshake(self.url, self._received.head, text)
         self._lose(error)
 
     def close(self, error: PulsarException | None = None) -> None:
@@ -195,7 +195,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         if self._keep_alive_timer is not None:
             self._keep_alive_timer.cancel()
         if not self._connected.done():
-            told = isinstance(error, AuthenticationError | ErrorGettingAuthenticationData | ConnectError)
+            told = isinstance(error, TOLD_AT_CONNECT)
             self._connected.set_exception(error if told else ConnectError(str(error)))
             self._connected.exception()  # nobody may be waiting any more
         self._requests.fail(error)
@@ -393,6 +393,11 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._break(self._received.error)
 
     def _break(self, error: Exception) -> None:
+        if isinstance(error, ImpossibleFrameError) and not self._connected.done():
+            wrong = wrong_protocol(self.url, error.head)
+            if wrong is not None:
+                self.abort(wrong)
+                return
         unexpected = None if isinstance(error, ProtocolError) else error
         _log.warning("connection to %s: %s", self.url, error, exc_info=unexpected)
         self.abort(ReadError(f"connection to {self.url}: {error}"))
@@ -477,10 +482,10 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._requests.on_answer(command)
 
     def _on_error(self, command: pb.BaseCommand) -> None:
-        error = error_from_broker(command.error.error, command.error.message)
         if not self._connected.done():
-            self.close(error)
+            self.close(error_from_broker(command.error.error, f"{self.url}: {command.error.message}"))
             return
+        error = error_from_broker(command.error.error, command.error.message)
         self._requests.on_error(command.error.request_id, error)
 
     def _on_ping(self, command: pb.BaseCommand) -> None:

@@ -1,16 +1,25 @@
-"""What a client says about itself: CONNECT, and the answer to AUTH_CHALLENGE."""
+"""What a client says about itself: CONNECT, and the answer to AUTH_CHALLENGE; and who else may listen there."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Final
 
-from geminga.client._errors import AuthenticationError, ErrorGettingAuthenticationData
+from geminga.client._errors import (
+    AuthenticationError,
+    ConnectError,
+    ErrorGettingAuthenticationData,
+    UnsupportedVersionError,
+    WrongProtocol,
+)
 from geminga.client._transport.authentication import Authentication
 from geminga.runtime import Raised, attempt
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.commands import PROTOCOL_VERSION, encode_command
+from geminga.wire.pulsar.foreign import Protocol, spoken_in
 
+#: Errors of a handshake that say more than that there is no connection.
+TOLD_AT_CONNECT: Final = (AuthenticationError, ErrorGettingAuthenticationData, ConnectError, UnsupportedVersionError)
 CLIENT_VERSION: Final = "geminga-python-0.1.0"
 
 
@@ -69,3 +78,21 @@ class Handshake:
                 f"expected text as method_name and bytes as data(), not {type(name).__name__} and {type(data).__name__}"
             )
         return name, data
+
+
+def wrong_protocol(url: str, head: bytes) -> WrongProtocol | None:
+    """What the first bytes from ``url`` say, if they are of another protocol."""
+    spoken = spoken_in(head)
+    if spoken is Protocol.HTTP:
+        return WrongProtocol(
+            f"{url} speaks HTTP: the service URL is that of the binary protocol, pulsar://HOST:6650 as a rule"
+        )
+    if spoken is Protocol.TLS:
+        return WrongProtocol(f"{url} speaks TLS: the service URL begins with pulsar+ssl://, or names a port without it")
+    return None
+
+
+def lost_in_handshake(url: str, head: bytes, text: str) -> ConnectError:
+    """Why there is no answer to CONNECT; ``head`` are the bytes that came and are no frame."""
+    hint = "before it said anything; a port of HTTP or TLS? With TLS the service URL is pulsar+ssl://"
+    return wrong_protocol(url, head) or ConnectError(f"{text}, {hint}")

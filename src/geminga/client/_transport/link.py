@@ -19,6 +19,7 @@ from geminga.client._errors import (
     ProducerBusy,
     PulsarException,
     Timeout,
+    WrongProtocol,
     as_client_error,
 )
 from geminga.client._options import ClientOptions
@@ -31,8 +32,14 @@ from geminga.runtime import Raised, Runtime, attempt_await, get_logger, spawn
 _log = get_logger(__name__)
 
 #: Errors that time may mend once a producer or consumer existed: the broker may not have noticed yet that the old
-#: connection is gone, a token may be renewed.
-_MENDED_BY_TIME: Final = (ProducerBusy, ConsumerBusy, AuthenticationError, ErrorGettingAuthenticationData)
+#: connection is gone, a token may be renewed, and what answers for a broker that starts again may speak HTTP.
+_MENDED_BY_TIME: Final = (
+    ProducerBusy,
+    ConsumerBusy,
+    AuthenticationError,
+    ErrorGettingAuthenticationData,
+    WrongProtocol,
+)
 
 
 class Link:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from geminga.client._errors import AlreadyClosed, ConnectError, PulsarException, Timeout
+from geminga.client._errors import AlreadyClosed, ConnectError, PulsarException, Timeout, WrongProtocol
 from geminga.client._options import ClientOptions
 from geminga.client._transport.connection import ClientConnection
 from geminga.client._transport.service_urls import Address, ServiceUrls, parse_addresses
@@ -16,6 +16,8 @@ from geminga.runtime import Runtime, get_logger, spawn
 
 _log = get_logger(__name__)
 
+#: What OpenSSL makes of an answer that is no TLS, or says that there is none.
+_NO_TLS_THERE: Final = frozenset(("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE"))
 #: What brokers were told last may take so long to leave; then it is dropped.
 CLOSE_PATIENCE_S: Final = 1.0
 
@@ -154,7 +156,7 @@ class ConnectionPool:
             if isinstance(error, TimeoutError):
                 return Timeout(f"no connection to {physical.url} within {self._options.connection_timeout_ms} ms")
             if isinstance(error, OSError):
-                return ConnectError(f"connecting to {physical.url}: {error}")
+                return _not_connected(physical, error)
             if isinstance(error, PulsarException):
                 return error
             if self.is_closed:  # cancelled by close: those who wait are not
@@ -176,3 +178,15 @@ class ConnectionPool:
     def _lost(self, key: tuple[str, str, int], connection: ClientConnection) -> None:
         if self._connections.get(key) is connection:
             del self._connections[key]
+
+
+def _not_connected(address: Address, error: OSError) -> ConnectError:
+    """Why there is no connection; asyncio's errors of a TLS handshake have no text, or one of OpenSSL's sources."""
+    what = f"connecting to {address.url}: {error or type(error).__name__}"
+    if not address.is_tls or not isinstance(error, ssl.SSLError | ConnectionError):
+        return ConnectError(what)
+    if isinstance(error, ssl.SSLError) and error.reason in _NO_TLS_THERE:
+        return WrongProtocol(f"{address.url} does not speak TLS: without it the service URL begins with pulsar://")
+    if isinstance(error, ssl.SSLCertVerificationError | ConnectionRefusedError):
+        return ConnectError(what)
+    return ConnectError(f"{what}; a port without TLS? Then the service URL begins with pulsar://")

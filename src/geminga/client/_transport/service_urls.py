@@ -26,6 +26,11 @@ class Address(NamedTuple):
 def parse_addresses(url: str) -> list[Address]:
     """The addresses of a service URL; raises InvalidUrl."""
     scheme, separator, rest = url.partition("://")
+    if scheme in ("http", "https"):
+        raise InvalidUrl(
+            f"invalid service URL {url!r}: that is a web service; "
+            "clients use the binary protocol, pulsar://HOST:6650 as a rule"
+        )
     if not separator or scheme not in _DEFAULT_PORTS:
         raise InvalidUrl(f"invalid service URL {url!r}: expected pulsar://host:port or pulsar+ssl://host:port")
     rest = rest.partition("/")[0]

@@ -82,6 +82,7 @@ from geminga.client._errors import (
     UnknownOption,
     UnsupportedVersionError,
     WrongLoop,
+    WrongProtocol,
 )
 from geminga.client._interceptors import ProducerInterceptor
 from geminga.client._message import EncryptionContext, Message
@@ -228,5 +229,6 @@ __all__ = [
     "UnknownOption",
     "UnsupportedVersionError",
     "WrongLoop",
+    "WrongProtocol",
     "connect",
 ]

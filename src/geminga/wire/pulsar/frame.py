@@ -34,6 +34,14 @@ _SIZE_BYTES: Final = 4
 _FRAMES_UNLIMITED: Final = 1 << 62
 
 
+class ImpossibleFrameError(ProtocolError):
+    """The sizes of a frame can not be; ``head`` are its first eight bytes."""
+
+    def __init__(self, text: str, head: bytes = b"") -> None:
+        super().__init__(text)
+        self.head = head
+
+
 class FrameDecoder:
     """Cuts a byte stream into frames; one per connection and direction."""
 
@@ -49,7 +57,7 @@ class FrameDecoder:
         #: The last call stopped at its limit with bytes left: whole frames may be among them.
         self.has_more = False
         #: Why the stream can not be read on; None while it can.
-        self.error: ProtocolError | None = None
+        self.error: ImpossibleFrameError | None = None
 
     @property
     def incomplete_bytes(self) -> int:
@@ -115,10 +123,11 @@ class FrameDecoder:
         return frames
 
 
-def impossible_frame(total: int, command_size: int, frame_bytes_max: int) -> ProtocolError:
+def impossible_frame(total: int, command_size: int, frame_bytes_max: int) -> ImpossibleFrameError:
     """What is wrong with a frame of these sizes."""
-    return ProtocolError(
-        f"impossible frame: total size {total}, command size {command_size}, largest frame {frame_bytes_max} bytes"
+    return ImpossibleFrameError(
+        f"impossible frame: total size {total}, command size {command_size}, largest frame {frame_bytes_max} bytes",
+        _HEAD.pack(total, command_size),
     )
 
 

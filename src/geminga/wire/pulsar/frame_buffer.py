@@ -14,9 +14,8 @@ from __future__ import annotations
 from struct import Struct
 from typing import Final
 
-from geminga.model.errors import ProtocolError
 from geminga.model.limits import FRAME_PADDING_BYTES
-from geminga.wire.pulsar.frame import Frame, impossible_frame
+from geminga.wire.pulsar.frame import Frame, ImpossibleFrameError, impossible_frame
 
 _HEAD: Final = Struct(">II")
 _HEAD_BYTES: Final = 8
@@ -44,12 +43,17 @@ class FrameBuffer:
         self._start = 0
         self._end = 0
         #: Why the stream can not be read on; None while it can.
-        self.error: ProtocolError | None = None
+        self.error: ImpossibleFrameError | None = None
 
     @property
     def buffered_bytes(self) -> int:
         """Bytes of an incomplete frame held now."""
         return self._end - self._start
+
+    @property
+    def head(self) -> bytes:
+        """The first bytes of a frame that is not whole, at most eight."""
+        return bytes(self._view[self._start : min(self._end, self._start + _HEAD_BYTES)])
 
     def allow(self, message_bytes_max: int) -> None:
         """Another largest message from now on."""
