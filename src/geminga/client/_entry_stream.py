@@ -34,6 +34,7 @@ from geminga.model import TopicName
 from geminga.runtime import get_logger
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.consumer_codec import encode_ack, encode_flow
+from geminga.wire.pulsar.entry_head import HEADS_PROPERTY, HEADS_WANTED
 from geminga.wire.pulsar.frame import Frame
 
 if TYPE_CHECKING:
@@ -106,10 +107,12 @@ class EntryStream(Generic[E]):
         end: tuple[int, int] | None = None,
         name: str = "reader",
         is_read_compacted: bool = False,
+        wants_heads: bool = False,
     ) -> None:
         """``start``: (ledger id, entry id) of the first entry that may come; (-1, -1): the topic's first.
 
         ``end``: entries from there on are of no use, and are not asked for as far as one can tell; some still come.
+        ``wants_heads``: heads will do, where the broker knows them (docs/formats/entry-heads.md).
         """
         self._end = end
         self.client = client
@@ -119,6 +122,9 @@ class EntryStream(Generic[E]):
         self.consumer_id = self._attachment.consumer_id
         self._name = name
         self._is_read_compacted = is_read_compacted
+        self._wants_heads = wants_heads
+        #: What comes over the present connection is heads of entries.
+        self.are_heads = False
         #: The first entry that was not taken.
         self._next = start
         #: Where the broker is asked to start, if not there: further back, for the beginning of a chunked message.
@@ -255,6 +261,7 @@ class EntryStream(Generic[E]):
     async def _attach(self, connection: ClientConnection) -> None:
         if self._is_closed:
             raise AlreadyClosed(f"the stream of {self.topic} is closed")
+        self.are_heads = self._wants_heads and connection.features.geminga_entry_heads
         await self._attachment.subscribe(connection, self._subscribe)
         assert self._source is not None
         self.attached_count += 1
@@ -281,6 +288,8 @@ class EntryStream(Generic[E]):
             initialPosition=pb.CommandSubscribe.Earliest if is_earliest else pb.CommandSubscribe.Latest,
             force_topic_creation=False,
         )
+        if self.are_heads:
+            request.metadata.add(key=HEADS_PROPERTY, value=HEADS_WANTED)
         request.start_message_id.ledgerId = ledger_id & _UINT64
         request.start_message_id.entryId = entry_id & _UINT64
         return pb.BaseCommand(type=_Type.SUBSCRIBE, subscribe=request)

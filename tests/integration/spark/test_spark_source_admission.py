@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import count
+from random import Random
 
 import pytest
 
 import geminga
+from geminga.client import CompressionType, InitialPosition
 from geminga.client.blocking import Client, connect
 from geminga.spark.clients import session_for
 from geminga.spark.core.client_options import ClientConfiguration
 from geminga.spark.source.scout import count_entry
+from geminga.wire.pulsar.entry_head import HEADS_PROPERTY, HEADS_WANTED
+from support.rest import Rest
 from support.spark_source import Stream, values
 
 _numbers = count(1)
@@ -68,6 +72,40 @@ def test_limit_in_bytes_holds_except_for_one_entry(client, topic, options):
     small = Stream({**options, "maxBytesPerTrigger": "100"})
     assert [len(rows) for rows in small.batches()] == [10] * 10
     small.stop()
+
+
+def bytes_sent_to_count(broker, topic: str) -> int:
+    """To the readers that are there while no task reads: those of the driver."""
+    stats = Rest(broker.web_service_url).get(f"persistent/{topic.removeprefix('persistent://')}/stats").json
+    return sum(subscription["bytesOutCounter"] for subscription in stats["subscriptions"].values())
+
+
+@pytest.mark.parametrize("compression", ["NONE", "ZSTD"])
+def test_payloads_travel_once_though_they_are_counted(broker, client, topic, options, compression):
+    source = Random(5)
+    sent = [source.randbytes(2000) for _ in range(500)]
+    with client.create_producer(
+        topic, compression_type=CompressionType[compression], batching_max_messages=10
+    ) as producer:
+        for value in sent:
+            producer.send_nowait(value)
+        producer.flush()
+    stream = Stream({**options, "maxBytesPerTrigger": "105000", "subscription": "s"})
+    batches = [values(rows) for rows in stream.batches()]
+    assert [value for batch in batches for value in batch] == sent
+    assert len(batches) == 10
+    # Whole entries before: a million bytes to the driver, and the same million to the tasks.
+    assert 0 < bytes_sent_to_count(broker, topic) < 0.01 * 500 * 2000
+    stream.stop()
+
+
+def test_only_readers_that_count_get_heads(client, topic):
+    # A consumer with a durable cursor would acknowledge what it never saw.
+    sent = publish(client, topic, 10)
+    with client.subscribe(
+        topic, "s", properties={HEADS_PROPERTY: HEADS_WANTED}, initial_position=InitialPosition.Earliest
+    ) as consumer:
+        assert [consumer.receive(5000).data() for _ in sent] == sent
 
 
 def test_limit_is_shared_by_all_topics_in_order_of_time_and_none_waits_for_another(client, topic, options):
@@ -170,7 +208,6 @@ def test_number_of_tasks_is_fixed_at_the_first_run(client, topic, options):
 
 
 def test_heads_count_without_decompressing(broker, client, topic):
-    from geminga.client import CompressionType
     from geminga.client._entry_stream import EntryStream
     from geminga.client.core.entry_window import EntryWindow
 

@@ -30,6 +30,7 @@ def handle_connect(connection: Connection, command: pb.BaseCommand) -> None:
     flags = pb.FeatureFlags(
         supports_topic_watchers=broker.config.topic_list_watcher,
         supports_get_partitioned_metadata_without_auto_creation=True,
+        geminga_entry_heads=True,
     )
     connection.write(
         commands.connected(

@@ -17,6 +17,7 @@ from geminga.broker.subscription.rates import Rates
 from geminga.model import Position
 from geminga.runtime import Buffer, Contained
 from geminga.wire._generated import pulsar_api_pb2 as pb
+from geminga.wire.pulsar.entry_head import HEADS_PROPERTY, HEADS_WANTED, entry_head
 from geminga.wire.pulsar.hot import encode_message_head
 from geminga.wire.pulsar.message_head import MessageHeadEncoder
 from geminga.wire.pulsar.metadata import MAGIC_BROKER_ENTRY_METADATA, strip_broker_entry_metadata
@@ -60,6 +61,7 @@ class Consumer(ConsumerState):
         "first_sent_ms",
         "is_auto_consume",
         "is_closed",
+        "is_counting",
         "key_shared_meta",
         "last_acked_ms",
         "last_consumed_ms",
@@ -99,6 +101,10 @@ class Consumer(ConsumerState):
         self.partition = partition
         #: Reads with whatever schema a message has, so that its coming says nothing about the topic's schema.
         self.is_auto_consume = request.HasField("schema") and request.schema.type == pb.Schema.AutoConsume
+        #: A reader that only counts: it is sent the heads of entries.
+        self.is_counting = (
+            self.metadata.get(HEADS_PROPERTY) == HEADS_WANTED and not request.durable and self.type == Exclusive
+        )
         self.connected_since_ms = now_ms
         self.is_closed = False
         self.messages_out = 0
@@ -155,11 +161,14 @@ class Consumer(ConsumerState):
         encode = heads.encode
         counts = redeliveries or None
         keeps_broker_metadata = self.connection.supports_broker_entry_metadata
+        is_counting = self.is_counting
         message_count = byte_count = chunk_count = 0
         for entry in entries:
             data = entry.data
             if not keeps_broker_metadata and data[:2] == MAGIC_BROKER_ENTRY_METADATA:
                 data = strip_broker_entry_metadata(data)
+            if is_counting:
+                data = entry_head(data)
             ledger_id, entry_id = position = entry.position
             size = len(data)
             if counts is None and entry.ack_set is None:

@@ -1,8 +1,9 @@
 """Counts what lies ahead of a stream: a reader in the driver that looks at the headers of entries only.
 
 It works with any broker and needs no administration: sizes and numbers of messages stand in the metadata in front of
-each entry, nothing is decompressed. What was counted and not taken stays for the next batch, so nothing is counted
-twice; how far it runs ahead is bounded by the window of its reader and by what a batch may take.
+each entry, nothing is decompressed. Geminga's broker sends those metadata alone (``wire.pulsar.entry_head``). What was
+counted and not taken stays for the next batch, so nothing is counted twice; how far it runs ahead is bounded by the
+window of its reader and by what a batch may take.
 """
 
 from __future__ import annotations
@@ -26,15 +27,13 @@ from geminga.spark.source.errors import ReadTimeoutError
 from geminga.spark.source.positions import in_parallel
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.consumer_codec import MessageHeadDecoder
+from geminga.wire.pulsar.entry_head import metadata_bounds, split_head
 from geminga.wire.pulsar.frame import Frame
-from geminga.wire.pulsar.metadata import MAGIC_BROKER_ENTRY_METADATA, MAGIC_CHECKSUM
 
 #: Bytes that a scout holds, on their way included.
 WINDOW_BYTES: Final = 4 << 20
 #: After so long without an entry the broker is asked whether there is anything left, milliseconds; doubled each time.
 FIRST_WAIT_MS: Final = 250
-_SIZE_BYTES: Final = 4
-_MAGIC_BYTES: Final = 2
 
 
 class EntryHead(NamedTuple):
@@ -59,34 +58,40 @@ class HeadSource:
 
     def read(self, frames: Sequence[Frame]) -> Iterable[EntryHead]:
         """The head of each entry; the stream fails at one that can not be read."""
+        are_heads = self._stream.are_heads
         for command, data in frames:
             head = self._heads.decode(command)
             try:
-                counted = count_entry(head.ledger_id, head.entry_id, data)
+                if are_heads:
+                    encoded, left_out = split_head(data)
+                    counted = _counted(head.ledger_id, head.entry_id, encoded, left_out)
+                else:
+                    left_out = 0
+                    counted = count_entry(head.ledger_id, head.entry_id, data)
             except (DecodeError, ValueError) as error:
                 where = f"{self._stream.topic}: entry {head.ledger_id}:{head.entry_id}"
                 self._stream.fail(ReadError(f"{where} can not be read: {error}"))
                 return
             self._stream.seen((head.ledger_id, head.entry_id))
-            yield EntryHead(head.ledger_id, head.entry_id, max(1, counted.messages), len(data), counted)
+            # How far it runs ahead goes by what the broker reads for it, wherever that stays.
+            size = len(data) + left_out
+            yield EntryHead(head.ledger_id, head.entry_id, max(1, counted.messages), size, counted)
 
 
 def count_entry(ledger_id: int, entry_id: int, data: bytes) -> Counted:
-    """What the headers of a stored entry say; raises DecodeError."""
-    start = 0
-    if data[:_MAGIC_BYTES] == MAGIC_BROKER_ENTRY_METADATA:
-        start = _MAGIC_BYTES + _SIZE_BYTES + int.from_bytes(data[_MAGIC_BYTES : _MAGIC_BYTES + _SIZE_BYTES], "big")
-    if data[start : start + _MAGIC_BYTES] == MAGIC_CHECKSUM:
-        start += _MAGIC_BYTES + _SIZE_BYTES
-    begin = start + _SIZE_BYTES
-    end = begin + int.from_bytes(data[start:begin], "big")
-    metadata = pb.MessageMetadata.FromString(data[begin:end])
+    """What the headers of a stored entry say; raises DecodeError, ValueError."""
+    begin, end = metadata_bounds(data)
+    return _counted(ledger_id, entry_id, data[begin:end], len(data) - end)
+
+
+def _counted(ledger_id: int, entry_id: int, encoded: bytes, payload_bytes: int) -> Counted:
+    metadata = pb.MessageMetadata.FromString(encoded)
     is_batch = metadata.HasField("num_messages_in_batch")
     messages = metadata.num_messages_in_batch if is_batch else 1
     if metadata.num_chunks_from_msg > 1:
         messages = 1 if metadata.chunk_id == metadata.num_chunks_from_msg - 1 else 0
     is_whole = metadata.compression and metadata.num_chunks_from_msg <= 1
-    size = metadata.uncompressed_size if is_whole else len(data) - end
+    size = metadata.uncompressed_size if is_whole else payload_bytes
     return Counted(ledger_id, entry_id, messages, size, metadata.publish_time, is_batch)
 
 
@@ -109,6 +114,7 @@ class Scout:
             window=EntryWindow(WINDOW_BYTES),
             name=config.name,
             is_read_compacted=config.is_read_compacted,
+            wants_heads=True,
         )
 
     def begin(self, at: ReadPosition) -> bool:
