@@ -308,7 +308,7 @@ class TopicStory:
             oracle.durable(operation)
 
     async def truncate(self, ml: ManagedLedger) -> None:
-        if ml.pending_entries:
+        if ml.appender is not None and ml.appender.pending_entries:
             return
         for oracle in self.cursors.values():
             oracle.now.update(dict.fromkeys(self.entries(ml), 0))

@@ -48,23 +48,24 @@ EARLIEST = InitialPosition.Earliest
 class Teller:
     """One broker: tells it a story, and asks for the statistics of the story's topic."""
 
-    def __init__(self, client: pulsar.Client, rest: Rest) -> None:
+    def __init__(self, client: pulsar.Client, rest: Rest, namespace: str = NAMESPACE) -> None:
         self.client = client
         self.rest = rest
+        self.namespace = namespace
         #: By story, step and kind of statistics.
         self.told: Told = {}
 
     def prepare(self) -> None:
         """The namespace of the stories."""
-        assert self.rest.put(f"namespaces/{NAMESPACE}").status == 204
+        assert self.rest.put(f"namespaces/{self.namespace}").status == 204
 
     def topic(self, name: str, domain: str = "persistent") -> str:
         """Its full name."""
-        return f"{domain}://{NAMESPACE}/{name}"
+        return f"{domain}://{self.namespace}/{name}"
 
     def ask(self, name: str, step: str, domain: str = "persistent", *, is_partitioned: bool = False) -> None:
         """Everything the broker tells of the topic."""
-        path = f"{domain}/{NAMESPACE}/{name}"
+        path = f"{domain}/{self.namespace}/{name}"
         if is_partitioned:
             kinds = ["partitioned-stats", "partitioned-internalStats", "internal-info"]
         else:
@@ -100,7 +101,7 @@ class Teller:
 
     def until_stats(self, name: str, holds: Callable[[Any], bool]) -> None:
         """As :meth:`until`, of the topic's statistics."""
-        self.until(f"persistent/{NAMESPACE}/{name}/stats", holds)
+        self.until(f"persistent/{self.namespace}/{name}/stats", holds)
 
 
 def _receive(consumer: pulsar.Consumer, count: int = MESSAGES) -> list[pulsar.Message]:
@@ -113,7 +114,7 @@ def _place(message: pulsar.Message) -> tuple[int, int]:
 
 def fresh(teller: Teller) -> None:
     """A topic that nobody used, then with a producer that sent nothing."""
-    assert teller.rest.put(f"persistent/{NAMESPACE}/fresh").status == 204
+    assert teller.rest.put(f"persistent/{teller.namespace}/fresh").status == 204
     teller.ask("fresh", "created")
     teller.client.create_producer(teller.topic("fresh"), producer_name="p")
     teller.ask("fresh", "with a producer")
@@ -132,7 +133,7 @@ def exclusive(teller: Teller) -> None:
     teller.ask("exclusive", "acknowledged in part")
     consumer.close()
     producer.close()
-    path = f"persistent/{NAMESPACE}/exclusive/stats"
+    path = f"persistent/{teller.namespace}/exclusive/stats"
     teller.until(path, lambda stats: not (stats["publishers"] or stats["subscriptions"]["s"]["consumers"]))
     teller.ask("exclusive", "left alone")
 
@@ -150,7 +151,7 @@ def _individual(teller: Teller, name: str, kind: ConsumerType) -> None:
     consumer.redeliver_unacknowledged_messages()
     _receive(consumer, 7)
     teller.ask(name, "redelivered")
-    assert teller.rest.put(f"persistent/{NAMESPACE}/{name}/unload").status == 204
+    assert teller.rest.put(f"persistent/{teller.namespace}/{name}/unload").status == 204
     connected: Callable[[Any], bool] = lambda stats: bool(  # noqa: E731
         stats.get("publishers") and stats["subscriptions"]["s"]["consumers"]
     )
@@ -200,13 +201,13 @@ def delayed(teller: Teller) -> None:
 
 def partitioned(teller: Teller) -> None:
     """Three partitions, unused and used."""
-    assert teller.rest.put(f"persistent/{NAMESPACE}/partitioned/partitions", 3).status == 204
+    assert teller.rest.put(f"persistent/{teller.namespace}/partitioned/partitions", 3).status == 204
     teller.ask("partitioned", "created", is_partitioned=True)
     consumer = teller.subscribe("partitioned")
     teller.produce("partitioned")
     for message in sorted(_receive(consumer), key=_place)[:4]:
         consumer.acknowledge(message)
-    path = f"persistent/{NAMESPACE}/partitioned/partitioned-stats"
+    path = f"persistent/{teller.namespace}/partitioned/partitioned-stats"
     teller.until(path, lambda stats: stats["subscriptions"]["s"]["msgBacklog"] == MESSAGES - 4)
     teller.ask("partitioned", "used", is_partitioned=True)
 
@@ -222,7 +223,7 @@ def not_stored(teller: Teller) -> None:
 
 def not_stored_partitions(teller: Teller) -> None:
     """Its partitions."""
-    assert teller.rest.put(f"non-persistent/{NAMESPACE}/lost-partitions/partitions", 2).status == 204
+    assert teller.rest.put(f"non-persistent/{teller.namespace}/lost-partitions/partitions", 2).status == 204
     consumer = teller.subscribe("lost-partitions", domain="non-persistent")
     teller.produce("lost-partitions", "non-persistent")
     _receive(consumer)
@@ -232,7 +233,7 @@ def not_stored_partitions(teller: Teller) -> None:
 def terminated(teller: Teller) -> None:
     """Ended."""
     teller.produce("terminated").close()
-    assert teller.rest.post(f"persistent/{NAMESPACE}/terminated/terminate").status == 200
+    assert teller.rest.post(f"persistent/{teller.namespace}/terminated/terminate").status == 200
     teller.ask("terminated", "ended")
 
 
@@ -257,9 +258,9 @@ def with_schema(teller: Teller) -> None:
 
 def with_properties(teller: Teller) -> None:
     """A topic, and a subscription, with properties."""
-    assert teller.rest.put(f"persistent/{NAMESPACE}/properties", {"key": "value"}).status == 204
+    assert teller.rest.put(f"persistent/{teller.namespace}/properties", {"key": "value"}).status == 204
     teller.subscribe("properties").close()
-    path = f"persistent/{NAMESPACE}/properties/subscription/s/properties"
+    path = f"persistent/{teller.namespace}/properties/subscription/s/properties"
     assert teller.rest.put(path, {"of": "the subscription"}).status == 204
     teller.ask("properties", "set")
 
@@ -267,7 +268,7 @@ def with_properties(teller: Teller) -> None:
 def deduplicated(teller: Teller) -> None:
     """With deduplication."""
     teller.produce("deduplicated").close()
-    assert teller.rest.post(f"persistent/{NAMESPACE}/deduplicated/deduplicationEnabled", True).status == 204
+    assert teller.rest.post(f"persistent/{teller.namespace}/deduplicated/deduplicationEnabled", True).status == 204
     teller.until_stats("deduplicated", lambda stats: stats["deduplicationStatus"] == "Enabled")
     teller.ask("deduplicated", "switched on")
 
@@ -278,12 +279,12 @@ def with_quotas(teller: Teller) -> None:
         ("destination_storage", {"limitSize": 100_000, "limitTime": -1, "policy": "producer_request_hold"}),
         ("message_age", {"limitSize": -1, "limitTime": 3600, "policy": "producer_request_hold"}),
     ):
-        path = f"namespaces/{NAMESPACE}/backlogQuota?backlogQuotaType={kind}"
+        path = f"namespaces/{teller.namespace}/backlogQuota?backlogQuotaType={kind}"
         assert teller.rest.post(path, quota).status == 204
     teller.subscribe("quotas").close()
     teller.produce("quotas")
     teller.ask("quotas", "produced")
-    assert teller.rest.put(f"persistent/{NAMESPACE}/quota-partitions/partitions", 2).status == 204
+    assert teller.rest.put(f"persistent/{teller.namespace}/quota-partitions/partitions", 2).status == 204
     teller.produce("quota-partitions")
     teller.ask("quota-partitions", "produced", is_partitioned=True)
 

@@ -52,6 +52,7 @@ SUITES: Final = [
     ("what the tests of the official client expect", "tests/integration/test_official_client.py"),
     ("the official client while topics are unloaded", "tests/integration/test_unload.py"),
     ("statistics, beside Geminga's own", "tests/interop/test_rest_statistics.py"),
+    ("metrics, beside Geminga's own", "tests/interop/test_rest_metrics.py"),
     ("rows written from Spark", "tests/integration/spark/test_spark_sink_messages.py"),
     ("rows written once from Spark", "tests/integration/spark/test_spark_sink_effectively_once.py"),
 ]

@@ -8,8 +8,13 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from geminga.bookie import LocalBookie
+from geminga.model.histogram import Quantiles
 from geminga.runtime import descriptor_limit
 
+#: What a metric is: a number, or quantiles of it.
+Value = float | Quantiles
+#: As BookKeeper has them.
+QUANTILES: Final = (0.5, 0.75, 0.95, 0.99, 0.999, 0.9999, 1.0)
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 _STARTED_S: Final = time.time()
 
@@ -32,12 +37,16 @@ def process_metrics() -> Mapping[str, float]:
     return values
 
 
-def bookie_metrics(bookie: LocalBookie) -> Callable[[], Mapping[str, float]]:
-    """Counters of the in-process bookie, under BookKeeper's names where it has one."""
+def bookie_metrics(bookie: LocalBookie, monotonic: Callable[[], float]) -> Callable[[], Mapping[str, Value]]:
+    """Counters and latencies (ms) of the in-process bookie, under BookKeeper's names where it has one."""
 
-    def read() -> Mapping[str, float]:
-        stats = bookie.stats
+    def read() -> Mapping[str, Value]:
+        stats, journal, now_s = bookie.stats, bookie.journal, monotonic()
         return {
+            "bookie_journal_JOURNAL_ADD_ENTRY": journal.add_latency.quantiles(now_s, QUANTILES),
+            "bookie_journal_JOURNAL_SYNC": journal.sync_latency.quantiles(now_s, QUANTILES),
+            "bookie_journal_JOURNAL_WRITE_BYTES": journal.bytes_written,
+            "bookkeeper_server_READ_ENTRY": stats.read_latency.quantiles(now_s, QUANTILES),
             "bookie_SERVER_STATUS": 1 if bookie.is_writable else 0,
             "bookie_WRITE_BYTES": stats.added_bytes,
             "bookie_ADD_ENTRY_count": stats.added_entries,

@@ -272,7 +272,11 @@ class StandaloneServer:
             statistics,
             cluster=config.cluster_name,
             has_topic_level=config.topic_metrics,
-            sources=(process_metrics, bookie_metrics(bookie), lambda: broker.ledger_upkeep.orphans.metrics()),
+            sources=(
+                process_metrics,
+                bookie_metrics(bookie, broker.runtime.clock.monotonic),
+                lambda: broker.ledger_upkeep.orphans.metrics(),
+            ),
         )
         return RestContext(
             broker=broker,

@@ -60,11 +60,13 @@ class LoadedChunk(NamedTuple):
 class _Read:
     """One call of :meth:`EntryReader.read` that has to wait for the disk."""
 
-    __slots__ = ("attempts", "bytes_max", "chunks", "done", "ledger_id", "missing", "results")
+    __slots__ = ("attempts", "bytes_max", "chunks", "done", "ledger_id", "missing", "results", "since_s")
 
     def __init__(
-        self, ledger_id: int, results: list[bytes | StorageError], done: ReadDone, bytes_max: int | None
+        self, ledger_id: int, results: list[bytes | StorageError], done: ReadDone, bytes_max: int | None, since_s: float
     ) -> None:
+        #: When it was asked for, on the monotonic clock.
+        self.since_s = since_s
         self.ledger_id = ledger_id
         self.results = results
         self.done = done
@@ -115,16 +117,18 @@ class EntryReader:
             done([self.absent_ledger(ledger_id)] * len(entry_ids))
             return
         storage.stats.read_entries += len(entry_ids)
+        since_s = storage.runtime.clock.monotonic()
         get = storage.cache.get
         entries = [get(ledger_id, entry_id) for entry_id in entry_ids]
         if None not in entries:
             found = cast("list[bytes]", entries)
             if bytes_max is not None and sum(map(len, found)) > bytes_max:
                 del found[count_within(map(len, found), bytes_max) :]
+            storage.stats.read_latency.add((storage.runtime.clock.monotonic() - since_s) * 1000, len(entry_ids))
             done(found)
             return
         results: list[bytes | StorageError] = [b"" if entry is None else entry for entry in entries]
-        pending = _Read(ledger_id, results, done, bytes_max)
+        pending = _Read(ledger_id, results, done, bytes_max, since_s)
         self._look_up(pending, [(i, entry_ids[i]) for i, entry in enumerate(entries) if entry is None])
         pending.cut()
         self._finish_or_queue(pending)
@@ -177,6 +181,9 @@ class EntryReader:
 
     def _finish_or_queue(self, pending: _Read) -> None:
         if not pending.missing:
+            storage = self._storage
+            took_s = storage.runtime.clock.monotonic() - pending.since_s
+            storage.stats.read_latency.add(took_s * 1000, len(pending.results))
             pending.finish()
             return
         self._queue.append(pending)

@@ -25,6 +25,7 @@ from geminga.bookie.core.journal_format import (
 from geminga.bookie.disk_io import append, is_disk_full, unlink_if_there
 from geminga.bookie.limits import JOURNAL_GROUP_BYTES_MAX
 from geminga.model.errors import DiskFullError, DiskIOError, StorageError
+from geminga.model.histogram import Latencies
 from geminga.runtime import DiskFile, Runtime, crash_point, get_logger, spawn
 
 _log = get_logger(__name__)
@@ -46,9 +47,12 @@ def journal_name(journal_id: int) -> str:
 class _Group:
     """Records that are or will be written together."""
 
-    __slots__ = ("buffers", "dones", "records", "size_bytes")
+    __slots__ = ("buffers", "dones", "entries", "records", "since_s", "size_bytes")
 
     def __init__(self) -> None:
+        #: When its first record came, on the monotonic clock; entries count from then on.
+        self.since_s = 0.0
+        self.entries = 0
         self.buffers: list[bytes] = []
         self.dones: list[RecordDone] = []
         self.records = 0
@@ -102,6 +106,10 @@ class Journal:
         self.sequence = 0
         self.groups_written = 0
         self.bytes_written = 0
+        self._submitted_s = 0.0
+        #: Of each group: write and sync. Of each entry: from the first of its group until it is on stable storage.
+        self.sync_latency = Latencies()
+        self.add_latency = Latencies()
 
     async def start(self, *, next_id: int, last_sequence: int, old_ids: Iterable[int]) -> None:
         """Open a new file; ``old_ids`` are files on disk that :meth:`delete_before` may remove. Raises OSError."""
@@ -126,6 +134,9 @@ class Journal:
             done(self._error)
             return
         group = self._filling
+        if not group.records:
+            group.since_s = self._runtime.clock.monotonic()
+        group.entries += len(entries)
         group.buffers.append(header)
         group.buffers.extend(entries)
         group.dones.append(done)
@@ -173,6 +184,7 @@ class Journal:
         assert self._file is not None
         if self._defects.receipt_before_sync:
             self._acknowledge(group)
+        self._submitted_s = self._runtime.clock.monotonic()
         self._runtime.disk.append(self._file, self._offset, buffers, sync=self._is_synced, done=self._written)
         crash_point(points.JOURNAL_AFTER_SUBMIT)
 
@@ -188,6 +200,10 @@ class Journal:
         self._durable_sequence = self.sequence
         self.groups_written += 1
         self.bytes_written += self._in_flight_bytes
+        now_s = self._runtime.clock.monotonic()
+        self.sync_latency.add((now_s - self._submitted_s) * 1000)
+        if group.entries:
+            self.add_latency.add((now_s - group.since_s) * 1000, group.entries)
         # The next group goes to the disk before this one's callbacks run: the disk is what is scarce.
         if self._sealed or (self._flush_when_queue_empty and self._filling.records):
             self._submit()

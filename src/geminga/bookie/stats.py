@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from geminga.model.histogram import Latencies
+
 
 class BookieStats:
     """Everything counts from the start of the process."""
@@ -20,6 +22,7 @@ class BookieStats:
         "quarantined_ledgers",
         "read_bytes",
         "read_entries",
+        "read_latency",
         "removed_logs",
     )
 
@@ -27,6 +30,8 @@ class BookieStats:
         self.added_entries = 0
         self.added_bytes = 0
         self.read_entries = 0
+        #: Of each entry: as long as the read it was part of.
+        self.read_latency = Latencies()
         #: preads of entry logs, and the bytes they read.
         self.chunk_reads = 0
         self.read_bytes = 0

@@ -8,19 +8,23 @@ Names and labels are those that Pulsar's dashboards use.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from math import isfinite, isnan
 from typing import TYPE_CHECKING, Final
 
 from geminga.broker.rest.stats import TopicStatistics, backlog_bytes, totals_out
+from geminga.broker.subscription.rates import Rates
 from geminga.broker.subscription.stats import non_persistent_subscription_stats, subscription_stats
 from geminga.broker.subscription.subscription import Subscription
 from geminga.broker.topic import PersistentTopic
 from geminga.broker.topic_base import Topic
+from geminga.managed_ledger.core.write_stats import LATENCY_BOUNDS_US, SIZE_BOUNDS
+from geminga.model.histogram import Quantiles, Spread
 
 if TYPE_CHECKING:
     from geminga.broker.service import Broker
 
 #: Metric -> value, of what another part of the process counts (the process itself, the bookie).
-Source = Callable[[], Mapping[str, float]]
+Source = Callable[[], Mapping[str, float | Quantiles]]
 #: ``SubscriptionStats``.
 Stats = dict[str, object]
 Labels = tuple[tuple[str, str], ...]
@@ -44,7 +48,45 @@ SUBSCRIPTION_METRICS: Final = {
     "pulsar_subscription_last_acked_timestamp": "lastAckedTimestamp",
     "pulsar_subscription_last_consumed_timestamp": "lastConsumedTimestamp",
     "pulsar_subscription_last_consumed_flow_timestamp": "lastConsumedFlowTimestamp",
+    "pulsar_subscription_last_mark_delete_advanced_timestamp": "lastMarkDeleteAdvancedTimestamp",
+    "pulsar_subscription_delayed_message_index_size_bytes": "delayedMessageIndexSizeInBytes",
+    "pulsar_subscription_filter_processed_msg_count": "filterProcessedMsgCount",
+    "pulsar_subscription_filter_accepted_msg_count": "filterAcceptedMsgCount",
+    "pulsar_subscription_filter_rejected_msg_count": "filterRejectedMsgCount",
+    "pulsar_subscription_filter_rescheduled_msg_count": "filterRescheduledMsgCount",
 }
+#: Endings of the names of Pulsar's spreads, for each bound and for what is above all.
+LATENCY_ENDINGS: Final = (
+    "le_0_5",
+    "le_1",
+    "le_5",
+    "le_10",
+    "le_20",
+    "le_50",
+    "le_100",
+    "le_200",
+    "le_1000",
+    "overflow",
+)
+SIZE_ENDINGS: Final = (
+    "le_128",
+    "le_512",
+    "le_1_kb",
+    "le_2_kb",
+    "le_4_kb",
+    "le_16_kb",
+    "le_100_kb",
+    "le_1_mb",
+    "le_overflow",
+)
+assert len(LATENCY_ENDINGS) == len(LATENCY_BOUNDS_US) + 1
+assert len(SIZE_ENDINGS) == len(SIZE_BOUNDS) + 1
+#: Of a topic, and without a sum over the topics of a namespace.
+OF_ONE_TOPIC: Final = frozenset(
+    ("pulsar_average_msg_size", "pulsar_storage_backlog_quota_limit", "pulsar_storage_backlog_quota_limit_time")
+)
+#: As Pulsar has them for ``pulsar_broker_publish_latency``.
+PUBLISH_QUANTILES: Final = (0.0, 0.5, 0.95, 0.99, 0.999, 0.9999, 1.0)
 #: Totals that have a series for each subscription where there are series for each topic, as in Pulsar.
 BY_SUBSCRIPTION: Final = {"pulsar_out_messages_total": "msgOutCounter", "pulsar_out_bytes_total": "bytesOutCounter"}
 #: Prometheus types of the names that do not follow from their ending.
@@ -103,7 +145,12 @@ class Metrics:
                 totals[name] = totals.get(name, 0) + value
         self._add_broker(page, cluster, totals)
         for source in self._sources:
-            page.add_all(source(), cluster)
+            for name, found in source().items():
+                if isinstance(found, Quantiles):
+                    # Of what succeeded: nothing else is timed.
+                    page.add_summary(name, (*cluster, ("success", "true")), found)
+                else:
+                    page.add(name, cluster, found)
         return page.text()
 
     @staticmethod
@@ -111,7 +158,7 @@ class Metrics:
         for name, value in values.items():
             if name == "pulsar_msg_backlog":
                 page.add(name, (*labels, ("remote_cluster", "local")), value)
-            elif name not in ("pulsar_topics_count", "pulsar_average_msg_size"):
+            elif name != "pulsar_topics_count" and name not in OF_ONE_TOPIC:
                 page.add(name, labels, value)
 
     def _add_broker(self, page: _Page, cluster: Labels, totals: Mapping[str, float]) -> None:
@@ -126,16 +173,63 @@ class Metrics:
             "throughput_out",
             "storage_size",
             "storage_logical_size",
+            "storage_write_rate",
+            "storage_read_rate",
+            "storage_read_cache_misses_rate",
             "msg_backlog",
         ):
             page.add(f"pulsar_broker_{name}", cluster, totals.get(f"pulsar_{name}", 0))
         broker = self._broker
+        latency = broker.publish_latency.quantiles(broker.runtime.clock.monotonic(), PUBLISH_QUANTILES)
+        page.add_summary("pulsar_broker_publish_latency", cluster, latency)
+        page.add("pulsar_version_info", (*cluster, ("version", broker.version), ("commit", "")), 1)
         opened, active = broker.connections_opened, len(broker.connections)
-        page.add("pulsar_active_connections", cluster, active)
-        page.add("pulsar_connection_created_total_count", cluster, opened)
-        page.add("pulsar_connection_closed_total_count", cluster, opened - active)
+        host = broker.web_url.partition("://")[2].rpartition(":")[0]
+        of_broker = (*cluster, ("broker", host), ("metric", "broker_connection"))
+        page.add("pulsar_active_connections", of_broker, active)
+        page.add("pulsar_connection_created_total_count", of_broker, opened)
+        page.add("pulsar_connection_closed_total_count", of_broker, opened - active)
+        for is_system in (False, True):
+            topics = [topic for topic in broker.topics.values() if topic.name.is_system is is_system]
+            told = "true" if is_system else "false"
+            bytes_in = sum(topic.bytes_in for topic in topics)
+            page.add("pulsar_broker_in_bytes_total", (*cluster, ("system_topic", told)), bytes_in)
+            # Of subscriptions that the broker makes for itself, which it has none of.
+            bytes_out = 0 if is_system else totals.get("pulsar_out_bytes_total", 0)
+            page.add("pulsar_broker_out_bytes_total", (*cluster, ("system_subscription", told)), bytes_out)
+        cache = broker.ledgers.cache
+        page.add(
+            "pulsar_ml_count", cluster, sum(isinstance(topic, PersistentTopic) for topic in broker.topics.values())
+        )
+        page.add("pulsar_ml_cache_used_size", cluster, cache.size_bytes)
         for part, count in broker.failures.counts.items():
             page.add("geminga_failures_total", (*cluster, ("part", part)), count)
+
+    def _storage_values(self, topic: PersistentTopic) -> dict[str, float]:
+        """Rates of entries, and how long and how large they were; the latter only of what was published to."""
+        now_s = self._broker.runtime.clock.monotonic()
+        appender = topic.ledger.appender
+        stats = appender.stats if appender is not None else None
+        reads = [item.cursor.entries_read for item in topic.subscriptions.values()]
+        if topic.storage_rates is None:
+            topic.storage_rates = Rates()
+        counters = (
+            stats.sizes.count if stats is not None else 0,
+            sum(entries for entries, _ in reads),
+            sum(misses for _, misses in reads),
+        )
+        rates = topic.storage_rates.update(now_s, counters)
+        values: dict[str, float] = {
+            "pulsar_storage_write_rate": rates[0],
+            "pulsar_storage_read_rate": rates[1],
+            "pulsar_storage_read_cache_misses_rate": rates[2],
+        }
+        if stats is not None:
+            written, of_ledger = stats.latencies(now_s)
+            values |= _spread_values("pulsar_entry_size", stats.sizes.window(now_s), SIZE_ENDINGS)
+            values |= _spread_values("pulsar_storage_write_latency", written, LATENCY_ENDINGS)
+            values |= _spread_values("pulsar_storage_ledger_write_latency", of_ledger, LATENCY_ENDINGS)
+        return values
 
     def _topic_values(self, topic: Topic, stats: Mapping[str, Stats]) -> dict[str, float]:
         rate_in, throughput_in = self._statistics.rates_in(topic)
@@ -160,8 +254,29 @@ class Metrics:
             values["pulsar_storage_logical_size"] = topic.ledger.size_bytes
             values["pulsar_storage_backlog_size"] = backlog_bytes(topic)
             values["pulsar_storage_offloaded_size"] = 0
+            values["pulsar_publish_rate_limit_times"] = 0
+            values["pulsar_delayed_message_index_size_bytes"] = topic.delays_stats().get("memoryBytes", 0)
+            values |= _quota_values(topic)
+            values |= self._storage_values(topic)
             values["pulsar_msg_backlog"] = sum(item.cursor.backlog_count for item in topic.subscriptions.values())
         return values
+
+
+def _quota_values(topic: PersistentTopic) -> dict[str, float]:
+    size, age = topic.rules.size_quota, topic.rules.age_quota
+    return {
+        "pulsar_storage_backlog_quota_limit": size.limit if size is not None else -1,
+        "pulsar_storage_backlog_quota_limit_time": age.limit // 1000 if age is not None else -1,
+    }
+
+
+def _spread_values(name: str, spread: Spread, endings: Iterable[str]) -> dict[str, float]:
+    """As Pulsar tells it: each count is of its own bucket, of the window before the question."""
+    counts, total = spread
+    values: dict[str, float] = {f"{name}_{ending}": count for ending, count in zip(endings, counts, strict=True)}
+    values[f"{name}_count"] = sum(counts)
+    values[f"{name}_sum"] = round(total)
+    return values
 
 
 def _add_subscriptions(page: _Page, topic: Topic, stats: Mapping[str, Stats], labels: Labels) -> None:
@@ -180,29 +295,45 @@ def _number_of(stats: Stats, field: str) -> float:
 class _Page:
     """Lines grouped by metric, as the format wants them."""
 
-    __slots__ = ("_lines",)
+    __slots__ = ("_lines", "_summaries")
 
     def __init__(self) -> None:
         self._lines: dict[str, list[str]] = {}
+        #: Names that are summaries.
+        self._summaries: set[str] = set()
 
     def add(self, name: str, labels: Labels, value: float) -> None:
         """One sample."""
-        text = ",".join(f'{key}="{_escaped(item)}"' for key, item in labels)
-        self._lines.setdefault(name, []).append(f"{name}{{{text}}} {_number(value)}")
+        self._lines.setdefault(name, []).append(_sample(name, labels, value))
 
     def add_all(self, values: Mapping[str, float], labels: Labels) -> None:
         """Samples of the same labels."""
         for name, value in values.items():
             self.add(name, labels, value)
 
+    def add_summary(self, name: str, labels: Labels, quantiles: Quantiles) -> None:
+        """Quantiles, sum and count."""
+        self._summaries.add(name)
+        samples = self._lines.setdefault(name, [])
+        for quantile, value in quantiles.values:
+            samples.append(_sample(name, (*labels, ("quantile", str(quantile))), value))
+        samples.append(_sample(f"{name}_sum", labels, quantiles.total))
+        samples.append(_sample(f"{name}_count", labels, quantiles.seen))
+
     def text(self) -> str:
         """The page."""
         lines: list[str] = []
         for name, samples in self._lines.items():
-            kind = "counter" if name.endswith(("_total", "_total_count")) or name in COUNTERS else "gauge"
+            is_counter = name.endswith(("_total", "_total_count")) or name in COUNTERS
+            kind = "summary" if name in self._summaries else "counter" if is_counter else "gauge"
             lines.append(f"# TYPE {name} {kind}")
             lines.extend(samples)
         return "\n".join(lines) + "\n"
+
+
+def _sample(name: str, labels: Labels, value: float) -> str:
+    text = ",".join(f'{key}="{_escaped(item)}"' for key, item in labels)
+    return f"{name}{{{text}}} {_number(value)}"
 
 
 def _escaped(text: str) -> str:
@@ -210,4 +341,6 @@ def _escaped(text: str) -> str:
 
 
 def _number(value: float) -> str:
+    if not isfinite(value):
+        return "NaN" if isnan(value) else "+Inf" if value > 0 else "-Inf"
     return str(int(value)) if value == int(value) else repr(float(value))

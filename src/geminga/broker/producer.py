@@ -46,6 +46,7 @@ class PublishGroup:
         "messages",
         "producer",
         "sequence_ids",
+        "since_s",
         "size_bytes",
     )
 
@@ -56,6 +57,8 @@ class PublishGroup:
         #: Deduplication remembers its sequence ids once they are stored (not so for all but the last chunk).
         self.is_recorded = True
         self.sequence_ids = sequence_ids
+        #: When it came, on the monotonic clock.
+        self.since_s = producer.topic.broker.runtime.clock.monotonic()
         self.messages = messages
         self.size_bytes = size_bytes
         self.count = len(sequence_ids)

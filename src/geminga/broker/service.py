@@ -33,6 +33,7 @@ from geminga.broker.topic_registry import TopicRegistry
 from geminga.managed_ledger import ManagedLedgerFactory
 from geminga.metadata.ports import MUST_NOT_EXIST, MetadataStore
 from geminga.model.errors import GemingaError, UnavailableError
+from geminga.model.histogram import Latencies
 from geminga.model.position import Position
 from geminga.model.topic_name import TopicName
 from geminga.runtime import Runtime, SparseWarnings, get_logger, spawn
@@ -77,6 +78,8 @@ class Broker:
         self._strangers = SparseWarnings(_log, runtime.clock.monotonic)
         #: Connections accepted since the start; read at scrape time.
         self.connections_opened = 0
+        #: From the arrival of entries to their receipts.
+        self.publish_latency = Latencies()
         #: What broke above storage, and stays closed for a while.
         self.failures = Failures(runtime.clock)
         self.unacked_budget = config.new_unacked_budget()

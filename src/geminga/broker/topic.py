@@ -22,6 +22,7 @@ from geminga.broker.policies.quota_guard import QuotaGuard
 from geminga.broker.policies.rules import TopicRules
 from geminga.broker.producer import Producer, PublishGroup, SequenceIds, is_terminal
 from geminga.broker.subscription.limits import UnackedLimits
+from geminga.broker.subscription.rates import Rates
 from geminga.broker.subscription.subscribe import create_subscription, subscribe
 from geminga.broker.subscription.subscription import Subscription, decode_cursor_name
 from geminga.broker.topic_base import TERMINATED_TEXT, Topic, closing_error
@@ -114,6 +115,7 @@ class PersistentTopic(Topic):
         "ledger",
         "quota_guard",
         "rules",
+        "storage_rates",
     )
 
     def __init__(self, broker: Broker, name: TopicName, ledger: ManagedLedger) -> None:
@@ -138,6 +140,8 @@ class PersistentTopic(Topic):
         #: Made for the first Shared or Key_Shared consumer.
         self._delays: TopicDelays | None = None
         self._delayed_snapshots: DelayedSnapshots | None = None
+        #: Rates of entries between scrapes, kept by the metrics.
+        self.storage_rates: Rates | None = None
         #: Groups handed to the ledger and not answered in full.
         self._pending_groups = 0
         self._remove_tail_listener = ledger.add_tail_listener(self._entries_available)
@@ -233,7 +237,10 @@ class PersistentTopic(Topic):
                 producer = group.producer
                 self.messages_in += messages
                 self.bytes_in += size_bytes
-                self.last_published_ms = self.broker.runtime.clock.wall_ms()
+                broker = self.broker
+                clock = broker.runtime.clock
+                self.last_published_ms = clock.wall_ms()
+                broker.publish_latency.add((clock.monotonic() - group.since_s) * 1000, group.count)
                 if self.quota_guard is not None:
                     self.quota_guard.published(size_bytes)
                 producer.messages_in += messages

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 from geminga.bookkeeper import LedgerHandle
 from geminga.managed_ledger import crash_points as points
 from geminga.managed_ledger.core.positions import LedgerInfo
+from geminga.managed_ledger.core.write_stats import WriteStats
 from geminga.managed_ledger.entry import AppendDone, AppendResult
 from geminga.model.errors import (
     GemingaError,
@@ -56,7 +57,8 @@ class AppenderState(Enum):
     STOPPED = "stopped"
 
 
-_Pending = tuple[AppendDone, Sequence[bytes], int, int]
+#: Done, entries, index of the first, bytes, when they were appended, when they were written; monotonic seconds.
+_Pending = tuple[AppendDone, Sequence[bytes], int, int, float, float]
 
 
 class Appender:
@@ -77,6 +79,7 @@ class Appender:
         "_stop_error",
         "_waiting",
         "state",
+        "stats",
     )
 
     def __init__(self, ml: ManagedLedger) -> None:
@@ -86,10 +89,12 @@ class Appender:
         self._info: LedgerInfo | None = None
         #: The open ledger failed, could not be closed, and its recovery is not through.
         self._is_recovering = False
-        #: Written and not confirmed, in order: done, entries, index of the first, bytes.
+        #: What was stored, since the managed ledger was opened.
+        self.stats = WriteStats()
+        #: Written and not confirmed, in order.
         self._pending: deque[_Pending] = deque()
         #: Not written yet: the ledger is being switched. Bounded by what producers may have pending.
-        self._waiting: deque[tuple[Sequence[bytes], AppendDone, int]] = deque()
+        self._waiting: deque[tuple[Sequence[bytes], AppendDone, int, float]] = deque()
         self._drained: asyncio.Future[None] | None = None
         self._opened_ms = 0
         #: What the open ledger takes before its limits are looked at again.
@@ -107,8 +112,8 @@ class Appender:
     @property
     def pending_entries(self) -> int:
         """Entries written or waiting that were not answered."""
-        written = sum(len(entries) for _, entries, _, _ in self._pending)
-        return written + sum(len(entries) - index for entries, _, index in self._waiting)
+        written = sum(len(pending[1]) for pending in self._pending)
+        return written + sum(len(entries) - index for entries, _, index, _ in self._waiting)
 
     @property
     def has_failed(self) -> bool:
@@ -120,18 +125,19 @@ class Appender:
     def append(self, entries: Sequence[bytes], done: AppendDone) -> None:
         """See ``ManagedLedger.append``."""
         count = len(entries)
+        now_s = self._ml.runtime.clock.monotonic()
         handle = self._handle
         if handle is not None and self.state is AppenderState.OPEN and count <= self._room_entries:
             size_bytes = sum(map(len, entries))
             if size_bytes <= self._room_bytes:
                 self._room_entries -= count
                 self._room_bytes -= size_bytes
-                self._pending.append((done, entries, 0, size_bytes))
+                self._pending.append((done, entries, 0, size_bytes, now_s, now_s))
                 handle.append(entries, self._on_appended)
                 return
-        self._append_slowly(entries, done, 0)
+        self._append_slowly(entries, done, 0, now_s)
 
-    def _append_slowly(self, entries: Sequence[bytes], done: AppendDone, index: int) -> None:
+    def _append_slowly(self, entries: Sequence[bytes], done: AppendDone, index: int, since_s: float) -> None:
         """Write what fits into the open ledger, part by part; the rest waits for the next one."""
         invariant(entries, f"{self._ml.name}: append of no entries")
         while index < len(entries):
@@ -143,12 +149,12 @@ class Appender:
                 if not self._may_switch():
                     self._refuse(entries, done, index, self._retry_error or self._stop_error)
                     return
-                self._waiting.append((entries, done, index))
+                self._waiting.append((entries, done, index, since_s))
                 self._start_switch()
                 return
-            index = self._write_part(entries, done, index)
+            index = self._write_part(entries, done, index, since_s)
 
-    def _write_part(self, entries: Sequence[bytes], done: AppendDone, index: int) -> int:
+    def _write_part(self, entries: Sequence[bytes], done: AppendDone, index: int, since_s: float) -> int:
         """Write entries from ``index`` until the room is used up (the one that crosses the size included)."""
         end = min(len(entries), index + self._room_entries)
         size_bytes = 0
@@ -159,7 +165,7 @@ class Appender:
         part = entries[index:position] if position - index < len(entries) else entries
         self._room_entries -= len(part)
         self._room_bytes -= size_bytes
-        self._pending.append((done, part, index, size_bytes))
+        self._pending.append((done, part, index, size_bytes, since_s, self._ml.runtime.clock.monotonic()))
         handle = self._handle
         invariant(handle is not None, f"{self._ml.name}: open without a ledger")
         assert handle is not None
@@ -167,12 +173,14 @@ class Appender:
         return position
 
     def _on_appended(self, first_entry_id: int, count: int, error: StorageError | None) -> None:
-        done, entries, index, size_bytes = self._pending.popleft()
+        done, entries, index, size_bytes, since_s, written_s = self._pending.popleft()
         info = self._info
         assert info is not None
         if error is None:
             info.entries = first_entry_id + count
             info.size_bytes += size_bytes
+            now_s = self._ml.runtime.clock.monotonic()
+            self.stats.stored(entries, size_bytes, now_s - since_s, now_s - written_s)
             self._ml.on_confirmed(info.ledger_id, first_entry_id, entries, size_bytes)
         else:
             self._on_failure(error)
@@ -359,9 +367,9 @@ class Appender:
     def _flush_waiting(self) -> None:
         waiting = self._waiting
         while waiting and self.state is not AppenderState.SWITCHING:
-            entries, done, index = waiting.popleft()
+            entries, done, index, since_s = waiting.popleft()
             held = len(waiting)
-            self._append_slowly(entries, done, index)
+            self._append_slowly(entries, done, index, since_s)
             if len(waiting) > held:
                 # Its rest waits for yet another ledger: it stays first.
                 waiting.appendleft(waiting.pop())
@@ -369,7 +377,7 @@ class Appender:
 
     def _fail_waiting(self, error: GemingaError) -> None:
         waiting, self._waiting = self._waiting, deque()
-        for entries, done, index in waiting:
+        for entries, done, index, _ in waiting:
             self._refuse(entries, done, index, error)
 
 

@@ -53,6 +53,8 @@ class CursorReads:
         "_ml",
         "_read",
         "_state",
+        "cache_misses",
+        "entries_read",
     )
 
     def __init__(self, cursor: ManagedCursor, ml: ManagedLedger) -> None:
@@ -69,6 +71,9 @@ class CursorReads:
         self._claim: Claim | None = None
         #: How large the entries are where it reads; 0 before the first read from the bookies.
         self._entry_bytes = 0
+        #: Entries read since then, and those read from bookies, read-ahead included.
+        self.entries_read = 0
+        self.cache_misses = 0
         #: Grows with every jump of the read position: a read under way then starts anew.
         self._epoch = 0
 
@@ -211,6 +216,7 @@ class CursorReads:
             return
         if epoch == self._epoch and not isinstance(result, StorageError):
             self._ml.cache.misses += len(result)
+            self.cache_misses += len(result)
             self._entry_bytes = max(1, sum(map(len, result)) // len(result))
             if len(result) > read.max_entries:
                 self._look_ahead(ledger_id, first, result)
@@ -237,6 +243,7 @@ class CursorReads:
             count += 1
         if count < len(payloads) and self._ahead is None:
             self._look_ahead(ledger_id, first + count, payloads[count:])
+        self.entries_read += count
         state = self._state
         state.read_position = Position(ledger_id, first + count)
         if state.acked.count and state.acked.has_ledger(ledger_id):

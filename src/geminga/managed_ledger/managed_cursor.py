@@ -157,6 +157,11 @@ class ManagedCursor:
         return self._is_in_use
 
     @property
+    def entries_read(self) -> tuple[int, int]:
+        """Entries that were read since it was opened, and those read from bookies."""
+        return (self._reads.entries_read, self._reads.cache_misses) if self._reads is not None else (0, 0)
+
+    @property
     def is_reading(self) -> bool:
         """Whether a read is under way."""
         return self._reads is not None and self._reads.is_busy

@@ -59,7 +59,6 @@ class ManagedLedger:
         "_node",
         "_reads",
         "cursors",
-        "entries_added",
         "factory",
         "is_closed",
         "is_fenced",
@@ -88,8 +87,6 @@ class ManagedLedger:
         )
         #: The newest entry that may be read; entry id -1 if there is none.
         self.last_confirmed_position = self.ledgers.last_position
-        #: Entries confirmed since it was opened.
-        self.entries_added = 0
         #: Durable cursors by name.
         self.cursors: dict[str, ManagedCursor] = {}
         self.non_durable_cursors = _NO_CURSORS
@@ -189,9 +186,9 @@ class ManagedLedger:
         return None
 
     @property
-    def pending_entries(self) -> int:
-        """Entries whose append was not answered."""
-        return self._appender.pending_entries if self._appender is not None else 0
+    def appender(self) -> Appender | None:
+        """The append path; None before the first append since it was opened."""
+        return self._appender
 
     @property
     def has_open_ledger(self) -> bool:
@@ -200,9 +197,7 @@ class ManagedLedger:
 
     def on_confirmed(self, ledger_id: int, first_entry_id: int, entries: Sequence[bytes], size_bytes: int) -> None:
         """Entries of the open ledger became readable."""
-        count = len(entries)
-        self.entries_added += count
-        self.last_confirmed_position = Position(ledger_id, first_entry_id + count - 1)
+        self.last_confirmed_position = Position(ledger_id, first_entry_id + len(entries) - 1)
         if self._active:
             window = self.tail_window
             if window is None or window.ledger_id != ledger_id or window.end_entry_id != first_entry_id:

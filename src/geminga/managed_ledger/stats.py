@@ -23,14 +23,14 @@ def internal_stats(ml: ManagedLedger) -> dict[str, object]:
     # Between two ledgers there is no current one; the last of a terminated topic stays it.
     current = last if ml.has_open_ledger or ml.terminated_position is not None else None
     return {
-        "entriesAddedCounter": ml.entries_added,
+        "entriesAddedCounter": ml.appender.stats.sizes.count if ml.appender is not None else 0,
         "numberOfEntries": ml.entry_count,
         "totalSize": ml.size_bytes,
         "currentLedgerEntries": current.entries if current is not None else 0,
         "currentLedgerSize": current.size_bytes if current is not None else 0,
         "lastLedgerCreatedTimestamp": (last.opened_ms if last is not None else 0) or ml.created_ms,
         "waitingCursorsCount": 0,
-        "pendingAddEntriesCount": ml.pending_entries,
+        "pendingAddEntriesCount": ml.appender.pending_entries if ml.appender is not None else 0,
         "lastConfirmedEntry": str(ml.last_confirmed_position),
         "state": state_name(ml),
         "ledgers": [

@@ -24,6 +24,7 @@ class Rates:
             self._since, self._counters, self._rates = now, counters, (0.0,) * len(counters)
         elapsed = now - self._since
         if elapsed >= RATE_WINDOW_MIN_S:
-            self._rates = tuple((new - old) / elapsed for new, old in zip(counters, self._counters, strict=True))
+            # A counter goes back when what it counted is gone: nothing is known of this time then.
+            self._rates = tuple(max(0, new - old) / elapsed for new, old in zip(counters, self._counters, strict=True))
             self._since, self._counters = now, counters
         return self._rates
