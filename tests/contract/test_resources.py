@@ -12,7 +12,13 @@ from geminga.broker.resources.documents import CHANGE_ATTEMPTS_MAX, DocumentStor
 from geminga.broker.resources.partitioned_topics import PARTITIONED_TOPICS_PATH
 from geminga.broker.resources.tenants import POLICIES_PATH
 from geminga.metadata import WriteFault
-from geminga.model.errors import ConflictError, CorruptionError, NotFoundError, PreconditionFailedError
+from geminga.model.errors import (
+    AuthorizationError,
+    ConflictError,
+    CorruptionError,
+    NotFoundError,
+    PreconditionFailedError,
+)
 from geminga.model.topic_name import TopicName
 from support.metadata_stores import Harness, MemoryCase, SqliteCase
 
@@ -156,7 +162,7 @@ def test_namespace_is_created_listed_and_deleted(case) -> None:
         for name in ("public/a b", "public/", "public"):
             with pytest.raises(PreconditionFailedError):
                 await namespaces.create(name)
-        with pytest.raises(PreconditionFailedError):
+        with pytest.raises(AuthorizationError):
             await namespaces.create("public/b", {"replication_clusters": ["elsewhere"]})
         assert await namespaces.list("public") == ["public/a", "public/default"]
         await namespaces.delete("public/a")
