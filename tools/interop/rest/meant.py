@@ -42,6 +42,11 @@ MEANT: Final = (
         "removing a policy for which Pulsar has no path",
         r"answer: (412 Invalid bundle range: \w+ \| 204|404 Namespace does not .+ \| 404 Namespace policies .+)",
     ),
+    Meant(
+        "a policy is set in a namespace whose tenant is not there",
+        r"answer: 404 Namespace .+ \| 404 Tenant does not exist",
+        "namespace .+nobody/nowhere/",
+    ),
     Meant("the bundle of a topic whose namespace is not there", r"answer: 200 \| 404 Namespace .+", "lookup: "),
     Meant("a topic's name with a slash", r"answer: (412 Topic name is not valid|500 <html>) \| 20[04]"),
     Meant("a plus sign in a subscription's name", r"value \.: \['p q'\] \| \['p\+q'\]"),

@@ -47,6 +47,7 @@ from geminga.broker.rest.requests import (
     nothing_set,
 )
 from geminga.broker.service import Broker
+from geminga.model.errors import NotFoundError
 from geminga.runtime import get_logger
 
 _log = get_logger(__name__)
@@ -200,7 +201,13 @@ async def _set(request: Request, policy: Policy, value: Json) -> Response:
 
 async def _change(request: Request, change: Callable[[Document], Document], missing: str) -> Response:
     broker, namespace = context_of(request).broker, namespace_of(request)
-    await broker.resources.namespaces.update(namespace, change, missing)
+    try:
+        await broker.resources.namespaces.update(namespace, change, missing)
+    except NotFoundError as error:
+        # Pulsar says so only where authentication is on; it is the more helpful of the two.
+        if not await broker.resources.tenants.exists(namespace.partition("/")[0]):
+            raise NotFoundError("Tenant does not exist") from error
+        raise
     await _follow(broker, namespace)
     return no_content()
 
