@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from itertools import count
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from pyroaring import BitMap
 
-from geminga.broker.core.delayed_chunks import CHUNK_MIN, Column, chunk_of
+from geminga.broker.core.delayed_chunks import ChunkSizes
 from geminga.broker.core.delayed_heap import DelayedHeap
 from geminga.broker.core.delayed_marks import FIRST_MARK
 from geminga.broker.core.delayed_snapshot import encode, load
 from geminga.broker.core.packed_positions import (
-    BUCKET_SHIFT,
-    ENTRY_BITS,
-    ENTRY_MASK,
-    LEDGER_MASK,
-    LEDGERS_MAX,
-    SLOT_BITS,
     PackedPositions,
 )
 from geminga.broker.core.time_buckets import TimeBuckets, precision_bits
+from geminga.broker.core.waiting_entries import GAP_MIN
 from geminga.model import Position
 from geminga.model.errors import CorruptionError
 from geminga.runtime import SystemRng
@@ -31,6 +26,8 @@ from geminga.runtime import SystemRng
 BASE = 1_700_000_000_000
 #: A day: with small buckets it has more slots than a chunk can name.
 SPREAD_MAX = 86_400_000
+#: So small that there are many chunks and units, and as they are.
+SIZES = st.sampled_from([ChunkSizes(), ChunkSizes(40, 1, 7), ChunkSizes(300, 10, 60), ChunkSizes(5, 2, 1)])
 
 
 class AgainstTheHeap(RuleBasedStateMachine):
@@ -39,11 +36,11 @@ class AgainstTheHeap(RuleBasedStateMachine):
     @initialize(
         tick_ms=st.sampled_from([1, 100, 1000, 1024, 60_000]),
         is_strict=st.booleans(),
-        chunk_min=st.sampled_from([1, 30, CHUNK_MIN]),
+        sizes=SIZES,
     )
-    def start(self, tick_ms: int, is_strict: bool, chunk_min: int) -> None:
-        self.chunk_min = chunk_min
-        self.index = TimeBuckets(precision_bits(tick_ms), is_strict=is_strict, chunk_min=chunk_min)
+    def start(self, tick_ms: int, is_strict: bool, sizes: ChunkSizes) -> None:
+        self.sizes = sizes
+        self.index = TimeBuckets(precision_bits(tick_ms), is_strict=is_strict, sizes=sizes)
         self.heap = DelayedHeap()
         self.width = 1 << self.index.bits
         self.now = BASE
@@ -82,6 +79,47 @@ class AgainstTheHeap(RuleBasedStateMachine):
         for _ in range(count):
             self._add(Position(self.ledger_id, self.entry_id), self.now + draw.below(spread))
             self.entry_id += 1
+
+    @rule(
+        count=st.integers(1, 200),
+        every=st.integers(2, 20),
+        delays=st.lists(st.integers(0, 200_000), min_size=1, max_size=3),
+        step=st.sampled_from([-40, 0, 1, 300]),
+        ledgers=st.sampled_from([0, 0, 0, 7]),
+    )
+    def add_every_so_many(self, count: int, every: int, delays: list[int], step: int, ledgers: int) -> None:
+        """Others lie between them that are not delayed; times rise, fall or are constants by turns."""
+        for i in range(count):
+            if ledgers and i % ledgers == 0:
+                self.ledger_id += 1
+            delay = max(0, delays[i % len(delays)] + i * step)
+            self._add(Position(self.ledger_id, self.entry_id + i % 3), self.now + delay)
+            self.entry_id += every + 2
+
+    @rule(data=st.data(), count=st.integers(1, 100), delay=st.integers(0, 200_000))
+    def add_out_of_order(self, data: st.DataObject, count: int, delay: int) -> None:
+        """What a reader before the others, or a replay, comes upon: gaps are filled, most waits already."""
+        first = data.draw(st.integers(0, max(0, self.entry_id - count)))
+        ids = range(first, min(self.entry_id, first + count))
+        for entry_id in data.draw(st.sampled_from([ids, ids[::-1], ids[::2], ids[::3] or ids])):
+            self._add(Position(self.ledger_id, entry_id), self.now + delay)
+
+    @rule(data=st.data(), count_max=st.sampled_from([1, 30, 500]))
+    def look(self, data: st.DataObject, count_max: int) -> None:
+        ledger_id = data.draw(st.integers(0, self.ledger_id + 1))
+        entry_id = data.draw(st.integers(0, self.entry_id + 20))
+        position = Position(ledger_id, entry_id)
+        ids = {known.entry_id for known in self.waiting if known.ledger_id == ledger_id}
+        assert self.index.contains(*position) is (entry_id in ids)
+        assert self.index.count_before(position) == sum(known < position for known in self.waiting)
+        absent = next(at for at in count(entry_id) if at not in ids)
+        assert self.index.first_absent(*position) == absent
+        ahead = self.index.absent_count(ledger_id, entry_id, count_max)
+        long_run = next((at for at in sorted(ids) if at >= entry_id and ids.issuperset(range(at, at + GAP_MIN))), None)
+        if long_run is None:
+            assert ahead == count_max
+        else:
+            assert ahead == max(1, min(count_max, long_run - entry_id))
 
     @rule(ledgers=st.integers(0, 1), entries=st.integers(1, 70_000))
     def leave_a_gap(self, ledgers: int, entries: int) -> None:
@@ -137,7 +175,7 @@ class AgainstTheHeap(RuleBasedStateMachine):
     @rule()
     def written_and_read_back(self) -> None:
         """What was discarded is in no record, also where buckets still name it."""
-        again = TimeBuckets(self.index.bits, is_strict=self.index.is_strict, chunk_min=self.chunk_min)
+        again = TimeBuckets(self.index.bits, is_strict=self.index.is_strict, sizes=self.sizes)
         for record in encode(self.index):
             assert load(record, again, -1)
         self.index = again
@@ -164,16 +202,16 @@ class AgainstTheHeap(RuleBasedStateMachine):
         self.index.check_invariants()
 
 
-AgainstTheHeap.TestCase.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+AgainstTheHeap.TestCase.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
 test_time_buckets_any_operations_give_what_the_heap_gives = AgainstTheHeap.TestCase
 
 
 class ManyReaders(RuleBasedStateMachine):
     """Readers with marks of their own: each is given everything once, whatever the others took."""
 
-    @initialize(bits=st.integers(0, 12), chunk_min=st.sampled_from([1, 20, CHUNK_MIN]))
-    def start(self, bits: int, chunk_min: int) -> None:
-        self.index = TimeBuckets(bits, is_strict=False, chunk_min=chunk_min)
+    @initialize(bits=st.integers(0, 12), sizes=SIZES)
+    def start(self, bits: int, sizes: ChunkSizes) -> None:
+        self.index = TimeBuckets(bits, is_strict=False, sizes=sizes)
         self.now = BASE
         self.entry_id = 0
         self.marks = [FIRST_MARK] * 3
@@ -222,7 +260,7 @@ class ManyReaders(RuleBasedStateMachine):
         assert len(self.index) == 0
 
 
-ManyReaders.TestCase.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+ManyReaders.TestCase.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
 test_time_buckets_many_readers_are_each_given_everything_once = ManyReaders.TestCase
 
 
@@ -239,51 +277,15 @@ def test_packed_positions_made_bitmaps_name_the_same():
 
 
 @given(
-    first=st.integers(0, ENTRY_MASK),
-    number=st.integers(0, LEDGERS_MAX - 1),
-    slot=st.integers(0, 1 << 18),
-    buckets=st.lists(st.integers(0, 1 << 24), min_size=1, max_size=300),
-    data=st.data(),
-)
-def test_chunk_gives_what_the_column_had_that_was_not_taken(first, number, slot, buckets, data):
-    column = Column()
-    column.restart(first)
-    column.extend([(slot << SLOT_BITS) + bucket for bucket in buckets][: column.end - first])
-    assert not column.look(-1)
-    column.holes = data.draw(st.lists(st.integers(0, len(column) - 1), unique=True))
-    expected = {entry_id: bucket for bucket, entry_id in column.entries()}
-    assert len(expected) == len(column) - len(column.holes)
-    chunk = chunk_of(column, number)
-    if chunk is None:
-        few = 2 * len(set(column[::64])) < len(column[::64])
-        assert few or min(column) >> 24 != max(column) >> 24
-        return
-    assert chunk.slots == sorted({bucket >> SLOT_BITS for bucket in expected.values()})
-    assert chunk.entry_ids() == BitMap(expected)
-    given_ = {}
-    for slot in data.draw(st.permutations(chunk.slots)):
-        if data.draw(st.booleans()):
-            chunk.sort()
-        packed = PackedPositions()
-        assert chunk.copy_to(slot, packed)
-        chunk.give_to(slot, PackedPositions())
-        assert not chunk.copy_to(slot, packed)
-        for item in packed.singles:
-            assert item >> ENTRY_BITS & LEDGER_MASK == number
-            given_[item & ENTRY_MASK] = slot << SLOT_BITS | item >> BUCKET_SHIFT
-    assert chunk.is_empty
-    assert given_ == expected
-
-
-@given(
     st.lists(st.tuples(st.integers(1, 3), st.integers(0, 100_000), st.integers(0, 90_000)), max_size=200),
     st.booleans(),
     st.integers(0, 3),
     st.integers(0, 1),
     st.integers(0, 60_000),
+    SIZES,
 )
-def test_delayed_snapshot_read_back_waits_for_the_same_times(added, is_strict, coarser, twice, passed):
-    index = TimeBuckets(9, is_strict=is_strict)
+def test_delayed_snapshot_read_back_waits_for_the_same_times(added, is_strict, coarser, twice, passed, sizes):
+    index = TimeBuckets(9, is_strict=is_strict, sizes=sizes)
     for ledger_id, entry_id, delay in added:
         index.add(ledger_id, entry_id, index.due_time(BASE + delay))
     records = list(encode(index))
@@ -305,7 +307,7 @@ def test_delayed_snapshot_read_back_waits_for_the_same_times(added, is_strict, c
 
 @given(st.lists(st.integers(0, 90_000), min_size=1, max_size=300), st.data())
 def test_delayed_snapshot_cut_or_damaged_is_told_or_harmless(delays, data):
-    index = TimeBuckets(9, is_strict=False)
+    index = TimeBuckets(9, is_strict=False, sizes=data.draw(SIZES))
     for entry_id, delay in enumerate(delays):
         index.add(7, entry_id, BASE + delay)
     record = bytearray(next(iter(encode(index))))

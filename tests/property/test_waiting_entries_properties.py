@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from pyroaring import BitMap
 
-from geminga.broker.core.waiting_entries import WaitingEntries
+from geminga.broker.core.waiting_entries import WaitingEntries, absent_count, first_absent
 from geminga.model import Position
 
 LEDGERS = st.integers(1, 3)
@@ -60,8 +60,11 @@ class AgainstASet(RuleBasedStateMachine):
         absent = entry_id
         while Position(ledger_id, absent) in self.oracle:
             absent += 1
-        assert self.waiting.first_absent(*position) == absent
-        ahead = self.waiting.absent_count(ledger_id, entry_id, 50)
+        members = self.waiting.members(ledger_id, 0, 200)
+        assert set(members) == {known.entry_id for known in self.oracle if known.ledger_id == ledger_id}
+        assert set(self.waiting.members(ledger_id, 30, 60)) == set(members) & set(range(30, 60))
+        assert entry_id < 0 or first_absent(members, entry_id) == absent
+        ahead = absent_count(members, entry_id, 50)
         assert 1 <= ahead <= 50
         if ahead < 50 and entry_id >= 0:
             # A long run of waiting ones begins there.

@@ -6,14 +6,16 @@ A record is readable by itself, so that an index is written as any number of the
 from __future__ import annotations
 
 import sys
+import zlib
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from struct import Struct
 from struct import error as StructError
 from typing import Final
 
 from pyroaring import BitMap
 
+from geminga.broker.core.chunk_record import decode_chunks, encode_chunk
 from geminga.broker.core.packed_positions import (
     ENTRY_MASK,
     SLOT_BITS,
@@ -26,8 +28,13 @@ from geminga.model.errors import CorruptionError
 #: Bytes of a record, about: what is encoded or taken in without giving way to others.
 RECORD_BYTES_MAX: Final = 256 * 1024
 _MAGIC: Final = b"GDI"
-_VERSION: Final = 1
+#: Of records with slots, and of those with chunks.
+_SLOTS: Final = 1
+_CHUNKS: Final = 2
+#: Magic, version, bits, flags, bits of the coarsest buckets, then by version: ledgers and slots, or CRC-32 of what
+#: follows it and chunks.
 _HEAD: Final = Struct("<3sBBBHII")
+_CHECKED: Final = _HEAD.size - 4
 _SLOT: Final = Struct("<qIII")
 _BITMAP: Final = Struct("<II")
 #: Items, and runs, of a slot in one record.
@@ -39,6 +46,7 @@ _PIECE_BITS: Final = 20
 def encode(index: TimeBuckets) -> Iterator[bytes]:
     """The records of the whole index; none if it is empty. Each is true of the moment when it is given. If the index
     changes between two of them, what was added or moved may be missing; if ledgers are numbered anew, it ends."""
+    yield from _chunk_records(index)
     table = index.ledger_ids
     slots: list[bytes] = []
     numbers: set[int] = set()
@@ -65,11 +73,20 @@ def load(data: bytes, index: TimeBuckets, now: int, *, refines: bool = False) ->
         magic, version, bits, flags, coarse_bits, ledger_count, slot_count = _HEAD.unpack_from(data)
         if magic != _MAGIC:
             raise CorruptionError(f"a record of the delayed index begins with {magic!r}")
-        if version != _VERSION or (bits > index.bits and not refines) or bool(flags & 1) != index.is_strict:
+        if (
+            version not in {_SLOTS, _CHUNKS}
+            or (bits > index.bits and not refines)
+            or bool(flags & 1) != index.is_strict
+        ):
             return False
         if coarse_bits >= BITS_MAX:
             raise CorruptionError(f"a record of the delayed index has buckets of {coarse_bits} bits")
         offset = _HEAD.size
+        if version == _CHUNKS:
+            if _checksum(data) != ledger_count:
+                raise CorruptionError("a record of the delayed index has another checksum")
+            _load_chunks(data, slot_count, index, max(bits, coarse_bits), bits, now)
+            return True
         numbers = _array("I", data, offset, ledger_count)
         offset += 4 * ledger_count
         ledger_ids = dict(zip(numbers, _array("Q", data, offset, ledger_count), strict=True))
@@ -78,17 +95,13 @@ def load(data: bytes, index: TimeBuckets, now: int, *, refines: bool = False) ->
         for _ in range(slot_count):
             slot, packed, offset = _decode_slot(data, offset)
             slots.append((slot, packed))
-    except (ValueError, IndexError, StructError) as error:
+    except (ValueError, IndexError, OverflowError, StructError, zlib.error) as error:
         raise CorruptionError(f"a record of the delayed index is damaged: {error}") from error
     if offset != len(data):
         raise CorruptionError(f"a record of the delayed index has {len(data) - offset} bytes too many")
     index.coarse_bits = max(index.coarse_bits, bits, coarse_bits)
-    fresh = _union([packed for _, packed in slots])
-    if not fresh.keys() <= ledger_ids.keys():
+    if not set().union(*(packed.ledger_numbers() for _, packed in slots)) <= ledger_ids.keys():
         raise CorruptionError("a record of the delayed index names a ledger that its table has not")
-    waits = bits == index.bits and all(slot << SLOT_BITS << bits > now for slot, _ in slots)
-    if waits and index.merge_new(slots, fresh, ledger_ids):
-        return True
     for slot, packed in slots:
         if bits == index.bits and slot << SLOT_BITS << bits > now:
             index.merge(slot, packed, ledger_ids)
@@ -102,17 +115,56 @@ def load(data: bytes, index: TimeBuckets, now: int, *, refines: bool = False) ->
     return True
 
 
-def _union(parts: Sequence[PackedPositions]) -> dict[int, BitMap]:
-    """The entry ids of all parts by ledger number."""
-    everything = PackedPositions()
-    for packed in parts:
-        everything.extend(packed)
-    return everything.by_ledger()
+def _load_chunks(data: bytes, count: int, index: TimeBuckets, coarse_bits: int, bits: int, now: int) -> None:
+    # All of them before the index has any: damage is told before.
+    chunks = list(decode_chunks(data, _HEAD.size, count))
+    index.coarse_bits = max(index.coarse_bits, coarse_bits)
+    for chunk in chunks:
+        due = now >> bits if now >= 0 else -1
+        while chunk.count and chunk.first_bucket <= due:
+            chunk.take_next(due, early_max=0)
+        if bits == index.bits and chunk.count:
+            index.merge_chunk(chunk)
+        elif chunk.count:
+            index.merge_entries(
+                (index.bucket_of(bucket << bits), ledger_id, entry_id)
+                for bucket, ledger_id, entry_id in chunk.entries()
+            )
+
+
+def _chunk_records(index: TimeBuckets) -> Iterator[bytes]:
+    chunks: list[bytes] = []
+    size = 0
+    for chunk in index.chunks():
+        # Between two records it may have given everything, or it was discarded.
+        if not chunk.count:
+            continue
+        data = encode_chunk(chunk)
+        if size + len(data) > RECORD_BYTES_MAX and chunks:
+            yield _chunk_record(index, chunks)
+            chunks, size = [], 0
+            if not chunk.count:
+                continue
+        chunks.append(data)
+        size += len(data)
+    if chunks:
+        yield _chunk_record(index, chunks)
+
+
+def _chunk_record(index: TimeBuckets, chunks: list[bytes]) -> bytes:
+    head = _HEAD.pack(_MAGIC, _CHUNKS, index.bits, index.is_strict, index.coarse_bits, 0, len(chunks))
+    record = b"".join([head, *chunks])
+    return b"".join([head[: _CHECKED - 4], _checksum(record).to_bytes(4, "little"), record[_CHECKED:]])
+
+
+def _checksum(record: bytes) -> int:
+    """CRC-32 of all but the checksum."""
+    return zlib.crc32(record[_CHECKED:], zlib.crc32(record[: _CHECKED - 4]))
 
 
 def _record(index: TimeBuckets, slots: list[bytes], numbers: set[int]) -> bytes:
     table = sorted(numbers)
-    head = _HEAD.pack(_MAGIC, _VERSION, index.bits, index.is_strict, index.coarse_bits, len(table), len(slots))
+    head = _HEAD.pack(_MAGIC, _SLOTS, index.bits, index.is_strict, index.coarse_bits, len(table), len(slots))
     ids = array("Q", [index.ledger_ids[number] for number in table])
     return b"".join([head, _bytes(array("I", table)), _bytes(ids), *slots])
 

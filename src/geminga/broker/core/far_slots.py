@@ -1,19 +1,16 @@
-"""The slots of the delayed index (:mod:`.time_buckets`) whose time is not near: where most messages wait. Pure.
+"""The slots of the delayed index (:mod:`.time_buckets`) whose time is not near: what no chunk holds. Pure.
 
-A slot is a set of packed positions, and what the chunks have of it. Each slot of which a chunk has anything has such a
-set here, if only an empty one.
+A slot is a set of packed positions, in no order.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator, Mapping
 from heapq import heappop, heappush
-from itertools import islice
 from typing import Final
 
 from pyroaring import BitMap
 
-from geminga.broker.core.delayed_chunks import DelayedChunk
 from geminga.broker.core.packed_positions import PackedPositions
 from geminga.model import invariant
 
@@ -21,8 +18,6 @@ from geminga.model import invariant
 _COMPACT_SLOTS: Final = 64
 #: Slots searched in one step for what was discarded.
 _KEPT_SLOTS: Final = 16
-#: Chunks that are sorted within, at one look at a slot: 12 ms.
-_SORTED_CHUNKS: Final = 4
 #: What a small object takes: a set, an array, a place in a dict.
 _OBJECT_BYTES: Final = 250
 
@@ -33,13 +28,12 @@ Members = Callable[[int], BitMap | None]
 class FarSlots:
     """See the module."""
 
-    __slots__ = ("_by_slot", "_chunks", "_order", "_to_compact")
+    __slots__ = ("_by_slot", "_order", "_to_compact")
 
     def __init__(self) -> None:
         self._by_slot: dict[int, PackedPositions] = {}
         #: A heap of the same slots.
         self._order: list[int] = []
-        self._chunks: list[DelayedChunk] = []
         #: Slots that have not had their turn in being compacted.
         self._to_compact: list[int] = []
 
@@ -54,8 +48,7 @@ class FarSlots:
     @property
     def memory_bytes(self) -> int:
         """About what all of it takes."""
-        size = sum(_OBJECT_BYTES + packed.memory_bytes for packed in self._by_slot.values())
-        return size + sum(chunk.memory_bytes for chunk in self._chunks)
+        return sum(_OBJECT_BYTES + packed.memory_bytes for packed in self._by_slot.values())
 
     def of(self, slot: int) -> PackedPositions:
         """Where to add to a slot."""
@@ -66,22 +59,10 @@ class FarSlots:
             heappush(self._order, slot)
         return packed
 
-    def add_chunk(self, chunk: DelayedChunk) -> None:
-        """Keep a chunk."""
-        for slot in chunk.slots:
-            self.of(slot)
-        if not chunk.is_empty:
-            self._chunks.append(chunk)
-
     def take_first(self) -> tuple[int, PackedPositions]:
         """Remove the earliest slot."""
         slot = heappop(self._order)
-        packed = self._by_slot.pop(slot)
-        self._sort_chunks()
-        for chunk in self._chunks:
-            chunk.give_to(slot, packed)
-        self._chunks = [chunk for chunk in self._chunks if not chunk.is_empty]
-        return slot, packed
+        return slot, self._by_slot.pop(slot)
 
     def compact(self) -> None:
         """Let a few slots see whether their singles should become bitmaps."""
@@ -96,28 +77,11 @@ class FarSlots:
         """Every slot that is here now, unless it is taken in the meantime, and what is in it; not to be changed."""
         for slot in list(self._by_slot):
             packed = self._by_slot.get(slot)
-            if packed is None:
-                continue
-            both = PackedPositions()
-            self._sort_chunks()
-            for chunk in self._chunks:
-                chunk.copy_to(slot, both)
-            if not both.is_empty:
-                both.extend(packed)
-                packed = both
-            yield slot, packed
-
-    def _sort_chunks(self) -> None:
-        """A few of those that are not yet: all of them would take too long for one turn of the loop."""
-        for chunk in islice((chunk for chunk in self._chunks if not chunk.is_sorted), _SORTED_CHUNKS):
-            chunk.sort()
+            if packed is not None:
+                yield slot, packed
 
     def keep(self, members: Members) -> Iterator[None]:
         """Drop what is not in ``members`` any more, a piece a step; between two of them anything may change."""
-        for chunk in list(self._chunks):
-            if not chunk.is_empty and not self._is_kept(chunk, members(chunk.number)):
-                self._chunks = [kept for kept in self._chunks if kept is not chunk]
-            yield
         for count, slot in enumerate(list(self._by_slot), 1):
             packed = self._by_slot.get(slot)
             if packed is not None:
@@ -125,28 +89,12 @@ class FarSlots:
             if not count % _KEPT_SLOTS:
                 yield
 
-    def _is_kept(self, chunk: DelayedChunk, members: BitMap | None) -> bool:
-        """Whether nothing of a chunk is to be dropped; one of which something is left goes into the slots' sets."""
-        entry_ids = chunk.entry_ids()
-        if members is None or members.isdisjoint(entry_ids):
-            return False
-        if entry_ids <= members:
-            return True
-        for slot in chunk.slots:
-            chunk.give_to(slot, self._by_slot[slot])
-        return False
-
     def renumber(self, numbers: Mapping[int, int]) -> None:
         """Replace each ledger's number by that in ``numbers``."""
         for packed in self._by_slot.values():
             packed.renumber(numbers)
-        for chunk in self._chunks:
-            chunk.number = numbers[chunk.number]
 
     def check_invariants(self, opened: Container[int]) -> None:
         """Raise InvariantError if the state can not be; ``opened``: slots that must not be here."""
         invariant(sorted(self._by_slot) == sorted(self._order), "far slots and their order differ")
         invariant(not any(slot in opened for slot in self._by_slot), "a slot is near and far")
-        for chunk in self._chunks:
-            invariant(not chunk.is_empty, "an empty chunk is kept")
-            invariant(all(slot in self._by_slot for slot in chunk.slots), "a slot of a chunk is not among the far ones")

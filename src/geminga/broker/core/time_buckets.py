@@ -5,58 +5,62 @@ bucket before its time and never after it. Strict: rounded **up**, due less than
 before it (MISSION F6: rounding down there makes a dispatcher spin).
 
 ```
-column: buckets of the entries added last, in log order            what is far off there is not looked at
-chunks: columns sorted by slot (:mod:`.delayed_chunks`)            the cheapest form for delays drawn at random
-far:   slot (256 buckets) -> packed positions, in no order         where other messages wait most of their life
-near:  bucket -> ledger -> entry ids (bitmap, or few in a list)     made from a slot when its time comes
-waiting: ledger -> bitmap of everything that waits                  "is it here?" (:mod:`.waiting_entries`)
+columns: what was added last, as it came (:mod:`.delayed_column`)    one at the end of the log, one behind it
+chunks: full columns, packed (:mod:`.delayed_chunks`)               where messages wait most of their life
+far:   slot (256 buckets) -> packed positions, in no order         long runs in one bucket, and what is too little
+near:  bucket -> ledger -> entry ids (bitmap, or few in a list)     what is due, and a little more
+waiting: ledger -> bitmap of what is in far and near                "is it here?" (:mod:`.waiting_entries`)
 ```
 
 Nothing is per subscription here. Whoever reads the buckets keeps a :data:`Mark`, what it was given last, and
 :meth:`TimeBuckets.take` continues from there; :meth:`TimeBuckets.release` drops what everybody was given.
 
-An entry that follows the one added last, in the same bucket, costs no memory and no call: the run of equal buckets, and
-that of members, are kept as first and next entry id until something breaks them. In another bucket it costs a place in
-the column. A slot of which a chunk has anything is in ``far``, if only as an empty set.
+An entry that follows the one added last, in the same bucket, costs no memory and no call: the run is kept as first and
+next entry id until something breaks it. Another one costs a place in the column.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterator, Mapping, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Mapping
+from itertools import repeat
 from typing import Final
 
 from pyroaring import BitMap
 
-from geminga.broker.core.delayed_chunks import CHUNK_MIN, NO_SLOT, Column, chunk_of
+from geminga.broker.core.chunk_shelf import ChunkShelf
+from geminga.broker.core.delayed_chunks import ChunkSizes, DelayedChunk, pack
+from geminga.broker.core.delayed_column import COLUMN_MAX, NO_BUCKET, Column
 from geminga.broker.core.delayed_marks import FIRST_MARK, LAST, Mark, groups_through, index_after
-from geminga.broker.core.far_slots import FarSlots
 from geminga.broker.core.packed_positions import (
     BUCKET_SHIFT,
     ENTRY_BITS,
     ENTRY_MASK,
-    LEDGERS_MAX,
     SLOT_BITS,
     SLOT_MASK,
-    Group,
     PackedPositions,
 )
-from geminga.broker.core.waiting_entries import WaitingEntries
+from geminga.broker.core.slot_buckets import SlotBuckets
+from geminga.broker.core.waiting_entries import GAP_MIN, absent_count, first_absent
 from geminga.model import Position, invariant
 
-#: Discarded positions that buckets may still name before they are searched for them.
-_STALE_MIN: Final = 4096
 #: Ledgers that may be numbered in vain before numbers are given anew.
 _LEDGERS_MIN: Final = 1024
-#: Entries added between two looks whether singles should become bitmaps.
-_COMPACT_STEP: Final = 1 << 14
-#: What a small object takes: a bitmap, an array, a place in a dict.
-_OBJECT_BYTES: Final = 250
-_NO_BUCKET: Final = -1
+_SIZES: Final = ChunkSizes()
+#: There is no run under way.
+_NO_RUN: Final = -1
 #: Bits of a time: no bucket is larger.
 BITS_MAX: Final = 48
-#: Runs no longer than this stay in the column: they take no more there.
-_COLUMN_RUN_MAX: Final = 2
+#: Runs of fewer entries go into the column.
+_RUN_MIN: Final = 64
+#: So many entries of the ledgers before are a chunk of their own: one of a single ledger is quicker.
+_OWN_CHUNK_MIN: Final = 4096
+#: Entries brought near together when due ones are taken.
+_OPENED_MIN: Final = 8192
+#: A larger column of which something is due becomes a chunk, which gives a part at a time.
+_COLUMN_OPENED_MAX: Final = 4096
+#: Entries looked at together for the first that does not wait.
+_WINDOW: Final = 1 << 16
 
 
 def precision_bits(tick_ms: int) -> int:
@@ -64,38 +68,28 @@ def precision_bits(tick_ms: int) -> int:
     return max(0, tick_ms.bit_length() - 1)
 
 
-class TimeBuckets:
+class TimeBuckets(SlotBuckets):
     """See the module. Times are milliseconds since the epoch; a bucket's number is its time less the trimmed bits."""
 
     __slots__ = (
-        "_base",
+        "_behind",
+        "_behind_last",
         "_bucket",
-        "_chunk_min",
         "_column",
-        "_far",
-        "_fresh",
         "_ledger_id",
-        "_ledger_ids",
-        "_ledger_numbers",
-        "_members_first",
-        "_near",
-        "_near_order",
         "_next_id",
-        "_opened",
-        "_purging",
         "_round_up",
-        "_run_second",
-        "_stale",
-        "_waiting",
+        "_run_first",
+        "_shelf",
+        "_sizes",
         "bits",
         "coarse_bits",
     )
 
-    def __init__(self, bits: int, *, is_strict: bool, chunk_min: int = CHUNK_MIN) -> None:
-        """``chunk_min``: entries from which a column becomes a chunk."""
+    def __init__(self, bits: int, *, is_strict: bool, sizes: ChunkSizes = _SIZES) -> None:
         invariant(0 <= bits < BITS_MAX, f"{bits} bits of precision")
         self.bits = bits
-        self._chunk_min = chunk_min
+        self._sizes = sizes
         self._round_up = (1 << bits) - 1 if is_strict else 0
         self.clear()
 
@@ -103,34 +97,20 @@ class TimeBuckets:
         """Nothing waits any more."""
         #: The largest buckets that anything here was rounded to, before they became smaller.
         self.coarse_bits = self.bits
-        #: All that waits but for the run under way.
-        self._waiting = WaitingEntries()
-        #: Entries added since anybody looked whether singles should become bitmaps.
-        self._fresh = 0
-        #: Entries discarded that buckets still name.
-        self._stale = 0
-        #: The search for them, while there is one.
-        self._purging: Iterator[bool] | None = None
-        self._far = FarSlots()
-        self._near: dict[int, PackedPositions] = {}
-        self._near_order: list[int] = []
-        #: Slots whose buckets are in ``_near``.
-        self._opened: set[int] = set()
-        self._ledger_ids: list[int] = []
-        self._ledger_numbers: dict[int, int] = {}
-        #: The entry behind the last one in log order, and its ledger's number, shifted.
-        self._ledger_id = self._next_id = -1
-        self._base = 0
-        #: Its last bucket stands for the run under way.
-        self._column = Column()
-        #: The run of entries in one bucket: its bucket, and the id behind its first entry. It ends before ``_next_id``.
-        self._bucket = _NO_BUCKET
-        self._run_second = -1
-        #: First of the entries before ``_next_id`` that are not in ``_waiting`` yet.
-        self._members_first = -1
+        self._clear_slots()
+        self._shelf = ChunkShelf()
+        #: The ledger of the last entry in log order, and the id behind it; the run under way ends there.
+        self._ledger_id = self._next_id = self._run_first = -1
+        #: The run's bucket.
+        self._bucket = _NO_RUN
+        #: What was added in log order before the run, and what was added behind that, which ascends too.
+        self._column = Column(self._sizes.entries)
+        self._behind = Column(self._sizes.entries)
+        self._behind_last = (-1, -1)
 
     def __len__(self) -> int:
-        return self._waiting.count + self._next_id - self._members_first
+        columns = len(self._column.ids) + len(self._behind.ids)
+        return self._waiting.count + self._shelf.count + columns + self._next_id - self._run_first
 
     @property
     def is_strict(self) -> bool:
@@ -138,15 +118,9 @@ class TimeBuckets:
         return bool(self._round_up)
 
     @property
-    def ledger_ids(self) -> Sequence[int]:
-        """Ledger ids by the number that packed items have."""
-        return self._ledger_ids
-
-    @property
     def memory_bytes(self) -> int:
         """About what the index takes: arrays and bitmaps as they are, objects by their number."""
-        near = sum(_OBJECT_BYTES + packed.memory_bytes for packed in self._near.values())
-        return near + self._far.memory_bytes + self._waiting.memory_bytes + 8 * len(self._column)
+        return self.slots_bytes + self._shelf.memory_bytes + self._column.memory_bytes + self._behind.memory_bytes
 
     # ---- add
 
@@ -162,156 +136,119 @@ class TimeBuckets:
         """Let an entry wait until ``due_time`` (of :meth:`due_time`); False if it waits already."""
         bucket = due_time >> self.bits
         next_id = self._next_id
-        if entry_id == next_id and ledger_id == self._ledger_id:
-            self._next_id = after = entry_id + 1
-            if bucket == self._bucket:
+        if ledger_id == self._ledger_id and entry_id >= next_id:
+            if bucket == self._bucket and entry_id == next_id:
+                self._next_id = entry_id + 1
                 return True
-            if next_id != self._run_second:
-                self._end_run(next_id)
-        elif ledger_id > self._ledger_id or (ledger_id == self._ledger_id and entry_id > next_id):
-            self._jump(ledger_id, entry_id)
-            after = entry_id + 1
+            first = self._run_first
+            if next_id - first == 1:
+                ids = self._column.ids
+                ids.append(first)
+                self._column.buckets.append(self._bucket)
+                if len(ids) >= self._column.entries_max:
+                    self._end_column()
+            else:
+                self._end_run()
+        elif ledger_id > self._ledger_id:
+            self._begin_ledger(ledger_id)
         else:
             return self._add_behind(ledger_id, entry_id, bucket)
-        column = self._column
-        column.append(bucket)
-        self._run_second = after
+        if not 0 <= entry_id <= ENTRY_MASK:
+            invariant(False, f"entry id {entry_id}")
+        self._run_first = entry_id
+        self._next_id = entry_id + 1
         self._bucket = bucket
-        if after >= column.end:
-            self._end_column(after)
         return True
 
-    def _jump(self, ledger_id: int, entry_id: int) -> None:
-        """The next entry in log order does not follow the last one."""
-        self._flush()
-        if ledger_id != self._ledger_id:
-            self._ledger_id = ledger_id
-            self._base = self._number_of(ledger_id) << ENTRY_BITS
-        invariant(0 <= entry_id <= ENTRY_MASK, f"entry id {entry_id}")
-        self._members_first = entry_id
-        self._next_id = entry_id + 1
-        self._column.restart(entry_id)
+    def _begin_ledger(self, ledger_id: int) -> None:
+        """What follows in log order is of that ledger."""
+        self._end_run()
+        if self._column.is_full or len(self._column) >= _OWN_CHUNK_MIN:
+            self._end_column()
+        self._ledger_id = ledger_id
+        self._next_id = self._run_first = 0
+        self._column.begin(ledger_id)
 
     def _add_behind(self, ledger_id: int, entry_id: int, bucket: int) -> bool:
         """Add an entry that lies before the last one in log order."""
-        self._flush()
-        if not self._waiting.add(ledger_id, entry_id):
+        if self.contains(ledger_id, entry_id):
             return False
-        target = self._target_of(bucket)
-        target.compact()
-        target.singles.append(
-            (bucket & SLOT_MASK) << BUCKET_SHIFT | self._number_of(ledger_id) << ENTRY_BITS | entry_id
-        )
+        if (ledger_id, entry_id) <= self._behind_last or self._behind.is_full:
+            self._end_behind()
+        self._behind_last = (ledger_id, entry_id)
+        column = self._behind
+        if column.ledgers[-1:] != [ledger_id]:
+            column.begin(ledger_id)
+        column.ids.append(entry_id)
+        column.buckets.append(bucket)
         return True
 
+    # ---- columns
+
     def _flush(self) -> None:
-        """End both runs and the column."""
-        self._end_column(self._next_id)
-        self._flush_members()
+        """End the run and both columns."""
+        self._end_run()
+        self._end_column()
+        self._end_behind()
 
-    def _flush_members(self) -> None:
-        next_id = self._next_id
-        count = next_id - self._members_first
-        if count:
-            self._waiting.add_range(self._ledger_id, self._members_first, next_id)
-            self._members_first = next_id
-            self._fresh += count
-            if self._fresh > _COMPACT_STEP:
-                self._fresh = 0
-                self._far.compact()
-
-    # ---- column
-
-    def _end_run(self, next_id: int) -> None:
-        """The last bucket of the column stands for all entries before ``next_id``."""
-        first = self._run_second - 1
+    def _end_run(self) -> None:
+        first, next_id, bucket = self._run_first, self._next_id, self._bucket
+        self._run_first, self._bucket = next_id, _NO_RUN
         count = next_id - first
-        column = self._column
-        if count <= _COLUMN_RUN_MAX and len(column) > 1:
-            column.extend([self._bucket] * (count - 1))
-            if next_id >= column.end:
-                self._end_column(next_id)
-            return
-        if len(column) > 1:
-            column.pop()
-            self._spread_column()
-            column.restart(next_id)
-        else:
-            column.restart_empty(next_id)
-        bucket = self._bucket
-        self._target_of(bucket).add_range((bucket & SLOT_MASK) << BUCKET_SHIFT | self._base | first, count)
+        if count >= _RUN_MIN:
+            self._add_run(bucket, self._ledger_id, first, count)
+        elif count:
+            self._column.ids.extend(range(first, next_id))
+            self._column.buckets.extend(repeat(bucket, count))
+            if self._column.is_full:
+                self._end_column()
 
-    def _end_column(self, next_id: int) -> None:
-        """Everything before ``next_id`` goes where looks find it; what follows begins a run, and a column."""
-        if next_id != self._run_second:
-            self._end_run(next_id)
-        self._bucket = _NO_BUCKET
-        self._run_second = next_id
-        if self._column:
-            self._spread_column()
-            self._column.restart(next_id)
+    def _end_column(self) -> None:
+        """What was added in log order before the run becomes a chunk."""
+        column, self._column = self._column, Column(self._sizes.entries)
+        self._column.begin(self._ledger_id)
+        self._shelve(column)
 
-    def _spread_column(self) -> None:
-        column = self._column
-        chunk = chunk_of(column, self._base >> ENTRY_BITS) if len(column) >= self._chunk_min else None
-        if chunk is None:
-            for bucket, entry_id in column.entries():
-                self._add_single(bucket, entry_id)
-            return
-        for slot in self._opened.intersection(chunk.slots):
-            packed = PackedPositions()
-            chunk.give_to(slot, packed)
-            self._put(slot, packed)
-        self._far.add_chunk(chunk)
+    def _end_behind(self) -> None:
+        column, self._behind = self._behind, Column(self._sizes.entries)
+        self._behind_last = (-1, -1)
+        self._shelve(column)
 
-    def _show_column(self, slot: int) -> None:
-        """What the column has in slots up to ``slot`` goes where looks find it."""
-        column, next_id = self._column, self._next_id
-        if column.lowest_slot <= slot:
-            self._end_column(next_id)
-        elif column.look(slot):
-            if next_id != self._run_second:
-                self._end_run(next_id)
-            self._bucket = _NO_BUCKET
-            self._run_second = next_id
-            for bucket, entry_id in column.take_near(slot):
-                self._add_single(bucket, entry_id)
-
-    def _add_single(self, bucket: int, entry_id: int) -> None:
-        self._target_of(bucket).singles.append((bucket & SLOT_MASK) << BUCKET_SHIFT | self._base | entry_id)
-
-    def _target_of(self, bucket: int) -> PackedPositions:
-        slot = bucket >> SLOT_BITS
-        if slot in self._opened:
-            target = self._near.get(bucket)
-            if target is None:
-                target = self._near[bucket] = PackedPositions()
-                insort(self._near_order, bucket)
-            return target
-        return self._far.of(slot)
-
-    def _number_of(self, ledger_id: int) -> int:
-        number = self._ledger_numbers.get(ledger_id)
-        if number is None:
-            number = self._ledger_numbers[ledger_id] = len(self._ledger_ids)
-            invariant(number < LEDGERS_MAX, f"{number} ledgers numbered")
-            self._ledger_ids.append(ledger_id)
-        return number
+    def _shelve(self, column: Column) -> None:
+        """Make a chunk of a column, or add its entries to the slots if it is not worth one."""
+        for part in column.parts():
+            chunk = pack(part, self._sizes.unit) if len(part) >= self._sizes.least else None
+            if chunk is None or not self._shelf.add(chunk):
+                self._add_singles(part.entries())
 
     # ---- look
 
     def contains(self, ledger_id: int, entry_id: int) -> bool:
         """Whether an entry waits."""
-        if ledger_id == self._ledger_id and self._members_first <= entry_id < self._next_id:
+        if ledger_id == self._ledger_id and self._run_first <= entry_id < self._next_id:
             return True
-        return self._waiting.contains(ledger_id, entry_id)
+        return (
+            self._shelf.contains(ledger_id, entry_id)
+            or self._waiting.contains(ledger_id, entry_id)
+            or self._column.contains(ledger_id, entry_id)
+            or self._behind.contains(ledger_id, entry_id)
+        )
+
+    def _members(self, ledger_id: int, first: int, end: int) -> BitMap:
+        """The entries of a ledger that wait, from ``first`` to before ``end``."""
+        found = self._waiting.members(ledger_id, first, end) | self._shelf.members(ledger_id, first, end)
+        for column in (self._column, self._behind):
+            found |= column.members(ledger_id, first, end)
+        if ledger_id == self._ledger_id:
+            found |= BitMap(range(max(first, self._run_first), min(end, self._next_id)))
+        return found
 
     def is_through(self, mark: Mark, bucket: int, position: Position) -> bool:
         """Whether an entry that waits, and whose time is in ``bucket``, lies at or before the mark. That is for its
         bucket to say, unless it was rounded to a larger one."""
         spread = (1 << self.coarse_bits - self.bits) - 1
         first = bucket if self.is_strict else bucket - spread
-        self._open_through(mark[0])
+        self._open_through(mark)
         order = self._near_order
         for known in order[bisect_left(order, first) : bisect_right(order, min(first + spread, mark[0]))]:
             if any(ledger_id == position[0] and position[1] in ids for ledger_id, ids in self._sealed(known)):
@@ -325,17 +262,22 @@ class TimeBuckets:
 
     def first_absent(self, ledger_id: int, entry_id: int) -> int:
         """The first entry id at or behind ``entry_id`` that does not wait."""
-        self._flush_members()
-        return self._waiting.first_absent(ledger_id, entry_id)
+        while entry_id >= 0 and self.contains(ledger_id, entry_id):
+            end = min(entry_id + _WINDOW, ENTRY_MASK + 1)
+            entry_id = first_absent(self._members(ledger_id, entry_id, end), entry_id)
+            if entry_id < end or end > ENTRY_MASK:
+                break
+        return entry_id
 
     def absent_count(self, ledger_id: int, entry_id: int, count_max: int) -> int:
         """Entries from ``entry_id`` on, at most ``count_max``, before a run of waiting ones that is worth a gap."""
-        self._flush_members()
-        return self._waiting.absent_count(ledger_id, entry_id, count_max)
+        at = max(0, entry_id)
+        members = self._members(ledger_id, at, min(at + count_max + GAP_MIN, ENTRY_MASK + 1))
+        return absent_count(members, entry_id, count_max)
 
     def is_empty_through(self, mark: Mark) -> bool:
         """Whether nothing is left of what lies at or before the mark."""
-        self._show_column(mark[0] >> SLOT_BITS)
+        self._open_through(mark)
         order = self._near_order
         if (far := self._far.first) is not None and far << SLOT_BITS <= mark[0]:
             return False
@@ -343,12 +285,17 @@ class TimeBuckets:
 
     def count_before(self, position: Position) -> int:
         """How many entries wait that lie before ``position`` in the log."""
-        self._flush_members()
-        return self._waiting.count_before(position)
+        count = self._waiting.count_before(position) + self._shelf.count_before(position)
+        for column in (self._column, self._behind):
+            count += column.count_before(position)
+        if position.ledger_id >= self._ledger_id:
+            end = self._next_id if position.ledger_id > self._ledger_id else min(self._next_id, position.entry_id)
+            count += max(0, end - self._run_first)
+        return count
 
     def count_between(self, after: Mark, mark: Mark) -> int:
-        """How many entries of the buckets that are near lie behind ``after``, up to and including ``mark``."""
-        self._show_column(mark[0] >> SLOT_BITS)
+        """How many entries lie behind ``after``, up to and including ``mark``."""
+        self._open_through(mark)
         count = 0
         order = self._near_order
         for bucket in order[bisect_left(order, after[0]) : bisect_right(order, mark[0])]:
@@ -363,25 +310,43 @@ class TimeBuckets:
     def take(self, after: Mark, through: int, count_max: int) -> tuple[list[tuple[int, list[int]]], Mark]:
         """Up to ``count_max`` positions behind ``after`` in the buckets up to ``through``: (ledger id, entry ids
         ascending) in order of bucket, ledger and entry; and the mark behind them. They stay in the index."""
-        self._open_through(through)
+        end = (through, LAST, LAST)
+        self._open_columns(through)
+        self._open_far(through >> SLOT_BITS)
         result: list[tuple[int, list[int]]] = []
         room = count_max
+        while True:
+            # What lies before the first of the chunks is near, all of it.
+            taken, after = self._take_near(after, min(self._shelf.first_mark, end), room)
+            result += taken
+            room -= sum(len(ids) for _, ids in taken)
+            if not room:
+                return result, after
+            if not self._open_chunks(end, _OPENED_MIN):
+                return result, max(after, end)
+
+    def _take_near(self, after: Mark, before: Mark, room: int) -> tuple[list[tuple[int, list[int]]], Mark]:
+        """Up to ``room`` positions that are near and lie between these marks, and the mark of the last one."""
+        result: list[tuple[int, list[int]]] = []
         order = self._near_order
-        for bucket in order[bisect_left(order, after[0]) : bisect_right(order, through)]:
+        last = before[0], before[1], before[2] - 1
+        for bucket in order[bisect_left(order, after[0]) : bisect_right(order, before[0])]:
             for ledger_id, ids in self._sealed(bucket):
                 start = index_after(ids, ledger_id, after) if bucket == after[0] else 0
-                taken = list(ids[start : start + room])
+                end = index_after(ids, ledger_id, last) if bucket == before[0] else len(ids)
+                taken = list(ids[start : min(end, start + room)])
                 if not taken:
                     continue
                 result.append((ledger_id, taken))
                 room -= len(taken)
+                after = bucket, ledger_id, taken[-1]
                 if not room:
-                    return result, (bucket, ledger_id, taken[-1])
-        return result, max(after, (through, LAST, LAST))
+                    return result, after
+        return result, after
 
     def release(self, mark: Mark) -> None:
         """Drop everything up to and including ``mark``."""
-        self._open_through(mark[0])
+        self._open_through(mark)
         order = self._near_order
         end = bisect_right(order, mark[0])
         for bucket in order[:end]:
@@ -402,10 +367,10 @@ class TimeBuckets:
         if self._opened:
             first = order[0] >> SLOT_BITS if order else mark[0] >> SLOT_BITS
             self._opened = {slot for slot in self._opened if slot >= first}
-        if not self._waiting.count and not self._near and self._far.first is None:
+        if not len(self) and not self._near and self._far.first is None:
             self.clear()
         elif len(self._ledger_ids) > _LEDGERS_MIN + 4 * len(self._waiting.by_ledger):
-            self._renumber()
+            self._number_anew()
 
     def due(self, now: int, count_max: int) -> list[Position]:
         """Remove and return up to ``count_max`` positions whose bucket has come, earliest first: for an index that has
@@ -417,181 +382,142 @@ class TimeBuckets:
         return [new(Position, (ledger_id, entry_id)) for ledger_id, ids in groups for entry_id in ids]
 
     def _next_bucket(self, after: Mark, now: int) -> int | None:
-        # The slot that is next is opened when its time is near, so that its first bucket need not be guessed; so are
-        # those that begin before the mark of a reader with larger buckets.
-        self._open_through(max((now >> self.bits) + SLOT_MASK, after[0]))
+        # The slot that is next is opened when its time is near, so that its first bucket need not be guessed.
+        self._open_through(after)
+        self._open_far((now >> self.bits) + SLOT_MASK >> SLOT_BITS)
         order = self._near_order
-        slot = self._far.first
-        if slot is None or self._column.lowest_slot < slot:
-            slot = self._column.lowest_slot
-        far = slot << SLOT_BITS if slot < NO_SLOT else None
+        far = min(self._shelf.first_mark[0], self._column.lowest(), self._behind.lowest())
+        if self._bucket != _NO_RUN:
+            far = min(far, self._bucket)
+        if (slot := self._far.first) is not None:
+            far = min(far, slot << SLOT_BITS)
         for index in range(bisect_left(order, after[0]), len(order)):
             bucket = order[index]
             groups = self._sealed(bucket)
             if groups and (bucket > after[0] or groups_through(groups, after) < len(groups)):
-                return bucket if far is None else min(bucket, far)
-        return far
+                return min(bucket, far)
+        return far if far < NO_BUCKET else None
 
-    def _open_through(self, bucket: int) -> None:
-        """Spread the slots up to that of ``bucket`` into buckets."""
-        self._flush_members()
-        slot = bucket >> SLOT_BITS
-        self._show_column(slot)
-        while (far := self._far.first) is not None and far <= slot:
-            first, found = self._far.take_first()
-            self._opened.add(first)
-            for number, packed in found.split().items():
-                at = first << SLOT_BITS | number
-                self._near[at] = packed
-                insort(self._near_order, at)
+    def _open_through(self, mark: Mark) -> None:
+        """Bring everything up to ``mark`` near."""
+        self._open_columns(mark[0])
+        self._open_chunks(mark)
+        self._open_far(mark[0] >> SLOT_BITS)
 
-    def _sealed(self, bucket: int) -> list[Group]:
-        packed = self._near.get(bucket)
-        if packed is None:
-            return []
-        return packed.seal(self._ledger_ids, self._waiting.by_ledger.get if self._stale else None)
+    def _open_columns(self, bucket: int) -> None:
+        if _NO_RUN < self._bucket <= bucket:
+            self._end_run()
+        if self._column.lowest() <= bucket and len(self._column) > _COLUMN_OPENED_MAX:
+            self._end_column()
+        if self._behind.lowest() <= bucket and len(self._behind) > _COLUMN_OPENED_MAX:
+            self._end_behind()
+        for column in (self._column, self._behind):
+            if column.lowest() <= bucket:
+                for at, ledger_id, entry_id in column.take_through(bucket):
+                    self._waiting.add(ledger_id, entry_id)
+                    item = (at & SLOT_MASK) << BUCKET_SHIFT | self._number_of(ledger_id) << ENTRY_BITS | entry_id
+                    self._near_of(at).singles.append(item)
+
+    def _open_chunks(self, mark: Mark, enough: int | None = None) -> bool:
+        """Bring what chunks have up to ``mark`` near, or ``enough`` entries of it; whether there was any."""
+        count = 0
+        slots: dict[int, PackedPositions] = {}
+        while (enough is None or count < enough) and (taken := self._shelf.take_next(mark)) is not None:
+            chunk, keys = taken
+            count += max(1, len(keys))
+            for slot, packed in chunk.unpack(keys, self._number_of):
+                if slot in slots:
+                    slots[slot].extend(packed)
+                else:
+                    slots[slot] = packed
+        # Together, since a slot may have a little from each chunk.
+        for slot, packed in slots.items():
+            for number, ids in packed.by_ledger().items():
+                self._waiting.add_new(self._ledger_ids[number], ids)
+            self._bring_near(slot, packed)
+        return bool(count)
 
     # ---- discard
 
     def discard_through(self, position: Position) -> int:
         """Forget every entry up to and including ``position``, whatever its time; how many those were."""
-        self._flush_members()
-        gone = self._waiting.remove_through(position)
-        self._stale += gone
-        if not self._waiting.count:
+        before = len(self)
+        self._discard_packed(position)
+        self._shelf.discard_through(position)
+        behind = Position(position.ledger_id, position.entry_id + 1)
+        self._column.discard_before(behind)
+        self._behind.discard_before(behind)
+        if position.ledger_id >= self._ledger_id:
+            end = self._next_id if position.ledger_id > self._ledger_id else position.entry_id + 1
+            self._run_first = min(self._next_id, max(self._run_first, end))
+            if self._run_first == self._next_id:
+                self._bucket = _NO_RUN
+        left = len(self)
+        if not left:
             self.clear()
-        elif gone:
-            self._purge_near()
-        if self._stale > _STALE_MIN and self._stale > self._waiting.count and self._purging is None:
-            self._purging = self._purge()
-        return gone
+        return before - left
 
-    def purge_step(self) -> bool:
-        """Search some slots for what was discarded; whether to call again. Until all are searched, it takes memory."""
-        self._flush_members()
-        if self._purging is not None and next(self._purging, False):
-            return True
-        self._purging = None
-        return False
-
-    def _purge(self) -> Iterator[bool]:
-        self._flush()
-        stale = self._stale
-        for _ in self._far.keep(self._members_by_number):
-            yield True
-        self._stale -= stale
-
-    def _members_by_number(self, number: int) -> BitMap | None:
-        return self._waiting.by_ledger.get(self._ledger_ids[number])
-
-    def _purge_near(self) -> None:
-        for bucket in self._near_order:
-            self._sealed(bucket)
-            packed = self._near[bucket]
-            packed.groups = [
-                (ledger_id, left)
-                for ledger_id, ids in packed.groups
-                if (members := self._waiting.by_ledger.get(ledger_id)) and (left := BitMap(ids) & members)
-            ]
-
-    def _renumber(self) -> None:
-        """Number only the ledgers of which something waits."""
-        self._flush()
-        for bucket in self._near_order:
-            self._sealed(bucket)
-        self._purging = self._purge()
-        while self.purge_step():
-            pass
-        old = self._ledger_numbers
-        self._ledger_ids = sorted(self._waiting.by_ledger)
-        self._ledger_numbers = {ledger_id: number for number, ledger_id in enumerate(self._ledger_ids)}
-        numbers = {old[ledger_id]: number for ledger_id, number in self._ledger_numbers.items()}
-        self._far.renumber(numbers)
-        self._restart_runs()
-
-    def _restart_runs(self) -> None:
-        """After the last member in log order the runs go on."""
-        last = max(self._waiting.by_ledger, default=-1)
-        next_id = self._waiting.by_ledger[last].max() + 1 if last >= 0 else -1
-        self._ledger_id, self._base = last, self._number_of(last) << ENTRY_BITS if last >= 0 else 0
-        self._next_id = self._run_second = self._members_first = next_id
-        self._column.restart(next_id)
+    def _reach(self, ledger_id: int, next_id: int) -> None:
+        """Something was added without :meth:`add`, before ``next_id``: what follows in log order lies behind it."""
+        if ledger_id > self._ledger_id:
+            self._begin_ledger(ledger_id)
+        if ledger_id == self._ledger_id and next_id > self._next_id:
+            self._end_run()
+            self._run_first = self._next_id = next_id
 
     # ---- as a whole
 
-    def slots(self) -> Iterator[tuple[int, PackedPositions]]:
-        """Every slot and what is in it, some in parts, less what was discarded. Not to be changed. The index may
-        change between two of them: what is added or moved meanwhile may be missing."""
+    def chunks(self) -> list[DelayedChunk]:
+        """Every chunk; what is in columns becomes one, or is in :meth:`slots`."""
         self._flush()
-        for slot, packed in self._far.parts():
-            if self._stale:
-                self._flush_members()
-                packed.keep(self._members_by_number)
-            yield slot, packed
-        for bucket in list(self._near_order):
-            part = PackedPositions()
-            base = (bucket & SLOT_MASK) << BUCKET_SHIFT
-            for ledger_id, ids in self._sealed(bucket):
-                key = base | self._ledger_numbers[ledger_id] << ENTRY_BITS
-                if isinstance(ids, BitMap):
-                    part.bitmaps[key >> ENTRY_BITS] = ids
-                else:
-                    part.singles.extend([key | entry_id for entry_id in ids])
-            yield bucket >> SLOT_BITS, part
+        return list(self._shelf.chunks())
 
-    def merge_new(
-        self, slots: Sequence[tuple[int, PackedPositions]], fresh: Mapping[int, BitMap], ledger_ids: Mapping[int, int]
-    ) -> bool:
-        """As :meth:`merge` of several slots, whose entries by ledger number are ``fresh``; False, and nothing changed,
-        if something of them waits already or is there twice. Costs little by entry."""
-        self._flush()
-        count = sum(map(len, fresh.values()))
-        if count != sum(packed.entries_count for _, packed in slots):
-            return False
-        for number, ids in fresh.items():
-            members = self._waiting.by_ledger.get(ledger_ids[number])
-            if members is not None and not members.isdisjoint(ids):
-                return False
-        numbers = {number: self._number_of(ledger_ids[number]) for number in sorted(fresh)}
-        is_renumbered = any(old != new for old, new in numbers.items())
-        for number, ids in fresh.items():
-            self._waiting.add_new(ledger_ids[number], ids)
-        for slot, packed in slots:
-            if is_renumbered:
-                packed.renumber(numbers)
-            self._put(slot, packed)
-        self._restart_runs()
-        return True
-
-    def _put(self, slot: int, packed: PackedPositions) -> None:
-        if slot in self._opened:
-            for number, part in packed.split().items():
-                self._target_of(slot << SLOT_BITS | number).extend(part)
-        elif not packed.is_empty:
-            self._target_of(slot << SLOT_BITS).extend(packed)
+    def _reach_all(self, fresh: Mapping[int, BitMap], ledger_ids: Mapping[int, int]) -> None:
+        for ledger_id, ids in sorted((ledger_ids[number], ids) for number, ids in fresh.items()):
+            if ids:
+                self._reach(ledger_id, ids.max() + 1)
 
     def merge(self, slot: int, packed: PackedPositions, ledger_ids: Mapping[int, int]) -> None:
         """Add the entries of a slot; ``ledger_ids``: of the numbers that ``packed`` has. What waits already, stays as
         it is. ``packed`` must not be used afterwards."""
-        self._flush()
         found = packed.by_ledger()
-        fresh = {number: self._waiting.add_new(ledger_ids[number], ids) for number, ids in found.items()}
+        fresh = {}
+        for number, ids in found.items():
+            fresh[number] = ids - self._members(ledger_ids[number], ids.min(), ids.max() + 1)
+            self._waiting.add_new(ledger_ids[number], fresh[number])
         if any(len(fresh[number]) < len(ids) for number, ids in found.items()):
             packed.keep(fresh.get)
         if packed.is_empty:
             return
         packed.renumber({number: self._number_of(ledger_ids[number]) for number in fresh})
         self._put(slot, packed)
-        self._restart_runs()
+        self._reach_all(fresh, ledger_ids)
+
+    def merge_chunk(self, chunk: DelayedChunk) -> None:
+        """Add what a chunk has, which must not be used afterwards. What waits already, stays as it is."""
+        first, last = chunk.stretch.first, chunk.stretch.last
+        is_new = self._shelf.is_free(first, last) and not self.count_from(first, last)
+        if not (is_new and chunk.count and self._shelf.add(chunk)):
+            self.merge_entries(chunk.entries())
+        else:
+            self._reach(last.ledger_id, last.entry_id + 1)
+
+    def count_from(self, first: Position, last: Position) -> int:
+        """How many entries wait from ``first`` to ``last``."""
+        return self.count_before(Position(last.ledger_id, last.entry_id + 1)) - self.count_before(first)
+
+    def merge_entries(self, entries: Iterable[tuple[int, int, int]]) -> None:
+        """Add (bucket, ledger id, entry id) in any order. What waits already, stays as it is."""
+        for bucket, ledger_id, entry_id in sorted(entries, key=lambda entry: entry[1:]):
+            self.add(ledger_id, entry_id, bucket << self.bits)
+        self._flush()
 
     def check_invariants(self) -> None:
         """Raise InvariantError if the state can not be; tests call it after every step. It ends no run."""
-        column = self._column
-        if column:
-            last = self._run_second if self._bucket != _NO_BUCKET else self._next_id
-            invariant(column.first + len(column) == last, f"a column of {len(column)} ends before {last}")
-            invariant(last <= column.end, "a column has outgrown its block")
-        self._waiting.check_invariants()
-        invariant(sorted(self._near) == self._near_order, "near buckets and their order differ")
-        self._far.check_invariants(self._opened)
-        invariant(all(b >> SLOT_BITS in self._opened for b in self._near), "a near bucket of a slot not opened")
+        for column in (self._column, self._behind):
+            invariant(len(column.ids) == len(column.buckets) <= 2 * COLUMN_MAX, f"a column of {len(column)}")
+            positions = [entry[1:] for entry in column.entries()]
+            invariant(positions == sorted(set(positions)), "a column does not ascend")
+        invariant(self._run_first <= self._next_id, "a run ends before it begins")
+        self._shelf.check_invariants()
+        self._check_slots()

@@ -15,7 +15,7 @@ from geminga.broker.core.packed_positions import Group, bitmap_bytes
 from geminga.model import Position, invariant
 
 #: Waiting entries in a row that are not read along with what lies around them.
-_GAP_MIN: Final = 16
+GAP_MIN: Final = 16
 #: What a small object takes: a bitmap, a place in a dict.
 _OBJECT_BYTES: Final = 500
 
@@ -43,36 +43,10 @@ class WaitingEntries:
         ids = self.by_ledger.get(ledger_id)
         return ids is not None and entry_id >= 0 and entry_id in ids
 
-    def first_absent(self, ledger_id: int, entry_id: int) -> int:
-        """The first entry id at or behind ``entry_id`` that does not wait."""
+    def members(self, ledger_id: int, first: int, end: int) -> BitMap:
+        """The entry ids of a ledger from ``first`` to before ``end``."""
         ids = self.by_ledger.get(ledger_id)
-        if ids is None or entry_id < 0 or entry_id not in ids:
-            return entry_id
-        width = 1
-        while ids.contains_range(entry_id, entry_id + 2 * width):
-            width *= 2
-        low, high = entry_id + width, entry_id + 2 * width
-        while low < high:
-            middle = (low + high) // 2
-            if ids.contains_range(low, middle + 1):
-                low = middle + 1
-            else:
-                high = middle
-        return low
-
-    def absent_count(self, ledger_id: int, entry_id: int, count_max: int) -> int:
-        """Entries from ``entry_id`` on, at most ``count_max``, before a run of waiting ones that is worth a gap."""
-        ids = self.by_ledger.get(ledger_id)
-        at = max(0, entry_id)
-        end = at + count_max
-        while ids is not None and at < end:
-            behind = ids.rank(at - 1) if at else 0
-            if behind == len(ids) or (first := ids[behind]) >= end:
-                break
-            if ids.contains_range(first, first + _GAP_MIN):
-                return max(1, first - max(0, entry_id))
-            at = self.first_absent(ledger_id, first)
-        return count_max
+        return BitMap() if ids is None else ids & BitMap(range(first, end))
 
     def count_before(self, position: Position) -> int:
         """How many entries wait that lie before ``position`` in the log."""
@@ -150,3 +124,34 @@ class WaitingEntries:
         if ids is None:
             ids = self.by_ledger[ledger_id] = BitMap()
         return ids
+
+
+def first_absent(ids: BitMap, entry_id: int) -> int:
+    """The first id at or behind ``entry_id`` that is not in ``ids``."""
+    if entry_id not in ids:
+        return entry_id
+    width = 1
+    while ids.contains_range(entry_id, entry_id + 2 * width):
+        width *= 2
+    low, high = entry_id + width, entry_id + 2 * width
+    while low < high:
+        middle = (low + high) // 2
+        if ids.contains_range(low, middle + 1):
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+def absent_count(ids: BitMap, entry_id: int, count_max: int) -> int:
+    """Ids from ``entry_id`` on, at most ``count_max``, before a run in ``ids`` that is worth a gap."""
+    at = max(0, entry_id)
+    end = at + count_max
+    while at < end:
+        behind = ids.rank(at - 1) if at else 0
+        if behind == len(ids) or (first := ids[behind]) >= end:
+            break
+        if ids.contains_range(first, first + GAP_MIN):
+            return max(1, first - max(0, entry_id))
+        at = first_absent(ids, first)
+    return count_max

@@ -1,26 +1,20 @@
-"""Far slots: sets and chunks of the same slot come together, are searched together, and are shown together."""
+"""Far slots: the earliest comes first, and what was discarded goes."""
 
 from __future__ import annotations
 
 from pyroaring import BitMap
 
-from geminga.broker.core.delayed_chunks import Column, chunk_of
 from geminga.broker.core.far_slots import FarSlots
 from geminga.broker.core.packed_positions import ENTRY_MASK, PackedPositions
 
-SLOT = 1 << 8
 LEDGER = 1 << 32
 
 
 def far_slots() -> FarSlots:
-    """Ledger 0 in a chunk: entries 0, 2, 4, ... in slot 5, 1, 3, ... in slot 8; and entry 700 of ledger 1 in slot 8."""
+    """Ledger 0: entries 0, 2, 4, ... in slot 5, 1, 3, ... in slot 8; and entry 700 of ledger 1 in slot 8."""
     far = FarSlots()
-    column = Column()
-    column.restart(0)
-    column.extend([(8 if n % 2 else 5) * SLOT + n for n in range(200)])
-    chunk = chunk_of(column, 0)
-    assert chunk is not None
-    far.add_chunk(chunk)
+    for entry_id in range(200):
+        far.of(8 if entry_id % 2 else 5).singles.append(entry_id)
     far.of(8).singles.append(LEDGER + 700)
     far.check_invariants(())
     return far
@@ -30,7 +24,7 @@ def entries(packed: PackedPositions) -> set[int]:
     return {item & ENTRY_MASK for item in packed.singles}
 
 
-def test_slots_come_in_order_with_what_chunks_have_of_them():
+def test_slots_come_in_order():
     far = far_slots()
     assert far.first == 5
     assert 8 in far
@@ -40,7 +34,7 @@ def test_slots_come_in_order_with_what_chunks_have_of_them():
     assert far.first is None
 
 
-def test_parts_are_copies_where_a_chunk_has_a_share():
+def test_parts_are_shown_and_stay():
     far = far_slots()
     for _ in range(2):
         found = {slot: entries(packed) for slot, packed in far.parts()}
