@@ -26,7 +26,8 @@ from geminga.model.errors import GemingaError
 
 def main() -> int:
     """Run the demo; the exit code."""
-    console = Console()
+    # A sentence is a line where nobody looks at a terminal.
+    console = Console(soft_wrap=not sys.stdout.isatty())
     dedup = os.environ.get("DEDUP", "") not in ("", "0", "false")
     try:
         events = load_events(os.environ.get("EVENTS", ""))

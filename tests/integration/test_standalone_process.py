@@ -19,11 +19,12 @@ pytestmark = pytest.mark.integration
 class Running:
     """A process with its ready line."""
 
-    def __init__(self, data, *arguments: str) -> None:
-        command = [sys.executable, "-m", "geminga", "standalone", "--data", str(data), *arguments]
+    def __init__(self, data, *arguments: str, cwd=None) -> None:
+        directory = [] if data is None else ["--data", str(data)]
+        command = [sys.executable, "-m", "geminga", "standalone", *directory, *arguments]
         pipe = subprocess.PIPE
         self.process = subprocess.Popen(
-            [*command, "--broker-port", "0", "--web-port", "0"], stdout=pipe, stderr=pipe, text=True
+            [*command, "--broker-port", "0", "--web-port", "0"], stdout=pipe, stderr=pipe, text=True, cwd=cwd
         )
         assert self.process.stdout is not None
         self.line = self.process.stdout.readline()
@@ -39,8 +40,8 @@ class Running:
 def start():
     running: list[Running] = []
 
-    def make(data, *arguments: str) -> Running:
-        running.append(Running(data, *arguments))
+    def make(data, *arguments: str, cwd=None) -> Running:
+        running.append(Running(data, *arguments, cwd=cwd))
         return running[-1]
 
     yield make
@@ -68,6 +69,28 @@ def test_signal_stops_it_cleanly(start, tmp_path, number: int) -> None:
     assert code == 0
     assert "Traceback" not in errors
     assert "ERROR" not in errors
+
+
+def test_without_a_directory_it_takes_one_here_and_says_so(start, tmp_path) -> None:
+    here = tmp_path / "geminga-data"
+    for _ in range(2):  # made, and found again
+        running = start(None, "--json", cwd=tmp_path)
+        assert json.loads(running.line)["dataDir"] == str(here)
+        code, errors = running.end()
+        assert code == 0
+        assert f"geminga: no --data: everything is kept in {here}\n" in errors
+    assert (here / FORMAT_FILE).exists()
+
+
+def test_the_directory_here_that_is_another_s_is_refused(start, tmp_path) -> None:
+    here = tmp_path / "geminga-data"
+    here.mkdir()
+    (here / "thesis.tex").write_text("mine")
+    running = start(None, cwd=tmp_path)
+    _, errors = running.process.communicate(timeout=30)
+    assert running.process.returncode == 1
+    assert f"data directory {here} is not empty and holds no geminga.json" in errors.splitlines()[-1]
+    assert [path.name for path in here.iterdir()] == ["thesis.tex"]
 
 
 def test_it_stops_while_clients_are_connected(start, tmp_path) -> None:

@@ -16,7 +16,9 @@ import typer
 import geminga
 from geminga.app import admin_commands, client_commands, inspect_commands, perf_commands
 
-#: Columns that error paragraphs are wrapped to.
+#: Where a standalone keeps everything unless told.
+DATA_DIRECTORY: Final = "geminga-data"
+#: Columns that paragraphs are wrapped to on a terminal.
 PARAGRAPH_COLUMNS: Final = 100
 
 _app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False)
@@ -45,10 +47,13 @@ def fail(sentence: str) -> NoReturn:
 
 
 def print_paragraph(sentence: str) -> None:
-    """``geminga: sentence`` on standard error, wrapped."""
-    import textwrap
+    """``geminga: sentence`` on standard error: wrapped on a terminal, else one line, which can be searched."""
+    text = " ".join(f"geminga: {sentence}".split())
+    if sys.stderr.isatty():
+        import textwrap
 
-    print(textwrap.fill(f"geminga: {sentence}", PARAGRAPH_COLUMNS, break_long_words=False), file=sys.stderr, flush=True)
+        text = textwrap.fill(text, PARAGRAPH_COLUMNS, break_long_words=False, break_on_hyphens=False)
+    print(text, file=sys.stderr, flush=True)
 
 
 def _print_version(wanted: bool) -> None:
@@ -68,7 +73,12 @@ def _options(
 
 @_app.command()
 def standalone(
-    data: Annotated[str, typer.Option("--data", metavar="DIR", help="Directory that keeps everything; made if new.")],
+    data: Annotated[
+        str | None,
+        typer.Option(
+            "--data", metavar="DIR", help=f"Directory that keeps everything (./{DATA_DIRECTORY}); made if new."
+        ),
+    ] = None,
     broker_port: Annotated[
         int | None, typer.Option("--broker-port", help="Port of the binary protocol (6650); 0: a free one.")
     ] = None,
@@ -97,7 +107,10 @@ def standalone(
     if web_port is not None:
         overrides.append(f"webServicePort={web_port}")
     loaded = load_config(config or (), os.environ, overrides)
-    run_standalone(loaded, os.path.abspath(data), json_line=json_line)
+    directory = os.path.abspath(DATA_DIRECTORY if data is None else data)
+    if data is None:
+        print_paragraph(f"no --data: everything is kept in {directory}")
+    run_standalone(loaded, directory, json_line=json_line)
 
 
 if __name__ == "__main__":

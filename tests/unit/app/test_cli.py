@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 
@@ -47,7 +48,7 @@ def test_package_and_plugin_load_nothing_heavy() -> None:
     assert result.stdout == "[]\n"
 
 
-@pytest.mark.parametrize("arguments", [["standalone"], ["standalone", "--data"], ["fly"], ["standalone", "--nope"]])
+@pytest.mark.parametrize("arguments", [["standalone", "--data"], ["fly"], ["standalone", "--nope"]])
 def test_bad_arguments_end_with_code_two(arguments: list[str]) -> None:
     result = run(*arguments)
     assert result.returncode == 2
@@ -72,9 +73,32 @@ def test_error_is_one_readable_paragraph(tmp_path, arguments: list[str], expecte
     assert "Traceback" not in result.stderr
 
 
-def test_environment_is_read(tmp_path) -> None:
-    import os
+def test_sentences_are_one_line_where_nobody_looks_at_a_terminal() -> None:
+    result = run("standalone", "--config", "/nowhere/" + "a-long-name/" * 20 + "broker.conf", "--broker-port", "0")
+    assert result.returncode == 1
+    (line,) = result.stderr.splitlines()
+    assert len(line) > 250
 
+
+def test_sentences_are_wrapped_on_a_terminal() -> None:
+    ours, theirs = os.openpty()
+    command = [sys.executable, "-m", "geminga", "standalone", "--data", "d", "--set", "maxMessageSize=" + "much " * 40]
+    with subprocess.Popen(command, stderr=theirs, stdout=subprocess.DEVNULL) as process:
+        os.close(theirs)
+        text = b""
+        try:
+            while data := os.read(ours, 4096):
+                text += data
+        except OSError:  # as Linux ends a terminal
+            pass
+    os.close(ours)
+    assert process.returncode == 1
+    lines = text.decode().splitlines()
+    assert len(lines) > 2
+    assert max(map(len, lines)) <= 100
+
+
+def test_environment_is_read(tmp_path) -> None:
     result = run("standalone", "--data", str(tmp_path / "d"), env={**os.environ, "GEMINGA_maxMessageSize": "x"})
     assert "environment variable GEMINGA_maxMessageSize" in " ".join(result.stderr.split())
 
