@@ -22,7 +22,7 @@ from geminga.client._transport.lookup import Lookup
 from geminga.client._transport.pool import ConnectionPool
 from geminga.client._transport.service_urls import ServiceUrls
 from geminga.client.core.memory_limit import MemoryLimit
-from geminga.client.core.option_kinds import TEXT
+from geminga.client.core.option_kinds import NOTHING, TEXT, Either, Instance
 from geminga.client.schema._protocol import SchemaInfo, TopicSchema, VersionedSchema
 from geminga.model.errors import InvalidTopicNameError
 from geminga.model.topic_name import TopicName
@@ -32,6 +32,7 @@ T = TypeVar("T")
 _log = get_logger(__name__)
 
 
+_VERSION: Final = Either(NOTHING, Instance(bytes, "bytes"))
 #: What closing waits for a key reader's thread; one that is stuck ends when it comes back.
 _THREADS_END_S_MAX: Final = 1.0
 
@@ -213,6 +214,7 @@ class Client:
     async def get_schema(self, topic: str, version: bytes | None = None) -> VersionedSchema | None:
         """The topic's schema of ``version``, or the newest; None if it has none."""
         self.check_usable()
+        check_argument("version", version, _VERSION)
         found = await self.lookup.schema(str(self.parse_topic(topic).partitioned_topic), version)
         return None if found is None else VersionedSchema(SchemaInfo.from_wire(found[0]), found[1])
 

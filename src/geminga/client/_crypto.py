@@ -17,7 +17,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from geminga.client._errors import CryptoError
-from geminga.client._options import CryptoFailureAction
+from geminga.client._options import CryptoFailureAction, check_argument
+from geminga.client.core.option_kinds import TEXT
 from geminga.runtime import Clock, Raised, Threads, attempt, attempt_await, get_logger, spawn
 from geminga.runtime.local_file import read_local_file
 from geminga.wire._generated import pulsar_api_pb2 as pb
@@ -55,7 +56,9 @@ class CryptoKeyReader:
     """
 
     def __init__(self, public_key_path: str = "", private_key_path: str = "") -> None:
-        """A producer needs the public key only, a consumer the private one only."""
+        """A producer needs the public key only, a consumer the private one only. Raises InvalidConfiguration."""
+        check_argument("public_key_path", public_key_path, TEXT)
+        check_argument("private_key_path", private_key_path, TEXT)
         self.public_key_path = public_key_path
         self.private_key_path = private_key_path
 

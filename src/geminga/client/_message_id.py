@@ -91,7 +91,9 @@ class MessageId(_Fields):
 
     @classmethod
     def deserialize(cls, message_id_bytes: bytes, topic: str | None = None) -> MessageId:
-        """The id that :meth:`serialize` of any client wrote; ValueError for other bytes."""
+        """The id that :meth:`serialize` of any client wrote; ValueError for anything else."""
+        if not isinstance(message_id_bytes, bytes):
+            raise ValueError(f"{message_id_bytes!r:.100}: expected the bytes of a message id")
         try:
             data = pb.MessageIdData.FromString(message_id_bytes)
         except DecodeError as error:

@@ -28,7 +28,7 @@ _TOKEN_BYTES: Final = 5
 ReaderListener = Callable[["Reader[Any]", "Message[Any]"], Any]
 
 
-_MESSAGE_ID: Final = Instance(MessageId)
+_MESSAGE_ID: Final = Instance(MessageId, "a MessageId that can be", holds="is_possible")
 _LISTENER: Final = Either(NOTHING, Function("a function of a reader and a message"))
 
 

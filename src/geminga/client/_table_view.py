@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable, ItemsView, Iterator, KeysView, ValuesView
 from dataclasses import replace
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar
 
 from geminga.client._consuming.consumer import Consumer
 from geminga.client._consuming.factory import subscribe
@@ -16,7 +16,7 @@ from geminga.client._errors import AlreadyClosed, PulsarException
 from geminga.client._message import Message
 from geminga.client._message_id import MessageId
 from geminga.client._options import check_argument, options_from
-from geminga.client.core.option_kinds import TEXT
+from geminga.client.core.option_kinds import TEXT, Function
 from geminga.client.schema._protocol import TopicSchema
 from geminga.runtime import get_logger, spawn
 
@@ -29,6 +29,8 @@ T = TypeVar("T")
 
 #: Called with each key and its new value, None when the key was removed; may be a coroutine function.
 TableListener = Callable[[str, Any], Any]
+
+_CALLBACK: Final = Function("a function of a key and its value")
 
 
 class TableView(Generic[T]):
@@ -68,14 +70,16 @@ class TableView(Generic[T]):
     def get(self, key: str) -> T | None:
         """The newest value, None if there is none. Raises AlreadyClosed, or why the view can not follow the topic."""
         self._check()
+        check_argument("key", key, TEXT)
         return self._values.get(key)
 
     def __getitem__(self, key: str) -> T:
         self._check()
+        check_argument("key", key, TEXT)
         return self._values[key]
 
     def __contains__(self, key: object) -> bool:
-        return key in self._values
+        return isinstance(key, str) and key in self._values
 
     def __len__(self) -> int:
         return len(self._values)
@@ -98,6 +102,7 @@ class TableView(Generic[T]):
     async def for_each(self, callback: TableListener) -> None:
         """Call ``callback`` for each key and value there is now."""
         self._check()
+        check_argument("callback", callback, _CALLBACK)
         for key, value in list(self._values.items()):
             await _call(callback, key, value)
 
@@ -108,6 +113,7 @@ class TableView(Generic[T]):
         goes on.
         """
         self._check()
+        check_argument("callback", callback, _CALLBACK)
         present = list(self._values.items())
         self._listeners.append(callback)
         for key, value in present:

@@ -60,7 +60,10 @@ _log = get_logger(__name__)
 T = TypeVar("T")
 
 _PROPERTIES: Final = Either(NOTHING, TEXTS)
-_TIME: Final = Either(Number(0, INT64_MAX), Instance(MessageId))
+_TARGET: Final = Either(
+    Instance(MessageId, "a MessageId that can be", holds="is_possible"),
+    Number(0, INT64_MAX, "a time in milliseconds since the epoch"),
+)
 
 #: Seconds between two looks at the statistics' interval are the interval itself.
 _MS: Final = 1000
@@ -331,7 +334,7 @@ class Consumer(Acknowledging[T]):
         first one published then or later. An id moves its own topic, the two ends and a time move all topics.
         """
         self._check_open()
-        check_argument("target", target, _TIME)
+        check_argument("target", target, _TARGET)
         if not isinstance(target, MessageId):
             await self._each(lambda topic: topic.seek(None, target))
         elif target in (MessageId.earliest, MessageId.latest):

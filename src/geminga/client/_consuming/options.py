@@ -16,7 +16,6 @@ from geminga.client.core.option_kinds import (
     COUNT,
     COUNT_POSITIVE,
     FLAG,
-    INT64_MAX,
     NOTHING,
     TEXT,
     TEXTS,
@@ -205,7 +204,6 @@ class ConsumerOptions:
     def check(self) -> None:
         """Raise InvalidConfiguration for values that can not be."""
         check_kinds(self, _CONSUMER_KINDS)
-        check_kinds(self.batch_receive_policy, _BATCH_RECEIVE_KINDS)
         timeout_ms = self.unacked_messages_timeout_ms
         if timeout_ms and timeout_ms < ACK_TIMEOUT_MS_MIN:
             raise InvalidConfiguration(
@@ -309,12 +307,6 @@ _DEAD_LETTER_KINDS: Final[Mapping[str, Kind]] = {
     "retry_letter_topic": Either(NOTHING, TEXT),
 }
 
-_BATCH_RECEIVE_KINDS: Final[Mapping[str, Kind]] = {
-    "max_num_message": Number(-INT64_MAX, INT64_MAX),
-    "max_num_bytes": Number(-INT64_MAX, INT64_MAX),
-    "timeout_ms": Number(-TIME_MS_MAX, TIME_MS_MAX),
-}
-
 _BACKOFF: Final = Either(NOTHING, With("a RedeliveryBackoff", "next"))
 
 _CONSUMER_KINDS: Final[Mapping[str, Kind]] = {
@@ -337,7 +329,7 @@ _CONSUMER_KINDS: Final[Mapping[str, Kind]] = {
     "subscription_properties": TEXTS,
     "initial_position": Member(InitialPosition),
     "is_durable": FLAG,
-    "start_message_id": Either(NOTHING, Instance(MessageId)),
+    "start_message_id": Either(NOTHING, Instance(MessageId, "a MessageId that can be", holds="is_possible")),
     "start_message_id_inclusive": FLAG,
     "start_message_rollback_duration_s": Number(0, TIME_MS_MAX // 1000),
     "priority_level": COUNT,

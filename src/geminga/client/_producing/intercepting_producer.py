@@ -9,7 +9,7 @@ from geminga.client._errors import InvalidMessage, PulsarException, as_client_er
 from geminga.client._interceptors import ProducerInterceptor
 from geminga.client._message_id import MessageId
 from geminga.client._options import OutgoingMessage
-from geminga.client._producing.messages import message_fields, outgoing_message
+from geminga.client._producing.messages import check_callback, message_fields, outgoing_message
 from geminga.client._producing.producer import MessageFields, Producer, SendCallback
 from geminga.runtime import get_logger, tell
 
@@ -45,6 +45,7 @@ class InterceptingProducer(Producer[T]):
         self, content: T | None, callback: SendCallback | None = None, **fields: Unpack[MessageFields]
     ) -> None:
         """See :meth:`Producer.send_nowait`."""
+        check_callback(callback)
         message = self._before(content, fields)
 
         def done(error: PulsarException | None, message_id: MessageId | None) -> None:

@@ -3,23 +3,34 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import timedelta
-from typing import Generic, TypeVar, cast
+from difflib import get_close_matches
+from typing import Final, Generic, TypeVar
 
 from geminga.client._errors import InvalidMessage
 from geminga.client._options import OutgoingMessage
 from geminga.client._producing.producer import MessageFields
 from geminga.client.core.frame_maker import Encrypt
 from geminga.client.core.message import EncodedMessage
+from geminga.client.core.option_kinds import (
+    FLAG,
+    INT64_MAX,
+    TEXT,
+    TEXTS,
+    Either,
+    Instance,
+    Kind,
+    Many,
+    Number,
+    problem,
+)
 from geminga.client.schema._protocol import MessageEncoder
 from geminga.runtime import Clock
 from geminga.wire._generated import pulsar_api_pb2 as pb
 
 T = TypeVar("T")
 
-#: As the wire holds it: text in, no more than a 64-bit number.
-_UINT64_MAX = (1 << 64) - 1
 #: What the broker takes as "no cluster but this one".
 LOCAL_CLUSTER_ONLY = "__local__"
 
@@ -72,45 +83,35 @@ class MessageBuilder(Generic[T]):
         if len(fields) == 1 and "partition_key" in fields:  # by far the most frequent
             _set_key(message, fields["partition_key"])
             return
+        check_names(fields)
+        # Few are given as a rule: what is None costs nothing here.
+        for name, value in fields.items():
+            if name != "properties" and (value is not None or name == "disable_replication"):
+                _check(name, value, _KINDS[name])
         properties = fields.get("properties")
-        if properties:
+        if properties is not None:
             message.properties = _checked_properties(properties)
         _set_key(message, fields.get("partition_key"))
         ordering_key = fields.get("ordering_key")
         if ordering_key is not None:
-            if not isinstance(ordering_key, str | bytes):
-                raise InvalidMessage(f"ordering_key={ordering_key!r}: expected text or bytes")
             message.ordering_key = ordering_key.encode() if isinstance(ordering_key, str) else ordering_key
-        if "sequence_id" in fields:
-            message.sequence_id = _checked_number("sequence_id", fields["sequence_id"])
-        if "event_timestamp" in fields:
-            message.event_time_ms = _checked_number("event_timestamp", fields["event_timestamp"])
-        if "deliver_at" in fields:
-            message.deliver_at_ms = _checked_number("deliver_at", fields["deliver_at"])
+        message.sequence_id = fields.get("sequence_id")
+        message.event_time_ms = fields.get("event_timestamp")
+        message.deliver_at_ms = fields.get("deliver_at")
         delay = fields.get("deliver_after")
         if delay is not None:
-            if not isinstance(delay, timedelta):
-                raise InvalidMessage(f"deliver_after={delay!r}: expected a datetime.timedelta")
             if message.deliver_at_ms is not None:
                 raise InvalidMessage("deliver_at and deliver_after: one of them")
-            at_ms = self._clock.wall_ms() + int(delay.total_seconds() * 1000)
-            message.deliver_at_ms = _checked_number("deliver_after", max(0, at_ms))
-        clusters: Sequence[str] | None = fields.get("replication_clusters")
-        is_local = fields.get("disable_replication", False)
-        if not isinstance(is_local, bool):
-            raise InvalidMessage(f"disable_replication={is_local!r}: expected True or False")
-        if is_local:
-            clusters = [LOCAL_CLUSTER_ONLY]
+            message.deliver_at_ms = max(0, self._clock.wall_ms() + int(delay.total_seconds() * 1000))
+        clusters = [LOCAL_CLUSTER_ONLY] if fields.get("disable_replication") else fields.get("replication_clusters")
         if clusters:
-            if isinstance(clusters, str) or not all(isinstance(cluster, str) for cluster in clusters):
-                raise InvalidMessage(f"replication_clusters={clusters!r}: expected a list of names")
             message.replicate_to = list(clusters)
 
 
 def _set_key(message: EncodedMessage, key: str | bytes | None) -> None:
     if key is not None:
-        if not isinstance(key, str | bytes):
-            raise InvalidMessage(f"partition_key={key!r}: expected text or bytes")
+        if type(key) is not str or not key.isascii():
+            _check("partition_key", key, _KEY)
         message.partition_key = key_text(key)
         message.is_key_base64 = not isinstance(key, str)
 
@@ -121,7 +122,8 @@ def key_text(key: str | bytes) -> str:
 
 
 def outgoing_message(content: object, fields: MessageFields) -> OutgoingMessage:
-    """What routers and interceptors see."""
+    """What routers and interceptors see; raises InvalidMessage for a field that no message has."""
+    check_names(fields)
     return OutgoingMessage(content, **fields)
 
 
@@ -140,17 +142,48 @@ def message_fields(message: OutgoingMessage) -> MessageFields:
     )
 
 
-def _checked_number(name: str, value: int | None) -> int | None:
-    is_number = isinstance(value, int) and not isinstance(value, bool)
-    if value is not None and not (is_number and 0 <= value <= _UINT64_MAX >> 1):
-        raise InvalidMessage(f"{name}={value!r}: expected a number from 0 to 2^63 - 1")
-    return value
+def check_names(fields: Mapping[str, object]) -> None:
+    """Raise InvalidMessage for a field that no message has."""
+    if not fields.keys() <= _NAMES:
+        name = next(name for name in fields if name not in _NAMES)
+        near = get_close_matches(name, sorted(_NAMES), 1)
+        raise InvalidMessage(f"{name}: no field of a message" + (f"; did you mean {near[0]}?" if near else ""))
+
+
+def check_callback(callback: object) -> None:
+    """Raise InvalidMessage for what can not be called: nobody would hear of the message."""
+    if callback is not None and not callable(callback):
+        raise InvalidMessage(f"callback={callback!r:.100}: expected a function of an error and a message id, or None")
+
+
+def _check(name: str, value: object, kind: Kind) -> None:
+    wrong = problem(name, value, kind)
+    if wrong is not None:
+        raise InvalidMessage(wrong)
 
 
 def _checked_properties(properties: Mapping[str, str]) -> Mapping[str, str]:
+    # Half a surrogate pair is found when the message is encoded: a look at each text would cost every message.
     if not isinstance(properties, Mapping):
-        raise InvalidMessage(f"properties={properties!r}: expected a mapping of text by text")
+        raise InvalidMessage(f"properties={properties!r:.100}: expected {TEXTS.expected}")
     for name, value in properties.items():
         if not (isinstance(name, str) and isinstance(value, str)):
-            raise InvalidMessage(f"properties: {name!r}: {value!r} is not text by text")
-    return cast("Mapping[str, str]", dict(properties))
+            raise InvalidMessage(f"properties: {name!r:.100}: {value!r:.100}: expected {TEXTS.expected}")
+    return dict(properties)
+
+
+_KEY: Final = Either(TEXT, Instance(bytes, "bytes"))
+_NUMBER: Final = Number(0, INT64_MAX)
+#: What each field of a message may be, if it is given.
+_KINDS: Final[Mapping[str, Kind]] = {
+    "properties": TEXTS,
+    "partition_key": _KEY,
+    "ordering_key": _KEY,
+    "sequence_id": _NUMBER,
+    "event_timestamp": _NUMBER,
+    "deliver_at": _NUMBER,
+    "deliver_after": Instance(timedelta, "a datetime.timedelta"),
+    "replication_clusters": Many(TEXT),
+    "disable_replication": FLAG,
+}
+_NAMES: Final = frozenset(_KINDS)

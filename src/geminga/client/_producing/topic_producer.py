@@ -30,7 +30,7 @@ from geminga.client._options import BatchingType, ProducerOptions
 from geminga.client._place import running_loop
 from geminga.client._producing import requests
 from geminga.client._producing.early_messages import EarlyMessages
-from geminga.client._producing.messages import MessageBuilder
+from geminga.client._producing.messages import MessageBuilder, check_callback
 from geminga.client._producing.producer import MessageFields, Producer
 from geminga.client._producing.producer import SendCallback as UserCallback
 from geminga.client._producing.send_buffer import SendBuffer
@@ -181,12 +181,14 @@ class TopicProducer(Producer[T]):
             if size <= self._batch_bytes_max:
                 payloads = batch.payloads
                 if callback is not None:
+                    check_callback(callback)
                     batch.add_callback(callback)
                 payloads.append(content)
                 batch.size_bytes = size
                 if len(payloads) >= self._batch_messages_max:
                     self._close_batch()
                 return
+        check_callback(callback)
         self._send(self._builder.build(content, fields), callback)
 
     def send_encoded(self, entry: EncodedBatch | EncodedMessage, callback: UserCallback | None = None) -> None:

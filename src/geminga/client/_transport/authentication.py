@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Protocol
+from typing import Final, Protocol
 
 from geminga.client._errors import InvalidConfiguration
+from geminga.client.core.option_kinds import TEXT, Either, Function, problem, problem_of_type
 
 
 class Authentication(Protocol):
@@ -30,6 +31,8 @@ class AuthenticationToken:
     method_name = "token"
 
     def __init__(self, token: str | Callable[[], str]) -> None:
+        """Raises InvalidConfiguration for what is neither."""
+        _check(problem_of_type("token", token, _TOKEN))
         self._token = token
 
     def data(self) -> bytes:
@@ -61,6 +64,8 @@ class AuthenticationBasic:
                 ) from error
         if username is None or password is None:
             raise InvalidConfiguration("basic authentication: a username and a password are needed")
+        _check(problem("username", username, TEXT) or problem_of_type("password", password, TEXT))
+        _check(problem("method", method, TEXT))
         self.method_name: str = method
         self._data = f"{username}:{password}".encode()
 
@@ -77,10 +82,20 @@ class AuthenticationTLS:
     method_name = "tls"
 
     def __init__(self, certificate_path: str, private_key_path: str) -> None:
-        """Paths of PEM files; read when a connection is made."""
+        """Paths of PEM files; read when a connection is made. Raises InvalidConfiguration for what is no text."""
+        _check(problem("certificate_path", certificate_path, TEXT))
+        _check(problem("private_key_path", private_key_path, TEXT))
         self.certificate_path = certificate_path
         self.private_key_path = private_key_path
 
     def data(self) -> bytes:
         """Nothing: the handshake of TLS said it all."""
         return b""
+
+
+def _check(wrong: str | None) -> None:
+    if wrong is not None:
+        raise InvalidConfiguration(wrong)
+
+
+_TOKEN: Final = Either(TEXT, Function("a function that gives it"))

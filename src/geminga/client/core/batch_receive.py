@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
+from geminga.client.core.option_kinds import INT64_MAX, TIME_MS_MAX, Kind, Number, first_problem
 from geminga.model.errors import ConfigurationError
 
 BYTES_MAX_DEFAULT = 10 * 1024 * 1024
@@ -22,6 +25,9 @@ class BatchReceivePolicy:
     timeout_ms: int = TIMEOUT_MS_DEFAULT
 
     def __post_init__(self) -> None:
+        wrong = first_problem(self, _KINDS)
+        if wrong is not None:
+            raise ConfigurationError(wrong)
         if self.max_num_message <= 0 and self.max_num_bytes <= 0 and self.timeout_ms <= 0:
             raise ConfigurationError("batch receive policy: at least one of the limits must be above 0")
 
@@ -29,3 +35,10 @@ class BatchReceivePolicy:
         """Whether what waits is a batch; ``count_max`` is what the prefetch queue can hold."""
         wanted = min(self.max_num_message, count_max) if self.max_num_message > 0 else count_max
         return message_count >= wanted or 0 < self.max_num_bytes <= size_bytes
+
+
+_KINDS: Final[Mapping[str, Kind]] = {
+    "max_num_message": Number(-INT64_MAX, INT64_MAX),
+    "max_num_bytes": Number(-INT64_MAX, INT64_MAX),
+    "timeout_ms": Number(-TIME_MS_MAX, TIME_MS_MAX),
+}

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from enum import Enum
 from reprlib import Repr
-from typing import Final, Protocol
+from typing import Final, Protocol, cast
 
 #: Times, sizes and numbers of the protocol are signed 64-bit; counts and priorities 32-bit.
 INT64_MAX: Final = (1 << 63) - 1
@@ -49,20 +49,22 @@ class Flag:
 class Number:
     """A whole number within bounds, both inclusive."""
 
-    __slots__ = ("_high", "_low")
+    __slots__ = ("_high", "_low", "_what")
 
-    def __init__(self, low: int, high: int) -> None:
+    def __init__(self, low: int, high: int, what: str = "a whole number") -> None:
         self._low = low
         self._high = high
+        self._what = what
 
     @property
     def expected(self) -> str:
         """See :class:`Kind`."""
-        return f"a whole number from {self._low} to {self._high}"
+        return f"{self._what} from {self._low} to {self._high}"
 
     def takes(self, value: object) -> bool:
         """See :class:`Kind`."""
-        return isinstance(value, int) and not isinstance(value, bool) and self._low <= value <= self._high
+        is_number = isinstance(value, int) and not isinstance(value, bool | Enum)
+        return is_number and self._low <= cast("int", value) <= self._high
 
 
 class Text:
@@ -113,17 +115,18 @@ class Member:
 
 
 class Instance:
-    """An object of a class."""
+    """An object of a class; with ``holds``, one whose attribute of that name is true."""
 
-    __slots__ = ("_kind", "expected")
+    __slots__ = ("_holds", "_kind", "expected")
 
-    def __init__(self, kind: type, expected: str = "") -> None:
+    def __init__(self, kind: type, expected: str = "", *, holds: str = "") -> None:
         self._kind = kind
+        self._holds = holds
         self.expected = expected or f"a {kind.__name__}"
 
     def takes(self, value: object) -> bool:
         """See :class:`Kind`."""
-        return isinstance(value, self._kind)
+        return isinstance(value, self._kind) and (not self._holds or bool(getattr(value, self._holds)))
 
 
 class Function:
@@ -218,6 +221,11 @@ class Nothing:
     def takes(self, value: object) -> bool:
         """See :class:`Kind`."""
         return value is None
+
+
+def problem_of_type(name: str, value: object, kind: Kind) -> str | None:
+    """As :func:`problem`, for what must not be shown: a secret of the wrong type."""
+    return None if kind.takes(value) else f"{name}=<{type(value).__name__}>: expected {kind.expected}"
 
 
 FLAG: Final = Flag()

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from math import inf
+from typing import Final, Protocol
 
+from geminga.client.core.option_kinds import TIME_MS_MAX, Number, problem
 from geminga.model.errors import ConfigurationError
+
+_DELAY: Final = Number(-TIME_MS_MAX, TIME_MS_MAX)
 
 
 class RedeliveryBackoff(Protocol):
@@ -25,6 +29,12 @@ class MultiplierRedeliveryBackoff:
     multiplier: float = 2.0
 
     def __post_init__(self) -> None:
+        for name, value in (("min_delay_ms", self.min_delay_ms), ("max_delay_ms", self.max_delay_ms)):
+            wrong = problem(name, value, _DELAY)
+            if wrong is not None:
+                raise ConfigurationError(wrong)
+        if not isinstance(self.multiplier, int | float) or not self.multiplier < inf:
+            raise ConfigurationError(f"multiplier={self.multiplier!r:.100}: expected a number of 1 or more")
         if not 0 < self.min_delay_ms <= self.max_delay_ms or self.multiplier < 1:
             raise ConfigurationError(
                 f"redelivery backoff from {self.min_delay_ms} to {self.max_delay_ms} ms, times {self.multiplier}: "
