@@ -27,8 +27,6 @@ MEANT_NAMES: Final = [
     (r".*\.geminga", "what Pulsar has no names for"),
     (r"stats\.oldestBacklogMessageSubscriptionName", "Pulsar tells it after its next check of quotas"),
     (r"partitioned-stats\.partitions\..*\.oldestBacklogMessageSubscriptionName", "the same"),
-    (r"(partitioned-)?internalStats\.(.*\.)?ledgers", "a ledger is made by the first message"),
-    (r"internal-info\.(.*\.)?ledgers", "the same"),
     (r"internal-info\.ledgers\[\]\.(entries|size)", "a terminated topic's last ledger is closed, and so counted"),
     (r"stats\.subscriptions\.[^.]*\.keySharedMode", "known while there are consumers"),
 ]
@@ -43,10 +41,7 @@ MEANT_VALUES: Final = [
     (r".*\.nonContiguousDeletedMessagesRangesSerializedSize", "another format"),
     (r".*\.schemaLedgers\[\]\.size", "another format"),
     (r"(partitioned-)?internalStats\.(.*\.)?ledgers\[\]\.(entries|size)", "Pulsar tells 0 of the open ledger"),
-    (
-        r"(partitioned-)?internalStats\.(.*\.)?state",
-        "ClosedLedger until the next message; NoLedger until a cursor's save",
-    ),
+    (r"(partitioned-)?internalStats\.(.*\.)?cursors\..*\.state", "NoLedger until a cursor's first save"),
     (r"(partitioned-)?internalStats\.(.*\.)?(cursorLedgerLastEntry|messagesConsumedCounter)", "another count"),
     (r"(partitioned-)?internalStats\.(.*\.)?(waiting.*|subscriptionHavePending.*)", "Pulsar's are of a moment before"),
     (r"(partitioned-)?internalStats\.(.*\.)?cursors\..*\.(readPosition|markDeletePosition)", "no ledger yet; rewound"),

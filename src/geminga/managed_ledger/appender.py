@@ -239,6 +239,12 @@ class Appender:
     def _may_switch(self) -> bool:
         return self._retry_error is None or self._ml.runtime.clock.monotonic() * 1000 >= self._retry_ms
 
+    async def open(self) -> None:
+        """Have an open ledger without an append; nothing while one is being opened, or can not be."""
+        if self.state is AppenderState.IDLE and self._may_switch():
+            self.state = AppenderState.SWITCHING
+            await self._switch()
+
     def _start_switch(self) -> None:
         if self.state is AppenderState.SWITCHING:
             return

@@ -185,6 +185,10 @@ class ManagedLedger:
             return LedgerClosedError(f"{self.name} is closed")
         return None
 
+    async def open_ledger(self) -> None:
+        """Have a ledger that takes entries, as the next append would; there is none if it can not be made now."""
+        await (self._appender or self._new_appender()).open()
+
     @property
     def appender(self) -> Appender | None:
         """The append path; None before the first append since it was opened."""

@@ -31,7 +31,8 @@ def internal_stats(ml: ManagedLedger) -> dict[str, object]:
         "lastLedgerCreatedTimestamp": (last.opened_ms if last is not None else 0) or ml.created_ms,
         "waitingCursorsCount": 0,
         "pendingAddEntriesCount": ml.appender.pending_entries if ml.appender is not None else 0,
-        "lastConfirmedEntry": str(ml.last_confirmed_position),
+        # Before the first entry it is before that of the first ledger, as far as there is one.
+        "lastConfirmedEntry": str(max(ml.last_confirmed_position, ml.ledgers.last_position)),
         "state": state_name(ml),
         "ledgers": [
             {

@@ -244,3 +244,36 @@ def test_roll_that_fails_leaves_no_append_unanswered(in_world, is_dead):
         assert isinstance(third.error, MetadataError)
 
     in_world(scenario)
+
+
+def test_a_ledger_that_is_opened_without_an_append_takes_the_next_ones(in_world):
+    async def scenario(w):
+        ml = await w.open()
+        opening = [asyncio.ensure_future(ml.open_ledger()) for _ in range(3)]
+        await asyncio.gather(append(ml, [b"a"]), *opening)
+        await ml.open_ledger()
+        (info,) = ml.ledgers.infos
+        assert (info.entries, ml.last_confirmed_position) == (1, Position(info.ledger_id, 0))
+        await ml.terminate()
+        await ml.open_ledger()
+        await ml.close()
+        await ml.open_ledger()
+        assert [each.ledger_id for each in ml.ledgers.infos] == [info.ledger_id]
+
+    in_world(scenario)
+
+
+def test_a_ledger_that_can_not_be_opened_without_an_append_is_no_error(in_world):
+    async def scenario(w):
+        ml = await w.open()
+        w.faults.next_writes.extend([WriteFault.UNKNOWN_BEFORE] * CAS_ATTEMPTS_MAX)
+        await ml.open_ledger()
+        assert len(ml.ledgers) == 0
+        # It is not tried again at once.
+        await ml.open_ledger()
+        assert len(ml.ledgers) == 0
+        await w.world.sleep(1)
+        await ml.open_ledger()
+        assert len(ml.ledgers) == 1
+
+    in_world(scenario)

@@ -59,6 +59,8 @@ async def internal_stats(broker: Broker, topic: Topic) -> Document:
         added = topic.entries_in if isinstance(topic, NonPersistentTopic) else 0
         cursors: Document = {name: {**NO_CURSOR} for name in topic.subscriptions}
         return {"entriesAddedCounter": added, **NO_LEDGER, "cursors": cursors}
+    # As in Pulsar, where to load a topic for this question is to open a ledger.
+    await topic.ledger.open_ledger()
     await _look_up_creation(topic)
     stats = log_stats(topic)
     stats["schemaLedgers"] = [
