@@ -150,9 +150,7 @@ def main() -> int:
     parser.add_argument("--rate", type=int, default=2_000, help="latency: sends per second")
     parser.add_argument("--count", type=int, default=10_000, help="topics: how many")
     parser.add_argument("--turns", type=int, default=3, help="peers: of each server in each row")
-    parser.add_argument(
-        "-k", default="", metavar="TEXT", help="peers: rows whose name contains this, or a,b,c: any of these"
-    )
+    parser.add_argument("-k", default="", metavar="TEXT", help='peers: rows whose name contains this, or "a or b"')
     parser.add_argument("--loop", choices=("asyncio", "uvloop"), default="uvloop", help="product and floor")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="broker configuration")
     parser.add_argument("--dir", help="where the scratch directory goes (the disk that is measured)")

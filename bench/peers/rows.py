@@ -131,6 +131,6 @@ ROWS: Final = (
 
 
 def selected(text: str) -> list[PeerRow]:
-    """The rows whose name contains ``text``, whatever its case; parts apart by a comma: any of them."""
-    parts = [part.strip().casefold() for part in text.split(",")]
+    """The rows whose name contains ``text``, whatever its case; several are joined by " or "."""
+    parts = [part.strip().casefold() for part in text.split(" or ")]
     return [row for row in ROWS if any(part in row.name.casefold() for part in parts)]
