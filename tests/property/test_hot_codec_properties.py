@@ -107,6 +107,41 @@ def test_ack_is_read_as_generated(consumer_id, is_cumulative, ids, request_id) -
     ]
 
 
+def an_id(ledger: int, entry: int, tail: dict[str, int]) -> pb.MessageIdData:
+    return pb.MessageIdData(ledgerId=ledger, entryId=entry, **tail)
+
+
+#: What clients send: many entries of few ledgers; entry ids as long as the one before, or not.
+ALIKE = st.lists(
+    st.builds(
+        an_id,
+        st.sampled_from([0, 7, 300, (1 << 64) - 1]),
+        st.one_of(st.integers(0, 400), st.integers(16_300, 16_500), st.integers((1 << 21) - 3, (1 << 21) + 3)),
+        st.sampled_from([{}, {"partition": 3}, {"partition": -1, "batch_index": -1}, {"batch_size": 5}]),
+    ),
+    max_size=30,
+)
+
+
+@given(ALIKE, st.data())
+def test_acks_of_many_entries_alike_are_read_as_generated_whatever_is_damaged(ids, data) -> None:
+    ack = pb.CommandAck(consumer_id=1, ack_type=0, message_id=ids, request_id=9)
+    command = pb.BaseCommand(type=pb.BaseCommand.ACK, ack=ack).SerializeToString()
+    fields = hot.decode_ack(command)
+    assert fields is not None
+    assert fields.request_id == 9
+    assert fields.ids == [hot.AckedId(signed64(m.ledgerId), m.entryId, None) for m in ids]
+    at = data.draw(st.integers(3, len(command) - 1))
+    damaged = command[:at] + bytes((data.draw(st.integers(0, 255)),)) + command[at + 1 :]
+    fields = hot.decode_ack(damaged)
+    if fields is not None:
+        read = decode_command(damaged).ack
+        assert fields.ids == [
+            hot.AckedId(signed64(m.ledgerId), signed64(m.entryId), tuple(m.ack_set) if m.ack_set else None)
+            for m in read.message_id
+        ]
+
+
 @given(INT63, st.sampled_from(["txnid_most_bits", "validation_error", "properties", "first_chunk"]))
 def test_ack_with_more_than_the_usual_is_left_to_the_generated(consumer_id, extra) -> None:
     ack = pb.CommandAck(consumer_id=consumer_id, ack_type=0, message_id=[pb.MessageIdData(ledgerId=1, entryId=2)])

@@ -23,6 +23,9 @@ FLOW_PREFIX: Final = b"\x08\x0b\x5a"
 _RECEIPT_PREFIX: Final = b"\x08\x07\x3a"
 _MESSAGE_PREFIX: Final = b"\x08\x09\x4a"
 
+#: Entry ids below take three bytes at most.
+_SHORT_ENTRY_ID: Final = 1 << 21
+
 #: Flags of a decoded SEND.
 SEND_IS_CHUNK: Final = 1
 SEND_IS_MARKER: Final = 2
@@ -141,6 +144,7 @@ def decode_ack(command: bytes) -> AckFields | None:
             return None
         while position < size:
             tag = command[position]
+            start = position
             value, position = decode_varint(command, position + 1)
             if tag == 0x1A:
                 acked = _decode_acked_id(command, position, position + value)
@@ -148,6 +152,8 @@ def decode_ack(command: bytes) -> AckFields | None:
                     return None
                 ids.append(acked)
                 position += value
+                if command[position : position + 1] == b"\x1a":
+                    position = _decode_alike(command, start, position, acked, ids)
             elif tag == 0x08:
                 consumer_id = value
             elif tag == 0x10:
@@ -187,6 +193,56 @@ def _decode_acked_id(command: bytes, position: int, end: int) -> AckedId | None:
     if position != end or seen != 3:
         return None
     return AckedId(signed64(ledger_id), signed64(entry_id), None if words is None else tuple(words))
+
+
+def _decode_alike(command: bytes, start: int, end: int, acked: AckedId, ids: list[AckedId]) -> int:
+    """Append the ids from ``end`` on that differ from the one before (``start`` to ``end``) in the entry only.
+
+    Clients acknowledge many entries of one ledger at once. The position of the first byte that is not theirs.
+    """
+    ledger_id, entry_id, words = acked
+    if words is not None or not 0 <= entry_id < _SHORT_ENTRY_ID or ledger_id < 0:
+        return end
+    fields = b"\x08" + encode_varint(ledger_id) + b"\x10"
+    body = start + 2  # the length of an id is one byte, or it is not alike
+    entry_at = body + len(fields)
+    if not command.startswith(fields, body) or command[start + 1] != end - body:
+        return end
+    found, tail_at = decode_varint(command, entry_at)
+    tail = command[tail_at:end]
+    if found != entry_id or not _is_known_tail(tail):
+        return end
+    head, head_size, tail_size, id_size = command[start:entry_at], entry_at - start, end - tail_at, end - start
+    new, append = tuple.__new__, ids.append
+    while command.startswith(head, end):
+        position = end + head_size
+        entry_id = command[position]
+        position += 1
+        if entry_id > 127:
+            byte = command[position]
+            entry_id = entry_id & 127 | (byte & 127) << 7
+            position += 1
+            if byte > 127:
+                byte = command[position]
+                if byte > 127:
+                    break
+                entry_id |= byte << 14
+                position += 1
+        if position + tail_size != end + id_size or (tail and not command.startswith(tail, position)):
+            break
+        append(new(AckedId, (ledger_id, entry_id, None)))
+        end += id_size
+    return end
+
+
+def _is_known_tail(tail: bytes) -> bool:
+    """Whether it is whole fields that an entry knows by itself: partition, index in the batch, size of the batch."""
+    position, size = 0, len(tail)
+    while position < size:
+        if tail[position] not in (0x18, 0x20, 0x30):
+            return False
+        position = decode_varint(tail, position + 1)[1]
+    return True
 
 
 def encode_send_receipts(
