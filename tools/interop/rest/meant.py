@@ -42,6 +42,7 @@ MEANT: Final = (
         "removing a policy for which Pulsar has no path",
         r"answer: (412 Invalid bundle range: \w+ \| 204|404 Namespace does not .+ \| 404 Namespace policies .+)",
     ),
+    Meant("the own cluster is deleted", r"answer: 20[04] \| (412 Cluster not empty|409 .+)", "own cluster: "),
     Meant(
         "a policy is set in a namespace whose tenant is not there",
         r"answer: 404 Namespace .+ \| 404 Tenant does not exist",

@@ -63,8 +63,11 @@ async def update_cluster(request: Request) -> Response:
 
 
 async def delete_cluster(request: Request) -> Response:
-    """Delete."""
-    await context_of(request).broker.resources.clusters.delete(path_text(request, "cluster"))
+    """Delete another cluster than this one, in which everything lives."""
+    context, cluster = context_of(request), path_text(request, "cluster")
+    if cluster == context.cluster:
+        raise RestError(412, "Cluster not empty")
+    await context.broker.resources.clusters.delete(cluster)
     return no_content()
 
 

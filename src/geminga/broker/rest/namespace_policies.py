@@ -18,7 +18,7 @@ from starlette.routing import Route
 from geminga.broker.policies.rules import AGE_QUOTA, SIZE_QUOTA
 from geminga.broker.resources.documents import Document, Json
 from geminga.broker.resources.policies import Policies
-from geminga.broker.rest.core.coercion import object_of, texts_of
+from geminga.broker.rest.core.coercion import boolean_of, object_of, text_of, texts_of
 from geminga.broker.rest.core.unbuilt import NAMESPACE_FIELDS, refuse_unbuilt
 from geminga.broker.rest.policy_values import (
     check_boolean,
@@ -176,6 +176,14 @@ def checked_policies(document: Document, namespace: str) -> Document:
             checked[key] = [*texts_of(checked[key], key)]
     if "bundles" in checked:
         checked["bundles"] = check_bundles(checked["bundles"])
+    if "deleted" in checked:
+        checked["deleted"] = boolean_of(checked["deleted"], "deleted")
+    if "auth_policies" in checked:
+        nobody: Document = {"namespace_auth": {}, "destination_auth": {}, "subscription_auth_roles": {}}
+        checked["auth_policies"] = nobody | object_of(checked["auth_policies"], "auth_policies")
+    if "properties" in checked:
+        properties = object_of(checked["properties"], "properties")
+        checked["properties"] = {key: text_of(value, key) for key, value in properties.items()}
     for policy in POLICIES:
         value = document.get(policy.key)
         if value is not None:

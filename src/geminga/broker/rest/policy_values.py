@@ -189,7 +189,9 @@ def is_quota_within_retention(quotas: Mapping[str, Json], retention: Json) -> bo
     quota, kept = quotas.get(SIZE_QUOTA), retention_of(retention) or Retention(0, 0)
     if not isinstance(quota, dict) or (kept.size_mb <= 0 and kept.time_minutes <= 0):
         return True
-    size, seconds = (number_of(quota.get(key, 0), key, LONG_MAX) for key in QUOTA_LIMITS)
+    # Set by old administration tools, a quota has no limitSize.
+    size = _member_number(quota, "limitSize", LONG_MAX, _member_number(quota, "limit", LONG_MAX, 0))
+    seconds = _member_number(quota, "limitTime", INT_MAX, 0)
     if kept.size_mb > 0 and size >= kept.size_mb << 20:
         return False
     return kept.time_minutes <= 0 or seconds < kept.time_minutes * 60

@@ -114,4 +114,11 @@ STORIES: Final = [
         post("clusters/peered", {"peerClusterNames": ["nobody"]}),
         delete("clusters/peered"),
     ),
+    Story(
+        "own cluster",
+        delete("clusters/standalone"),
+        # It is there again for what follows.
+        put("clusters/standalone", _EAST),
+        get("tenants/public", exact=True),
+    ),
 ]

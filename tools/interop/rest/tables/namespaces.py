@@ -38,6 +38,13 @@ _ODD: Final = [
     {"subscription_types_enabled": "Shared"},
     {"delayed_delivery_policies": {"tickTime": 100, "active": True}},
     {"deleted": True},
+    {"deleted": "maybe"},
+    {"auth_policies": 3},
+    {"auth_policies": {"namespace_auth": {"alice": ["produce"]}}},
+    {"properties": {"a": "b", "c": 3}},
+    {"properties": 3},
+    {"properties": {"a": []}},
+    {"schema_auto_update_compatibility_strategy": "Full"},
     {"somethingElse": 1},
 ]
 
