@@ -7,17 +7,15 @@ median of the turns' ratios.
 
 from __future__ import annotations
 
-import ctypes
-import gc
 import heapq
-import os
-import pickle
 import random
 import statistics
 import time
 from array import array
 from collections.abc import Callable, Iterator
 
+from bench.delayed_measure import in_child, rss_bytes
+from bench.delayed_patterns import patterns
 from bench.delayed_restart import restart
 from bench.measure import Row
 from bench.servers import Bench
@@ -52,7 +50,7 @@ ROUNDS_OF_ADDS = 15
 
 def delayed(bench: Bench) -> list[Row]:
     """All figures, one below the other."""
-    return [*_memory(), *_subscriptions(), *_times(), *restart(bench)]
+    return [*_memory(), *patterns(), *_subscriptions(), *_times(), *restart(bench)]
 
 
 def _row(case: str, figure: str, source: str, heap: float | str, ours: float, goal: float) -> Row:
@@ -74,9 +72,9 @@ def _memory() -> Iterator[Row]:
 
 def _subscriptions() -> Iterator[Row]:
     """One index for all subscriptions of a topic: what more of them take, in per cent of one."""
-    one = _in_child(lambda: _fill_shared(1))[0]
+    one = in_child(lambda: _fill_shared(1))[0]
     for count in SUBSCRIPTIONS:
-        many = _in_child(lambda n=count: _fill_shared(n))[0]
+        many = in_child(lambda n=count: _fill_shared(n))[0]
         heap = 100.0 * count
         yield _row(f"{count} subscriptions", "RSS, % of one", f"{heap:g}", heap, 100 * many / one, 105)
 
@@ -119,36 +117,8 @@ def _add(index: TimeBuckets, times: array[int]) -> None:
 
 def in_children(measure: Callable[[], tuple[float, int]]) -> tuple[float, float]:
     """The medians of what ``measure`` gives in a few forked children."""
-    results = [_in_child(measure) for _ in range(CHILDREN)]
+    results = [in_child(measure) for _ in range(CHILDREN)]
     return statistics.median(r[0] for r in results), statistics.median(r[1] for r in results)
-
-
-def _in_child(measure: Callable[[], tuple[float, int]]) -> tuple[float, int]:
-    read_end, write_end = os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            with os.fdopen(write_end, "wb") as pipe:
-                pickle.dump(measure(), pipe)
-            os._exit(0)
-        finally:
-            os._exit(1)
-    os.close(write_end)
-    with os.fdopen(read_end, "rb") as pipe:
-        data = pipe.read()
-    _, status = os.waitpid(child, 0)
-    if status:
-        raise AssertionError("the measuring child failed")
-    result: tuple[float, int] = pickle.loads(data)  # our own child wrote it
-    return result
-
-
-def rss_bytes() -> int:
-    """The resident set of this process, after a collection of garbage and with what is free given back."""
-    gc.collect()
-    ctypes.CDLL(None).malloc_trim(0)
-    with open("/proc/self/statm", encoding="ascii") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def _times() -> Iterator[Row]:

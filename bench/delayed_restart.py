@@ -167,6 +167,6 @@ async def _start(directory: Path) -> tuple[StandaloneServer, str]:
     return server, addresses.broker_service_url
 
 
-def _fatal(error: BaseException) -> None:
-    print(f"fatal: {error}", flush=True)
+def _fatal(what: str, error: BaseException) -> None:
+    print(f"fatal: {what}: {error}", flush=True)
     os._exit(3)

@@ -60,7 +60,7 @@ class AgainstASet(RuleBasedStateMachine):
         absent = entry_id
         while Position(ledger_id, absent) in self.oracle:
             absent += 1
-        members = self.waiting.members(ledger_id, 0, 200)
+        members = self.waiting.members(ledger_id, 0, 100_000)
         assert set(members) == {known.entry_id for known in self.oracle if known.ledger_id == ledger_id}
         assert set(self.waiting.members(ledger_id, 30, 60)) == set(members) & set(range(30, 60))
         assert entry_id < 0 or first_absent(members, entry_id) == absent
