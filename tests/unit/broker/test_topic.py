@@ -111,8 +111,9 @@ def test_termination_stores_what_came_before_it() -> None:
     run_with_broker(scenario)
 
 
+@pytest.mark.parametrize("deduplicates", [False, True])
 @pytest.mark.parametrize("head_start", range(12))
-def test_termination_is_heard_first_by_a_closed_producer_whatever_it_has_under_way(head_start) -> None:
+def test_termination_is_heard_first_by_a_closed_producer_whatever_it_has_under_way(head_start, deduplicates) -> None:
     """A client that gets SEND_ERROR before CLOSE_PRODUCER drops its producer and never asks why."""
 
     async def scenario(world: BrokerWorld) -> None:
@@ -142,7 +143,7 @@ def test_termination_is_heard_first_by_a_closed_producer_whatever_it_has_under_w
         assert kinds == [Type.SEND_RECEIPT] * receipts + [Type.CLOSE_PRODUCER, Type.ERROR]
         assert client.received[-1][0].error.error == pb.TopicTerminatedError
 
-    run_with_broker(scenario)
+    run_with_broker(scenario, deduplication=deduplicates)
 
 
 def test_producer_that_waits_for_access_hears_that_the_topic_was_terminated() -> None:
