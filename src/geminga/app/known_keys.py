@@ -114,7 +114,7 @@ KNOWN_KEYS: Final = frozenset(
     httpServerAcceptQueueSize httpServerGracefulShutdownTimeoutMs httpServerIdleTimeout httpServerPoolSize
     httpServerPort httpServerThreadPoolQueueSize indexDirectories internalListenerName
     isAllowAutoUpdateSchemaEnabled isolationGroups isRunningStandalone isSchemaValidationEnforced
-    journalAdaptiveGroupWrites journalAlignmentSize journalBufferedEntriesThreshold
+    journalAlignmentSize journalBufferedEntriesThreshold
     journalBufferedWritesThreshold journalDirectories journalDirectory journalFileReusable
     journalFlushWhenQueueEmpty journalFormatVersionToWrite journalMaxBackups journalMaxGroupWaitMSec
     journalMaxSizeMB journalPageCacheFlushIntervalMSec journalPreAllocSizeMB journalQueueSize

@@ -1,8 +1,9 @@
 """The bookie's configuration, under BookKeeper's key names; sizes are deliberately smaller than a JVM's.
 
 Defaults that differ from BookKeeper's, and why: ``journalFlushWhenQueueEmpty`` is on (a group is whatever came
-while the previous one was synced, so waiting longer only adds latency); ``dbStorage_writeCacheMaxSizeMb`` is 32
-(two halves of 16: a broker on a laptop stays small); ``diskUsageThreshold`` is 0.99 as in ``standalone.conf``;
+while the previous one was synced; with ``journalAdaptiveGroupWrites`` it waits all the same where that saves syncs);
+``dbStorage_writeCacheMaxSizeMb`` is 32 (two halves of 16: a broker on a laptop stays small); ``diskUsageThreshold`` is
+0.99 as in ``standalone.conf``;
 ``journalMaxSizeMB`` bounds a file whose usual size is ``journalPreAllocSizeMB``.
 """
 
@@ -26,6 +27,7 @@ class BookieConfig:
     journal_pre_alloc_size_mb: float = setting("journalPreAllocSizeMB", 16.0, "MB > 0", minimum=0.001)
     journal_sync_data: bool = setting("journalSyncData", True, "true or false; false loses entries at power loss")
     journal_flush_when_queue_empty: bool = setting("journalFlushWhenQueueEmpty", True, "true or false")
+    journal_adaptive_group_writes: bool = setting("journalAdaptiveGroupWrites", True, "true or false")
     journal_max_group_wait_ms: float = setting("journalMaxGroupWaitMSec", 1.0, "milliseconds >= 0", minimum=0)
     journal_buffered_writes_threshold: int = setting(
         "journalBufferedWritesThreshold", 512 * 1024, "bytes > 0", minimum=1

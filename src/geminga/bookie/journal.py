@@ -1,6 +1,7 @@
 """The journal: group commit of records, one write and one sync at a time.
 
-Whatever arrives while a group is being synced forms the next one. A record's ``done`` is called once: with None
+Whatever arrives while a group is being synced forms the next one; where records come densely it waits a little for
+more of them (``core.group_pacing``). A record's ``done`` is called once: with None
 when its group is on stable storage, with an error otherwise, in the order of the records. A group is durable
 before the next is written (that is what recovery relies on), so a failed one is never written over: its file is
 given up and the next group goes to a new file. Without space the journal refuses records until :meth:`resume`;
@@ -12,9 +13,11 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from typing import Final
 
 from geminga.bookie import crash_points as points
 from geminga.bookie.config import BookieConfig, Defects
+from geminga.bookie.core.group_pacing import GroupPacing
 from geminga.bookie.core.journal_format import (
     FILE_HEADER_BYTES,
     GROUP_HEADER_BYTES,
@@ -35,6 +38,9 @@ LANE = "journal"
 SUFFIX = ".journal"
 #: Id of the first file of a bookie; ids are never used again.
 FIRST_JOURNAL_ID = 1
+
+#: Timers of the loop are no finer; a shorter wait ends with the next record, if one comes.
+TIMER_MIN_S: Final = 0.001
 
 RecordDone = Callable[[StorageError | None], None]
 
@@ -81,6 +87,12 @@ class Journal:
         self._is_synced = config.journal_sync_data and not defects.no_journal_sync
         self._flush_when_queue_empty = config.journal_flush_when_queue_empty
         self._group_wait_s = config.journal_max_group_wait_ms / 1000
+        paces = config.journal_adaptive_group_writes and self._flush_when_queue_empty and self._group_wait_s > 0
+        self._pacing = GroupPacing(self._group_wait_s) if paces else None
+        self._monotonic = runtime.clock.monotonic
+        #: The group being filled waits for more records: the next one, or the timer, looks again.
+        self._is_held = False
+        self._hold_timer: asyncio.TimerHandle | None = None
         self._buffered_writes_threshold = config.journal_buffered_writes_threshold
         self._defects = defects
         self._on_full = on_full
@@ -96,7 +108,7 @@ class Journal:
         self._sealed: deque[_Group] = deque()
         self._in_flight: _Group | None = None
         self._in_flight_bytes = 0
-        #: True while a write, a roll or its scheduling is under way: then nothing else starts one.
+        #: True while a write, a roll, its scheduling or a wait is under way: then nothing else starts one.
         self._is_busy = False
         self._error: StorageError | None = None
         self._idle: asyncio.Future[None] | None = None
@@ -147,14 +159,35 @@ class Journal:
             self._filling = _Group()
         if not self._is_busy:
             self._schedule()
+        elif self._is_held:
+            self._is_held = False
+            self._loop.call_soon(self._look)
 
     def _schedule(self) -> None:
         self._is_busy = True
         if self._flush_when_queue_empty or self._filling.size_bytes >= self._buffered_writes_threshold:
             # One turn later: every add of this turn of the loop is in the same group.
-            self._loop.call_soon(self._submit)
+            self._loop.call_soon(self._look)
         else:
             self._loop.call_later(self._group_wait_s, self._submit)
+
+    def _look(self) -> None:
+        """Write the group that is being filled, unless it waits for more records."""
+        pacing, group = self._pacing, self._filling
+        if pacing is not None and not self._sealed:
+            wait_s = pacing.wait_s(self._monotonic(), group.records, group.entries)
+            if wait_s > 0:
+                self._is_held = True
+                if self._hold_timer is None:
+                    self._hold_timer = self._loop.call_later(max(wait_s, TIMER_MIN_S), self._on_hold_over)
+                return
+        self._submit()
+
+    def _on_hold_over(self) -> None:
+        self._hold_timer = None
+        if self._is_held:
+            self._is_held = False
+            self._look()
 
     def _submit(self) -> None:
         group = self._sealed[0] if self._sealed else self._filling
@@ -169,6 +202,8 @@ class Journal:
             self._sealed.popleft()
         else:
             self._filling = _Group()
+        if self._pacing is not None:
+            self._pacing.begun(self._monotonic(), group.records)
         self.sequence += 1
         buffers = encode_group(
             group.buffers,
@@ -204,9 +239,11 @@ class Journal:
         self.sync_latency.add((now_s - self._submitted_s) * 1000)
         if group.entries:
             self.add_latency.add((now_s - group.since_s) * 1000, group.entries)
+        if self._pacing is not None:
+            self._pacing.durable(group.records + self._filling.records)
         # The next group goes to the disk before this one's callbacks run: the disk is what is scarce.
         if self._sealed or (self._flush_when_queue_empty and self._filling.records):
-            self._submit()
+            self._look()
         elif self._filling.records:
             self._schedule()
         else:

@@ -14,7 +14,7 @@ INSTANCE = bytes(16)
 
 async def make_journal(case: BookieNode, **changes: object) -> tuple[Journal, list[StorageError]]:
     full: list[StorageError] = []
-    config = BookieConfig(journal_pre_alloc_size_mb=0.002, **changes)  # type: ignore[arg-type]
+    config = BookieConfig(**{"journal_pre_alloc_size_mb": 0.002, **changes})  # type: ignore[arg-type]
     await case.node.runtime.disk.make_dirs("/j")
     journal = Journal(case.node.runtime, "/j", INSTANCE, config, defects=Defects(), on_full=full.append)
     await journal.start(next_id=1, last_sequence=0, old_ids=())
@@ -82,6 +82,55 @@ def test_waiting_for_a_group_ends_with_the_set_time():
         assert 0.05 <= case.world.now - begun < 0.1
         assert journal.groups_written == 1
         await journal.close()
+
+    run_bookie(main, is_open=False)
+
+
+async def dense_load(case: BookieNode, journal: Journal, count: int) -> tuple[int, float]:
+    """2,000 records a second, whatever becomes of them: the groups of the last half, the median time to a receipt."""
+    answers, took, groups = [], [], 0
+    for number in range(count):
+        begun = case.world.now
+        answers.append(start(journal, b"%d" % number))
+        answers[-1].add_done_callback(lambda _, begun=begun: took.append(case.world.now - begun))
+        if number == count // 2:
+            groups = journal.groups_written
+        await case.world.sleep(0.0005)
+    assert await asyncio.gather(*answers) == [None] * count
+    return journal.groups_written - groups, sorted(took)[count // 2]
+
+
+def test_dense_records_share_groups_and_wait_no_longer_than_set():
+    async def main(case: BookieNode) -> None:
+        journal, _ = await make_journal(case, journal_max_group_wait_ms=10, journal_pre_alloc_size_mb=1)
+        groups, median = await dense_load(case, journal, 1000)
+        assert groups < 60, "of 250 ms"
+        assert median < 0.012
+        await journal.close()
+
+    run_bookie(main, is_open=False)
+
+
+def test_dense_records_do_not_wait_where_groups_are_not_adaptive():
+    async def main(case: BookieNode) -> None:
+        journal, _ = await make_journal(case, journal_pre_alloc_size_mb=1, journal_adaptive_group_writes=False)
+        groups, _ = await dense_load(case, journal, 1000)
+        assert groups > 120
+        await journal.close()
+
+    run_bookie(main, is_open=False)
+
+
+def test_group_that_waits_goes_to_the_disk_when_nothing_more_comes():
+    async def main(case: BookieNode) -> None:
+        journal, _ = await make_journal(case, journal_max_group_wait_ms=10, journal_pre_alloc_size_mb=1)
+        await dense_load(case, journal, 1000)
+        last = start(journal, b"a")
+        begun = case.world.now
+        later = start(journal, b"b")
+        await journal.close()
+        assert [last.result(), later.result()] == [None, None]
+        assert case.world.now - begun < 0.02
 
     run_bookie(main, is_open=False)
 
