@@ -9,7 +9,7 @@ from itertools import pairwise
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from geminga.bookie.core.group_pacing import ARRIVALS_MIN, ENTRIES_ENOUGH, REST_MAX_S, GroupPacing
+from geminga.bookie.core.group_pacing import ARRIVALS_MIN, ENTRIES_ENOUGH, FREE_GROUPS, REST_MAX_S, GroupPacing
 
 WAIT_S = 0.001
 
@@ -138,7 +138,7 @@ def test_even_records_share_the_sync_of_their_millisecond():
 def test_group_that_is_large_or_old_does_not_wait():
     pacing = GroupPacing(WAIT_S)
     now = 0.0
-    for _ in range(40):
+    for _ in range(FREE_GROUPS + 1):
         now += 0.0002
         pacing.begun(now, ARRIVALS_MIN)
         pacing.durable(2 * ARRIVALS_MIN)
@@ -147,6 +147,11 @@ def test_group_that_is_large_or_old_does_not_wait():
     assert pacing.wait_s(now + 0.0002, 2 * ARRIVALS_MIN, 1) == 0
     assert pacing.wait_s(now + WAIT_S, 1, 1) == 0
     assert pacing.wait_s(now + 0.5, 1, 1) == 0
+    for _ in range(FREE_GROUPS - 2):  # now they come seldom, though many have no answer yet
+        now += 0.0009
+        pacing.begun(now, 1)
+        pacing.durable(2 * ARRIVALS_MIN)
+    assert pacing.wait_s(now + 0.0002, 1, 1) == 0
 
 
 def test_waiting_that_slows_down_is_tried_ever_more_seldom():

@@ -11,6 +11,7 @@ from geminga.bookkeeper.client import BookKeeper
 from geminga.bookkeeper.memory import LocalBookiePool, MemoryBookie
 from geminga.broker.config import BrokerConfig
 from geminga.broker.core.delayed_delivery import TopicDelays
+from geminga.broker.core.recent_candidates import RecentCandidates
 from geminga.broker.subscription import handlers
 from geminga.broker.subscription.consumer import Consumer
 from geminga.broker.subscription.limits import TopicLimits
@@ -144,7 +145,11 @@ class RecordedTopic:
             subscriptions=config.max_subscriptions_per_topic,
         )
         self.broker = SimpleNamespace(
-            runtime=runtime, config=config, get_topic=self._get_topic, unacked_budget=config.new_unacked_budget()
+            runtime=runtime,
+            config=config,
+            get_topic=self._get_topic,
+            unacked_budget=config.new_unacked_budget(),
+            recent_candidates=RecentCandidates(),
         )
         self.sequence_id = 0
         self.unacked_limits = config.unacked_limits

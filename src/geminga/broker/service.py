@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from geminga.broker.admin_steps import AdminSteps
 from geminga.broker.config import BrokerConfig
 from geminga.broker.connection import Connection
+from geminga.broker.core.recent_candidates import RecentCandidates
 from geminga.broker.failures import Failures, Kind
 from geminga.broker.frame_room import FrameRoom
 from geminga.broker.handlers import Handlers, all_handlers
@@ -82,6 +83,8 @@ class Broker:
         self.publish_latency = Latencies()
         #: What broke above storage, and stays closed for a while.
         self.failures = Failures(runtime.clock)
+        #: What dispatch found out about entries, for the other subscriptions of their topics.
+        self.recent_candidates = RecentCandidates()
         self.unacked_budget = config.new_unacked_budget()
         self.publish_buffer = PublishBuffer(config.publish_buffer_bytes)
         self.frame_room = FrameRoom(runtime.clock.monotonic)

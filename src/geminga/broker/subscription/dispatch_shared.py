@@ -262,6 +262,7 @@ class SharedDispatch(Dispatch):
             # What is read again was due once: its time is not asked twice.
             delayed=None if is_again else self._delayed,
             unwanted=unwanted,
+            recent=self.subscription.recent_candidates(),
         )
         for consumer, group in core.assign(entries):
             consumer.send(group, redeliveries=core.tracker, now_ms=now_ms)

@@ -138,7 +138,10 @@ class SingleActiveDispatch(Dispatch):
             cursor = self.reader.cursor
             ranges = self._ranges
             hashes = sticky_hash_of if ranges is not None else None
-            entries = filter_entries(result, cursor, sticky_hash_of=hashes, delayed=None, unwanted=unwanted)
+            recent = self.subscription.recent_candidates()
+            entries = filter_entries(
+                result, cursor, sticky_hash_of=hashes, delayed=None, unwanted=unwanted, recent=recent
+            )
             if ranges is not None:
                 # Left unacknowledged, as Pulsar leaves them: they are somebody else's.
                 entries = [entry for entry in entries if ranges.select(entry.sticky_hash) is not None]

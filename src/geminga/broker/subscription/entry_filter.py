@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from geminga.broker.core.delayed_delivery import DelayReader
 from geminga.broker.core.dispatcher_shared import Candidate
+from geminga.broker.core.recent_candidates import RecentCandidates
 from geminga.model import Position
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.keys import murmur3_32
@@ -59,24 +60,34 @@ def filter_entries(
     sticky_hash_of: Callable[[int], int] | None,
     delayed: DelayReader | None,
     unwanted: list[Position],
+    recent: RecentCandidates | None = None,
 ) -> list[Candidate]:
     """Candidates in the given order; positions to acknowledge internally are appended to ``unwanted``.
 
     ``sticky_hash_of``: hashes of keys to sticky ones, None where keys do not matter.
     ``delayed``: where messages wait whose time has not come; None sends them now.
+    ``recent``: what other subscriptions found out of the same entries, None where there are none.
     """
     candidates: list[Candidate] = []
     ack_set_of = cursor.ack_set
+    if sticky_hash_of is not None:
+        recent = None
     for entry in entries:
-        position = entry.position
         data = entry.data
+        if recent is not None:
+            known = recent.find(entry.ledger_id, entry.entry_id, data)
+            if known is not None and ack_set_of(known.position) is None:
+                candidates.append(known)
+                continue
+        position = entry.position
         metadata = peek_metadata(data)
         if metadata is None or metadata.marker_type:
             unwanted.append(position)
             continue
-        if delayed is not None:
+        deliver_at = 0
+        if delayed is not None or recent is not None:
             deliver_at = metadata.deliver_at_time
-            if deliver_at and delayed.must_wait(position, deliver_at):
+            if delayed is not None and deliver_at and delayed.must_wait(position, deliver_at):
                 continue
         message_count = metadata.num_messages_in_batch
         if message_count != 1:
@@ -86,5 +97,8 @@ def filter_entries(
             message_count = count_bits(ack_set) or 1
         sticky_hash = sticky_hash_of(murmur3_32(sticky_key(metadata))) if sticky_hash_of else 0
         is_chunk = metadata.num_chunks_from_msg > 1
-        candidates.append(Candidate(position, data, message_count, sticky_hash, ack_set, is_chunk))
+        candidate = Candidate(position, data, message_count, sticky_hash, ack_set, is_chunk)
+        candidates.append(candidate)
+        if recent is not None and ack_set is None and not deliver_at:
+            recent.keep(candidate)
     return candidates

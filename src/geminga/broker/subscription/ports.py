@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import TYPE_CHECKING, Protocol
 
 from geminga.broker.core.delayed_delivery import TopicDelays
+from geminga.broker.core.recent_candidates import RecentCandidates
 from geminga.broker.core.unacked_budget import UnackedBudget
 from geminga.broker.failures import Failures
 from geminga.broker.subscription.config import SubscriptionConfig
@@ -90,6 +91,11 @@ class SubscriptionBroker(Protocol):
     @property
     def config(self) -> SubscriptionConfig:
         """Settings."""
+        ...
+
+    @property
+    def recent_candidates(self) -> RecentCandidates:
+        """What is known of entries that were dispatched lately."""
         ...
 
     @property

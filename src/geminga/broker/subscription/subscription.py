@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote_plus, unquote_plus
 
+from geminga.broker.core.recent_candidates import RecentCandidates
 from geminga.broker.core.redelivery import RedeliveryTracker
 from geminga.broker.failures import Kind, subscription_name
 from geminga.broker.subscription.consumer import Consumer, Exclusive, Failover
@@ -230,6 +231,11 @@ class Subscription:
     def now_ms(self) -> int:
         """Wall-clock time of the broker."""
         return self.topic.broker.runtime.clock.wall_ms()
+
+    def recent_candidates(self) -> RecentCandidates | None:
+        """What is known of entries dispatched lately; None if this is its topic's only subscription."""
+        topic = self.topic
+        return topic.broker.recent_candidates if len(topic.subscriptions) > 1 else None
 
     def open_reader(self) -> CursorReader:
         """The reader of the cursor; one still busy with a read that was called off is used on."""

@@ -7,10 +7,12 @@ from base64 import b64encode
 import pytest
 
 from geminga.broker.core.hash_ranges import sticky_hash_of
+from geminga.broker.core.recent_candidates import RecentCandidates
 from geminga.broker.subscription.entry_filter import NONE_KEY, count_bits, filter_entries, sticky_key
 from geminga.managed_ledger import Entry
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.keys import murmur3_32
+from geminga.wire.pulsar.metadata import peek_metadata
 from support.subscriptions import settle, with_topic
 
 
@@ -56,5 +58,52 @@ def test_filter_leaves_out_markers_and_damaged_entries_and_counts_what_is_left()
         assert [c.message_count for c in candidates] == [1, 2]
         assert [c.ack_set for c in candidates] == [None, (0b11,)]
         assert {c.sticky_hash for c in candidates} == {sticky_hash_of(murmur3_32(b"k"))}
+
+    with_topic(scenario)
+
+
+def test_what_one_subscription_found_out_is_not_parsed_for_the_next(monkeypatch):
+    parsed = []
+
+    def counted(data):
+        parsed.append(data)
+        return peek_metadata(data)
+
+    monkeypatch.setattr("geminga.broker.subscription.entry_filter.peek_metadata", counted)
+
+    async def scenario(topic):
+        first, second = [await topic.create_subscription(name) for name in ("first", "second")]
+        await topic.publish("a")
+        await topic.publish("marker", marker_type=10)
+        batch = (await topic.publish("b", batch=8))[0]
+        await topic.publish("later", deliver_at_time=1 << 60)
+        await settle()
+        entries = await topic.ledger.read_range(topic.ledger.first_position, 10, 1 << 20)
+        recent = RecentCandidates()
+
+        def filtered(subscription, **options):
+            unwanted = []
+            found = filter_entries(
+                entries,
+                subscription.cursor,
+                **{"sticky_hash_of": None, "delayed": None, "recent": recent, **options},
+                unwanted=unwanted,
+            )
+            return [
+                (c.position, c.data, c.message_count, c.sticky_hash, c.ack_set, c.is_chunk) for c in found
+            ], unwanted
+
+        alone = filtered(first, recent=None)
+        parsed.clear()
+        assert filtered(first) == alone
+        assert len(parsed) == 4
+        assert filtered(second) == alone
+        assert len(parsed) == 6, "the marker and the delayed one are looked at by everybody"
+        second.cursor.acknowledge([batch], [[0b11]])
+        assert [fields[2] for fields in filtered(second)[0]] == [1, 2, 1]
+        assert filtered(first) == alone, "what one has acknowledged is not the other's"
+        by_key = filtered(second, sticky_hash_of=sticky_hash_of)[0]
+        assert all(fields[3] for fields in by_key)
+        assert filtered(first) == alone
 
     with_topic(scenario)
