@@ -202,8 +202,9 @@ class Journal:
             self._sealed.popleft()
         else:
             self._filling = _Group()
+        self._submitted_s = self._monotonic()
         if self._pacing is not None:
-            self._pacing.begun(self._monotonic(), group.records)
+            self._pacing.begun(self._submitted_s, group.records)
         self.sequence += 1
         buffers = encode_group(
             group.buffers,
@@ -219,7 +220,6 @@ class Journal:
         assert self._file is not None
         if self._defects.receipt_before_sync:
             self._acknowledge(group)
-        self._submitted_s = self._runtime.clock.monotonic()
         self._runtime.disk.append(self._file, self._offset, buffers, sync=self._is_synced, done=self._written)
         crash_point(points.JOURNAL_AFTER_SUBMIT)
 
