@@ -41,7 +41,7 @@ def number_of(value: Json, what: str, most: int = INT_MAX) -> int:
     if found is None:
         raise BodyError(f"{what} must be a whole number, not {shown(value)}")
     if not -most - 1 <= found <= most:
-        raise BodyError(f"{what} must be at most {most}")
+        raise BodyError(f"{what} must be from {-most - 1} to {most}")
     return found
 
 

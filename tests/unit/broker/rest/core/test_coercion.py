@@ -28,5 +28,5 @@ def test_what_is_no_object_is_refused() -> None:
     assert object_of({"a": 1}, "the body") == {"a": 1}
     with pytest.raises(BodyError, match="the body must be a JSON object, not a list"):
         object_of([], "the body")
-    with pytest.raises(BodyError, match="limitSize must be at most 5"):
+    with pytest.raises(BodyError, match="limitSize must be from -6 to 5"):
         number_of("6", "limitSize", 5)
