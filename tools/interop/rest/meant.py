@@ -12,6 +12,9 @@ MEANT: Final = (
     Meant("a body that is no JSON, or of another shape", r"answer: 400 <jackson> \| 400 .+"),
     Meant("a `Content-Type` that is none", r"answer: 400 <html> \| 415 .+"),
     Meant("a name that can not be decoded", r"answer: (0 <closed>|400 <html>) \| 412 tenant .+"),
+    Meant(
+        "names with letters beyond ASCII", r"answer: 412 (Namespace|Tenant) name is not valid \| 404 .+", ".+ .*%C3%A9"
+    ),
     Meant("other spellings of a path", r"answer: 301 \| .+"),
     Meant(
         "other spellings of a path", r"answer: 200 \| 404 Tenant does not exist", "encodings: GET tenants/public;b=c"
