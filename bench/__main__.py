@@ -10,6 +10,7 @@ import json
 import os
 import platform
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Callable
@@ -151,6 +152,7 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=10_000, help="topics: how many")
     parser.add_argument("--turns", type=int, default=3, help="peers: of each server in each row")
     parser.add_argument("-k", default="", metavar="TEXT", help='peers: rows whose name contains this, or "a or b"')
+    parser.add_argument("--profile", action="store_true", help="peers: say where Geminga's processor time went")
     parser.add_argument("--loop", choices=("asyncio", "uvloop"), default="uvloop", help="product and floor")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="broker configuration")
     parser.add_argument("--dir", help="where the scratch directory goes (the disk that is measured)")
@@ -169,6 +171,7 @@ def main() -> int:
     bench = Bench(scratch, options.seconds, options.warmup, options.rounds, options.loop, settings)
     console.print(f"Python {platform.python_version()}, {os.cpu_count()} CPUs, {platform.system()}, scratch on {base}")
     failed = 0
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that what was started and written goes
     try:
         for name in names:
             try:

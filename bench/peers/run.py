@@ -24,7 +24,7 @@ from tools.standalone_process import StandaloneProcess, StartError
 from bench.load import LoadError
 from bench.measure import first_receipt
 from bench.peers.rows import PULSAR, PeerRow, selected
-from bench.peers.servers import GEMINGA, Kind, build_load, find_kinds, machine
+from bench.peers.servers import GEMINGA, Kind, build_load, find_kinds, machine, sampling
 from bench.peers.verdict import failed_line, lines
 from bench.servers import Bench, BenchError
 
@@ -61,6 +61,7 @@ class Contest:
         self.answers: dict[tuple[str, str], list[Answer]] = defaultdict(list)
         self.problems: dict[tuple[str, str], str] = {}
         self._number = 0
+        self.profile: bool = options.profile
 
     def say(self, text: str) -> None:
         self.console.print(text, markup=False, highlight=False)
@@ -77,10 +78,16 @@ class Contest:
     def started(self, kind: Kind) -> Iterator[StandaloneProcess]:
         """A server that is ready, on a directory that goes with it."""
         directory = Path(tempfile.mkdtemp(prefix=f"{kind.name}-", dir=self.bench.scratch))
-        server = kind.make(self.bench, directory / "server")
+        samples = directory / "samples"
+        environment = sampling(self.bench, samples) if self.profile else None
+        server = kind.make(self.bench, directory / "server", environment)
         try:
             server.start(START_LIMIT_S)
             yield server
+            if self.profile and kind.name == GEMINGA:
+                os.kill(server.pid, signal.SIGCONT)
+                server.stop()
+                self.say(samples.read_text(encoding="utf-8"))
         except StartError as error:
             raise BenchError(f"{kind.title}: {error}") from None
         finally:
@@ -91,12 +98,14 @@ class Contest:
         """All turns; the table."""
         with ExitStack() as stack:
             names = self.names()
+            self.rows = [row for row in self.rows if any(peer in names for peer in row.peers)]
+            if not self.rows:
+                raise BenchError("no server to compare with is here")
             for name in names:
                 self.servers[name] = stack.enter_context(self.started(self.kinds[name]))
                 self.say(f"{self.kinds[name].title} is ready after {self.servers[name].start_seconds[-1]:.1f} s")
-            if len(names) > 1:
-                for name in names:
-                    self.warm_up(name)
+            for name in names:
+                self.warm_up(name)
             for turn in range(self.turns):
                 for number, row in enumerate(self.rows):
                     order = [name for name in names if name == GEMINGA or name in row.peers]
@@ -126,11 +135,11 @@ class Contest:
         key = (row.name, name)
         if key in self.problems:
             return
-        self.give_way(name)
         prefix = f"turn {turn + 1} of {self.turns}  {row.name:42} {self.kinds[name].title:14}"
         try:
+            self.give_way(name)
             answer = self.answer(row, name)
-        except (BenchError, LoadError, OSError) as error:
+        except (BenchError, LoadError, OSError, subprocess.TimeoutExpired) as error:
             self.problems[key] = str(error)
             self.say(f"{prefix} FAILED: {error}")
             return
@@ -188,7 +197,11 @@ class Contest:
         spec |= {"kind": PULSAR if name == GEMINGA else name, "url": server.service_url, "pid": server.pid}
         spec |= {"topic": self.topic(row, spec["kind"]), "web": server.web_url, "limit_s": LOAD_LIMIT_S}
         process = subprocess.run(
-            [str(self.load), json.dumps(spec)], capture_output=True, text=True, preexec_fn=die_with_parent
+            [str(self.load), json.dumps(spec)],
+            capture_output=True,
+            text=True,
+            preexec_fn=die_with_parent,
+            timeout=2 * LOAD_LIMIT_S,
         )
         output = process.stdout.strip().splitlines()
         answer: Answer = json.loads(output[-1]) if output else {"error": process.stderr.strip()[-500:]}
@@ -243,6 +256,4 @@ def peers(bench: Bench, options: argparse.Namespace) -> list[dict[str, Any]]:
     seconds = time.monotonic() - started
     middle = statistics.median([line["times"] for line in table if line["times"]] or [0.0])
     contest.say(f"{len(contest.rows)} rows, {contest.turns} turns, {seconds:.0f} s; median of all ratios {middle:.2f}")
-    if not table:
-        raise BenchError("nothing to compare with is here")
     return table

@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from tools.interop.apache_standalone import ApacheStandalone, die_with_parent, free_ports
 from tools.interop.artifacts import ToolError, class_path, pinned_version
@@ -39,23 +39,7 @@ APACHE_STORAGE: Final = {
 }
 #: As its own start script gives it.
 APACHE_MEMORY: Final = ["-Xms2g", "-Xmx2g", "-XX:MaxDirectMemorySize=4g"]
-READY_LIMIT_S: Final = 30.0
 ASK_AGAIN_S: Final = 0.01
-_TICKS: Final = os.sysconf("SC_CLK_TCK")
-
-
-class Server(Protocol):
-    """A process under load."""
-
-    started_at: float
-
-    @property
-    def pid(self) -> int: ...
-    def launch(self) -> None: ...
-    def kill(self) -> None: ...
-    def rss_bytes(self) -> int: ...
-    def cpu_seconds(self) -> float: ...
-    def log_tail(self, lines: int = 20) -> str: ...
 
 
 class OtherServer(StandaloneProcess):
@@ -163,6 +147,12 @@ def build_load() -> Path:
     if done.returncode:
         raise BenchError(f"the load does not build:\n{(done.stdout + done.stderr)[-2000:]}")
     return program
+
+
+def sampling(bench: Bench, file: Path) -> dict[str, str]:
+    """The environment in which Geminga writes to ``file`` where its processor time went."""
+    folder = Path(__file__).resolve().parent / "sampled"
+    return {"PYTHONPATH": os.pathsep.join([str(folder), str(bench.source)]), "BENCH_SAMPLES": str(file)}
 
 
 def machine() -> str:
