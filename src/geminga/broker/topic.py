@@ -238,9 +238,8 @@ class PersistentTopic(Topic):
                 self.messages_in += messages
                 self.bytes_in += size_bytes
                 broker = self.broker
-                clock = broker.runtime.clock
-                self.last_published_ms = clock.wall_ms()
-                broker.publish_latency.add((clock.monotonic() - group.since_s) * 1000, group.count)
+                now_s = self.last_published_s = broker.runtime.clock.monotonic()
+                broker.publish_latency.add((now_s - group.since_s) * 1000, group.count)
                 if self.quota_guard is not None:
                     self.quota_guard.published(size_bytes)
                 producer.messages_in += messages

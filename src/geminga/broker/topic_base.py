@@ -57,7 +57,7 @@ class Topic:
         "is_closing",
         "is_encryption_required",
         "last_active_s",
-        "last_published_ms",
+        "last_published_s",
         "limits",
         "loaded_ms",
         "messages_in",
@@ -77,8 +77,8 @@ class Topic:
         #: Whether a part of a larger message was published since it was loaded.
         self.has_chunks = False
         self.loaded_ms = broker.runtime.clock.wall_ms()
-        #: When something was last published; 0: not since it was loaded.
-        self.last_published_ms = 0
+        #: When something was last published, on the monotonic clock; None: not since it was loaded.
+        self.last_published_s: float | None = None
         #: Rates between scrapes, kept by the statistics.
         self.rates: Rates | None = None
         #: When a producer, consumer or subscription last came, went or was seen; on the monotonic clock.
@@ -90,6 +90,14 @@ class Topic:
         self.is_encryption_required = broker.config.encryption_required
         #: Made when the first producer comes; None: no producer yet.
         self._access: ProducerAccess[Producer] | None = None
+
+    @property
+    def last_published_ms(self) -> int:
+        """When something was last published, ms since the epoch; 0: not since it was loaded."""
+        if self.last_published_s is None:
+            return 0
+        clock = self.broker.runtime.clock
+        return clock.wall_ms() - int((clock.monotonic() - self.last_published_s) * 1000)
 
     # ---- what subclasses answer
 

@@ -57,7 +57,7 @@ class NonPersistentTopic(Topic):
         self.entries_in += len(entries)
         self.messages_in += messages
         self.bytes_in += size_bytes
-        self.last_published_ms = self.broker.runtime.clock.wall_ms()
+        self.last_published_s = self.broker.runtime.clock.monotonic()
         producer.messages_in += messages
         producer.bytes_in += size_bytes
         for subscription in list(self._subscriptions.values()):

@@ -33,12 +33,12 @@ class ManagedCursor:
         "_is_in_use",
         "_last_active_ms",
         "_ml",
+        "_moved_s",
         "_operations",
         "_reads",
         "cursor_properties",
         "is_active",
         "is_closed",
-        "moved_ms",
         "name",
         "state",
         "store",
@@ -64,8 +64,8 @@ class ManagedCursor:
         #: Whether it reads: appended entries are cached for it.
         self.is_active = False
         self.is_closed = False
-        #: When the mark-delete position last moved, ms since the epoch; 0: not since it was opened.
-        self.moved_ms = 0
+        #: When the mark-delete position last moved, on the monotonic clock; None: not since it was opened.
+        self._moved_s: float | None = None
         self._ml = ml
         self._is_in_use = False
         self._last_active_ms = last_active_ms or ml.runtime.clock.wall_ms()
@@ -150,6 +150,14 @@ class ManagedCursor:
     def saved_ranges_bytes(self) -> int:
         """Bytes of the newest save that holds them; 0 without such ranges, or if it is not by this process."""
         return self.store.saved_bytes if self.store is not None and self.state.acked.range_count else 0
+
+    @property
+    def moved_ms(self) -> int:
+        """When the mark-delete position last moved, ms since the epoch; 0: not since it was opened."""
+        if self._moved_s is None:
+            return 0
+        clock = self._ml.runtime.clock
+        return clock.wall_ms() - int((clock.monotonic() - self._moved_s) * 1000)
 
     @property
     def is_in_use(self) -> bool:
@@ -465,7 +473,7 @@ class ManagedCursor:
                 done(LedgerClosedError(f"cursor {self.name} is closed"))
             return
         if flags & MOVED:
-            self.moved_ms = self._ml.runtime.clock.wall_ms()
+            self._moved_s = self._ml.factory.runtime.clock.monotonic()
         if flags & CROSSED:
             self._ml.trim_later()
         if self.state.wanted is not None:

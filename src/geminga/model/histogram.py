@@ -92,24 +92,19 @@ class Quantiles(NamedTuple):
     total: float
 
 
-class Latencies:
-    """Quantiles of latencies, to within a sixteenth."""
+class Latencies(Histogram):
+    """Quantiles of latencies, in milliseconds and to within a sixteenth."""
 
-    __slots__ = ("_histogram",)
+    __slots__ = ()
 
     def __init__(self) -> None:
-        self._histogram = Histogram(_LATENCY_BOUNDS_MS)
-
-    def add(self, latency_ms: float, weight: int = 1) -> None:
-        """``weight`` times."""
-        self._histogram.add(latency_ms, weight)
+        super().__init__(_LATENCY_BOUNDS_MS)
 
     def quantiles(self, now_s: float, wanted: Iterable[float]) -> Quantiles:
         """Of what came between the last question and the one before it, or since then if that is a second ago."""
-        histogram = self._histogram
-        counts, _ = histogram.window(now_s)
+        counts, _ = self.window(now_s)
         values = tuple((quantile, _quantile(counts, quantile)) for quantile in wanted)
-        return Quantiles(values, histogram.count, histogram.total)
+        return Quantiles(values, self.count, self.total)
 
 
 def _quantile(counts: Sequence[int], quantile: float) -> float:

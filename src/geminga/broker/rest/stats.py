@@ -182,11 +182,9 @@ async def add_stored(topic: Topic, stats: Document, *, for_each: bool) -> None:
     """
     if not isinstance(topic, PersistentTopic):
         return
-    if not topic.last_published_ms and topic.ledger.entry_count:
+    if topic.last_published_s is None and topic.ledger.entry_count:
         newest = await topic.ledger.read([topic.ledger.last_confirmed_position])
-        if newest and not topic.last_published_ms:
-            topic.last_published_ms = entry_timestamp_ms(newest[0].data)
-        stats["lastPublishTimeStamp"] = topic.last_published_ms
+        stats["lastPublishTimeStamp"] = entry_timestamp_ms(newest[0].data) if newest else 0
     durable = [item for item in topic.subscriptions.values() if item.is_durable and item.cursor.backlog_count]
     if durable:
         slowest = min(durable, key=lambda item: item.cursor.mark_delete_position)
