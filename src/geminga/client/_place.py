@@ -13,7 +13,8 @@ from typing import Final
 from geminga.client._errors import ForkedProcess, WrongLoop
 from geminga.runtime.fork import fork_generation
 
-#: The loop that runs in this thread, None if none does: no exception, unlike its public relative.
+#: The loop that runs in this thread, None if none does: no exception, unlike its public relative. It asks the system
+#: for the process's id, 0.2 us: for each entry, not for each message of a batch.
 running_loop: Final = events._get_running_loop
 
 
@@ -27,13 +28,17 @@ class Place:
         #: The loop it was first used on; None: none so far.
         self.loop: asyncio.AbstractEventLoop | None = None
 
-    def check(self) -> None:
-        """Raise ForkedProcess or WrongLoop in another place; the first loop it is called on is the right one."""
+    def check_process(self) -> None:
+        """Raise ForkedProcess in a child of the process that made it."""
         if self._generation != fork_generation():
             raise ForkedProcess(
                 "this client was made before the process forked: its connections belong to the parent; "
                 "make another client in the child"
             )
+
+    def check(self) -> None:
+        """Raise ForkedProcess or WrongLoop in another place; the first loop it is called on is the right one."""
+        self.check_process()
         running = running_loop()
         if running is self.loop:
             return

@@ -129,6 +129,7 @@ class Consumer(Acknowledging[T]):
         Empty if none came in its time. Raises AlreadyClosed, or why the consumer failed.
         """
         self._check_receiving()
+        self._place.check()
         await self._rest()
         policy = self.options.batch_receive_policy
         queue = self._queue
@@ -173,8 +174,6 @@ class Consumer(Acknowledging[T]):
                 yield message
 
     async def __anext__(self) -> Message[T]:
-        if running_loop() is not self._loop:
-            self._place.check()
         message = self._take()
         if message is None:
             if self._is_closed:
@@ -196,7 +195,7 @@ class Consumer(Acknowledging[T]):
         once. Raises InvalidMessage for what is no message, OperationNotSupported for an id that says too little (then
         nothing of a list is acknowledged), and AlreadyClosed.
         """
-        if self._is_closed or running_loop() is not self._loop:
+        if self._is_closed:
             self._check_alive()
         if type(message) is Message and not self._interceptors:
             entry = message._entry
@@ -209,12 +208,17 @@ class Consumer(Acknowledging[T]):
             if acker is not None and not acker.acknowledge(message._index):
                 if not self._by_index or acker.is_waiting:
                     return
+                if running_loop() is not self._loop:
+                    self._place.check()
                 receipt = source.acks.sender.add_partial(entry.key, acker)
             else:
+                if running_loop() is not self._loop:
+                    self._place.check()
                 receipt = source.acks.acknowledge_entry(entry.key)
             if receipt is not None:
                 await source.acks.sender.heard(receipt)
             return
+        self._check_alive()
         await self._acknowledge_all(self._checked(message))
 
     async def acknowledge_cumulative(self, message: Message[Any] | MessageId) -> None:

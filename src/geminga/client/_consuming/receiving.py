@@ -90,7 +90,9 @@ class Receiving(Generic[T]):
         return message
 
     def _run_on(self) -> bool:
-        """Whether a message can be taken in this turn."""
+        """Whether a message can be taken in this turn; raises WrongLoop, ForkedProcess."""
+        if running_loop() is not self._loop:
+            self._place.check()
         queue, turns = self._queue, self._turns
         left = turns.left
         if left <= 0 or (queue.at >= queue.end and not self._next_entry()):
@@ -278,8 +280,6 @@ class Receiving(Generic[T]):
             raise AlreadyClosed(f"the consumer of {self._topic} is closed")
 
     def _check_receiving(self) -> None:
-        if running_loop() is not self._loop:
-            self._place.check()
         if self._has_listener:
             raise OperationNotSupported("the consumer has a message_listener: it gets the messages")
         if self._is_closed:

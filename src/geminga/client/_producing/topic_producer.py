@@ -27,7 +27,6 @@ from geminga.client._errors import (
 )
 from geminga.client._message_id import MessageId
 from geminga.client._options import BatchingType, ProducerOptions
-from geminga.client._place import running_loop
 from geminga.client._producing import requests
 from geminga.client._producing.early_messages import EarlyMessages
 from geminga.client._producing.messages import MessageBuilder, check_callback
@@ -211,8 +210,6 @@ class TopicProducer(Producer[T]):
 
     async def send(self, content: T | None, **fields: Unpack[MessageFields]) -> MessageId:
         """See :meth:`Producer.send`."""
-        if running_loop() is not self._loop:
-            self._client.place.check()
         if self._options.block_if_queue_full:
             while self._state in _OPEN and self._is_full():
                 await self._wait_for_room()
@@ -220,7 +217,11 @@ class TopicProducer(Producer[T]):
         self._send(self._builder.build(content, fields), receipt)
         if self._is_batching:
             self._flush_when_idle()
-        return await receipt
+        try:
+            return await receipt
+        except RuntimeError:
+            self._client.place.check()  # a future of another loop
+            raise
 
     def _send(self, message: EncodedMessage, callback: SendCallback | None) -> None:
         if self._state is State.NEW:
@@ -240,6 +241,7 @@ class TopicProducer(Producer[T]):
                 batch = self.batch
             if not batch.payloads:
                 self._check_may_send()
+                self._client.place.check()
                 is_custom = message.sequence_id is not None
                 batch = self.batch = Batch(self._client.runtime.clock.monotonic(), is_custom=is_custom)
                 self._is_plain = not is_custom and self._builder.is_plain
@@ -253,6 +255,7 @@ class TopicProducer(Producer[T]):
             self._close_batch()
         if not keyed.messages:
             self._check_may_send()
+            self._client.place.check()
             self._arm_batch_timer(self._delay_s)
         keyed.add(message, callback, self._client.runtime.clock.monotonic())
         if keyed.messages >= self._batch_messages_max or keyed.size_bytes >= self._batch_bytes_max:
@@ -261,7 +264,10 @@ class TopicProducer(Producer[T]):
     def _check_may_send(self) -> None:
         if self._state not in _OPEN:
             raise self._failure or AlreadyClosed(f"producer {self._name} of {self._topic} is closed")
-        self._client.place.check()
+        place = self._client.place
+        place.check_process()
+        if self._loop.is_closed():
+            place.check()
         if self._client.memory.is_full:
             raise MemoryBufferIsFull(f"{self._client.memory.limit_bytes} bytes wait for their receipts")
         if self._is_full():
