@@ -13,8 +13,8 @@ is named in ``tables/__init__.py``)::
     )
 
 Paths are relative to ``/admin/v2/`` unless they begin with a slash, and are sent as they are written. ``{ns}`` stands
-for the story's namespace, in bodies too. A call is known as ``story: METHOD path body``, with ``#2`` where it comes
-again.
+for the story's namespace, in bodies too; ``{ledger}`` for the ledger that the last :class:`Publish` wrote to. A call is
+known as ``story: METHOD path body``, with ``#2`` where it comes again.
 
 **Then** ``python -m tools.interop rest --record`` (``make interop INTEROP_ARGS="rest --record"``) sends the table to
 both, says what differs, and writes what Apache's broker answered to ``answers/MODULE.jsonl``: with that

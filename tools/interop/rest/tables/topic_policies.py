@@ -1,0 +1,194 @@
+"""Policies of a topic: each with good, odd and wrong values, and on each kind of topic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from tools.interop.rest.calls import Call, Story, delete, get, post, put
+from tools.interop.rest.tables.topics import KINDS, prepared
+
+_NUMBERS: Final = [0, 20, "20", " 7 ", "", "x", -1, -2, 2.0, 2.5, "2.0", (1 << 31) - 1, 1 << 31, True, None, [], {}]
+_BOOLEANS: Final = [True, False, "true", "false", "TRUE", "yes", "", 1, 0, 2, None, [], {}]
+_TYPES: Final = [
+    ["Shared"],
+    ["Shared", "Exclusive", "Key_Shared", "Failover"],
+    ["Shared", "Shared"],
+    [],
+    ["shared"],
+    ["Fanout"],
+    [""],
+    [None],
+    [1],
+    "Shared",
+    "",
+    5,
+    {},
+    None,
+]
+
+
+def _retention(minutes: object, size: object) -> dict[str, Any]:
+    return {"retentionTimeInMinutes": minutes, "retentionSizeInMB": size}
+
+
+_RETENTIONS: Final = [
+    _retention(10, 20),
+    _retention("10", "20"),
+    _retention(10.0, 20.0),
+    _retention(-1, -1),
+    _retention(0, 0),
+    _retention(-2, 5),
+    _retention(0, 5),
+    _retention(5, 0),
+    _retention(-1, 0),
+    _retention(1 << 31, 5),
+    _retention("x", 5),
+    _retention(None, 5),
+    {"retentionTimeInMinutes": 5},
+    {"retentionSizeInMB": 5},
+    {**_retention(5, 5), "other": 1},
+    {},
+    3,
+    "text",
+    [],
+    None,
+]
+_DELAYS: Final = [
+    {"tickTime": 100, "active": True},
+    {"tickTime": 100, "active": True, "maxDeliveryDelayInMillis": 0},
+    {"tickTime": "100", "active": "true"},
+    {"tickTime": 100.0, "active": 1},
+    {"tickTime": 100},
+    {"active": True},
+    {"tickTime": 0, "active": True},
+    {"tickTime": -1, "active": True},
+    {"tickTime": "x", "active": True},
+    {"tickTime": 1, "active": "x"},
+    {},
+    3,
+    [],
+    None,
+]
+_QUOTAS: Final = [
+    {"limitSize": 1000, "limitTime": -1, "policy": "producer_exception"},
+    {"limitSize": "1000", "limitTime": "-1", "policy": "producer_exception"},
+    {"limitSize": 1000.0, "policy": "producer_exception"},
+    {"limit": 1000, "policy": "producer_request_hold"},
+    {"limitSize": 1000},
+    {"policy": "producer_exception"},
+    {"limitSize": -1, "policy": "producer_exception"},
+    {"limitSize": 0, "limitTime": 0, "policy": "producer_exception"},
+    {"limitSize": 1000, "policy": "none"},
+    {"limitSize": 1000, "policy": None},
+    {"limitSize": 1000, "policy": 1},
+    {"limitSize": "x", "policy": "producer_exception"},
+    {"limitTime": 60, "policy": "consumer_backlog_eviction"},
+    {},
+    3,
+    "text",
+    [],
+    None,
+]
+_T: Final = "persistent/{ns}/t"
+#: Path, values.
+_POLICIES: Final[tuple[tuple[str, list[Any]], ...]] = (
+    ("retention", _RETENTIONS),
+    ("deduplicationEnabled", _BOOLEANS),
+    ("deduplicationSnapshotInterval", _NUMBERS),
+    ("maxUnackedMessagesOnConsumer", _NUMBERS),
+    ("maxUnackedMessagesOnSubscription", _NUMBERS),
+    ("subscriptionTypesEnabled", _TYPES),
+    ("delayedDelivery", _DELAYS),
+)
+_TTLS: Final = ("0", "20", "-1", "-2", "x", "", "2.0", "2147483648", "%2020")
+#: One good value of each, for all kinds of topics.
+_GOOD: Final = {path: values[0] for path, values in _POLICIES}
+
+
+def _life(path: str, values: list[Any]) -> Iterator[Call]:
+    yield put(_T)
+    yield get(f"{_T}/{path}", exact=True)
+    yield get(f"{_T}/{path}?applied=true", exact=True)
+    yield delete(f"{_T}/{path}")
+    for value in values:
+        yield post(f"{_T}/{path}", value)
+        yield get(f"{_T}/{path}", exact=True)
+    yield post(f"{_T}/{path}")
+    yield post(f"{_T}/{path}", raw=b"{")
+    yield get(f"{_T}/{path}", exact=True)
+    yield post(f"{_T}/{path}", values[0])
+    yield get(f"{_T}/{path}?applied=true", exact=True)
+    yield delete(f"{_T}/{path}")
+    yield get(f"{_T}/{path}", exact=True)
+    yield delete(f"{_T}/{path}")
+
+
+def _on_all_kinds(path: str, setter: Call) -> Iterator[Call]:
+    for kind in KINDS:
+        name = setter.path.partition("/{ns}/t/")[2]
+        yield get(f"{kind}/{path}", exact=True)
+        yield Call(setter.method, f"{kind}/{name}", setter.body)
+        yield get(f"{kind}/{path}", exact=True)
+        yield delete(f"{kind}/{name.partition('?')[0]}")
+
+
+STORIES: Final = [
+    *(Story(f"topic policy {path}", *_life(path, values)) for path, values in _POLICIES),
+    Story(
+        "topic policy messageTTL",
+        put(_T),
+        get(f"{_T}/messageTTL", exact=True),
+        get(f"{_T}/messageTTL?applied=true", exact=True),
+        delete(f"{_T}/messageTTL"),
+        post(f"{_T}/messageTTL"),
+        post(f"{_T}/messageTTL", 20),
+        *(
+            call
+            for text in _TTLS
+            for call in (post(f"{_T}/messageTTL?messageTTL={text}"), get(f"{_T}/messageTTL", exact=True))
+        ),
+        delete(f"{_T}/messageTTL"),
+        get(f"{_T}/messageTTL", exact=True),
+        post("namespaces/{ns}/messageTTL", 7),
+        get(f"{_T}/messageTTL", exact=True),
+        get(f"{_T}/messageTTL?applied=true", exact=True),
+    ),
+    Story(
+        "topic policy backlogQuota",
+        put(_T),
+        get(f"{_T}/backlogQuotaMap", exact=True),
+        get(f"{_T}/backlogQuotaMap?applied=true"),
+        delete(f"{_T}/backlogQuota"),
+        *(
+            call
+            for value in _QUOTAS
+            for call in (post(f"{_T}/backlogQuota", value), get(f"{_T}/backlogQuotaMap", exact=True))
+        ),
+        post(f"{_T}/backlogQuota"),
+        post(f"{_T}/backlogQuota?backlogQuotaType=message_age", _QUOTAS[-6]),
+        post(f"{_T}/backlogQuota?backlogQuotaType=destination_storage", _QUOTAS[0]),
+        post(f"{_T}/backlogQuota?backlogQuotaType=nothing", _QUOTAS[0]),
+        post(f"{_T}/backlogQuota?backlogQuotaType=", _QUOTAS[0]),
+        get(f"{_T}/backlogQuotaMap", exact=True),
+        delete(f"{_T}/backlogQuota?backlogQuotaType=nothing"),
+        delete(f"{_T}/backlogQuota?backlogQuotaType=message_age"),
+        get(f"{_T}/backlogQuotaMap", exact=True),
+        delete(f"{_T}/backlogQuota"),
+        get(f"{_T}/backlogQuotaMap", exact=True),
+    ),
+    *(
+        Story(f"topics with {path}", *prepared(subscriptions=False), *_on_all_kinds(path, post(f"{_T}/{path}", value)))
+        for path, value in _GOOD.items()
+    ),
+    Story(
+        "topics with messageTTL",
+        *prepared(subscriptions=False),
+        *_on_all_kinds("messageTTL", post(f"{_T}/messageTTL?messageTTL=5")),
+    ),
+    Story(
+        "topics with backlogQuota",
+        *prepared(subscriptions=False),
+        *_on_all_kinds("backlogQuotaMap", post(f"{_T}/backlogQuota", _QUOTAS[0])),
+    ),
+]
