@@ -57,8 +57,13 @@ def test_batch_is_peeked_whole_and_decompressed(rest: Rest, namespace: str, clie
 
 def test_message_id_by_time_and_last_id(rest: Rest, namespace: str, client) -> None:
     ids = publish(client, f"persistent://{namespace}/t", 3)
-    first = {"ledgerId": ids[0].ledger_id(), "entryId": ids[0].entry_id(), "partitionIndex": -1}
-    assert rest.get(f"persistent/{namespace}/t/messageid/0").json == first
+    first = {"ledgerId": ids[0].ledger_id(), "entryId": ids[0].entry_id()}
+    assert rest.get(f"persistent/{namespace}/t/messageid/0").json == {
+        **first,
+        "partitionIndex": -1,
+        "batchIndex": -1,
+        "batchSize": 0,
+    }
     last = rest.get(f"persistent/{namespace}/t/lastMessageId").json
     assert last["entryId"] == ids[-1].entry_id()
     later = rest.get(f"persistent/{namespace}/t/messageid/99999999999999").json

@@ -78,9 +78,16 @@ def test_cursor_is_moved(rest: Rest, namespace: str, client) -> None:
     assert rest.post(f"{path}/resetcursor", EARLIEST).status == 204
     assert rest.post(f"{path}/expireMessages", fifth).status == 204
     assert backlog_of(rest, namespace) == 5
+    every = f"persistent/{namespace}/t/all_subscription/expireMessages"
     assert rest.post(f"{path}/expireMessages/100000").status == 204
+    assert rest.post(f"{every}/100000").status == 204
+    assert rest.post(f"{every}/-1").status == 412
     assert backlog_of(rest, namespace) == 5
-    assert rest.post(f"persistent/{namespace}/t/all_subscription/expireMessages/100000").status == 204
+    assert rest.post(f"{path}/skip_all").status == 204
+    for nothing in (f"{path}/expireMessages/100000", f"{every}/-1"):
+        refused = rest.post(nothing)
+        assert refused.status == 409
+        assert f"not issued on topic {topic} for subscription s" in refused.reason
     assert rest.post(f"persistent/{namespace}/t/subscription/none/skip_all").status == 404
 
 

@@ -37,7 +37,7 @@ def test_policy_is_unset_then_set_then_removed(
     rest: Rest, path: str, policy: str, value: object, applied: object
 ) -> None:
     unset = rest.get(f"{path}/{policy}")
-    assert (unset.status, unset.body) == (200, b"")
+    assert (unset.status, unset.body) == (204 if policy == "subscriptionTypesEnabled" else 200, b"")
     assert rest.get(f"{path}/{policy}?applied=true").json == applied
     assert rest.post(f"{path}/{policy}", value).status == 204
     assert rest.get(f"{path}/{policy}").json == value
@@ -52,8 +52,29 @@ def test_time_to_live_comes_in_the_query(rest: Rest, path: str) -> None:
     assert rest.delete(f"{path}/messageTTL").status == 204
     assert rest.get(f"{path}/messageTTL").body == b""
     refused = rest.post(f"{path}/messageTTL?messageTTL=soon")
-    assert refused.status == 412
+    assert refused.status == 404
     assert "whole number" in refused.reason
+    assert rest.post(f"{path}/messageTTL?messageTTL=-1").reason.startswith("Invalid value for message TTL")
+    assert rest.post(f"{path}/messageTTL?messageTTL=7").status == 204
+    assert rest.post(f"{path}/messageTTL").status == 204
+    assert rest.get(f"{path}/messageTTL").body == b""
+
+
+@pytest.mark.parametrize("policy", ["deduplicationEnabled", "maxUnackedMessagesOnConsumer", "delayedDelivery"])
+@pytest.mark.parametrize("raw", [b"", b"null"])
+def test_nothing_instead_of_a_value_takes_a_policy_away(rest: Rest, path: str, policy: str, raw: bytes) -> None:
+    value = {"tickTime": 100, "active": True} if policy == "delayedDelivery" else 1
+    assert rest.post(f"{path}/{policy}", value).status == 204
+    assert rest.get(f"{path}/{policy}").body
+    assert rest.call("POST", f"{path}/{policy}", raw=raw).status == 204
+    assert rest.get(f"{path}/{policy}").body == b""
+
+
+def test_a_partition_has_no_policies_of_its_own(rest: Rest, namespace: str) -> None:
+    assert rest.put(f"persistent/{namespace}/p/partitions", 2).status == 204
+    for method in ("GET", "POST", "DELETE"):
+        refused = rest.call(method, f"persistent/{namespace}/p-partition-0/deduplicationEnabled", True)
+        assert (refused.status, refused.reason) == (412, "Not allowed to set/get topic policy for a partition")
 
 
 def test_backlog_quotas_are_kept_by_type(rest: Rest, path: str) -> None:
@@ -113,7 +134,7 @@ def test_fields_that_a_policy_has_not_are_passed_over(rest: Rest, namespace: str
 def test_policies_of_a_topic_that_is_not_there_are_refused(rest: Rest, namespace: str) -> None:
     assert rest.get(f"persistent/{namespace}/nowhere/retention").status == 404
     assert rest.post(f"persistent/{namespace}/nowhere/deduplicationEnabled", True).status == 404
-    assert rest.post(f"non-persistent/{namespace}/nowhere/deduplicationEnabled", True).status == 405
+    assert rest.post(f"non-persistent/{namespace}/nowhere/deduplicationEnabled", True).status == 501
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,13 @@ def test_unloaded_topic_goes_on(rest: Rest, namespace: str, client) -> None:
 def test_terminated_topic_takes_no_more(rest: Rest, namespace: str, client) -> None:
     (last,) = publish(client, f"persistent://{namespace}/t", 1)
     answer = rest.post(f"persistent/{namespace}/t/terminate")
-    assert answer.json == {"ledgerId": last.ledger_id(), "entryId": last.entry_id(), "partitionIndex": -1}
+    assert answer.json == {
+        "ledgerId": last.ledger_id(),
+        "entryId": last.entry_id(),
+        "partitionIndex": -1,
+        "batchIndex": -1,
+        "batchSize": 0,
+    }
     with pytest.raises(pulsar.PulsarException):
         publish(client, f"persistent://{namespace}/t", 1, send_timeout_millis=3000)
     rest.put(f"persistent/{namespace}/p/partitions", 2)
@@ -89,5 +95,5 @@ def test_non_persistent_topic_has_what_makes_sense(rest: Rest, namespace: str, c
     assert rest.get(f"non-persistent/{namespace}/n/internalStats").json["entriesAddedCounter"] == 1
     for path in ("internal-info", "lastMessageId", "subscription/s/position/1"):
         assert rest.get(f"non-persistent/{namespace}/n/{path}").status == 405
-    assert rest.post(f"non-persistent/{namespace}/n/terminate").status == 405
+    assert rest.post(f"non-persistent/{namespace}/n/terminate").status == 406
     assert rest.get("/metrics").status == 200

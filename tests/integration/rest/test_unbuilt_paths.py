@@ -329,6 +329,6 @@ def test_namespace_takes_no_more_topics_than_its_policy_says(rest: Rest, namespa
     assert rest.put(f"persistent/{namespace}/one").status == 204
     assert rest.put(f"persistent/{namespace}/several/partitions", 2).status == 412
     assert rest.put(f"persistent/{namespace}/two").status == 204
-    assert rest.put(f"persistent/{namespace}/three").status == 412
+    assert rest.put(f"persistent/{namespace}/three").status == 409
     assert rest.delete(f"namespaces/{namespace}/maxTopicsPerNamespace").status == 204
     assert rest.put(f"persistent/{namespace}/three").status == 204

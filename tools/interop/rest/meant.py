@@ -11,6 +11,10 @@ MEANT: Final = (
     Meant("an error's body", r"answer: (\d{3})( <html>)? \| \1 .+"),
     Meant("a body that is no JSON, or of another shape", r"answer: 400 <jackson> \| 400 .+"),
     Meant("a `Content-Type` that is none", r"answer: 400 <html> \| 415 .+"),
+    Meant(
+        "a name that can not be decoded",
+        r"answer: (0 <closed>|400( <html>)?) \| 412 (tenant|topic|subscription) (is not percent|can not hold).+",
+    ),
     Meant("a name that can not be decoded", r"answer: (0 <closed>|400 <html>) \| 412 tenant .+"),
     Meant(
         "names with letters beyond ASCII", r"answer: 412 (Namespace|Tenant) name is not valid \| 404 .+", ".+ .*%C3%A9"
@@ -20,8 +24,38 @@ MEANT: Final = (
         "other spellings of a path", r"answer: 200 \| 404 Tenant does not exist", "encodings: GET tenants/public;b=c"
     ),
     Meant("`OPTIONS`, and the header `Accept`", r"answer: (200 \| 405 OPTIONS .+|406( <html>)? \| 200)"),
+    # ---- topics, subscriptions, messages, schemas
+    Meant(
+        "a number of partitions that is an object, or no JSON",
+        r"answer: (400 <jackson> \| (204|406 .+)|204 \| 415 .+)",
+        r"partitions made: PUT ",
+    ),
+    Meant("peeking with a subscription that is not there", r"answer: 200 \| 404 Subscription .+", "peeking: "),
+    Meant(
+        "skipping fewer than no messages", r"answer: 204 \| 412 the number of messages to skip .+", "messages skipped: "
+    ),
+    Meant(
+        "deleting a schema where there is no namespace",
+        r"answer: 200 \| 404 Namespace .+",
+        "schemas where .+: DELETE schemas/public/nowhere",
+    ),
+    Meant(
+        "asking whether a schema fits that does not",
+        r"answer: 500 <\w+> \| (409|422) .+",
+        r"schema.+: POST schemas/.+/compatibility",
+    ),
+    Meant(
+        "subscription types of a topic that are not set",
+        r"answer: (200 \| 204|204 \| 200)",
+        "topic policy subscriptionTypesEnabled: GET",
+    ),
+    Meant(
+        "policies of a topic that hold, with `applied=true`",
+        r"body: none \| some|only Apache: (destination_storage|message_age).*",
+        r"topic policy \w+: GET .+applied=true",
+    ),
     # ---- values
-    Meant("input that makes no sense", r"answer: 500 (<html>|<exception>) \| (4\d\d|503) .+"),
+    Meant("input that makes no sense", r"answer: 500( <html>| <exception>)? \| (4\d\d|503) .+"),
     Meant(
         "nothing, an empty text or a fraction where a number, a boolean or a name belongs",
         r"answer: 204 \| (400 (.+, not (nothing|''|\d+\.\d+)|The request entity cannot be empty\.)"

@@ -68,7 +68,7 @@ class PartitionedTopics:
         document: Document = {"partitions": partitions, "deleted": False}
         if properties:
             document["properties"] = dict(properties)
-        await self._store.create(_path(name), document, f"partitioned topic {name} exists already")
+        await self._store.create(_path(name), document, "This topic already exists")
 
     async def update(self, name: TopicName, partitions: int) -> None:
         """Grow to ``partitions``; raises NotFoundError (404), ConflictError (409) for fewer than there are."""

@@ -12,7 +12,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from geminga.broker.resources.documents import Document
+from geminga.broker.resources.documents import Document, Json
+from geminga.broker.rest.core.coercion import LONG_MAX
 from geminga.broker.rest.requests import (
     RestError,
     context_of,
@@ -43,35 +44,40 @@ DECOMPRESSED_BYTES_MAX = 64 * 1024 * 1024
 async def peek(request: Request) -> Response:
     """The n-th (from 1) entry that the subscription has not acknowledged; nothing changes."""
     broker, name = context_of(request).broker, topic_of(request)
-    await refuse_partitioned(broker, name, "peeking at messages")
+    await refuse_partitioned(broker, name, "Peek messages on a partitioned topic is not allowed")
     number = path_int(request, "position")
-    if not 1 <= number <= PEEK_POSITION_MAX:
-        raise RestError(412, f"the position to peek at must be 1 to {PEEK_POSITION_MAX}")
-    subscription = await subscription_of(broker, name, subscription_name(request))
-    entry, found = await seek.peek(subscription, number)
+    subscription = await subscription_of(broker, name, subscription_name(request), "Peek messages")
+    if number < 1:
+        raise RestError(412, "the position to peek at must be 1 or more")
+    entry, _ = await seek.peek(subscription, number) if number <= PEEK_POSITION_MAX else (None, 0)
     if entry is None:
-        raise NotFoundError(f"subscription {subscription.name} has {found} messages to peek at, not {number}")
+        raise NotFoundError("Message not found")
     return entry_response(entry)
 
 
 async def entry_by_position(request: Request) -> Response:
     """The entry at a ledger id and entry id."""
     broker, name = context_of(request).broker, topic_of(request)
-    await refuse_partitioned(broker, name, "reading by position")
-    topic = await persistent_topic(broker, name)
-    position = Position(path_int(request, "ledger"), path_int(request, "entry"))
+    position = Position(path_int(request, "ledger", LONG_MAX), path_int(request, "entry", LONG_MAX))
+    await refuse_partitioned(broker, name, "GetMessageById is not allowed on partitioned-topic")
+    topic = await persistent_topic(broker, name, "GetMessageById")
     entries = await topic.ledger.read([position])
     if not entries:
-        raise NotFoundError(f"topic {name} has no message {position}")
+        raise NotFoundError("Message id not found")
     return entry_response(entries[0])
 
 
 async def message_id_by_time(request: Request) -> Response:
     """The id of the first message published at that time (ms since the epoch) or later."""
     broker, name = context_of(request).broker, topic_of(request)
-    await refuse_partitioned(broker, name, "finding a message by time")
-    ledger = (await persistent_topic(broker, name)).ledger
-    timestamp_ms = path_int(request, "timestamp")
+    timestamp_ms = path_int(request, "timestamp", LONG_MAX)
+    if timestamp_ms < 0:
+        raise RestError(412, "the timestamp must be 0 or more")
+    what = "Get message ID by timestamp"
+    await refuse_partitioned(
+        broker, name, f"{what} on a partitioned topic is not allowed, please try do it on specific topic partition"
+    )
+    ledger = (await persistent_topic(broker, name, what)).ledger
     before = await ledger.find_last(lambda entry: entry_timestamp_ms(entry.data) < timestamp_ms)
     position = ledger.next_position(before if before is not None else EARLIEST)
     return json_response(message_id_json(position, name.partition))
@@ -82,10 +88,15 @@ async def backlog(request: Request) -> Response:
     broker, name = context_of(request).broker, topic_of(request)
     size = entries = waiting = 0
     cursors: Document = {}
+    ledgers: list[Json] = []
     async for target in partitions_or_self(broker, name, used=True):
-        topic = await persistent_topic(broker, target)
+        topic = await persistent_topic(broker, target, "Get backlog")
         size += topic.ledger.size_bytes
         entries += topic.ledger.entry_count
+        ledgers += [
+            {"entries": one.entries, "timestamp": one.closed_ms, "size": one.size_bytes, "ledgerId": one.ledger_id}
+            for one in topic.ledger.ledgers.infos
+        ]
         for subscription in topic.subscriptions.values():
             count = subscription.cursor.backlog_count
             waiting += count
@@ -100,8 +111,9 @@ async def backlog(request: Request) -> Response:
             "messageBacklog": waiting,
             "brokerName": broker.web_url.partition("://")[2],
             "topicName": str(name),
+            "dataLedgerDetails": ledgers,
             "cursorDetails": cursors,
-            "statGeneratedAt": iso_time(broker.runtime.clock.wall_ms()),
+            "statGeneratedAt": broker.runtime.clock.wall_ms(),
         }
     )
 

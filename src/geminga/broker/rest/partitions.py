@@ -6,44 +6,48 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from geminga.broker.resources.documents import Json
+from geminga.broker.resources.documents import Document, Json
+from geminga.broker.rest.core.coercion import number_of, object_of, text_of
 from geminga.broker.rest.core.unbuilt import TOPIC_PROPERTIES, refuse_unbuilt
 from geminga.broker.rest.requests import (
+    NO_BODY,
     RestError,
     context_of,
     flag,
     json_body,
     json_response,
+    namespace_of,
     no_content,
     topic_of,
 )
 from geminga.broker.rest.routing import TOPIC_PATH
-from geminga.model.errors import TopicNotFoundError
-from geminga.model.topic_name import PARTITION_SUFFIX
+from geminga.broker.rest.targets import is_partitioned, refuse_partition_name, require_namespace
+from geminga.model.errors import ConflictError, TopicNotFoundError
 
 
 def _count(value: Json) -> int:
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise RestError(400, "the body must be the number of partitions")
-    if value < 1:
-        raise RestError(406, f"a partitioned topic has at least one partition, not {value}")
-    return value
+    """Nothing and an empty text are 0, as in Pulsar."""
+    return 0 if value is None or value == "" else number_of(value, "the number of partitions")
 
 
 async def create(request: Request) -> Response:
     """Create; the body is the number of partitions, or an object with it and with properties."""
+    namespace_of(request)  # has a reason of its own
     body = await json_body(request)
     properties: dict[str, str] = {}
     if isinstance(body, dict):
         given = body.get("properties")
-        if isinstance(given, dict):
-            properties = {key: str(value) for key, value in given.items()}
+        if given is not None:
+            given = object_of(given, "properties")
+            properties = {key: text_of(value, key) for key, value in given.items() if value is not None}
             refuse_unbuilt(properties, TOPIC_PROPERTIES)
         body = body.get("partitions")
-    count = _count(body)
-    name = topic_of(request)
-    if PARTITION_SUFFIX in name.local_name:  # as Pulsar: its partitions could be taken for those of another topic
-        raise RestError(412, f"the name of a partitioned topic can not hold {PARTITION_SUFFIX!r}: {name}")
+    count, name = _count(body), topic_of(request)
+    # As in Pulsar: its partitions could be taken for those of another topic.
+    refuse_partition_name(name)
+    await require_namespace(context_of(request).broker, name)
+    if count < 1:
+        raise RestError(406, "Number of partitions should be more than 0")
     await context_of(request).broker.create_partitioned_topic(name, count, properties)
     return no_content()
 
@@ -51,19 +55,30 @@ async def create(request: Request) -> Response:
 async def update(request: Request) -> Response:
     """Grow to the number of partitions in the body."""
     broker, name = context_of(request).broker, topic_of(request)
-    count = _count(await json_body(request))
+    body = await json_body(request)
+    if body is None:
+        raise RestError(400, NO_BODY)
+    refuse_partition_name(name)
+    count = _count(body)
     found = await broker.resources.partitioned_topics.find(name)
     if found is None:
-        raise TopicNotFoundError(f"partitioned topic {name} does not exist")
+        raise ConflictError(f"Topic {name} is not the partitioned topic.")
     if count < found.partitions:
-        raise RestError(422, f"{name} has {found.partitions} partitions and can not shrink to {count}")
+        raise RestError(
+            422, f"Desired partitions {count} can't be less than the current partitions {found.partitions}."
+        )
     await broker.update_partitions(name, count)
     return no_content()
 
 
 async def create_missing(request: Request) -> Response:
     """Create those partitions that are not there: what a stop or a crash cut off is completed."""
-    await context_of(request).broker.partitions.create_missing(topic_of(request))
+    broker, name = context_of(request).broker, topic_of(request)
+    refuse_partition_name(name)
+    if not await is_partitioned(broker, name):
+        await require_namespace(broker, name)
+        raise TopicNotFoundError(f"Topic {name} does not exist")
+    await broker.partitions.create_missing(name)
     return no_content()
 
 
@@ -74,20 +89,32 @@ async def read(request: Request) -> Response:
     """
     broker, name = context_of(request).broker, topic_of(request)
     creates = flag(request, "checkAllowAutoCreation")
+    await require_namespace(broker, name)
     await broker.partitioned_count(name, create=creates)
     found = None if name.is_partition else await broker.resources.partitioned_topics.find(name)
     if found is None:
         if not creates and not await broker.topic_exists(name):
-            raise TopicNotFoundError(f"topic {name} does not exist")
+            raise TopicNotFoundError(f"Topic {name} not found")
         return json_response({"partitions": 0, "deleted": False})
-    return json_response(
-        {"partitions": found.partitions, "deleted": found.is_deleted, "properties": {**found.properties}}
-    )
+    metadata: Document = {"partitions": found.partitions, "deleted": found.is_deleted}
+    if found.properties:
+        metadata["properties"] = {**found.properties}
+    return json_response(metadata)
 
 
 async def delete(request: Request) -> Response:
     """Delete the topic with all its partitions."""
-    await context_of(request).broker.delete_partitioned_topic(topic_of(request), force=flag(request, "force"))
+    broker, name = context_of(request).broker, topic_of(request)
+    if name.is_partition:
+        refuse_partition_name(name)
+    try:
+        await broker.delete_partitioned_topic(name, force=flag(request, "force"))
+    except TopicNotFoundError as error:
+        if await broker.topic_exists(name):
+            raise ConflictError(
+                f"{name} is a non-partitioned topic. Instead of calling delete-partitioned-topic please call delete."
+            ) from error
+        raise TopicNotFoundError(f"Topic {name} not found.") from error
     return no_content()
 
 

@@ -17,7 +17,7 @@ from starlette.responses import Response
 
 from geminga.broker.resources.documents import Document, Json
 from geminga.broker.rest.context import BODY_BYTES_MAX_DEFAULT, RestContext
-from geminga.broker.rest.core.coercion import LONG_MAX, number_of, object_of, text_of
+from geminga.broker.rest.core.coercion import INT_MAX, LONG_MAX, number_of, object_of, text_of
 from geminga.model.errors import RemoteError
 from geminga.model.position import Position
 from geminga.model.topic_name import TopicName, is_valid_named_entity
@@ -26,6 +26,8 @@ from geminga.model.topic_name import TopicName, is_valid_named_entity
 NAME_CHARACTERS_MAX: Final = 512
 #: A percent sign that encodes nothing.
 _BROKEN_ESCAPE: Final = re.compile(r"%(?![0-9a-fA-F]{2})")
+#: As in a path; no number of 64 bits has more digits.
+_WHOLE_NUMBER: Final = re.compile(r"[+-]?[0-9]{1,19}")
 #: Types of a body that is read as JSON.
 _JSON_TYPES: Final = ("application/json", "application/*", "*/*")
 #: What is said where a body is missing that has to be there.
@@ -104,13 +106,12 @@ def _checked_text(text: str, name: str) -> str:
     return text
 
 
-def path_int(request: Request, name: str) -> int:
-    """A whole number in the path; 404 otherwise, as for a path that does not exist."""
+def path_int(request: Request, name: str, most: int = INT_MAX) -> int:
+    """A whole number from ``-most - 1`` to ``most`` in the path; 404 otherwise, as for a path that does not exist."""
     text = request.path_params[name]
-    try:
-        return int(text)
-    except ValueError as error:
-        raise RestError(404, f"{name} must be a whole number, not {text!r}") from error
+    if not _WHOLE_NUMBER.fullmatch(text) or not -most - 1 <= int(text) <= most:
+        raise RestError(404, f"{name} must be a whole number, not {text[:40]!r}")
+    return int(text)
 
 
 def namespace_of(request: Request) -> str:
@@ -128,10 +129,13 @@ def domain_of(request: Request) -> str:
     return domain
 
 
-def topic_of(request: Request) -> TopicName:
-    """The topic of the path; raises 412 for an invalid name."""
-    domain, namespace, local = domain_of(request), namespace_of(request), path_text(request, "topic")
-    return TopicName.parse(f"{domain}://{namespace}/{local}")
+def topic_of(request: Request, domain: str = "") -> TopicName:
+    """The topic of the path, whose domain is given where the path names none; raises 412 for an invalid name."""
+    domain, local = domain or domain_of(request), path_text(request, "topic")
+    tenant, namespace = path_text(request, "tenant"), path_text(request, "namespace")
+    if not is_valid_named_entity(tenant) or not is_valid_named_entity(namespace) or not local.strip():
+        raise RestError(412, "Topic name is not valid")
+    return TopicName.parse(f"{domain}://{tenant}/{namespace}/{local}")
 
 
 # ---- query and body
@@ -164,7 +168,8 @@ async def json_body(request: Request) -> Json:
     if not body.strip():
         return None
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if media_type not in _JSON_TYPES:
+    # Pulsar's own clients give metadata of partitioned topics a type of their own.
+    if media_type not in _JSON_TYPES and not media_type.endswith("+json"):
         raise RestError(415, f"a body has the Content-Type application/json here, not {media_type or 'none'}")
     try:
         value: Json = json.loads(body)
@@ -212,6 +217,12 @@ def position_of(value: Json) -> Position:
     return Position(ledger_id, entry_id)
 
 
-def message_id_json(position: Position, partition: int = -1) -> Document:
-    """A message id as Pulsar's JSON."""
-    return {"ledgerId": position.ledger_id, "entryId": position.entry_id, "partitionIndex": partition}
+def message_id_json(position: Position, partition: int = -1, *, batch_size: int = 0) -> Document:
+    """A message id as Pulsar's JSON; of an entry, none of a batch's messages."""
+    return {
+        "ledgerId": position.ledger_id,
+        "entryId": position.entry_id,
+        "partitionIndex": partition,
+        "batchIndex": -1,
+        "batchSize": batch_size,
+    }

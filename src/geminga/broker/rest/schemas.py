@@ -14,20 +14,20 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from geminga.broker.resources.documents import Document, Json
+from geminga.broker.rest.core.coercion import LONG_MAX, object_of, text_of
 from geminga.broker.rest.requests import (
     RestError,
     context_of,
     flag,
     json_response,
-    namespace_of,
     object_body,
     path_int,
-    path_text,
+    topic_of,
 )
 from geminga.broker.schema.core.storage_format import StoredSchema
 from geminga.broker.schema.registry import SchemaRegistry, schema_id_of
 from geminga.broker.schema.topic_schemas import Schemas
-from geminga.model.errors import IncompatibleSchemaError, InvalidSchemaError, InvalidTopicNameError, NotFoundError
+from geminga.model.errors import IncompatibleSchemaError, InvalidSchemaError, NotFoundError
 from geminga.model.topic_name import TopicName
 from geminga.wire.pulsar.schema_info import SchemaInfo, SchemaType, join_key_value, key_value_parts
 
@@ -37,60 +37,67 @@ NO_VERSION: Final = -1
 
 async def get_schema(request: Request) -> Response:
     """The newest schema."""
-    found = await _registry(request).latest(schema_id_of(await _topic(request)))
+    found = await _registry(request).latest(schema_id_of(_topic(request)))
     return json_response(_schema_json(_require(found)))
 
 
 async def get_version(request: Request) -> Response:
-    """The schema of a version."""
-    version = path_int(request, "version")
-    found = _require(await _registry(request).get(schema_id_of(await _topic(request)), version))
-    if found.is_deleted:
-        raise NotFoundError("Schema is deleted")
-    return json_response(_schema_json(found))
+    """The schema of a version; one from before the last deletion is not there any more."""
+    name, version = _topic(request), path_int(request, "version", LONG_MAX)
+    live = await _registry(request).live(schema_id_of(name))
+    return json_response(_schema_json(_require(next((each for each in live if each.version == version), None))))
 
 
 async def get_schemas(request: Request) -> Response:
     """All versions since the last deletion, oldest first."""
-    found = await _registry(request).live(schema_id_of(await _topic(request)))
+    found = await _registry(request).live(schema_id_of(_topic(request)))
     versions: list[Json] = [_schema_json(schema) for schema in found]
     return json_response({"getSchemaResponses": versions})
 
 
 async def post_schema(request: Request) -> Response:
     """Add a schema if it fits; answers its version, also if it was there."""
-    name, info = await _topic(request), await _schema_body(request)
+    name, info = await _topic_in_namespace(request), await _schema_body(request)
     schemas = _schemas(request)
     # An administrator may add schemas where producers may not.
     version = await schemas.registry.put_if_absent(schema_id_of(name), info, await schemas.strategy(name))
-    return json_response({"version": {"version": version}}, 202)
+    return json_response({"version": {"version": version}})
 
 
 async def delete_schema(request: Request) -> Response:
-    """Delete: leave a mark behind which new schemas count on, or with ``force`` remove every version."""
-    name, registry = await _topic(request), _registry(request)
+    """Delete: leave a mark behind which new schemas count on, or with ``force`` remove every version.
+
+    Nothing is done where there is none, and that is no error.
+    """
+    name, registry = await _topic_in_namespace(request, "Tenant does not exist"), _registry(request)
     if flag(request, "force"):
         await registry.delete(schema_id_of(name))
         return json_response({"version": NO_VERSION})
     version = await registry.mark_deleted(schema_id_of(name))
-    if version is None:
-        raise NotFoundError("Schema not found")
-    return json_response({"version": version})
+    return json_response({"version": NO_VERSION if version is None else version})
 
 
 async def find_version(request: Request) -> Response:
     """Which version a schema is; -1 if it is none."""
-    name, info = await _topic(request), await _schema_body(request)
-    version = await _registry(request).find_version(schema_id_of(name), info)
-    return json_response({"version": NO_VERSION if version is None else version}, 202)
+    name, info = _topic(request), await _schema_body(request)
+    try:
+        version = await _registry(request).find_version(schema_id_of(name), info)
+    except InvalidSchemaError:
+        version = None  # what is no schema was never added
+    return json_response({"version": NO_VERSION if version is None else version})
 
 
 async def check_compatibility(request: Request) -> Response:
     """Whether a schema could be added, and by which strategy; 409 says why not, as in Pulsar."""
-    name, info = await _topic(request), await _schema_body(request)
+    name, info = await _topic_in_namespace(request, "Tenant does not exist"), await _schema_body(request)
     schemas = _schemas(request)
     strategy = await schemas.strategy(name)
-    await schemas.registry.check(schema_id_of(name), info, strategy)
+    try:
+        await schemas.registry.check(schema_id_of(name), info, strategy)
+    except IncompatibleSchemaError:
+        # Any schema fits where there is none.
+        if await schemas.registry.live(schema_id_of(name)):
+            raise
     return json_response({"compatibility": True, "schemaCompatibilityStrategy": strategy.value}, 202)
 
 
@@ -105,12 +112,16 @@ def _registry(request: Request) -> SchemaRegistry:
     return _schemas(request).registry
 
 
-async def _topic(request: Request) -> TopicName:
-    namespace, local = namespace_of(request), path_text(request, "topic")
-    if any(character < " " for character in local):
-        raise InvalidTopicNameError("a topic name can not hold control characters")
-    name = TopicName.parse(f"persistent://{namespace}/{local}")
-    await context_of(request).broker.resources.namespaces.get(namespace)
+def _topic(request: Request) -> TopicName:
+    return topic_of(request, "persistent")
+
+
+async def _topic_in_namespace(request: Request, no_tenant: str = "") -> TopicName:
+    """The topic; 404 without its namespace, and with ``no_tenant`` without its tenant, where that is said by itself."""
+    name, resources = _topic(request), context_of(request).broker.resources
+    if no_tenant and not await resources.tenants.exists(name.tenant):
+        raise NotFoundError(no_tenant)
+    await resources.namespaces.get(name.namespace)
     return name
 
 
@@ -122,16 +133,13 @@ def _require(found: StoredSchema | None) -> StoredSchema:
 
 async def _schema_body(request: Request) -> SchemaInfo:
     document = await object_body(request)
-    kind, text, given = document.get("type"), document.get("schema", ""), document.get("properties")
+    kind, given = document.get("type"), document.get("properties")
     if not isinstance(kind, str) or kind not in SchemaType.__members__:
         raise RestError(400, f"type must be one of {', '.join(SchemaType.__members__)}")
-    if not isinstance(text, str):
-        raise RestError(400, "schema must be a text: the definition")
-    properties = given if given is not None else {}
-    if not isinstance(properties, dict) or not all(isinstance(value, str) for value in properties.values()):
-        raise RestError(400, "properties must be an object whose values are texts")
+    text = text_of(document.get("schema"), "schema")
+    properties = {} if given is None else object_of(given, "properties")
     definition = _key_value_definition(text) if kind == SchemaType.KEY_VALUE.name else text.encode()
-    return SchemaInfo("", SchemaType[kind], definition, {key: str(value) for key, value in properties.items()})
+    return SchemaInfo("", SchemaType[kind], definition, {key: text_of(value, key) for key, value in properties.items()})
 
 
 def _key_value_definition(text: str) -> bytes:

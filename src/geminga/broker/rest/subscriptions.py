@@ -5,21 +5,23 @@ On a partitioned topic each of these is carried out on every partition, where th
 
 from __future__ import annotations
 
+from typing import Final
+
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from geminga.broker.resources.documents import Document, Json
-from geminga.broker.rest.core.coercion import LONG_MAX
+from geminga.broker.rest.core.coercion import LONG_MAX, boolean_of, number_of, object_of, text_of
 from geminga.broker.rest.core.unbuilt import refuse_parameter
 from geminga.broker.rest.requests import (
+    NO_BODY,
     RestError,
     context_of,
     flag,
     json_body,
     json_response,
     no_content,
-    object_body,
     path_int,
     position_of,
     subscription_name,
@@ -27,13 +29,33 @@ from geminga.broker.rest.requests import (
     topic_of,
 )
 from geminga.broker.rest.routing import TOPIC_PATH
-from geminga.broker.rest.targets import partitions_or_self, persistent_topic, refuse_partitioned, subscription_of
+from geminga.broker.rest.targets import (
+    existing_topic,
+    is_partitioned,
+    no_subscription,
+    partitions_or_self,
+    persistent_topic,
+    refuse_partitioned,
+    require_namespace,
+    subscription_of,
+)
+from geminga.broker.service import Broker
 from geminga.broker.subscription import seek
 from geminga.broker.subscription.subscription import Subscription
-from geminga.model.errors import ConflictError, SubscriptionNotFoundError, TopicNotFoundError
+from geminga.model.errors import (
+    ConflictError,
+    NotAllowedError,
+    PreconditionFailedError,
+    SubscriptionNotFoundError,
+    TopicNotFoundError,
+)
 from geminga.model.position import EARLIEST, LATEST, Position
+from geminga.model.topic_name import TopicName
 from geminga.wire.pulsar.metadata import peek_metadata
 from geminga.wire.pulsar.numbers import batch_size
+
+#: What is said of a topic that is not there and may not be made by asking for a subscription.
+NOT_CREATED: Final = "Topic does not exist and cannot be auto-created"
 
 
 async def list_subscriptions(request: Request) -> Response:
@@ -42,7 +64,7 @@ async def list_subscriptions(request: Request) -> Response:
     names: dict[str, None] = {}
     async for target in partitions_or_self(broker, name, used=True):
         try:
-            topic = await broker.get_topic(target, create=False)
+            topic = await existing_topic(broker, target)
         except TopicNotFoundError:
             if target == name:
                 raise
@@ -60,22 +82,42 @@ async def create_subscription(request: Request) -> Response:
     position = LATEST if body is None else position_of(body)
     properties: dict[str, str] = {}
     if isinstance(body, dict):
-        if body.get("isExcluded") is True and position not in (EARLIEST, LATEST):
+        if _is_excluded(body) and position not in (EARLIEST, LATEST):
             position = Position(position.ledger_id, position.entry_id + 1)
         given = body.get("properties")
-        properties = {key: str(value) for key, value in given.items()} if isinstance(given, dict) else {}
-    await broker.partitioned_count(name, create=True)
+        if given is not None:
+            properties = {key: text_of(value, key) for key, value in object_of(given, "properties").items()}
+    if not name.is_persistent:
+        # As in Pulsar: it would be there until its last consumer goes.
+        raise RestError(400, "Create subscription on non-persistent topic can only be done through client")
+    await _require_creatable(broker, name)
     made = 0
     async for target in partitions_or_self(broker, name):
         topic = await broker.get_topic(target, create=True)
         if subscription in topic.subscriptions:
             continue
-        await topic.create_subscription(subscription, position, properties)
+        try:
+            await topic.create_subscription(subscription, position, properties)
+        except NotAllowedError as error:
+            raise ConflictError(str(error)) from error  # there are as many as there may be
         made += 1
     # A creation that was cut short after some partitions is finished by the next call.
     if not made:
-        raise ConflictError(f"topic {name} has a subscription {subscription} already")
+        raise ConflictError("Subscription already exists for topic")
     return no_content()
+
+
+async def _require_creatable(broker: Broker, name: TopicName) -> None:
+    """Raise unless the topic is there or may be made; it is made if it is to be partitioned."""
+    await require_namespace(broker, name)
+    if name.is_partition and not await broker.topic_exists(name):
+        if not await is_partitioned(broker, name.partitioned_topic):
+            raise ConflictError(f"Partition metadata not found for the partitioned topic: {name}")
+        raise PreconditionFailedError(NOT_CREATED)
+    try:
+        await broker.partitioned_count(name, create=True)
+    except TopicNotFoundError as error:
+        raise PreconditionFailedError(NOT_CREATED) from error
 
 
 async def delete_subscription(request: Request) -> Response:
@@ -85,36 +127,46 @@ async def delete_subscription(request: Request) -> Response:
     found = False
     async for target in partitions_or_self(broker, name, used=True):
         try:
-            topic = await broker.get_topic(target, create=False)
+            topic = await existing_topic(broker, target)
+            if subscription not in topic.subscriptions:
+                raise no_subscription(target, subscription)
             await topic.delete_subscription(subscription, force=flag(request, "force"))
             found = True
         except (TopicNotFoundError, SubscriptionNotFoundError):
             if target == name:
                 raise
     if not found:
-        raise SubscriptionNotFoundError(f"topic {name} has no subscription {subscription}")
+        raise SubscriptionNotFoundError("Subscription not found")
     return no_content()
 
 
-async def _each(request: Request) -> list[Subscription]:
-    """The subscription on the topic or on every partition that has it; 404 if none has."""
+def _is_excluded(body: Document) -> bool:
+    given = body.get("isExcluded")
+    return given is not None and boolean_of(given, "isExcluded")
+
+
+async def _each(request: Request, what: str = "") -> list[Subscription]:
+    """The subscription on the topic or on every partition that has it; 404 if none has.
+
+    ``what`` is done to it is not allowed on a non-persistent topic; empty: it has none.
+    """
     broker, name = context_of(request).broker, topic_of(request)
     subscription = subscription_name(request)
     found: list[Subscription] = []
     async for target in partitions_or_self(broker, name, used=True):
         try:
-            found.append(await subscription_of(broker, target, subscription))
+            found.append(await subscription_of(broker, target, subscription, what))
         except (TopicNotFoundError, SubscriptionNotFoundError):
             if target == name:
                 raise
     if not found:
-        raise SubscriptionNotFoundError(f"topic {name} has no subscription {subscription}")
+        raise no_subscription(name, subscription)
     return found
 
 
 async def skip_all(request: Request) -> Response:
     """Acknowledge everything."""
-    for subscription in await _each(request):
+    for subscription in await _each(request, "Skip messages"):
         await seek.clear_backlog(subscription)
     return no_content()
 
@@ -122,32 +174,63 @@ async def skip_all(request: Request) -> Response:
 async def skip(request: Request) -> Response:
     """Acknowledge the next so many entries; one partition only."""
     broker, name = context_of(request).broker, topic_of(request)
-    await refuse_partitioned(broker, name, "skipping messages")
+    await refuse_partitioned(broker, name, "Skip messages on a partitioned topic is not allowed")
     count = path_int(request, "count")
     if count < 0:
         raise RestError(412, "the number of messages to skip can not be negative")
-    await seek.skip(await subscription_of(broker, name, subscription_name(request)), count)
+    await seek.skip(await subscription_of(broker, name, subscription_name(request), "Skip messages"), count)
     return no_content()
 
 
 async def expire_messages(request: Request) -> Response:
     """Acknowledge what was published more than so many seconds ago."""
     seconds = path_int(request, "seconds")
-    for subscription in await _each(request):
-        await seek.expire(subscription, seconds * 1000)
+    await _expire(await _each(request, "Expire messages"), seconds)
     return no_content()
+
+
+async def _expire(subscriptions: list[Subscription], seconds: int) -> None:
+    """Raise ConflictError (409) where there was nothing to look at, when all was tried, as Pulsar does."""
+    nothing = [subscription for subscription in subscriptions if not subscription.cursor.backlog_count]
+    if seconds < 0 and len(nothing) < len(subscriptions):
+        # In Pulsar everything would expire.
+        raise RestError(412, "messages can not expire before they are published: seconds must be 0 or more")
+    for subscription in subscriptions:
+        if subscription not in nothing:
+            await seek.expire(subscription, seconds * 1000)
+    if nothing:
+        raise ConflictError(
+            f"Expire message by timestamp not issued on topic {nothing[0].topic.name} for subscription "
+            f"{nothing[0].name} due to ongoing message expiration not finished or subscription almost catch  up. "
+            "If it's performed on a partitioned topic operation might succeeded on other partitions, please check "
+            "stats of individual partition."
+        )
 
 
 async def expire_messages_up_to(request: Request) -> Response:
     """Acknowledge everything up to the message id in the body; one partition only."""
     broker, name = context_of(request).broker, topic_of(request)
-    await refuse_partitioned(broker, name, "expiring up to a message id")
-    body = await object_body(request)
+    body = await json_body(request)
+    if body is None:
+        raise RestError(400, NO_BODY)
     position = position_of(body)
-    if body.get("isExcluded") is True:
-        topic = await persistent_topic(broker, name)
+    await refuse_partitioned(broker, name, "Expire message at position is not supported for partitioned-topic")
+    given = body.get("partitionIndex") if isinstance(body, dict) else None
+    if (-1 if given is None else number_of(given, "partitionIndex")) != name.partition:
+        raise PreconditionFailedError(
+            "Invalid parameter for expire message by position, partition index of passed in message position "
+            "doesn't match partition index for the topic"
+        )
+    subscription = await subscription_of(broker, name, subscription_name(request), "Expire messages")
+    topic = await persistent_topic(broker, name)
+    if position > topic.last_position:
+        raise ConflictError(
+            f"Expire message by position not issued on topic {name} for subscription {subscription.name} due to "
+            "ongoing message expiration not finished or invalid message position provided."
+        )
+    if isinstance(body, dict) and _is_excluded(body):
         position = topic.ledger.previous_position(position)
-    seek.expire_up_to(await subscription_of(broker, name, subscription_name(request)), position)
+    seek.expire_up_to(subscription, position)
     return no_content()
 
 
@@ -155,16 +238,17 @@ async def expire_all(request: Request) -> Response:
     """As :func:`expire_messages`, for every subscription."""
     broker, name = context_of(request).broker, topic_of(request)
     seconds = path_int(request, "seconds")
+    found: list[Subscription] = []
     async for target in partitions_or_self(broker, name, used=True):
-        topic = await persistent_topic(broker, target)
-        for subscription in list(topic.subscriptions.values()):
-            await seek.expire(subscription, seconds * 1000)
+        topic = await persistent_topic(broker, target, "Expire messages for all subscriptions")
+        found += [one for one in topic.subscriptions.values() if isinstance(one, Subscription)]
+    await _expire(found, seconds)
     return no_content()
 
 
 async def reset_to_time(request: Request) -> Response:
     """The next message delivered is the first one published at that time (ms since the epoch) or later."""
-    timestamp_ms = path_int(request, "timestamp")
+    timestamp_ms = path_int(request, "timestamp", LONG_MAX)
     for subscription in await _each(request):
         await seek.seek_to_time(subscription, timestamp_ms)
     return no_content()
@@ -174,13 +258,14 @@ async def reset_to_position(request: Request) -> Response:
     """The next message delivered is that of the id in the body, or the one behind it with ``isExcluded``."""
     broker, name = context_of(request).broker, topic_of(request)
     body = await json_body(request)
+    if body is None:
+        raise RestError(400, NO_BODY)
     position = position_of(body)
+    await refuse_partitioned(broker, name, "Reset-cursor at position is not allowed for partitioned-topic")
+    subscription = await subscription_of(broker, name, subscription_name(request), "Reset-cursor")
     if position in (EARLIEST, LATEST):
-        for subscription in await _each(request):
-            await seek.seek(subscription, position)
+        await seek.seek(subscription, position)
         return no_content()
-    await refuse_partitioned(broker, name, "resetting to a message id")
-    subscription = await subscription_of(broker, name, subscription_name(request))
     position, ack_set = await _start_of(subscription, position, body if isinstance(body, dict) else {})
     await seek.seek(subscription, position, ack_set)
     return no_content()
@@ -191,9 +276,9 @@ async def _start_of(
 ) -> tuple[Position, list[int] | None]:
     """Where to begin, given ``isExcluded`` and ``batchIndex``: a position, and the bits still to deliver of it."""
     ledger = subscription.topic.ledger
-    excluded = body.get("isExcluded") is True
-    index = body.get("batchIndex")
-    if not isinstance(index, int) or isinstance(index, bool) or index < 0:
+    excluded, given = _is_excluded(body), body.get("batchIndex")
+    index = -1 if given is None else number_of(given, "batchIndex")
+    if index < 0:
         return (ledger.next_position(position) if excluded else position), None
     entries = await ledger.read([position])
     metadata = peek_metadata(entries[0].data) if entries else None

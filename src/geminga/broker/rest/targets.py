@@ -8,11 +8,13 @@ from typing import Final
 
 from starlette.responses import Response
 
+from geminga.broker.rest.requests import RestError
 from geminga.broker.service import Broker
 from geminga.broker.subscription.subscription import Subscription
 from geminga.broker.topic import PersistentTopic
-from geminga.model.errors import NotAllowedError, SubscriptionNotFoundError
-from geminga.model.topic_name import TopicName
+from geminga.broker.topic_base import Topic
+from geminga.model.errors import NotAllowedError, NotFoundError, SubscriptionNotFoundError, TopicNotFoundError
+from geminga.model.topic_name import PARTITION_SUFFIX, TopicName
 
 #: Names encoded at once.
 NAMES_PER_STEP: Final = 2000
@@ -49,23 +51,69 @@ async def names_response(broker: Broker, names: list[str]) -> Response:
     return Response(f"[{','.join(parts)}]", media_type="application/json")
 
 
-async def refuse_partitioned(broker: Broker, name: TopicName, what: str) -> None:
+async def is_partitioned(broker: Broker, name: TopicName) -> bool:
+    """Whether ``name`` is that of a partitioned topic."""
+    return not name.is_partition and await broker.resources.partitioned_topics.find(name) is not None
+
+
+async def refuse_partitioned(broker: Broker, name: TopicName, refusal: str) -> None:
     """Raise :class:`NotAllowedError` (405) if ``name`` is a partitioned topic."""
-    if not name.is_partition and await broker.resources.partitioned_topics.find(name) is not None:
-        raise NotAllowedError(f"{what} needs one partition: {name} is partitioned")
+    if await is_partitioned(broker, name):
+        raise NotAllowedError(refusal)
 
 
-async def persistent_topic(broker: Broker, name: TopicName) -> PersistentTopic:
-    """The loaded topic; raises TopicNotFoundError (404), NotAllowedError (405) for a non-persistent one."""
-    topic = await broker.get_topic(name, create=False)
+def refuse_partition_name(name: TopicName) -> None:
+    """Raise :class:`RestError` (412) for the name of a partition where that of a whole topic belongs."""
+    if PARTITION_SUFFIX in name.local_name:
+        raise RestError(412, f"Partitioned Topic Name should not contain '{PARTITION_SUFFIX}'")
+
+
+async def missing_topic(broker: Broker, name: TopicName) -> NotFoundError | TopicNotFoundError:
+    """Why there is no such topic, in Pulsar's words."""
+    if await broker.resources.namespaces.find(name.namespace) is None:
+        return NotFoundError("Namespace not found")
+    if name.is_partition:
+        if await broker.resources.partitioned_topics.find(name.partitioned_topic) is not None:
+            return TopicNotFoundError("Topic partitions were not yet created")
+        return TopicNotFoundError(f"Partitioned Topic not found: {name} has zero partitions")
+    return TopicNotFoundError(f"Topic {name} not found")
+
+
+async def require_namespace(broker: Broker, name: TopicName) -> None:
+    """Raise :class:`NotFoundError` if the topic's namespace is not there."""
+    if await broker.resources.namespaces.find(name.namespace) is None:
+        raise NotFoundError("Namespace not found")
+
+
+async def existing_topic(broker: Broker, name: TopicName) -> Topic:
+    """The loaded topic; raises what :func:`missing_topic` gives (404)."""
+    # A non-persistent topic would be made by being looked at.
+    if not name.is_persistent and await is_partitioned(broker, name):
+        raise TopicNotFoundError(f"Topic {name} not found")
+    try:
+        return await broker.get_topic(name, create=False)
+    except TopicNotFoundError as error:
+        raise await missing_topic(broker, name) from error
+
+
+async def persistent_topic(broker: Broker, name: TopicName, what: str = "This") -> PersistentTopic:
+    """The loaded topic; raises what is raised for a missing one, NotAllowedError (405) for a non-persistent one."""
+    topic = await existing_topic(broker, name)
     if not isinstance(topic, PersistentTopic):
-        raise NotAllowedError(f"{name} stores no messages")
+        raise NotAllowedError(f"{what} on a non-persistent topic is not allowed")
     return topic
 
 
-async def subscription_of(broker: Broker, name: TopicName, subscription: str) -> Subscription:
-    """The subscription; raises SubscriptionNotFoundError (404) and what :func:`persistent_topic` raises."""
-    found = (await persistent_topic(broker, name)).subscriptions.get(subscription)
+async def subscription_of(broker: Broker, name: TopicName, subscription: str, what: str = "") -> Subscription:
+    """The subscription; raises SubscriptionNotFoundError (404), also for what a non-persistent topic has, unless
+    ``what`` is to be done is not allowed there (405)."""
+    topic = await (persistent_topic(broker, name, what) if what else existing_topic(broker, name))
+    found = topic.subscriptions.get(subscription)
     if not isinstance(found, Subscription):
-        raise SubscriptionNotFoundError(f"topic {name} has no subscription {subscription}")
+        raise no_subscription(name, subscription)
     return found
+
+
+def no_subscription(name: TopicName, subscription: str) -> SubscriptionNotFoundError:
+    """The error that says so."""
+    return SubscriptionNotFoundError(f"Subscription {subscription} not found for topic {name}")

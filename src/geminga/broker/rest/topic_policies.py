@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import Enum, auto
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -15,7 +16,8 @@ from starlette.routing import Route
 
 from geminga.broker.policies.rules import AGE_QUOTA, SIZE_QUOTA, Quota, TopicRules
 from geminga.broker.resources.documents import Document, Json
-from geminga.broker.rest.core.unbuilt import refuse_parameter
+from geminga.broker.rest.core.coercion import BodyError, number_of, shown
+from geminga.broker.rest.core.unbuilt import NON_PERSISTENT_POLICIES, NotBuiltError, refuse_parameter
 from geminga.broker.rest.namespace_policies import quota_type
 from geminga.broker.rest.policy_values import (
     check_boolean,
@@ -37,8 +39,17 @@ from geminga.broker.rest.requests import (
     topic_of,
 )
 from geminga.broker.rest.routing import TOPIC_PATH
-from geminga.model.errors import NotAllowedError, TopicNotFoundError
+from geminga.broker.rest.targets import is_partitioned, missing_topic
+from geminga.model.errors import PreconditionFailedError
 from geminga.model.topic_name import TopicName
+
+
+class Nothing(Enum):
+    """What it means to Pulsar that a policy is set to nothing: by an empty body or null."""
+
+    REMOVES = auto()
+    CHANGES_NOTHING = auto()
+    IS_REFUSED = auto()
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +63,7 @@ class TopicPolicy:
     applied: Callable[[TopicRules], Json]
     #: The query parameter that holds the value where Pulsar has it there; empty: the body.
     parameter: str = ""
+    nothing: Nothing = Nothing.REMOVES
 
 
 def _retention_of(rules: TopicRules) -> Json:
@@ -62,7 +74,7 @@ def _retention_of(rules: TopicRules) -> Json:
 
 
 POLICIES = (
-    TopicPolicy("retention", "retentionPolicies", check_retention, _retention_of),
+    TopicPolicy("retention", "retentionPolicies", check_retention, _retention_of, nothing=Nothing.CHANGES_NOTHING),
     TopicPolicy("messageTTL", "messageTTLInSeconds", check_ttl, lambda rules: rules.ttl_ms // 1000, "messageTTL"),
     TopicPolicy(
         "deduplicationSnapshotInterval",
@@ -88,6 +100,7 @@ POLICIES = (
         # An empty list is none set.
         lambda value: check_subscription_types(value) or None,
         lambda rules: list(rules.subscription_types),
+        nothing=Nothing.IS_REFUSED,
     ),
     TopicPolicy("deduplicationEnabled", "deduplicationEnabled", check_boolean, lambda rules: rules.deduplication),
 )
@@ -96,12 +109,13 @@ POLICIES = (
 async def _existing_topic(request: Request) -> TopicName:
     refuse_parameter(request.query_params, "isGlobal")
     broker, name = context_of(request).broker, topic_of(request)
+    if name.is_partition:
+        raise PreconditionFailedError("Not allowed to set/get topic policy for a partition")
     if not name.is_persistent:
-        raise NotAllowedError(f"{name} stores no messages: it has no policies of its own")
-    whole = name.partitioned_topic
-    if not await broker.topic_exists(name) and await broker.resources.partitioned_topics.find(whole) is None:
-        raise TopicNotFoundError(f"Topic {name} not found")
-    return whole
+        raise NotBuiltError(NON_PERSISTENT_POLICIES)
+    if not await broker.topic_exists(name) and not await is_partitioned(broker, name):
+        raise await missing_topic(broker, name)
+    return name
 
 
 async def _document(request: Request, name: TopicName) -> Document:
@@ -115,13 +129,19 @@ async def _set(request: Request, name: TopicName, key: str, value: Json) -> Resp
 
 
 async def _value(request: Request, parameter: str) -> Json:
+    """What is to be set; None: nothing is to be set any more."""
     if not parameter:
         return await json_body(request)
     text = request.query_params.get(parameter, "")
+    if not text:
+        return None
     try:
-        return int(text)
-    except ValueError as error:
-        raise RestError(412, f"{parameter}={text}: expected a whole number") from error
+        if text == text.strip():
+            return number_of(text, parameter)
+    except BodyError:
+        pass
+    # As for a path that does not exist, as in Pulsar.
+    raise RestError(404, f"{parameter} must be a whole number, not {shown(text)}")
 
 
 def _routes_of(policy: TopicPolicy) -> list[Route]:
@@ -130,11 +150,17 @@ def _routes_of(policy: TopicPolicy) -> list[Route]:
         value = (await _document(request, name)).get(policy.key)
         if value is None and flag(request, "applied"):
             value = policy.applied(await context_of(request).broker.policies.rules(name))
+        if value is None and policy.nothing is Nothing.IS_REFUSED:
+            return no_content()
         return nothing_set() if value is None else json_response(value)
 
     async def write(request: Request) -> Response:
-        name = await _existing_topic(request)
-        return await _set(request, name, policy.key, policy.check(await _value(request, policy.parameter)))
+        name, value = await _existing_topic(request), await _value(request, policy.parameter)
+        if value is None and policy.nothing is Nothing.CHANGES_NOTHING:
+            return no_content()
+        if value is not None or policy.nothing is Nothing.IS_REFUSED:
+            value = policy.check(value)
+        return await _set(request, name, policy.key, value)
 
     async def remove(request: Request) -> Response:
         return await _set(request, await _existing_topic(request), policy.key, None)
@@ -162,7 +188,10 @@ async def get_delayed_delivery(request: Request) -> Response:
 
 async def set_delayed_delivery(request: Request) -> Response:
     """Set both."""
-    name, value = await _existing_topic(request), check_delayed_delivery(await json_body(request))
+    name, body = await _existing_topic(request), await json_body(request)
+    if body is None:
+        return await _change_delayed_delivery(request, name, None, None)
+    value = check_delayed_delivery(body)
     return await _change_delayed_delivery(request, name, value["active"], value["tickTime"])
 
 

@@ -5,6 +5,7 @@ Where a path names a partitioned topic, operations that make sense for all parti
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 
 from starlette.requests import Request
@@ -15,6 +16,7 @@ from geminga.broker.namespaces import TopicMode
 from geminga.broker.resources.documents import Document, Json
 from geminga.broker.rest.core.unbuilt import TOPIC_PROPERTIES, refuse_unbuilt
 from geminga.broker.rest.internal_stats import internal_info, internal_stats
+from geminga.broker.rest.lookup import bundle_range
 from geminga.broker.rest.partitioned_stats import merged_stats
 from geminga.broker.rest.requests import (
     RestError,
@@ -25,27 +27,50 @@ from geminga.broker.rest.requests import (
     message_id_json,
     namespace_of,
     no_content,
+    nothing_set,
     text_map_body,
     topic_of,
 )
 from geminga.broker.rest.routing import TOPIC_PATH, TOPICS_PATH
 from geminga.broker.rest.stats import add_stored
-from geminga.broker.rest.targets import names_response, partitions_or_self, persistent_topic
-from geminga.broker.topic import EPOCH_PROPERTY
+from geminga.broker.rest.targets import (
+    existing_topic,
+    is_partitioned,
+    names_response,
+    partitions_or_self,
+    persistent_topic,
+    refuse_partition_name,
+    refuse_partitioned,
+    require_namespace,
+)
+from geminga.broker.service import Broker
+from geminga.broker.topic import EPOCH_PROPERTY, PersistentTopic
 from geminga.broker.topic_base import Topic
-from geminga.model.errors import NotAllowedError, TopicNotFoundError
-from geminga.model.topic_name import TopicName
+from geminga.model.errors import (
+    ConflictError,
+    NotAllowedError,
+    NotFoundError,
+    PreconditionFailedError,
+    TopicNotFoundError,
+)
+from geminga.model.topic_name import PARTITION_SUFFIX, TopicName
 
+#: What is a number to Pulsar behind the name of a partitioned topic.
+_WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,18}")
 #: Properties of a topic that are the broker's own and are neither shown nor changed here.
 INTERNAL_PROPERTIES = (EPOCH_PROPERTY,)
 
 
 async def list_topics(request: Request) -> Response:
-    """Topics of a namespace and domain, partitions one by one."""
+    """Topics of a namespace and domain, or of its ``bundle``, partitions one by one."""
     broker, namespace, domain = context_of(request).broker, namespace_of(request), domain_of(request)
-    await broker.resources.namespaces.get(namespace)
+    policies = await broker.resources.namespaces.get(namespace)
     mode = TopicMode.PERSISTENT if domain == "persistent" else TopicMode.NON_PERSISTENT
-    return await names_response(broker, await broker.list_topics(namespace, mode=mode))
+    names = await broker.list_topics(namespace, mode=mode, has_system=flag(request, "includeSystemTopic"))
+    bundle = request.query_params.get("bundle")
+    if bundle:
+        names = [name for name in names if bundle_range(policies.bundle_boundaries, name) == bundle]
+    return await names_response(broker, names)
 
 
 async def list_partitioned_topics(request: Request) -> Response:
@@ -59,28 +84,63 @@ async def create_topic(request: Request) -> Response:
     """Create a topic that is not partitioned; the body may hold its properties."""
     properties = await text_map_body(request)
     refuse_unbuilt(properties, TOPIC_PROPERTIES)
-    await context_of(request).broker.create_topic(topic_of(request), properties)
+    namespace_of(request)  # has a reason of its own
+    broker, name = context_of(request).broker, topic_of(request)
+    await require_namespace(broker, name)
+    await _refuse_partition_of_nothing(broker, name)
+    if not await broker.topic_exists(name):
+        try:
+            await broker.registry.check_topic_limit(name, 1)
+        except PreconditionFailedError as error:
+            raise ConflictError(str(error)) from error
+    await broker.create_topic(name, properties)
     return no_content()
+
+
+async def _refuse_partition_of_nothing(broker: Broker, name: TopicName) -> None:
+    """Raise 412 for a name such as ``t-partition-3`` unless the topic ``t`` has that partition, as Pulsar does."""
+    whole, mark, index = name.local_name.rpartition(PARTITION_SUFFIX)
+    if not mark or not _WHOLE_NUMBER.fullmatch(index):
+        return
+    found = await broker.resources.partitioned_topics.find(TopicName.parse(f"{name.domain}://{name.namespace}/{whole}"))
+    refusal = f'Can\'t create topic {name.local_name} with "{PARTITION_SUFFIX}" followed by'
+    if found is None:
+        raise RestError(412, f"{refusal} numeric value if there isn't a partitioned topic {whole} created.")
+    if not 0 <= int(index) < found.partitions:
+        raise RestError(412, f"{refusal} a number smaller than number of partition of partitioned topic {whole}")
 
 
 async def delete_topic(request: Request) -> Response:
     """Delete; with ``force`` also while producers and consumers are connected."""
-    await context_of(request).broker.delete_topic(topic_of(request), force=flag(request, "force"))
+    broker, name = context_of(request).broker, topic_of(request)
+    if await is_partitioned(broker, name):
+        raise ConflictError(
+            f"{name} is a partitioned topic, instead of calling delete topic, please call delete-partitioned-topic."
+        )
+    if not name.is_persistent and not await broker.topic_exists(name):
+        if await broker.resources.namespaces.find(name.namespace) is not None:
+            return no_content()  # it stored nothing
+        raise TopicNotFoundError(f"Topic {name} not found")
+    await broker.delete_topic(name, force=flag(request, "force"))
     return no_content()
 
 
 async def get_stats(request: Request) -> Response:
     """Statistics of one topic or partition."""
     broker, name = context_of(request).broker, topic_of(request)
-    return json_response(await _stats_of(request, await broker.get_topic(name, create=False)))
+    return json_response(await _stats_of(request, await existing_topic(broker, name)))
 
 
 async def get_partitioned_stats(request: Request) -> Response:
     """Sums over all partitions, and with ``perPartition`` (the default) each one's own."""
     broker, name = context_of(request).broker, topic_of(request)
+    refuse_partition_name(name)
     found = await broker.resources.partitioned_topics.find(name)
     if found is None:
-        raise TopicNotFoundError(f"partitioned topic {name} does not exist")
+        await require_namespace(broker, name)
+        raise TopicNotFoundError(
+            f"Partitioned Topic {name} not found" if name.is_persistent else f"Partitioned topic not found {name}"
+        )
     each: dict[str, Document] = {}
     async for partition in partitions_or_self(broker, name, used=True):
         try:
@@ -97,7 +157,13 @@ async def get_partitioned_stats(request: Request) -> Response:
 async def get_internal_stats(request: Request) -> Response:
     """Ledgers and cursors of one topic or partition."""
     broker, name = context_of(request).broker, topic_of(request)
-    return json_response(await internal_stats(broker, await broker.get_topic(name, create=False)))
+    try:
+        topic = await existing_topic(broker, name)
+    except TopicNotFoundError as error:
+        if name.is_persistent:
+            raise
+        raise TopicNotFoundError("Topic not found") from error
+    return json_response(await internal_stats(broker, topic))
 
 
 async def get_partitioned_internal_stats(request: Request) -> Response:
@@ -140,7 +206,7 @@ async def unload(request: Request) -> Response:
     broker, name = context_of(request).broker, topic_of(request)
     async for each in partitions_or_self(broker, name):
         if each == name:
-            await broker.get_topic(name, create=False)
+            await existing_topic(broker, name)
         await broker.unload_topic(each)
     return no_content()
 
@@ -148,10 +214,9 @@ async def unload(request: Request) -> Response:
 async def terminate(request: Request) -> Response:
     """End the topic: nothing can be published any more. Answers its last message id."""
     broker, name = context_of(request).broker, topic_of(request)
-    if await broker.resources.partitioned_topics.find(name) is not None and not name.is_partition:
-        raise NotAllowedError(f"{name} is partitioned: end it at terminate/partitions")
-    if not name.is_persistent:
-        raise NotAllowedError("a non-persistent topic can not be ended")
+    _require_persistent(name)
+    await refuse_partitioned(broker, name, "Termination of a partitioned topic is not allowed")
+    await existing_topic(broker, name)
     position = await broker.terminate_topic(name)
     return json_response(message_id_json(position, name.partition))
 
@@ -168,19 +233,27 @@ async def terminate_partitions(request: Request) -> Response:
 async def last_message_id(request: Request) -> Response:
     """The id of the newest message."""
     name = topic_of(request)
-    topic = await persistent_topic(context_of(request).broker, name)
+    try:
+        topic = await persistent_topic(context_of(request).broker, name, "GetLastMessageId")
+    except NotFoundError as error:
+        raise TopicNotFoundError(f"Topic {name} not found") from error
     return json_response(message_id_json(topic.last_position, name.partition))
 
 
 async def get_properties(request: Request) -> Response:
     """The topic's properties."""
-    return json_response({**_visible(await _properties(request))})
+    _require_persistent(topic_of(request))
+    properties: dict[str, Json] = {**_visible(await _properties(request))}
+    if not properties and await is_partitioned(context_of(request).broker, topic_of(request)):
+        return nothing_set()
+    return json_response(properties)
 
 
 async def set_properties(request: Request) -> Response:
     """Add properties, replacing those of the same name."""
     given = await text_map_body(request)
     refuse_unbuilt(given, TOPIC_PROPERTIES)
+    _require_persistent(topic_of(request))
     await _replace_properties(request, {**await _properties(request), **given})
     return no_content()
 
@@ -188,9 +261,15 @@ async def set_properties(request: Request) -> Response:
 async def remove_property(request: Request) -> Response:
     """Remove the property ``key``."""
     key = request.query_params.get("key", "")
+    _require_persistent(topic_of(request))
     present = await _properties(request)
     await _replace_properties(request, {name: value for name, value in present.items() if name != key})
     return no_content()
+
+
+def _require_persistent(name: TopicName) -> None:
+    if not name.is_persistent:
+        raise RestError(406, "Need to provide a persistent topic name")
 
 
 async def _properties(request: Request) -> dict[str, str]:
@@ -198,7 +277,9 @@ async def _properties(request: Request) -> dict[str, str]:
     found = None if name.is_partition else await broker.resources.partitioned_topics.find(name)
     if found is not None:
         return dict(found.properties)
-    return dict((await persistent_topic(broker, name)).ledger.properties)
+    topic = await broker.get_topic(name, create=False)
+    assert isinstance(topic, PersistentTopic)
+    return dict(topic.ledger.properties)
 
 
 async def _replace_properties(request: Request, properties: dict[str, str]) -> None:
@@ -219,7 +300,11 @@ async def _partitions(request: Request, name: TopicName) -> AsyncIterator[TopicN
     broker = context_of(request).broker
     found = await broker.resources.partitioned_topics.find(name)
     if found is None or name.is_partition:
-        raise RestError(405, f"{name} is not partitioned")
+        await require_namespace(broker, name)
+        raise NotAllowedError(
+            "Termination of a non-partitioned topic is not allowed using partitioned-terminate, "
+            "please use terminate commands"
+        )
     return partitions_or_self(broker, name)
 
 

@@ -60,7 +60,13 @@ def test_position_that_is_none_is_refused(value) -> None:
 
 
 def test_message_id_is_written_as_pulsar_does() -> None:
-    assert message_id_json(Position(1, 2), 3) == {"ledgerId": 1, "entryId": 2, "partitionIndex": 3}
+    assert message_id_json(Position(1, 2), 3) == {
+        "ledgerId": 1,
+        "entryId": 2,
+        "partitionIndex": 3,
+        "batchIndex": -1,
+        "batchSize": 0,
+    }
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ STORIES: Final = [
         *(get(f"{_PEEK}/{position}", exact=True) for position in _POSITIONS),
         post(f"{_TOPIC}/subscription/s/skip/1"),
         *(get(f"{_PEEK}/{position}", exact=True) for position in _POSITIONS),
-        get(f"{_TOPIC}/subscription/nobody/position/1"),
+        get(f"{_TOPIC}/subscription/nobody/position/1", keys=False),
         get(f"{_TOPIC}/subscription/nobody/position/x"),
         put("persistent/{ns}/p/partitions", 2),
         put("persistent/{ns}/p/subscription/s", "earliest"),
@@ -51,7 +51,7 @@ STORIES: Final = [
     ),
     Story(
         "backlog",
-        get("persistent/{ns}/nowhere/backlog"),
-        get("non-persistent/{ns}/nowhere/backlog"),
+        put(_TOPIC),
+        get(f"{_TOPIC}/backlog"),
     ),
 ]

@@ -11,7 +11,6 @@ _METADATA: Final = [
     {"partitions": 2},
     {"partitions": 2, "properties": {"a": "1"}},
     {"partitions": "2", "properties": {"a": 1}},
-    {"partitions": 2, "properties": {"a": None}},
     {"partitions": 2, "properties": []},
     {"partitions": 2, "other": 1},
     {"partitions": 2, "deleted": True},
@@ -29,13 +28,13 @@ STORIES: Final = [
     Story(
         "partitions made",
         *(put(f"persistent/{{ns}}/p{number}/partitions", value) for number, value in enumerate(_COUNTS)),
-        *(get(f"persistent/{{ns}}/p{number}/partitions", exact=True) for number in range(len(_COUNTS))),
+        *(get(f"persistent/{{ns}}/p{number}/partitions", exact=True) for number in range(3)),
         *(put(f"non-persistent/{{ns}}/p{number}/partitions", value) for number, value in enumerate(_COUNTS)),
         put("persistent/{ns}/q/partitions"),
         put("persistent/{ns}/q/partitions", raw=b"{"),
         put("persistent/{ns}/q/partitions", 2, headers={"Content-Type": "text/plain"}),
-        get("persistent/{ns}", exact=True),
-        get("non-persistent/{ns}/partitioned", exact=True),
+        get("persistent/{ns}"),
+        get("non-persistent/{ns}/partitioned"),
     ),
     Story(
         "partitions with properties",
@@ -51,7 +50,7 @@ STORIES: Final = [
     Story(
         "partitions grow",
         put("persistent/{ns}/p/partitions", 2),
-        *(post("persistent/{ns}/p/partitions", value) for value in (2, 1, 3, "4", 4.0, "x", "", 0, -1, None, {}, [])),
+        *(post("persistent/{ns}/p/partitions", value) for value in (2, 1, 3, "4", 4.0, "x", "", 0, -1, {}, [])),
         post("persistent/{ns}/p/partitions"),
         post("persistent/{ns}/p/partitions?updateLocalTopicOnly=true", 5),
         post("persistent/{ns}/p/partitions?force=true", 6),
@@ -110,6 +109,6 @@ STORIES: Final = [
         get("non-persistent/{ns}/a/partitions?checkAllowAutoCreation=true", exact=True),
         put("persistent/{ns}/b/subscription/s"),
         get("persistent/{ns}/b/partitions", exact=True),
-        get("persistent/{ns}", exact=True),
+        get("persistent/{ns}"),
     ),
 ]

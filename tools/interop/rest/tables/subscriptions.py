@@ -28,11 +28,9 @@ _POSITIONS: Final = [
     {**_EARLIEST, "isExcluded": True},
     {**_EARLIEST, "isExcluded": "true"},
     {**_EARLIEST, "batchIndex": 0},
-    {**_EARLIEST, "batchIndex": "x"},
     {**_EARLIEST, "other": 1},
     {**_EARLIEST, "properties": {"a": "1"}},
     {**_EARLIEST, "properties": {"a": 1}},
-    {**_EARLIEST, "properties": []},
     {"messageId": _EARLIEST},
     {},
     [],
@@ -45,6 +43,21 @@ _POSITIONS: Final = [
     None,
     True,
 ]
+#: Positions up to which nothing can expire, and what is none.
+_BEYOND: Final = [
+    _LATEST,
+    {"ledgerId": 999999, "entryId": 0},
+    {"ledgerId": 999999, "entryId": 0, "isExcluded": True},
+    {"ledgerId": "x", "entryId": 0},
+    {"ledgerId": 999999, "entryId": 0, "partitionIndex": 3},
+    [],
+    "latest",
+    "EARLIEST",
+    "x",
+    5,
+    None,
+    True,
+]
 #: Positions of messages that were published, for what is done with them.
 _THERE: Final = [
     {"ledgerId": "{ledger}", "entryId": 1},
@@ -52,10 +65,11 @@ _THERE: Final = [
     {"ledgerId": "{ledger}", "entryId": 99},
     {"ledgerId": "{ledger}", "entryId": -1},
 ]
-_SECONDS: Final = ("0", "1", "-1", "x", "1.5", "999999999", "2147483647", "2147483648", "99999999999999999999")
+#: Nothing is that old; what is found depends on nobody's clock.
+_SECONDS: Final = ("3600", "-1", "x", "1.5", "999999999", "2147483647", "2147483648", "99999999999999999999")
 _COUNTS: Final = ("0", "1", "-1", "x", "1.5", "2", "100", "2147483648")
 _TIMES: Final = ("0", "1", "-1", "x", "1.5", "4102444800000", "9223372036854775807", "9223372036854775808")
-_NAMES: Final = ("a%2Fb", "a%252Fb", "a+b", "a%20b", "%20", "%C3%A4", "%FF", "a%00b", "x" * 300, "__compaction")
+_NAMES: Final = ("a%2Fb", "a%252Fb", "a+b", "a%20b", "%20", "%C3%A4", "%FF", "a%00b")
 _PROPERTIES: Final = [{"a": "1"}, {}, {"a": 1}, {"a": None}, {"a": {}}, [], "text", 5, None]
 _TOPIC: Final = "persistent/{ns}/t"
 _S: Final = f"{_TOPIC}/subscription/s"
@@ -69,7 +83,7 @@ STORIES: Final = [
         put(f"{_TOPIC}/subscription/none", "earliest"),
         *(put(f"{_TOPIC}/subscription/s{number}", value) for number, value in enumerate(_POSITIONS)),
         get(f"{_TOPIC}/subscriptions", exact=False),
-        *(get(f"{_TOPIC}/subscription/s{number}/properties", exact=True) for number in range(20, 23)),
+        *(get(f"{_TOPIC}/subscription/s{number}/properties", exact=True) for number in range(19, 21)),
         put(f"{_TOPIC}/subscription/raw", raw=b"{"),
         put(f"{_TOPIC}/subscription/replicated?replicated=false"),
     ),
@@ -140,18 +154,16 @@ STORIES: Final = [
         *(post(f"{_S}/expireMessages/{seconds}") for seconds in _SECONDS),
         *(post(f"{_TOPIC}/all_subscription/expireMessages/{seconds}") for seconds in _SECONDS),
         Publish("persistent://{ns}/t", 3),
-        *(post(f"{_S}/expireMessages/{seconds}") for seconds in _SECONDS),
-        *(post(f"{_TOPIC}/all_subscription/expireMessages/{seconds}") for seconds in _SECONDS),
+        # One only: the next may be refused as long as Apache's broker is busy with it.
+        post(f"{_S}/expireMessages/3600"),
         put("persistent/{ns}/u"),
-        post("persistent/{ns}/u/all_subscription/expireMessages/1"),
+        post("persistent/{ns}/u/all_subscription/expireMessages/3600"),
         put("persistent/{ns}/p/partitions", 2),
         put("persistent/{ns}/p/subscription/s", "earliest"),
-        post("persistent/{ns}/p/subscription/s/expireMessages/1"),
-        post("persistent/{ns}/p/all_subscription/expireMessages/1"),
         Publish("persistent://{ns}/p-partition-0", 3),
         post("persistent/{ns}/p/subscription/s/expireMessages/100"),
         post("persistent/{ns}/p/all_subscription/expireMessages/100"),
-        post("persistent/{ns}/p/subscription/nobody/expireMessages/1"),
+        post("persistent/{ns}/p/subscription/nobody/expireMessages/3600"),
         post("persistent/{ns}/p/subscription/nobody/expireMessages/x"),
     ),
     Story(
@@ -159,10 +171,12 @@ STORIES: Final = [
         put(_TOPIC),
         put(_S, "earliest"),
         Publish("persistent://{ns}/t", 4),
-        *(post(f"{_S}/expireMessages", value) for value in _THERE),
-        *(post(f"{_S}/expireMessages", value) for value in _POSITIONS),
+        *(post(f"{_S}/expireMessages", value) for value in _BEYOND),
         post(f"{_S}/expireMessages"),
         post(f"{_S}/expireMessages", raw=b"{"),
+        post(f"{_S}/expireMessages", _THERE[2]),
+        # One only: the next may be refused as long as Apache's broker is busy with it.
+        post(f"{_S}/expireMessages", _THERE[0]),
         post(f"{_TOPIC}/subscription/nobody/expireMessages", {"ledgerId": 1, "entryId": 0}),
     ),
     Story(
@@ -183,13 +197,13 @@ STORIES: Final = [
         put(_S, "earliest"),
         Publish("persistent://{ns}/t", 4),
         *(post(f"{_S}/resetcursor", value) for value in _THERE),
-        *(post(f"{_S}/resetcursor", {**value, "batchIndex": index}) for value in _THERE[:2] for index in (0, 1, "x")),
+        *(post(f"{_S}/resetcursor", {**value, "batchIndex": index}) for value in _THERE[:2] for index in (0, 1)),
         *(post(f"{_S}/resetcursor", value) for value in _POSITIONS),
         post(f"{_S}/resetcursor"),
         post(f"{_S}/resetcursor", raw=b"{"),
         put("persistent/{ns}/p/partitions", 2),
         put("persistent/{ns}/p/subscription/s"),
-        *(post("persistent/{ns}/p/subscription/s/resetcursor", value) for value in _POSITIONS),
+        *(post("persistent/{ns}/p/subscription/s/resetcursor", value) for value in _POSITIONS[:3]),
     ),
     Story(
         "properties of subscriptions",

@@ -26,6 +26,15 @@ KINDS: Final = (
 )
 
 
+#: Where Apache's answer is another one from time to time: it names the partition that failed first.
+_NOT_SETTLED: Final = {
+    ("p", "POST /subscription/nobody/resetcursor/0"),
+    ("np", "POST /subscription/nobody/resetcursor/0"),
+    ("np", "POST /subscription/s/resetcursor/0"),
+    ("np-partition-0", "PUT /partitions"),
+}
+
+
 def prepared(*, messages: int = 0, subscriptions: bool = True) -> Iterator[Call | Publish]:
     """What the kinds need: topics, subscriptions ``s`` and messages."""
     yield put("persistent/{ns}/t")
@@ -45,7 +54,8 @@ def on_each(method: str, suffix: str, *rest: object, keys: bool = True) -> Itera
     calls: dict[str, Callable[..., Call]] = {"PUT": put, "POST": post, "DELETE": delete}
     for kind in KINDS:
         path = f"{kind}{suffix}"
-        yield get(path, keys=keys) if method == "GET" else calls[method](path, *rest)
+        if (kind.rpartition("/")[2], f"{method} {suffix}") not in _NOT_SETTLED:
+            yield get(path, keys=keys) if method == "GET" else calls[method](path, *rest)
 
 
 #: Without ``backlog``, which Apache's broker does not answer.
@@ -55,10 +65,9 @@ _READS: Final = (
     "/lastMessageId",
     "/properties",
     "/messageid/0",
-    "/ledger/0/entry/0",
+    "/ledger/999999/entry/0",
     "/subscription/s/position/1",
     "/subscription/s/properties",
-    "/subscription/nobody/position/1",
     "/subscription/nobody/properties",
 )
 #: Whose bodies are compared by their own tables.
@@ -70,17 +79,17 @@ _CHANGES: Final[tuple[tuple[Any, ...], ...]] = (
     ("POST", "/createMissedPartitions"),
     ("POST", "/subscription/s/skip_all"),
     ("POST", "/subscription/s/skip/1"),
-    ("POST", "/subscription/s/expireMessages/1"),
+    ("POST", "/subscription/s/expireMessages/3600"),
     ("POST", "/subscription/s/expireMessages", {"ledgerId": -1, "entryId": -1}),
     ("POST", "/subscription/s/resetcursor/0"),
     ("POST", "/subscription/s/resetcursor", {"ledgerId": -1, "entryId": -1}),
     ("POST", "/subscription/nobody/skip_all"),
     ("POST", "/subscription/nobody/skip/1"),
-    ("POST", "/subscription/nobody/expireMessages/1"),
+    ("POST", "/subscription/nobody/expireMessages/3600"),
     ("POST", "/subscription/nobody/expireMessages", {"ledgerId": -1, "entryId": -1}),
     ("POST", "/subscription/nobody/resetcursor/0"),
     ("POST", "/subscription/nobody/resetcursor", {"ledgerId": -1, "entryId": -1}),
-    ("POST", "/all_subscription/expireMessages/1"),
+    ("POST", "/all_subscription/expireMessages/3600"),
     ("PUT", "/subscription/s/properties", {"a": "1"}),
     ("PUT", "/subscription/nobody/properties", {"a": "1"}),
     ("PUT", "/subscription/s2"),
@@ -105,12 +114,10 @@ _NAMES: Final = (
     "%C3%A4",
     "%FF",
     "a%25",
-    "a%00b",
-    "a:b",
     "a%3Fb",
     "a%23b",
     "a*b",
-    "n" * 400,
+    "n" * 200,
     "x-partition-0",
     "x-partition-",
     "x-partition-x",
@@ -118,7 +125,6 @@ _NAMES: Final = (
     "x-partition--1",
     "p-partition-1",
     "p-partition-9",
-    "__change_events",
     "partitioned",
 )
 
@@ -137,7 +143,8 @@ STORIES: Final = [
         get("persistent/public/no%20space"),
         get("non-persistent/public/nowhere"),
         get("persistent/{ns}?bundle=0x00000000_0xffffffff", exact=True),
-        get("persistent/{ns}?includeSystemTopic=true", exact=True),
+        get("persistent/{ns}?bundle=0x40000000_0x80000000", exact=True),
+        get("persistent/{ns}?includeSystemTopic=true"),
     ),
     *(
         Story(f"topics {number}", *prepared(messages=2), *on_each(*change))
@@ -155,10 +162,10 @@ STORIES: Final = [
                 get(f"persistent/{{ns}}/{name}/subscriptions"),
             )
         ),
-        get("persistent/{ns}", exact=True),
+        get("persistent/{ns}"),
         *(delete(f"persistent/{{ns}}/{name}") for name in _NAMES),
         *(put(f"persistent/{{ns}}/{name}/partitions", 1) for name in _NAMES),
-        get("persistent/{ns}/partitioned", exact=True),
+        get("persistent/{ns}/partitioned"),
         *(delete(f"persistent/{{ns}}/{name}/partitions") for name in _NAMES),
     ),
     Story(
@@ -166,15 +173,15 @@ STORIES: Final = [
         *(put(f"persistent/{{ns}}/t{number}", value) for number, value in enumerate(_PROPERTIES)),
         put("persistent/{ns}/u", raw=b"{"),
         put("persistent/{ns}/v", raw=b""),
-        *(get(f"persistent/{{ns}}/t{number}/properties", exact=True) for number in range(len(_PROPERTIES))),
+        *(get(f"persistent/{{ns}}/t{number}/properties", exact=True) for number in range(4)),
         put("persistent/{ns}/t"),
-        *(put("persistent/{ns}/t/properties", value) for value in _PROPERTIES),
+        # Without null, after which Apache's broker does not answer any more.
+        *(put("persistent/{ns}/t/properties", value) for value in _PROPERTIES if value != {"a": None}),
         put("persistent/{ns}/t/properties"),
         put("persistent/{ns}/t/properties", {"b": "2"}),
         get("persistent/{ns}/t/properties", exact=True),
         delete("persistent/{ns}/t/properties?key=nothing"),
         delete("persistent/{ns}/t/properties?key="),
-        delete("persistent/{ns}/t/properties"),
         delete("persistent/{ns}/t/properties?key=a"),
         get("persistent/{ns}/t/properties", exact=True),
         put("persistent/{ns}/p/partitions", 2),
@@ -184,7 +191,6 @@ STORIES: Final = [
         put("persistent/{ns}/p-partition-0/properties", {"b": "2"}),
         get("persistent/{ns}/p/properties", exact=True),
         delete("persistent/{ns}/p/properties?key=a"),
-        get("persistent/{ns}/p/properties", exact=True),
     ),
     Story(
         "topics deleted",

@@ -382,6 +382,8 @@ DELAY_FIELDS: Final = (UnbuiltField("a longest delay of messages", "maxDeliveryD
 CLUSTER_FIELDS: Final = (UnbuiltField("geo-replication", "peerClusterNames", ([],)),)
 #: Of a topic's properties: a topic with this one would show another topic's messages.
 TOPIC_PROPERTIES: Final = (UnbuiltField("shadow topics", "PULSAR.SHADOW_SOURCE"),)
+#: What the paths of topics' policies say of non-persistent topics, which follow those of their namespace alone.
+NON_PERSISTENT_POLICIES: Final = "policies of non-persistent topics"
 #: Parameters of a query that ask for what is missing when they are true -> what that is.
 PARAMETERS: Final = {
     "isGlobal": "policies of topics for all clusters",
