@@ -36,7 +36,8 @@ def tables() -> dict[str, list[str]]:
     values = [f"| `{field.key}` of {where} | {field.what} |" for where, rows in fields.items() for field in rows]
     values += [f"| `{name}=true` in a query | {what} |" for name, what in unbuilt.PARAMETERS.items()]
     values += [
-        "| `replication_clusters`, `allowed_clusters` of a namespace's policies: another cluster | geo-replication |"
+        f"| paths of a topic's policies, of a non-persistent topic | {unbuilt.NON_PERSISTENT_POLICIES} |",
+        "| `replication_clusters`, `allowed_clusters` of a namespace's policies: another cluster | geo-replication |",
     ]
     return {
         "unbuilt": ["| What is missing | Paths |", "|---|---|", *_unbuilt_rows()],

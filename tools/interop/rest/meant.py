@@ -15,7 +15,6 @@ MEANT: Final = (
         "a name that can not be decoded",
         r"answer: (0 <closed>|400( <html>)?) \| 412 (tenant|topic|subscription) (is not percent|can not hold).+",
     ),
-    Meant("a name that can not be decoded", r"answer: (0 <closed>|400 <html>) \| 412 tenant .+"),
     Meant(
         "names with letters beyond ASCII", r"answer: 412 (Namespace|Tenant) name is not valid \| 404 .+", ".+ .*%C3%A9"
     ),

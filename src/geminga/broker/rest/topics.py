@@ -169,8 +169,9 @@ async def get_internal_stats(request: Request) -> Response:
 async def get_partitioned_internal_stats(request: Request) -> Response:
     """Ledgers and cursors of every partition."""
     broker, name = context_of(request).broker, topic_of(request)
-    found = await broker.resources.partitioned_topics.find(name)
+    found = None if name.is_partition else await broker.resources.partitioned_topics.find(name)
     if found is None:
+        await require_namespace(broker, name)
         raise TopicNotFoundError(f"Partitioned Topic {name} not found")
     each: Document = {}
     async for partition in partitions_or_self(broker, name, used=True):
@@ -191,6 +192,7 @@ async def get_internal_info(request: Request) -> Response:
     if found is None:
         info = await broker.ledgers.info(name.managed_ledger_name)
         if info is None:
+            await require_namespace(broker, name)
             raise TopicNotFoundError(f"Topic {name} not found")
         return json_response(internal_info(info, broker.runtime.clock.wall_ms()))
     each: Document = {}

@@ -71,7 +71,7 @@ _READS: Final = (
     "/subscription/nobody/properties",
 )
 #: Whose bodies are compared by their own tables.
-_STATISTICS: Final = ("/stats", "/partitioned-stats", "/internalStats")
+_STATISTICS: Final = ("/stats", "/partitioned-stats", "/internalStats", "/internal-info", "/partitioned-internalStats")
 _CHANGES: Final[tuple[tuple[Any, ...], ...]] = (
     ("PUT", "/unload"),
     ("PUT", "/properties", {"a": "1"}),
