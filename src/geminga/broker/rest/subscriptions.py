@@ -99,7 +99,7 @@ async def create_subscription(request: Request) -> Response:
         try:
             await topic.create_subscription(subscription, position, properties)
         except NotAllowedError as error:
-            raise ConflictError(str(error)) from error  # there are as many as there may be
+            raise ConflictError(error.told) from error  # there are as many as there may be
         made += 1
     # A creation that was cut short after some partitions is finished by the next call.
     if not made:

@@ -92,7 +92,7 @@ async def create_topic(request: Request) -> Response:
         try:
             await broker.registry.check_topic_limit(name, 1)
         except PreconditionFailedError as error:
-            raise ConflictError(str(error)) from error
+            raise ConflictError(error.told) from error
     await broker.create_topic(name, properties)
     return no_content()
 
