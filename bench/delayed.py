@@ -37,8 +37,10 @@ HEAP_BYTES_PER_ENTRY = 24
 #: Entries that many subscriptions share, each of which reads them all.
 SHARED_ENTRIES = 250_000
 SUBSCRIPTIONS = (2, 10, 100)
-#: At most so many times as long as ``heapq``.
+#: Taking what is due: at most so many times as long as ``heapq``.
 TIME_GOALS = {"rising": 1.0, "bursts": 1.0, "random": 1.5}
+#: An add at most, whatever the heap's takes.
+ADD_NS_MAX = 1000.0
 DAY_BITS = precision_bits(1000)
 #: Indexes of which the mean is taken.
 COPIES = 4
@@ -129,9 +131,13 @@ def _times() -> Iterator[Row]:
         dues = [(_time_heap(times, is_taken=True)[1], _time_index(times, is_taken=True)[1]) for _ in range(ROUNDS)]
         for figure, turns in (("add", adds), ("due", dues)):
             heap, ours = (1e9 / len(times) * min(turn[which] for turn in turns) for which in (0, 1))
-            yield _row(kind, f"{figure}, ns", "-", heap, ours, goal * heap) | {"met": "-", "goal <=": "-"}
+            is_add = figure == "add"
+            row = _row(kind, f"{figure}, ns", "-", heap, ours, ADD_NS_MAX if is_add else 0.0)
+            yield row if is_add else row | {"met": "-", "goal <=": "-"}
             ratio = statistics.median(index_ / heap_ for heap_, index_ in turns)
-            yield _row(kind, f"{figure}, of heapq's time", "-", 1, ratio, goal)
+            row = _row(kind, f"{figure}, of heapq's time", "-", 1, ratio, goal)
+            # A heap only appends what is random, and sorts when it is taken; the index packs it.
+            yield row | {"met": "-", "goal <=": "-"} if is_add else row
 
 
 def _time_heap(times: array[int], *, is_taken: bool = False) -> tuple[float, float]:
