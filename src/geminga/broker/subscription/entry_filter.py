@@ -84,10 +84,9 @@ def filter_entries(
         if metadata is None or metadata.marker_type:
             unwanted.append(position)
             continue
-        deliver_at = 0
-        if delayed is not None or recent is not None:
+        if delayed is not None:
             deliver_at = metadata.deliver_at_time
-            if delayed is not None and deliver_at and delayed.must_wait(position, deliver_at):
+            if deliver_at and delayed.must_wait(position, deliver_at):
                 continue
         message_count = metadata.num_messages_in_batch
         if message_count != 1:
@@ -99,6 +98,6 @@ def filter_entries(
         is_chunk = metadata.num_chunks_from_msg > 1
         candidate = Candidate(position, data, message_count, sticky_hash, ack_set, is_chunk)
         candidates.append(candidate)
-        if recent is not None and ack_set is None and not deliver_at:
+        if recent is not None and ack_set is None and not metadata.deliver_at_time:
             recent.keep(candidate)
     return candidates
