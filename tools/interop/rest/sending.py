@@ -70,7 +70,9 @@ def _publish(step: Publish, namespace: str, service_url: str) -> int:
         return [producer.send(b"m%d" % index).ledger_id() for index in range(step.count)][-1]
 
 
-def _send(connection: http.client.HTTPConnection, call: Call, namespace: str, ledger_id: int = 0) -> Answer:
+def _send(
+    connection: http.client.HTTPConnection, call: Call, namespace: str, ledger_id: int = 0, *, is_again: bool = False
+) -> Answer:
     content = call.content(namespace)
     # In JSON the text becomes a number.
     content = content and content.replace(b'"{ledger}"', b"%d" % ledger_id)
@@ -82,8 +84,10 @@ def _send(connection: http.client.HTTPConnection, call: Call, namespace: str, le
         connection.request(call.method, target, content, headers)
         response = connection.getresponse()
         body = response.read()
-    except http.client.RemoteDisconnected:
-        return CLOSED
+    except (http.client.RemoteDisconnected, ConnectionError):
+        connection.close()
+        # It may have been closed after the answer before: only one that was made for this call tells.
+        return CLOSED if is_again else _send(connection, call, namespace, ledger_id, is_again=True)
     except TimeoutError:
         connection.close()
         return SILENT
