@@ -13,7 +13,7 @@ MEANT: Final = (
     Meant("a `Content-Type` that is none", r"answer: 400 <html> \| 415 .+"),
     Meant(
         "a name that can not be decoded",
-        r"answer: (0 <closed>|400( <html>)?) \| 412 (tenant|topic|subscription) (is not percent|can not hold).+",
+        r"answer: (0 <closed>|400( <html>)?|404 Tenant .+) \| 412 (tenant|topic|subscription) (is not|can not) .+",
     ),
     Meant(
         "names with letters beyond ASCII", r"answer: 412 (Namespace|Tenant) name is not valid \| 404 .+", ".+ .*%C3%A9"
