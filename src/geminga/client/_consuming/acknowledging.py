@@ -59,9 +59,9 @@ class Acknowledging(Receiving[T]):
             for message in messages:
                 if isinstance(message, MessageId):
                     self._source_of(message).acks.check_id(message)
-        for message in messages:
-            if not isinstance(message, MessageId) and message._entry.source is None:
-                raise OperationNotSupported("the message does not come from a consumer")
+        # Of a batch's messages one entry: a look at each message is a twentieth of what receiving one takes.
+        if any(entry is not None and entry.source is None for entry in set(map(_ENTRY_OF, messages))):
+            raise OperationNotSupported("the message does not come from a consumer")
         return messages
 
     async def _acknowledge_all(self, messages: Acknowledged) -> None:
