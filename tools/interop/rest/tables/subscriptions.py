@@ -100,8 +100,11 @@ STORIES: Final = [
         post("namespaces/{ns}/autoSubscriptionCreation", {"allowAutoSubscriptionCreation": False}),
         put("persistent/{ns}/t/subscription/s"),
         post("namespaces/{ns}/maxSubscriptionsPerTopic", 1),
-        put("persistent/{ns}/t/subscription/s2"),
-        get("persistent/{ns}/t/subscriptions", exact=True),
+        # A topic that was loaded before hears of the policy a moment later in Apache.
+        put("persistent/{ns}/u"),
+        put("persistent/{ns}/u/subscription/s"),
+        put("persistent/{ns}/u/subscription/s2"),
+        get("persistent/{ns}/u/subscriptions", exact=True),
     ),
     Story(
         "subscription names",
