@@ -116,7 +116,8 @@ async def ours_fill(client: ours.Client, o: Options) -> Answer:
     for index in range(o["count"]):
         producer.send_nowait(payload, partition_key=key_of(index))
         if index % BATCH_MESSAGES == 0:
-            await producer.drain()
+            # Unbatched ones are in flight one by one, and more than there may be.
+            await (producer.flush() if o.get("unbatched") else producer.drain())
     await producer.flush()
     return {"count": o["count"]}
 
