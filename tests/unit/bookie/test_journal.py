@@ -5,6 +5,7 @@ import errno
 
 from geminga.bookie import BookieConfig, Defects
 from geminga.bookie.core import journal_format as fmt
+from geminga.bookie.core.group_pacing import ENTRIES_ENOUGH
 from geminga.bookie.journal import Journal, journal_name
 from geminga.model.errors import DiskFullError, DiskIOError, StorageError
 from support.bookie_node import BookieNode, run_bookie
@@ -131,6 +132,24 @@ def test_group_that_waits_goes_to_the_disk_when_nothing_more_comes():
         await journal.close()
         assert [last.result(), later.result()] == [None, None]
         assert case.world.now - begun < 0.02
+
+    run_bookie(main, is_open=False)
+
+
+def test_group_that_waits_goes_to_the_disk_as_soon_as_enough_has_come():
+    async def main(case: BookieNode) -> None:
+        journal, _ = await make_journal(case, journal_max_group_wait_ms=10, journal_pre_alloc_size_mb=1)
+        await dense_load(case, journal, 1000)
+        took = []
+        for burst in (0, ENTRIES_ENOUGH):
+            await start(journal, b"the group before")
+            waits = start(journal, b"waits")
+            await case.world.sleep(0.001)
+            begun = case.world.now
+            await asyncio.gather(waits, *[start(journal, b"more") for _ in range(burst)])
+            took.append(case.world.now - begun)
+        assert took[0] > 0.005 > took[1]
+        await journal.close()
 
     run_bookie(main, is_open=False)
 
