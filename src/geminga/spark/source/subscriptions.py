@@ -5,14 +5,14 @@ It holds back the trimming of what the query has not read; it is never read from
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from typing import Final
 
 from geminga.client import Consumer, ConsumerBusy, ConsumerType, InitialPosition, MessageId, PulsarException
 from geminga.client._client import Client
+from geminga.client.core.backoff import Backoff
 from geminga.model import TopicName
-from geminga.runtime import get_logger
+from geminga.runtime import get_logger, wait_ms
 from geminga.spark.core.offsets import ReadPosition
 from geminga.spark.source.errors import SubscriptionBusyError
 from geminga.spark.source.positions import in_parallel
@@ -22,8 +22,8 @@ _log = get_logger(__name__)
 #: How long a driver that starts anew waits until the broker has noticed the old one's end: longer than the keep-alive
 #: (30 s) and the broker's question whether the connection lives (5 s).
 BUSY_WAIT_S: Final = 45.0
-_BUSY_FIRST_PAUSE_S: Final = 0.1
-_BUSY_PAUSE_MAX_S: Final = 2.0
+_BUSY_FIRST_PAUSE_MS: Final = 100
+_BUSY_PAUSE_MAX_MS: Final = 2000
 
 
 class Cursors:
@@ -44,23 +44,24 @@ class Cursors:
         on one subscription each lets go of what the other has not read. And what subscribing raises.
         """
         position = InitialPosition.Earliest if from_earliest else InitialPosition.Latest
-        give_up_at = self._client.runtime.clock.monotonic() + self._busy_wait_s
+        runtime = self._client.runtime
+        give_up_at = runtime.clock.monotonic() + self._busy_wait_s
 
         async def subscribe(topic: str) -> None:
-            pause_s = _BUSY_FIRST_PAUSE_S
+            backoff = Backoff(_BUSY_FIRST_PAUSE_MS, _BUSY_PAUSE_MAX_MS)
             while True:
                 try:
                     self._consumers[topic] = await self._subscribe(topic, position)
                     return
                 except ConsumerBusy as error:
-                    left_s = give_up_at - self._client.runtime.clock.monotonic()
+                    now = runtime.clock.monotonic()
+                    left_s = give_up_at - now
                     if left_s <= 0:
                         raise SubscriptionBusyError(
                             f"subscription={self.name}: another consumer holds it on {topic} ({error}). Is the query "
                             "running already? Each query needs a subscription of its own that nobody else consumes from"
                         ) from error
-                    await asyncio.sleep(min(pause_s, left_s))
-                    pause_s = min(2 * pause_s, _BUSY_PAUSE_MAX_S)
+                    await wait_ms(min(backoff.next_ms(now * 1000, runtime.rng.random()), left_s * 1000))
 
         await in_parallel([topic for topic in topics if topic not in self._consumers], subscribe)
 
