@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 import urllib.request
+from http.client import HTTPException
 
 import pytest
 
@@ -25,14 +26,14 @@ class Request:
 
     def __init__(self, rest: Rest, method: str, path: str, body: object = None) -> None:
         self.answer: Answer | None = None
-        self.error: OSError | None = None
+        self.error: OSError | HTTPException | None = None
         self._thread = threading.Thread(target=self._run, args=(rest, method, path, body), daemon=True)
         self._thread.start()
 
     def _run(self, rest: Rest, method: str, path: str, body: object) -> None:
         try:
             self.answer = rest.call(method, path, body)
-        except OSError as error:
+        except (OSError, HTTPException) as error:  # a stop cuts off an answer before it, or in it
             self.error = error
 
     def wait(self) -> None:
