@@ -22,7 +22,7 @@ from bench.measure import Row
 from bench.servers import Bench, BenchError
 from geminga.app.config import load_config
 from geminga.app.standalone import StandaloneServer
-from geminga.broker.topic import PersistentTopic
+from geminga.broker.topic.persistent import PersistentTopic
 from geminga.client import ConsumerType, InitialPosition, connect
 from geminga.managed_ledger.metadata_io import ledger_path
 from geminga.metadata.ports import MUST_NOT_EXIST

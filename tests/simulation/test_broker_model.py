@@ -12,12 +12,12 @@ import os
 
 import pytest
 
-from geminga.broker import inactive_topics
 from geminga.broker.core import deletion
 from geminga.broker.core.deletion import Hold
 from geminga.broker.policies import quota_guard, upkeep
 from geminga.broker.subscription import seek
 from geminga.broker.subscription.messages import entry_timestamp_ms
+from geminga.broker.upkeep import inactive_topics
 from geminga.managed_ledger import trimming
 from geminga.managed_ledger.core import trim as core_trim
 from geminga.sim import SimWorld, run_in, run_seeds

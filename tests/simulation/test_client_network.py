@@ -14,7 +14,7 @@ import pytest
 
 import geminga.client as gc
 from geminga import sim
-from geminga.broker.connection import TURN_COMMANDS_MAX
+from geminga.broker.connection.connection import TURN_COMMANDS_MAX
 from geminga.runtime import spawn
 from geminga.sim.seeds import run_seeds
 from geminga.wire._generated import pulsar_api_pb2 as pb

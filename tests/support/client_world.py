@@ -14,8 +14,8 @@ from geminga import sim
 from geminga.bookkeeper import BookKeeper, BookKeeperConfig
 from geminga.bookkeeper.memory import LocalBookiePool, MemoryBookie
 from geminga.broker.config import BrokerConfig
-from geminga.broker.connection import TURN_COMMANDS_MAX, Connection
-from geminga.broker.lookup import Endpoint
+from geminga.broker.connection.connection import TURN_COMMANDS_MAX, Connection
+from geminga.broker.ownership.endpoints import Endpoint
 from geminga.broker.resources import Resources
 from geminga.broker.service import Broker
 from geminga.managed_ledger import ManagedLedgerConfig, ManagedLedgerFactory

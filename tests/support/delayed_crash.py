@@ -11,11 +11,11 @@ import asyncio
 
 from geminga.bookie import BookieConfig, LocalBookie
 from geminga.bookkeeper import BookKeeper, LocalBookiePool, MetadataLiveLedgers
-from geminga.broker import delayed_crash_points as crash_points
 from geminga.broker.config import BrokerConfig
 from geminga.broker.core.delayed_delivery import TopicDelays
 from geminga.broker.resources import Resources
 from geminga.broker.service import Broker
+from geminga.broker.topic import delayed_crash_points as crash_points
 from geminga.managed_ledger import ManagedLedgerConfig, ManagedLedgerFactory
 from geminga.metadata.core.faults import MetadataFaults
 from geminga.metadata.memory import MemoryMetadata, MemoryMetadataStore

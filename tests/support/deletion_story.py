@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from geminga.broker.subscription.messages import entry_timestamp_ms
-from geminga.broker.topic import PersistentTopic
+from geminga.broker.topic.persistent import PersistentTopic
 from geminga.managed_ledger import AppendResult, ManagedLedgerConfig
 from geminga.model.position import EARLIEST, Position
 from geminga.runtime import SystemRng

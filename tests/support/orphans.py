@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from geminga.bookkeeper import BookKeeper
-from geminga.broker.orphan_ledgers import OrphanLedgers
+from geminga.broker.upkeep.orphan_ledgers import OrphanLedgers
 from geminga.metadata.ports import MetadataStore
 from geminga.runtime import Runtime
 

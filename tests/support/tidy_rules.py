@@ -361,7 +361,10 @@ def untested_modules(modules: Iterable[SourceModule], tests: Mapping[str, str]) 
         if module.is_package_init or last in ("__main__", "ports"):
             continue
         package = module.name.rsplit(".", 1)[0]
-        names = {last, f"{last}_properties", f"{module.package}_{last}", f"{module.package}_{last}_properties"}
+        folder = package.rsplit(".", 1)[-1]
+        names = {
+            f"{of}{last}{ending}" for of in ("", f"{module.package}_", f"{folder}_") for ending in ("", "_properties")
+        }
         imported = rf"{re.escape(module.name)}\b|from {re.escape(package)} import [^\n]*\b{last}\b"
         if not (names & stems or re.search(imported, everything)):
             found.append(f"{module.name} has no test file")

@@ -45,7 +45,7 @@ def test_cores_import_nothing_that_reaches_the_world() -> None:
         (layer_violations, "geminga.plumbing.x", ""),
         (purity_violations, "geminga.broker.core.x", "import asyncio"),
         (purity_violations, "geminga.wire.pulsar.x", "from os import path"),
-        (purity_violations, "geminga.broker.core.x", "from geminga.broker.topic import Topic"),
+        (purity_violations, "geminga.broker.core.x", "from geminga.broker.topic.persistent import Topic"),
     ],
 )
 def test_planted_import_is_caught(

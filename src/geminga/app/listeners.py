@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 from geminga.app.server_config import ServerConfig
-from geminga.broker.lookup import DEFAULT_LISTENER, Endpoint
+from geminga.broker.ownership.endpoints import DEFAULT_LISTENER, Endpoint
 from geminga.model.errors import ConfigurationError
 
 BROKER_SCHEMES: Final = ("pulsar", "pulsar+ssl")

@@ -28,7 +28,7 @@ from geminga.app.process_metrics import bookie_metrics, process_metrics
 from geminga.bookie import LocalBookie
 from geminga.bookkeeper import BookKeeper, LocalBookiePool, MetadataLiveLedgers
 from geminga.bookkeeper.ledger_store import keep_ids_above
-from geminga.broker.connection import UNREQUESTED, Connection
+from geminga.broker.connection.connection import UNREQUESTED, Connection
 from geminga.broker.metrics import Metrics
 from geminga.broker.resources import Resources
 from geminga.broker.rest.context import RestContext

@@ -15,8 +15,8 @@ from geminga.broker.rest.stats import TopicStatistics, backlog_bytes, totals_out
 from geminga.broker.subscription.rates import Rates
 from geminga.broker.subscription.stats import non_persistent_subscription_stats, subscription_stats
 from geminga.broker.subscription.subscription import Subscription
-from geminga.broker.topic import PersistentTopic
-from geminga.broker.topic_base import Topic
+from geminga.broker.topic.base import Topic
+from geminga.broker.topic.persistent import PersistentTopic
 from geminga.managed_ledger.core.write_stats import LATENCY_BOUNDS_US, SIZE_BOUNDS
 from geminga.model.histogram import Quantiles, Spread
 

@@ -11,26 +11,26 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from geminga.broker.admin_steps import AdminSteps
 from geminga.broker.config import BrokerConfig
-from geminga.broker.connection import Connection
+from geminga.broker.connection.connection import Connection
+from geminga.broker.connection.frame_room import FrameRoom
+from geminga.broker.connection.output_budget import OutputBudget
+from geminga.broker.connection.publish_buffer import PublishBuffer
 from geminga.broker.core.recent_candidates import RecentCandidates
 from geminga.broker.failures import Failures, Kind
-from geminga.broker.frame_room import FrameRoom
 from geminga.broker.handlers import Handlers, all_handlers
-from geminga.broker.inactive_topics import InactiveTopics
-from geminga.broker.ledger_upkeep import LedgerUpkeep
-from geminga.broker.lookup import Endpoint, Endpoints
-from geminga.broker.namespaces import Namespaces, TopicMode
-from geminga.broker.output_budget import OutputBudget
-from geminga.broker.partitions import Partitions
+from geminga.broker.ownership.endpoints import Endpoint, Endpoints
 from geminga.broker.policies.following import PolicyFollowing
 from geminga.broker.policies.service import PolicyService
 from geminga.broker.policies.upkeep import PolicyUpkeep
-from geminga.broker.publish_buffer import PublishBuffer
+from geminga.broker.registry.namespaces import Namespaces, TopicMode
+from geminga.broker.registry.partitions import Partitions
+from geminga.broker.registry.topic_registry import TopicRegistry
 from geminga.broker.resources import Resources
 from geminga.broker.schema.topic_schemas import Schemas
-from geminga.broker.topic_registry import TopicRegistry
+from geminga.broker.upkeep.admin_steps import AdminSteps
+from geminga.broker.upkeep.inactive_topics import InactiveTopics
+from geminga.broker.upkeep.ledger_upkeep import LedgerUpkeep
 from geminga.managed_ledger import ManagedLedgerFactory
 from geminga.metadata.ports import MUST_NOT_EXIST, MetadataStore
 from geminga.model.errors import GemingaError, UnavailableError
@@ -41,8 +41,8 @@ from geminga.runtime import Runtime, SparseWarnings, get_logger, spawn
 from geminga.wire.pulsar.foreign import Protocol
 
 if TYPE_CHECKING:
-    from geminga.broker.topic_base import Topic
-    from geminga.broker.topic_watches import TopicWatches
+    from geminga.broker.registry.topic_watches import TopicWatches
+    from geminga.broker.topic.base import Topic
 
 _log = get_logger(__name__)
 
@@ -147,7 +147,7 @@ class Broker:
     def topic_watches(self) -> TopicWatches:
         """Who watches the names of topics; loaded with the first of them."""
         if self._topic_watches is None:
-            from geminga.broker.topic_watches import TopicWatches
+            from geminga.broker.registry.topic_watches import TopicWatches
 
             self._topic_watches = TopicWatches(self)
         return self._topic_watches

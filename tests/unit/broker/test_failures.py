@@ -13,7 +13,7 @@ from geminga.broker.core.holds import HOLD_FIRST_MS
 from geminga.broker.core.pending_acks import PendingAcks
 from geminga.broker.failures import Kind
 from geminga.broker.subscription.subscription import Subscription
-from geminga.broker.topic import PersistentTopic
+from geminga.broker.topic.persistent import PersistentTopic
 from geminga.model.errors import InvariantError
 from geminga.runtime import set_strict
 from geminga.wire._generated import pulsar_api_pb2 as pb

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from geminga.broker.connection import Connection, Handler
+from geminga.broker.connection.connection import Connection, Handler
 from geminga.broker.handlers import lookup, producer, schema, session, transaction
 from geminga.broker.subscription import handlers as subscription
 from geminga.wire._generated import pulsar_api_pb2 as pb

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from geminga.broker.connection import Connection, Handler
+from geminga.broker.connection.connection import Connection, Handler
 from geminga.broker.core.producer_access import AccessMode
-from geminga.broker.producer import Producer
-from geminga.broker.topic_base import Topic
+from geminga.broker.topic.base import Topic
+from geminga.broker.topic.producer import Producer
 from geminga.model.errors import (
     GemingaError,
     NotAllowedError,

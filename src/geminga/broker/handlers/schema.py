@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from geminga.broker.connection import Connection, Handler
+from geminga.broker.connection.connection import Connection, Handler
 from geminga.broker.schema.registry import schema_id_of
 from geminga.broker.schema.topic_schemas import schema_of
 from geminga.model.errors import (

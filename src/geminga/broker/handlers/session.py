@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from geminga.broker.connection import Connection, Handler
+from geminga.broker.connection.connection import Connection, Handler
 from geminga.model.errors import ProtocolError
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar import commands

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from geminga.broker.connection import Connection, Handler
+from geminga.broker.connection.connection import Connection, Handler
 from geminga.broker.core.topic_pattern import TopicPattern
-from geminga.broker.namespaces import TopicMode
-from geminga.broker.topic_watches import WATCHERS_PER_CONNECTION_MAX, TopicListWatcher, matching_topics
+from geminga.broker.registry.namespaces import TopicMode
+from geminga.broker.registry.topic_watches import WATCHERS_PER_CONNECTION_MAX, TopicListWatcher, matching_topics
 from geminga.model.errors import GemingaError, NotAllowedError, TooManyRequestsError
 from geminga.runtime import Turns
 from geminga.wire._generated import pulsar_api_pb2 as pb

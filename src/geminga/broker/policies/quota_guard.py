@@ -21,7 +21,7 @@ from geminga.runtime import get_logger, spawn
 
 if TYPE_CHECKING:
     from geminga.broker.subscription.subscription import Subscription
-    from geminga.broker.topic import PersistentTopic
+    from geminga.broker.topic.persistent import PersistentTopic
 
 _log = get_logger(__name__)
 

@@ -12,8 +12,8 @@ from geminga.broker.core.deletion import Hold, SubscriptionFacts, why_subscripti
 from geminga.broker.policies.rules import MINUTE_MS
 from geminga.broker.subscription import seek
 from geminga.broker.subscription.stats import oldest_stored_ms
-from geminga.broker.timers import Timers
-from geminga.broker.topic import PersistentTopic
+from geminga.broker.topic.persistent import PersistentTopic
+from geminga.broker.upkeep.timers import Timers
 from geminga.model.errors import GemingaError
 from geminga.runtime import Contained, get_logger
 

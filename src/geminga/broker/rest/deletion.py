@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from geminga.broker.namespaces import TopicMode
+from geminga.broker.registry.namespaces import TopicMode
 from geminga.broker.service import Broker
 from geminga.model.errors import ConflictError, NotFoundError, TopicNotFoundError
 from geminga.model.topic_name import TopicName

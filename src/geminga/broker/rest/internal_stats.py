@@ -10,9 +10,9 @@ from geminga.broker.schema.registry import schema_id_of
 from geminga.broker.subscription.dispatch_shared import SharedDispatch
 from geminga.broker.subscription.stats import iso_time
 from geminga.broker.subscription.subscription import Subscription
-from geminga.broker.topic import PersistentTopic
-from geminga.broker.topic_base import Topic
-from geminga.broker.topic_non_persistent import NonPersistentTopic
+from geminga.broker.topic.base import Topic
+from geminga.broker.topic.non_persistent import NonPersistentTopic
+from geminga.broker.topic.persistent import PersistentTopic
 from geminga.managed_ledger.info import StoredInfo
 from geminga.managed_ledger.stats import internal_stats as ledger_stats
 from geminga.metadata.ports import Stat

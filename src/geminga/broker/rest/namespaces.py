@@ -6,7 +6,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from geminga.broker.namespaces import TopicMode
+from geminga.broker.registry.namespaces import TopicMode
 from geminga.broker.resources.documents import Document, Json
 from geminga.broker.rest.core.coercion import texts_of
 from geminga.broker.rest.core.unbuilt import refuse_replication

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, cast
 
 from geminga.broker.core.producer_access import AccessMode
-from geminga.broker.producer import Producer
 from geminga.broker.resources.documents import Document, Json
 from geminga.broker.subscription.messages import entry_timestamp_ms
 from geminga.broker.subscription.non_persistent import NonPersistentSubscription
@@ -26,8 +25,9 @@ from geminga.broker.subscription.stats import (
     totals,
 )
 from geminga.broker.subscription.subscription import Subscription
-from geminga.broker.topic import PersistentTopic
-from geminga.broker.topic_base import Topic
+from geminga.broker.topic.base import Topic
+from geminga.broker.topic.persistent import PersistentTopic
+from geminga.broker.topic.producer import Producer
 
 if TYPE_CHECKING:
     from geminga.broker.service import Broker

@@ -11,8 +11,8 @@ from starlette.responses import Response
 from geminga.broker.rest.requests import RestError
 from geminga.broker.service import Broker
 from geminga.broker.subscription.subscription import Subscription
-from geminga.broker.topic import PersistentTopic
-from geminga.broker.topic_base import Topic
+from geminga.broker.topic.base import Topic
+from geminga.broker.topic.persistent import PersistentTopic
 from geminga.model.errors import NotAllowedError, NotFoundError, SubscriptionNotFoundError, TopicNotFoundError
 from geminga.model.topic_name import PARTITION_SUFFIX, TopicName
 

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from geminga.broker.namespaces import TopicMode
+from geminga.broker.registry.namespaces import TopicMode
 from geminga.broker.resources.documents import Document, Json
 from geminga.broker.rest.core.unbuilt import TOPIC_PROPERTIES, refuse_unbuilt
 from geminga.broker.rest.internal_stats import internal_info, internal_stats
@@ -44,8 +44,8 @@ from geminga.broker.rest.targets import (
     require_namespace,
 )
 from geminga.broker.service import Broker
-from geminga.broker.topic import EPOCH_PROPERTY, PersistentTopic
-from geminga.broker.topic_base import Topic
+from geminga.broker.topic.base import Topic
+from geminga.broker.topic.persistent import EPOCH_PROPERTY, PersistentTopic
 from geminga.model.errors import (
     ConflictError,
     NotAllowedError,

@@ -19,7 +19,7 @@ from geminga.wire.pulsar.schema_info import SchemaInfo, SchemaType, encode_versi
 
 if TYPE_CHECKING:
     from geminga.broker.service import Broker
-    from geminga.broker.topic_base import Topic
+    from geminga.broker.topic.base import Topic
 
 #: "No version": what PRODUCER_SUCCESS says to a producer without a schema.
 NO_VERSION = b""

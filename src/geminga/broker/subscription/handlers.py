@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from geminga.broker.back_pressure import LONG_COMMAND_BYTES
+from geminga.broker.connection.back_pressure import LONG_COMMAND_BYTES
 from geminga.broker.core.ack_properties import NO_PROPERTIES, ack_properties
 from geminga.broker.subscription import acknowledgment, long_commands, seek
 from geminga.broker.subscription.consumer import Consumer
@@ -34,7 +34,7 @@ from geminga.wire.pulsar.commands import decode_command
 from geminga.wire.pulsar.numbers import FLOW_PERMITS_MAX
 
 if TYPE_CHECKING:
-    from geminga.broker.connection import Connection
+    from geminga.broker.connection.connection import Connection
 
 Handler = Callable[["Connection", pb.BaseCommand], None]
 

@@ -27,7 +27,7 @@ from geminga.wire.pulsar.pieces import SINGLE_FIELDS_BYTES_MAX, Pieces, cut
 from geminga.wire.pulsar.varint import signed64
 
 if TYPE_CHECKING:
-    from geminga.broker.connection import Connection
+    from geminga.broker.connection.connection import Connection
     from geminga.broker.subscription.consumer import Consumer
 
 M = TypeVar("M", bound=Message)

@@ -41,8 +41,8 @@ TICK_DIGITS_MAX: Final = 10
 #: What a subscription shares with its topic: a failure in there is the topic's.
 _OF_THE_TOPIC: Final = (
     "geminga.managed_ledger",
-    "geminga.broker.topic",
-    "geminga.broker.delayed_snapshots",
+    "geminga.broker.topic.persistent",
+    "geminga.broker.topic.delayed_snapshots",
     "geminga.broker.core.delayed_delivery",
     "geminga.broker.core.delayed_chunks",
     "geminga.broker.core.far_slots",

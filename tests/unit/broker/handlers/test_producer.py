@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from geminga.broker.topic import PersistentTopic
+from geminga.broker.topic.persistent import PersistentTopic
 from geminga.model.errors import DiskFullError, ServerError
 from geminga.model.position import EARLIEST
 from geminga.model.topic_name import TopicName

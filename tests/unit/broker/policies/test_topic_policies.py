@@ -8,13 +8,13 @@ import json
 import fastavro
 import pytest
 
-from geminga.broker.namespaces import TopicMode
 from geminga.broker.policies import events, topic_policies
 from geminga.broker.policies.topic_policies import EVENTS_CURSOR
+from geminga.broker.registry.namespaces import TopicMode
 from geminga.broker.rest.deletion import delete_namespace_and_topics
 from geminga.broker.schema.core.compatibility import Strategy
 from geminga.broker.schema.registry import schema_id_of
-from geminga.broker.topic import PersistentTopic
+from geminga.broker.topic.persistent import PersistentTopic
 from geminga.model.errors import NotAllowedError
 from geminga.model.topic_name import TopicName
 from geminga.wire._generated import pulsar_api_pb2 as pb

@@ -1,0 +1,107 @@
+"""The bound on halves of large frames, over all connections of a broker.
+
+A connection that has begun a large frame claims room for all of it, in turn with others; while it waits, nothing is
+read from it. Who was given room can finish, so that one frame always does. Who then sends nothing more, or goes on for
+ever, keeps others waiting: while there are such, it is closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from geminga.managed_ledger.core.byte_budget import ByteBudget, Claim
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from geminga.broker.connection.connection import Connection
+
+#: Frames up to this size are not counted: a read brings as much.
+LARGE_FRAME_BYTES: Final = 64 * 1024
+#: Bytes of large frames that are not whole yet, of all connections; one goes on in any case.
+HALF_FRAMES_BYTES_MAX: Final = 64 * 1024 * 1024
+#: Seconds without a byte, and in all, that a connection may hold room which others wait for.
+STALL_S: Final = 5.0
+FRAME_S_MAX: Final = 60.0
+
+
+class HalfFrame:
+    """A large frame that is not whole yet."""
+
+    __slots__ = ("began_s", "claim", "connection", "progress_s")
+
+    def __init__(self, connection: Connection, now_s: float) -> None:
+        self.connection = connection
+        self.claim: Claim | None = None
+        #: When there was room for it, and when something of it came last; monotonic.
+        self.began_s = now_s
+        self.progress_s = now_s
+
+    def release(self) -> None:
+        """It is whole, or will never be."""
+        if self.claim is not None:
+            self.claim.release()
+
+
+class FrameRoom:
+    """See the module."""
+
+    __slots__ = ("_budget", "_frames", "_monotonic", "_timer")
+
+    def __init__(self, monotonic: Callable[[], float], limit_bytes: int = HALF_FRAMES_BYTES_MAX) -> None:
+        self._budget = ByteBudget(limit_bytes)
+        self._monotonic = monotonic
+        #: Those that have room.
+        self._frames: dict[HalfFrame, None] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the frames that have room."""
+        return self._budget.held_bytes
+
+    def begin(self, connection: Connection, size_bytes: int) -> HalfFrame:
+        """A frame of so many bytes has begun; the connection is told to pause, and to go on, if there is no room."""
+        frame = HalfFrame(connection, self._monotonic())
+
+        def granted(claim: Claim) -> None:
+            frame.began_s = frame.progress_s = self._monotonic()
+            self._frames[frame] = None
+            if frame.claim is not None:
+                connection.frame_has_room()
+
+        frame.claim = self._budget.claim(size_bytes, granted)
+        if not frame.claim.is_held:
+            connection.frame_waits()
+            if self._timer is None:
+                self._timer = asyncio.get_running_loop().call_later(1.0, self._look)
+        return frame
+
+    def progress(self, frame: HalfFrame) -> None:
+        """More of it came."""
+        frame.progress_s = self._monotonic()
+
+    def end(self, frame: HalfFrame) -> None:
+        """It is whole, or its connection is gone."""
+        self._frames.pop(frame, None)
+        frame.release()
+
+    def _look(self) -> None:
+        """Others wait: close who keeps them waiting."""
+        self._timer = None
+        if not self._budget.waiting_count:
+            return
+        now_s = self._monotonic()
+        for frame in list(self._frames):
+            if now_s - frame.progress_s > STALL_S or now_s - frame.began_s > FRAME_S_MAX:
+                frame.connection.abort("half a frame, and others wait for its room")
+                self.end(frame)
+        if self._budget.waiting_count:
+            self._timer = asyncio.get_running_loop().call_later(1.0, self._look)
+
+    def close(self) -> None:
+        """The broker stops."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

@@ -1,0 +1,1 @@
+"""Where a topic is served, and under which addresses clients reach it."""

@@ -1,0 +1,433 @@
+"""The topics of this broker: load on demand, create, list, unload, delete; partitioned topics.
+
+One load at a time per topic: whoever asks while it is under way waits for the same result. A topic that is being
+unloaded or deleted is gone from the registry only when its ledger is closed, so that the next load starts clean.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote
+
+from geminga.broker.core.deletion import Hold
+from geminga.broker.failures import Kind
+from geminga.broker.registry.namespaces import TopicMode
+from geminga.broker.resources import Document, Policies
+from geminga.broker.topic.base import Topic
+from geminga.broker.topic.non_persistent import NonPersistentTopic
+from geminga.broker.topic.persistent import PersistentTopic
+from geminga.model.errors import (
+    ConflictError,
+    GemingaError,
+    InvalidTopicNameError,
+    NotAllowedError,
+    PreconditionFailedError,
+    TooManyRequestsError,
+    TopicNotFoundError,
+    UnavailableError,
+)
+from geminga.model.position import Position
+from geminga.model.topic_name import CHANGE_EVENTS, PARTITION_SUFFIX, TopicName
+from geminga.runtime import Turns, get_logger, spawn
+
+if TYPE_CHECKING:
+    from geminga.broker.service import Broker
+
+#: What holds a topic that is closed; raises GemingaError where that can not be told.
+WhyItStays = Callable[[Topic], Awaitable[Hold | None]]
+
+_log = get_logger(__name__)
+
+#: Topics unloaded at the same time when the broker closes.
+UNLOADS_AT_ONCE: Final = 256
+#: Characters of a name that a client may make a topic of: as long as the administration's paths take them.
+LOCAL_NAME_CHARACTERS_MAX: Final = 512
+
+
+class TopicRegistry:
+    """See the module."""
+
+    __slots__ = ("_broker", "_ending", "_loading", "loaded")
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        #: By full name.
+        self.loaded: dict[str, Topic] = {}
+        self._loading: dict[str, asyncio.Future[Topic | GemingaError]] = {}
+        #: Topics being unloaded or deleted.
+        self._ending: dict[str, asyncio.Future[None]] = {}
+
+    # ---- one topic
+
+    async def get(self, name: TopicName, *, create: bool) -> Topic:
+        """The topic, loaded if need be. ``create``: on demand, if the policies allow it.
+
+        Raises TopicNotFoundError, UnavailableError, NotAllowedError, StorageError.
+        """
+        topic = self.loaded.get(str(name))
+        if topic is not None and not topic.is_closing:
+            return topic
+        if create:
+            create = await self._may_create(name)
+        return await self._load(name, create=create)
+
+    async def create(self, name: TopicName, properties: Mapping[str, str] | None = None) -> Topic:
+        """Create by the administrator's wish; raises ConflictError if it exists, NotFoundError of its namespace."""
+        await self.require_namespace(name)
+        if await self.exists(name) or await self._partitions(name):
+            raise ConflictError("This topic already exists")
+        await self.check_topic_limit(name, 1)
+        topic = await self._load(name, create=True)
+        if properties and isinstance(topic, PersistentTopic):
+            await topic.ledger.set_properties({**topic.ledger.properties, **properties})
+        return topic
+
+    async def load(self, name: TopicName) -> Topic:
+        """The topic, created if need be whatever the policies say; raises UnavailableError, StorageError."""
+        return await self._load(name, create=True)
+
+    def is_free(self, name: TopicName) -> bool:
+        """Whether the topic is neither loaded nor being loaded or ended."""
+        key = str(name)
+        return key not in self.loaded and key not in self._loading and key not in self._ending
+
+    async def exists(self, name: TopicName) -> bool:
+        """Whether the topic is stored, or loaded if it is not persistent."""
+        if str(name) in self.loaded:
+            return True
+        return name.is_persistent and await self._broker.ledgers.exists(name.managed_ledger_name)
+
+    async def unload(self, name: TopicName) -> None:
+        """Send its clients away and close it; nothing if it is not loaded."""
+        await self._end(name, delete=False)
+
+    def drop_soon(self, topic: Topic) -> None:
+        """A topic broke: cut its clients off and let go of it, saving nothing that it made of what is stored."""
+        spawn(self._drop(topic), name=f"drop {topic.name}", part=self._broker)
+
+    async def delete(self, name: TopicName, *, force: bool = False, is_namespace_going: bool = False) -> None:
+        """Delete with everything stored. Raises TopicNotFoundError; PreconditionFailedError while it is in use.
+
+        ``is_namespace_going``: its policies and schemas are left to who deletes the namespace, with all others'.
+        """
+        topic = await self._load(name, create=False, is_for_deletion=True)
+        if not force:
+            if topic.producers:
+                raise PreconditionFailedError(f"Topic has {len(topic.producers)} connected producers")
+            consumers = sum(len(subscription.consumers) for subscription in topic.subscriptions.values())
+            if consumers:
+                raise PreconditionFailedError(f"Topic has {consumers} connected consumers")
+        await self._end(name, delete=True, is_namespace_going=is_namespace_going)
+
+    async def delete_unless(self, topic: Topic, why_it_stays: WhyItStays) -> Hold | None:
+        """Delete a loaded topic that nobody uses; what held it, else None.
+
+        It is closed at once, before anything is awaited. ``why_it_stays`` is asked when no client can come any more
+        and the ledger is ours for certain; if something holds it then, it has been unloaded and no more.
+        Raises GemingaError; then it is unloaded, and as much of it is left as could not be deleted.
+        """
+        key = str(topic.name)
+        if self.loaded.get(key) is not topic or key in self._ending or topic.is_closing:
+            return Hold.CLOSING
+        return await self._end(topic.name, delete=True, why_it_stays=why_it_stays)
+
+    async def terminate(self, name: TopicName) -> Position:
+        """End a persistent topic: no more publishing; returns its last position."""
+        topic = await self._load(name, create=False)
+        if not isinstance(topic, PersistentTopic):
+            raise NotAllowedError("Termination of a non-persistent topic is not allowed")
+        return await topic.terminate()
+
+    async def close(self) -> None:
+        """Unload everything."""
+        while self._loading:
+            await next(iter(self._loading.values()))
+        while names := [topic.name for topic in islice(self.loaded.values(), UNLOADS_AT_ONCE)]:
+            results = await asyncio.gather(*(self.unload(name) for name in names), return_exceptions=True)
+            for name, result in zip(names, results, strict=True):
+                if isinstance(result, GemingaError):
+                    _log.warning("closing %s: %s", name, result)
+                elif result is not None:
+                    raise result
+
+    async def _load(self, name: TopicName, *, create: bool, is_for_deletion: bool = False) -> Topic:
+        key = str(name)
+        while True:
+            while (ending := self._ending.get(key)) is not None:
+                await asyncio.shield(ending)
+            topic = self.loaded.get(key)
+            if topic is not None:
+                return topic
+            load = self._loading.get(key)
+            if load is None or not is_for_deletion:
+                break
+            # It may be refused what a deletion is not.
+            await asyncio.shield(load)
+        if load is None:
+            self._broker.failures.check(Kind.TOPIC, (key,))
+            if self._broker.is_closing:
+                raise UnavailableError("the broker is closing")
+            if len(self._loading) >= self._broker.config.concurrent_topic_loads_max:
+                raise TooManyRequestsError("too many topics are being loaded")
+            load = self._loading[key] = asyncio.get_running_loop().create_future()
+            # A task of its own: the first to ask may go away, the others still want the topic.
+            loading = self._load_into(load, name, create=create, is_for_deletion=is_for_deletion)
+            spawn(loading, name=f"load {key}", part=_Load(self._broker, key))
+        result = await asyncio.shield(load)
+        if isinstance(result, GemingaError):
+            raise result
+        return result
+
+    async def _load_into(
+        self, load: asyncio.Future[Topic | GemingaError], name: TopicName, *, create: bool, is_for_deletion: bool
+    ) -> None:
+        result: Topic | GemingaError = UnavailableError(f"loading {name} was cut short")
+        try:
+            result = await self._load_now(name, create=create, is_for_deletion=is_for_deletion)
+        except GemingaError as error:
+            result = error
+        finally:
+            del self._loading[str(name)]
+            load.set_result(result)
+
+    async def until_loaded(self, *beginnings: str) -> None:
+        """Until what is being loaded now of topics whose full names begin so has been, or could not be."""
+        loads = [load for key, load in self._loading.items() if key.startswith(beginnings)]
+        if loads:
+            await asyncio.wait(loads)
+
+    async def _load_now(self, name: TopicName, *, create: bool, is_for_deletion: bool) -> Topic:
+        config = self._broker.config
+        if create:
+            # Who deletes the namespace waits for loads that found it (``until_loaded``); later ones do not find it.
+            await self.require_namespace(name)
+        # The same of who deletes a partitioned topic.
+        is_asked = name.is_partition or not name.is_persistent
+        partitions = await self._partitions(name, also_deleted=is_for_deletion) if is_asked else 0
+        if not (config.enable_persistent_topics if name.is_persistent else config.enable_non_persistent_topics):
+            raise NotAllowedError(f"{name.domain} topics are not enabled")
+        if not name.is_persistent:
+            if not create and not partitions:
+                raise _not_found(name)
+            topic: Topic = NonPersistentTopic(self._broker, name)
+        else:
+            ledgers = self._broker.ledgers
+            if not create and not await ledgers.exists(name.managed_ledger_name):
+                raise _not_found(name)
+            topic = PersistentTopic(self._broker, name, await ledgers.open(name.managed_ledger_name))
+        await topic.load()
+        self.loaded[str(name)] = topic
+        return topic
+
+    async def _drop(self, topic: Topic) -> None:
+        key = str(topic.name)
+        while (ending := self._ending.get(key)) is not None:
+            await asyncio.shield(ending)
+        if self.loaded.get(key) is not topic:
+            return
+        ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._ending[key] = ended
+        try:
+            topic.cut_off()
+            await topic.drop_storage()
+        finally:
+            self.loaded.pop(key, None)
+            del self._ending[key]
+            ended.set_result(None)
+            self._broker.recount_unacked()
+
+    async def _end(
+        self,
+        name: TopicName,
+        *,
+        delete: bool,
+        why_it_stays: WhyItStays | None = None,
+        is_namespace_going: bool = False,
+    ) -> Hold | None:
+        key = str(name)
+        while (ending := self._ending.get(key)) is not None:
+            await asyncio.shield(ending)
+        topic = self.loaded.get(key)
+        if topic is None:
+            return Hold.CLOSING
+        ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._ending[key] = ended
+        try:
+            await topic.detach_all()
+            hold: Hold | None = Hold.CLOSING
+            if delete:
+                hold = await self._delete_detached(topic, why_it_stays, is_namespace_going)
+            if hold is not None:
+                await topic.close_storage()
+            return hold
+        finally:
+            # Also after an error: what can not be closed can not be used, and the next load recovers it.
+            self.loaded.pop(key, None)
+            del self._ending[key]
+            ended.set_result(None)
+
+    async def _delete_detached(
+        self, topic: Topic, why_it_stays: WhyItStays | None, is_namespace_going: bool
+    ) -> Hold | None:
+        """Claim, ask, delete; what holds it. Policies and schemas go first: cut off, the rest can be deleted again."""
+        name, policies = topic.name, self._broker.policies.topics
+        try:
+            await topic.claim_storage()
+            judged: Document | None = None
+            if why_it_stays is not None:
+                of_topic = await policies.get(name)
+                judged = dict(of_topic.document) if of_topic is not None else {}
+                hold = await why_it_stays(topic)
+                if hold is not None:
+                    return hold
+            if not name.is_partition and not is_namespace_going:
+                await policies.forget_topic(name, judged=judged)
+                await self._broker.schemas.forget_topic(name)
+            await topic.delete_storage()
+        except GemingaError:
+            await topic.close_storage()
+            raise
+        return None
+
+    # ---- creation on demand
+
+    async def _may_create(self, name: TopicName) -> bool:
+        policies = await self.require_namespace(name)
+        if await self.exists(name) or name.is_system:
+            return True
+        if len(name.local_name) > LOCAL_NAME_CHARACTERS_MAX:
+            raise InvalidTopicNameError(f"a topic's name has at most {LOCAL_NAME_CHARACTERS_MAX} characters")
+        if name.is_partition:
+            partitions = await self._partitions(name)
+            if partitions:
+                if name.partition < partitions:
+                    return True
+                raise NotAllowedError(f"Illegal topic partition name {name} with max allowed {partitions} partitions")
+        elif await self._partitions(name):
+            raise NotAllowedError(f"{name} is a partitioned topic: only its partitions take producers and consumers")
+        is_allowed, topic_type, _ = self.auto_creation(policies)
+        if is_allowed and (topic_type == "non-partitioned" or name.is_partition):
+            await self.check_topic_limit(name, 1)
+            return True
+        return False
+
+    def auto_creation(self, policies: Policies) -> tuple[bool, str, int]:
+        """Whether topics are created on demand in a namespace, of which type, with how many partitions."""
+        config = self._broker.config
+        override = policies.auto_topic_creation
+        if override is None:
+            return config.allow_auto_topic_creation, config.auto_topic_creation_type, config.default_partitions
+        return (
+            override.allowed,
+            override.topic_type or config.auto_topic_creation_type,
+            override.partitions or config.default_partitions,
+        )
+
+    async def require_namespace(self, name: TopicName) -> Policies:
+        """The policies of the topic's namespace; raises TopicNotFoundError if there is none."""
+        policies = await self._broker.namespaces.policies(name.namespace)
+        if policies is None:
+            raise TopicNotFoundError(f"Namespace {name.namespace} of topic {name} does not exist")
+        if policies.is_deleted:
+            raise TopicNotFoundError(f"Namespace {name.namespace} is being deleted")
+        return policies
+
+    async def check_topic_limit(self, name: TopicName, count: int) -> None:
+        """Raise PreconditionFailedError if ``count`` more are more than the namespace may have."""
+        policies = await self.require_namespace(name)
+        limit = policies.number("max_topics_per_namespace")
+        if limit is None:
+            limit = self._broker.config.topics_per_namespace_max
+        if limit and len(await self.list(name.namespace, mode=TopicMode.ALL)) + count > limit:
+            raise PreconditionFailedError("Exceed maximum number of topics in namespace.")
+
+    # ---- partitioned topics
+
+    async def partitioned_count(self, name: TopicName, *, create: bool = False) -> int:
+        """Partitions of a topic, 0 if it is not partitioned; ``create``: on demand by policy.
+
+        Raises TopicNotFoundError if there is no such topic and none may be created.
+        """
+        policies = await self.require_namespace(name)
+        partitions = await self._partitions(name) if not name.is_partition else 0
+        if partitions or name.is_partition or await self.exists(name):
+            return partitions
+        is_allowed, topic_type, default = self.auto_creation(policies)
+        if not create:
+            return 0
+        if not is_allowed:
+            raise _not_found(name)
+        if topic_type == "partitioned":
+            try:
+                await self._broker.partitions.create(name, default)
+            except ConflictError:
+                return await self._partitions(name)
+            return default
+        return 0
+
+    async def _partitions(self, name: TopicName, *, also_deleted: bool = False) -> int:
+        """Of the topic, or of the partition's topic; 0: it has none.
+
+        Raises TopicNotFoundError if it is being deleted, unless ``also_deleted``.
+        """
+        found = await self._broker.resources.partitioned_topics.find_stored(name)
+        if found is None:
+            return 0
+        if found.is_deleted and not also_deleted:
+            self._broker.partitions.finish_deletion_soon(name.partitioned_topic)
+            raise TopicNotFoundError(f"Partitioned topic {name.partitioned_topic} is being deleted")
+        return found.partitions
+
+    # ---- lists
+
+    async def list(
+        self, namespace: str, *, mode: TopicMode = TopicMode.PERSISTENT, has_system: bool = False
+    ) -> list[str]:
+        """Full names of the topics of ``tenant/namespace`` (partitions one by one), sorted.
+
+        ``has_system``: also the broker's own, which clients and administrators do not see.
+        """
+        found: list[str] = []
+        turns = Turns(self._broker.runtime.clock)
+        if mode is not TopicMode.NON_PERSISTENT:
+            for encoded in await self._broker.ledgers.encoded_names(f"{namespace}/persistent"):
+                if turns.is_over():
+                    await turns.next()
+                local = unquote(encoded)
+                if has_system or local != CHANGE_EVENTS:
+                    found.append(f"persistent://{namespace}/{local}")
+        if mode is not TopicMode.PERSISTENT:
+            found += await self._non_persistent(namespace, turns)
+        found.sort()  # nearly sorted, so that it takes time linear in their number
+        return found
+
+    async def _non_persistent(self, namespace: str, turns: Turns) -> set[str]:
+        prefix = f"non-persistent://{namespace}/"
+        found = {name for name in self.loaded if name.startswith(prefix)}
+        for text in await self._broker.resources.list_partitioned_topics(namespace, "non-persistent"):
+            for index in range(await self._broker.resources.partitioned_topic_metadata(TopicName.parse(text)) or 0):
+                if turns.is_over():
+                    await turns.next()
+                found.add(f"{text}{PARTITION_SUFFIX}{index}")
+        return found
+
+
+class _Load:
+    """A topic being loaded, which can break too."""
+
+    __slots__ = ("_broker", "_key")
+
+    def __init__(self, broker: Broker, key: str) -> None:
+        self._broker = broker
+        self._key = key
+
+    def broke(self, what: str, error: BaseException) -> None:
+        """Whoever waits for it was told; it may be tried again after a while."""
+        self._broker.failures.note(Kind.TOPIC, self._key, what, error, is_held=True)
+
+
+def _not_found(name: TopicName) -> TopicNotFoundError:
+    return TopicNotFoundError(f"Topic {name} not found")

@@ -1,0 +1,305 @@
+"""Deduplication of one topic: the shell around :mod:`.core.dedup`.
+
+Sequence ids are kept by a cursor of the broker's own (``pulsar.dedup``, as in Pulsar): its properties are a
+snapshot of the highest stored id of each producer, its mark-delete position says up to where. Recovery takes the
+snapshot and replays the entries behind it. The cursor also keeps what is not in a snapshot from being trimmed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from geminga.broker.core.dedup import UNKNOWN_TEXT, Deduplication, Verdict
+from geminga.broker.topic.producer import Producer, PublishGroup, SequenceIds
+from geminga.managed_ledger import AppendResult, Entry, ManagedCursor
+from geminga.model.errors import GemingaError, LedgerFencedError, NotAllowedError, StorageError, UnavailableError
+from geminga.model.position import EARLIEST, Position
+from geminga.runtime import Contained, get_logger, next_turn, spawn
+from geminga.wire.pulsar.metadata import peek_metadata
+from geminga.wire.pulsar.numbers import as_long, batch_size
+
+if TYPE_CHECKING:
+    from geminga.broker.topic.persistent import PersistentTopic
+
+_log = get_logger(__name__)
+
+#: The cursor that keeps the snapshots (Pulsar's name).
+DEDUP_CURSOR: Final = "pulsar.dedup"
+#: One read of a replay.
+REPLAY_ENTRIES: Final = 500
+REPLAY_BYTES: Final = 4 << 20
+#: Seconds a producer that comes back waits until what it sent before is stored or known to be lost.
+KNOWN_WAIT_S: Final = 10.0
+#: Producers whose sequence ids are shown.
+PRODUCERS_SHOWN_MAX: Final = 100
+#: Seconds between two tries to find out what a failed write left behind.
+SETTLE_RETRY_S: Final = 1.0
+
+
+class TopicDeduplication:
+    """Judges messages, follows what is stored, takes snapshots."""
+
+    __slots__ = (
+        "_cursor",
+        "_dirty_since_ms",
+        "_is_closed",
+        "_is_saving",
+        "_is_settling",
+        "_last_stored",
+        "_stored_since_snapshot",
+        "_topic",
+        "_waiting",
+        "state",
+    )
+
+    def __init__(self, topic: PersistentTopic) -> None:
+        """Not usable before :meth:`recover`."""
+        self._topic = topic
+        self.state = Deduplication()
+        #: Producers that wait for their last sequence id to be known.
+        self._waiting: list[asyncio.Future[None]] = []
+        self._cursor: ManagedCursor | None = None
+        #: Everything up to here is in ``state``.
+        self._last_stored = EARLIEST
+        self._stored_since_snapshot = 0
+        #: When the first entry after the last snapshot was stored, milliseconds; None: the snapshot is up to date.
+        self._dirty_since_ms: int | None = None
+        self._is_saving = False
+        self._is_settling = False
+        self._is_closed = False
+
+    # ---- publishing
+
+    def publish(
+        self, producer: Producer, entries: list[bytes], sequence_ids: SequenceIds, messages: int, *, has_chunks: bool
+    ) -> None:
+        """Judge each entry; neighbours with the same verdict stay together."""
+        judge = self.state.published
+        name = producer.name
+        accepted = 0
+        if not has_chunks:
+            verdicts = []
+            for sequence_id, highest in sequence_ids:
+                verdict = judge(name, sequence_id, highest)
+                verdicts.append((verdict, True))
+                accepted += verdict is Verdict.ACCEPTED
+        else:
+            verdicts = [
+                (Verdict.ACCEPTED, False) if _is_chunk_before_last(entry) else (judge(name, sequence_id, highest), True)
+                for entry, (sequence_id, highest) in zip(entries, sequence_ids, strict=True)
+            ]
+        if accepted == len(entries):
+            self._topic.append(producer, entries, sequence_ids, messages)
+            return
+        start = 0
+        for end in range(1, len(verdicts) + 1):
+            if end == len(verdicts) or verdicts[end] != verdicts[start]:
+                verdict, is_recorded = verdicts[start]
+                self._publish_run(producer, entries[start:end], sequence_ids[start:end], verdict, is_recorded)
+                start = end
+
+    def _publish_run(
+        self,
+        producer: Producer,
+        entries: list[bytes],
+        sequence_ids: SequenceIds,
+        verdict: Verdict,
+        is_recorded: bool,
+    ) -> None:
+        if verdict is Verdict.ACCEPTED:
+            messages = sum(_message_count(entry) for entry in entries)
+            self._topic.append(producer, entries, sequence_ids, messages, is_recorded=is_recorded)
+        elif verdict is Verdict.DUPLICATE:
+            producer.group(sequence_ids, 0, 0).same_id(-1, -1)
+        elif verdict is Verdict.MIXED:
+            text = (
+                f"the batch begins with sequence id {sequence_ids[0][0]}, which is stored already, and ends with new "
+                f"ones up to {sequence_ids[-1][1]}: end a batch at {self.state.last_sequence_id(producer.name)}"
+            )
+            producer.group(sequence_ids, 0, 0).failed(NotAllowedError(text), len(sequence_ids))
+        else:
+            producer.group(sequence_ids, 0, 0).failed(UnavailableError(UNKNOWN_TEXT), len(sequence_ids))
+            producer.disconnect_soon()
+
+    def stored(self, group: PublishGroup, result: AppendResult) -> None:
+        """The next part of a group is on stable storage."""
+        if group.is_recorded:
+            end = group.answered_count
+            name = group.producer.name
+            highest = max([pair[1] for pair in group.sequence_ids[end - result.count : end]])
+            self.state.stored(name, highest)
+        if self._waiting:
+            self._changed()
+        self._last_stored = Position(result.ledger_id, result.first_entry_id + result.count - 1)
+        if not self._stored_since_snapshot:
+            self._dirty_since_ms = self._now_ms()
+        self._stored_since_snapshot += result.count
+        if self._stored_since_snapshot >= self._topic.broker.config.deduplication_snapshot_entries:
+            self._save_soon()
+
+    async def until_known(self, producer_name: str) -> None:
+        """Until the producer's last sequence id is the truth, so that it begins behind what it sent before.
+
+        Gives up after a time: what is still under way then is judged message by message.
+        """
+        try:
+            async with asyncio.timeout(KNOWN_WAIT_S):
+                while not self.state.is_known(producer_name) and not self._is_closed:
+                    change: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+                    self._waiting.append(change)
+                    await change
+        except TimeoutError:
+            _log.warning("%s: what producer %s sent before is still not stored", self._topic.name, producer_name)
+
+    def _changed(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for change in waiting:
+            if not change.done():
+                change.set_result(None)
+
+    def internal_stats(self) -> dict[str, object]:
+        """What is known, and what a restart would have to replay."""
+        cursor = self._cursor
+        persisted = self.state.persisted
+        shown = list(persisted.items())[-PRODUCERS_SHOWN_MAX:]
+        return {
+            "producers": len(persisted),
+            "lastStoredPosition": str(self._last_stored),
+            "snapshotPosition": str(cursor.mark_delete_position) if cursor is not None else None,
+            "entriesSinceSnapshot": self._stored_since_snapshot,
+            "isSettling": self.state.is_settling,
+            "highestSequenceIds": dict(shown),
+        }
+
+    # ---- after a failed write
+
+    def write_failed(self) -> None:
+        """Nobody knows what of the writes under way is stored: judge nothing until the tail was read again."""
+        self.state.begin_settling()
+
+    def nothing_pending(self) -> None:
+        """No write is under way."""
+        if self.state.is_settling and not self._is_settling and not self._is_closed:
+            self._is_settling = True
+            spawn(self._settle(), name=f"settle deduplication of {self._topic.name}", part=self._topic)
+
+    async def _settle(self) -> None:
+        try:
+            # First the end of the ledger that failed is fixed: recovery may find there what nobody was told of.
+            await self._topic.ledger.roll(only_failed=True)
+            await self._replay()
+        except LedgerFencedError:
+            # Another broker owns the topic now: what is stored is its to say.
+            if not self._topic.is_closing:
+                broker, name = self._topic.broker, self._topic.name
+                spawn(broker.unload_topic(name), name=f"unload fenced {name}", part=broker)
+            return
+        except StorageError as error:
+            _log.warning("%s: can not read the tail after a failed write: %s", self._topic.name, error)
+            asyncio.get_running_loop().call_later(SETTLE_RETRY_S, self._settle_again)
+            return
+        self._is_settling = False
+        if not self._topic.pending_groups:
+            self.state.settled()
+            self._changed()
+
+    def _settle_again(self) -> None:
+        with Contained(self._topic, "settling deduplication"):
+            self._is_settling = False
+            self.nothing_pending()
+
+    # ---- recovery and snapshots
+
+    async def recover(self) -> None:
+        """Take the snapshot and replay what is behind it; raises StorageError."""
+        ledger = self._topic.ledger
+        self._cursor = await ledger.open_cursor(DEDUP_CURSOR, initial=EARLIEST)
+        for name, sequence_id in self._cursor.properties.items():
+            self.state.stored(name, sequence_id)
+        self._last_stored = self._cursor.mark_delete_position
+        await self._replay()
+        now_ms = self._now_ms()
+        for name in self.state.persisted:
+            if name not in self._topic.producers:
+                self.state.gone(name, now_ms)
+
+    def upkeep(self) -> None:
+        """Forget producers that left long ago; take a snapshot if the last one is old. Called from time to time."""
+        config, now_ms = self._topic.broker.config, self._now_ms()
+        self.state.forget_inactive(now_ms - config.deduplication_inactivity_minutes * 60_000)
+        interval_ms = self._topic.rules.dedup_snapshot_ms
+        if interval_ms and self._dirty_since_ms is not None and now_ms - self._dirty_since_ms >= interval_ms:
+            self._save_soon()
+
+    async def _replay(self) -> None:
+        ledger = self._topic.ledger
+        while self._last_stored < ledger.last_confirmed_position:
+            start = ledger.next_position(self._last_stored)
+            entries = await ledger.read_range(start, REPLAY_ENTRIES, REPLAY_BYTES)
+            if not entries:
+                break
+            await next_turn()  # what is in memory is read within the call
+            for entry in entries:
+                self._replayed(entry)
+            self._last_stored = max(self._last_stored, entries[-1].position)
+            self._stored_since_snapshot += len(entries)
+            self._dirty_since_ms = self._now_ms()
+
+    def _replayed(self, entry: Entry) -> None:
+        metadata = peek_metadata(entry.data)
+        if metadata is None or not isinstance(metadata.producer_name, str):
+            return
+        if metadata.HasField("chunk_id") and metadata.chunk_id < metadata.num_chunks_from_msg - 1:
+            return
+        self.state.stored(
+            metadata.producer_name, max(as_long(metadata.sequence_id), as_long(metadata.highest_sequence_id))
+        )
+
+    async def close(self) -> None:
+        """Save a snapshot, so that the next load replays little."""
+        self._is_closed = True
+        self._changed()
+        if self._stored_since_snapshot and not self._is_saving:
+            await self._save()
+
+    def stop(self) -> None:
+        """Deduplication was switched off: nothing is saved any more."""
+        self._is_closed = True
+        self._changed()
+
+    def _now_ms(self) -> int:
+        return self._topic.broker.runtime.clock.wall_ms()
+
+    def _save_soon(self) -> None:
+        if not self._is_saving and not self._is_closed:
+            self._is_saving = True
+            spawn(self._save(), name=f"save sequence ids of {self._topic.name}", part=self._topic)
+
+    async def _save(self) -> None:
+        cursor = self._cursor
+        position = self._last_stored
+        snapshot = self.state.snapshot(self._topic.broker.config.deduplication_producers_max)
+        self._stored_since_snapshot = 0
+        self._dirty_since_ms = None
+        try:
+            if cursor is not None:
+                # The snapshot first: replaying entries it covers is harmless, missing some is not.
+                await cursor.set_properties(snapshot)
+                cursor.acknowledge_cumulative(position)
+        except GemingaError as error:
+            _log.warning("%s: sequence ids could not be saved: %s", self._topic.name, error)
+        finally:
+            self._is_saving = False
+
+
+def _is_chunk_before_last(entry: bytes) -> bool:
+    metadata = peek_metadata(entry)
+    return (
+        metadata is not None and metadata.HasField("chunk_id") and metadata.chunk_id < metadata.num_chunks_from_msg - 1
+    )
+
+
+def _message_count(entry: bytes) -> int:
+    metadata = peek_metadata(entry)
+    return batch_size(metadata, len(entry)) if metadata is not None else 1

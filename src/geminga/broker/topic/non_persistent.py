@@ -1,0 +1,88 @@
+"""A non-persistent topic: messages go from producers straight to connected consumers, and nowhere else.
+
+A receipt says that the broker took the message, not that anybody got it; a consumer without permits misses it.
+Every receipt and message has the id 0:0, as in Pulsar.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from geminga.broker.subscription.non_persistent import (
+    NO_POSITION,
+    NonPersistentSubscription,
+    subscribe_non_persistent,
+)
+from geminga.broker.subscription.subscribe import check_subscription_limit
+from geminga.broker.topic.base import Topic, closing_error
+from geminga.broker.topic.producer import Producer, SequenceIds
+from geminga.model.errors import ConflictError
+from geminga.model.position import Position
+from geminga.model.topic_name import TopicName
+from geminga.wire._generated import pulsar_api_pb2 as pb
+
+if TYPE_CHECKING:
+    from geminga.broker.connection.connection import Connection
+    from geminga.broker.service import Broker
+    from geminga.broker.subscription.consumer import Consumer
+
+
+class NonPersistentTopic(Topic):
+    """A topic whose messages are not stored."""
+
+    __slots__ = ("_subscriptions", "entries_in")
+
+    def __init__(self, broker: Broker, name: TopicName) -> None:
+        super().__init__(broker, name)
+        self._subscriptions: dict[str, NonPersistentSubscription] = {}
+        #: Entries published since it was loaded.
+        self.entries_in = 0
+
+    @property
+    def subscriptions(self) -> dict[str, NonPersistentSubscription]:
+        """Subscriptions by name."""
+        return self._subscriptions
+
+    @property
+    def last_position(self) -> Position:
+        """There is no position to read from."""
+        return NO_POSITION
+
+    def publish(
+        self, producer: Producer, entries: list[bytes], sequence_ids: SequenceIds, messages: int, has_chunks: bool
+    ) -> None:
+        """Hand the entries to every subscription and answer at once."""
+        size_bytes = sum(map(len, entries))
+        self.entries_in += len(entries)
+        self.messages_in += messages
+        self.bytes_in += size_bytes
+        self.last_published_s = self.broker.runtime.clock.monotonic()
+        producer.messages_in += messages
+        producer.bytes_in += size_bytes
+        for subscription in list(self._subscriptions.values()):
+            subscription.dispatch(entries)
+        producer.group(sequence_ids, messages, 0).same_id(NO_POSITION.ledger_id, NO_POSITION.entry_id)
+
+    async def subscribe(self, connection: Connection, request: pb.CommandSubscribe) -> Consumer:
+        """Attach a consumer, creating its subscription if need be; raises GemingaError."""
+        await self.check_may_subscribe(request)
+        consumer = await subscribe_non_persistent(self, connection, request)
+        self.touch()
+        if self.is_closing:
+            # Without CLOSE_CONSUMER, which the client would get before the answer to its SUBSCRIBE.
+            consumer.close()
+            raise closing_error(self.name)
+        return consumer
+
+    async def create_subscription(
+        self, name: str, position: Position, properties: Mapping[str, str] | None = None
+    ) -> NonPersistentSubscription:
+        """Create a subscription, which keeps nothing while it has no consumers; raises ConflictError."""
+        if name in self._subscriptions:
+            raise ConflictError(f"Subscription {name} of {self.name} exists already")
+        check_subscription_limit(self, len(self._subscriptions))
+        subscription = NonPersistentSubscription(self, name)
+        self._subscriptions[name] = subscription
+        self.touch()
+        return subscription

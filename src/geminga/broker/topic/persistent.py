@@ -1,0 +1,532 @@
+"""A persistent topic: its managed ledger, producers and subscriptions.
+
+Publishing: :meth:`PersistentTopic.publish` -> deduplication, broker entry metadata -> one append of the managed
+ledger -> receipts. Subscriptions hear of new entries through one tail listener. What both kinds of topic share
+is in :mod:`.base`.
+
+After a failed write the producer is disconnected, so that what it sent behind the failed entry can not overtake
+it: the client connects again and sends everything unanswered again, in order. With deduplication the topic's
+tail is read again first, because a failed write may have been stored.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from geminga.broker.core.delayed_delivery import TopicDelays
+from geminga.broker.core.deletion import TopicFacts, system_retention
+from geminga.broker.policies.quota_guard import QuotaGuard
+from geminga.broker.policies.rules import TopicRules
+from geminga.broker.subscription.limits import UnackedLimits
+from geminga.broker.subscription.rates import Rates
+from geminga.broker.subscription.subscribe import create_subscription, subscribe
+from geminga.broker.subscription.subscription import Subscription, decode_cursor_name
+from geminga.broker.topic.base import TERMINATED_TEXT, Topic, closing_error
+from geminga.broker.topic.deduplication import DEDUP_CURSOR, TopicDeduplication
+from geminga.broker.topic.delayed_snapshots import DelayedSnapshots
+from geminga.broker.topic.producer import Producer, PublishGroup, SequenceIds, is_terminal
+from geminga.managed_ledger import AppendResult, ManagedLedger
+from geminga.model.errors import ConflictError, GemingaError, LedgerFencedError, TopicTerminatedError
+from geminga.model.position import Position
+from geminga.model.topic_name import TopicName
+from geminga.runtime import Contained, Part, get_logger, spawn
+from geminga.wire._generated import pulsar_api_pb2 as pb
+from geminga.wire.pulsar.metadata import broker_entry_metadata, encode_broker_entry_metadata, peek_metadata
+from geminga.wire.pulsar.numbers import batch_size
+
+if TYPE_CHECKING:
+    from geminga.broker.connection.connection import Connection
+    from geminga.broker.service import Broker
+    from geminga.broker.subscription.consumer import Consumer
+
+__all__ = ["PersistentTopic", "Topic", "is_internal_cursor"]
+
+_log = get_logger(__name__)
+
+#: What holds until the policies are read; one object for all topics.
+NO_RULES: Final = TopicRules()
+#: Property of the managed ledger that holds the epoch of exclusive access (Pulsar's name).
+EPOCH_PROPERTY: Final = "pulsar.topic.epoch"
+#: Cursors whose names begin so belong to the broker, not to a subscription.
+INTERNAL_CURSOR_PREFIX: Final = "pulsar."
+
+
+def is_internal_cursor(name: str) -> bool:
+    """Whether a cursor belongs to the broker itself (deduplication, replication)."""
+    return name == DEDUP_CURSOR or name.startswith(INTERNAL_CURSOR_PREFIX)
+
+
+class AppendBatch:
+    """Groups of several producers that go to the managed ledger with one append."""
+
+    __slots__ = ("_groups", "_next", "_part", "entries")
+
+    def __init__(self, group: PublishGroup, entries: list[bytes], part: Part | None = None) -> None:
+        """``part``: whose failure it is if the answers can not be given."""
+        self.entries = entries
+        self._part = part
+        self._groups = [group]
+        #: Index of the first group that is not done.
+        self._next = 0
+
+    def add(self, group: PublishGroup, entries: list[bytes]) -> None:
+        """Put a group at the end."""
+        if len(self._groups) == 1:
+            # Until now the list was the producer's own.
+            self.entries = [*self.entries, *entries]
+        else:
+            self.entries += entries
+        self._groups.append(group)
+
+    def appended(self, result: AppendResult) -> None:
+        """The managed ledger is done with the next entries: tell their groups, in order."""
+        ledger_id, entry_id, index, count, error = result
+        # Storage tells: what fails here is not its failure.
+        with Contained(self._part, "the end of a publish", is_last=True):
+            while count:
+                group = self._groups[self._next]
+                left = group.count - group.answered_count
+                part = min(left, count)
+                group.appended(AppendResult(ledger_id, entry_id, index, part, error))
+                if part == left:
+                    self._next += 1
+                entry_id += part
+                index += part
+                count -= part
+
+
+class PersistentTopic(Topic):
+    """A topic whose messages are stored."""
+
+    __slots__ = (
+        "_appends_index",
+        "_appends_time",
+        "_batch",
+        "_delayed_snapshots",
+        "_delays",
+        "_index",
+        "_pending_groups",
+        "_policies_busy",
+        "_remove_tail_listener",
+        "_subscriptions",
+        "dedup",
+        "ledger",
+        "quota_guard",
+        "rules",
+        "storage_rates",
+    )
+
+    def __init__(self, broker: Broker, name: TopicName, ledger: ManagedLedger) -> None:
+        """``ledger`` is open; :meth:`load` makes the topic ready."""
+        super().__init__(broker, name)
+        self.ledger = ledger
+        self._subscriptions: dict[str, Subscription] = {}
+        #: Retention, expiry, quotas and deduplication, as broker, namespace and topic want them.
+        self.rules = NO_RULES
+        #: None: no backlog quota.
+        self.quota_guard: QuotaGuard | None = None
+        #: None: deduplication is off.
+        self.dedup: TopicDeduplication | None = None
+        self._appends_time = broker.config.appends_broker_timestamp
+        self._appends_index = broker.config.appends_index
+        #: What the present turn of the loop brought; None: nothing yet.
+        self._batch: AppendBatch | None = None
+        #: Index of the newest message, if entries are indexed.
+        self._index = -1
+        #: One change of policies at a time; made when first needed.
+        self._policies_busy: asyncio.Lock | None = None
+        #: Made for the first Shared or Key_Shared consumer.
+        self._delays: TopicDelays | None = None
+        self._delayed_snapshots: DelayedSnapshots | None = None
+        #: Rates of entries between scrapes, kept by the metrics.
+        self.storage_rates: Rates | None = None
+        #: Groups handed to the ledger and not answered in full.
+        self._pending_groups = 0
+        self._remove_tail_listener = ledger.add_tail_listener(self._entries_available)
+        ledger.part = self
+
+    # ---- state
+
+    @property
+    def subscriptions(self) -> dict[str, Subscription]:
+        """Subscriptions by name, those of Readers included."""
+        return self._subscriptions
+
+    @property
+    def created_ms(self) -> int:
+        """When it was made, perhaps by a broker before this one."""
+        return self.ledger.created_ms
+
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes of the messages that are stored."""
+        return self.ledger.size_bytes
+
+    @property
+    def last_position(self) -> Position:
+        """The last position that a consumer can get; entry id -1 of the current ledger if there is none."""
+        return self.ledger.last_confirmed_position
+
+    @property
+    def max_read_position(self) -> Position:
+        """No dispatcher reads behind this."""
+        return self.ledger.last_confirmed_position
+
+    @property
+    def is_terminated(self) -> bool:
+        """Whether nothing can be published any more."""
+        return self.ledger.terminated_position is not None
+
+    @property
+    def pending_groups(self) -> int:
+        """Groups of entries being written now."""
+        return self._pending_groups
+
+    # ---- publishing
+
+    def publish(
+        self, producer: Producer, entries: list[bytes], sequence_ids: SequenceIds, messages: int, has_chunks: bool
+    ) -> None:
+        """Store entries in order and answer each; never raises."""
+        if self.dedup is None:
+            self.append(producer, entries, sequence_ids, messages)
+        else:
+            self.dedup.publish(producer, entries, sequence_ids, messages, has_chunks=has_chunks)
+
+    def append(
+        self,
+        producer: Producer,
+        entries: list[bytes],
+        sequence_ids: SequenceIds,
+        messages: int,
+        *,
+        is_recorded: bool = True,
+    ) -> None:
+        """Append entries that were judged already."""
+        size_bytes = 0
+        for entry in entries:
+            size_bytes += len(entry)
+        group = producer.group(sequence_ids, messages, size_bytes)
+        group.is_recorded = is_recorded
+        if self._appends_time or self._appends_index:
+            entries = self._with_entry_metadata(entries)
+        self._pending_groups += 1
+        batch = self._batch
+        if batch is None:
+            # Groups that other connections bring in this turn of the loop join it: one append for all of them.
+            self._batch = AppendBatch(group, entries, self)
+            asyncio.get_running_loop().call_soon(self._append_batch)
+        else:
+            batch.add(group, entries)
+
+    def _append_batch(self) -> None:
+        batch, self._batch = self._batch, None
+        if batch is not None:
+            with Contained(self, "an append", is_last=True):
+                self.ledger.append(batch.entries, batch.appended)
+
+    def published(self, group: PublishGroup, result: AppendResult) -> None:
+        """Entries are on stable storage and answered."""
+        if self.dedup is not None:
+            self.dedup.stored(group, result)
+        if group.is_answered:
+            if not group.has_failed:
+                messages, size_bytes = group.messages, group.size_bytes
+                producer = group.producer
+                self.messages_in += messages
+                self.bytes_in += size_bytes
+                broker = self.broker
+                now_s = self.last_published_s = broker.runtime.clock.monotonic()
+                broker.publish_latency.add((now_s - group.since_s) * 1000, group.count)
+                if self.quota_guard is not None:
+                    self.quota_guard.published(size_bytes)
+                producer.messages_in += messages
+                producer.bytes_in += size_bytes
+            self._group_done()
+
+    def publish_failed(self, group: PublishGroup, error: GemingaError) -> None:
+        """Entries could not be stored, or nobody knows; their producer was told."""
+        producer = group.producer
+        if not is_terminal(error):
+            if not producer.is_closed:
+                _log.warning("%s: publishing of %s failed: %s", self.name, producer.name, error)
+            if self.dedup is not None:
+                self.dedup.write_failed()
+            producer.disconnect()
+            if isinstance(error, LedgerFencedError) and not self.is_closing:
+                # Another broker owns the topic now.
+                spawn(self.broker.unload_topic(self.name), name=f"unload fenced {self.name}", part=self.broker)
+        if group.is_answered:
+            self._group_done()
+
+    def last_sequence_id(self, producer_name: str) -> int:
+        """The highest stored sequence id of a producer, if deduplication is on; -1 otherwise."""
+        return self.dedup.state.last_sequence_id(producer_name) if self.dedup is not None else -1
+
+    def _group_done(self) -> None:
+        self._pending_groups -= 1
+        if not self._pending_groups and self.dedup is not None:
+            self.dedup.nothing_pending()
+
+    def _with_entry_metadata(self, entries: list[bytes]) -> list[bytes]:
+        now_ms = self.broker.runtime.clock.wall_ms() if self._appends_time else None
+        if not self._appends_index:
+            prefix = encode_broker_entry_metadata(broker_timestamp_ms=now_ms, index=None)
+            return [prefix + entry for entry in entries]
+        stamped = []
+        for entry in entries:
+            metadata = peek_metadata(entry)
+            self._index += batch_size(metadata, len(entry)) if metadata is not None else 1
+            stamped.append(encode_broker_entry_metadata(broker_timestamp_ms=now_ms, index=self._index) + entry)
+        return stamped
+
+    def _entries_available(self) -> None:
+        for subscription in self._subscriptions.values():
+            subscription.on_entries_available()
+
+    # ---- subscriptions
+
+    async def subscribe(self, connection: Connection, request: pb.CommandSubscribe) -> Consumer:
+        """Attach a consumer, creating its subscription if need be; raises GemingaError."""
+        allow_creation = await self.check_may_subscribe(request)
+        consumer = await subscribe(self, connection, request, allow_creation=allow_creation)
+        self.touch()
+        if self.is_closing:
+            # Without CLOSE_CONSUMER, which the client would get before the answer to its SUBSCRIBE.
+            consumer.close()
+            raise closing_error(self.name)
+        return consumer
+
+    async def create_subscription(
+        self, name: str, position: Position, properties: Mapping[str, str] | None = None
+    ) -> Subscription:
+        """Create a durable subscription that starts at ``position``; raises ConflictError if it exists."""
+        if name in self._subscriptions:
+            raise ConflictError(f"Subscription {name} of {self.name} exists already")
+        subscription = await create_subscription(self, name, position, properties=properties)
+        self.touch()
+        if self.is_closing:
+            # Nobody is promised a subscription of a topic that may be gone in a moment.
+            raise closing_error(self.name)
+        return subscription
+
+    @property
+    def unacked_limits(self) -> UnackedLimits:
+        """How much the consumers of a subscription may leave unacknowledged."""
+        return self.rules.unacked
+
+    @property
+    def delivery_tick_ms(self) -> int:
+        """How exactly delayed messages are delivered, unless a subscription says otherwise."""
+        return self.rules.delay_tick_ms
+
+    def delays(self) -> TopicDelays | None:
+        """What waits for its delivery time, for all subscriptions; None: messages are delivered at once."""
+        if not self.rules.delays:
+            return None
+        if self._delays is None:
+            self._make_delays()
+        return self._delays
+
+    def delays_stats(self) -> dict[str, int | bool]:
+        """What the delayed index holds and takes; empty while there is none."""
+        delays, snapshots = self._delays, self._delayed_snapshots
+        if delays is None or snapshots is None:
+            return {}
+        return {
+            "entries": len(delays),
+            "memoryBytes": delays.index.memory_bytes,
+            "bucketMs": 1 << delays.index.bits,
+            "strict": delays.index.is_strict,
+            "readers": delays.reader_count,
+            "notSaved": delays.fresh_count,
+            "snapshotLedgerId": snapshots.ledger_id,
+        }
+
+    def _make_delays(self) -> DelayedSnapshots:
+        broker, config = self.broker, self.broker.config
+        delays = self._delays = TopicDelays(
+            tick_ms=self.delivery_tick_ms,
+            is_strict=config.is_delayed_delivery_deliver_at_time_strict,
+            fresh_max=config.delayed_delivery_min_index_count_per_bucket,
+        )
+        self._delayed_snapshots = DelayedSnapshots(
+            self.name.managed_ledger_name,
+            delays,
+            clock=broker.runtime.clock,
+            metadata=broker.metadata,
+            bookkeeper=broker.ledgers.bookkeeper,
+            config=broker.ledgers.config,
+            part=self,
+        )
+        return self._delayed_snapshots
+
+    async def _load_delays(self) -> None:
+        """What is known to wait since before the topic was loaded."""
+        snapshots = self._make_delays()
+        if not await snapshots.load() and not snapshots.exists:
+            # Most topics have no delayed messages: they keep nothing.
+            self._delays = self._delayed_snapshots = None
+
+    # ---- life
+
+    async def load(self) -> None:
+        """Subscriptions from the ledger's cursors, the index of the newest message, sequence ids."""
+        self._load_subscriptions()
+        if self._appends_index:
+            await self._load_index()
+        await self.apply_policies()
+        if self.rules.delays:
+            await self._load_delays()
+
+    async def apply_policies(self) -> None:
+        """Set retention and quotas, and switch deduplication on or off, as broker, namespace and topic want it."""
+        await super().apply_policies()
+        rules = self.rules = await self.broker.policies.rules(self.name)
+        self.apply_retention()
+        self._guard_quotas(rules)
+        for subscription in self._subscriptions.values():
+            subscription.apply_unacked_limits()
+        is_wanted = rules.deduplication
+        async with self._policies_lock():
+            if is_wanted and self.dedup is None:
+                dedup = TopicDeduplication(self)
+                await dedup.recover()
+                self.dedup = dedup
+            elif not is_wanted:
+                dedup_was, self.dedup = self.dedup, None
+                if dedup_was is not None:
+                    dedup_was.stop()
+                if DEDUP_CURSOR in self.ledger.cursors:
+                    # Also one left from before this topic was loaded: it would keep everything from being trimmed.
+                    await self.ledger.delete_cursor(DEDUP_CURSOR)
+
+    def apply_retention(self) -> None:
+        """Set the retention that the rules want, or that of the broker's own topics."""
+        retention_ms, retention_bytes = self.rules.retention.limits
+        if self.name.is_system:
+            own = [name for name in self.ledger.cursors if is_internal_cursor(name) and name != DEDUP_CURSOR]
+            retention_ms, retention_bytes = system_retention(bool(own))
+        self.ledger.set_retention(retention_ms=retention_ms, retention_bytes=retention_bytes)
+
+    def _guard_quotas(self, rules: TopicRules) -> None:
+        self._stop_guard()
+        if self.broker.config.backlog_quota_check and (rules.size_quota or rules.age_quota) and not self.is_closing:
+            self.quota_guard = QuotaGuard(self, rules)
+
+    async def add_producer(self, producer: Producer) -> bool:
+        """As :meth:`Topic.add_producer`; raises the backlog quota's error too."""
+        if self.quota_guard is not None:
+            await self.quota_guard.admit()
+        is_ready = await super().add_producer(producer)
+        if self.dedup is not None:
+            await self.dedup.until_known(producer.name)
+        if self.dedup is not None and self.producers.get(producer.name) is producer:
+            self.dedup.state.connected(producer.name)
+        return is_ready
+
+    def remove_producer(self, producer: Producer) -> None:
+        """As :meth:`Topic.remove_producer`."""
+        super().remove_producer(producer)
+        if self.dedup is not None and producer.name not in self.producers:
+            self.dedup.state.gone(producer.name, self.broker.runtime.clock.wall_ms())
+
+    def _policies_lock(self) -> asyncio.Lock:
+        if self._policies_busy is None:
+            self._policies_busy = asyncio.Lock()
+        return self._policies_busy
+
+    async def store_epoch(self, epoch: int) -> None:
+        """Make the epoch of exclusive access durable; raises StorageError."""
+        await self.ledger.set_properties({**self.ledger.properties, EPOCH_PROPERTY: str(epoch)})
+
+    def stored_epoch(self) -> int | None:
+        """The epoch of exclusive access as stored, None if there never was one."""
+        text = self.ledger.properties.get(EPOCH_PROPERTY)
+        return int(text) if text is not None else None
+
+    async def terminate(self) -> Position:
+        """End the topic: nothing can be published any more; returns its last position."""
+        self._append_batch()
+        position = await self.ledger.terminate()
+        for producer in list(self.producers.values()):
+            producer.fence(TopicTerminatedError(TERMINATED_TEXT))
+        self._entries_available()
+        return position
+
+    async def close_storage(self) -> None:
+        """Save what a quick reload needs and close the ledger."""
+        self._stop_guard()
+        self._append_batch()
+        self._remove_tail_listener()
+        if self.dedup is not None:
+            await self.dedup.close()
+        if self._delayed_snapshots is not None:
+            await self._delayed_snapshots.close()
+        await self.ledger.close()
+
+    async def drop_storage(self) -> None:
+        """As :meth:`Topic.drop_storage`: what was published is safe, cursors are found as they were last saved."""
+        self._stop_guard()
+        self._remove_tail_listener()
+        if self.dedup is not None:
+            self.dedup.stop()
+        if self._delayed_snapshots is not None:
+            self._delayed_snapshots.stop()
+        await self.ledger.close(is_broken=True)
+
+    def deletion_facts(self) -> TopicFacts:
+        """As :meth:`Topic.deletion_facts`, with what is stored and who is to read it."""
+        cursors = self.ledger.cursors
+        internal = [cursor for name, cursor in cursors.items() if is_internal_cursor(name)]
+        closed_ms = max((info.closed_ms for info in self.ledger.ledgers.infos if info.entries), default=0)
+        return (
+            super()
+            .deletion_facts()
+            ._replace(
+                stored_ms_ago=self.broker.runtime.clock.wall_ms() - closed_ms if closed_ms else None,
+                writes=self._pending_groups,
+                subscriptions=len(cursors) - len(internal),
+                readers=sum(not subscription.is_durable for subscription in self._subscriptions.values()),
+                backlog=max(
+                    (c.backlog_count for name, c in cursors.items() if not is_internal_cursor(name)), default=0
+                ),
+                # Deduplication's own snapshot is worth nothing without the messages.
+                internal_backlog=max((c.backlog_count for c in internal if c.name != DEDUP_CURSOR), default=0),
+            )
+        )
+
+    async def claim_storage(self) -> None:
+        """As :meth:`Topic.claim_storage`."""
+        await self.ledger.claim()
+
+    async def delete_storage(self) -> None:
+        """Remove the ledger with all its cursors."""
+        self._stop_guard()
+        self._remove_tail_listener()
+        if self._delayed_snapshots is not None:
+            await self._delayed_snapshots.delete()
+        await self.broker.ledgers.delete(self.name.managed_ledger_name)
+
+    def _stop_guard(self) -> None:
+        if self.quota_guard is not None:
+            self.quota_guard.close()
+            self.quota_guard = None
+
+    def _load_subscriptions(self) -> None:
+        for cursor_name, cursor in self.ledger.cursors.items():
+            if not is_internal_cursor(cursor_name):
+                name = decode_cursor_name(cursor_name)
+                self._subscriptions[name] = Subscription.create(self, name, cursor)
+
+    async def _load_index(self) -> None:
+        last = self.ledger.last_confirmed_position
+        entries = await self.ledger.read([last]) if last.entry_id >= 0 else []
+        metadata = broker_entry_metadata(entries[0].data) if entries else None
+        if metadata is not None and metadata.HasField("index"):
+            self._index = metadata.index
+        else:
+            # Entries from before indexing was on: one message each is the least there can be.
+            self._index = self.ledger.entry_count - 1

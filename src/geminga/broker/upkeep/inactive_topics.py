@@ -1,0 +1,122 @@
+"""Deletion of topics that nobody uses (``brokerDeleteInactiveTopicsEnabled``); what holds one: ``core.deletion``.
+
+A topic is judged twice. First by what is in memory; then it is closed, so that no client can come any more, its
+ledger is claimed, and it is judged again by policies that are read from where they are stored. What may not go then
+is merely unloaded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from geminga.broker.core.deletion import USES, Hold, why_topic_stays
+from geminga.broker.topic.persistent import PersistentTopic
+from geminga.model.errors import ConflictError, GemingaError, NotFoundError
+from geminga.model.topic_name import TopicName
+from geminga.runtime import Contained, get_logger, next_turn, spawn
+
+if TYPE_CHECKING:
+    from geminga.broker.service import Broker
+    from geminga.broker.topic.base import Topic
+
+_log = get_logger(__name__)
+
+#: Topics that are looked at in one turn of the loop.
+TOPICS_PER_TURN: Final = 64
+
+
+class InactiveTopics:
+    """Looks at every loaded topic at the configured frequency; one timer for all of them."""
+
+    __slots__ = ("_broker", "_timer")
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        """Begin to look, if it is enabled."""
+        if self._broker.config.delete_inactive_topics:
+            self._arm()
+
+    def close(self) -> None:
+        """Stop looking."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def why_it_stays(self, topic: Topic) -> Hold | None:
+        """By what is in memory; None: nothing holds it."""
+        if topic.is_closing:
+            return Hold.CLOSING
+        if not isinstance(topic, PersistentTopic):
+            return self._judge(topic, 0)
+        return self._judge(topic, topic.rules.retention.limits[0])
+
+    async def sweep(self) -> int:
+        """Delete what nothing holds; how many were."""
+        deleted = 0
+        for number, topic in enumerate(list(self._broker.topics.values()), 1):
+            hold: Hold | None = Hold.UNKNOWN
+            with Contained(topic, "the look whether it is used"):
+                hold = self.why_it_stays(topic)
+            if hold in USES:
+                topic.touch()
+            elif hold is None:
+                # Nothing happens between the look and the closing of the topic.
+                deleted += await self._delete(topic)
+            if not number % TOPICS_PER_TURN:
+                await next_turn()
+        return deleted
+
+    async def _delete(self, topic: Topic) -> bool:
+        try:
+            hold = await self._broker.registry.delete_unless(topic, self._why_it_stays_after_all)
+            if hold is not None:
+                _log.info("inactive topic %s was unloaded and not deleted: %s", topic.name, hold.value)
+                return False
+            _log.info("deleted inactive topic %s", topic.name)
+            if topic.name.is_partition and self._broker.config.delete_inactive_partitioned_topics:
+                await self._delete_partitioned(topic.name.partitioned_topic)
+        except GemingaError as error:
+            _log.warning("inactive topic %s could not be deleted: %s", topic.name, error)
+            return False
+        return True
+
+    async def _why_it_stays_after_all(self, topic: Topic) -> Hold | None:
+        """The topic is closed: by what is stored. Raises GemingaError."""
+        if not isinstance(topic, PersistentTopic):
+            return self._judge(topic, 0)
+        rules = await self._broker.policies.rules_now(topic.name)
+        return self._judge(topic, None if rules is None else rules.retention.limits[0])
+
+    def _judge(self, topic: Topic, retention_ms: int | None) -> Hold | None:
+        config = self._broker.config
+        return why_topic_stays(
+            topic.deletion_facts(),
+            mode=config.delete_inactive_topics_mode,
+            idle_min_ms=config.inactive_topic_duration_s * 1000,
+            retention_ms=retention_ms,
+        )
+
+    async def _delete_partitioned(self, name: TopicName) -> None:
+        """The last of its partitions may be gone: then it goes too, unless it changed meanwhile."""
+        try:
+            if await self._broker.partitions.delete_if_empty(name):
+                _log.info("deleted partitioned topic %s, whose partitions were all inactive", name)
+        except (ConflictError, NotFoundError) as error:
+            _log.info("partitioned topic %s was not deleted: %s", name, error)
+
+    def _arm(self) -> None:
+        frequency_s = self._broker.config.delete_inactive_topics_frequency_s
+        self._timer = asyncio.get_running_loop().call_later(frequency_s, self._due)
+
+    def _due(self) -> None:
+        spawn(self._sweep_and_rearm(), name="delete inactive topics", part=self._broker)
+
+    async def _sweep_and_rearm(self) -> None:
+        with Contained(self._broker, "deleting inactive topics"):
+            await self.sweep()
+        if self._timer is not None:
+            self._arm()

@@ -1,0 +1,83 @@
+"""Upkeep of managed ledgers: retention that has run out, and ledgers that a crash left behind.
+
+Consumed ledgers are trimmed when a cursor leaves them; those that retention held then are looked at here, every
+``retentionCheckIntervalInSeconds``. Ledgers that were made but never entered a list (``orphan_ledgers``) are looked for
+after the start and then daily, and again an hour after a look that found some. One timer each for all topics.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from geminga.broker.topic.persistent import PersistentTopic
+from geminga.broker.upkeep.timers import Timers
+from geminga.model.errors import GemingaError, StorageError
+from geminga.runtime import Contained, get_logger
+
+if TYPE_CHECKING:
+    from geminga.broker.service import Broker
+    from geminga.broker.upkeep.orphan_ledgers import OrphanLedgers
+
+_log = get_logger(__name__)
+
+#: Seconds from the start to the first look for orphan ledgers: not while clients wait for their topics.
+ORPHANS_FIRST_AFTER_S: Final = 300
+#: Seconds between two looks for orphan ledgers while there are none.
+ORPHANS_INTERVAL_S: Final = 24 * 3600
+#: Seconds from a look that left some waiting, or failed, to the next: over an hour.
+ORPHANS_AGAIN_AFTER_S: Final = 3600 + 60
+
+
+class LedgerUpkeep:
+    """See the module."""
+
+    __slots__ = ("_broker", "_orphans", "_timers")
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._timers = Timers(broker)
+        self._orphans: OrphanLedgers | None = None
+
+    @property
+    def orphans(self) -> OrphanLedgers:
+        """The looks for ledgers that nothing names; loaded with the first: a start need not pay for it."""
+        if self._orphans is None:
+            from geminga.broker.upkeep.orphan_ledgers import OrphanLedgers
+
+            broker = self._broker
+            self._orphans = OrphanLedgers(
+                broker.runtime,
+                broker.metadata,
+                broker.ledgers.bookkeeper,
+                at_once_max=broker.config.orphan_ledgers_deleted_max,
+            )
+        return self._orphans
+
+    def start(self) -> None:
+        """Begin; the first look comes after an interval."""
+        self._timers.repeat("trim ledgers", self._broker.config.retention_check_interval_s, self.trim_all)
+        self._timers.repeat("collect orphan ledgers", ORPHANS_FIRST_AFTER_S, self.collect_orphans)
+
+    def close(self) -> None:
+        """Stop."""
+        self._timers.close()
+
+    async def trim_all(self) -> float:
+        """Trim every loaded topic that has more than one ledger; seconds to the next time."""
+        for topic in list(self._broker.topics.values()):
+            if isinstance(topic, PersistentTopic) and not topic.is_closing and len(topic.ledger.ledgers) > 1:
+                try:
+                    with Contained(topic, "a trim"):
+                        await topic.ledger.trim()
+                except GemingaError as error:
+                    _log.warning("%s could not be trimmed: %s", topic.name, error)
+        return self._broker.config.retention_check_interval_s
+
+    async def collect_orphans(self) -> float:
+        """One look for ledgers that nothing names; seconds to the next."""
+        try:
+            await self.orphans.look()
+        except StorageError as error:
+            _log.warning("no orphan ledger is deleted, for not everything can be read: %s", error)
+            return ORPHANS_AGAIN_AFTER_S
+        return ORPHANS_AGAIN_AFTER_S if self.orphans.last.waiting else ORPHANS_INTERVAL_S

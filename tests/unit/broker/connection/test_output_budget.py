@@ -1,0 +1,118 @@
+"""Consumers that take nothing: what is held for all of them is bounded, and those who read go on."""
+
+from __future__ import annotations
+
+import asyncio
+
+from geminga.broker.config import BrokerConfig
+from geminga.broker.connection.back_pressure import WRITE_BUFFER_HIGH_BYTES
+from geminga.wire._generated import pulsar_api_pb2 as pb
+from support.broker_world import BrokerWorld, Client, Type, run_with_broker
+
+MEBIBYTE = 1024 * 1024
+STUCK = 50
+ENTRIES = 12
+ENTRY_BYTES = MEBIBYTE
+UNSENT_MAX = 64 * MEBIBYTE
+
+
+async def virtual_seconds(seconds: float) -> None:
+    future = asyncio.get_running_loop().create_future()
+    asyncio.get_running_loop().call_later(seconds, future.set_result, None)
+    await future
+
+
+async def stuck_client(world: BrokerWorld) -> Client:
+    """A client whose socket takes nothing from now on."""
+    client = await world.client()
+    transport = client.transport
+
+    def on_write(data: bytes) -> None:
+        transport.buffered_bytes += len(data)
+        if transport.buffered_bytes > WRITE_BUFFER_HIGH_BYTES and client.connection.is_writable:
+            client.connection.pause_writing()
+
+    transport.on_write = on_write
+    return client
+
+
+def subscribe(client: Client, name: str) -> None:
+    request = pb.CommandSubscribe(
+        topic="persistent://public/default/topic",
+        subscription=name,
+        subType=pb.CommandSubscribe.Exclusive,
+        consumer_id=1,
+        request_id=1,
+        initialPosition=pb.CommandSubscribe.Earliest,
+    )
+    client.send(pb.BaseCommand(type=Type.SUBSCRIBE, subscribe=request))
+
+
+async def fill(world: BrokerWorld) -> None:
+    producer = await world.client()
+    await producer.create_producer()
+    for i in range(ENTRIES):
+        await producer.publish(i, b"x" * ENTRY_BYTES)
+
+
+async def many_stuck(world: BrokerWorld) -> list[Client]:
+    clients = [await stuck_client(world) for _ in range(STUCK)]
+    for i, client in enumerate(clients):
+        subscribe(client, f"stuck-{i}")
+    await virtual_seconds(0.01)
+    for client in clients:
+        client.send(pb.BaseCommand(type=Type.FLOW, flow=pb.CommandFlow(consumer_id=1, messagePermits=1000)))
+    await virtual_seconds(0.05)
+    return clients
+
+
+def unsent(clients: list[Client]) -> int:
+    return sum(0 if client.is_closed else client.transport.buffered_bytes for client in clients)
+
+
+def test_stuck_consumers_hold_little_together_and_others_go_on() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        await fill(world)
+        clients = await many_stuck(world)
+        group = BrokerConfig().dispatcher_max_read_size_bytes + ENTRY_BYTES
+        assert unsent(clients) <= 2 * UNSENT_MAX + group
+        reader = await world.client()
+        await reader.subscribe(subscription="reader")
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        for _ in range(ENTRIES):
+            await reader.expect(Type.MESSAGE)
+        assert loop.time() - began < 1.0
+        for _ in range(20):
+            await virtual_seconds(1)
+            assert unsent(clients) <= 2 * UNSENT_MAX + group
+        # Who takes nothing is cut off as long as others wait for the room, and no longer.
+        assert 0 < sum(client.is_closed for client in clients) < STUCK
+        budget = world.broker.output_budget
+        assert budget.size_bytes == unsent(clients)
+
+    run_with_broker(scenario, keep_alive_interval_s=3600)
+
+
+def test_shortage_ends_when_clients_take_what_they_were_sent() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        await fill(world)
+        clients = await many_stuck(world)
+        budget = world.broker.output_budget
+        assert budget.is_short
+        for _ in range(200):
+            for client in clients:
+                if not client.is_closed and client.transport.buffered_bytes:
+                    client.transport.buffered_bytes = 0
+                    client.connection.resume_writing()
+            await virtual_seconds(0.02)
+        assert not budget.is_short
+        assert budget.size_bytes == 0
+        assert all(client.connection.is_writable for client in clients)
+        topic = next(iter(world.broker.topics.values()))
+        for client in clients:
+            [consumer] = client.connection.consumers.values()
+            assert consumer.messages_out == ENTRIES
+        assert len(topic.subscriptions) == STUCK
+
+    run_with_broker(scenario, keep_alive_interval_s=3600)

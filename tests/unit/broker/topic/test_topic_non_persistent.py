@@ -1,0 +1,39 @@
+"""Non-persistent topics: now or never."""
+
+from __future__ import annotations
+
+from geminga.broker.topic.non_persistent import NonPersistentTopic
+from support.broker_world import BrokerWorld, Type, run_with_broker
+
+TOPIC = "non-persistent://public/default/topic"
+
+
+def test_message_without_a_consumer_is_gone_and_counted() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        client = await world.client()
+        await client.create_producer(TOPIC)
+        client.send_message(0, b"lost", num_messages=2)
+        await client.receipt()
+        await client.subscribe(TOPIC)
+        client.send_message(1, b"seen")
+        _, payload = await client.expect_with_payload(Type.MESSAGE)
+        assert payload.endswith(b"seen")
+        topic = world.broker.topics[TOPIC]
+        assert isinstance(topic, NonPersistentTopic)
+        assert topic.messages_in == 3
+        assert not topic.is_persistent
+
+    run_with_broker(scenario)
+
+
+def test_unload_sends_everybody_away() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        client = await world.client()
+        await client.create_producer(TOPIC)
+        await client.subscribe(TOPIC)
+        await world.broker.unload_topic(world.broker.topics[TOPIC].name)
+        kinds = {command.type for command, _ in client.received}
+        assert {Type.CLOSE_PRODUCER, Type.CLOSE_CONSUMER} <= kinds
+        assert TOPIC not in world.broker.topics
+
+    run_with_broker(scenario)

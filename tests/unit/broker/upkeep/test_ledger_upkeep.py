@@ -1,0 +1,109 @@
+"""Upkeep of managed ledgers: retention by policy, and ledgers a crash left behind."""
+
+from __future__ import annotations
+
+import asyncio
+
+from geminga.broker.core.orphan_looks import APART_S
+from geminga.broker.schema.store import META_SCHEMA_ID
+from geminga.broker.topic.persistent import PersistentTopic
+from geminga.broker.upkeep.ledger_upkeep import ORPHANS_AGAIN_AFTER_S
+from geminga.managed_ledger import ManagedLedgerConfig
+from geminga.model.topic_name import TopicName
+from geminga.wire.bookkeeper.ledger_path import ledger_path
+from support.broker_world import TOPIC, BrokerWorld, run_with_broker
+
+#: Ledgers of two entries, closed as soon as they are full.
+SMALL = ManagedLedgerConfig(max_entries_per_ledger=2, min_rollover_minutes=0)
+HOUR_S = 3600.0
+
+
+def topic_of(world: BrokerWorld) -> PersistentTopic:
+    topic = world.broker.topics[TOPIC]
+    assert isinstance(topic, PersistentTopic)
+    return topic
+
+
+async def seconds(count: float) -> None:
+    future = asyncio.get_running_loop().create_future()
+    asyncio.get_running_loop().call_later(count, future.set_result, None)
+    await future
+
+
+async def publish(world: BrokerWorld, count: int) -> None:
+    client = await world.client()
+    await client.create_producer()
+    for sequence_id in range(count):
+        await client.publish(sequence_id)
+    await client.close_producer()
+
+
+def test_consumed_ledgers_stay_for_the_broker_s_retention_time_then_go() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        await publish(world, 7)
+        ledger = topic_of(world).ledger
+        await seconds(1800)
+        assert ledger.entry_count == 7
+        await seconds(HOUR_S)
+        assert ledger.entry_count == 1
+
+    run_with_broker(
+        scenario,
+        ledger_config=SMALL,
+        default_retention_minutes=60,
+        default_retention_mb=-1,
+        delete_inactive_topics=False,
+    )
+
+
+def test_consumed_ledgers_without_retention_go_at_once() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        await publish(world, 7)
+        await seconds(1)
+        assert topic_of(world).ledger.entry_count == 1
+
+    run_with_broker(scenario, ledger_config=SMALL, delete_inactive_topics=False)
+
+
+def test_retention_of_the_namespace_wins_and_takes_effect_when_it_changes() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        for_ever = {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}
+        await world.resources.namespaces.set_policy("public/default", "retention_policies", for_ever)
+        await publish(world, 7)
+        ledger = topic_of(world).ledger
+        await seconds(3 * HOUR_S)
+        assert ledger.entry_count == 7
+        nothing = {"retentionTimeInMinutes": 0, "retentionSizeInMB": 0}
+        await world.resources.namespaces.set_policy("public/default", "retention_policies", nothing)
+        await world.broker.policies_changed("public/default")
+        await seconds(130)
+        assert ledger.entry_count == 1
+
+    run_with_broker(scenario, ledger_config=SMALL, delete_inactive_topics=False)
+
+
+def test_ledgers_that_nothing_names_are_collected_after_the_start() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        await publish(world, 1)
+        ledger = topic_of(world).ledger
+        orphan = await world.ledgers.create_ledger(ledger)
+        schema_orphan = await world.ledgers.bookkeeper.create_ledger(
+            ensemble_size=1, write_quorum=1, ack_quorum=1, custom_metadata={META_SCHEMA_ID: b"public/default/gone"}
+        )
+        await seconds(60)
+        await world.restart()
+        # The first look comes after minutes, the second an hour after it.
+        await seconds(HOUR_S)
+        assert await world.metadata.exists(ledger_path(orphan.ledger_id))
+        await seconds(600)
+        assert not await world.metadata.exists(ledger_path(orphan.ledger_id))
+        assert not await world.metadata.exists(ledger_path(schema_orphan.ledger_id))
+        topic = await world.broker.get_topic(TopicName.parse(TOPIC), create=False)
+        assert isinstance(topic, PersistentTopic)
+        assert topic.ledger.entry_count == 1
+
+    run_with_broker(scenario, delete_inactive_topics=False)
+
+
+def test_second_look_for_orphans_comes_when_two_looks_are_far_enough_apart():
+    assert ORPHANS_AGAIN_AFTER_S > APART_S
