@@ -24,10 +24,27 @@ LAYERS: Mapping[str, frozenset[str]] = {
     "bookie": frozenset({"metadata", "wire", "runtime", "model"}),
     "bookkeeper": frozenset({"metadata", "wire", "runtime", "model"}),
     "managed_ledger": frozenset({"bookkeeper", "metadata", "wire", "runtime", "model"}),
-    "broker": frozenset({"managed_ledger", "bookkeeper", "metadata", "wire", "runtime", "model"}),
+    # Its coordinator, buffers and logs reach topics through ports of its own, which the broker implements.
+    "transaction": frozenset({"managed_ledger", "wire", "runtime", "model"}),
+    # The client: to read and write topics that another broker, or another cluster, serves.
+    "broker": frozenset(
+        {"transaction", "managed_ledger", "bookkeeper", "client", "metadata", "wire", "runtime", "model"}
+    ),
     # The top holds the version, which app tells.
     "app": frozenset(
-        {"client", "broker", "managed_ledger", "bookkeeper", "bookie", "metadata", "wire", "runtime", "model", ""}
+        [
+            "broker",
+            "transaction",
+            "managed_ledger",
+            "bookkeeper",
+            "bookie",
+            "client",
+            "metadata",
+            "wire",
+            "runtime",
+            "model",
+            "",
+        ]
     ),
     # geminga/__init__.py, __main__.py, pytest_plugin.py, pyspark_geminga.py: what users import.
     "": frozenset({"app", "client", "spark", "model"}),

@@ -43,6 +43,12 @@ def test_cores_import_nothing_that_reaches_the_world() -> None:
         (layer_violations, "geminga.app.x", "from geminga.sim import run"),
         (layer_violations, "geminga.broker.core.x", "from ...app import config"),
         (layer_violations, "geminga.plumbing.x", ""),
+        (layer_violations, "geminga.client.x", "def f():\n    from geminga.broker import Broker"),
+        (layer_violations, "geminga.client.x", "from geminga.managed_ledger import ManagedLedger"),
+        (layer_violations, "geminga.client.x", "if TYPE_CHECKING:\n    from geminga.metadata import MetadataStore"),
+        (layer_violations, "geminga.transaction.x", "from geminga.broker.topic.base import Topic"),
+        (layer_violations, "geminga.transaction.x", "from geminga.client import Client"),
+        (layer_violations, "geminga.managed_ledger.x", "from geminga.transaction import Coordinator"),
         (purity_violations, "geminga.broker.core.x", "import asyncio"),
         (purity_violations, "geminga.wire.pulsar.x", "from os import path"),
         (purity_violations, "geminga.broker.core.x", "from geminga.broker.topic.persistent import Topic"),
@@ -62,3 +68,15 @@ def test_allowed_imports_are_not_reported() -> None:
     module = SourceModule("geminga.broker.core.x", "from geminga.model import Position\nimport struct")
     assert layer_violations(module, KNOWN) == []
     assert purity_violations(module, KNOWN) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("geminga.broker.x", "from geminga.client import connect"),
+        ("geminga.broker.x", "from geminga.transaction.ports import TransactionBuffer"),
+        ("geminga.transaction.x", "from geminga.managed_ledger import ManagedLedger"),
+    ],
+)
+def test_the_layers_have_room_for_what_a_broker_asks_of_others(name: str, text: str) -> None:
+    assert layer_violations(SourceModule(name, text), KNOWN) == []
