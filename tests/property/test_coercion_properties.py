@@ -7,7 +7,7 @@ import json
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from geminga.broker.rest.core.coercion import INT_MAX, LONG_MAX, BodyError, boolean_of, number_of, text_of, texts_of
+from geminga.broker.core.coercion import INT_MAX, LONG_MAX, BodyError, boolean_of, number_of, text_of, texts_of
 
 LEAVES = st.one_of(
     st.none(),

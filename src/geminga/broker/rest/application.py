@@ -32,10 +32,9 @@ from geminga.broker.rest import (
     topics,
 )
 from geminga.broker.rest.context import RestContext
-from geminga.broker.rest.core.unbuilt import NotBuiltError
 from geminga.broker.rest.requests import context_of, error_response
 from geminga.broker.rest.routing import SegmentRouter, unbuilt_routes
-from geminga.model.errors import GemingaError, StorageError
+from geminga.model.errors import GemingaError, NotBuiltError, StorageError
 from geminga.runtime import get_logger, report_unexpected, unwound_storage
 
 _log = get_logger(__name__)

@@ -9,8 +9,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from geminga.broker.core.coercion import boolean_of, object_of, text_of, texts_of
 from geminga.broker.resources.documents import Document
-from geminga.broker.rest.core.coercion import boolean_of, object_of, text_of, texts_of
 from geminga.broker.rest.core.unbuilt import CLUSTER_FIELDS, refuse_unbuilt
 from geminga.broker.rest.requests import RestError, context_of, json_body, json_response, no_content, path_text
 

@@ -12,8 +12,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from geminga.broker.core.coercion import LONG_MAX
 from geminga.broker.resources.documents import Document, Json
-from geminga.broker.rest.core.coercion import LONG_MAX
 from geminga.broker.rest.requests import (
     RestError,
     context_of,

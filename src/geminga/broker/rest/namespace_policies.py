@@ -15,10 +15,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from geminga.broker.core.coercion import boolean_of, object_of, text_of, texts_of
 from geminga.broker.policies.rules import AGE_QUOTA, SIZE_QUOTA
 from geminga.broker.resources.documents import Document, Json
 from geminga.broker.resources.policies import Policies
-from geminga.broker.rest.core.coercion import boolean_of, object_of, text_of, texts_of
 from geminga.broker.rest.core.unbuilt import NAMESPACE_FIELDS, refuse_unbuilt
 from geminga.broker.rest.policy_values import (
     check_boolean,

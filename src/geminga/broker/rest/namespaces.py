@@ -6,9 +6,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from geminga.broker.core.coercion import texts_of
 from geminga.broker.registry.namespaces import TopicMode
 from geminga.broker.resources.documents import Document, Json
-from geminga.broker.rest.core.coercion import texts_of
 from geminga.broker.rest.core.unbuilt import refuse_replication
 from geminga.broker.rest.deletion import delete_empty_namespace, delete_namespace_and_topics
 from geminga.broker.rest.namespace_policies import checked_policies

@@ -6,8 +6,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from geminga.broker.core.coercion import number_of, object_of, text_of
 from geminga.broker.resources.documents import Document, Json
-from geminga.broker.rest.core.coercion import number_of, object_of, text_of
 from geminga.broker.rest.core.unbuilt import TOPIC_PROPERTIES, refuse_unbuilt
 from geminga.broker.rest.requests import (
     NO_BODY,

@@ -9,10 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from geminga.broker.policies.rules import SIZE_QUOTA, SUBSCRIPTION_TYPES
-from geminga.broker.resources.documents import Document, Json
-from geminga.broker.resources.policies import Retention, retention_of
-from geminga.broker.rest.core.coercion import (
+from geminga.broker.core.coercion import (
     INT_MAX,
     LONG_MAX,
     BodyError,
@@ -23,6 +20,9 @@ from geminga.broker.rest.core.coercion import (
     text_of,
     texts_of,
 )
+from geminga.broker.policies.rules import SIZE_QUOTA, SUBSCRIPTION_TYPES
+from geminga.broker.resources.documents import Document, Json
+from geminga.broker.resources.policies import Retention, retention_of
 from geminga.broker.rest.core.unbuilt import DELAY_FIELDS, refuse_unbuilt
 from geminga.broker.schema.core.compatibility import Strategy
 from geminga.model.errors import PreconditionFailedError

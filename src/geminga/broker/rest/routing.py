@@ -18,6 +18,7 @@ from starlette.routing import BaseRoute, Route, Router
 from starlette.types import Receive, Scope, Send
 
 from geminga.broker.rest.core import unbuilt
+from geminga.model.errors import NotBuiltError
 
 _PARAMETER: Final = re.compile(r"\{[^}]*\}")
 
@@ -80,6 +81,6 @@ def unbuilt_routes() -> list[Route]:
 
 def _refuser(what: str) -> Callable[[Request], Awaitable[Response]]:
     async def refuse(request: Request) -> Response:
-        raise unbuilt.NotBuiltError(what)
+        raise NotBuiltError(what)
 
     return refuse

@@ -13,8 +13,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from geminga.broker.core.coercion import LONG_MAX, object_of, text_of
 from geminga.broker.resources.documents import Document, Json
-from geminga.broker.rest.core.coercion import LONG_MAX, object_of, text_of
 from geminga.broker.rest.requests import (
     RestError,
     context_of,

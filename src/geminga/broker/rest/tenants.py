@@ -6,8 +6,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from geminga.broker.core.coercion import object_of, texts_of
 from geminga.broker.resources.documents import Document, Json
-from geminga.broker.rest.core.coercion import object_of, texts_of
 from geminga.broker.rest.deletion import delete_namespace_and_topics
 from geminga.broker.rest.requests import (
     RestError,

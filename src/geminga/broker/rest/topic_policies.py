@@ -14,10 +14,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from geminga.broker.core.coercion import BodyError, number_of, shown
 from geminga.broker.policies.rules import AGE_QUOTA, SIZE_QUOTA, Quota, TopicRules
 from geminga.broker.resources.documents import Document, Json
-from geminga.broker.rest.core.coercion import BodyError, number_of, shown
-from geminga.broker.rest.core.unbuilt import NON_PERSISTENT_POLICIES, NotBuiltError, refuse_parameter
+from geminga.broker.rest.core.unbuilt import NON_PERSISTENT_POLICIES, refuse_parameter
 from geminga.broker.rest.namespace_policies import quota_type
 from geminga.broker.rest.policy_values import (
     check_boolean,
@@ -40,7 +40,7 @@ from geminga.broker.rest.requests import (
 )
 from geminga.broker.rest.routing import TOPIC_PATH
 from geminga.broker.rest.targets import is_partitioned, missing_topic
-from geminga.model.errors import PreconditionFailedError
+from geminga.model.errors import NotBuiltError, PreconditionFailedError
 from geminga.model.topic_name import TopicName
 
 

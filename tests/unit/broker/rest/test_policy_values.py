@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from geminga.broker.rest.core.coercion import BodyError
-from geminga.broker.rest.core.unbuilt import NotBuiltError
+from geminga.broker.core.coercion import BodyError
 from geminga.broker.rest.policy_values import (
     check_bundles,
     check_delayed_delivery,
@@ -15,7 +14,7 @@ from geminga.broker.rest.policy_values import (
     check_topic_creation,
     is_quota_within_retention,
 )
-from geminga.model.errors import RemoteError
+from geminga.model.errors import NotBuiltError, RemoteError
 
 QUOTA = {"limitSize": "1000", "policy": "producer_exception"}
 

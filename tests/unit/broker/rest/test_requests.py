@@ -6,7 +6,7 @@ import zlib
 
 import pytest
 
-from geminga.broker.rest.core.coercion import LONG_MAX
+from geminga.broker.core.coercion import LONG_MAX
 from geminga.broker.rest.lookup import bundle_range
 from geminga.broker.rest.messages import decompressed, entry_response
 from geminga.broker.rest.requests import RestError, message_id_json, position_of

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
-from geminga.model.errors import RemoteError
+from geminga.model.errors import NotBuiltError
 
 _TOPIC: Final = "/admin/v2/{domain}/{tenant}/{namespace}/{topic}"
 _NAMESPACE: Final = "/admin/v2/namespaces/{tenant}/{namespace}"
@@ -19,16 +19,6 @@ _BUNDLE: Final = "{tenant}/{namespace}/{bundle}"
 _SUBSCRIPTION: Final = f"{_TOPIC}/subscription/{{subscription}}"
 _TRANSACTIONS: Final = "/admin/v3/transactions"
 _PACKAGES: Final = "/admin/v3/packages/{type}/{tenant}/{namespace}"
-
-
-class NotBuiltError(RemoteError):
-    """Pulsar has it, this version has not: 501."""
-
-    http_status = 501
-
-    def __init__(self, what: str) -> None:
-        """``what`` is missing, such as "compaction"; the answer names the version too."""
-        super().__init__(f"{what}: not built")
 
 
 class UnbuiltRoute(NamedTuple):

@@ -11,11 +11,11 @@ from geminga.broker.rest.core.unbuilt import (
     NAMESPACE_FIELDS,
     PARAMETERS,
     ROUTES,
-    NotBuiltError,
     refuse_parameter,
     refuse_replication,
     refuse_unbuilt,
 )
+from geminga.model.errors import NotBuiltError
 
 
 def test_no_path_is_named_twice() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from geminga.broker.rest.core.coercion import BodyError, number_of, object_of, shown
+from geminga.broker.core.coercion import BodyError, number_of, object_of, shown
 
 
 @pytest.mark.parametrize(
