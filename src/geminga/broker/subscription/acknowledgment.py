@@ -91,7 +91,7 @@ def _acknowledge_cumulative(
     position = Position(ledger_id, entry_id)
     if ack_set is not None and not any(ack_set):
         ack_set = None
-    if ack_set is not None and not subscription.topic.broker.config.acknowledgment_at_batch_index_level_enabled:
+    if ack_set is not None and not subscription.services.config.acknowledgment_at_batch_index_level_enabled:
         # The batch itself is not through: everything before it is.
         position, ack_set = subscription.topic.ledger.previous_position(position), None
     consumer.messages_acked += 1
@@ -105,7 +105,7 @@ def _acknowledge_individual(
     positions: list[Position] = []
     ack_sets: list[Sequence[int] | None] = []
     has_ack_set = False
-    by_index = subscription.topic.broker.config.acknowledgment_at_batch_index_level_enabled
+    by_index = subscription.services.config.acknowledgment_at_batch_index_level_enabled
     for ledger_id, entry_id, ack_set in ids:
         if ack_set is not None and any(ack_set):
             if not by_index:

@@ -7,15 +7,15 @@ Created by SUBSCRIBE, it lives until CLOSE_CONSUMER, the end of the connection, 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from typing import TYPE_CHECKING, Final, Protocol
 
 from geminga.broker.core.consumer_state import ConsumerState
 from geminga.broker.core.dispatcher_shared import Candidate
-from geminga.broker.subscription.ports import ConsumerConnection
+from geminga.broker.subscription.ports import SubscriptionServices, SubscriptionTopic
 from geminga.broker.subscription.rates import Rates
 from geminga.model import Position
-from geminga.runtime import Buffer, Contained
+from geminga.runtime import Buffer, Contained, Part
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.entry_head import HEADS_PROPERTY, HEADS_WANTED, entry_head
 from geminga.wire.pulsar.hot import encode_message_head
@@ -24,8 +24,6 @@ from geminga.wire.pulsar.metadata import MAGIC_BROKER_ENTRY_METADATA, strip_brok
 
 if TYPE_CHECKING:
     from geminga.broker.core.redelivery import RedeliveryTracker
-    from geminga.broker.subscription.non_persistent import NonPersistentSubscription
-    from geminga.broker.subscription.subscription import Subscription
 
 Exclusive: Final = pb.CommandSubscribe.Exclusive
 Shared: Final = pb.CommandSubscribe.Shared
@@ -41,6 +39,95 @@ UNREQUESTED: Final = (1 << 64) - 1
 #: Clients may know the consumer only after they have read the answer to SUBSCRIBE (the Go client drops what comes
 #: before); FLOW shows that they do.
 FIRST_ACTIVE_CHANGE_S: Final = 1.0
+
+
+class ConsumerConnection(Protocol):
+    """The client's connection, as its consumers use it."""
+
+    @property
+    def peer(self) -> str:
+        """Address of the client, ``/127.0.0.1:1234``."""
+        ...
+
+    @property
+    def client_version(self) -> str:
+        """What the client calls itself."""
+        ...
+
+    @property
+    def consumers(self) -> MutableMapping[int, Consumer]:
+        """Consumers of this connection by their ids."""
+        ...
+
+    @property
+    def is_writable(self) -> bool:
+        """False while the client takes less than it is sent."""
+        ...
+
+    @property
+    def is_held(self) -> bool:
+        """Whether dispatchers must not write even what they have read: clients take too little."""
+        ...
+
+    @property
+    def supports_broker_entry_metadata(self) -> bool:
+        """Whether the client understands broker entry metadata in front of an entry."""
+        ...
+
+    def on_writable(self, callback: Callable[[], None]) -> None:
+        """Call ``callback`` once when it is writable again."""
+        ...
+
+    def check_liveness(self) -> Awaitable[bool]:
+        """Whether the client answers; its connection is closed if not."""
+        ...
+
+    def write_many(self, parts: list[Buffer]) -> None:
+        """Send frames with one call of the transport."""
+        ...
+
+    def send_command(self, command: pb.BaseCommand) -> None:
+        """Send a command without payload."""
+        ...
+
+
+class ConsumerSubscription(Part, Protocol):
+    """The subscription of a consumer, persistent or not."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        ...
+
+    @property
+    def topic(self) -> SubscriptionTopic:
+        """Its topic."""
+        ...
+
+    @property
+    def services(self) -> SubscriptionServices:
+        """What it uses of the broker."""
+        ...
+
+    @property
+    def consumers(self) -> Sequence[Consumer]:
+        """The connected consumers."""
+        ...
+
+    def now_ms(self) -> int:
+        """Wall-clock time of the broker."""
+        ...
+
+    def wake(self) -> None:
+        """A consumer can be sent something."""
+        ...
+
+    def detach(self, consumer: Consumer) -> None:
+        """``consumer`` is gone."""
+        ...
+
+    async def delete(self, force: bool = False) -> None:
+        """Remove it. PreconditionFailedError if it has consumers, unless ``force``."""
 
 
 class Consumer(ConsumerState):
@@ -79,7 +166,7 @@ class Consumer(ConsumerState):
     def __init__(
         self,
         connection: ConsumerConnection,
-        subscription: Subscription | NonPersistentSubscription,
+        subscription: ConsumerSubscription,
         request: pb.CommandSubscribe,
         *,
         name: str,

@@ -8,21 +8,60 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
+from geminga.broker.core.recent_candidates import RecentCandidates
 from geminga.broker.subscription.consumer import Consumer
+from geminga.broker.subscription.cursor_reader import CursorReader
+from geminga.broker.subscription.ports import DispatchedTopic, SubscriptionServices
 from geminga.model import Position
 from geminga.model.errors import StorageError
-from geminga.runtime import Contained, get_logger
+from geminga.runtime import Contained, Part, get_logger
 from geminga.wire._generated import pulsar_api_pb2 as pb
-
-if TYPE_CHECKING:
-    from geminga.broker.subscription.subscription import Subscription
 
 #: Reads in one go before other work of the loop gets its turn.
 ROUNDS_MAX: Final = 8
 
 _log = get_logger(__name__)
+
+
+class DispatchedSubscription(Part, Protocol):
+    """The subscription that is dispatched."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        ...
+
+    @property
+    def topic(self) -> DispatchedTopic:
+        """Its topic."""
+        ...
+
+    @property
+    def services(self) -> SubscriptionServices:
+        """What it uses of the broker."""
+        ...
+
+    def open_reader(self) -> CursorReader:
+        """The reader of its cursor."""
+        ...
+
+    def wake(self) -> None:
+        """Dispatch if there are consumers."""
+        ...
+
+    def now_ms(self) -> int:
+        """Wall-clock time of the broker."""
+        ...
+
+    def is_at_end_of_topic(self) -> bool:
+        """Whether the topic was terminated and everything is acknowledged."""
+        ...
+
+    def recent_candidates(self) -> RecentCandidates | None:
+        """What is known of entries dispatched lately; None if this is its topic's only subscription."""
+        ...
 
 
 class Dispatch(ABC):
@@ -46,14 +85,14 @@ class Dispatch(ABC):
         "type",
     )
 
-    def __init__(self, subscription: Subscription, sub_type: pb.CommandSubscribe.SubType) -> None:
+    def __init__(self, subscription: DispatchedSubscription, sub_type: pb.CommandSubscribe.SubType) -> None:
         self.subscription = subscription
         #: For what happens all the time: made once.
         self.contained = Contained(subscription, "dispatch or an acknowledgement")
         #: The type its consumers asked for.
         self.type = sub_type
         self.reader = subscription.open_reader()
-        self._config = subscription.topic.broker.config
+        self._config = subscription.services.config
         self._entries_max = self._config.dispatcher_max_read_batch_size
         self._bytes_max = self._config.dispatcher_max_read_size_bytes
         self._is_closed = False

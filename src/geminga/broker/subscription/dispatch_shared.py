@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from geminga.broker.core.delayed_delivery import DelayReader, TopicDelays
 from geminga.broker.core.dispatcher_key_shared import KeySharedDispatcher
 from geminga.broker.core.dispatcher_shared import ReadAgain, ReadOn, SharedDispatcher
 from geminga.broker.core.hash_ranges import ConsistentHashRing, HashRangeAutoSplit, StickyKeySelector, StickyRanges
+from geminga.broker.core.redelivery import RedeliveryTracker
 from geminga.broker.subscription.consumer import Consumer, Key_Shared
-from geminga.broker.subscription.dispatch import ROUNDS_MAX, Dispatch
+from geminga.broker.subscription.dispatch import ROUNDS_MAX, Dispatch, DispatchedSubscription
 from geminga.broker.subscription.entry_filter import filter_entries
 from geminga.broker.subscription.limits import UnackedLimits
 from geminga.model import LATEST, Position
@@ -22,7 +23,6 @@ from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.keys import murmur3_32
 
 if TYPE_CHECKING:
-    from geminga.broker.subscription.subscription import Subscription
     from geminga.managed_ledger import Entry, ManagedLedger
 
 #: Longest sleep of the timer for delayed messages, so that a clock that was set is noticed.
@@ -31,13 +31,31 @@ _DELAY_TIMER_MAX_S: Final = 10.0
 _DUE_MAX: Final = 1000
 
 
+class SharedSubscription(DispatchedSubscription, Protocol):
+    """What dispatch by entry asks for besides."""
+
+    @property
+    def delivery_tick_ms(self) -> int:
+        """How exactly it wants delayed messages."""
+        ...
+
+    def redeliveries(self) -> RedeliveryTracker:
+        """Redelivery counts, which outlive the consumers."""
+        ...
+
+    def acknowledged_by_all(self) -> Position:
+        """Up to here every subscription of the topic has acknowledged."""
+        ...
+
+
 class SharedDispatch(Dispatch):
     """See the module."""
 
     __slots__ = ("_core", "_delay_timer", "_delayed", "_delays", "_is_reading_again", "_key_shared_meta", "_timer_due")
 
-    def __init__(self, subscription: Subscription, consumer: Consumer) -> None:
+    def __init__(self, subscription: SharedSubscription, consumer: Consumer) -> None:
         super().__init__(subscription, consumer.type)
+        self.subscription: SharedSubscription = subscription
         #: The policy of the first consumer, which all must have; None for Shared.
         self._key_shared_meta: pb.KeySharedMeta | None = None
         self._core: SharedDispatcher[Consumer] = self._make_core(consumer)
@@ -137,8 +155,7 @@ class SharedDispatch(Dispatch):
         """The cursor was moved on past ``position``."""
         self._core.acknowledge_up_to(position)
         if self._delays is not None:
-            subscriptions = self.subscription.topic.subscriptions.values()
-            self._delays.discard_through(min(other.cursor.mark_delete_position for other in subscriptions))
+            self._delays.discard_through(self.subscription.acknowledged_by_all())
             if self._delays.purge_step():
                 spawn(
                     _purge(self._delays), name=f"purge delayed {self.subscription.topic.name}", part=self.subscription
@@ -337,7 +354,7 @@ class SharedDispatch(Dispatch):
         config = self._config
         tracker = self.subscription.redeliveries()
         limits = config.dispatch_limits(self.subscription.topic.unacked_limits.per_subscription)
-        budget = self.subscription.topic.broker.unacked_budget
+        budget = self.subscription.services.unacked_budget
         if consumer.type != Key_Shared:
             return SharedDispatcher(limits, tracker, budget=budget, on_freed=self.wake_later)
         if not config.subscription_key_shared_enable:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from geminga.broker.core.dispatcher_single_active import SingleActiveDispatcher
 from geminga.broker.core.hash_ranges import StickyRanges, sticky_hash_of
 from geminga.broker.subscription.consumer import NO_EPOCH, Consumer, Exclusive, Failover
-from geminga.broker.subscription.dispatch import ROUNDS_MAX, Dispatch
+from geminga.broker.subscription.dispatch import ROUNDS_MAX, Dispatch, DispatchedSubscription
 from geminga.broker.subscription.entry_filter import filter_entries
 from geminga.model import Position
 from geminga.model.errors import StorageError
@@ -17,7 +17,6 @@ from geminga.runtime import Contained
 from geminga.wire.pulsar.keys import murmur3_32
 
 if TYPE_CHECKING:
-    from geminga.broker.subscription.subscription import Subscription
     from geminga.managed_ledger import Entry
 
 
@@ -26,7 +25,7 @@ class SingleActiveDispatch(Dispatch):
 
     __slots__ = ("_core", "_pause", "_ranges")
 
-    def __init__(self, subscription: Subscription, consumer: Consumer) -> None:
+    def __init__(self, subscription: DispatchedSubscription, consumer: Consumer) -> None:
         super().__init__(subscription, consumer.type)
         name = subscription.topic.name
         by_index = name.is_partition and not self._config.active_consumer_failover_consistent_hashing

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 
 from geminga.broker.connection.back_pressure import LONG_COMMAND_BYTES
 from geminga.broker.core.ack_properties import NO_PROPERTIES, ack_properties
 from geminga.broker.subscription import acknowledgment, long_commands, seek
 from geminga.broker.subscription.consumer import Consumer
 from geminga.broker.subscription.last_message_id import last_message_id
+from geminga.broker.subscription.long_commands import CommandConnection
 from geminga.broker.subscription.messages import message_id_data, position_from
-from geminga.broker.subscription.non_persistent import NonPersistentSubscription
 from geminga.broker.subscription.stats import consumer_stats_response
+from geminga.broker.subscription.subscription import Subscription
 from geminga.model import TopicName
 from geminga.model.errors import (
     ConsumerNotFoundError,
@@ -33,13 +34,10 @@ from geminga.wire.pulsar import hot
 from geminga.wire.pulsar.commands import decode_command
 from geminga.wire.pulsar.numbers import FLOW_PERMITS_MAX
 
-if TYPE_CHECKING:
-    from geminga.broker.connection.connection import Connection
-
-Handler = Callable[["Connection", pb.BaseCommand], None]
+Handler = Callable[[CommandConnection, pb.BaseCommand], None]
 
 
-def handle_subscribe(connection: Connection, command: pb.BaseCommand) -> None:
+def handle_subscribe(connection: CommandConnection, command: pb.BaseCommand) -> None:
     """SUBSCRIBE -> SUCCESS or ERROR."""
     request = command.subscribe
     key = (pb.BaseCommand.SUBSCRIBE, request.consumer_id)
@@ -57,7 +55,7 @@ def handle_subscribe(connection: Connection, command: pb.BaseCommand) -> None:
     connection.run(_subscribe(connection, request), f"subscribe {request.topic} {request.subscription}")
 
 
-async def _subscribe(connection: Connection, request: pb.CommandSubscribe) -> None:
+async def _subscribe(connection: CommandConnection, request: pb.CommandSubscribe) -> None:
     key = (pb.BaseCommand.SUBSCRIBE, request.consumer_id)
     try:
         topic = await connection.broker.get_topic(TopicName.parse(request.topic), create=request.force_topic_creation)
@@ -73,19 +71,19 @@ async def _subscribe(connection: Connection, request: pb.CommandSubscribe) -> No
     consumer.subscription.wake()
 
 
-def handle_flow(connection: Connection, consumer_id: int, permits: int) -> None:
+def handle_flow(connection: CommandConnection, consumer_id: int, permits: int) -> None:
     """FLOW, decoded by the hot codec."""
     consumer = connection.consumers.get(consumer_id)
     if consumer is not None and 0 < permits <= FLOW_PERMITS_MAX:
         consumer.flow(permits)
 
 
-def handle_flow_command(connection: Connection, command: pb.BaseCommand) -> None:
+def handle_flow_command(connection: CommandConnection, command: pb.BaseCommand) -> None:
     """FLOW that the hot codec did not take."""
     handle_flow(connection, command.flow.consumer_id, command.flow.messagePermits)
 
 
-def handle_ack_bytes(connection: Connection, raw: bytes) -> None:
+def handle_ack_bytes(connection: CommandConnection, raw: bytes) -> None:
     """ACK as it came: the hot codec reads the usual ones."""
     if len(raw) > LONG_COMMAND_BYTES:
         connection.run_in_turns(long_commands.acknowledge_long(connection, raw, partial(_respond_to_ack, connection)))
@@ -97,7 +95,7 @@ def handle_ack_bytes(connection: Connection, raw: bytes) -> None:
     _acknowledge(connection, fields.consumer_id, fields.ids, fields.is_cumulative, fields.request_id)
 
 
-def handle_ack_command(connection: Connection, command: pb.BaseCommand) -> None:
+def handle_ack_command(connection: CommandConnection, command: pb.BaseCommand) -> None:
     """ACK with something unusual: a transaction, properties or a validation error (which changes nothing)."""
     ack = command.ack
     request_id = ack.request_id if ack.HasField("request_id") else None
@@ -118,7 +116,7 @@ def handle_ack_command(connection: Connection, command: pb.BaseCommand) -> None:
 
 
 def _acknowledge(
-    connection: Connection,
+    connection: CommandConnection,
     consumer_id: int,
     ids: Sequence[hot.AckedId],
     is_cumulative: bool,
@@ -139,7 +137,7 @@ def _acknowledge(
                 _respond_to_ack(connection, consumer_id, request_id, error)
 
     subscription = consumer.subscription
-    if isinstance(subscription, NonPersistentSubscription):
+    if not isinstance(subscription, Subscription):
         consumer.messages_acked += len(ids)
         if done is not None:
             done(None)
@@ -153,7 +151,9 @@ def _acknowledge(
     )
 
 
-def _respond_to_ack(connection: Connection, consumer_id: int, request_id: int, error: GemingaError | None) -> None:
+def _respond_to_ack(
+    connection: CommandConnection, consumer_id: int, request_id: int, error: GemingaError | None
+) -> None:
     response = pb.CommandAckResponse(consumer_id=consumer_id, request_id=request_id)
     if error is not None:
         code: int = error.server_error  # the model's enum has the numbers of the wire's
@@ -162,17 +162,17 @@ def _respond_to_ack(connection: Connection, consumer_id: int, request_id: int, e
     connection.send_command(pb.BaseCommand(type=pb.BaseCommand.ACK_RESPONSE, ackResponse=response))
 
 
-def handle_redeliver(connection: Connection, command: pb.BaseCommand) -> None:
+def handle_redeliver(connection: CommandConnection, command: pb.BaseCommand) -> None:
     """REDELIVER_UNACKNOWLEDGED_MESSAGES: those named, or all."""
     long_commands.redeliver(connection, command.redeliverUnacknowledgedMessages)
 
 
-def handle_redeliver_bytes(connection: Connection, raw: bytes) -> None:
+def handle_redeliver_bytes(connection: CommandConnection, raw: bytes) -> None:
     """REDELIVER_UNACKNOWLEDGED_MESSAGES as it came, with very many message ids."""
     connection.run_in_turns(long_commands.redeliver_long(connection, raw))
 
 
-def handle_seek(connection: Connection, command: pb.BaseCommand) -> None:
+def handle_seek(connection: CommandConnection, command: pb.BaseCommand) -> None:
     """SEEK by id or by publish time -> SUCCESS, after the consumers were disconnected."""
     request = command.seek
     consumer = connection.consumers.get(request.consumer_id)
@@ -180,7 +180,7 @@ def handle_seek(connection: Connection, command: pb.BaseCommand) -> None:
         connection.send_error(request.request_id, ConsumerNotFoundError(f"no consumer {request.consumer_id}"))
         return
     subscription = consumer.subscription
-    if isinstance(subscription, NonPersistentSubscription):
+    if not isinstance(subscription, Subscription):
         connection.send_error(request.request_id, NotAllowedError("a non-persistent topic has nothing to seek in"))
         return
     if request.HasField("message_id"):
@@ -195,7 +195,7 @@ def handle_seek(connection: Connection, command: pb.BaseCommand) -> None:
     _answer_after(connection, request.request_id, work, f"seek {subscription.name}")
 
 
-def handle_unsubscribe(connection: Connection, command: pb.BaseCommand) -> None:
+def handle_unsubscribe(connection: CommandConnection, command: pb.BaseCommand) -> None:
     """UNSUBSCRIBE: the only consumer deletes the subscription; with ``force``, any consumer does."""
     request = command.unsubscribe
     consumer = connection.consumers.get(request.consumer_id)
@@ -224,7 +224,7 @@ async def _unsubscribe(consumer: Consumer, *, is_forced: bool) -> None:
         raise
 
 
-def handle_close_consumer(connection: Connection, command: pb.BaseCommand) -> None:
+def handle_close_consumer(connection: CommandConnection, command: pb.BaseCommand) -> None:
     """CLOSE_CONSUMER -> SUCCESS; also for one that is just being made, or gone already."""
     request = command.close_consumer
     consumer = connection.consumers.get(request.consumer_id)
@@ -237,14 +237,14 @@ def handle_close_consumer(connection: Connection, command: pb.BaseCommand) -> No
     connection.send_success(request.request_id)
 
 
-def handle_consumer_stats(connection: Connection, command: pb.BaseCommand) -> None:
+def handle_consumer_stats(connection: CommandConnection, command: pb.BaseCommand) -> None:
     """CONSUMER_STATS."""
     request = command.consumerStats
     consumer = connection.consumers.get(request.consumer_id)
     connection.send_command(consumer_stats_response(request.request_id, request.consumer_id, consumer))
 
 
-def handle_get_last_message_id(connection: Connection, command: pb.BaseCommand) -> None:
+def handle_get_last_message_id(connection: CommandConnection, command: pb.BaseCommand) -> None:
     """GET_LAST_MESSAGE_ID: the last message a consumer of the topic can get, and how far this one is."""
     request = command.getLastMessageId
     consumer = connection.consumers.get(request.consumer_id)
@@ -256,9 +256,9 @@ def handle_get_last_message_id(connection: Connection, command: pb.BaseCommand) 
     )
 
 
-async def _get_last_message_id(connection: Connection, request_id: int, consumer: Consumer) -> None:
+async def _get_last_message_id(connection: CommandConnection, request_id: int, consumer: Consumer) -> None:
     subscription = consumer.subscription
-    if isinstance(subscription, NonPersistentSubscription):
+    if not isinstance(subscription, Subscription):
         connection.send_error(request_id, NotAllowedError("a non-persistent topic has no last message id"))
         return
     try:
@@ -276,7 +276,7 @@ async def _get_last_message_id(connection: Connection, request_id: int, consumer
     )
 
 
-def _answer_after(connection: Connection, request_id: int, work: Coroutine[Any, Any, None], name: str) -> None:
+def _answer_after(connection: CommandConnection, request_id: int, work: Coroutine[Any, Any, None], name: str) -> None:
     async def run() -> None:
         try:
             await work

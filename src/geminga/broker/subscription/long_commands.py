@@ -6,8 +6,8 @@ changes, it changes piece by piece; an ACK that asks for a response gets it when
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, MutableMapping, Sequence
+from typing import Final, Protocol, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
@@ -15,20 +15,17 @@ from geminga.broker.core.ack_properties import ack_properties
 from geminga.broker.core.ack_set import WORDS_MAX
 from geminga.broker.subscription import acknowledgment
 from geminga.broker.subscription.ack_sets import fitting, is_short
-from geminga.broker.subscription.consumer import NO_EPOCH
+from geminga.broker.subscription.consumer import NO_EPOCH, Consumer, ConsumerConnection
 from geminga.broker.subscription.messages import position_from
-from geminga.broker.subscription.non_persistent import NonPersistentSubscription
+from geminga.broker.subscription.subscription import Subscription
 from geminga.model import Position
 from geminga.model.errors import ConsumerNotFoundError, GemingaError, NotAllowedError, ProtocolError
-from geminga.runtime import next_turn
+from geminga.model.topic_name import TopicName
+from geminga.runtime import Part, next_turn
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.hot import AckedId
 from geminga.wire.pulsar.pieces import SINGLE_FIELDS_BYTES_MAX, Pieces, cut
 from geminga.wire.pulsar.varint import signed64
-
-if TYPE_CHECKING:
-    from geminga.broker.connection.connection import Connection
-    from geminga.broker.subscription.consumer import Consumer
 
 M = TypeVar("M", bound=Message)
 #: Answers the ACK of (consumer id, request id).
@@ -40,6 +37,64 @@ PIECE_BYTES: Final = 8 * 1024
 PIECE_PARSED_BYTES_MAX: Final = WORDS_MAX * 11 + SINGLE_FIELDS_BYTES_MAX + PIECE_BYTES
 _MESSAGE_IDS_OF_ACK: Final = 0x1A
 _MESSAGE_IDS_OF_REDELIVER: Final = 0x12
+
+
+class SubscribedTopic(Protocol):
+    """A topic that consumers can be attached to."""
+
+    async def subscribe(self, connection: ConsumerConnection, request: pb.CommandSubscribe) -> Consumer:
+        """Attach a consumer, creating its subscription if need be; raises GemingaError."""
+        ...
+
+
+class Topics(Protocol):
+    """Where topics are got."""
+
+    def get_topic(self, name: TopicName, *, create: bool) -> Awaitable[SubscribedTopic]:
+        """The topic, loaded; raises GemingaError."""
+        ...
+
+
+class CommandConnection(ConsumerConnection, Part, Protocol):
+    """A connection, as its commands see it."""
+
+    @property
+    def broker(self) -> Topics:
+        """Where topics are got."""
+        ...
+
+    @property
+    def requests(self) -> MutableMapping[tuple[int, int], int]:
+        """Ids under creation: (command type, id) -> request id."""
+        ...
+
+    def request_ended(self, key: tuple[int, int], request_id: int) -> bool:
+        """Take a creation out of :attr:`requests`; whether the client still waits for it."""
+        ...
+
+    def send_success(self, request_id: int) -> None:
+        """Send SUCCESS for a request."""
+        ...
+
+    def send_error(self, request_id: int, error: GemingaError) -> None:
+        """Send ERROR for a request."""
+        ...
+
+    def told(self, error: GemingaError) -> str:
+        """What the client is told of an error."""
+        ...
+
+    def run(self, work: Coroutine[None, None, None], name: str) -> None:
+        """Work on a request in a task of its own."""
+        ...
+
+    def run_in_turns(self, work: Coroutine[None, None, None]) -> None:
+        """Carry out the command at hand in several turns; those behind it wait."""
+        ...
+
+    def close(self, reason: str = "") -> None:
+        """Close the connection; a reason is logged."""
+        ...
 
 
 class AckAnswers:
@@ -108,7 +163,7 @@ async def acknowledge(
     await _answer(consumer, answers)
 
 
-async def acknowledge_long(connection: Connection, raw: bytes, respond: Respond) -> None:
+async def acknowledge_long(connection: CommandConnection, raw: bytes, respond: Respond) -> None:
     """Apply an ACK of any length; a connection that sent none is closed."""
     try:
         await _acknowledge_pieces(connection, raw, respond)
@@ -116,7 +171,7 @@ async def acknowledge_long(connection: Connection, raw: bytes, respond: Respond)
         connection.close(str(error))
 
 
-async def _acknowledge_pieces(connection: Connection, raw: bytes, respond: Respond) -> None:
+async def _acknowledge_pieces(connection: CommandConnection, raw: bytes, respond: Respond) -> None:
     pieces = await _cut(raw, _MESSAGE_IDS_OF_ACK)
     head = _parsed(pb.CommandAck(), pieces.single)
     done: acknowledgment.AckDone | None = None
@@ -165,7 +220,7 @@ async def _acknowledge(
     properties: Mapping[str, int],
 ) -> None:
     subscription = consumer.subscription
-    if isinstance(subscription, NonPersistentSubscription):
+    if not isinstance(subscription, Subscription):
         consumer.messages_acked += len(ids)
         return
     if needs_turns(ids):
@@ -192,7 +247,7 @@ async def _acknowledge(
 async def _answer(consumer: Consumer, answers: AckAnswers) -> None:
     """All pieces were applied: answer when they are durable."""
     subscription = consumer.subscription
-    if answers.is_wanted and not isinstance(subscription, NonPersistentSubscription):
+    if answers.is_wanted and isinstance(subscription, Subscription):
         try:
             await subscription.cursor.flush()
         except GemingaError as error:
@@ -200,7 +255,7 @@ async def _answer(consumer: Consumer, answers: AckAnswers) -> None:
     answers.seal()
 
 
-async def redeliver_long(connection: Connection, raw: bytes) -> None:
+async def redeliver_long(connection: CommandConnection, raw: bytes) -> None:
     """REDELIVER_UNACKNOWLEDGED_MESSAGES of any length; a connection that sent none is closed."""
     try:
         pieces = await _cut(raw, _MESSAGE_IDS_OF_REDELIVER)
@@ -213,10 +268,10 @@ async def redeliver_long(connection: Connection, raw: bytes) -> None:
         connection.close(str(error))
 
 
-def redeliver(connection: Connection, request: pb.CommandRedeliverUnacknowledgedMessages) -> bool:
+def redeliver(connection: CommandConnection, request: pb.CommandRedeliverUnacknowledgedMessages) -> bool:
     """Give back the entries named, or all; whether it makes a difference to name more of them."""
     consumer = connection.consumers.get(request.consumer_id)
-    if consumer is None or isinstance(consumer.subscription, NonPersistentSubscription):
+    if consumer is None or not isinstance(consumer.subscription, Subscription):
         return False
     dispatch = consumer.subscription.dispatch
     if dispatch is None:

@@ -16,10 +16,10 @@ from geminga.broker.core.hash_ranges import (
     StickyKeySelector,
     StickyRanges,
 )
-from geminga.broker.subscription.consumer import Consumer, Exclusive, Failover, Key_Shared
+from geminga.broker.subscription.consumer import Consumer, ConsumerConnection, Exclusive, Failover, Key_Shared
 from geminga.broker.subscription.entry_filter import sticky_key
 from geminga.broker.subscription.limits import is_reached
-from geminga.broker.subscription.ports import ConsumerConnection, SubscriptionTopic
+from geminga.broker.subscription.ports import SubscriptionServices, SubscriptionTopic
 from geminga.broker.subscription.rates import Rates
 from geminga.broker.subscription.subscribe import check_consumer_limit, check_subscription_limit, new_consumer
 from geminga.model import Position
@@ -91,6 +91,11 @@ class NonPersistentSubscription:
         self._selector: StickyKeySelector | None = None
 
     @property
+    def services(self) -> SubscriptionServices:
+        """What it uses of the broker."""
+        return self.topic.broker
+
+    @property
     def consumers(self) -> Sequence[Consumer]:
         """The connected consumers."""
         return self._single.consumers if self._single is not None else self._turns
@@ -107,7 +112,7 @@ class NonPersistentSubscription:
 
     def now_ms(self) -> int:
         """Wall-clock time of the broker."""
-        return self.topic.broker.runtime.clock.wall_ms()
+        return self.services.runtime.clock.wall_ms()
 
     def wake(self) -> None:
         """Permits came: nothing waits here."""
@@ -132,10 +137,6 @@ class NonPersistentSubscription:
                 self._selector.add(consumer)
             self._turns.append(consumer)
         self.type = consumer.type
-
-    async def remove_consumer(self, consumer: Consumer) -> None:
-        """The client closed ``consumer``."""
-        consumer.close()
 
     def detach(self, consumer: Consumer) -> None:
         """``consumer`` is gone. Called by :meth:`Consumer.close`."""
@@ -231,7 +232,7 @@ class NonPersistentSubscription:
 
     def _reset(self, consumer: Consumer) -> None:
         """The first consumer decides the type."""
-        config = self.topic.broker.config
+        config = self.services.config
         self._single, self._selector, self._turns = None, None, []
         if consumer.type in (Exclusive, Failover):
             name = self.topic.name

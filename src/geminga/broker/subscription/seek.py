@@ -36,7 +36,7 @@ async def position_at_time(ledger: ManagedLedger, timestamp_ms: int) -> Position
 async def seek(subscription: Subscription, position: Position, ack_set: Sequence[int] | None = None) -> None:
     """The next entry delivered is ``position`` (EARLIEST and LATEST are understood); with an ``ack_set``, only the
     messages of it whose bit is set."""
-    by_index = subscription.topic.broker.config.acknowledgment_at_batch_index_level_enabled
+    by_index = subscription.services.config.acknowledgment_at_batch_index_level_enabled
     if position in (EARLIEST, LATEST) or not by_index:
         ack_set = None
     _, ack_set = await fitting(subscription, position, ack_set)
@@ -115,7 +115,7 @@ async def peek(subscription: Subscription, number: int) -> tuple[Entry | None, i
     Nothing changes, and however far back it looks, one read of entries is held at a time.
     """
     cursor, ledger = subscription.cursor, subscription.topic.ledger
-    bytes_max = subscription.topic.broker.config.dispatcher_max_read_size_bytes
+    bytes_max = subscription.services.config.dispatcher_max_read_size_bytes
     found = 0
     position = ledger.next_position(cursor.mark_delete_position)
     while entries := await ledger.read_range(position, number - found, bytes_max):

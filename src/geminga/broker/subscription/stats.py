@@ -14,16 +14,16 @@ from geminga.broker.core.consumer_state import ConsumerState
 from geminga.broker.core.dispatcher_key_shared import KeySharedDispatcher
 from geminga.broker.core.draining_hashes import DrainingHash
 from geminga.broker.core.expiry import stored_ms
-from geminga.broker.core.hash_ranges import ConsistentHashRing
+from geminga.broker.core.hash_ranges import ConsistentHashRing, StickyKeySelector
 from geminga.broker.subscription.consumer import INDIVIDUAL_ACK_TYPES, Consumer, Key_Shared
 from geminga.broker.subscription.dispatch_shared import SharedDispatch
 from geminga.broker.subscription.messages import entry_timestamp_ms
 from geminga.broker.subscription.non_persistent import NonPersistentSubscription
 from geminga.broker.subscription.rates import Rates
+from geminga.broker.subscription.subscription import Subscription
 from geminga.wire._generated import pulsar_api_pb2 as pb
 
 if TYPE_CHECKING:
-    from geminga.broker.subscription.subscription import Subscription
     from geminga.managed_ledger import Entry
 
 Json = dict[str, object]
@@ -234,7 +234,7 @@ def consumer_stats_response(request_id: int, consumer_id: int, consumer: Consume
             address=consumer.connection.peer,
             connectedSince=iso_time(consumer.connected_since_ms),
             type=TYPE_NAMES[consumer.type],
-            msgBacklog=0 if isinstance(subscription, NonPersistentSubscription) else subscription.cursor.backlog_count,
+            msgBacklog=subscription.cursor.backlog_count if isinstance(subscription, Subscription) else 0,
         )
     return pb.BaseCommand(type=pb.BaseCommand.CONSUMER_STATS_RESPONSE, consumerStatsResponse=response)
 
@@ -286,7 +286,7 @@ def _rates(subscription: Subscription | NonPersistentSubscription) -> tuple[floa
         subscription.rates = Rates()
     dropped = subscription.messages_dropped if isinstance(subscription, NonPersistentSubscription) else 0
     expired = 0 if isinstance(subscription, NonPersistentSubscription) else subscription.entries_expired
-    now = subscription.topic.broker.runtime.clock.monotonic()
+    now = subscription.services.runtime.clock.monotonic()
     return subscription.rates.update(now, (*totals(subscription), dropped, expired))
 
 
@@ -300,16 +300,17 @@ def _consumer_rates(consumer: Consumer) -> tuple[float, ...]:
         consumer.messages_acked,
         consumer.chunks_out,
     )
-    return consumer.rates.update(consumer.subscription.topic.broker.runtime.clock.monotonic(), counters)
+    return consumer.rates.update(consumer.subscription.services.runtime.clock.monotonic(), counters)
 
 
 def _key_ranges(consumer: Consumer) -> list[list[int]]:
     """First and last hash of each key range, those that touch as one."""
     subscription = consumer.subscription
+    selector: StickyKeySelector | None = None
     if isinstance(subscription, NonPersistentSubscription):
         selector = subscription.selector
-    else:
-        core = subscription.dispatch.core if isinstance(subscription.dispatch, SharedDispatch) else None
+    elif isinstance(subscription, Subscription) and isinstance(subscription.dispatch, SharedDispatch):
+        core = subscription.dispatch.core
         selector = core.selector if isinstance(core, KeySharedDispatcher) else None
     ranges: list[list[int]] = []
     for first, last, owner in selector.ranges() if selector is not None else ():

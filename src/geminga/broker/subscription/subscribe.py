@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from geminga.broker.subscription.consumer import Consumer, Exclusive
+from geminga.broker.subscription.consumer import Consumer, ConsumerConnection, ConsumerSubscription, Exclusive
 from geminga.broker.subscription.limits import is_reached
 from geminga.broker.subscription.messages import position_from
-from geminga.broker.subscription.ports import ConsumerConnection, PersistentSubscriptionTopic, SubscriptionTopic
+from geminga.broker.subscription.ports import SubscriptionTopic
 from geminga.broker.subscription.seek import position_at_time
-from geminga.broker.subscription.subscription import Subscription, encode_cursor_name
+from geminga.broker.subscription.subscription import PersistentSubscriptionTopic, Subscription, encode_cursor_name
 from geminga.model import EARLIEST, LATEST, Position
 from geminga.model.errors import (
     ConsumerBusyError,
@@ -19,9 +19,6 @@ from geminga.model.errors import (
     UnavailableError,
 )
 from geminga.wire._generated import pulsar_api_pb2 as pb
-
-if TYPE_CHECKING:
-    from geminga.broker.subscription.non_persistent import NonPersistentSubscription
 
 #: Tries to join while the subscription vanishes or its Exclusive consumer turns out dead.
 _ATTEMPTS_MAX: Final = 3
@@ -80,25 +77,23 @@ async def create_subscription(
 
 def new_consumer(
     connection: ConsumerConnection,
-    subscription: Subscription | NonPersistentSubscription,
+    subscription: ConsumerSubscription,
     request: pb.CommandSubscribe,
 ) -> Consumer:
     """The consumer that ``request`` describes; it has joined nothing yet."""
-    broker = subscription.topic.broker
+    services = subscription.services
     return Consumer(
         connection,
         subscription,
         request,
         # Pulsar makes up five hex digits too.
-        name=request.consumer_name or broker.runtime.rng.token(3)[:5],
+        name=request.consumer_name or services.runtime.rng.token(3)[:5],
         partition=subscription.topic.name.partition,
-        now_ms=broker.runtime.clock.wall_ms(),
+        now_ms=services.runtime.clock.wall_ms(),
     )
 
 
-def check_consumer_limit(
-    topic: SubscriptionTopic, subscriptions: Collection[Subscription] | Collection[NonPersistentSubscription]
-) -> None:
+def check_consumer_limit(topic: SubscriptionTopic, subscriptions: Collection[ConsumerSubscription]) -> None:
     """Raise ConsumerBusyError if the topic has all the consumers it may have."""
     limit = topic.limits.consumers
     if limit and is_reached(limit, sum(len(subscription.consumers) for subscription in subscriptions)):

@@ -10,8 +10,8 @@ consumers are disconnected first, and those that subscribe meanwhile wait.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping, MutableMapping, Sequence
+from typing import TYPE_CHECKING, Final, Protocol
 from urllib.parse import quote_plus, unquote_plus
 
 from geminga.broker.core.recent_candidates import RecentCandidates
@@ -23,8 +23,9 @@ from geminga.broker.subscription.dispatch import Dispatch
 from geminga.broker.subscription.dispatch_shared import SharedDispatch
 from geminga.broker.subscription.dispatch_single_active import SingleActiveDispatch
 from geminga.broker.subscription.limits import is_reached
-from geminga.broker.subscription.ports import PersistentSubscriptionTopic
+from geminga.broker.subscription.ports import DispatchedTopic, SubscriptionServices
 from geminga.broker.subscription.rates import Rates
+from geminga.model import Position
 from geminga.model.errors import ConsumerBusyError, PreconditionFailedError, UnavailableError
 from geminga.runtime import Contained, spawn, unwound
 from geminga.wire._generated import pulsar_api_pb2 as pb
@@ -60,6 +61,15 @@ def encode_cursor_name(subscription_name: str) -> str:
 def decode_cursor_name(cursor_name: str) -> str:
     """The inverse of :func:`encode_cursor_name`."""
     return unquote_plus(cursor_name)
+
+
+class PersistentSubscriptionTopic(DispatchedTopic, Protocol):
+    """The topic of subscriptions with cursors."""
+
+    @property
+    def subscriptions(self) -> MutableMapping[str, Subscription]:
+        """Its subscriptions by name."""
+        ...
 
 
 class Subscription:
@@ -128,6 +138,11 @@ class Subscription:
         """A subscription on an open cursor."""
         return cls(topic, name, cursor, is_durable=is_durable)
 
+    @property
+    def services(self) -> SubscriptionServices:
+        """What it uses of the broker."""
+        return self.topic.broker
+
     # ---- consumers ----
 
     @property
@@ -173,10 +188,6 @@ class Subscription:
             dispatch.wake()
         if self.dispatch is not dispatch:
             raise UnavailableError(f"subscription {self.name} broke, try again")
-
-    async def remove_consumer(self, consumer: Consumer) -> None:
-        """The client closed ``consumer``."""
-        consumer.close()
 
     def detach(self, consumer: Consumer) -> None:
         """``consumer`` is gone. Called by :meth:`Consumer.close`."""
@@ -230,12 +241,11 @@ class Subscription:
 
     def now_ms(self) -> int:
         """Wall-clock time of the broker."""
-        return self.topic.broker.runtime.clock.wall_ms()
+        return self.services.runtime.clock.wall_ms()
 
     def recent_candidates(self) -> RecentCandidates | None:
         """What is known of entries dispatched lately; None if this is its topic's only subscription."""
-        topic = self.topic
-        return topic.broker.recent_candidates if len(topic.subscriptions) > 1 else None
+        return self.services.recent_candidates if len(self.topic.subscriptions) > 1 else None
 
     def open_reader(self) -> CursorReader:
         """The reader of the cursor; one still busy with a read that was called off is used on."""
@@ -255,6 +265,10 @@ class Subscription:
             self._redeliveries.forget_up_to(self.cursor.mark_delete_position)
             if not self._redeliveries:
                 self._redeliveries = None
+
+    def acknowledged_by_all(self) -> Position:
+        """Up to here every subscription of the topic has acknowledged."""
+        return min(other.cursor.mark_delete_position for other in self.topic.subscriptions.values())
 
     def apply_unacked_limits(self) -> None:
         """The topic's limits of unacknowledged messages may have changed."""
@@ -287,10 +301,10 @@ class Subscription:
             self.topic.broke(what, error)
             return
         name = subscription_name(self.topic.name, self.name)
-        self.topic.broker.failures.note(Kind.SUBSCRIPTION, name, what, error, is_held=True)
+        self.services.failures.note(Kind.SUBSCRIPTION, name, what, error, is_held=True)
         with Contained(self.topic, "closing a subscription", is_last=True):
             self.cut_off()
-            self.topic.broker.recount_unacked()
+            self.services.recount_unacked()
 
     def cut_off(self) -> None:
         """Send all consumers away without asking the dispatch, which may be in any state."""

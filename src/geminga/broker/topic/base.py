@@ -32,9 +32,8 @@ from geminga.runtime import Contained, get_logger, spawn
 from geminga.wire._generated import pulsar_api_pb2 as pb
 
 if TYPE_CHECKING:
-    from geminga.broker.connection.connection import Connection
     from geminga.broker.service import Broker
-    from geminga.broker.subscription.consumer import Consumer
+    from geminga.broker.subscription.consumer import Consumer, ConsumerConnection
     from geminga.broker.subscription.non_persistent import NonPersistentSubscription
     from geminga.broker.subscription.subscription import Subscription
 
@@ -258,7 +257,7 @@ class Topic:
 
     # ---- subscriptions
 
-    async def subscribe(self, connection: Connection, request: pb.CommandSubscribe) -> Consumer:
+    async def subscribe(self, connection: ConsumerConnection, request: pb.CommandSubscribe) -> Consumer:
         """Attach a consumer, creating its subscription if need be; raises GemingaError."""
         raise AssertionError(f"{type(self).__name__} has no subscriptions")
 

@@ -23,9 +23,8 @@ from geminga.model.topic_name import TopicName
 from geminga.wire._generated import pulsar_api_pb2 as pb
 
 if TYPE_CHECKING:
-    from geminga.broker.connection.connection import Connection
     from geminga.broker.service import Broker
-    from geminga.broker.subscription.consumer import Consumer
+    from geminga.broker.subscription.consumer import Consumer, ConsumerConnection
 
 
 class NonPersistentTopic(Topic):
@@ -64,7 +63,7 @@ class NonPersistentTopic(Topic):
             subscription.dispatch(entries)
         producer.group(sequence_ids, messages, 0).same_id(NO_POSITION.ledger_id, NO_POSITION.entry_id)
 
-    async def subscribe(self, connection: Connection, request: pb.CommandSubscribe) -> Consumer:
+    async def subscribe(self, connection: ConsumerConnection, request: pb.CommandSubscribe) -> Consumer:
         """Attach a consumer, creating its subscription if need be; raises GemingaError."""
         await self.check_may_subscribe(request)
         consumer = await subscribe_non_persistent(self, connection, request)

@@ -37,9 +37,8 @@ from geminga.wire.pulsar.metadata import broker_entry_metadata, encode_broker_en
 from geminga.wire.pulsar.numbers import batch_size
 
 if TYPE_CHECKING:
-    from geminga.broker.connection.connection import Connection
     from geminga.broker.service import Broker
-    from geminga.broker.subscription.consumer import Consumer
+    from geminga.broker.subscription.consumer import Consumer, ConsumerConnection
 
 __all__ = ["PersistentTopic", "Topic", "is_internal_cursor"]
 
@@ -288,7 +287,7 @@ class PersistentTopic(Topic):
 
     # ---- subscriptions
 
-    async def subscribe(self, connection: Connection, request: pb.CommandSubscribe) -> Consumer:
+    async def subscribe(self, connection: ConsumerConnection, request: pb.CommandSubscribe) -> Consumer:
         """Attach a consumer, creating its subscription if need be; raises GemingaError."""
         allow_creation = await self.check_may_subscribe(request)
         consumer = await subscribe(self, connection, request, allow_creation=allow_creation)
