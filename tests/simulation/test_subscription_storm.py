@@ -95,7 +95,7 @@ class Storm:
 
 
 async def run_storm(storm: Storm, steps: int) -> None:
-    rng = storm.topic.broker.runtime.rng
+    rng = storm.topic.services.runtime.rng
     await storm.join(10)
     for _ in range(steps):
         chance = rng.random()

@@ -48,7 +48,7 @@ class RecordingConnection:
     """The surface of a connection; decodes every frame that is written to it."""
 
     def __init__(self, topic: RecordedTopic):
-        self.broker = topic.broker
+        self.broker = topic.services
         self.peer = "/127.0.0.1:4711"
         self.client_version = "test"
         self.supports_broker_entry_metadata = False
@@ -144,7 +144,7 @@ class RecordedTopic:
             consumers_per_subscription=config.max_consumers_per_subscription,
             subscriptions=config.max_subscriptions_per_topic,
         )
-        self.broker = SimpleNamespace(
+        self.services = SimpleNamespace(
             runtime=runtime,
             config=config,
             get_topic=self._get_topic,
@@ -170,7 +170,7 @@ class RecordedTopic:
             subscription.on_entries_available()
 
     def delays(self) -> TopicDelays | None:
-        return self._delays if self.broker.config.delayed_delivery_enabled else None
+        return self._delays if self.services.config.delayed_delivery_enabled else None
 
     def delays_stats(self) -> dict[str, int | bool]:
         return {"entries": len(self._delays), "memoryBytes": self._delays.index.memory_bytes}
@@ -191,7 +191,7 @@ class RecordedTopic:
             metadata = pb.MessageMetadata(
                 producer_name="p",
                 sequence_id=self.sequence_id,
-                publish_time=fields.pop("publish_time", 0) or self.broker.runtime.clock.wall_ms(),
+                publish_time=fields.pop("publish_time", 0) or self.services.runtime.clock.wall_ms(),
                 **fields,
             )
             self.sequence_id += 1

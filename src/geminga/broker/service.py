@@ -28,6 +28,7 @@ from geminga.broker.registry.partitions import Partitions
 from geminga.broker.registry.topic_registry import TopicRegistry
 from geminga.broker.resources import Resources
 from geminga.broker.schema.topic_schemas import Schemas
+from geminga.broker.topic.services import TopicServices
 from geminga.broker.upkeep.admin_steps import AdminSteps
 from geminga.broker.upkeep.inactive_topics import InactiveTopics
 from geminga.broker.upkeep.ledger_upkeep import LedgerUpkeep
@@ -102,6 +103,23 @@ class Broker:
         self._inactive_topics = InactiveTopics(self)
         self.ledger_upkeep = LedgerUpkeep(self)
         self.policies = PolicyService(self)
+        self.topic_services = TopicServices(
+            runtime=runtime,
+            config=config,
+            metadata=metadata,
+            ledgers=ledgers,
+            failures=self.failures,
+            whole=self,
+            unload=self.registry.unload,
+            drop_soon=self.registry.drop_soon,
+            namespace_policies=self.namespaces.policies,
+            rules=self.policies.rules,
+            admit_consumer=self.schemas.admit_consumer,
+            publish_latency=self.publish_latency,
+            recent_candidates=self.recent_candidates,
+            unacked_budget=self.unacked_budget,
+            recount_unacked=self.recount_unacked,
+        )
         self._following = PolicyFollowing(self)
         self._policy_upkeep = PolicyUpkeep(self)
         self._connections_by_ip: dict[str, int] = {}

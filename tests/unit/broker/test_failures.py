@@ -295,11 +295,11 @@ def test_task_of_a_connection_that_fails_closes_that_connection_only() -> None:
 def test_topic_that_breaks_while_it_is_loaded_is_tried_again_later() -> None:
     async def scenario(world: BrokerWorld) -> None:
         other = await bystander(world)
-        policies, world.broker.policies = world.broker.policies, None  # type: ignore[assignment]
+        level, world.broker.policies.topics = world.broker.policies.topics, None  # type: ignore[assignment]
         client = await world.client()
         client.request_producer(TOPIC)
         assert (await client.error()).error == pb.ServiceNotReady
-        world.broker.policies = policies
+        world.broker.policies.topics = level
         client.request_producer(TOPIC, producer_id=2)
         assert "closed for" in (await client.error()).message
         assert world.broker.failures.counts == {Kind.BROKER: 0, Kind.CONNECTION: 0, Kind.SUBSCRIPTION: 0, Kind.TOPIC: 1}

@@ -212,12 +212,12 @@ class TopicRegistry:
         if not name.is_persistent:
             if not create and not partitions:
                 raise _not_found(name)
-            topic: Topic = NonPersistentTopic(self._broker, name)
+            topic: Topic = NonPersistentTopic(self._broker.topic_services, name)
         else:
             ledgers = self._broker.ledgers
             if not create and not await ledgers.exists(name.managed_ledger_name):
                 raise _not_found(name)
-            topic = PersistentTopic(self._broker, name, await ledgers.open(name.managed_ledger_name))
+            topic = PersistentTopic(self._broker.topic_services, name, await ledgers.open(name.managed_ledger_name))
         await topic.load()
         self.loaded[str(name)] = topic
         return topic

@@ -190,7 +190,7 @@ async def add_stored(topic: Topic, stats: Document, *, for_each: bool) -> None:
         slowest = min(durable, key=lambda item: item.cursor.mark_delete_position)
         since_ms = await oldest_stored_ms(slowest)
         if since_ms is not None:
-            age_ms = max(0, topic.broker.runtime.clock.wall_ms() - since_ms)
+            age_ms = max(0, topic.services.runtime.clock.wall_ms() - since_ms)
             stats["oldestBacklogMessageAgeSeconds"] = age_ms // 1000
             stats["oldestBacklogMessageSubscriptionName"] = slowest.name
     if not for_each:

@@ -93,7 +93,7 @@ class NonPersistentSubscription:
     @property
     def services(self) -> SubscriptionServices:
         """What it uses of the broker."""
-        return self.topic.broker
+        return self.topic.services
 
     @property
     def consumers(self) -> Sequence[Consumer]:

@@ -59,7 +59,7 @@ class SubscriptionTopic(Protocol):
         ...
 
     @property
-    def broker(self) -> SubscriptionServices:
+    def services(self) -> SubscriptionServices:
         """What it gives its subscriptions of the broker."""
         ...
 

@@ -169,4 +169,4 @@ async def _rolled_back(topic: PersistentSubscriptionTopic, request: pb.CommandSu
     seconds = request.start_message_rollback_duration_sec
     if seconds <= 0:
         return None
-    return await position_at_time(topic.ledger, topic.broker.runtime.clock.wall_ms() - seconds * 1000)
+    return await position_at_time(topic.ledger, topic.services.runtime.clock.wall_ms() - seconds * 1000)

@@ -141,7 +141,7 @@ class Subscription:
     @property
     def services(self) -> SubscriptionServices:
         """What it uses of the broker."""
-        return self.topic.broker
+        return self.topic.services
 
     # ---- consumers ----
 

@@ -14,6 +14,7 @@ from geminga.broker.resources import Policies
 from geminga.broker.subscription.limits import NO_LIMITS, TopicLimits, is_reached
 from geminga.broker.subscription.rates import Rates
 from geminga.broker.topic.producer import Producer, PublishGroup, SequenceIds
+from geminga.broker.topic.services import TopicServices
 from geminga.managed_ledger import AppendResult
 from geminga.model.errors import (
     ConflictError,
@@ -32,7 +33,6 @@ from geminga.runtime import Contained, get_logger, spawn
 from geminga.wire._generated import pulsar_api_pb2 as pb
 
 if TYPE_CHECKING:
-    from geminga.broker.service import Broker
     from geminga.broker.subscription.consumer import Consumer, ConsumerConnection
     from geminga.broker.subscription.non_persistent import NonPersistentSubscription
     from geminga.broker.subscription.subscription import Subscription
@@ -50,7 +50,6 @@ class Topic:
 
     __slots__ = (
         "_access",
-        "broker",
         "bytes_in",
         "has_chunks",
         "is_closing",
@@ -63,10 +62,11 @@ class Topic:
         "name",
         "producers",
         "rates",
+        "services",
     )
 
-    def __init__(self, broker: Broker, name: TopicName) -> None:
-        self.broker = broker
+    def __init__(self, services: TopicServices, name: TopicName) -> None:
+        self.services = services
         self.name = name
         #: By producer name; those that wait for exclusive access are here too.
         self.producers: dict[str, Producer] = {}
@@ -75,18 +75,18 @@ class Topic:
         self.bytes_in = 0
         #: Whether a part of a larger message was published since it was loaded.
         self.has_chunks = False
-        self.loaded_ms = broker.runtime.clock.wall_ms()
+        self.loaded_ms = services.runtime.clock.wall_ms()
         #: When something was last published, on the monotonic clock; None: not since it was loaded.
         self.last_published_s: float | None = None
         #: Rates between scrapes, kept by the statistics.
         self.rates: Rates | None = None
         #: When a producer, consumer or subscription last came, went or was seen; on the monotonic clock.
-        self.last_active_s = broker.runtime.clock.monotonic()
+        self.last_active_s = services.runtime.clock.monotonic()
         #: It is being unloaded or deleted: nothing new may attach.
         self.is_closing = False
         #: How many producers, consumers and subscriptions it may have.
         self.limits = NO_LIMITS
-        self.is_encryption_required = broker.config.encryption_required
+        self.is_encryption_required = services.config.encryption_required
         #: Made when the first producer comes; None: no producer yet.
         self._access: ProducerAccess[Producer] | None = None
 
@@ -95,7 +95,7 @@ class Topic:
         """When something was last published, ms since the epoch; 0: not since it was loaded."""
         if self.last_published_s is None:
             return 0
-        clock = self.broker.runtime.clock
+        clock = self.services.runtime.clock
         return clock.wall_ms() - int((clock.monotonic() - self.last_published_s) * 1000)
 
     # ---- what subclasses answer
@@ -157,8 +157,8 @@ class Topic:
 
     async def apply_policies(self) -> None:
         """The namespace's policies changed, or are applied for the first time."""
-        policies = await self.broker.namespaces.policies(self.name.namespace)
-        self.limits = _limits(self.broker.config, policies)
+        policies = await self.services.namespace_policies(self.name.namespace)
+        self.limits = _limits(self.services.config, policies)
 
     async def store_epoch(self, epoch: int) -> None:
         """Make the epoch of exclusive access durable."""
@@ -282,19 +282,19 @@ class Topic:
         """
         if self.is_closing:
             raise closing_error(self.name)
-        self.broker.failures.check(Kind.SUBSCRIPTION, (subscription_name(self.name, request.subscription),))
-        rules = await self.broker.policies.rules(self.name)
+        self.services.failures.check(Kind.SUBSCRIPTION, (subscription_name(self.name, request.subscription),))
+        rules = await self.services.rules(self.name)
         type_name = pb.CommandSubscribe.SubType.Name(request.subType)
         if type_name not in rules.subscription_types:
             raise NotAllowedError(f"Topic[{self.name}] doesn't support {type_name} sub type!")
-        await self.broker.schemas.admit_consumer(self, request)
+        await self.services.admit_consumer(self, request)
         return await self.may_create_subscriptions()
 
     async def may_create_subscriptions(self) -> bool:
         """Whether the policies let subscriptions be created on demand."""
-        policies = await self.broker.namespaces.policies(self.name.namespace)
+        policies = await self.services.namespace_policies(self.name.namespace)
         override = policies.auto_subscription_creation if policies is not None else None
-        return self.broker.config.allow_auto_subscription_creation if override is None else override
+        return self.services.config.allow_auto_subscription_creation if override is None else override
 
     async def ensure_subscription(self, name: str, position: Position) -> None:
         """Create a durable subscription unless there is one of that name."""
@@ -305,7 +305,7 @@ class Topic:
 
     def touch(self) -> None:
         """Something used the topic now."""
-        self.last_active_s = self.broker.runtime.clock.monotonic()
+        self.last_active_s = self.services.runtime.clock.monotonic()
 
     # ---- life
 
@@ -318,7 +318,7 @@ class Topic:
         """What ``core.deletion`` must know of it; none of it changes by asking."""
         consumers = sum(len(subscription.consumers) for subscription in self.subscriptions.values())
         return TopicFacts(
-            idle_ms=int((self.broker.runtime.clock.monotonic() - self.last_active_s) * 1000),
+            idle_ms=int((self.services.runtime.clock.monotonic() - self.last_active_s) * 1000),
             is_system=self.name.is_system,
             clients=len(self.producers) + consumers,
             subscriptions=len(self.subscriptions),
@@ -341,17 +341,17 @@ class Topic:
         """It can not be trusted any more: its clients are cut off, and it is loaded anew from what is stored."""
         if not self.is_closing:
             self.is_closing = True
-            self.broker.failures.note(Kind.TOPIC, str(self.name), what, error, is_held=True)
-            self.broker.registry.drop_soon(self)
+            self.services.failures.note(Kind.TOPIC, str(self.name), what, error, is_held=True)
+            self.services.drop_soon(self)
 
     def cut_off(self) -> None:
         """Send every producer and consumer away, whatever state they are in; nothing of it is saved."""
         self.is_closing = True
         for producer in list(self.producers.values()):
-            with Contained(self.broker, "cutting a producer off", is_last=True):
+            with Contained(self.services.whole, "cutting a producer off", is_last=True):
                 producer.disconnect()
         for subscription in list(self.subscriptions.values()):
-            with Contained(self.broker, "cutting a subscription off", is_last=True):
+            with Contained(self.services.whole, "cutting a subscription off", is_last=True):
                 subscription.cut_off()
 
     async def drop_storage(self) -> None:

@@ -135,7 +135,7 @@ class TopicDeduplication:
         if not self._stored_since_snapshot:
             self._dirty_since_ms = self._now_ms()
         self._stored_since_snapshot += result.count
-        if self._stored_since_snapshot >= self._topic.broker.config.deduplication_snapshot_entries:
+        if self._stored_since_snapshot >= self._topic.services.config.deduplication_snapshot_entries:
             self._save_soon()
 
     async def until_known(self, producer_name: str) -> None:
@@ -192,8 +192,8 @@ class TopicDeduplication:
         except LedgerFencedError:
             # Another broker owns the topic now: what is stored is its to say.
             if not self._topic.is_closing:
-                broker, name = self._topic.broker, self._topic.name
-                spawn(broker.unload_topic(name), name=f"unload fenced {name}", part=broker)
+                services, name = self._topic.services, self._topic.name
+                spawn(services.unload(name), name=f"unload fenced {name}", part=services.whole)
             return
         except StorageError as error:
             _log.warning("%s: can not read the tail after a failed write: %s", self._topic.name, error)
@@ -226,7 +226,7 @@ class TopicDeduplication:
 
     def upkeep(self) -> None:
         """Forget producers that left long ago; take a snapshot if the last one is old. Called from time to time."""
-        config, now_ms = self._topic.broker.config, self._now_ms()
+        config, now_ms = self._topic.services.config, self._now_ms()
         self.state.forget_inactive(now_ms - config.deduplication_inactivity_minutes * 60_000)
         interval_ms = self._topic.rules.dedup_snapshot_ms
         if interval_ms and self._dirty_since_ms is not None and now_ms - self._dirty_since_ms >= interval_ms:
@@ -269,7 +269,7 @@ class TopicDeduplication:
         self._changed()
 
     def _now_ms(self) -> int:
-        return self._topic.broker.runtime.clock.wall_ms()
+        return self._topic.services.runtime.clock.wall_ms()
 
     def _save_soon(self) -> None:
         if not self._is_saving and not self._is_closed:
@@ -279,7 +279,7 @@ class TopicDeduplication:
     async def _save(self) -> None:
         cursor = self._cursor
         position = self._last_stored
-        snapshot = self.state.snapshot(self._topic.broker.config.deduplication_producers_max)
+        snapshot = self.state.snapshot(self._topic.services.config.deduplication_producers_max)
         self._stored_since_snapshot = 0
         self._dirty_since_ms = None
         try:

@@ -17,13 +17,13 @@ from geminga.broker.subscription.non_persistent import (
 from geminga.broker.subscription.subscribe import check_subscription_limit
 from geminga.broker.topic.base import Topic, closing_error
 from geminga.broker.topic.producer import Producer, SequenceIds
+from geminga.broker.topic.services import TopicServices
 from geminga.model.errors import ConflictError
 from geminga.model.position import Position
 from geminga.model.topic_name import TopicName
 from geminga.wire._generated import pulsar_api_pb2 as pb
 
 if TYPE_CHECKING:
-    from geminga.broker.service import Broker
     from geminga.broker.subscription.consumer import Consumer, ConsumerConnection
 
 
@@ -32,8 +32,8 @@ class NonPersistentTopic(Topic):
 
     __slots__ = ("_subscriptions", "entries_in")
 
-    def __init__(self, broker: Broker, name: TopicName) -> None:
-        super().__init__(broker, name)
+    def __init__(self, services: TopicServices, name: TopicName) -> None:
+        super().__init__(services, name)
         self._subscriptions: dict[str, NonPersistentSubscription] = {}
         #: Entries published since it was loaded.
         self.entries_in = 0
@@ -56,7 +56,7 @@ class NonPersistentTopic(Topic):
         self.entries_in += len(entries)
         self.messages_in += messages
         self.bytes_in += size_bytes
-        self.last_published_s = self.broker.runtime.clock.monotonic()
+        self.last_published_s = self.services.runtime.clock.monotonic()
         producer.messages_in += messages
         producer.bytes_in += size_bytes
         for subscription in list(self._subscriptions.values()):

@@ -27,6 +27,7 @@ from geminga.broker.topic.base import TERMINATED_TEXT, Topic, closing_error
 from geminga.broker.topic.deduplication import DEDUP_CURSOR, TopicDeduplication
 from geminga.broker.topic.delayed_snapshots import DelayedSnapshots
 from geminga.broker.topic.producer import Producer, PublishGroup, SequenceIds, is_terminal
+from geminga.broker.topic.services import TopicServices
 from geminga.managed_ledger import AppendResult, ManagedLedger
 from geminga.model.errors import ConflictError, GemingaError, LedgerFencedError, TopicTerminatedError
 from geminga.model.position import Position
@@ -37,7 +38,6 @@ from geminga.wire.pulsar.metadata import broker_entry_metadata, encode_broker_en
 from geminga.wire.pulsar.numbers import batch_size
 
 if TYPE_CHECKING:
-    from geminga.broker.service import Broker
     from geminga.broker.subscription.consumer import Consumer, ConsumerConnection
 
 __all__ = ["PersistentTopic", "Topic", "is_internal_cursor"]
@@ -117,9 +117,9 @@ class PersistentTopic(Topic):
         "storage_rates",
     )
 
-    def __init__(self, broker: Broker, name: TopicName, ledger: ManagedLedger) -> None:
+    def __init__(self, services: TopicServices, name: TopicName, ledger: ManagedLedger) -> None:
         """``ledger`` is open; :meth:`load` makes the topic ready."""
-        super().__init__(broker, name)
+        super().__init__(services, name)
         self.ledger = ledger
         self._subscriptions: dict[str, Subscription] = {}
         #: Retention, expiry, quotas and deduplication, as broker, namespace and topic want them.
@@ -128,8 +128,8 @@ class PersistentTopic(Topic):
         self.quota_guard: QuotaGuard | None = None
         #: None: deduplication is off.
         self.dedup: TopicDeduplication | None = None
-        self._appends_time = broker.config.appends_broker_timestamp
-        self._appends_index = broker.config.appends_index
+        self._appends_time = services.config.appends_broker_timestamp
+        self._appends_index = services.config.appends_index
         #: What the present turn of the loop brought; None: nothing yet.
         self._batch: AppendBatch | None = None
         #: Index of the newest message, if entries are indexed.
@@ -236,9 +236,9 @@ class PersistentTopic(Topic):
                 producer = group.producer
                 self.messages_in += messages
                 self.bytes_in += size_bytes
-                broker = self.broker
-                now_s = self.last_published_s = broker.runtime.clock.monotonic()
-                broker.publish_latency.add((now_s - group.since_s) * 1000, group.count)
+                services = self.services
+                now_s = self.last_published_s = services.runtime.clock.monotonic()
+                services.publish_latency.add((now_s - group.since_s) * 1000, group.count)
                 if self.quota_guard is not None:
                     self.quota_guard.published(size_bytes)
                 producer.messages_in += messages
@@ -256,7 +256,8 @@ class PersistentTopic(Topic):
             producer.disconnect()
             if isinstance(error, LedgerFencedError) and not self.is_closing:
                 # Another broker owns the topic now.
-                spawn(self.broker.unload_topic(self.name), name=f"unload fenced {self.name}", part=self.broker)
+                services = self.services
+                spawn(services.unload(self.name), name=f"unload fenced {self.name}", part=services.whole)
         if group.is_answered:
             self._group_done()
 
@@ -270,7 +271,7 @@ class PersistentTopic(Topic):
             self.dedup.nothing_pending()
 
     def _with_entry_metadata(self, entries: list[bytes]) -> list[bytes]:
-        now_ms = self.broker.runtime.clock.wall_ms() if self._appends_time else None
+        now_ms = self.services.runtime.clock.wall_ms() if self._appends_time else None
         if not self._appends_index:
             prefix = encode_broker_entry_metadata(broker_timestamp_ms=now_ms, index=None)
             return [prefix + entry for entry in entries]
@@ -345,7 +346,7 @@ class PersistentTopic(Topic):
         }
 
     def _make_delays(self) -> DelayedSnapshots:
-        broker, config = self.broker, self.broker.config
+        services, config = self.services, self.services.config
         delays = self._delays = TopicDelays(
             tick_ms=self.delivery_tick_ms,
             is_strict=config.is_delayed_delivery_deliver_at_time_strict,
@@ -354,10 +355,10 @@ class PersistentTopic(Topic):
         self._delayed_snapshots = DelayedSnapshots(
             self.name.managed_ledger_name,
             delays,
-            clock=broker.runtime.clock,
-            metadata=broker.metadata,
-            bookkeeper=broker.ledgers.bookkeeper,
-            config=broker.ledgers.config,
+            clock=services.runtime.clock,
+            metadata=services.metadata,
+            bookkeeper=services.ledgers.bookkeeper,
+            config=services.ledgers.config,
             part=self,
         )
         return self._delayed_snapshots
@@ -383,7 +384,7 @@ class PersistentTopic(Topic):
     async def apply_policies(self) -> None:
         """Set retention and quotas, and switch deduplication on or off, as broker, namespace and topic want it."""
         await super().apply_policies()
-        rules = self.rules = await self.broker.policies.rules(self.name)
+        rules = self.rules = await self.services.rules(self.name)
         self.apply_retention()
         self._guard_quotas(rules)
         for subscription in self._subscriptions.values():
@@ -412,7 +413,7 @@ class PersistentTopic(Topic):
 
     def _guard_quotas(self, rules: TopicRules) -> None:
         self._stop_guard()
-        if self.broker.config.backlog_quota_check and (rules.size_quota or rules.age_quota) and not self.is_closing:
+        if self.services.config.backlog_quota_check and (rules.size_quota or rules.age_quota) and not self.is_closing:
             self.quota_guard = QuotaGuard(self, rules)
 
     async def add_producer(self, producer: Producer) -> bool:
@@ -430,7 +431,7 @@ class PersistentTopic(Topic):
         """As :meth:`Topic.remove_producer`."""
         super().remove_producer(producer)
         if self.dedup is not None and producer.name not in self.producers:
-            self.dedup.state.gone(producer.name, self.broker.runtime.clock.wall_ms())
+            self.dedup.state.gone(producer.name, self.services.runtime.clock.wall_ms())
 
     def _policies_lock(self) -> asyncio.Lock:
         if self._policies_busy is None:
@@ -485,7 +486,7 @@ class PersistentTopic(Topic):
             super()
             .deletion_facts()
             ._replace(
-                stored_ms_ago=self.broker.runtime.clock.wall_ms() - closed_ms if closed_ms else None,
+                stored_ms_ago=self.services.runtime.clock.wall_ms() - closed_ms if closed_ms else None,
                 writes=self._pending_groups,
                 subscriptions=len(cursors) - len(internal),
                 readers=sum(not subscription.is_durable for subscription in self._subscriptions.values()),
@@ -507,7 +508,7 @@ class PersistentTopic(Topic):
         self._remove_tail_listener()
         if self._delayed_snapshots is not None:
             await self._delayed_snapshots.delete()
-        await self.broker.ledgers.delete(self.name.managed_ledger_name)
+        await self.services.ledgers.delete(self.name.managed_ledger_name)
 
     def _stop_guard(self) -> None:
         if self.quota_guard is not None:

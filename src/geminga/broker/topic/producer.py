@@ -8,10 +8,9 @@ stored: clients match receipts against the head of their queue.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from typing import TYPE_CHECKING, Final, Protocol
 
-from geminga.broker.connection.connection import UNREQUESTED
 from geminga.broker.core.producer_access import AccessMode
 from geminga.broker.subscription.rates import Rates
 from geminga.managed_ledger import AppendResult
@@ -23,15 +22,47 @@ from geminga.wire.pulsar.metadata import peek_metadata
 from geminga.wire.pulsar.numbers import plain_metadata_bytes
 
 if TYPE_CHECKING:
-    from geminga.broker.connection.connection import Connection
     from geminga.broker.topic.base import Topic
 
 #: Codes of SEND_ERROR that clients treat in a way of their own.
 SEND_ERROR_CODES: Final = frozenset(
     (ServerError.CHECKSUM_ERROR, ServerError.TOPIC_TERMINATED_ERROR, ServerError.NOT_ALLOWED_ERROR)
 )
+#: Request id of a CLOSE_PRODUCER that answers no request (as Pulsar: -1 as uint64).
+UNREQUESTED: Final = (1 << 64) - 1
 #: Pairs (sequence id, highest sequence id of the batch).
 SequenceIds = list[tuple[int, int]]
+
+
+class ProducerConnection(Protocol):
+    """The client's connection, as its producers use it."""
+
+    peer: str
+    client_version: str
+    supports_partial_producer: bool
+
+    @property
+    def producers(self) -> MutableMapping[int, Producer]:
+        """By the client's ids."""
+
+    @property
+    def waiting_producers(self) -> MutableMapping[int, Producer]:
+        """Those that wait for exclusive access."""
+
+    def check_liveness(self) -> Awaitable[bool]:
+        """Whether the client answers; its connection is closed if not."""
+
+    def write_soon(self, data: bytes) -> None:
+        """Send with everything else of this turn of the loop."""
+
+    def publish_started(self, count: int, size_bytes: int) -> None:
+        """Entries of so many bytes wait for their answers."""
+
+    def publish_finished(self, count: int, size_bytes: int) -> None:
+        """They are answered."""
+
+    def producer_closed_by_broker(self, producer_id: int) -> None:
+        """The client is told to close a producer: what it still sends for it is dropped."""
 
 
 class PublishGroup:
@@ -58,7 +89,7 @@ class PublishGroup:
         self.is_recorded = True
         self.sequence_ids = sequence_ids
         #: When it came, on the monotonic clock.
-        self.since_s = producer.topic.broker.runtime.clock.monotonic()
+        self.since_s = producer.topic.services.runtime.clock.monotonic()
         self.messages = messages
         self.size_bytes = size_bytes
         self.count = len(sequence_ids)
@@ -157,7 +188,7 @@ class Producer:
     def __init__(
         self,
         topic: Topic,
-        connection: Connection,
+        connection: ProducerConnection,
         *,
         producer_id: int,
         name: str,

@@ -16,7 +16,7 @@ from support.subscriptions import Sub, settle, with_topic
 async def publish_delayed(topic, *texts, delay_ms=None, **fields):
     if delay_ms is None:
         *texts, delay_ms = texts
-    now = topic.broker.runtime.clock.wall_ms()
+    now = topic.services.runtime.clock.wall_ms()
     return await topic.publish(*texts, deliver_at_time=now + delay_ms, **fields)
 
 
@@ -45,7 +45,7 @@ def test_message_whose_time_comes_while_the_timer_is_handled_is_not_forgotten(se
     set, which was left out for a message that is due."""
 
     async def scenario(topic):
-        let_timers_be_early(topic.broker, SystemRng(seed))
+        let_timers_be_early(topic.services, SystemRng(seed))
         connection = topic.connect()
         await topic.join(connection)
         for number in range(10):
@@ -204,7 +204,7 @@ def test_slow_subscription_keeps_only_what_it_was_not_given():
 @pytest.mark.parametrize("sub_type", [Sub.Shared, Sub.Key_Shared])
 def test_delayed_message_is_never_early_by_default_and_at_most_a_tick_late(sub_type, delay_ms):
     async def scenario(topic):
-        wall_ms = topic.broker.runtime.clock.wall_ms
+        wall_ms = topic.services.runtime.clock.wall_ms
         connection = topic.connect()
         await topic.join(connection, sub_type)
         for number in range(10):
@@ -249,7 +249,7 @@ def test_coarse_subscription_gets_its_messages_a_bucket_at_a_time(is_strict, buc
         await topic.subscriptions["coarse"].set_properties({"delayedDeliveryTickTimeMillis": "60000"})
         await topic.join(fine, subscription="fine")
         await topic.join(coarse, subscription="coarse")
-        now = topic.broker.runtime.clock.wall_ms()
+        now = topic.services.runtime.clock.wall_ms()
         bucket = (now // 32768 + 2) * 32768
         for i in range(3):
             await topic.publish(f"m{i}", deliver_at_time=bucket + 10_000 * i + 500)
@@ -301,7 +301,7 @@ def test_clock_set_forward_gives_what_is_due_by_it():
         connection = topic.connect()
         await topic.join(connection)
         await publish_delayed(topic, "later", 3_600_000)
-        topic.broker.runtime.clock.jump(3_700_000)
+        topic.services.runtime.clock.jump(3_700_000)
         # Nothing wakes for a clock that was set; it is looked at every ten seconds.
         await settle(11)
         assert connection.texts() == ["later"]
@@ -315,7 +315,7 @@ def test_clock_set_back_lets_new_messages_wait_by_it_and_repeats_nothing():
         await topic.join(first, subscription="a")
         await publish_delayed(topic, "old", 5000)
         await settle(6)
-        topic.broker.runtime.clock.jump(-3_600_000)
+        topic.services.runtime.clock.jump(-3_600_000)
         await publish_delayed(topic, "new", 5000)
         await topic.join(second, subscription="b")
         await settle(1)

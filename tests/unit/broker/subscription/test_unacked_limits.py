@@ -203,7 +203,7 @@ def test_limit_of_the_broker_holds_the_greedy_subscription_and_lets_the_small_on
         acknowledge(greedy, positions[7:8])
         await settle()
         assert greedy.texts() == TEXTS
-        assert topic.broker.unacked_budget.total == 6
+        assert topic.services.unacked_budget.total == 6
 
     with_topic(
         scenario,
@@ -218,7 +218,7 @@ def test_held_subscription_goes_on_when_another_one_makes_room():
         await topic.join(first, subscription="first", permits=6)
         await topic.join(second, subscription="second", permits=6)
         await topic.publish(*TEXTS)
-        assert topic.broker.unacked_budget.is_short
+        assert topic.services.unacked_budget.is_short
         handlers.handle_flow(first, 1, 100)
         await settle()
         assert first.texts() == TEXTS[:6]
@@ -250,7 +250,7 @@ def test_small_again_a_held_subscription_goes_on_while_the_broker_is_still_short
         assert greedy.texts() == TEXTS[:4]
         acknowledge(greedy, positions[2:3])
         await settle()
-        assert topic.broker.unacked_budget.is_short
+        assert topic.services.unacked_budget.is_short
         assert greedy.texts() == TEXTS[:7]  # one of before and three more: the first that is over the share is the last
 
     with_topic(

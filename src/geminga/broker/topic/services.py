@@ -1,0 +1,63 @@
+"""What topics use of the broker around them; made once, where the broker is put together."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from geminga.broker.config import BrokerConfig
+from geminga.broker.core.recent_candidates import RecentCandidates
+from geminga.broker.core.unacked_budget import UnackedBudget
+from geminga.broker.failures import Failures
+from geminga.broker.policies.rules import TopicRules
+from geminga.broker.resources import Policies
+from geminga.managed_ledger import ManagedLedgerFactory
+from geminga.metadata.ports import MetadataStore
+from geminga.model.histogram import Latencies
+from geminga.model.topic_name import TopicName
+from geminga.runtime import Part, Runtime
+from geminga.wire._generated import pulsar_api_pb2 as pb
+
+if TYPE_CHECKING:
+    from geminga.broker.topic.base import Topic
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicServices:
+    """One for all topics of a broker. What is called may raise GemingaError where its type is awaitable."""
+
+    # ---- what everything has
+    runtime: Runtime
+    config: BrokerConfig
+    metadata: MetadataStore
+    ledgers: ManagedLedgerFactory
+
+    # ---- failures
+    failures: Failures
+    #: Whose failure it is that is no single topic's: the broker's own.
+    whole: Part
+
+    # ---- the topic's life, as others decide it
+    #: Send its clients away and close it.
+    unload: Callable[[TopicName], Coroutine[None, None, None]]
+    #: It broke: cut its clients off and let go of it without saving; returns at once.
+    drop_soon: Callable[[Topic], None]
+
+    # ---- policies
+    #: Policies of ``tenant/namespace``; None: there is no such namespace.
+    namespace_policies: Callable[[str], Awaitable[Policies | None]]
+    #: The rules of a topic: its own, its namespace's, the broker's.
+    rules: Callable[[TopicName], Awaitable[TopicRules]]
+    #: Raises IncompatibleSchemaError if the schema of a SUBSCRIBE does not fit.
+    admit_consumer: Callable[[Topic, pb.CommandSubscribe], Awaitable[None]]
+
+    # ---- what topics and subscriptions of a broker have in common
+    #: From the arrival of entries to their receipts.
+    publish_latency: Latencies
+    #: What dispatch found out about entries.
+    recent_candidates: RecentCandidates
+    #: How much all subscriptions together may leave unacknowledged; None: no limit.
+    unacked_budget: UnackedBudget | None
+    #: A dispatcher was thrown away as it was.
+    recount_unacked: Callable[[], None]
