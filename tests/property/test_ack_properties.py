@@ -76,6 +76,8 @@ def test_discard_through_keeps_what_is_behind(kind, sets, ledger_id, entry_id):
     acked = filled(sets, kind)
     acked.discard_through(ledger_id, entry_id)
     left = {key: {i for i in ids if (key, i) > (ledger_id, entry_id)} for key, ids in sets.items()}
+    assert filled(sets, kind).count_behind(ledger_id, entry_id) == acked.count == sum(map(len, left.values()))
+    assert filled(sets, kind).count_behind(ledger_id, -1) == sum(len(sets[key]) for key in sets if key >= ledger_id)
     assert [tuple(item) for item in acked.ranges(1000)] == ranges_of({key: ids for key, ids in left.items() if ids})
     acked.check_invariants()
 
@@ -169,11 +171,17 @@ class CursorAgainstSets(RuleBasedStateMachine):
         self.full = (1 << batch) - 1
         self.ledgers = LedgerList([LedgerInfo(2 * i, size, closed_ms=1) for i, size in enumerate(sizes)])
         self.state = CursorState(before(EARLIEST, self.ledgers), {}, kind)
+        #: Readers stop here; and the log as they see it.
+        self.limit = LATEST
         #: Unacknowledged indexes of every entry ever.
         self.unacked = dict.fromkeys(self.entries(), self.full)
 
     def entries(self):
         return [Position(i.ledger_id, e) for i in self.ledgers.infos for e in range(i.entries)]
+
+    @property
+    def readable(self):
+        return self.ledgers if self.limit == LATEST else self.ledgers.cut(self.limit)
 
     def run(self, change):
         mark_before = self.state.mark_delete
@@ -185,9 +193,9 @@ class CursorAgainstSets(RuleBasedStateMachine):
 
     @rule(positions=st.lists(any_position, min_size=1, max_size=6))
     def acknowledge(self, positions):
-        self.run(lambda: self.state.acknowledge(positions, None, self.ledgers))
+        self.run(lambda: self.state.acknowledge(positions, None, self.readable))
         for position in positions:
-            if position in self.unacked:
+            if position in self.unacked and position <= self.limit:
                 self.unacked[position] = 0
 
     @rule(position=any_position, bits=st.integers(0, (1 << 70) - 1), other=st.none() | any_position)
@@ -195,24 +203,24 @@ class CursorAgainstSets(RuleBasedStateMachine):
         bits &= self.full
         positions = [position] if other is None or other == position else [position, other]
         sets = [list(words_of_bits(bits)), None][: len(positions)]
-        self.run(lambda: self.state.acknowledge(positions, sets, self.ledgers))
+        self.run(lambda: self.state.acknowledge(positions, sets, self.readable))
         for item, left in zip(positions, (bits, 0), strict=False):
-            if item in self.unacked:
+            if item in self.unacked and item <= self.limit:
                 self.unacked[item] &= left
 
     @rule(position=any_position)
     def acknowledge_cumulative(self, position):
-        self.run(lambda: self.state.acknowledge_cumulative(position, None, self.ledgers))
+        self.run(lambda: self.state.acknowledge_cumulative(position, None, self.readable))
         for entry in self.unacked:
-            if entry <= position:
+            if entry <= position and entry <= self.limit:
                 self.unacked[entry] = 0
 
     @rule(position=any_position, bits=st.integers(1, (1 << 70) - 1))
     def acknowledge_cumulative_inside_a_batch(self, position, bits):
         bits &= self.full
-        if position not in self.unacked or not bits:
+        if position not in self.unacked or not bits or position > self.limit:
             return
-        self.run(lambda: self.state.acknowledge_cumulative(position, words_of_bits(bits), self.ledgers))
+        self.run(lambda: self.state.acknowledge_cumulative(position, words_of_bits(bits), self.readable))
         for entry in self.unacked:
             if entry < position:
                 self.unacked[entry] = 0
@@ -224,7 +232,12 @@ class CursorAgainstSets(RuleBasedStateMachine):
         for entry_id in range(last.entries, last.entries + count):
             self.unacked[Position(last.ledger_id, entry_id)] = self.full
         last.entries += count
-        self.state.advance(self.ledgers)
+        self.state.advance(self.readable)
+
+    @rule(position=any_position | st.just(LATEST))
+    def limit_reads(self, position):
+        self.limit = position
+        self.run(lambda: self.state.advance(self.readable))
 
     @precondition(lambda self: len(self.ledgers) < 6)
     @rule()
@@ -238,15 +251,15 @@ class CursorAgainstSets(RuleBasedStateMachine):
 
     @rule(position=any_position | st.sampled_from([EARLIEST, LATEST]))
     def reset(self, position):
-        self.state.reset(position, self.ledgers)
+        self.state.reset(position, self.readable)
         for entry in self.entries():
-            self.unacked[entry] = 0 if entry < position else self.full
+            self.unacked[entry] = 0 if entry < position and entry <= self.limit else self.full
 
     @rule(count=st.integers(0, 5))
     def skip(self, count):
-        target = self.state.skipping(count, self.ledgers)
-        left = [entry for entry in self.entries() if self.unacked[entry]]
-        self.run(lambda: self.state.acknowledge_cumulative(target, None, self.ledgers))
+        target = self.state.skipping(count, self.readable)
+        left = [entry for entry in self.entries() if self.unacked[entry] and entry <= self.limit]
+        self.run(lambda: self.state.acknowledge_cumulative(target, None, self.readable))
         for entry in left[:count]:
             self.unacked[entry] = 0
 
@@ -262,9 +275,11 @@ class CursorAgainstSets(RuleBasedStateMachine):
             words = self.state.ack_set(entry)
             assert (words is not None and bits_of_words(words) == self.unacked[entry]) if partly else True
         assert self.state.backlog(self.ledgers) == len(unacked)
-        # Mark-delete is as far as it can be: the entry behind it is not acknowledged.
+        readable = [entry for entry in unacked if entry <= self.limit]
+        assert self.state.backlog(self.readable, is_cut=self.limit != LATEST) == len(readable)
+        # Mark-delete is as far as it can be: the readable entry behind it is not acknowledged.
         following = self.ledgers.next_position(self.state.mark_delete)
-        assert following not in entries or self.unacked[following]
+        assert following not in entries or following > self.limit or self.unacked[following]
         assert (not unacked) or self.state.mark_delete < unacked[0]
 
 

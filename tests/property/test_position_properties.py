@@ -63,6 +63,17 @@ def test_first_and_last_are_the_ends_of_the_list(ledgers):
         assert ledgers.count_between(ledgers.first_position, ledgers.last_position) == 0
 
 
+@given(ledger_lists(), positions)
+def test_a_cut_list_is_the_list_of_the_entries_up_to_there(ledgers, last):
+    everything = entries_of(ledgers)
+    cut = ledgers.cut(last)
+    assert entries_of(cut) == [entry for entry in everything if entry <= last]
+    assert cut.last_position == max(entries_of(cut), default=cut.last_position)
+    assert cut.last_position <= last or cut.last_position.entry_id == -1
+    assert entries_of(ledgers) == everything
+    assert cut.last is None or cut.last.ledger_id < last.ledger_id or not cut.last.closed_ms
+
+
 @given(ledger_lists(), st.sets(st.integers(0, 12)))
 def test_removed_ledgers_leave_the_rest(ledgers, going):
     expected = [entry for entry in entries_of(ledgers) if entry.ledger_id not in going]

@@ -255,7 +255,7 @@ class Appender:
         """Close the ledger that was open, open a new one, write what waits."""
         previous: LedgerHandle | None = None
         try:
-            async with self._ml.list_lock():
+            async with self._ml.stored.lock():
                 if self.state is not AppenderState.SWITCHING:
                     return
                 previous = await self._detach()

@@ -151,7 +151,7 @@ class CursorReads:
         position = state.read_position
         if position <= state.mark_delete:
             position = Position(state.mark_delete.ledger_id, state.mark_delete.entry_id + 1)
-        limit = min(self._ml.last_confirmed_position, max_position)
+        limit = min(self._ml.readable_position, max_position)
         acked = state.acked
         while True:
             position = ledgers.at_or_after(position)
@@ -180,7 +180,7 @@ class CursorReads:
             if ahead.ledger_id == ledger_id and (payloads := ahead.get(first, last)):
                 return payloads
             self.drop_ahead()
-        window = self._ml.tail_window
+        window = self._ml.tail.window
         if window is not None and window.ledger_id == ledger_id:
             return window.get(first, last)
         return []
@@ -190,7 +190,7 @@ class CursorReads:
         average = self._entry_bytes or max(1, info.size_bytes // info.entries)
         ahead_bytes = READ_AHEAD_BYTES if self._ml.cache.has_room(READ_AHEAD_BYTES) else 0
         bytes_max = min(read.max_bytes, read.max_entries * average + ahead_bytes)
-        window = self._ml.tail_window
+        window = self._ml.tail.window
         if window is not None and window.ledger_id == info.ledger_id and first < window.first_entry_id:
             last = min(last, window.first_entry_id - 1)
         count = min(last - first + 1, READ_ENTRIES_MAX, read.max_entries + ahead_bytes // average)
@@ -256,13 +256,13 @@ class CursorReads:
         if state.mark_delete >= (ledger_id, first):
             entries = [entry for entry in entries if (ledger_id, entry.entry_id) > state.mark_delete]
         if entries:
-            self._ml.on_cursor_read()
+            self._ml.tail.on_read()
             self._finish(entries)
 
     def _look_ahead(self, ledger_id: int, first: int, payloads: Sequence[bytes]) -> None:
         """Keep payloads for the next read, if the cache's budget allows."""
         self.drop_ahead()
-        window = self._ml.tail_window
+        window = self._ml.tail.window
         if window is not None and window.ledger_id == ledger_id and first >= window.first_entry_id:
             return
         size_bytes = sum(map(len, payloads))

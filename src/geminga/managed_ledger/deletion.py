@@ -10,19 +10,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from geminga.managed_ledger import crash_points as points
-from geminga.managed_ledger.metadata_io import MetadataNode, ledger_path
 from geminga.runtime import crash_point
 
 if TYPE_CHECKING:
     from geminga.managed_ledger.managed_ledger import ManagedLedger
 
 
-async def delete_nodes(ml: ManagedLedger, node: MetadataNode) -> tuple[int, ...]:
+async def delete_nodes(ml: ManagedLedger) -> tuple[int, ...]:
     """Delete the nodes; the ledgers they named. The list lock is held: no cursor comes and no ledger is added.
 
     Raises LedgerFencedError, MetadataError; a later call, after opening it anew, goes on.
     """
-    await ml.put_list(ml.ledgers.infos)
+    await ml.stored.put(ml.ledgers.infos)
     ledger_ids = [info.ledger_id for info in ml.ledgers.infos]
     for cursor in (*ml.cursors.values(), *ml.non_durable_cursors):
         store = cursor.store
@@ -34,6 +33,6 @@ async def delete_nodes(ml: ManagedLedger, node: MetadataNode) -> tuple[int, ...]
         await cursor.close()
     ml.cursors.clear()
     crash_point(points.DELETE_CURSORS_GONE)
-    await node.delete(ml.metadata, ledger_path(ml.name))
+    await ml.stored.delete_node()
     crash_point(points.DELETE_NODE_GONE)
     return tuple(ledger_ids)

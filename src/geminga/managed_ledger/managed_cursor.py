@@ -134,7 +134,7 @@ class ManagedCursor:
     @property
     def backlog_count(self) -> int:
         """Entries not acknowledged."""
-        return self.state.backlog(self._ml.ledgers)
+        return self.state.backlog(self._ml.readable, is_cut=self._ml.is_limited)
 
     @property
     def individually_acknowledged_count(self) -> int:
@@ -176,10 +176,10 @@ class ManagedCursor:
 
     @property
     def has_more_entries(self) -> bool:
-        """Whether there is any entry at or behind the read position."""
-        lac = self._ml.last_confirmed_position
+        """Whether there is any readable entry at or behind the read position."""
+        last = self._ml.readable_position
         position = self.state.read_position
-        return lac.entry_id >= 0 and position <= lac and self._ml.ledgers.at_or_after(position) <= lac
+        return last.entry_id >= 0 and position <= last and self._ml.ledgers.at_or_after(position) <= last
 
     def is_acknowledged(self, position: Position) -> bool:
         """Whether the whole entry is acknowledged; its ledger is in memory (see :meth:`when_loaded`)."""
@@ -233,7 +233,7 @@ class ManagedCursor:
 
     def ledgers_around(self, position: Position) -> set[int]:
         """Ledgers that a cumulative acknowledgement up to ``position`` asks for entries of."""
-        ledgers = self._ml.ledgers
+        ledgers = self._ml.readable
         before = ledgers.previous_position(position)
         return {position.ledger_id, before.ledger_id, ledgers.previous_position(before).ledger_id}
 
@@ -285,6 +285,11 @@ class ManagedCursor:
         self.state.forget_missing(self._ml.ledgers)
         self.advance_if_wanted()
 
+    def on_more_readable(self) -> None:
+        """The read limit moved on: what it was set back over may be acknowledged already."""
+        if self.state.acked.count:
+            self._advance()
+
     def advance_if_wanted(self) -> None:
         """Mark-delete stands before a ledger that is put away and whose first entry is acknowledged: move on."""
         wanted, self.state.wanted = self.state.wanted, None
@@ -292,7 +297,7 @@ class ManagedCursor:
             self.when_loaded((wanted,), self._advance, _ignore)
 
     def _advance(self) -> None:
-        self._changed(self.state.advance(self._ml.ledgers), None)
+        self._changed(self.state.advance(self._ml.readable), None)
 
     # ---- read
 
@@ -309,7 +314,7 @@ class ManagedCursor:
             return
         if not self.is_active:
             self.is_active = True
-            self._ml.on_cursor_active(self)
+            self._ml.tail.add_reader(self)
         reads = self._reads
         if reads is None:
             reads = self._reads = CursorReads(self, self._ml)
@@ -330,7 +335,7 @@ class ManagedCursor:
 
     def rewind(self) -> None:
         """The next read starts at the first entry that is not acknowledged."""
-        self.state.rewind(self._ml.ledgers)
+        self.state.rewind(self._ml.readable)
         self._jumped()
 
     def deactivate(self) -> None:
@@ -339,7 +344,7 @@ class ManagedCursor:
             self.is_active = False
             if self._reads is not None:
                 self._reads.drop_ahead()
-            self._ml.on_cursor_inactive(self)
+            self._ml.tail.remove_reader(self)
 
     def _jumped(self) -> None:
         if self._reads is not None:
@@ -359,11 +364,11 @@ class ManagedCursor:
         """
         state = self.state
         if state.acked.away is None and self._operations is None:
-            self._changed(state.acknowledge(positions, ack_sets, self._ml.ledgers), done)
+            self._changed(state.acknowledge(positions, ack_sets, self._ml.readable), done)
             return
         self._when_loaded(
             {position.ledger_id for position in positions},
-            lambda: state.acknowledge(positions, ack_sets, self._ml.ledgers),
+            lambda: state.acknowledge(positions, ack_sets, self._ml.readable),
             done,
         )
 
@@ -385,7 +390,7 @@ class ManagedCursor:
     def _cumulate(self, position: Position, ack_set: Sequence[int] | None, properties: Mapping[str, int] | None) -> int:
         state = self.state
         is_behind = position < state.mark_delete
-        flags = state.acknowledge_cumulative(position, ack_set, self._ml.ledgers)
+        flags = state.acknowledge_cumulative(position, ack_set, self._ml.readable)
         if properties is not None and not is_behind and properties != state.properties:
             state.properties = dict(properties)
             flags |= CHANGED
@@ -398,11 +403,11 @@ class ManagedCursor:
         if self._operations is not None:
             # What waited was acknowledged before, and is forgotten with everything else.
             self._operations.refuse_all(LedgerClosedError(f"cursor {self.name} was reset"))
-        await self._durably(lambda: self.state.reset(position, self._ml.ledgers))
+        await self._durably(lambda: self.state.reset(position, self._ml.readable))
 
     async def skip(self, count: int) -> None:
         """Acknowledge the oldest ``count`` entries. Durable on return, in memory also with an error of the disk."""
-        state, ledgers = self.state, self._ml.ledgers
+        state, ledgers = self.state, self._ml.readable
         needed: set[int] = set()
         future: asyncio.Future[StorageError | None] = asyncio.get_running_loop().create_future()
 
@@ -435,9 +440,9 @@ class ManagedCursor:
 
     async def clear_backlog(self) -> None:
         """Acknowledge everything there is. Durable on return."""
-        target = self._ml.ledgers.last_position
+        target = self._ml.readable.last_position
         await self._durably(
-            lambda: self.state.acknowledge_cumulative(target, None, self._ml.ledgers), self.ledgers_around(target)
+            lambda: self.state.acknowledge_cumulative(target, None, self._ml.readable), self.ledgers_around(target)
         )
 
     async def set_properties(self, properties: Mapping[str, int]) -> None:

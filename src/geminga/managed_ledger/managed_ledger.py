@@ -16,22 +16,24 @@ from geminga.managed_ledger import crash_points as points
 from geminga.managed_ledger import queries
 from geminga.managed_ledger.appender import Appender, close_quietly
 from geminga.managed_ledger.core.cursor import CursorState, before
-from geminga.managed_ledger.core.positions import LedgerInfo, LedgerList
+from geminga.managed_ledger.core.positions import LedgerInfo
 from geminga.managed_ledger.core.rollover import RolloverPolicy
 from geminga.managed_ledger.cursor_store import CursorStore
 from geminga.managed_ledger.deletion import delete_nodes
 from geminga.managed_ledger.entry import AppendDone, Entry
-from geminga.managed_ledger.entry_cache import EntryCache, TailWindow
+from geminga.managed_ledger.entry_cache import EntryCache
 from geminga.managed_ledger.managed_cursor import ManagedCursor
-from geminga.managed_ledger.metadata_io import MetadataNode, ledger_path
+from geminga.managed_ledger.metadata_io import MetadataNode
 from geminga.managed_ledger.reads import LedgerReads, ReadDone
+from geminga.managed_ledger.stored_list import StoredList
+from geminga.managed_ledger.tail import Tail
 from geminga.managed_ledger.trimming import trim_list, trim_quietly
 from geminga.metadata.ports import MetadataStore
 from geminga.model.errors import GemingaError, LedgerClosedError, LedgerFencedError, StorageError, TopicTerminatedError
 from geminga.model.position import LATEST, Position
 from geminga.runtime import Contained, Part, crash_point, get_logger, spawn
 from geminga.runtime.ports import Runtime
-from geminga.wire.managed_ledger import LedgerRecord, ManagedLedgerRecord, encode_managed_ledger_info
+from geminga.wire.managed_ledger import ManagedLedgerRecord
 
 if TYPE_CHECKING:
     from geminga.managed_ledger.core.byte_budget import Claim
@@ -49,14 +51,11 @@ class ManagedLedger:
     """See the module. Made by ``ManagedLedgerFactory.open``."""
 
     __slots__ = (
-        "_active",
         "_appender",
-        "_garbage",
         "_is_notifying",
         "_is_trimming",
         "_listeners",
-        "_lock",
-        "_node",
+        "_read_limit",
         "_reads",
         "cursors",
         "factory",
@@ -67,11 +66,12 @@ class ManagedLedger:
         "name",
         "non_durable_cursors",
         "part",
-        "properties",
+        "readable",
+        "readable_position",
         "retention_bytes",
         "retention_ms",
-        "tail_window",
-        "terminated_position",
+        "stored",
+        "tail",
     )
 
     def __init__(
@@ -79,14 +79,22 @@ class ManagedLedger:
     ) -> None:
         self.factory = factory
         self.name = name
-        self.properties: dict[str, str] = dict(record.properties)
-        self.terminated_position = record.terminated
-        self.ledgers = LedgerList(
-            LedgerInfo(item.ledger_id, item.entries, item.size_bytes, item.closed_ms, item.offload_context)
-            for item in record.ledgers
+        #: The ledger list and its node.
+        self.stored = StoredList(
+            name,
+            node,
+            record,
+            metadata=factory.metadata,
+            bookkeeper=factory.bookkeeper,
+            fenced=self.on_fenced,
+            forget=self._forget,
         )
-        #: The newest entry that may be read; entry id -1 if there is none.
+        self.ledgers = self.stored.ledgers
+        #: The newest entry that is stored; entry id -1 if there is none.
         self.last_confirmed_position = self.ledgers.last_position
+        #: The log as far as readers go, and its newest entry: see :meth:`set_read_limit`.
+        self.readable, self.readable_position = self.ledgers, self.last_confirmed_position
+        self._read_limit = LATEST
         #: Durable cursors by name.
         self.cursors: dict[str, ManagedCursor] = {}
         self.non_durable_cursors = _NO_CURSORS
@@ -97,18 +105,13 @@ class ManagedLedger:
         self.part: Part | None = None
         #: Of consumed ledgers: age and total bytes, -1 without limit (see ``core.trim``); so until policies are read.
         self.retention_ms = self.retention_bytes = -1
-        #: Recently appended entries of the open ledger.
-        self.tail_window: TailWindow | None = None
-        self._node = node
+        #: Recently appended entries, while anybody reads.
+        self.tail = Tail(factory.cache, factory.cache_entries)
         self._appender: Appender | None = None
         self._reads: LedgerReads | None = None
-        #: Empty ledgers that left the list in memory; deleted once it is written.
-        self._garbage: tuple[int, ...] = ()
-        self._active = _NO_CURSORS
         self._listeners: tuple[Callable[[], None], ...] = ()
         self._is_notifying = False
         self._is_trimming = False
-        self._lock: asyncio.Lock | None = None
 
     # ---- what it stands on
 
@@ -140,7 +143,17 @@ class ManagedLedger:
     @property
     def created_ms(self) -> int:
         """When it was made, ms since the epoch."""
-        return self._node.created_ms
+        return self.stored.created_ms
+
+    @property
+    def terminated_position(self) -> Position | None:
+        """The last entry there will ever be; None: it goes on."""
+        return self.stored.terminated_position
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """Text properties."""
+        return self.stored.properties
 
     @property
     def reads(self) -> LedgerReads:
@@ -149,12 +162,6 @@ class ManagedLedger:
             factory = self.factory
             self._reads = LedgerReads(self.bookkeeper, factory.read_budget, factory.entry_bytes_max, self.part)
         return self._reads
-
-    def list_lock(self) -> asyncio.Lock:
-        """Held while the ledger list is changed."""
-        if self._lock is None:
-            self._lock = asyncio.Lock()
-        return self._lock
 
     # ---- append
 
@@ -201,13 +208,45 @@ class ManagedLedger:
 
     def on_confirmed(self, ledger_id: int, first_entry_id: int, entries: Sequence[bytes], size_bytes: int) -> None:
         """Entries of the open ledger became readable."""
-        self.last_confirmed_position = Position(ledger_id, first_entry_id + len(entries) - 1)
-        if self._active:
-            window = self.tail_window
-            if window is None or window.ledger_id != ledger_id or window.end_entry_id != first_entry_id:
-                self._drop_window()
-                window = self.tail_window = TailWindow(ledger_id, first_entry_id)
-            self.factory.cache_entries(window, entries, size_bytes)
+        last = self.last_confirmed_position = Position(ledger_id, first_entry_id + len(entries) - 1)
+        is_readable = last <= self._read_limit
+        if is_readable:
+            self.readable_position = last
+        elif self.readable is self.ledgers:
+            is_readable = self._cut_readable()
+        self.tail.confirmed(ledger_id, first_entry_id, entries, size_bytes)
+        if is_readable:
+            self._notify_later()
+
+    def set_read_limit(self, position: Position) -> None:
+        """Readers stop at ``position``, whatever is stored behind it; LATEST, as at first: they do not.
+
+        Cursors, their backlog and what they acknowledge, reads without a cursor and trimming take the log as if it
+        ended there. Who listens at the tail is told when it moves on. It may be set back: what readers were given of
+        what lies behind it stays given.
+        """
+        self._read_limit = position
+        if self._cut_readable():
+            for cursor in (*self.cursors.values(), *self.non_durable_cursors):
+                cursor.on_more_readable()
+            self._notify_later()
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether there is anything stored that may not be read now."""
+        return self.readable is not self.ledgers
+
+    def _cut_readable(self) -> bool:
+        """Find anew where readers stop; whether that is further on than before."""
+        before, last = self.readable_position, self.last_confirmed_position
+        if last <= self._read_limit:
+            self.readable, self.readable_position = self.ledgers, last
+        else:
+            self.readable = self.ledgers.cut(self._read_limit)
+            self.readable_position = self.readable.last_position
+        return self.readable_position > before
+
+    def _notify_later(self) -> None:
         if self._listeners and not self._is_notifying:
             self._is_notifying = True
             asyncio.get_running_loop().call_soon(self._notify)
@@ -215,8 +254,9 @@ class ManagedLedger:
     def on_recovered(self, info: LedgerInfo) -> None:
         """Recovery found where a ledger ends; it may have more entries than were confirmed to us."""
         self.last_confirmed_position = max(self.last_confirmed_position, self.ledgers.last_position)
-        if self._listeners and info.entries:
-            asyncio.get_running_loop().call_soon(self._notify)
+        self._cut_readable()
+        if info.entries:
+            self._notify_later()
 
     def on_fenced(self, error: LedgerFencedError) -> None:
         """Another owner took over."""
@@ -256,7 +296,7 @@ class ManagedLedger:
         crash_point(points.LEDGER_CREATED)
         info = LedgerInfo(handle.ledger_id, opened_ms=handle.metadata.created_ms or 0)
         self._drop_empty()
-        await self.put_list([*self.ledgers.infos, info])
+        await self.stored.put([*self.ledgers.infos, info])
         crash_point(points.LEDGER_LISTED)
         self.ledgers.append(info)
         opened(handle, info)
@@ -270,45 +310,12 @@ class ManagedLedger:
         return max(-1 if last is None else last.ledger_id, self.last_confirmed_position.ledger_id, *known)
 
     def _drop_empty(self) -> None:
-        """Closed ledgers without entries leave the list with its next write."""
-        empty = [info.ledger_id for info in self.ledgers.infos if info.closed_ms and not info.entries]
-        if empty:
-            self.ledgers.remove(empty)
-            self._garbage += tuple(empty)
+        if self.stored.drop_empty():
+            self._cut_readable()
 
-    async def put_list(
-        self,
-        infos: Sequence[LedgerInfo],
-        *,
-        terminated: Position | None = None,
-        properties: Mapping[str, str] | None = None,
-    ) -> None:
-        """Write the node; the lock is held. Memory follows by the caller."""
-        record = ManagedLedgerRecord(
-            tuple(
-                LedgerRecord(info.ledger_id, info.entries, info.size_bytes, info.closed_ms, info.offload_context)
-                for info in infos
-            ),
-            terminated if terminated is not None else self.terminated_position,
-            self.properties if properties is None else properties,
-        )
-        try:
-            await self._node.put(self.metadata, ledger_path(self.name), encode_managed_ledger_info(record))
-        except LedgerFencedError as error:
-            self.on_fenced(error)
-            raise
-        garbage, self._garbage = self._garbage, ()
-        await self.delete_ledgers(garbage)
-
-    async def delete_ledgers(self, ledger_ids: Sequence[int]) -> None:
-        """Delete ledgers that left the list; one that can not be deleted now is left to the collector."""
-        for ledger_id in ledger_ids:
-            if self._reads is not None:
-                self._reads.forget(ledger_id)
-            try:
-                await self.bookkeeper.delete_ledger(ledger_id)
-            except StorageError as error:
-                _log.warning("%s: ledger %d was not deleted: %s", self.name, ledger_id, error)
+    def _forget(self, ledger_id: int) -> None:
+        if self._reads is not None:
+            self._reads.forget(ledger_id)
 
     async def roll(self, *, only_failed: bool = False) -> None:
         """Close the open ledger (or only one whose last write failed); the next append opens another. StorageError."""
@@ -316,7 +323,7 @@ class ManagedLedger:
         if appender is None or (only_failed and not appender.has_failed):
             return
         try:
-            async with self.list_lock():
+            async with self.stored.lock():
                 await self._close_open_ledger()
         finally:
             appender.resume()
@@ -328,7 +335,7 @@ class ManagedLedger:
         handle = await self._appender.detach()
         if handle is not None:
             self._drop_empty()
-            await self.put_list(self.ledgers.infos)
+            await self.stored.put(self.ledgers.infos)
             crash_point(points.ROLL_LISTED)
             await close_quietly(handle)
 
@@ -341,7 +348,7 @@ class ManagedLedger:
     async def trim(self) -> None:
         """Delete the ledgers that every durable cursor has passed and retention does not hold."""
         self._is_trimming = False
-        async with self.list_lock():
+        async with self.stored.lock():
             if not self.is_closed and not self.is_fenced:
                 await trim_list(self, lambda: (self.retention_ms, self.retention_bytes))
 
@@ -349,6 +356,7 @@ class ManagedLedger:
         """The list without these ledgers is written: memory follows."""
         self.ledgers.remove(ledger_ids)
         self.last_confirmed_position = self.ledgers.last_position
+        self._cut_readable()
         for cursor in (*self.cursors.values(), *self.non_durable_cursors):
             cursor.on_trimmed()
 
@@ -357,7 +365,7 @@ class ManagedLedger:
         await self.roll()
         for cursor in tuple(self.cursors.values()):
             await cursor.clear_backlog()
-        async with self.list_lock():
+        async with self.stored.lock():
             await trim_list(self, lambda: (0, 0))
 
     async def terminate(self) -> Position:
@@ -366,12 +374,11 @@ class ManagedLedger:
             return self.terminated_position
         appender = self._appender if self._appender is not None else self._new_appender()
         try:
-            async with self.list_lock():
+            async with self.stored.lock():
                 handle = await appender.detach()
                 self._drop_empty()
                 position = self.ledgers.last_position
-                await self.put_list(self.ledgers.infos, terminated=position)
-                self.terminated_position = position
+                await self.stored.put(self.ledgers.infos, terminated=position)
                 appender.stop(TopicTerminatedError("Topic was already terminated"))
         finally:
             appender.resume()
@@ -381,9 +388,8 @@ class ManagedLedger:
 
     async def set_properties(self, properties: Mapping[str, str]) -> None:
         """Replace the text properties. Durable on return."""
-        async with self.list_lock():
-            await self.put_list(self.ledgers.infos, properties=properties)
-            self.properties = dict(properties)
+        async with self.stored.lock():
+            await self.stored.put(self.ledgers.infos, properties=properties)
 
     def set_retention(self, *, retention_ms: int, retention_bytes: int) -> None:
         """How long consumed ledgers stay: see ``core.trim``. Takes effect with the next trim."""
@@ -398,6 +404,7 @@ class ManagedLedger:
         last.closed_ms = max(1, self.runtime.clock.wall_ms())
         self._drop_empty()
         self.last_confirmed_position = self.ledgers.last_position
+        self._cut_readable()
 
     # ---- read
 
@@ -433,20 +440,24 @@ class ManagedLedger:
         handle = self._appender.handle if self._appender is not None else None
         return self.reads.read(info, first, last, bytes_max, done, handle=handle)
 
-    async def read(self, positions: Sequence[Position]) -> list[Entry]:
-        """The entries at ``positions``, in that order; those that no longer exist are left out."""
-        return await queries.read(self, positions)
+    # Reads without a cursor stop at the read limit too, unless what is stored is asked for, readable or not.
+
+    async def read(self, positions: Sequence[Position], *, is_limited: bool = True) -> list[Entry]:
+        """The entries at ``positions``, in that order; those that do not exist (any more) are left out."""
+        return await queries.read(self, positions, is_limited=is_limited)
 
     async def read_some(self, positions: Sequence[Position], max_bytes: int) -> tuple[list[Entry], list[Position]]:
         """As :meth:`read`, as far as ``max_bytes`` goes, but one at least; and the positions behind."""
         return await queries.read_some(self, positions, max_bytes)
 
-    async def read_range(self, first: Position, max_entries: int, max_bytes: int) -> list[Entry]:
+    async def read_range(
+        self, first: Position, max_entries: int, max_bytes: int, *, is_limited: bool = True
+    ) -> list[Entry]:
         """Entries from ``first`` on, acknowledged or not; at least one if there is any."""
-        return await queries.read_range(self, first, max_entries, max_bytes)
+        return await queries.read_range(self, first, max_entries, max_bytes, is_limited=is_limited)
 
     async def find_last(self, predicate: Callable[[Entry], bool]) -> Position | None:
-        """The newest entry for which ``predicate`` holds, given that it holds for all older ones; None if for none."""
+        """The newest readable entry for which ``predicate`` holds, given that it does for all older ones, or None."""
         return await queries.find_last(self, predicate)
 
     # ---- cursors
@@ -459,7 +470,7 @@ class ManagedLedger:
         properties: Mapping[str, int] = _NO_LONGS,
         cursor_properties: Mapping[str, str] = _NO_TEXTS,
     ) -> ManagedCursor:
-        """The durable cursor of that name; a new one starts at ``initial`` (EARLIEST and LATEST are understood).
+        """The durable cursor of that name; a new one starts at ``initial``: EARLIEST, LATEST (behind what is readable).
 
         Names are path elements: a subscription's name comes encoded.
         """
@@ -468,7 +479,7 @@ class ManagedLedger:
             # One that was closed goes on where it stopped: it holds its ledgers all the time.
             cursor.is_closed = False
             return cursor
-        async with self.list_lock():
+        async with self.stored.lock():
             cursor = self.cursors.get(name)
             if cursor is not None:
                 return cursor
@@ -476,7 +487,7 @@ class ManagedLedger:
             if isinstance(refusal, StorageError):
                 raise refusal
             longs = dict(properties) if properties else _NO_LONGS
-            state = CursorState(before(initial, self.ledgers), longs, self.factory.make_acked_entries)
+            state = CursorState(before(initial, self.readable), longs, self.factory.make_acked_entries)
             store = CursorStore(self, MetadataNode())
             cursor = ManagedCursor(
                 self, name, state, store, dict(cursor_properties) if cursor_properties else _NO_TEXTS
@@ -489,14 +500,14 @@ class ManagedLedger:
 
     def new_non_durable_cursor(self, name: str, start: Position) -> ManagedCursor:
         """A cursor in memory whose first entry to read is ``start`` (EARLIEST and LATEST are understood)."""
-        state = CursorState(before(start, self.ledgers), _NO_LONGS, self.factory.make_acked_entries)
+        state = CursorState(before(start, self.readable), _NO_LONGS, self.factory.make_acked_entries)
         cursor = ManagedCursor(self, name, state, None)
         self.non_durable_cursors |= {cursor}
         return cursor
 
     async def delete_cursor(self, name: str) -> None:
         """Delete a durable cursor; fine if there is none. Raises LedgerFencedError if another owner changed it."""
-        async with self.list_lock():
+        async with self.stored.lock():
             cursor = self.cursors.get(name)
             store = cursor.store if cursor is not None else None
             if cursor is None or store is None:
@@ -509,34 +520,9 @@ class ManagedLedger:
         await store.delete_ledgers()
         self.trim_later()
 
-    def on_cursor_active(self, cursor: ManagedCursor) -> None:
-        """The cursor began to read."""
-        self._active |= {cursor}
-
-    def on_cursor_inactive(self, cursor: ManagedCursor) -> None:
-        """The cursor reads no more."""
-        self._active = self._active - {cursor} or _NO_CURSORS
-        if not self._active:
-            self._drop_window()
-
     def on_non_durable_closed(self, cursor: ManagedCursor) -> None:
         """A cursor in memory is gone."""
         self.non_durable_cursors = self.non_durable_cursors - {cursor} or _NO_CURSORS
-
-    def on_cursor_read(self) -> None:
-        """A cursor read on: what all active cursors have passed is not kept."""
-        window = self.tail_window
-        if window is None:
-            return
-        slowest = min(cursor.state.read_position for cursor in self._active) if self._active else LATEST
-        if slowest > (window.ledger_id, window.first_entry_id):
-            through = slowest.entry_id - 1 if slowest.ledger_id == window.ledger_id else window.end_entry_id
-            self.cache.evict_through(window, through)
-
-    def _drop_window(self) -> None:
-        if self.tail_window is not None:
-            self.cache.drop(self.tail_window)
-            self.tail_window = None
 
     # ---- end
 
@@ -560,8 +546,8 @@ class ManagedLedger:
             await appender.drain()
         for cursor in (*self.cursors.values(), *self.non_durable_cursors):
             await (cursor.drop() if is_broken else cursor.close())
-        self._drop_window()
-        async with self.list_lock():
+        self.tail.drop()
+        async with self.stored.lock():
             if appender is not None and not self.is_fenced:
                 await self._say_closed(appender)
         self.factory.on_closed(self)
@@ -573,14 +559,14 @@ class ManagedLedger:
             if handle is not None:
                 await handle.close()
                 self._drop_empty()
-                await self.put_list(self.ledgers.infos)
+                await self.stored.put(self.ledgers.infos)
         except StorageError as error:
             _log.warning("%s: the list was not closed: %s", self.name, error)
 
     async def claim(self) -> None:
         """Write the list as it is. Raises LedgerFencedError if another owner has it: then nothing is ours to delete."""
-        async with self.list_lock():
-            await self.put_list(self.ledgers.infos)
+        async with self.stored.lock():
+            await self.stored.put(self.ledgers.infos)
 
     async def abandon(self) -> tuple[int, ...]:
         """Deletion: stop everything without writing; returns the ids of its ledgers, those of cursors included.
@@ -592,8 +578,8 @@ class ManagedLedger:
             self._appender.stop(LedgerClosedError(f"{self.name} is deleted"))
             await self._appender.drain()
         try:
-            async with self.list_lock():
-                return await delete_nodes(self, self._node)
+            async with self.stored.lock():
+                return await delete_nodes(self)
         finally:
-            self._drop_window()
+            self.tail.drop()
             self.factory.on_closed(self)

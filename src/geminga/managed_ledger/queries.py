@@ -21,18 +21,18 @@ if TYPE_CHECKING:
 READ_BYTES: Final = 1024 * 1024
 
 
-async def read(ml: ManagedLedger, positions: Sequence[Position]) -> list[Entry]:
+async def read(ml: ManagedLedger, positions: Sequence[Position], *, is_limited: bool = True) -> list[Entry]:
     """See ``ManagedLedger.read``."""
     found: dict[Position, Entry] = {}
     behind = sorted(positions)
     while behind:
-        entries, behind = await read_some(ml, behind, READ_BYTES)
+        entries, behind = await read_some(ml, behind, READ_BYTES, is_limited=is_limited)
         found.update((entry.position, entry) for entry in entries)
     return [found[position] for position in positions if position in found]
 
 
 async def read_some(
-    ml: ManagedLedger, positions: Sequence[Position], bytes_max: int
+    ml: ManagedLedger, positions: Sequence[Position], bytes_max: int, *, is_limited: bool = True
 ) -> tuple[list[Entry], list[Position]]:
     """The entries at ``positions``, in that order, and the positions that were not looked at, for the limit.
 
@@ -41,7 +41,7 @@ async def read_some(
     found: dict[tuple[int, int], bytes] = {}
     left = bytes_max
     for run in runs_of(positions):
-        info = ml.ledgers.find(run.ledger_id)
+        info = (ml.readable if is_limited else ml.ledgers).find(run.ledger_id)
         first, last = max(run.first, 0), min(run.last, info.entries - 1 if info is not None else -1)
         if info is None or first > last:
             continue
@@ -64,14 +64,17 @@ def _found(
     return entries, [] if end is None else [position for position in positions if position >= end]
 
 
-async def read_range(ml: ManagedLedger, first: Position, max_entries: int, max_bytes: int) -> list[Entry]:
+async def read_range(
+    ml: ManagedLedger, first: Position, max_entries: int, max_bytes: int, *, is_limited: bool = True
+) -> list[Entry]:
     """See ``ManagedLedger.read_range``."""
     entries: list[Entry] = []
     size_bytes = 0
     position = first
     while len(entries) < max_entries and size_bytes < max_bytes:
-        position = ml.ledgers.at_or_after(position)
-        info = ml.ledgers.find(position.ledger_id)
+        ledgers = ml.readable if is_limited else ml.ledgers
+        position = ledgers.at_or_after(position)
+        info = ledgers.find(position.ledger_id)
         if info is None or position.entry_id >= info.entries:
             break
         count = min(max_entries - len(entries), info.entries - position.entry_id, READ_RUN_ENTRIES_MAX)
@@ -91,7 +94,7 @@ async def read_range(ml: ManagedLedger, first: Position, max_entries: int, max_b
 async def find_last(ml: ManagedLedger, predicate: Callable[[Entry], bool]) -> Position | None:
     """See ``ManagedLedger.find_last``: binary search, one entry read a step."""
     found: Position | None = None
-    low, high = ml.first_position, ml.last_confirmed_position
+    low, high = ml.first_position, ml.readable_position
     while (count := ml.ledgers.count_between(low, high)) > 0:
         middle = ml.ledgers.position_at(ml.ledgers.index_of(low) + (count - 1) // 2)
         entries = await read(ml, [middle])
@@ -111,7 +114,7 @@ async def _payloads(ml: ManagedLedger, info: LedgerInfo, first: int, last: int, 
     """
     if ml.is_closed:
         raise LedgerClosedError(f"{ml.name} is closed")
-    window = ml.tail_window
+    window = ml.tail.window
     if window is not None and window.ledger_id == info.ledger_id:
         cached = window.get(first, last)
         if len(cached) == last - first + 1:

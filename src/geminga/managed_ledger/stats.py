@@ -62,7 +62,7 @@ def _cursor_stats(ml: ManagedLedger, cursor: ManagedCursor) -> dict[str, object]
         "readPosition": str(state.read_position),
         "waitingReadOp": False,
         "pendingReadOps": int(cursor.is_reading),
-        "messagesConsumedCounter": ml.entry_count - backlog,
+        "messagesConsumedCounter": ml.readable.entry_count - backlog,
         "cursorLedger": store.ledger_id if store is not None else -1,
         "cursorLedgerLastEntry": marker.entry_id if marker is not None else -1,
         "individuallyDeletedMessages": _ranges_text(state.acked.ranges(RANGES_SHOWN_MAX)),

@@ -33,7 +33,7 @@ async def trim_list(ml: ManagedLedger, retention: Callable[[], tuple[int, int]])
     if not going:
         return
     if ml.factory.defects.trim_before_metadata:
-        await ml.delete_ledgers(going)
+        await ml.stored.delete_ledgers(going)
         crash_point(points.TRIM_DELETED)
     for name, cursor in tuple(ml.cursors.items()):
         if ml.cursors.get(name) is cursor and not cursor.is_closed:
@@ -43,15 +43,19 @@ async def trim_list(ml: ManagedLedger, retention: Callable[[], tuple[int, int]])
     going = [ledger_id for ledger_id in _trimmable(ml, *retention()) if ledger_id in going]
     if not going:
         return
-    await ml.put_list([info for info in ml.ledgers.infos if info.ledger_id not in going])
+    await ml.stored.put([info for info in ml.ledgers.infos if info.ledger_id not in going])
     crash_point(points.TRIM_LISTED)
     ml.on_trimmed(going)
-    await ml.delete_ledgers(going)
+    await ml.stored.delete_ledgers(going)
     crash_point(points.TRIM_DELETED)
 
 
 def _trimmable(ml: ManagedLedger, retention_ms: int, retention_bytes: int) -> list[int]:
-    slowest = min((cursor.mark_delete_position for cursor in ml.cursors.values()), default=None)
+    needed = [cursor.mark_delete_position for cursor in ml.cursors.values()]
+    if ml.is_limited:
+        # What nobody could read yet is not consumed, even where nobody has a cursor.
+        needed.append(ml.readable_position)
+    slowest = min(needed, default=None)
     return ledgers_to_trim(
         ml.ledgers.infos,
         slowest,

@@ -236,7 +236,7 @@ class TopicDeduplication:
         ledger = self._topic.ledger
         while self._last_stored < ledger.last_confirmed_position:
             start = ledger.next_position(self._last_stored)
-            entries = await ledger.read_range(start, REPLAY_ENTRIES, REPLAY_BYTES)
+            entries = await ledger.read_range(start, REPLAY_ENTRIES, REPLAY_BYTES, is_limited=False)
             if not entries:
                 break
             await next_turn()  # what is in memory is read within the call

@@ -523,7 +523,7 @@ class PersistentTopic(Topic):
 
     async def _load_index(self) -> None:
         last = self.ledger.last_confirmed_position
-        entries = await self.ledger.read([last]) if last.entry_id >= 0 else []
+        entries = await self.ledger.read([last], is_limited=False) if last.entry_id >= 0 else []
         metadata = broker_entry_metadata(entries[0].data) if entries else None
         if metadata is not None and metadata.HasField("index"):
             self._index = metadata.index

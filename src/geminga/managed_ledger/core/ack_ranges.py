@@ -82,6 +82,14 @@ class AckRanges:
         entries = self._find(ledger_id)
         return range(first, last + 1) if entries is None else entries.clear_ids(first, last)
 
+    def count_behind(self, ledger_id: int, entry_id: int) -> int:
+        """Entries in holes behind a position; of its ledger, if that is put away, none."""
+        in_memory, away = self._ledgers or {}, self.away or {}
+        count = sum([len(entries) for known, entries in in_memory.items() if known > ledger_id])
+        count += sum([item.entries for known, item in away.items() if known > ledger_id])
+        here = in_memory.get(ledger_id)
+        return count if here is None else count + here.count_behind(entry_id)
+
     def discard_through(self, ledger_id: int, entry_id: int) -> None:
         """Forget everything up to and including a position; its ledger is not put away, or the id is -1."""
         if self.away is not None and entry_id >= 0 and ledger_id in self.away:

@@ -54,6 +54,10 @@ class AckedEntries(Protocol):
         """The ids from ``first`` to ``last`` that are not there, ascending."""
         ...
 
+    def count_behind(self, entry_id: int) -> int:
+        """How many ids greater than ``entry_id`` (>= -1) there are."""
+        ...
+
     def discard_through(self, entry_id: int) -> int:
         """Forget everything up to and including an id; returns how many went."""
         ...
@@ -145,6 +149,11 @@ class AckedBitmap:
         if self._bitmap.range_cardinality(first, last + 1) == 0:
             return wanted
         return BitMap(wanted) - self._bitmap
+
+    def count_behind(self, entry_id: int) -> int:
+        """How many ids greater than ``entry_id`` (>= -1) there are."""
+        count: int = self._bitmap.range_cardinality(entry_id + 1, ENTRY_ID_MAX + 1)
+        return count
 
     def discard_through(self, entry_id: int) -> int:
         """Forget everything up to and including an id; returns how many went."""

@@ -182,12 +182,15 @@ class CursorState:
         bits = self.batches.get(*position) if self.batches.count else 0
         return words_of_bits(bits) if bits else None
 
-    def backlog(self, ledgers: LedgerList) -> int:
-        """Entries not acknowledged."""
+    def backlog(self, ledgers: LedgerList, *, is_cut: bool = False) -> int:
+        """Entries not acknowledged; ``is_cut``: there may be acknowledged ones behind the end of ``ledgers``."""
         if not len(ledgers):
             return 0
+        acknowledged = self.acked.count
+        if is_cut and acknowledged:
+            acknowledged -= self.acked.count_behind(*ledgers.last_position)
         behind = Position(self.mark_delete.ledger_id, self.mark_delete.entry_id + 1)
-        return max(0, ledgers.entry_count - ledgers.index_of(behind) - self.acked.count)
+        return max(0, ledgers.entry_count - ledgers.index_of(behind) - acknowledged)
 
     def skipping(self, count: int, ledgers: LedgerList) -> Position:
         """The position to acknowledge cumulatively so that ``count`` unacknowledged entries are passed.

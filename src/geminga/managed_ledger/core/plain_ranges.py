@@ -65,6 +65,12 @@ class PlainRanges:
             first = max(first, self._lasts[index] + 1)
             index += 1
 
+    def count_behind(self, entry_id: int) -> int:
+        """How many ids greater than ``entry_id`` (>= -1) there are."""
+        index = bisect_right(self._lasts, entry_id)
+        behind = zip(self._firsts[index:], self._lasts[index:], strict=True)
+        return sum([last - max(first, entry_id + 1) + 1 for first, last in behind])
+
     def discard_through(self, entry_id: int) -> int:
         """Forget everything up to and including an id; returns how many went."""
         before = self._count

@@ -102,6 +102,19 @@ class LedgerList:
         self._ids = [info.ledger_id for info in self._infos]
         self._prefix = None
 
+    def cut(self, last: Position) -> LedgerList:
+        """The log as if it ended with ``last``: that entry's ledger, copied, is the last of the list, and open.
+
+        Ledgers before it are shared. All entries up to ``last`` are there: what grows later is not in it.
+        """
+        end = bisect_left(self._ids, last.ledger_id)
+        infos = self._infos[:end]
+        if end < len(self._ids) and self._ids[end] == last.ledger_id:
+            here = self._infos[end]
+            entries = min(here.entries, last.entry_id + 1)
+            infos.append(LedgerInfo(here.ledger_id, entries, here.size_bytes, opened_ms=here.opened_ms))
+        return LedgerList(infos)
+
     @property
     def entry_count(self) -> int:
         """Entries of all ledgers."""

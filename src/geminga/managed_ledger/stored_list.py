@@ -1,0 +1,123 @@
+"""The ledger list of one managed ledger as it is stored: one metadata node, changed by its owner alone.
+
+Every change is one compare-and-set with the lock held, and memory follows only when that succeeded. Ledgers go after
+the list without them is written: cut off in between, they are orphans, never missing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+
+from geminga.bookkeeper import BookKeeper
+from geminga.managed_ledger.core.positions import LedgerInfo, LedgerList
+from geminga.managed_ledger.metadata_io import MetadataNode, ledger_path
+from geminga.metadata.ports import MetadataStore
+from geminga.model.errors import LedgerFencedError, StorageError
+from geminga.model.position import Position
+from geminga.runtime import get_logger
+from geminga.wire.managed_ledger import LedgerRecord, ManagedLedgerRecord, encode_managed_ledger_info
+
+_log = get_logger(__name__)
+
+
+class StoredList:
+    """See the module."""
+
+    __slots__ = (
+        "_bookkeeper",
+        "_fenced",
+        "_forget",
+        "_garbage",
+        "_lock",
+        "_metadata",
+        "_name",
+        "_node",
+        "ledgers",
+        "properties",
+        "terminated_position",
+    )
+
+    def __init__(
+        self,
+        name: str,
+        node: MetadataNode,
+        record: ManagedLedgerRecord,
+        *,
+        metadata: MetadataStore,
+        bookkeeper: BookKeeper,
+        fenced: Callable[[LedgerFencedError], None],
+        forget: Callable[[int], None],
+    ) -> None:
+        """``record``: what the node has. ``fenced`` is told that another owner changed it, ``forget`` that a ledger is
+        about to be deleted."""
+        self.ledgers = LedgerList(
+            LedgerInfo(item.ledger_id, item.entries, item.size_bytes, item.closed_ms, item.offload_context)
+            for item in record.ledgers
+        )
+        self.terminated_position = record.terminated
+        self.properties: dict[str, str] = dict(record.properties)
+        self._name = name
+        self._node = node
+        self._metadata = metadata
+        self._bookkeeper = bookkeeper
+        self._fenced = fenced
+        self._forget = forget
+        #: Empty ledgers that left the list in memory; deleted once it is written.
+        self._garbage: tuple[int, ...] = ()
+        self._lock: asyncio.Lock | None = None
+
+    @property
+    def created_ms(self) -> int:
+        """When the node was made, ms since the epoch."""
+        return self._node.created_ms
+
+    def lock(self) -> asyncio.Lock:
+        """Held while the list is changed."""
+        if self._lock is None:
+            self._lock = asyncio.Lock()
+        return self._lock
+
+    def drop_empty(self) -> bool:
+        """Closed ledgers without entries leave the list with its next write; whether there were any."""
+        empty = [info.ledger_id for info in self.ledgers.infos if info.closed_ms and not info.entries]
+        self.ledgers.remove(empty)
+        self._garbage += tuple(empty)
+        return bool(empty)
+
+    async def put(
+        self,
+        infos: Sequence[LedgerInfo],
+        *,
+        terminated: Position | None = None,
+        properties: Mapping[str, str] | None = None,
+    ) -> None:
+        """Write the node; the ledgers in memory follow by the caller. Raises LedgerFencedError, MetadataError."""
+        terminated = terminated if terminated is not None else self.terminated_position
+        properties = dict(self.properties if properties is None else properties)
+        records = [
+            LedgerRecord(info.ledger_id, info.entries, info.size_bytes, info.closed_ms, info.offload_context)
+            for info in infos
+        ]
+        value = encode_managed_ledger_info(ManagedLedgerRecord(tuple(records), terminated, properties))
+        try:
+            await self._node.put(self._metadata, ledger_path(self._name), value)
+        except LedgerFencedError as error:
+            self._fenced(error)
+            raise
+        self.terminated_position, self.properties = terminated, properties
+        garbage, self._garbage = self._garbage, ()
+        await self.delete_ledgers(garbage)
+
+    async def delete_node(self) -> None:
+        """Delete the node as we know it. Raises LedgerFencedError, MetadataError."""
+        await self._node.delete(self._metadata, ledger_path(self._name))
+
+    async def delete_ledgers(self, ledger_ids: Sequence[int]) -> None:
+        """Delete ledgers that left the list; one that can not be deleted now is left to the collector."""
+        for ledger_id in ledger_ids:
+            self._forget(ledger_id)
+            try:
+                await self._bookkeeper.delete_ledger(ledger_id)
+            except StorageError as error:
+                _log.warning("%s: ledger %d was not deleted: %s", self._name, ledger_id, error)
