@@ -1,0 +1,105 @@
+"""The ledger list and its node: memory follows what is stored."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from geminga.managed_ledger.core.positions import LedgerInfo
+from geminga.managed_ledger.metadata_io import MetadataNode, ledger_path
+from geminga.managed_ledger.stored_list import StoredList
+from geminga.metadata.core.faults import WriteFault
+from geminga.model.errors import LedgerFencedError, NoSuchLedgerError, UnknownOutcomeError
+from geminga.model.position import Position
+from geminga.wire.managed_ledger import ManagedLedgerRecord, decode_managed_ledger_info
+from support.ledger_world import NAME
+
+
+def a_list(w, told, node=None):
+    return StoredList(
+        NAME,
+        node or MetadataNode(),
+        ManagedLedgerRecord(),
+        metadata=w.store,
+        bookkeeper=w.bookkeeper,
+        fenced=lambda error: told.append("fenced"),
+        forget=lambda ledger_id: told.append(ledger_id),
+    )
+
+
+async def stored(w):
+    return decode_managed_ledger_info((await w.store.get(ledger_path(NAME))).value)
+
+
+async def a_ledger(w):
+    return await w.bookkeeper.create_ledger(ensemble_size=1, write_quorum=1, ack_quorum=1)
+
+
+def test_empty_ledgers_are_deleted_only_behind_the_list_without_them(in_world):
+    async def scenario(w):
+        told = []
+        ledgers = a_list(w, told)
+        empty, full = await a_ledger(w), await a_ledger(w)
+        ledgers.ledgers.append(LedgerInfo(empty.ledger_id, closed_ms=1))
+        ledgers.ledgers.append(LedgerInfo(full.ledger_id, 3, 30, closed_ms=1))
+        await ledgers.put(ledgers.ledgers.infos)
+        assert ledgers.drop_empty()
+        assert not ledgers.drop_empty()
+        w.faults.next_writes.extend([WriteFault.UNKNOWN_BEFORE] * 8)
+        with pytest.raises(UnknownOutcomeError):
+            await ledgers.put(ledgers.ledgers.infos)
+        assert told == []
+        await w.bookkeeper.open_ledger(empty.ledger_id)
+        await ledgers.put(ledgers.ledgers.infos)
+        assert told == [empty.ledger_id]
+        with pytest.raises(NoSuchLedgerError):
+            await w.bookkeeper.open_ledger(empty.ledger_id)
+        assert [item.ledger_id for item in (await stored(w)).ledgers] == [full.ledger_id]
+
+    in_world(scenario)
+
+
+def test_properties_and_end_are_in_memory_only_when_stored(in_world):
+    async def scenario(w):
+        ledgers = a_list(w, [])
+        await ledgers.put((), properties={"a": "1"})
+        w.faults.next_writes.extend([WriteFault.UNKNOWN_BEFORE] * 8)
+        with pytest.raises(UnknownOutcomeError):
+            await ledgers.put((), properties={"a": "2"}, terminated=Position(3, 4))
+        assert (ledgers.properties, ledgers.terminated_position) == ({"a": "1"}, None)
+        await ledgers.put((), terminated=Position(3, 4))
+        assert (ledgers.properties, ledgers.terminated_position) == ({"a": "1"}, Position(3, 4))
+        record = await stored(w)
+        assert (dict(record.properties), record.terminated) == ({"a": "1"}, Position(3, 4))
+
+    in_world(scenario)
+
+
+def test_another_owner_is_told_and_keeps_what_it_wrote(in_world):
+    async def scenario(w):
+        told = []
+        mine, other = a_list(w, told), a_list(w, [])
+        await mine.put((), properties={"of": "mine"})
+        other = a_list(w, [], MetadataNode(version=(await w.store.get(ledger_path(NAME))).stat.version))
+        await other.put((), properties={"of": "other"})
+        with pytest.raises(LedgerFencedError):
+            await mine.put((), properties={"of": "mine again"})
+        assert told == ["fenced"]
+        with pytest.raises(LedgerFencedError):
+            await mine.delete_node()
+        assert dict((await stored(w)).properties) == {"of": "other"}
+
+    in_world(scenario)
+
+
+def test_a_change_waits_for_the_one_before(in_world):
+    async def scenario(w):
+        ledgers = a_list(w, [])
+        async with ledgers.lock():
+            waiting = asyncio.ensure_future(ledgers.lock().acquire())
+            await w.world.sleep(1)
+            assert not waiting.done()
+        assert await waiting
+
+    in_world(scenario)
