@@ -6,12 +6,7 @@ from geminga.model import errors
 from geminga.model.errors import GemingaError, ServerError
 
 #: Codes that no error class has, and why.
-UNUSED = {
-    ServerError.TRANSACTION_COORDINATOR_NOT_FOUND: "no transactions",
-    ServerError.INVALID_TXN_STATUS: "no transactions",
-    ServerError.TRANSACTION_CONFLICT: "no transactions",
-    ServerError.TRANSACTION_NOT_FOUND: "no transactions",
-}
+UNUSED: dict[ServerError, str] = {}
 
 
 def error_classes() -> list[type[GemingaError]]:

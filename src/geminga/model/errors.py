@@ -216,6 +216,35 @@ class TopicTerminatedError(RemoteError):
     http_status = 405
 
 
+class TransactionCoordinatorNotFoundError(RemoteError):
+    """This broker does not serve the transaction's coordinator (now)."""
+
+    server_error = ServerError.TRANSACTION_COORDINATOR_NOT_FOUND
+    http_status = 404
+    retriable = True
+
+
+class InvalidTxnStatusError(RemoteError):
+    """The transaction is not in a state that allows it: its end is decided."""
+
+    server_error = ServerError.INVALID_TXN_STATUS
+    http_status = 409
+
+
+class TransactionNotFoundError(RemoteError):
+    """The coordinator knows no such transaction (any more)."""
+
+    server_error = ServerError.TRANSACTION_NOT_FOUND
+    http_status = 404
+
+
+class TransactionConflictError(RemoteError):
+    """Another transaction acknowledged it, or it is acknowledged for good."""
+
+    server_error = ServerError.TRANSACTION_CONFLICT
+    http_status = 409
+
+
 class IncompatibleSchemaError(RemoteError):
     """The schema does not fit those the topic has."""
 

@@ -1,0 +1,36 @@
+"""The id of a transaction, and the states it goes through."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import NamedTuple
+
+
+class TxnId(NamedTuple):
+    """Coordinator and number, both uint64; a coordinator's numbers ascend and never repeat."""
+
+    coordinator: int
+    number: int
+
+    def __str__(self) -> str:
+        return f"({self.coordinator},{self.number})"
+
+
+class TxnStatus(IntEnum):
+    """As in the coordinator's log; the numbers are on the wire."""
+
+    OPEN = 0
+    COMMITTING = 1
+    COMMITTED = 2
+    ABORTING = 3
+    ABORTED = 4
+
+    @property
+    def is_over(self) -> bool:
+        """Whether every participant has heard of the end."""
+        return self in (TxnStatus.COMMITTED, TxnStatus.ABORTED)
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether the end is decided and participants are being told."""
+        return self in (TxnStatus.COMMITTING, TxnStatus.ABORTING)

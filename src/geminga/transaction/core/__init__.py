@@ -1,0 +1,1 @@
+"""Decisions of coordinator, transaction buffer and pending-ack handle; no I/O, no clock."""

@@ -1,0 +1,301 @@
+"""What a transaction coordinator knows: its transactions, their states, and when they time out.
+
+A change is decided first (:meth:`CoordinatorState.begin` and its like give the record to store), and takes effect when
+the record is on stable storage (:meth:`CoordinatorState.stored`, the same at a replay). In between, a transaction whose
+end is being stored takes nothing more: of two ends that race, the first to be decided wins, as it does in the log.
+
+Format and rules: docs/formats/transactions.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from heapq import heapify, heappop, heappush
+from typing import Final
+
+from geminga.model.errors import (
+    InvalidTxnStatusError,
+    NotAllowedError,
+    TooManyRequestsError,
+    TransactionNotFoundError,
+)
+from geminga.model.position import Position
+from geminga.model.txn_id import TxnId, TxnStatus
+from geminga.wire.pulsar.transaction_log import LogOp, TransactionRecord, TxnSubscription
+
+#: Topics and subscriptions that one transaction may touch, together.
+PARTICIPANTS_MAX: Final = 10_000
+#: Superfluous entries of the heap of time-outs before it is made anew.
+_STALE_MAX: Final = 1_000
+
+_NEXT: Final = {
+    TxnStatus.COMMITTING: TxnStatus.COMMITTED,
+    TxnStatus.ABORTING: TxnStatus.ABORTED,
+}
+
+
+class Transaction:
+    """One transaction that is not over."""
+
+    __slots__ = (
+        "deadline_ms",
+        "is_timed_out",
+        "owner",
+        "partitions",
+        "pending_status",
+        "positions",
+        "start_ms",
+        "status",
+        "subscriptions",
+        "timeout_ms",
+        "txn_id",
+    )
+
+    def __init__(self, txn_id: TxnId, start_ms: int, timeout_ms: int, owner: str | None) -> None:
+        self.txn_id = txn_id
+        self.status = TxnStatus.OPEN
+        #: The status whose record is being stored; None: none.
+        self.pending_status: TxnStatus | None = None
+        self.start_ms = start_ms
+        self.timeout_ms = timeout_ms
+        self.deadline_ms = start_ms + timeout_ms
+        self.owner = owner
+        #: Topics it publishes to and subscriptions it acknowledges in; dicts keep their order.
+        self.partitions: dict[str, None] = {}
+        self.subscriptions: dict[TxnSubscription, None] = {}
+        #: Where its records lie in the log; they go when it is over.
+        self.positions: list[Position] = []
+        self.is_timed_out = False
+
+
+class CoordinatorState:
+    """See the module. ``active_max``: transactions at a time; 0: no limit."""
+
+    __slots__ = ("_timeouts", "aborted", "active_max", "committed", "coordinator", "last_number", "open", "timed_out")
+
+    def __init__(self, coordinator: int, *, last_number: int = -1, active_max: int = 0) -> None:
+        self.coordinator = coordinator
+        #: The highest number given; -1: none.
+        self.last_number = last_number
+        self.active_max = active_max
+        #: Not over, by number, in ascending order (numbers are given in ascending order, and replayed so).
+        self.open: dict[int, Transaction] = {}
+        #: (deadline, number); may hold transactions that are over.
+        self._timeouts: list[tuple[int, int]] = []
+        #: Ended since the start.
+        self.committed = self.aborted = self.timed_out = 0
+
+    # ---- decisions: the record to store
+
+    def begin(self, timeout_ms: int, now_ms: int, owner: str | None = None) -> TransactionRecord:
+        """A new transaction; its number is taken at once, whatever becomes of the record.
+
+        Raises TooManyRequestsError if there are as many as there may be.
+        """
+        if self.active_max and len(self.open) >= self.active_max:
+            raise TooManyRequestsError(
+                f"coordinator {self.coordinator} has {len(self.open)} active transactions, as many as it may have"
+            )
+        self.last_number += 1
+        return TransactionRecord(
+            op=LogOp.NEW,
+            txn_id=TxnId(self.coordinator, self.last_number),
+            timeout_ms=timeout_ms,
+            start_ms=now_ms,
+            modified_ms=now_ms,
+            max_number=self.last_number,
+            owner=owner,
+        )
+
+    def add_partitions(self, txn_id: TxnId, partitions: Iterable[str], now_ms: int) -> TransactionRecord | None:
+        """Topics it is to publish to; None if it has them all. Raises as :meth:`taking`."""
+        transaction = self.taking(txn_id)
+        added = tuple(dict.fromkeys(each for each in partitions if each not in transaction.partitions))
+        if not added:
+            return None
+        self._check_room(transaction, len(added))
+        return TransactionRecord(
+            op=LogOp.ADD_PARTITION,
+            txn_id=txn_id,
+            partitions=added,
+            modified_ms=now_ms,
+            max_number=self.last_number,
+        )
+
+    def add_subscriptions(
+        self, txn_id: TxnId, subscriptions: Iterable[TxnSubscription], now_ms: int
+    ) -> TransactionRecord | None:
+        """Subscriptions it is to acknowledge in; None if it has them all. Raises as :meth:`taking`."""
+        transaction = self.taking(txn_id)
+        added = tuple(dict.fromkeys(each for each in subscriptions if each not in transaction.subscriptions))
+        if not added:
+            return None
+        self._check_room(transaction, len(added))
+        return TransactionRecord(
+            op=LogOp.ADD_SUBSCRIPTION,
+            txn_id=txn_id,
+            subscriptions=added,
+            modified_ms=now_ms,
+            max_number=self.last_number,
+        )
+
+    def end(self, txn_id: TxnId, *, commit: bool, now_ms: int) -> TransactionRecord | None:
+        """Decide its end; None if that end is decided and stored already (whoever asked lost the answer).
+
+        Raises TransactionNotFoundError, InvalidTxnStatusError (the other end, or being decided this very moment).
+        """
+        transaction = self.find(txn_id)
+        wanted = TxnStatus.COMMITTING if commit else TxnStatus.ABORTING
+        if transaction.status == wanted:
+            return None
+        if transaction.status is not TxnStatus.OPEN or transaction.pending_status is not None:
+            raise self._wrong_status(transaction, TxnStatus.OPEN)
+        transaction.pending_status = wanted
+        return self._update(txn_id, TxnStatus.OPEN, wanted, now_ms)
+
+    def finish(self, txn_id: TxnId, now_ms: int) -> TransactionRecord | None:
+        """Every participant has heard; None if that is being stored already."""
+        transaction = self.find(txn_id)
+        if not transaction.status.is_ending:
+            raise self._wrong_status(transaction, TxnStatus.COMMITTING)
+        if transaction.pending_status is not None:
+            return None
+        transaction.pending_status = _NEXT[transaction.status]
+        return self._update(txn_id, transaction.status, transaction.pending_status, now_ms)
+
+    def _update(self, txn_id: TxnId, expected: TxnStatus, new: TxnStatus, now_ms: int) -> TransactionRecord:
+        return TransactionRecord(
+            op=LogOp.UPDATE,
+            txn_id=txn_id,
+            expected_status=expected,
+            new_status=new,
+            modified_ms=now_ms,
+            max_number=self.last_number,
+        )
+
+    # ---- effects
+
+    def stored(self, record: TransactionRecord, position: Position) -> Transaction | None:
+        """A record is on stable storage, or is read again; the transaction if it is over now, else None.
+
+        A record that does not fit says nothing, so that replaying some twice is the same as once.
+        """
+        number = record.txn_id.number
+        self.last_number = max(self.last_number, number, -1 if record.max_number is None else record.max_number)
+        transaction = self.open.get(number)
+        if record.op is LogOp.NEW:
+            if transaction is None:
+                self._opened(record, position)
+            return None
+        if transaction is None:
+            return None
+        transaction.positions.append(position)
+        if record.op is LogOp.ADD_PARTITION:
+            transaction.partitions.update(dict.fromkeys(record.partitions))
+        elif record.op is LogOp.ADD_SUBSCRIPTION:
+            transaction.subscriptions.update(dict.fromkeys(record.subscriptions))
+        elif record.new_status is not None and record.expected_status == transaction.status:
+            return self._moved(transaction, record.new_status)
+        return None
+
+    def failed(self, record: TransactionRecord) -> None:
+        """A record was not stored, for certain: the change may be tried again."""
+        transaction = self.open.get(record.txn_id.number)
+        if transaction is not None and record.op is LogOp.UPDATE and transaction.pending_status == record.new_status:
+            transaction.pending_status = None
+
+    def _opened(self, record: TransactionRecord, position: Position) -> None:
+        transaction = Transaction(record.txn_id, record.start_ms or 0, record.timeout_ms or 0, record.owner)
+        transaction.positions.append(position)
+        self.open[record.txn_id.number] = transaction
+        heappush(self._timeouts, (transaction.deadline_ms, record.txn_id.number))
+
+    def _moved(self, transaction: Transaction, status: TxnStatus) -> Transaction | None:
+        transaction.status = status
+        transaction.pending_status = None
+        if not status.is_over:
+            return None
+        del self.open[transaction.txn_id.number]
+        if status is TxnStatus.COMMITTED:
+            self.committed += 1
+        else:
+            self.aborted += 1
+        if len(self._timeouts) > 2 * len(self.open) + _STALE_MAX:
+            self._timeouts = [(each.deadline_ms, number) for number, each in self.open.items()]
+            heapify(self._timeouts)
+        return transaction
+
+    # ---- questions
+
+    def find(self, txn_id: TxnId) -> Transaction:
+        """One that is not over; raises TransactionNotFoundError."""
+        transaction = self.open.get(txn_id.number) if txn_id.coordinator == self.coordinator else None
+        if transaction is None:
+            raise TransactionNotFoundError(f"The transaction with this txdID `{txn_id}`not found ")
+        return transaction
+
+    def taking(self, txn_id: TxnId) -> Transaction:
+        """One that still takes topics and subscriptions; raises TransactionNotFoundError, InvalidTxnStatusError."""
+        transaction = self.find(txn_id)
+        if transaction.status is not TxnStatus.OPEN or transaction.pending_status is not None:
+            raise self._wrong_status(transaction, TxnStatus.OPEN)
+        return transaction
+
+    @property
+    def low_watermark(self) -> int:
+        """Every transaction up to this number is over; -1: none is."""
+        return next(iter(self.open)) - 1 if self.open else self.last_number
+
+    @property
+    def ending(self) -> list[Transaction]:
+        """Those whose end is decided and not heard by all: after a replay, what must be ended again."""
+        return [transaction for transaction in self.open.values() if transaction.status.is_ending]
+
+    @property
+    def next_deadline_ms(self) -> int | None:
+        """When the next one times out; None: none is open."""
+        timeouts = self._timeouts
+        while timeouts:
+            deadline_ms, number = timeouts[0]
+            transaction = self.open.get(number)
+            if transaction is not None and transaction.status is TxnStatus.OPEN and not transaction.is_timed_out:
+                return deadline_ms
+            heappop(timeouts)
+        return None
+
+    def due(self, now_ms: int, count_max: int) -> list[TxnId]:
+        """Open ones whose time is up, oldest deadline first, at most ``count_max``; each is named once."""
+        found: list[TxnId] = []
+        while len(found) < count_max:
+            deadline_ms = self.next_deadline_ms
+            if deadline_ms is None or deadline_ms > now_ms:
+                break
+            _, number = heappop(self._timeouts)
+            transaction = self.open[number]
+            transaction.is_timed_out = True
+            self.timed_out += 1
+            found.append(transaction.txn_id)
+        return found
+
+    def due_again(self, txn_id: TxnId, at_ms: int) -> None:
+        """It was due and could not be aborted: name it again at ``at_ms``."""
+        transaction = self.open.get(txn_id.number)
+        if transaction is not None and transaction.is_timed_out:
+            transaction.is_timed_out = False
+            self.timed_out -= 1
+            heappush(self._timeouts, (at_ms, txn_id.number))
+
+    def _check_room(self, transaction: Transaction, count: int) -> None:
+        held = len(transaction.partitions) + len(transaction.subscriptions)
+        if held + count > PARTICIPANTS_MAX:
+            raise NotAllowedError(
+                f"transaction {transaction.txn_id} touches {held} topics and subscriptions; "
+                f"{count} more are above {PARTICIPANTS_MAX}"
+            )
+
+    @staticmethod
+    def _wrong_status(transaction: Transaction, expected: TxnStatus) -> InvalidTxnStatusError:
+        actual = transaction.pending_status or transaction.status
+        return InvalidTxnStatusError(
+            f"Expect transaction {transaction.txn_id} to be in {expected.name} status but it is in {actual.name} status"
+        )

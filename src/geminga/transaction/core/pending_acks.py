@@ -1,0 +1,193 @@
+"""What a subscription holds acknowledged for transactions that are open: neither delivered again, nor acknowledged yet.
+
+Parts of an entry are ints of bits, a set bit being a message that IS acknowledged; :data:`WHOLE` is all of it, however
+many messages it has. An acknowledgement is checked and held before it is stored, so that two that come at the same time
+see each other; it stays held until its transaction ends, also if nobody knows whether it was stored.
+
+Format and rules: docs/formats/transactions.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, NamedTuple
+
+from geminga.model.errors import TransactionConflictError
+from geminga.model.position import Position
+from geminga.model.txn_id import TxnId
+
+#: Every message of an entry. (-1 has every bit.)
+WHOLE: Final = -1
+
+#: What of an entry is acknowledged for good, as bits; 0: nothing.
+AckedBits = Callable[[Position], int]
+
+
+class TxnAck(NamedTuple):
+    """Messages of an entry that a transaction acknowledges."""
+
+    position: Position
+    bits: int = WHOLE
+
+
+class CumulativeAck(NamedTuple):
+    """Everything before ``position``, and of that entry ``bits``."""
+
+    txn_id: TxnId
+    position: Position
+    bits: int = WHOLE
+
+
+class Released(NamedTuple):
+    """What a transaction held when it ended."""
+
+    acks: tuple[TxnAck, ...] = ()
+    cumulative: CumulativeAck | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self.acks) or self.cumulative is not None
+
+
+class PendingAcks:
+    """See the module."""
+
+    __slots__ = ("_by_transaction", "_held", "cumulative")
+
+    def __init__(self) -> None:
+        #: By entry, what all transactions together hold of it.
+        self._held: dict[Position, int] = {}
+        #: Transactions in the order in which they came.
+        self._by_transaction: dict[TxnId, dict[Position, int]] = {}
+        #: Only one transaction at a time acknowledges cumulatively.
+        self.cumulative: CumulativeAck | None = None
+
+    # ---- acknowledging
+
+    def individual(self, txn_id: TxnId, acks: Iterable[TxnAck], acked: AckedBits) -> list[TxnAck]:
+        """Hold all of these, or none; those that are new to the transaction, to be stored.
+
+        What the same transaction holds already is no conflict: a client that lost the answer asks again. (Pulsar
+        calls it one.) Raises TransactionConflictError.
+        """
+        mine = self._by_transaction.get(txn_id, {})
+        wanted: dict[Position, int] = {}
+        for position, bits in acks:
+            wanted[position] = wanted.get(position, 0) | bits
+        fresh: list[TxnAck] = []
+        for position, bits in wanted.items():
+            if bits & acked(position):
+                raise TransactionConflictError(
+                    f"Transaction:{txn_id} try to ack message:{position} already acked before."
+                )
+            own = mine.get(position, 0)
+            if bits & self._held.get(position, 0) & ~own:
+                raise TransactionConflictError(
+                    f"Transaction:{txn_id} try to ack message:{position} in pending ack status."
+                )
+            if bits & ~own:
+                fresh.append(TxnAck(position, bits))
+        self._hold(txn_id, fresh)
+        return fresh
+
+    def accumulate(self, ack: CumulativeAck, mark_delete: Position) -> bool:
+        """Hold everything up to there; False if the transaction holds that already. Raises TransactionConflictError."""
+        held = self.cumulative
+        if held == ack:
+            return False
+        if ack.position <= mark_delete:
+            raise TransactionConflictError(
+                f"Transaction:{ack.txn_id} try to cumulative ack position: {ack.position} within range of cursor's "
+                f"markDeletePosition: {mark_delete}"
+            )
+        if held is not None and (held.txn_id != ack.txn_id or not _is_behind(ack, held)):
+            raise TransactionConflictError(
+                f"Transaction:{ack.txn_id} try to cumulative batch ack position: {ack.position} within range of "
+                f"current currentPosition: {held.position}"
+            )
+        self.cumulative = ack
+        return True
+
+    def replayed(self, txn_id: TxnId, acks: Iterable[TxnAck]) -> None:
+        """A stored acknowledgement is read again; of two that can not both have been granted the first counts."""
+        mine = self._by_transaction.get(txn_id, {})
+        granted = [
+            TxnAck(position, bits)
+            for position, bits in acks
+            if not bits & self._held.get(position, 0) & ~mine.get(position, 0)
+        ]
+        self._hold(txn_id, granted)
+
+    def replayed_cumulative(self, ack: CumulativeAck) -> None:
+        """As :meth:`replayed`."""
+        held = self.cumulative
+        if held is None or (held.txn_id == ack.txn_id and _is_behind(ack, held)):
+            self.cumulative = ack
+
+    def _hold(self, txn_id: TxnId, acks: Iterable[TxnAck]) -> None:
+        for position, bits in acks:
+            mine = self._by_transaction.setdefault(txn_id, {})
+            mine[position] = mine.get(position, 0) | bits
+            self._held[position] = self._held.get(position, 0) | bits
+
+    # ---- ends
+
+    def released(self, txn_id: TxnId) -> Released:
+        """The transaction ended: what it held, which is free now; nothing the second time."""
+        acks: list[TxnAck] = []
+        for position, bits in self._by_transaction.pop(txn_id, {}).items():
+            acks.append(TxnAck(position, bits))
+            # Nobody else holds any of these bits.
+            left = 0 if bits == WHOLE else self._held[position] & ~bits
+            if left:
+                self._held[position] = left
+            else:
+                del self._held[position]
+        cumulative = self.cumulative
+        if cumulative is None or cumulative.txn_id != txn_id:
+            return Released(tuple(acks))
+        self.cumulative = None
+        return Released(tuple(acks), cumulative)
+
+    def held_by(self, txn_id: TxnId) -> Released:
+        """What it holds, which stays held."""
+        mine = self._by_transaction.get(txn_id, {})
+        cumulative = self.cumulative if self.cumulative is not None and self.cumulative.txn_id == txn_id else None
+        return Released(tuple(TxnAck(position, bits) for position, bits in mine.items()), cumulative)
+
+    def below(self, coordinator: int, number: int) -> list[TxnId]:
+        """Transactions of ``coordinator`` up to ``number`` that hold something: they are over, and lost track of."""
+        found = [each for each in self._by_transaction if each.coordinator == coordinator and each.number <= number]
+        held = self.cumulative
+        if held is not None and held.txn_id.coordinator == coordinator and held.txn_id.number <= number:
+            found += [] if held.txn_id in found else [held.txn_id]
+        return found
+
+    # ---- dispatching
+
+    def held(self, position: Position) -> int:
+        """Which messages of an entry must not be delivered again now; 0: none is held."""
+        return self._held.get(position, 0)
+
+    def __iter__(self) -> Iterator[TxnId]:
+        """Transactions that hold something."""
+        yield from self._by_transaction
+        if self.cumulative is not None and self.cumulative.txn_id not in self._by_transaction:
+            yield self.cumulative.txn_id
+
+    def __len__(self) -> int:
+        """Entries of which something is held."""
+        return len(self._held)
+
+    def __bool__(self) -> bool:
+        return bool(self._held) or self.cumulative is not None
+
+
+def _conflict(txn_id: TxnId, position: Position, why: str) -> TransactionConflictError:
+    return TransactionConflictError(f"Transaction:{txn_id} try to ack message:{position} {why}")
+
+
+def _is_behind(later: CumulativeAck, earlier: CumulativeAck) -> bool:
+    """Whether ``later`` acknowledges more: a later entry, or more messages of the same."""
+    if later.position != earlier.position:
+        return later.position > earlier.position
+    return later.bits != earlier.bits and later.bits | earlier.bits == later.bits

@@ -1,0 +1,189 @@
+"""The coordinator's state against a plain reading of its log, with records that are lost, cut off and trimmed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random  # noqa: TID251  (seeded)
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from geminga.model.errors import (
+    GemingaError,
+    InvalidTxnStatusError,
+    NotAllowedError,
+    TooManyRequestsError,
+    TransactionNotFoundError,
+)
+from geminga.model.position import Position
+from geminga.model.txn_id import TxnId, TxnStatus
+from geminga.transaction.core.coordinator import PARTICIPANTS_MAX, CoordinatorState
+from geminga.wire.pulsar.transaction_log import LogOp, TransactionRecord, TxnSubscription
+
+Log = list[tuple[Position, TransactionRecord]]
+
+
+class Oracle:
+    """What a log says, read by the plainest rules."""
+
+    def __init__(self, log: Log) -> None:
+        self.status: dict[int, TxnStatus] = {}
+        self.touched: dict[int, set[object]] = {}
+        for _, record in log:
+            number = record.txn_id.number
+            if record.op is LogOp.NEW:
+                self.status.setdefault(number, TxnStatus.OPEN)
+                self.touched.setdefault(number, set())
+            elif number in self.status and record.op is LogOp.UPDATE:
+                if self.status[number] == record.expected_status:
+                    assert record.new_status is not None
+                    self.status[number] = record.new_status
+            elif number in self.status and not self.status[number].is_over:
+                self.touched[number].update(record.partitions, record.subscriptions)
+
+    @property
+    def alive(self) -> dict[int, tuple[TxnStatus, set[object]]]:
+        return {n: (status, self.touched[n]) for n, status in self.status.items() if not status.is_over}
+
+
+def alive(state: CoordinatorState) -> dict[int, tuple[TxnStatus, set[object]]]:
+    return {n: (each.status, {*each.partitions, *each.subscriptions}) for n, each in state.open.items()}
+
+
+@given(st.integers(0, 1 << 32))
+def test_state_is_what_the_log_says_through_crashes(seed: int) -> None:
+    random = Random(seed)
+    state, log, given_ids, entry = CoordinatorState(5), [], set[int](), 0
+    property_max = -1
+    for _ in range(random.randrange(10, 80)):
+        if random.random() < 0.06:  # a crash; the ledger's property was written with what was known when it closed
+            property_max = max(property_max, state.last_number)
+            state = CoordinatorState(5, last_number=property_max)
+            for position, record in log:
+                state.stored(record, position)
+        record = _anything(random, state)
+        if record is None:
+            continue
+        if record.op is LogOp.NEW:
+            assert record.txn_id.number not in given_ids, "an id was given twice"
+            given_ids.add(record.txn_id.number)
+        if random.random() < 0.1:  # not stored, for certain
+            state.failed(record)
+            continue
+        position = Position(1, entry)
+        entry += 1
+        log.append((position, record))
+        over = state.stored(record, position)
+        if over is not None and random.random() < 0.7:
+            gone = set(over.positions)
+            assert gone == {each for each, other in log if other.txn_id == over.txn_id}
+            log = [each for each in log if each[0] not in gone]
+        assert alive(state) == Oracle(log).alive
+        unfinished = [number for number, status in Oracle(log).status.items() if not status.is_over]
+        assert state.low_watermark == (min(unfinished) - 1 if unfinished else state.last_number)
+
+
+def _anything(random: Random, state: CoordinatorState) -> TransactionRecord | None:
+    txn_id = TxnId(5, random.randrange(state.last_number + 2))
+    choice = random.randrange(6)
+    try:
+        if choice == 0 or not state.open:
+            return state.begin(random.randrange(1, 100), random.randrange(1000))
+        if choice == 1:
+            return state.add_partitions(txn_id, [f"p{random.randrange(4)}"], 1)
+        if choice == 2:
+            return state.add_subscriptions(txn_id, [TxnSubscription("t", f"s{random.randrange(4)}")], 1)
+        if choice == 3:
+            return state.finish(txn_id, 1)
+        return state.end(txn_id, commit=random.random() < 0.5, now_ms=1)
+    except (InvalidTxnStatusError, TransactionNotFoundError):
+        return None
+
+
+@given(st.lists(st.tuples(st.integers(1, 50), st.booleans()), max_size=30), st.integers(1, 4))
+def test_each_open_transaction_times_out_once_and_not_before(begun: list[tuple[int, bool]], at_a_time: int) -> None:
+    state = CoordinatorState(0)
+    for number, (timeout_ms, is_ended) in enumerate(begun):
+        state.stored(state.begin(timeout_ms, number), Position(0, number))
+        if is_ended:
+            ended = state.end(TxnId(0, number), commit=True, now_ms=number)
+            assert ended is not None
+            state.stored(ended, Position(1, number))
+    expected = sorted((number + t, number) for number, (t, is_ended) in enumerate(begun) if not is_ended)
+    heard: list[tuple[int, int]] = []
+    for now_ms in range(90):
+        deadline = state.next_deadline_ms
+        left = expected[len(heard) :]
+        assert deadline == (left[0][0] if left else None)
+        while found := state.due(now_ms, at_a_time):
+            assert len(found) <= at_a_time
+            heard += [(state.open[each.number].deadline_ms, each.number) for each in found]
+            assert all(each_ms <= now_ms for each_ms, _ in heard)
+        assert [each for each in expected if each[0] <= now_ms] == heard
+    assert state.timed_out == len(expected)
+
+
+def test_of_two_ends_that_race_the_first_wins() -> None:
+    state = CoordinatorState(1)
+    state.stored(state.begin(10, 0), Position(0, 0))
+    txn_id = TxnId(1, 0)
+    first = state.end(txn_id, commit=True, now_ms=1)
+    assert first is not None
+    for refused in (
+        lambda: state.end(txn_id, commit=False, now_ms=1),
+        lambda: state.end(txn_id, commit=True, now_ms=1),
+        lambda: state.add_partitions(txn_id, ["p"], 1),
+    ):
+        with pytest.raises(InvalidTxnStatusError, match="COMMITTING"):
+            refused()
+    state.stored(first, Position(0, 1))
+    assert state.end(txn_id, commit=True, now_ms=2) is None  # the client lost the answer
+    with pytest.raises(InvalidTxnStatusError):
+        state.end(txn_id, commit=False, now_ms=2)
+    last = state.finish(txn_id, 3)
+    assert last is not None
+    assert state.finish(txn_id, 3) is None
+    assert state.stored(last, Position(0, 2)) is not None
+    with pytest.raises(TransactionNotFoundError):
+        state.end(txn_id, commit=True, now_ms=4)
+
+
+def test_an_end_that_was_not_stored_can_be_decided_anew() -> None:
+    state = CoordinatorState(1)
+    state.stored(state.begin(10, 0), Position(0, 0))
+    lost = state.end(TxnId(1, 0), commit=True, now_ms=1)
+    assert lost is not None
+    state.failed(lost)
+    assert state.end(TxnId(1, 0), commit=False, now_ms=1) is not None
+
+
+def test_limits_are_told() -> None:
+    state = CoordinatorState(1, active_max=1)
+    state.stored(state.begin(10, 0), Position(0, 0))
+    with pytest.raises(TooManyRequestsError, match="as many as it may have"):
+        state.begin(10, 0)
+    assert state.last_number == 0
+    with pytest.raises(NotAllowedError, match=str(PARTICIPANTS_MAX)):
+        state.add_partitions(TxnId(1, 0), map(str, range(PARTICIPANTS_MAX + 1)), 0)
+
+
+def test_one_that_could_not_be_aborted_is_due_again() -> None:
+    state = CoordinatorState(1)
+    state.stored(state.begin(10, 0), Position(0, 0))
+    assert state.due(10, 5) == [TxnId(1, 0)]
+    assert state.due(99, 5) == []
+    state.due_again(TxnId(1, 0), 100)
+    assert state.next_deadline_ms == 100
+    assert state.due(100, 5) == [TxnId(1, 0)]
+    assert state.timed_out == 1
+
+
+def test_a_replay_takes_numbers_from_every_record() -> None:
+    state = CoordinatorState(1, last_number=4)
+    record = replace(state.begin(1, 0), txn_id=TxnId(1, 2), max_number=11)
+    fresh = CoordinatorState(1, last_number=4)
+    fresh.stored(record, Position(0, 0))
+    assert fresh.begin(1, 0).txn_id == TxnId(1, 12)
+    with pytest.raises(GemingaError):
+        fresh.find(TxnId(2, 2))

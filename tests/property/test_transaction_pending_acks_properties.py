@@ -1,0 +1,123 @@
+"""What transactions hold acknowledged, against plain sets of messages."""
+
+from __future__ import annotations
+
+from random import Random  # noqa: TID251  (seeded)
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from geminga.model.errors import TransactionConflictError
+from geminga.model.position import Position
+from geminga.model.txn_id import TxnId
+from geminga.transaction.core.pending_acks import WHOLE, CumulativeAck, PendingAcks, TxnAck
+
+#: Messages of every entry.
+BATCH = 4
+ALL = (1 << BATCH) - 1
+
+
+def messages(position: Position, bits: int) -> set[tuple[Position, int]]:
+    return {(position, index) for index in range(BATCH) if bits >> index & 1}
+
+
+@given(st.integers(0, 1 << 32))
+def test_a_message_is_held_by_one_transaction_at_most(seed: int) -> None:
+    random = Random(seed)
+    pending, log = PendingAcks(), []
+    held: dict[TxnId, set[tuple[Position, int]]] = {}
+    acked: set[tuple[Position, int]] = set()
+
+    def acked_bits(position: Position) -> int:
+        return sum(1 << index for index in range(BATCH) if (position, index) in acked)
+
+    for _ in range(random.randrange(1, 60)):
+        txn_id = TxnId(0, random.randrange(4))
+        if random.random() < 0.7:
+            wanted = [
+                TxnAck(Position(0, random.randrange(4)), random.choice((WHOLE, random.randrange(1, ALL + 1))))
+                for _ in range(random.randrange(1, 4))
+            ]
+            named = set().union(*(messages(*each) for each in wanted))
+            others = set().union(*(each for other, each in held.items() if other != txn_id))
+            before = held.get(txn_id, set())
+            if named & (others | acked):
+                with pytest.raises(TransactionConflictError, match="try to ack message"):
+                    pending.individual(txn_id, wanted, acked_bits)
+            else:
+                fresh = pending.individual(txn_id, wanted, acked_bits)
+                assert set().union(*(messages(*each) for each in fresh)) >= named - before
+                held[txn_id] = before | named
+                log.append((txn_id, fresh))
+        else:
+            released = pending.released(txn_id)
+            mine = held.pop(txn_id, set())
+            assert set().union(*(messages(*each) for each in released.acks)) == mine
+            assert not pending.released(txn_id)
+            log = [each for each in log if each[0] != txn_id]
+            if random.random() < 0.5:
+                acked |= mine
+        together = set().union(*held.values())
+        for entry in range(4):
+            position = Position(0, entry)
+            assert messages(position, pending.held(position)) == {each for each in together if each[0] == position}
+        assert bool(pending) == bool(together)
+        replay = PendingAcks()
+        for each, acks in log:
+            replay.replayed(each, acks)
+        assert {each: replay.held_by(each) for each in replay} == {each: pending.held_by(each) for each in pending}
+
+
+def test_a_replay_grants_the_first_of_two_that_conflict() -> None:
+    pending = PendingAcks()
+    pending.replayed(TxnId(0, 1), [TxnAck(Position(0, 0), 0b01)])
+    pending.replayed(TxnId(0, 2), [TxnAck(Position(0, 0)), TxnAck(Position(0, 1))])
+    assert pending.released(TxnId(0, 2)).acks == (TxnAck(Position(0, 1)),)
+    assert pending.held(Position(0, 0)) == 0b01
+    assert pending.released(TxnId(0, 1)).acks == (TxnAck(Position(0, 0), 0b01),)
+    assert len(pending) == 0
+
+
+def test_one_transaction_acknowledges_cumulatively_at_a_time() -> None:
+    pending = PendingAcks()
+    mark_delete = Position(0, 3)
+    one, two = TxnId(0, 1), TxnId(0, 2)
+    with pytest.raises(TransactionConflictError, match="markDeletePosition: 0:3"):
+        pending.accumulate(CumulativeAck(one, Position(0, 3)), mark_delete)
+    first = CumulativeAck(one, Position(0, 5), 0b0011)
+    assert pending.accumulate(first, mark_delete)
+    assert not pending.accumulate(first, mark_delete)  # asked again
+    for refused in (
+        CumulativeAck(two, Position(0, 9)),
+        CumulativeAck(one, Position(0, 4)),
+        CumulativeAck(one, Position(0, 5), 0b0001),
+        CumulativeAck(one, Position(0, 5), 0b1100),
+    ):
+        with pytest.raises(TransactionConflictError, match="within range of current currentPosition: 0:5"):
+            pending.accumulate(refused, mark_delete)
+    more = CumulativeAck(one, Position(0, 5), 0b0111)
+    assert pending.accumulate(more, mark_delete)
+    assert list(pending) == [one]
+    assert pending.below(0, 0) == []
+    assert pending.below(0, 1) == [one]
+    assert pending.held_by(one).cumulative == more
+    assert pending.released(two).cumulative is None
+    assert pending.released(one).cumulative == more
+    assert not pending
+    assert pending.accumulate(CumulativeAck(two, Position(0, 4)), mark_delete)
+    pending.replayed_cumulative(CumulativeAck(two, Position(0, 8)))
+    pending.replayed_cumulative(CumulativeAck(one, Position(0, 9)))
+    assert pending.cumulative == CumulativeAck(two, Position(0, 8))
+
+
+def test_both_kinds_of_one_transaction_end_together() -> None:
+    pending = PendingAcks()
+    one = TxnId(0, 1)
+    pending.individual(one, [TxnAck(Position(0, 9))], lambda _: 0)
+    pending.accumulate(CumulativeAck(one, Position(0, 5)), Position(0, 0))
+    assert list(pending) == [one]
+    assert pending.below(0, 5) == [one]
+    released = pending.released(one)
+    assert released.acks == (TxnAck(Position(0, 9)),)
+    assert released.cumulative == CumulativeAck(one, Position(0, 5))
