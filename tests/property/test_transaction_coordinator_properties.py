@@ -149,6 +149,17 @@ def test_of_two_ends_that_race_the_first_wins() -> None:
         state.end(txn_id, commit=True, now_ms=4)
 
 
+def test_of_two_ends_in_a_log_the_first_counts() -> None:
+    """Pulsar's broker may write both: it looks at the status before it writes, and again after."""
+    state = CoordinatorState(1)
+    state.stored(state.begin(10, 0), Position(0, 0))
+    commit = state.end(TxnId(1, 0), commit=True, now_ms=1)
+    assert commit is not None
+    state.stored(commit, Position(0, 1))
+    state.stored(replace(commit, new_status=TxnStatus.ABORTING), Position(0, 2))
+    assert state.find(TxnId(1, 0)).status is TxnStatus.COMMITTING
+
+
 def test_an_end_that_was_not_stored_can_be_decided_anew() -> None:
     state = CoordinatorState(1)
     state.stored(state.begin(10, 0), Position(0, 0))
