@@ -39,6 +39,7 @@ from geminga.broker.connection.liveness import LivenessCheck
 from geminga.broker.connection.pause_reason import PauseReason
 from geminga.broker.connection.pauses import ConnectionPauses
 from geminga.broker.failures import Kind
+from geminga.broker.topic.publish import PublishBatch
 from geminga.model.errors import GemingaError, NotAllowedError, ProtocolError
 from geminga.runtime import Contained, get_logger
 from geminga.wire._generated import pulsar_api_pb2 as pb
@@ -295,15 +296,16 @@ class Connection(ConnectionPauses, asyncio.Protocol):
         entries: list[bytes] = []
         sequence_ids: list[tuple[int, int]] = []
         messages = 0
-        chunks = plain = 0
+        chunks = markers = plain = 0
         for position, (command, payload) in enumerate(frames):
             if command[:3] == hot.SEND_PREFIX and self.is_connected:
                 send = hot.decode_send(command)
                 if send is not None:
                     if send[0] != producer_id:
                         if entries and producer is not None:
-                            producer.publish(entries, sequence_ids, messages, chunks=chunks)
-                            entries, sequence_ids, messages, chunks = [], [], 0, 0
+                            batch = PublishBatch(producer, entries, sequence_ids, messages, chunks, markers)
+                            producer.publish(batch)
+                            entries, sequence_ids, messages, chunks, markers = [], [], 0, 0, 0
                             if monotonic() >= deadline:
                                 return frames[position:]
                         producer_id = send[0]
@@ -325,8 +327,9 @@ class Connection(ConnectionPauses, asyncio.Protocol):
                         or ((payload[9] > plain or payload[8]) and is_suspect(payload))
                     ) and (refusal := send_refusal(payload)) is not None:
                         if entries:
-                            producer.publish(entries, sequence_ids, messages, chunks=chunks)
-                            entries, sequence_ids, messages, chunks = [], [], 0, 0
+                            batch = PublishBatch(producer, entries, sequence_ids, messages, chunks, markers)
+                            producer.publish(batch)
+                            entries, sequence_ids, messages, chunks, markers = [], [], 0, 0, 0
                         producer.reject(sequence_id, refusal)
                         if monotonic() >= deadline:
                             return frames[position + 1 :]
@@ -335,18 +338,19 @@ class Connection(ConnectionPauses, asyncio.Protocol):
                     sequence_ids.append((sequence_id, highest))
                     messages += send[3]
                     if send[4]:
-                        chunks += 1
+                        chunks += send[4] & hot.SEND_IS_CHUNK != 0
+                        markers += send[4] & hot.SEND_IS_MARKER != 0
                     continue
             if entries and producer is not None:
-                producer.publish(entries, sequence_ids, messages, chunks=chunks)
-                entries, sequence_ids, messages, chunks = [], [], 0, 0
+                producer.publish(PublishBatch(producer, entries, sequence_ids, messages, chunks, markers))
+                entries, sequence_ids, messages, chunks, markers = [], [], 0, 0, 0
             producer_id = -1
             if self.is_closed or not self._handle_command(command, payload):
                 return []
             if monotonic() >= deadline or self._is_command_under_way:
                 return frames[position + 1 :]
         if entries and producer is not None:
-            producer.publish(entries, sequence_ids, messages, chunks=chunks)
+            producer.publish(PublishBatch(producer, entries, sequence_ids, messages, chunks, markers))
         return []
 
     def sending_producer(self, producer_id: int) -> Producer | None:

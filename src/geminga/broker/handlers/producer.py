@@ -8,6 +8,7 @@ from geminga.broker.connection.connection import Connection, Handler
 from geminga.broker.core.producer_access import AccessMode
 from geminga.broker.topic.base import Topic
 from geminga.broker.topic.producer import Producer
+from geminga.broker.topic.publish import PublishBatch
 from geminga.model.errors import (
     GemingaError,
     NotAllowedError,
@@ -186,7 +187,15 @@ def handle_send(connection: Connection, request: pb.CommandSend, payload: bytes)
         producer.reject(request.sequence_id, refusal or NotAllowedError(text))
         return
     highest = max(request.sequence_id, request.highest_sequence_id)
-    producer.publish([payload], [(request.sequence_id, highest)], request.num_messages, chunks=int(request.is_chunk))
+    batch = PublishBatch(
+        producer,
+        [payload],
+        [(request.sequence_id, highest)],
+        request.num_messages,
+        chunks=int(request.is_chunk),
+        markers=int(request.marker),
+    )
+    producer.publish(batch)
 
 
 HANDLERS: Final[dict[int, Handler]] = {

@@ -13,7 +13,8 @@ from geminga.broker.failures import Kind, subscription_name
 from geminga.broker.resources import Policies
 from geminga.broker.subscription.limits import NO_LIMITS, TopicLimits, is_reached
 from geminga.broker.subscription.rates import Rates
-from geminga.broker.topic.producer import Producer, PublishGroup, SequenceIds
+from geminga.broker.topic.producer import Producer
+from geminga.broker.topic.publish import PublishBatch
 from geminga.broker.topic.services import TopicServices
 from geminga.managed_ledger import AppendResult
 from geminga.model.errors import (
@@ -135,17 +136,15 @@ class Topic:
         """Whether nothing can be published any more."""
         return False
 
-    def publish(
-        self, producer: Producer, entries: list[bytes], sequence_ids: SequenceIds, messages: int, has_chunks: bool
-    ) -> None:
-        """Take entries in order and answer each through the producer's groups; never raises."""
+    def publish(self, batch: PublishBatch) -> None:
+        """Take the entries in order and see to the batch's answers; never raises."""
         raise AssertionError(f"{type(self).__name__} takes no messages")
 
-    def published(self, group: PublishGroup, result: AppendResult) -> None:
-        """Entries of a group were stored."""
+    def published(self, batch: PublishBatch, result: AppendResult) -> None:
+        """The next entries of a batch were stored, and answered."""
 
-    def publish_failed(self, group: PublishGroup, error: GemingaError) -> None:
-        """Entries of a group could not be stored."""
+    def publish_failed(self, batch: PublishBatch, error: GemingaError) -> None:
+        """The next entries of a batch could not be stored, or nobody knows; their producer was told."""
 
     def last_sequence_id(self, producer_name: str) -> int:
         """The highest stored sequence id of a producer, if deduplication knows; -1 otherwise."""

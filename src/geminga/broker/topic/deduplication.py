@@ -8,16 +8,17 @@ snapshot and replays the entries behind it. The cursor also keeps what is not in
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from geminga.broker.core.dedup import UNKNOWN_TEXT, Deduplication, Verdict
-from geminga.broker.topic.producer import Producer, PublishGroup, SequenceIds
+from geminga.broker.topic.publish import DUPLICATE, PublishBatch, Refusal, message_count
 from geminga.managed_ledger import AppendResult, Entry, ManagedCursor
 from geminga.model.errors import GemingaError, LedgerFencedError, NotAllowedError, StorageError, UnavailableError
 from geminga.model.position import EARLIEST, Position
 from geminga.runtime import Contained, get_logger, next_turn, spawn
 from geminga.wire.pulsar.metadata import peek_metadata
-from geminga.wire.pulsar.numbers import as_long, batch_size
+from geminga.wire.pulsar.numbers import as_long
 
 if TYPE_CHECKING:
     from geminga.broker.topic.persistent import PersistentTopic
@@ -71,14 +72,13 @@ class TopicDeduplication:
 
     # ---- publishing
 
-    def publish(
-        self, producer: Producer, entries: list[bytes], sequence_ids: SequenceIds, messages: int, *, has_chunks: bool
-    ) -> None:
+    def admit(self, batch: PublishBatch) -> Iterable[PublishBatch]:
         """Judge each entry; neighbours with the same verdict stay together."""
         judge = self.state.published
-        name = producer.name
+        name = batch.producer.name
+        sequence_ids = batch.sequence_ids
         accepted = 0
-        if not has_chunks:
+        if not batch.chunks:
             verdicts = []
             for sequence_id, highest in sequence_ids:
                 verdict = judge(name, sequence_id, highest)
@@ -87,47 +87,46 @@ class TopicDeduplication:
         else:
             verdicts = [
                 (Verdict.ACCEPTED, False) if _is_chunk_before_last(entry) else (judge(name, sequence_id, highest), True)
-                for entry, (sequence_id, highest) in zip(entries, sequence_ids, strict=True)
+                for entry, (sequence_id, highest) in zip(batch.entries, sequence_ids, strict=True)
             ]
-        if accepted == len(entries):
-            self._topic.append(producer, entries, sequence_ids, messages)
-            return
+        if accepted == batch.count:
+            return (batch,)
+        return self._runs(batch, verdicts)
+
+    def _runs(self, batch: PublishBatch, verdicts: list[tuple[Verdict, bool]]) -> Iterator[PublishBatch]:
         start = 0
         for end in range(1, len(verdicts) + 1):
-            if end == len(verdicts) or verdicts[end] != verdicts[start]:
-                verdict, is_recorded = verdicts[start]
-                self._publish_run(producer, entries[start:end], sequence_ids[start:end], verdict, is_recorded)
-                start = end
+            if end < len(verdicts) and verdicts[end] == verdicts[start]:
+                continue
+            verdict, is_recorded = verdicts[start]
+            if verdict is Verdict.ACCEPTED:
+                run = batch.cut(start, end, sum(map(message_count, batch.entries[start:end])))
+                run.is_recorded = is_recorded
+            else:
+                run = batch.cut(start, end, 0)
+                run.refusal = self._refusal(run, verdict)
+            yield run
+            start = end
 
-    def _publish_run(
-        self,
-        producer: Producer,
-        entries: list[bytes],
-        sequence_ids: SequenceIds,
-        verdict: Verdict,
-        is_recorded: bool,
-    ) -> None:
-        if verdict is Verdict.ACCEPTED:
-            messages = sum(_message_count(entry) for entry in entries)
-            self._topic.append(producer, entries, sequence_ids, messages, is_recorded=is_recorded)
-        elif verdict is Verdict.DUPLICATE:
-            producer.group(sequence_ids, 0, 0).same_id(-1, -1)
-        elif verdict is Verdict.MIXED:
-            text = (
-                f"the batch begins with sequence id {sequence_ids[0][0]}, which is stored already, and ends with new "
-                f"ones up to {sequence_ids[-1][1]}: end a batch at {self.state.last_sequence_id(producer.name)}"
+    def _refusal(self, run: PublishBatch, verdict: Verdict) -> Refusal:
+        if verdict is Verdict.DUPLICATE:
+            return DUPLICATE
+        if verdict is Verdict.UNKNOWN:
+            return Refusal(UnavailableError(UNKNOWN_TEXT), disconnects=True)
+        first, last = run.sequence_ids[0][0], run.sequence_ids[-1][1]
+        return Refusal(
+            NotAllowedError(
+                f"the batch begins with sequence id {first}, which is stored already, and ends with new ones up to "
+                f"{last}: end a batch at {self.state.last_sequence_id(run.producer.name)}"
             )
-            producer.group(sequence_ids, 0, 0).failed(NotAllowedError(text), len(sequence_ids))
-        else:
-            producer.group(sequence_ids, 0, 0).failed(UnavailableError(UNKNOWN_TEXT), len(sequence_ids))
-            producer.disconnect_soon()
+        )
 
-    def stored(self, group: PublishGroup, result: AppendResult) -> None:
-        """The next part of a group is on stable storage."""
-        if group.is_recorded:
-            end = group.answered_count
-            name = group.producer.name
-            highest = max([pair[1] for pair in group.sequence_ids[end - result.count : end]])
+    def stored(self, batch: PublishBatch, result: AppendResult) -> None:
+        """The next entries of a batch are on stable storage."""
+        if batch.is_recorded:
+            end = batch.answered_count
+            name = batch.producer.name
+            highest = max([pair[1] for pair in batch.sequence_ids[end - result.count : end]])
             self.state.stored(name, highest)
         if self._waiting:
             self._changed()
@@ -200,7 +199,7 @@ class TopicDeduplication:
             asyncio.get_running_loop().call_later(SETTLE_RETRY_S, self._settle_again)
             return
         self._is_settling = False
-        if not self._topic.pending_groups:
+        if not self._topic.pending_batches:
             self.state.settled()
             self._changed()
 
@@ -298,8 +297,3 @@ def _is_chunk_before_last(entry: bytes) -> bool:
     return (
         metadata is not None and metadata.HasField("chunk_id") and metadata.chunk_id < metadata.num_chunks_from_msg - 1
     )
-
-
-def _message_count(entry: bytes) -> int:
-    metadata = peek_metadata(entry)
-    return batch_size(metadata, len(entry)) if metadata is not None else 1

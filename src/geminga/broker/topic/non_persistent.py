@@ -16,7 +16,7 @@ from geminga.broker.subscription.non_persistent import (
 )
 from geminga.broker.subscription.subscribe import check_subscription_limit
 from geminga.broker.topic.base import Topic, closing_error
-from geminga.broker.topic.producer import Producer, SequenceIds
+from geminga.broker.topic.publish import PublishBatch
 from geminga.broker.topic.services import TopicServices
 from geminga.model.errors import ConflictError
 from geminga.model.position import Position
@@ -48,20 +48,20 @@ class NonPersistentTopic(Topic):
         """There is no position to read from."""
         return NO_POSITION
 
-    def publish(
-        self, producer: Producer, entries: list[bytes], sequence_ids: SequenceIds, messages: int, has_chunks: bool
-    ) -> None:
+    def publish(self, batch: PublishBatch) -> None:
         """Hand the entries to every subscription and answer at once."""
+        entries, producer = batch.entries, batch.producer
         size_bytes = sum(map(len, entries))
         self.entries_in += len(entries)
-        self.messages_in += messages
+        self.messages_in += batch.messages
         self.bytes_in += size_bytes
         self.last_published_s = self.services.runtime.clock.monotonic()
-        producer.messages_in += messages
+        producer.messages_in += batch.messages
         producer.bytes_in += size_bytes
         for subscription in list(self._subscriptions.values()):
             subscription.dispatch(entries)
-        producer.group(sequence_ids, messages, 0).same_id(NO_POSITION.ledger_id, NO_POSITION.entry_id)
+        producer.begin(batch, 0)
+        batch.same_id(NO_POSITION.ledger_id, NO_POSITION.entry_id)
 
     async def subscribe(self, connection: ConsumerConnection, request: pb.CommandSubscribe) -> Consumer:
         """Attach a consumer, creating its subscription if need be; raises GemingaError."""

@@ -26,16 +26,16 @@ from geminga.broker.subscription.subscription import Subscription, decode_cursor
 from geminga.broker.topic.base import TERMINATED_TEXT, Topic, closing_error
 from geminga.broker.topic.deduplication import DEDUP_CURSOR, TopicDeduplication
 from geminga.broker.topic.delayed_snapshots import DelayedSnapshots
-from geminga.broker.topic.producer import Producer, PublishGroup, SequenceIds, is_terminal
+from geminga.broker.topic.producer import Producer, is_terminal
+from geminga.broker.topic.publish import EntryStamps, PublishBatch, TurnAppend
 from geminga.broker.topic.services import TopicServices
 from geminga.managed_ledger import AppendResult, ManagedLedger
 from geminga.model.errors import ConflictError, GemingaError, LedgerFencedError, TopicTerminatedError
 from geminga.model.position import Position
 from geminga.model.topic_name import TopicName
-from geminga.runtime import Contained, Part, get_logger, spawn
+from geminga.runtime import Contained, get_logger, spawn
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from geminga.wire.pulsar.metadata import broker_entry_metadata, encode_broker_entry_metadata, peek_metadata
-from geminga.wire.pulsar.numbers import batch_size
+from geminga.wire.pulsar.metadata import broker_entry_metadata
 
 if TYPE_CHECKING:
     from geminga.broker.subscription.consumer import Consumer, ConsumerConnection
@@ -57,59 +57,18 @@ def is_internal_cursor(name: str) -> bool:
     return name == DEDUP_CURSOR or name.startswith(INTERNAL_CURSOR_PREFIX)
 
 
-class AppendBatch:
-    """Groups of several producers that go to the managed ledger with one append."""
-
-    __slots__ = ("_groups", "_next", "_part", "entries")
-
-    def __init__(self, group: PublishGroup, entries: list[bytes], part: Part | None = None) -> None:
-        """``part``: whose failure it is if the answers can not be given."""
-        self.entries = entries
-        self._part = part
-        self._groups = [group]
-        #: Index of the first group that is not done.
-        self._next = 0
-
-    def add(self, group: PublishGroup, entries: list[bytes]) -> None:
-        """Put a group at the end."""
-        if len(self._groups) == 1:
-            # Until now the list was the producer's own.
-            self.entries = [*self.entries, *entries]
-        else:
-            self.entries += entries
-        self._groups.append(group)
-
-    def appended(self, result: AppendResult) -> None:
-        """The managed ledger is done with the next entries: tell their groups, in order."""
-        ledger_id, entry_id, index, count, error = result
-        # Storage tells: what fails here is not its failure.
-        with Contained(self._part, "the end of a publish", is_last=True):
-            while count:
-                group = self._groups[self._next]
-                left = group.count - group.answered_count
-                part = min(left, count)
-                group.appended(AppendResult(ledger_id, entry_id, index, part, error))
-                if part == left:
-                    self._next += 1
-                entry_id += part
-                index += part
-                count -= part
-
-
 class PersistentTopic(Topic):
     """A topic whose messages are stored."""
 
     __slots__ = (
-        "_appends_index",
-        "_appends_time",
-        "_batch",
         "_delayed_snapshots",
         "_delays",
-        "_index",
-        "_pending_groups",
+        "_pending_batches",
         "_policies_busy",
         "_remove_tail_listener",
+        "_stamps",
         "_subscriptions",
+        "_turn",
         "dedup",
         "ledger",
         "quota_guard",
@@ -128,12 +87,13 @@ class PersistentTopic(Topic):
         self.quota_guard: QuotaGuard | None = None
         #: None: deduplication is off.
         self.dedup: TopicDeduplication | None = None
-        self._appends_time = services.config.appends_broker_timestamp
-        self._appends_index = services.config.appends_index
+        config = services.config
+        #: None: entries are stored as they came.
+        self._stamps: EntryStamps | None = None
+        if config.appends_broker_timestamp or config.appends_index:
+            self._stamps = EntryStamps(has_time=config.appends_broker_timestamp, has_index=config.appends_index)
         #: What the present turn of the loop brought; None: nothing yet.
-        self._batch: AppendBatch | None = None
-        #: Index of the newest message, if entries are indexed.
-        self._index = -1
+        self._turn: TurnAppend | None = None
         #: One change of policies at a time; made when first needed.
         self._policies_busy: asyncio.Lock | None = None
         #: Made for the first Shared or Key_Shared consumer.
@@ -141,8 +101,8 @@ class PersistentTopic(Topic):
         self._delayed_snapshots: DelayedSnapshots | None = None
         #: Rates of entries between scrapes, kept by the metrics.
         self.storage_rates: Rates | None = None
-        #: Groups handed to the ledger and not answered in full.
-        self._pending_groups = 0
+        #: Batches handed to the ledger and not answered in full.
+        self._pending_batches = 0
         self._remove_tail_listener = ledger.add_tail_listener(self._entries_available)
         ledger.part = self
 
@@ -179,75 +139,68 @@ class PersistentTopic(Topic):
         return self.ledger.terminated_position is not None
 
     @property
-    def pending_groups(self) -> int:
-        """Groups of entries being written now."""
-        return self._pending_groups
+    def pending_batches(self) -> int:
+        """Batches being written now."""
+        return self._pending_batches
 
     # ---- publishing
 
-    def publish(
-        self, producer: Producer, entries: list[bytes], sequence_ids: SequenceIds, messages: int, has_chunks: bool
-    ) -> None:
-        """Store entries in order and answer each; never raises."""
+    def publish(self, batch: PublishBatch) -> None:
+        """Store the entries in order and answer each; never raises."""
         if self.dedup is None:
-            self.append(producer, entries, sequence_ids, messages)
-        else:
-            self.dedup.publish(producer, entries, sequence_ids, messages, has_chunks=has_chunks)
+            self._store(batch)
+            return
+        for one in self.dedup.admit(batch):
+            if one.refusal is None:
+                self._store(one)
+            else:
+                one.producer.refuse(one, one.refusal)
 
-    def append(
-        self,
-        producer: Producer,
-        entries: list[bytes],
-        sequence_ids: SequenceIds,
-        messages: int,
-        *,
-        is_recorded: bool = True,
-    ) -> None:
-        """Append entries that were judged already."""
+    def _store(self, batch: PublishBatch) -> None:
+        entries = batch.entries
         size_bytes = 0
         for entry in entries:
             size_bytes += len(entry)
-        group = producer.group(sequence_ids, messages, size_bytes)
-        group.is_recorded = is_recorded
-        if self._appends_time or self._appends_index:
-            entries = self._with_entry_metadata(entries)
-        self._pending_groups += 1
-        batch = self._batch
-        if batch is None:
-            # Groups that other connections bring in this turn of the loop join it: one append for all of them.
-            self._batch = AppendBatch(group, entries, self)
-            asyncio.get_running_loop().call_soon(self._append_batch)
+        batch.producer.begin(batch, size_bytes)
+        if self._stamps is not None:
+            entries = self._stamps.stamped(entries, self.services.runtime.clock.wall_ms())
+        self._pending_batches += 1
+        turn = self._turn
+        if turn is None:
+            # Batches that other connections bring in this turn of the loop join it: one append for all of them.
+            self._turn = TurnAppend(batch, entries, self)
+            asyncio.get_running_loop().call_soon(self._append_turn)
         else:
-            batch.add(group, entries)
+            turn.add(batch, entries)
 
-    def _append_batch(self) -> None:
-        batch, self._batch = self._batch, None
-        if batch is not None:
+    def _append_turn(self) -> None:
+        turn, self._turn = self._turn, None
+        if turn is not None:
             with Contained(self, "an append", is_last=True):
-                self.ledger.append(batch.entries, batch.appended)
+                self.ledger.append(turn.entries, turn.appended)
 
-    def published(self, group: PublishGroup, result: AppendResult) -> None:
+    def published(self, batch: PublishBatch, result: AppendResult) -> None:
         """Entries are on stable storage and answered."""
         if self.dedup is not None:
-            self.dedup.stored(group, result)
-        if group.is_answered:
-            if not group.has_failed:
-                messages, size_bytes = group.messages, group.size_bytes
-                producer = group.producer
+            self.dedup.stored(batch, result)
+        if batch.is_answered:
+            if not batch.has_failed:
+                messages, size_bytes = batch.messages, batch.size_bytes
+                producer = batch.producer
                 self.messages_in += messages
                 self.bytes_in += size_bytes
                 services = self.services
                 now_s = self.last_published_s = services.runtime.clock.monotonic()
-                services.publish_latency.add((now_s - group.since_s) * 1000, group.count)
+                services.publish_latency.add((now_s - batch.since_s) * 1000, batch.count)
                 if self.quota_guard is not None:
                     self.quota_guard.published(size_bytes)
                 producer.messages_in += messages
                 producer.bytes_in += size_bytes
-            self._group_done()
+            self._batch_done()
 
-    def publish_failed(self, group: PublishGroup, error: GemingaError) -> None:
+    def publish_failed(self, batch: PublishBatch, error: GemingaError) -> None:
         """Entries could not be stored, or nobody knows; their producer was told."""
-        producer = group.producer
+        producer = batch.producer
         if not is_terminal(error):
             if not producer.is_closed:
                 _log.warning("%s: publishing of %s failed: %s", self.name, producer.name, error)
@@ -258,29 +211,17 @@ class PersistentTopic(Topic):
                 # Another broker owns the topic now.
                 services = self.services
                 spawn(services.unload(self.name), name=f"unload fenced {self.name}", part=services.whole)
-        if group.is_answered:
-            self._group_done()
+        if batch.is_answered:
+            self._batch_done()
 
     def last_sequence_id(self, producer_name: str) -> int:
         """The highest stored sequence id of a producer, if deduplication is on; -1 otherwise."""
         return self.dedup.state.last_sequence_id(producer_name) if self.dedup is not None else -1
 
-    def _group_done(self) -> None:
-        self._pending_groups -= 1
-        if not self._pending_groups and self.dedup is not None:
+    def _batch_done(self) -> None:
+        self._pending_batches -= 1
+        if not self._pending_batches and self.dedup is not None:
             self.dedup.nothing_pending()
-
-    def _with_entry_metadata(self, entries: list[bytes]) -> list[bytes]:
-        now_ms = self.services.runtime.clock.wall_ms() if self._appends_time else None
-        if not self._appends_index:
-            prefix = encode_broker_entry_metadata(broker_timestamp_ms=now_ms, index=None)
-            return [prefix + entry for entry in entries]
-        stamped = []
-        for entry in entries:
-            metadata = peek_metadata(entry)
-            self._index += batch_size(metadata, len(entry)) if metadata is not None else 1
-            stamped.append(encode_broker_entry_metadata(broker_timestamp_ms=now_ms, index=self._index) + entry)
-        return stamped
 
     def _entries_available(self) -> None:
         for subscription in self._subscriptions.values():
@@ -375,8 +316,8 @@ class PersistentTopic(Topic):
     async def load(self) -> None:
         """Subscriptions from the ledger's cursors, the index of the newest message, sequence ids."""
         self._load_subscriptions()
-        if self._appends_index:
-            await self._load_index()
+        if self._stamps is not None and self.services.config.appends_index:
+            self._stamps.index = await self._last_index()
         await self.apply_policies()
         if self.rules.delays:
             await self._load_delays()
@@ -449,7 +390,7 @@ class PersistentTopic(Topic):
 
     async def terminate(self) -> Position:
         """End the topic: nothing can be published any more; returns its last position."""
-        self._append_batch()
+        self._append_turn()
         position = await self.ledger.terminate()
         for producer in list(self.producers.values()):
             producer.fence(TopicTerminatedError(TERMINATED_TEXT))
@@ -459,7 +400,7 @@ class PersistentTopic(Topic):
     async def close_storage(self) -> None:
         """Save what a quick reload needs and close the ledger."""
         self._stop_guard()
-        self._append_batch()
+        self._append_turn()
         self._remove_tail_listener()
         if self.dedup is not None:
             await self.dedup.close()
@@ -487,7 +428,7 @@ class PersistentTopic(Topic):
             .deletion_facts()
             ._replace(
                 stored_ms_ago=self.services.runtime.clock.wall_ms() - closed_ms if closed_ms else None,
-                writes=self._pending_groups,
+                writes=self._pending_batches,
                 subscriptions=len(cursors) - len(internal),
                 readers=sum(not subscription.is_durable for subscription in self._subscriptions.values()),
                 backlog=max(
@@ -521,12 +462,11 @@ class PersistentTopic(Topic):
                 name = decode_cursor_name(cursor_name)
                 self._subscriptions[name] = Subscription.create(self, name, cursor)
 
-    async def _load_index(self) -> None:
+    async def _last_index(self) -> int:
         last = self.ledger.last_confirmed_position
         entries = await self.ledger.read([last], is_limited=False) if last.entry_id >= 0 else []
         metadata = broker_entry_metadata(entries[0].data) if entries else None
         if metadata is not None and metadata.HasField("index"):
-            self._index = metadata.index
-        else:
-            # Entries from before indexing was on: one message each is the least there can be.
-            self._index = self.ledger.entry_count - 1
+            return metadata.index
+        # Entries from before indexing was on: one message each is the least there can be.
+        return self.ledger.entry_count - 1

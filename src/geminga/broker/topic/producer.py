@@ -1,8 +1,7 @@
 """A producer connected to a topic, and the order of its answers.
 
-What one socket read brought of a producer is a :class:`PublishGroup`: one append, one answer. Groups are answered
-in the order they came, also when a later one (a duplicate, a bad checksum) is decided before an earlier one is
-stored: clients match receipts against the head of their queue.
+Batches (:mod:`.publish`) are answered in the order they came, also when a later one (a duplicate, a bad checksum) is
+decided before an earlier one is stored: clients match receipts against the head of their queue.
 """
 
 from __future__ import annotations
@@ -13,25 +12,18 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from geminga.broker.core.producer_access import AccessMode
 from geminga.broker.subscription.rates import Rates
-from geminga.managed_ledger import AppendResult
-from geminga.model.errors import GemingaError, NotAllowedError, ServerError, TopicClosingError, TopicTerminatedError
+from geminga.broker.topic.publish import PublishBatch, Refusal
+from geminga.model.errors import GemingaError, NotAllowedError, TopicClosingError, TopicTerminatedError
 from geminga.runtime import Contained
 from geminga.wire.pulsar import commands
-from geminga.wire.pulsar.hot import encode_send_receipts
 from geminga.wire.pulsar.metadata import peek_metadata
 from geminga.wire.pulsar.numbers import plain_metadata_bytes
 
 if TYPE_CHECKING:
     from geminga.broker.topic.base import Topic
 
-#: Codes of SEND_ERROR that clients treat in a way of their own.
-SEND_ERROR_CODES: Final = frozenset(
-    (ServerError.CHECKSUM_ERROR, ServerError.TOPIC_TERMINATED_ERROR, ServerError.NOT_ALLOWED_ERROR)
-)
 #: Request id of a CLOSE_PRODUCER that answers no request (as Pulsar: -1 as uint64).
 UNREQUESTED: Final = (1 << 64) - 1
-#: Pairs (sequence id, highest sequence id of the batch).
-SequenceIds = list[tuple[int, int]]
 
 
 class ProducerConnection(Protocol):
@@ -65,105 +57,12 @@ class ProducerConnection(Protocol):
         """The client is told to close a producer: what it still sends for it is dropped."""
 
 
-class PublishGroup:
-    """Entries of one producer that are appended, stored and answered together."""
-
-    __slots__ = (
-        "_answered",
-        "_answers",
-        "count",
-        "has_failed",
-        "is_recorded",
-        "messages",
-        "producer",
-        "sequence_ids",
-        "since_s",
-        "size_bytes",
-    )
-
-    def __init__(self, producer: Producer, sequence_ids: SequenceIds, messages: int, size_bytes: int) -> None:
-        self.producer = producer
-        #: Any of its entries could not be stored.
-        self.has_failed = False
-        #: Deduplication remembers its sequence ids once they are stored (not so for all but the last chunk).
-        self.is_recorded = True
-        self.sequence_ids = sequence_ids
-        #: When it came, on the monotonic clock.
-        self.since_s = producer.topic.services.runtime.clock.monotonic()
-        self.messages = messages
-        self.size_bytes = size_bytes
-        self.count = len(sequence_ids)
-        #: How many of the entries have their answer.
-        self._answered = 0
-        self._answers: list[bytes] = []
-
-    @property
-    def is_answered(self) -> bool:
-        """Whether every entry has its answer."""
-        return self._answered == self.count
-
-    @property
-    def answered_count(self) -> int:
-        """How many entries, from the first on, have their answer."""
-        return self._answered
-
-    @property
-    def answers(self) -> bytes:
-        """The frames to write."""
-        answers = self._answers
-        return answers[0] if len(answers) == 1 else b"".join(answers)
-
-    def appended(self, result: AppendResult) -> None:
-        """The managed ledger is done with the next ``result.count`` entries; comes once per part, in order."""
-        topic = self.producer.topic
-        if result.error is None:
-            self.stored(result.ledger_id, result.first_entry_id, result.count)
-            topic.published(self, result)
-        else:
-            self.has_failed = True
-            if isinstance(result.error, TopicTerminatedError):
-                # As Pulsar: it hears of the end when it connects again. Clients that get SEND_ERROR first drop their
-                # producer with all that waits for a receipt, and never hear why.
-                self.producer.disconnect()
-            self.failed(result.error, result.count)
-            topic.publish_failed(self, result.error)
-
-    def stored(self, ledger_id: int, first_entry_id: int, count: int) -> None:
-        """Receipts for the next ``count`` entries."""
-        first = self._answered
-        sequence_ids = self.sequence_ids if count == self.count else self.sequence_ids[first : first + count]
-        self._answers.append(
-            encode_send_receipts(self.producer.producer_id, ledger_id, first_entry_id, 1, sequence_ids)
-        )
-        self._answer(count)
-
-    def same_id(self, ledger_id: int, entry_id: int) -> None:
-        """One id for all entries: -1:-1 for duplicates, 0:0 for non-persistent topics."""
-        producer_id = self.producer.producer_id
-        self._answers.append(encode_send_receipts(producer_id, ledger_id, entry_id, 0, self.sequence_ids))
-        self._answer(self.count)
-
-    def failed(self, error: GemingaError, count: int) -> None:
-        """SEND_ERROR for the next ``count`` entries."""
-        # Everything that the client has no special word for is PersistenceError: connect again and resend.
-        code = error.server_error if error.server_error in SEND_ERROR_CODES else ServerError.PERSISTENCE_ERROR
-        first = self._answered
-        for sequence_id, _ in self.sequence_ids[first : first + count]:
-            self._answers.append(commands.send_error(self.producer.producer_id, sequence_id, code, error.told))
-        self._answer(count)
-
-    def _answer(self, count: int) -> None:
-        self._answered += count
-        if self._answered == self.count:
-            self.producer.answered()
-
-
 class Producer:
     """A producer as the broker sees it."""
 
     __slots__ = (
+        "_batches",
         "_drained",
-        "_groups",
         "access_mode",
         "bytes_in",
         "chunks_in",
@@ -228,50 +127,61 @@ class Producer:
         #: Rates between scrapes, kept by the statistics.
         self.rates: Rates | None = None
         #: Not answered yet, oldest first; bounded by the connection's pending publishes.
-        self._groups: deque[PublishGroup] = deque()
+        self._batches: deque[PublishBatch] = deque()
         self._drained: Callable[[], None] | None = None
 
     @property
-    def pending_groups(self) -> int:
-        """Groups without an answer."""
-        return len(self._groups)
+    def pending_batches(self) -> int:
+        """Batches without an answer."""
+        return len(self._batches)
 
-    def publish(self, entries: list[bytes], sequence_ids: SequenceIds, messages: int, *, chunks: int) -> None:
-        """Publish entries that came with one socket read, in order; ``chunks`` of them are parts of larger messages."""
+    def publish(self, batch: PublishBatch) -> None:
+        """Publish what came with one socket read, in order; never raises."""
         if self.is_closed:
             return
-        if self.topic.is_encryption_required and not _are_encrypted(entries):
+        topic = self.topic
+        if topic.is_encryption_required and not _are_encrypted(batch.entries):
             error = NotAllowedError("Messages must be encrypted")
-            for sequence_id, _ in sequence_ids:
+            for sequence_id, _ in batch.sequence_ids:
                 self.reject(sequence_id, error)
             return
-        if chunks:
-            self.chunks_in += chunks
-            self.topic.has_chunks = True
-        with Contained(self.topic, "a publish", is_last=True):
-            self.topic.publish(self, entries, sequence_ids, messages, chunks > 0)
+        if batch.chunks:
+            self.chunks_in += batch.chunks
+            topic.has_chunks = True
+        with Contained(topic, "a publish", is_last=True):
+            topic.publish(batch)
 
-    def group(self, sequence_ids: SequenceIds, messages: int, size_bytes: int) -> PublishGroup:
-        """A new group at the end of the queue; the caller sees to its answer."""
-        group = PublishGroup(self, sequence_ids, messages, size_bytes)
-        self._groups.append(group)
-        self.connection.publish_started(group.count, size_bytes)
-        return group
+    def begin(self, batch: PublishBatch, size_bytes: int) -> None:
+        """A batch at the end of the queue; the caller sees to its answer. ``size_bytes``: what waits to be stored."""
+        batch.since_s = self.topic.services.runtime.clock.monotonic()
+        batch.size_bytes = size_bytes
+        self._batches.append(batch)
+        self.connection.publish_started(batch.count, size_bytes)
+
+    def refuse(self, batch: PublishBatch, refusal: Refusal) -> None:
+        """Answer a batch that is not to be stored, behind the answers of those before it."""
+        self.begin(batch, 0)
+        if refusal.error is None:
+            batch.same_id(-1, -1)
+        else:
+            batch.failed(refusal.error, batch.count)
+        if refusal.disconnects:
+            self.disconnect_soon()
 
     def reject(self, sequence_id: int, error: GemingaError) -> None:
-        """Answer SEND_ERROR for one message, behind the answers of those before it."""
-        self.group([(sequence_id, sequence_id)], 0, 0).failed(error, 1)
+        """Answer SEND_ERROR for one message."""
+        self.refuse(PublishBatch(self, [], [(sequence_id, sequence_id)], 0), Refusal(error))
 
     def answered(self) -> None:
-        """A group has its answers: write those at the head of the queue."""
-        groups = self._groups
+        """A batch has its answers: write those at the head of the queue."""
+        batches = self._batches
         connection = self.connection
-        while groups and groups[0].is_answered:
-            group = groups.popleft()
+        while batches and batches[0].is_answered:
+            batch = batches.popleft()
             if not self.is_closed:
-                connection.write_soon(group.answers)
-            connection.publish_finished(group.count, group.size_bytes)
-        if not groups and self._drained is not None:
+                connection.write_soon(batch.answers)
+            connection.publish_finished(batch.count, batch.size_bytes)
+        if not batches and self._drained is not None:
             drained, self._drained = self._drained, None
             drained()
 
@@ -280,7 +190,7 @@ class Producer:
         self.topic.remove_producer(self)
         if drained is None:
             return
-        if self._groups:
+        if self._batches:
             self._drained = drained
         else:
             drained()
@@ -301,7 +211,7 @@ class Producer:
 
     def disconnect_soon(self) -> None:
         """Like :meth:`disconnect`, once everything before is answered: what was refused is sent again, in order."""
-        if not self._groups:
+        if not self._batches:
             self.disconnect()
         elif not self.is_closed and self._drained is None:
             self._drained = self.disconnect

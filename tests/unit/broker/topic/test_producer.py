@@ -1,9 +1,10 @@
-"""Groups of a producer: their answers leave in the order the entries came."""
+"""Batches of a producer: their answers leave in the order the entries came."""
 
 from __future__ import annotations
 
 from geminga.broker.core.producer_access import AccessMode
 from geminga.broker.topic.producer import Producer, is_terminal
+from geminga.broker.topic.publish import PublishBatch
 from geminga.managed_ledger import AppendResult
 from geminga.model.errors import (
     ChecksumMismatchError,
@@ -22,19 +23,25 @@ async def connected(world: BrokerWorld) -> tuple[Client, Producer]:
     return client, world.broker.topics[TOPIC].producers["p"]
 
 
+def begun(producer: Producer, *sequence_ids: int) -> PublishBatch:
+    batch = PublishBatch(producer, [b"entry"] * len(sequence_ids), [(at, at) for at in sequence_ids], len(sequence_ids))
+    producer.begin(batch, 10)
+    return batch
+
+
 def test_later_decision_waits_for_earlier_answers() -> None:
     async def scenario(world: BrokerWorld) -> None:
         client, producer = await connected(world)
-        first = producer.group([(0, 0), (1, 1)], 2, 10)
+        first = begun(producer, 0, 1)
         producer.reject(2, ChecksumMismatchError("bad"))
-        third = producer.group([(3, 3)], 1, 10)
+        third = begun(producer, 3)
         third.stored(7, 9, 1)
-        assert producer.pending_groups == 3
+        assert producer.pending_batches == 3
         assert client.connection.pending_publishes == 4
         first.stored(7, 5, 1)
-        assert producer.pending_groups == 3
+        assert producer.pending_batches == 3
         first.stored(8, 0, 1)
-        assert producer.pending_groups == 0
+        assert producer.pending_batches == 0
         ids = [(await client.receipt()).message_id for _ in range(2)]
         assert [(found.ledgerId, found.entryId) for found in ids] == [(7, 5), (8, 0)]
         assert (await client.expect(Type.SEND_ERROR)).send_error.sequence_id == 2
@@ -43,14 +50,14 @@ def test_later_decision_waits_for_earlier_answers() -> None:
     run_with_broker(scenario)
 
 
-def test_part_of_a_group_may_fail() -> None:
+def test_part_of_a_batch_may_fail() -> None:
     async def scenario(world: BrokerWorld) -> None:
         client, producer = await connected(world)
         topic = producer.topic
-        group = producer.group([(0, 0), (1, 1)], 2, 10)
-        topic._pending_groups += 1
-        group.appended(AppendResult(7, 5, 0, 1, None))
-        group.appended(AppendResult(-1, -1, 1, 1, DiskFullError("full")))
+        batch = begun(producer, 0, 1)
+        topic._pending_batches += 1
+        batch.appended(AppendResult(7, 5, 0, 1, None))
+        batch.appended(AppendResult(-1, -1, 1, 1, DiskFullError("full")))
         assert (await client.receipt()).sequence_id == 0
         assert (await client.expect(Type.SEND_ERROR)).send_error.sequence_id == 1
         await client.expect(Type.CLOSE_PRODUCER)
@@ -63,9 +70,9 @@ def test_part_of_a_group_may_fail() -> None:
 def test_fenced_ledger_unloads_the_topic() -> None:
     async def scenario(world: BrokerWorld) -> None:
         client, producer = await connected(world)
-        group = producer.group([(0, 0)], 1, 10)
-        producer.topic._pending_groups += 1
-        group.appended(AppendResult(-1, -1, 0, 1, LedgerFencedError("another owner")))
+        batch = begun(producer, 0)
+        producer.topic._pending_batches += 1
+        batch.appended(AppendResult(-1, -1, 0, 1, LedgerFencedError("another owner")))
         await client.expect(Type.CLOSE_PRODUCER)
         await world.broker.unload_topic(TopicName.parse(TOPIC))
         assert TOPIC not in world.broker.topics
@@ -76,13 +83,13 @@ def test_fenced_ledger_unloads_the_topic() -> None:
 def test_closed_producer_is_silent_and_drops_what_comes() -> None:
     async def scenario(world: BrokerWorld) -> None:
         client, producer = await connected(world)
-        group = producer.group([(0, 0)], 1, 10)
+        batch = begun(producer, 0)
         producer.disconnect()
         producer.disconnect()
         await client.expect(Type.CLOSE_PRODUCER)
-        producer.publish([b"late"], [(1, 1)], 1, chunks=0)
-        group.stored(1, 1, 1)
-        assert producer.pending_groups == 0
+        producer.publish(PublishBatch(producer, [b"late"], [(1, 1)], 1))
+        batch.stored(1, 1, 1)
+        assert producer.pending_batches == 0
         assert not client.received
         assert client.connection.pending_publishes == 0
         assert producer.access_mode is AccessMode.SHARED

@@ -6,9 +6,8 @@ import asyncio
 
 import pytest
 
-from geminga.broker.topic.persistent import AppendBatch, PersistentTopic, is_internal_cursor
-from geminga.broker.topic.producer import PublishGroup
-from geminga.managed_ledger import AppendResult, ManagedLedgerConfig
+from geminga.broker.topic.persistent import PersistentTopic, is_internal_cursor
+from geminga.managed_ledger import ManagedLedgerConfig
 from geminga.model.position import EARLIEST, Position
 from geminga.model.topic_name import TopicName
 from geminga.wire._generated import pulsar_api_pb2 as pb
@@ -44,7 +43,7 @@ def test_connections_of_one_turn_share_an_append() -> None:
                 assert (receipt.sequence_id, receipt.message_id.entryId) == (sequence_id, entry_id)
                 entry_id += 1
         assert world.bookie.add_calls == calls + 1
-        assert topic_of(world).pending_groups == 0
+        assert topic_of(world).pending_batches == 0
 
     run_with_broker(scenario)
 
@@ -70,32 +69,6 @@ def test_appends_over_rollovers_are_answered_in_order_with_their_ids() -> None:
         assert topic_of(world).messages_in == 40
 
     run_with_broker(scenario, ledger_config=ManagedLedgerConfig(max_entries_per_ledger=7, min_rollover_minutes=0))
-
-
-class Recorder:
-    """What a group of ``count`` entries is told."""
-
-    def __init__(self, count: int) -> None:
-        self.count = count
-        self.answered_count = 0
-        self.results: list[AppendResult] = []
-
-    def appended(self, result: AppendResult) -> None:
-        self.answered_count += result.count
-        self.results.append(result)
-
-
-def test_parts_of_an_append_are_dealt_out_to_the_groups() -> None:
-    groups = [Recorder(2), Recorder(3), Recorder(1)]
-    as_groups: list[PublishGroup] = groups  # type: ignore[assignment]
-    batch = AppendBatch(as_groups[0], [b"a", b"b"])
-    batch.add(as_groups[1], [b"c", b"d", b"e"])
-    batch.add(as_groups[2], [b"f"])
-    assert batch.entries == [b"a", b"b", b"c", b"d", b"e", b"f"]
-    batch.appended(AppendResult(1, 10, 0, 3, None))
-    batch.appended(AppendResult(2, 0, 3, 3, None))
-    told = [[(r.ledger_id, r.first_entry_id, r.count) for r in group.results] for group in groups]
-    assert told == [[(1, 10, 2)], [(1, 12, 1), (2, 0, 2)], [(2, 2, 1)]]
 
 
 def test_termination_stores_what_came_before_it() -> None:

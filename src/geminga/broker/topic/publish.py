@@ -1,0 +1,247 @@
+"""What is published: a batch of SENDs of one producer, and what the managed ledger is given in one turn of the loop.
+
+What one socket read brought of a producer is a :class:`PublishBatch`: made where frames are decoded, passed whole down
+to the topic, stored with one append, answered with one write. Parts of the topic that look at it may take it apart
+(:meth:`PublishBatch.cut`), never put it together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from geminga.managed_ledger import AppendResult
+from geminga.model.errors import GemingaError, ServerError, TopicTerminatedError
+from geminga.runtime import Contained, Part
+from geminga.wire.pulsar import commands
+from geminga.wire.pulsar.hot import encode_send_receipts
+from geminga.wire.pulsar.metadata import encode_broker_entry_metadata, peek_metadata
+from geminga.wire.pulsar.numbers import batch_size
+
+if TYPE_CHECKING:
+    from geminga.broker.topic.producer import Producer
+
+#: Codes of SEND_ERROR that clients treat in a way of their own.
+SEND_ERROR_CODES: Final = frozenset(
+    (ServerError.CHECKSUM_ERROR, ServerError.TOPIC_TERMINATED_ERROR, ServerError.NOT_ALLOWED_ERROR)
+)
+#: Pairs (sequence id, highest sequence id of the batch).
+SequenceIds = list[tuple[int, int]]
+#: Most and least significant bits of a transaction's id.
+TransactionId = tuple[int, int]
+
+
+class Refusal(NamedTuple):
+    """Why a batch is not stored."""
+
+    #: None: it is stored already. Its receipt has the id -1:-1.
+    error: GemingaError | None
+    #: Its producer is sent away once everything before is answered: what was refused is sent again, in order.
+    disconnects: bool = False
+
+
+DUPLICATE: Final = Refusal(None)
+
+
+class PublishBatch:
+    """Entries of one producer that are stored and answered together; no object per entry."""
+
+    __slots__ = (
+        "_answered",
+        "_answers",
+        "chunks",
+        "count",
+        "entries",
+        "has_failed",
+        "is_recorded",
+        "markers",
+        "messages",
+        "producer",
+        "refusal",
+        "sequence_ids",
+        "since_s",
+        "size_bytes",
+        "transaction",
+    )
+
+    def __init__(
+        self,
+        producer: Producer,
+        entries: list[bytes],
+        sequence_ids: SequenceIds,
+        messages: int,
+        chunks: int = 0,
+        markers: int = 0,
+        transaction: TransactionId | None = None,
+    ) -> None:
+        """``entries`` are as they are stored; ``sequence_ids`` of each, lowest and highest.
+
+        ``messages``: of all entries together, as the commands say.
+        """
+        self.producer = producer
+        self.entries = entries
+        self.sequence_ids = sequence_ids
+        self.messages = messages
+        #: How many of the entries are parts of larger messages.
+        self.chunks = chunks
+        #: How many are markers: written by brokers and for brokers.
+        self.markers = markers
+        #: All of it belongs to this transaction; None: to none.
+        self.transaction = transaction
+        self.count = len(sequence_ids)
+        #: Why it is not to be stored; None: it is.
+        self.refusal: Refusal | None = None
+        #: Deduplication remembers its sequence ids once they are stored (not so for all but the last chunk).
+        self.is_recorded = True
+        #: Any of its entries could not be stored.
+        self.has_failed = False
+        #: When it came, on the monotonic clock, and its bytes: set when its producer takes it up (``Producer.begin``).
+        self.since_s = 0.0
+        self.size_bytes = 0
+        #: How many of the entries have their answer.
+        self._answered = 0
+        self._answers: list[bytes] = []
+
+    def cut(self, start: int, end: int, messages: int) -> PublishBatch:
+        """Its entries from ``start`` to before ``end``, which have so many messages, as a batch of their own.
+
+        How many of them are chunks and markers is not counted again: their producer knows (``Producer.publish``).
+        """
+        return PublishBatch(
+            self.producer,
+            self.entries[start:end],
+            self.sequence_ids[start:end],
+            messages,
+            transaction=self.transaction,
+        )
+
+    # ---- answers
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether every entry has its answer."""
+        return self._answered == self.count
+
+    @property
+    def answered_count(self) -> int:
+        """How many entries, from the first on, have their answer."""
+        return self._answered
+
+    @property
+    def answers(self) -> bytes:
+        """The frames to write."""
+        answers = self._answers
+        return answers[0] if len(answers) == 1 else b"".join(answers)
+
+    def appended(self, result: AppendResult) -> None:
+        """The managed ledger is done with the next ``result.count`` entries; comes once per part, in order."""
+        topic = self.producer.topic
+        if result.error is None:
+            self.stored(result.ledger_id, result.first_entry_id, result.count)
+            topic.published(self, result)
+        else:
+            self.has_failed = True
+            if isinstance(result.error, TopicTerminatedError):
+                # As Pulsar: it hears of the end when it connects again. Clients that get SEND_ERROR first drop their
+                # producer with all that waits for a receipt, and never hear why.
+                self.producer.disconnect()
+            self.failed(result.error, result.count)
+            topic.publish_failed(self, result.error)
+
+    def stored(self, ledger_id: int, first_entry_id: int, count: int) -> None:
+        """Receipts for the next ``count`` entries."""
+        first = self._answered
+        sequence_ids = self.sequence_ids if count == self.count else self.sequence_ids[first : first + count]
+        self._answers.append(
+            encode_send_receipts(self.producer.producer_id, ledger_id, first_entry_id, 1, sequence_ids)
+        )
+        self._answer(count)
+
+    def same_id(self, ledger_id: int, entry_id: int) -> None:
+        """One id for all entries: -1:-1 for duplicates, 0:0 for non-persistent topics."""
+        producer_id = self.producer.producer_id
+        self._answers.append(encode_send_receipts(producer_id, ledger_id, entry_id, 0, self.sequence_ids))
+        self._answer(self.count)
+
+    def failed(self, error: GemingaError, count: int) -> None:
+        """SEND_ERROR for the next ``count`` entries."""
+        # Everything that the client has no special word for is PersistenceError: connect again and resend.
+        code = error.server_error if error.server_error in SEND_ERROR_CODES else ServerError.PERSISTENCE_ERROR
+        first = self._answered
+        for sequence_id, _ in self.sequence_ids[first : first + count]:
+            self._answers.append(commands.send_error(self.producer.producer_id, sequence_id, code, error.told))
+        self._answer(count)
+
+    def _answer(self, count: int) -> None:
+        self._answered += count
+        if self._answered == self.count:
+            self.producer.answered()
+
+
+class TurnAppend:
+    """Batches of several producers that one turn of the loop brought: they go to the managed ledger with one append."""
+
+    __slots__ = ("_batches", "_next", "_part", "entries")
+
+    def __init__(self, batch: PublishBatch, entries: list[bytes], part: Part | None = None) -> None:
+        """``part``: whose failure it is if the answers can not be given."""
+        self.entries = entries
+        self._part = part
+        self._batches = [batch]
+        #: Index of the first batch that is not done.
+        self._next = 0
+
+    def add(self, batch: PublishBatch, entries: list[bytes]) -> None:
+        """Put a batch at the end."""
+        if len(self._batches) == 1:
+            # Until now the list was the producer's own.
+            self.entries = [*self.entries, *entries]
+        else:
+            self.entries += entries
+        self._batches.append(batch)
+
+    def appended(self, result: AppendResult) -> None:
+        """The managed ledger is done with the next entries: tell their batches, in order."""
+        ledger_id, entry_id, index, count, error = result
+        # Storage tells: what fails here is not its failure.
+        with Contained(self._part, "the end of a publish", is_last=True):
+            while count:
+                batch = self._batches[self._next]
+                left = batch.count - batch.answered_count
+                part = min(left, count)
+                batch.appended(AppendResult(ledger_id, entry_id, index, part, error))
+                if part == left:
+                    self._next += 1
+                entry_id += part
+                index += part
+                count -= part
+
+
+class EntryStamps:
+    """Broker entry metadata in front of entries: when they came, and the number of their last message."""
+
+    __slots__ = ("_has_index", "_has_time", "index")
+
+    def __init__(self, *, has_time: bool, has_index: bool) -> None:
+        self._has_time = has_time
+        self._has_index = has_index
+        #: Number of the newest message; -1: there is none.
+        self.index = -1
+
+    def stamped(self, entries: Sequence[bytes], now_ms: int) -> list[bytes]:
+        """The entries as they are stored."""
+        time_ms = now_ms if self._has_time else None
+        if not self._has_index:
+            prefix = encode_broker_entry_metadata(broker_timestamp_ms=time_ms, index=None)
+            return [prefix + entry for entry in entries]
+        stamped = []
+        for entry in entries:
+            self.index += message_count(entry)
+            stamped.append(encode_broker_entry_metadata(broker_timestamp_ms=time_ms, index=self.index) + entry)
+        return stamped
+
+
+def message_count(entry: bytes) -> int:
+    """Messages in an entry; 1 if that can not be told."""
+    metadata = peek_metadata(entry)
+    return batch_size(metadata, len(entry)) if metadata is not None else 1
