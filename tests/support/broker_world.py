@@ -14,6 +14,7 @@ from geminga.bookkeeper.memory import LocalBookiePool, MemoryBookie
 from geminga.broker.config import BrokerConfig
 from geminga.broker.connection.connection import TURN_COMMANDS_MAX, Connection
 from geminga.broker.ownership.endpoints import Endpoint
+from geminga.broker.ownership.ports import Ownership
 from geminga.broker.resources import Resources
 from geminga.broker.service import Broker
 from geminga.managed_ledger import ManagedLedgerConfig, ManagedLedgerFactory
@@ -216,8 +217,13 @@ class BrokerWorld:
         server: MemoryMetadata | None = None,
         store: MemoryMetadataStore | None = None,
         bookie: MemoryBookie | LocalBookie | None = None,
+        ownership: Ownership | None = None,
     ) -> None:
-        """``server`` (or a ``store`` on it) and ``bookie``: the storage of a broker before; else new and empty."""
+        """``server`` (or a ``store`` on it) and ``bookie``: the storage of a broker before; else new and empty.
+
+        ``ownership``: which topics are the broker's; None: all.
+        """
+        self.ownership = ownership
         self.runtime = runtime
         self.config = config
         self.ledger_config = ledger_config
@@ -232,7 +238,15 @@ class BrokerWorld:
             self.runtime, self.metadata, LocalBookiePool({"bookie": self.bookie}), BookKeeperConfig()
         )
         self.ledgers = ManagedLedgerFactory(self.runtime, self.metadata, bookkeeper, self.ledger_config)
-        return Broker(self.runtime, self.metadata, self.ledgers, self.config, self.resources, version="test")
+        return Broker(
+            self.runtime,
+            self.metadata,
+            self.ledgers,
+            self.config,
+            self.resources,
+            version="test",
+            ownership=self.ownership,
+        )
 
     async def start(self) -> None:
         await self.resources.bootstrap("standalone", {"brokerServiceUrl": "pulsar://broker:6650"})
@@ -262,13 +276,19 @@ ENDPOINTS = [
 
 
 def run_with_broker(
-    scenario: Callable[[BrokerWorld], Awaitable[T]], *, ledger_config: ManagedLedgerConfig | None = None, **settings
+    scenario: Callable[[BrokerWorld], Awaitable[T]],
+    *,
+    ledger_config: ManagedLedgerConfig | None = None,
+    ownership: Ownership | None = None,
+    **settings,
 ) -> T:
     """Run ``scenario`` with a started broker in virtual time; it is stopped afterwards."""
 
     async def main(world: sim.SimWorld) -> T:
         async def on_node(node: sim.SimNode) -> T:
-            broker_world = BrokerWorld(node.runtime, BrokerConfig(**settings), ledger_config or ManagedLedgerConfig())
+            broker_world = BrokerWorld(
+                node.runtime, BrokerConfig(**settings), ledger_config or ManagedLedgerConfig(), ownership=ownership
+            )
             await broker_world.start()
             result = await scenario(broker_world)
             await broker_world.stop()

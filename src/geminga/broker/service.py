@@ -1,6 +1,6 @@
 """The broker: connections, topics, and the services that other parts (handlers, REST, metrics) call.
 
-Made by a composition root, which also listens (``runtime.network.listen(broker.new_connection, ...)``) and says
+Made by a composition root, which also listens (``runtime.network.listen``, a ``Connection`` for each) and says
 with :meth:`Broker.start` under which URLs clients reach it. :meth:`Broker.close` sends every client away
 gracefully and closes every topic.
 """
@@ -20,19 +20,26 @@ from geminga.broker.core.recent_candidates import RecentCandidates
 from geminga.broker.failures import Failures, Kind
 from geminga.broker.handlers import Handlers, all_handlers
 from geminga.broker.ownership.endpoints import Endpoint, Endpoints
+from geminga.broker.ownership.lookup import TopicLookup
+from geminga.broker.ownership.ports import Ownership
+from geminga.broker.ownership.sole import SoleOwnership
 from geminga.broker.policies.following import PolicyFollowing
 from geminga.broker.policies.service import PolicyService
 from geminga.broker.policies.upkeep import PolicyUpkeep
 from geminga.broker.registry.namespaces import Namespaces, TopicMode
 from geminga.broker.registry.partitions import Partitions
+from geminga.broker.registry.ports import Belongings, PartitionedCalls
 from geminga.broker.registry.topic_registry import TopicRegistry
-from geminga.broker.resources import Resources
+from geminga.broker.resources import Document, Resources
 from geminga.broker.schema.topic_schemas import Schemas
+from geminga.broker.topic.base import Topic
+from geminga.broker.topic.non_persistent import NonPersistentTopic
+from geminga.broker.topic.persistent import PersistentTopic
 from geminga.broker.topic.services import TopicServices
 from geminga.broker.upkeep.admin_steps import AdminSteps
 from geminga.broker.upkeep.inactive_topics import InactiveTopics
 from geminga.broker.upkeep.ledger_upkeep import LedgerUpkeep
-from geminga.managed_ledger import ManagedLedgerFactory
+from geminga.managed_ledger import ManagedLedger, ManagedLedgerFactory
 from geminga.metadata.ports import MUST_NOT_EXIST, MetadataStore
 from geminga.model.errors import GemingaError, UnavailableError
 from geminga.model.histogram import Latencies
@@ -43,7 +50,6 @@ from geminga.wire.pulsar.foreign import Protocol
 
 if TYPE_CHECKING:
     from geminga.broker.registry.topic_watches import TopicWatches
-    from geminga.broker.topic.base import Topic
 
 _log = get_logger(__name__)
 
@@ -65,8 +71,9 @@ class Broker:
         resources: Resources,
         *,
         version: str = "",
+        ownership: Ownership | None = None,
     ) -> None:
-        """``version``: of the program, told to clients."""
+        """``version``: of the program, told to clients. ``ownership``: which topics are its; None: all of them."""
         self.runtime = runtime
         self.metadata = metadata
         self.ledgers = ledgers
@@ -91,23 +98,77 @@ class Broker:
         self.frame_room = FrameRoom(runtime.clock.monotonic)
         self.output_budget = OutputBudget(runtime.clock.monotonic, self.connections)
         self.handlers: Handlers = all_handlers()
-        self.registry = TopicRegistry(self)
-        self.partitions = Partitions(self)
+        #: Which topics are this broker's.
+        self.ownership = ownership if ownership is not None else SoleOwnership()
+        self.namespaces = Namespaces(runtime.clock, resources, self._policies_watched, part=self)
+        self.registry = self._new_registry()
+        self.partitions = self._new_partitions()
+        #: Where clients go for a topic.
+        self.lookup = TopicLookup(self.ownership, lambda: self.endpoints, self.registry.require_namespace)
         self._topic_watches: TopicWatches | None = None
         #: Held by what takes long and many turns of the loop: each of them gets its turn beside everything else, so
         #: that their number must have a bound. Nothing waits for a client while it holds it.
         self.long_work = asyncio.Semaphore(LONG_WORK_AT_ONCE)
         self.schemas = Schemas(self)
-        self.namespaces = Namespaces(self, resources, self._policies_watched)
         self._endpoints: Endpoints | None = None
-        self._inactive_topics = InactiveTopics(self)
-        self.ledger_upkeep = LedgerUpkeep(self)
         self.policies = PolicyService(self)
-        self.topic_services = TopicServices(
-            runtime=runtime,
-            config=config,
-            metadata=metadata,
-            ledgers=ledgers,
+        self.topic_services = self._new_topic_services()
+        self._inactive_topics = InactiveTopics(
+            config,
+            self.registry,
+            rules_now=self.policies.rules_now,
+            delete_if_empty=self.partitions.delete_if_empty,
+            part=self,
+        )
+        self.ledger_upkeep = LedgerUpkeep(
+            runtime, metadata, ledgers.bookkeeper, config, self.registry.loaded, part=self
+        )
+        self._following = PolicyFollowing(self)
+        self._policy_upkeep = PolicyUpkeep(self)
+        self._connections_by_ip: dict[str, int] = {}
+        self._producer_name_prefix: asyncio.Future[str | GemingaError] | None = None
+        self._producers_named = 0
+
+    # ---- what it is made of
+
+    def _new_registry(self) -> TopicRegistry:
+        return TopicRegistry(
+            self.config,
+            self.ledgers,
+            self.resources,
+            self.namespaces,
+            self.ownership,
+            make_topic=self._make_topic,
+            belongings=Belongings(self._policies_of, self._forget),
+            partitioned=PartitionedCalls(
+                lambda name, count: self.partitions.create(name, count),
+                lambda name: self.partitions.finish_deletion_soon(name),
+            ),
+            failures=self.failures,
+            clock=self.runtime.clock,
+            is_closing=lambda: self.is_closing,
+            dropped=self.recount_unacked,
+            part=self,
+        )
+
+    def _new_partitions(self) -> Partitions:
+        return Partitions(
+            self.config,
+            self.ledgers,
+            self.resources,
+            self.registry,
+            forget=self._forget,
+            clock=self.runtime.clock,
+            is_stopping=lambda: self.is_stopping,
+            part=self,
+        )
+
+    def _new_topic_services(self) -> TopicServices:
+        return TopicServices(
+            runtime=self.runtime,
+            config=self.config,
+            metadata=self.metadata,
+            ledgers=self.ledgers,
             failures=self.failures,
             whole=self,
             unload=self.registry.unload,
@@ -120,11 +181,18 @@ class Broker:
             unacked_budget=self.unacked_budget,
             recount_unacked=self.recount_unacked,
         )
-        self._following = PolicyFollowing(self)
-        self._policy_upkeep = PolicyUpkeep(self)
-        self._connections_by_ip: dict[str, int] = {}
-        self._producer_name_prefix: asyncio.Future[str | GemingaError] | None = None
-        self._producers_named = 0
+
+    def _make_topic(self, name: TopicName, ledger: ManagedLedger | None) -> Topic:
+        services = self.topic_services
+        return NonPersistentTopic(services, name) if ledger is None else PersistentTopic(services, name, ledger)
+
+    async def _policies_of(self, name: TopicName) -> Document:
+        found = await self.policies.topics.get(name)
+        return dict(found.document) if found is not None else {}
+
+    async def _forget(self, name: TopicName, judged: Document | None = None) -> None:
+        await self.policies.topics.forget_topic(name, judged=judged)
+        await self.schemas.forget_topic(name)
 
     # ---- life
 
@@ -142,7 +210,7 @@ class Broker:
 
     def admin_steps(self) -> AdminSteps:
         """For a loop over many topics that an administrator asked for."""
-        return AdminSteps(self)
+        return AdminSteps(self.runtime.clock, lambda: self.is_stopping)
 
     async def close(self) -> None:
         """Send clients away gracefully, close topics and connections. The caller stopped listening before."""
@@ -167,7 +235,15 @@ class Broker:
         if self._topic_watches is None:
             from geminga.broker.registry.topic_watches import TopicWatches
 
-            self._topic_watches = TopicWatches(self)
+            self._topic_watches = TopicWatches(
+                self.runtime.clock,
+                self.metadata,
+                lambda namespace: self.list_topics(namespace),
+                long_work=self.long_work,
+                part=self,
+            )
+            if self.is_closing:
+                self._topic_watches.close()
         return self._topic_watches
 
     @property
@@ -190,10 +266,6 @@ class Broker:
         self.unacked_budget.recount(total)
 
     # ---- connections
-
-    def new_connection(self) -> Connection:
-        """The protocol of a new connection."""
-        return Connection(self)
 
     def connection_opened(self, connection: Connection) -> str:
         """Count a connection; why it can not stay, or an empty text."""
@@ -259,11 +331,6 @@ class Broker:
         """The HTTP service URL that clients are told."""
         return self.endpoints.default.web_url
 
-    async def lookup(self, name: TopicName, listener: str = "") -> Endpoint:
-        """Where the topic is served; raises TopicNotFoundError without its namespace, UnavailableError."""
-        await self.registry.require_namespace(name)
-        return self.endpoints.find(listener)
-
     # ---- topics
 
     @property
@@ -304,10 +371,6 @@ class Broker:
     async def partitioned_count(self, name: TopicName, *, create: bool = False) -> int:
         """See :meth:`TopicRegistry.partitioned_count`."""
         return await self.registry.partitioned_count(name, create=create)
-
-    async def ensure_partitioned(self, name: TopicName) -> int:
-        """Create the topic as a partitioned one if the policies say so and there is none; its partitions or 0."""
-        return await self.registry.partitioned_count(name, create=True)
 
     async def create_partitioned_topic(
         self, name: TopicName, partitions: int, properties: Mapping[str, str] | None = None

@@ -22,7 +22,7 @@ from geminga.managed_ledger.entry_cache import EntryCache, TailWindow
 from geminga.managed_ledger.info import StoredInfo, read_info
 from geminga.managed_ledger.managed_cursor import ManagedCursor
 from geminga.managed_ledger.managed_ledger import ManagedLedger
-from geminga.managed_ledger.metadata_io import ROOT, UNKNOWN_ATTEMPTS_MAX, ledger_path
+from geminga.managed_ledger.metadata_io import ROOT, UNKNOWN_ATTEMPTS_MAX, cursor_path, ledger_path
 from geminga.managed_ledger.named_ledgers import named_ledgers
 from geminga.managed_ledger.opening import load
 from geminga.metadata.ports import MUST_NOT_EXIST, MetadataStore
@@ -36,9 +36,15 @@ from geminga.model.errors import (
     UnknownOutcomeError,
 )
 from geminga.model.limits import MESSAGE_SIZE_BYTES_MAX_DEFAULT
+from geminga.model.position import EARLIEST
 from geminga.runtime import get_logger
 from geminga.runtime.ports import Runtime
-from geminga.wire.managed_ledger import ManagedLedgerRecord, encode_managed_ledger_info
+from geminga.wire.managed_ledger import (
+    CursorInfoRecord,
+    ManagedLedgerRecord,
+    encode_cursor_info,
+    encode_managed_ledger_info,
+)
 
 #: How often ledgers are looked at for their age, seconds.
 ROLLOVER_CHECK_SECONDS: Final = 60.0
@@ -180,17 +186,38 @@ class ManagedLedgerFactory:
 
     async def create(self, name: str) -> None:
         """Make an empty managed ledger without opening it; fine if there is one. Raises MetadataError."""
-        if name in self._open or name in self._opening:
-            return
+        if name not in self._open and name not in self._opening:
+            await self._put_new(ledger_path(name), _EMPTY)
+
+    async def _put_new(self, path: str, value: bytes) -> None:
         for _ in range(UNKNOWN_ATTEMPTS_MAX):
             try:
-                await self.metadata.put(ledger_path(name), _EMPTY, expected_version=MUST_NOT_EXIST)
+                await self.metadata.put(path, value, expected_version=MUST_NOT_EXIST)
             except BadVersionError:
                 return  # somebody made it, perhaps we ourselves in an attempt without an answer
             except UnknownOutcomeError:
                 continue
             return
-        raise UnknownOutcomeError(f"{name}: {UNKNOWN_ATTEMPTS_MAX} creations in a row without an answer")
+        raise UnknownOutcomeError(f"{path}: {UNKNOWN_ATTEMPTS_MAX} creations in a row without an answer")
+
+    async def cursor_names(self, name: str) -> list[str]:
+        """Names of the cursors that are stored, sorted; none if there is no managed ledger of that name."""
+        return await self.metadata.children(ledger_path(name))
+
+    async def add_cursors(self, name: str, cursor_names: Sequence[str]) -> bool:
+        """Make cursors at the earliest position of a managed ledger that is not open and never had entries.
+
+        Those that are there stay as they are. False if it is not such a one: nothing was done. Raises MetadataError.
+        """
+        if name in self._open or name in self._opening:
+            return False
+        node = await self.metadata.get(ledger_path(name))
+        if node is None or node.value not in (_EMPTY, b""):
+            return False
+        record = encode_cursor_info(CursorInfoRecord(-1, EARLIEST, last_active_ms=self.runtime.clock.wall_ms()))
+        for cursor_name in cursor_names:
+            await self._put_new(cursor_path(name, cursor_name), record)
+        return True
 
     async def is_unused(self, name: str) -> bool:
         """Whether there is one that was made and never had entries or cursors."""

@@ -411,6 +411,10 @@ class TopicClosingError(UnavailableError):
     """The topic is being unloaded or deleted; look it up again."""
 
 
+class TopicNotServedError(UnavailableError):
+    """The topic is not this broker's; look it up again."""
+
+
 def invariant(condition: object, story: str) -> None:
     """Raise :class:`InvariantError` with ``story`` unless ``condition``; works under ``python -O`` too."""
     if not condition:

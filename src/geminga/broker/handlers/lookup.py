@@ -12,20 +12,25 @@ from geminga.wire.pulsar import commands
 
 
 def handle_lookup(connection: Connection, command: pb.BaseCommand) -> None:
-    """LOOKUP -> LOOKUP_RESPONSE with the URLs of the listener the client asks for, or came through."""
+    """LOOKUP -> LOOKUP_RESPONSE: connect to the owner, or ask the broker that is to become it.
+
+    URLs are those of the listener that the client asks for, or came through.
+    """
     connection.run(_lookup(connection, command.lookupTopic), f"look up {command.lookupTopic.topic}")
 
 
 async def _lookup(connection: Connection, request: pb.CommandLookupTopic) -> None:
     try:
         listener = request.advertised_listener_name or connection.listener
-        endpoint = await connection.broker.lookup(TopicName.parse(request.topic), listener)
+        name = TopicName.parse(request.topic)
+        place = await connection.broker.lookup.find(name, listener, is_authoritative=request.authoritative)
     except GemingaError as error:
         connection.write(commands.lookup_failed(request.request_id, error.server_error, connection.told(error)))
         return
-    connection.write(
-        commands.lookup_connect(request.request_id, endpoint.broker_url, endpoint.broker_url_tls, is_authoritative=True)
-    )
+    # Who asks another broker does so with authority, so that it is sent on no more.
+    answer = commands.lookup_redirect if place.is_to_ask else commands.lookup_connect
+    urls = place.endpoint.broker_url, place.endpoint.broker_url_tls
+    connection.write(answer(request.request_id, *urls, is_authoritative=True))
 
 
 def handle_partitioned_metadata(connection: Connection, command: pb.BaseCommand) -> None:

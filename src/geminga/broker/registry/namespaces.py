@@ -7,14 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from geminga.broker.resources import Policies, Resources
 from geminga.metadata.ports import ChangeKind, MetadataStore, Notification
-from geminga.runtime import Contained
-
-if TYPE_CHECKING:
-    from geminga.broker.service import Broker
+from geminga.runtime import Clock, Contained, Part
 
 #: Where the namespaces' policies are.
 POLICIES_PREFIX: Final = "/admin/policies/"
@@ -37,11 +34,15 @@ class TopicMode(Enum):
 class Namespaces:
     """See the module."""
 
-    __slots__ = ("_broker", "_changed", "_forgotten", "_policies", "_resources", "_unwatch")
+    __slots__ = ("_changed", "_clock", "_forgotten", "_part", "_policies", "_resources", "_unwatch")
 
-    def __init__(self, broker: Broker, resources: Resources, changed: Callable[[str], None]) -> None:
-        """``changed`` is called with the name of a namespace whose policies may have changed."""
-        self._broker = broker
+    def __init__(self, clock: Clock, resources: Resources, changed: Callable[[str], None], *, part: Part) -> None:
+        """``changed`` is called with the name of a namespace whose policies may have changed.
+
+        ``part`` hears of what it did not expect then.
+        """
+        self._clock = clock
+        self._part = part
         self._resources = resources
         self._changed = changed
         #: When read (monotonic milliseconds), and what was found.
@@ -67,7 +68,7 @@ class Namespaces:
 
     async def policies(self, namespace: str) -> Policies | None:
         """Policies of ``tenant/namespace``; None if there is no such namespace. Raises MetadataError."""
-        now_ms = self._broker.runtime.clock.monotonic() * 1000
+        now_ms = self._clock.monotonic() * 1000
         known = self._policies.get(namespace)
         if known is not None and now_ms - known[0] < POLICIES_AGE_MS_MAX and known[1] is not None:
             return known[1]
@@ -86,7 +87,7 @@ class Namespaces:
             return
         namespace = notification.path[len(POLICIES_PREFIX) :]
         # The metadata store tells: what fails here is not its failure.
-        with Contained(self._broker, "changed policies", is_last=True):
+        with Contained(self._part, "changed policies", is_last=True):
             if namespace.count("/") == 1:
                 self.forget(namespace)
                 self._changed(namespace)

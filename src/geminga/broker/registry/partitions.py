@@ -1,8 +1,9 @@
 """Partitioned topics: create, complete, grow, delete.
 
-A partition is created as an empty managed ledger, which is one write to the metadata store, and is loaded when it is
-used. Whatever is cut off is gone on with by a request: creation by :meth:`Partitions.create_missing`, growth and
-deletion by the same request again. Until then clients have what is missing created when they use it.
+A partition is created as an empty managed ledger, which is one write to the metadata store, and so is each of its
+subscriptions; it is loaded when it is used, by the broker that owns it. Whatever is cut off is gone on with by a
+request: creation by :meth:`Partitions.create_missing`, growth and deletion by the same request again. Until then
+clients have what is missing created when they use it.
 
 A deletion marks the topic as deleted first: from then on nothing of it is served, so that no client that reconnects
 makes a partition of what is deleted. One that was cut off is finished by the same request, or when a client asks for
@@ -12,20 +13,23 @@ the topic. What is asked for one topic takes turns.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from urllib.parse import unquote
 
-from geminga.broker.resources import PartitionedTopic
+from geminga.broker.config import BrokerConfig
+from geminga.broker.registry.topic_registry import TopicRegistry
+from geminga.broker.resources import PartitionedTopic, Resources
+from geminga.broker.subscription.subscription import decode_cursor_name
+from geminga.broker.topic.persistent import is_internal_cursor
+from geminga.broker.upkeep.admin_steps import AdminSteps
+from geminga.managed_ledger import ManagedLedgerFactory
 from geminga.model.errors import ConflictError, GemingaError, PreconditionFailedError, TopicNotFoundError
 from geminga.model.position import EARLIEST
 from geminga.model.topic_name import PARTITION_SUFFIX, TopicName
-from geminga.runtime import get_logger, spawn
-
-if TYPE_CHECKING:
-    from geminga.broker.service import Broker
+from geminga.runtime import Clock, Part, get_logger, spawn
 
 _log = get_logger(__name__)
 
@@ -38,10 +42,40 @@ PARTITIONS_AT_ONCE: Final = 128
 class Partitions:
     """See the module."""
 
-    __slots__ = ("_broker", "_finishing", "_turns")
+    __slots__ = (
+        "_clock",
+        "_config",
+        "_finishing",
+        "_forget",
+        "_is_stopping",
+        "_ledgers",
+        "_part",
+        "_registry",
+        "_resources",
+        "_turns",
+    )
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(
+        self,
+        config: BrokerConfig,
+        ledgers: ManagedLedgerFactory,
+        resources: Resources,
+        registry: TopicRegistry,
+        *,
+        forget: Callable[[TopicName], Awaitable[None]],
+        clock: Clock,
+        is_stopping: Callable[[], bool],
+        part: Part,
+    ) -> None:
+        """``forget``: delete the policies and schemas of a topic. ``is_stopping``: long work ends at its next step."""
+        self._config = config
+        self._ledgers = ledgers
+        self._resources = resources
+        self._registry = registry
+        self._forget = forget
+        self._clock = clock
+        self._is_stopping = is_stopping
+        self._part = part
         #: Full name -> its turns, and how many wait for one or have it.
         self._turns: dict[str, tuple[asyncio.Lock, int]] = {}
         #: Full names of those whose deletion is being finished for a client's sake.
@@ -52,14 +86,14 @@ class Partitions:
 
         Cut off, it is a partitioned topic of that many all the same.
         """
-        broker = self._broker
+        registry = self._registry
         async with self._turn(name):
-            await broker.registry.require_namespace(name)
+            await registry.require_namespace(name)
             self.check_count(partitions)
-            if await broker.registry.exists(name):
+            if await registry.exists(name):
                 raise ConflictError("This topic already exists")
-            await broker.registry.check_topic_limit(name, partitions)
-            await broker.resources.create_partitioned_topic(name, partitions, properties)
+            await registry.check_topic_limit(name, partitions)
+            await self._resources.create_partitioned_topic(name, partitions, properties)
             await self._make(name, range(partitions))
 
     async def create_missing(self, name: TopicName) -> None:
@@ -79,16 +113,15 @@ class Partitions:
         Clients hear of them when all are there and have the subscriptions of the first: what is published to them
         before a consumer comes is not lost to it.
         """
-        broker = self._broker
         self.check_count(partitions)
         async with self._turn(name):
             present = await self._count(name)
             if partitions < present:
                 raise ConflictError(f"{name} has {present} partitions and can not shrink to {partitions}")
-            await broker.registry.check_topic_limit(name, partitions - present)
+            await self._registry.check_topic_limit(name, partitions - present)
             await self._make(name, range(present, partitions))
             await self._copy_subscriptions(name, range(present, partitions))
-            await broker.resources.update_partitioned_topic(name, partitions)
+            await self._resources.update_partitioned_topic(name, partitions)
 
     async def delete(self, name: TopicName, *, force: bool = False, is_namespace_going: bool = False) -> None:
         """Delete a partitioned topic and its partitions, or finish a deletion that was cut off.
@@ -97,7 +130,7 @@ class Partitions:
         another broker changes it meanwhile; others, then it stays marked. ``is_namespace_going``: its policies and
         schemas are left to who deletes the namespace.
         """
-        topics = self._broker.resources.partitioned_topics
+        topics = self._resources.partitioned_topics
         if await topics.find_stored(name) is None or name.is_partition:
             raise TopicNotFoundError(f"Partitioned topic not found {name}")
         async with self._turn(name):
@@ -119,7 +152,7 @@ class Partitions:
 
         Raises ConflictError, NotFoundError, StorageError.
         """
-        topics = self._broker.resources.partitioned_topics
+        topics = self._resources.partitioned_topics
         if str(name) in self._turns:
             return False
         async with self._turn(name):
@@ -136,9 +169,9 @@ class Partitions:
     def finish_deletion_soon(self, name: TopicName) -> None:
         """A client asked for a topic whose deletion was cut off, unless it is under way."""
         key = str(name)
-        if key not in self._turns and key not in self._finishing and not self._broker.is_stopping:
+        if key not in self._turns and key not in self._finishing and not self._is_stopping():
             self._finishing.add(key)
-            spawn(self._finish_deletion(name), name=f"finish the deletion of {key}", part=self._broker)
+            spawn(self._finish_deletion(name), name=f"finish the deletion of {key}", part=self._part)
 
     async def until_done(self, namespace: str) -> None:
         """Until what is being done now to the namespace's partitioned topics is done."""
@@ -150,7 +183,7 @@ class Partitions:
     async def _finish_deletion(self, name: TopicName) -> None:
         try:
             async with self._turn(name):
-                found = await self._broker.resources.partitioned_topics.find_stored(name)
+                found = await self._resources.partitioned_topics.find_stored(name)
                 if found is not None and found.is_deleted:
                     await self._delete_marked(name, found, force=False, is_namespace_going=False)
                     _log.info("finished the deletion of %s", name)
@@ -161,16 +194,15 @@ class Partitions:
 
     async def _mark(self, name: TopicName, found: PartitionedTopic) -> PartitionedTopic:
         """On return nothing that found the topic unmarked is being loaded any more."""
-        topics, partitions = self._broker.resources.partitioned_topics, found.partitions
+        topics, partitions = self._resources.partitioned_topics, found.partitions
         version = await topics.mark_deleted(name, True, partitions=partitions)
-        await self._broker.registry.until_loaded(f"{name}{PARTITION_SUFFIX}")
+        await self._registry.until_loaded(f"{name}{PARTITION_SUFFIX}")
         return replace(found, is_deleted=True, version=version)
 
     async def _delete_marked(
         self, name: TopicName, marked: PartitionedTopic, *, force: bool, is_namespace_going: bool
     ) -> None:
         """What is stored of the topic itself goes last: until then the request can be sent again."""
-        broker = self._broker
         if not force:
             await self._require_unused(name)
         batch: list[TopicName] = []
@@ -181,20 +213,19 @@ class Partitions:
                 batch = []
         await self._delete(batch, force)
         if not is_namespace_going:
-            await broker.policies.topics.forget_topic(name)
-            await broker.schemas.forget_topic(name)
-        await broker.resources.delete_partitioned_topic(name, expected_version=marked.version)
+            await self._forget(name)
+        await self._resources.delete_partitioned_topic(name, expected_version=marked.version)
 
     async def _require_unused(self, name: TopicName) -> None:
-        steps = self._broker.admin_steps()
-        for topic in list(self._broker.topics.values()):
+        steps = self._steps()
+        for topic in list(self._registry.loaded.values()):
             await steps.next()
             if topic.name.is_partition and topic.is_in_use and topic.name.partitioned_topic == name:
                 raise PreconditionFailedError("Topic has active producers/subscriptions")
 
     async def _has_any(self, name: TopicName, partitions: int) -> bool:
         for index in range(partitions):
-            if await self._broker.topic_exists(name.with_partition(index)):
+            if await self._registry.exists(name.with_partition(index)):
                 return True
         return False
 
@@ -213,81 +244,96 @@ class Partitions:
 
     async def is_used(self, partition: TopicName) -> bool:
         """Whether a partition is loaded, or has had messages or subscriptions."""
-        registry, ledgers = self._broker.registry, self._broker.ledgers
+        registry, ledgers = self._registry, self._ledgers
         if not partition.is_persistent or not registry.is_free(partition):
             return not registry.is_free(partition)
         return await registry.exists(partition) and not await ledgers.is_unused(partition.managed_ledger_name)
 
     def check_count(self, partitions: int) -> None:
         """Raise PreconditionFailedError unless a topic may have so many."""
-        limit = self._broker.config.partitions_max or PARTITIONS_MAX
+        limit = self._config.partitions_max or PARTITIONS_MAX
         if not 1 <= partitions <= limit:
             raise PreconditionFailedError(f"Number of partitions should be 1 to {limit}, not {partitions}")
 
     async def _count(self, name: TopicName) -> int:
-        found = await self._broker.resources.partitioned_topic_metadata(name)
+        found = await self._resources.partitioned_topic_metadata(name)
         if not found or name.is_partition:
             raise TopicNotFoundError(f"Partitioned topic not found {name}")
         return found
 
     async def _stored(self, name: TopicName) -> AsyncIterator[TopicName]:
         """The partitions that are there: stored, or loaded of a topic that is not persistent."""
-        broker, steps = self._broker, self._broker.admin_steps()
+        steps = self._steps()
         if not name.is_persistent:
-            loaded = [topic.name for topic in broker.topics.values()]
+            loaded = [topic.name for topic in self._registry.loaded.values()]
             for each in loaded:
                 await steps.next()
                 if each.is_partition and each.partitioned_topic == name:
                     yield each
             return
         begin = f"{name.encoded_local_name}{PARTITION_SUFFIX}"
-        for encoded in await broker.ledgers.encoded_names(f"{name.namespace}/persistent"):
+        for encoded in await self._ledgers.encoded_names(f"{name.namespace}/persistent"):
             await steps.next()
             if encoded.startswith(begin):
                 partition = TopicName.parse(f"persistent://{name.namespace}/{unquote(encoded)}")
                 if partition.is_partition and partition.partitioned_topic == name:
                     yield partition
 
+    def _steps(self) -> AdminSteps:
+        return AdminSteps(self._clock, self._is_stopping)
+
     async def _make(self, name: TopicName, indexes: range | list[int]) -> None:
         if not name.is_persistent:
             return
-        ledgers, steps = self._broker.ledgers, self._broker.admin_steps()
+        ledgers, steps = self._ledgers, self._steps()
         for start in range(0, len(indexes), PARTITIONS_AT_ONCE):
             await steps.next()
             # A namespace that is being deleted gets nothing new.
-            await self._broker.registry.require_namespace(name)
+            await self._registry.require_namespace(name)
             names = [name.with_partition(index) for index in indexes[start : start + PARTITIONS_AT_ONCE]]
             await asyncio.gather(*(ledgers.create(partition.managed_ledger_name) for partition in names))
 
     async def _copy_subscriptions(self, name: TopicName, indexes: range | list[int]) -> None:
+        """The durable subscriptions of partition 0 begin with the first message of the new partitions, too."""
         if not name.is_persistent or not indexes:
             return
-        broker, steps = self._broker, self._broker.admin_steps()
-        model = await broker.get_topic(name.with_partition(0), create=True)
-        durable = [subscription.name for subscription in model.subscriptions.values() if subscription.is_durable]
-        if not durable:
-            return
-        for index in indexes:
+        steps = self._steps()
+        cursors = await self._ledgers.cursor_names(name.with_partition(0).managed_ledger_name)
+        wanted = [cursor for cursor in cursors if not is_internal_cursor(cursor)]
+        for index in indexes if wanted else ():
             await steps.next()
-            partition = name.with_partition(index)
-            was_free = broker.registry.is_free(partition)
-            topic = await broker.registry.load(partition)
-            for subscription in durable:
-                await topic.ensure_subscription(subscription, EARLIEST)
-            if was_free and not topic.is_in_use:
-                await broker.unload_topic(partition)
+            await self._subscribe(name.with_partition(index), wanted)
+
+    async def _subscribe(self, partition: TopicName, cursors: Sequence[str]) -> None:
+        """Where nobody used the partition, a subscription is a node; else whoever owns the topic creates it."""
+        registry = self._registry
+        if registry.is_free(partition) and await self._ledgers.add_cursors(partition.managed_ledger_name, cursors):
+            if not registry.is_free(partition):
+                # Whoever opened it meanwhile may not have found them.
+                await registry.until_loaded(str(partition))
+                await registry.unload(partition)
+            return
+        was_free = registry.is_free(partition)
+        topic = await registry.load(partition)
+        for cursor in cursors:
+            await topic.ensure_subscription(decode_cursor_name(cursor), EARLIEST)
+        if was_free and not topic.is_in_use:
+            await registry.unload(partition)
 
     async def _delete(self, partitions: list[TopicName], force: bool) -> None:
-        broker = self._broker
-        free = [partition for partition in partitions if broker.registry.is_free(partition)]
-        deletions = (broker.ledgers.delete_unused(partition.managed_ledger_name) for partition in free)
+        """Each at its owner, who alone knows whether it is used. Raises TopicNotServedError where that is not we."""
+        registry = self._registry
+        for partition in partitions:
+            await registry.require_here(partition)
+        free = [partition for partition in partitions if registry.is_free(partition)]
+        deletions = (self._ledgers.delete_unused(partition.managed_ledger_name) for partition in free)
         gone = {partition for partition, is_gone in zip(free, await asyncio.gather(*deletions), strict=True) if is_gone}
-        steps = broker.admin_steps()
+        steps = self._steps()
         for partition in partitions:
             await steps.next()
             if partition not in gone:
                 try:
-                    await broker.delete_topic(partition, force=force)
+                    await registry.delete(partition, force=force)
                 except TopicNotFoundError:
-                    if await broker.topic_exists(partition):
+                    if await registry.exists(partition):
                         raise

@@ -1,5 +1,7 @@
 """The topics of this broker: load on demand, create, list, unload, delete; partitioned topics.
 
+Only what this broker owns is opened, and what is taken from it is unloaded.
+
 One load at a time per topic: whoever asks while it is under way waits for the same result. A topic that is being
 unloaded or deleted is gone from the registry only when its ledger is closed, so that the next load starts clean.
 """
@@ -9,16 +11,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from urllib.parse import unquote
 
+from geminga.broker.config import BrokerConfig
 from geminga.broker.core.deletion import Hold
-from geminga.broker.failures import Kind
-from geminga.broker.registry.namespaces import TopicMode
-from geminga.broker.resources import Document, Policies
+from geminga.broker.failures import Failures, Kind
+from geminga.broker.ownership.ports import Here, Ownership, Topics
+from geminga.broker.registry.namespaces import Namespaces, TopicMode
+from geminga.broker.registry.ports import Belongings, MakeTopic, PartitionedCalls
+from geminga.broker.resources import Document, Policies, Resources
 from geminga.broker.topic.base import Topic
-from geminga.broker.topic.non_persistent import NonPersistentTopic
 from geminga.broker.topic.persistent import PersistentTopic
+from geminga.managed_ledger import ManagedLedgerFactory
 from geminga.model.errors import (
     ConflictError,
     GemingaError,
@@ -27,21 +32,19 @@ from geminga.model.errors import (
     PreconditionFailedError,
     TooManyRequestsError,
     TopicNotFoundError,
+    TopicNotServedError,
     UnavailableError,
 )
 from geminga.model.position import Position
 from geminga.model.topic_name import CHANGE_EVENTS, PARTITION_SUFFIX, TopicName
-from geminga.runtime import Turns, get_logger, spawn
-
-if TYPE_CHECKING:
-    from geminga.broker.service import Broker
+from geminga.runtime import Clock, Part, Turns, get_logger, spawn
 
 #: What holds a topic that is closed; raises GemingaError where that can not be told.
 WhyItStays = Callable[[Topic], Awaitable[Hold | None]]
 
 _log = get_logger(__name__)
 
-#: Topics unloaded at the same time when the broker closes.
+#: Topics unloaded at the same time when the broker closes, or loses them.
 UNLOADS_AT_ONCE: Final = 256
 #: Characters of a name that a client may make a topic of: as long as the administration's paths take them.
 LOCAL_NAME_CHARACTERS_MAX: Final = 512
@@ -50,10 +53,57 @@ LOCAL_NAME_CHARACTERS_MAX: Final = 512
 class TopicRegistry:
     """See the module."""
 
-    __slots__ = ("_broker", "_ending", "_loading", "loaded")
+    __slots__ = (
+        "_belongings",
+        "_clock",
+        "_config",
+        "_dropped",
+        "_ending",
+        "_failures",
+        "_is_closing",
+        "_ledgers",
+        "_loading",
+        "_make_topic",
+        "_namespaces",
+        "_ownership",
+        "_part",
+        "_partitioned",
+        "_resources",
+        "loaded",
+    )
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(
+        self,
+        config: BrokerConfig,
+        ledgers: ManagedLedgerFactory,
+        resources: Resources,
+        namespaces: Namespaces,
+        ownership: Ownership,
+        *,
+        make_topic: MakeTopic,
+        belongings: Belongings,
+        partitioned: PartitionedCalls,
+        failures: Failures,
+        clock: Clock,
+        is_closing: Callable[[], bool],
+        dropped: Callable[[], None],
+        part: Part,
+    ) -> None:
+        """``is_closing``: nothing is loaded any more. ``dropped``: a topic that broke was let go as it was."""
+        self._config = config
+        self._ledgers = ledgers
+        self._resources = resources
+        self._namespaces = namespaces
+        self._ownership = ownership
+        self._make_topic = make_topic
+        self._belongings = belongings
+        self._partitioned = partitioned
+        self._failures = failures
+        self._clock = clock
+        self._is_closing = is_closing
+        self._dropped = dropped
+        self._part = part
+        ownership.listen(self)
         #: By full name.
         self.loaded: dict[str, Topic] = {}
         self._loading: dict[str, asyncio.Future[Topic | GemingaError]] = {}
@@ -65,7 +115,8 @@ class TopicRegistry:
     async def get(self, name: TopicName, *, create: bool) -> Topic:
         """The topic, loaded if need be. ``create``: on demand, if the policies allow it.
 
-        Raises TopicNotFoundError, UnavailableError, NotAllowedError, StorageError.
+        Raises TopicNotFoundError, UnavailableError, NotAllowedError, StorageError; TopicNotServedError unless it is
+        this broker's.
         """
         topic = self.loaded.get(str(name))
         if topic is not None and not topic.is_closing:
@@ -98,7 +149,7 @@ class TopicRegistry:
         """Whether the topic is stored, or loaded if it is not persistent."""
         if str(name) in self.loaded:
             return True
-        return name.is_persistent and await self._broker.ledgers.exists(name.managed_ledger_name)
+        return name.is_persistent and await self._ledgers.exists(name.managed_ledger_name)
 
     async def unload(self, name: TopicName) -> None:
         """Send its clients away and close it; nothing if it is not loaded."""
@@ -106,7 +157,7 @@ class TopicRegistry:
 
     def drop_soon(self, topic: Topic) -> None:
         """A topic broke: cut its clients off and let go of it, saving nothing that it made of what is stored."""
-        spawn(self._drop(topic), name=f"drop {topic.name}", part=self._broker)
+        spawn(self._drop(topic), name=f"drop {topic.name}", part=self._part)
 
     async def delete(self, name: TopicName, *, force: bool = False, is_namespace_going: bool = False) -> None:
         """Delete with everything stored. Raises TopicNotFoundError; PreconditionFailedError while it is in use.
@@ -146,12 +197,35 @@ class TopicRegistry:
         while self._loading:
             await next(iter(self._loading.values()))
         while names := [topic.name for topic in islice(self.loaded.values(), UNLOADS_AT_ONCE)]:
-            results = await asyncio.gather(*(self.unload(name) for name in names), return_exceptions=True)
-            for name, result in zip(names, results, strict=True):
-                if isinstance(result, GemingaError):
-                    _log.warning("closing %s: %s", name, result)
-                elif result is not None:
-                    raise result
+            await self._unload_all(names)
+
+    async def _unload_all(self, names: list[TopicName]) -> None:
+        results = await asyncio.gather(*(self.unload(name) for name in names), return_exceptions=True)
+        for name, result in zip(names, results, strict=True):
+            if isinstance(result, GemingaError):
+                _log.warning("closing %s: %s", name, result)
+            elif result is not None:
+                raise result
+
+    # ---- what is told of ownership
+
+    def given(self, topics: Topics) -> None:
+        """They are loaded when somebody wants them."""
+
+    async def taken(self, topics: Topics) -> None:
+        """Unload them, also those whose loading began while they were ours."""
+        loads = [load for key, load in self._loading.items() if topics(TopicName.parse(key))]
+        if loads:
+            await asyncio.wait(loads)
+        names = [topic.name for topic in self.loaded.values() if topics(topic.name)]
+        for start in range(0, len(names), UNLOADS_AT_ONCE):
+            await self._unload_all(names[start : start + UNLOADS_AT_ONCE])
+
+    async def require_here(self, name: TopicName) -> None:
+        """Raise TopicNotServedError, upon which clients look it up again, unless the topic is this broker's."""
+        owner = await self._ownership.owner_of(name)
+        if not isinstance(owner, Here):
+            raise TopicNotServedError(f"Topic {name} is not served by this broker, look it up again")
 
     async def _load(self, name: TopicName, *, create: bool, is_for_deletion: bool = False) -> Topic:
         key = str(name)
@@ -167,15 +241,15 @@ class TopicRegistry:
             # It may be refused what a deletion is not.
             await asyncio.shield(load)
         if load is None:
-            self._broker.failures.check(Kind.TOPIC, (key,))
-            if self._broker.is_closing:
+            self._failures.check(Kind.TOPIC, (key,))
+            if self._is_closing():
                 raise UnavailableError("the broker is closing")
-            if len(self._loading) >= self._broker.config.concurrent_topic_loads_max:
+            if len(self._loading) >= self._config.concurrent_topic_loads_max:
                 raise TooManyRequestsError("too many topics are being loaded")
             load = self._loading[key] = asyncio.get_running_loop().create_future()
             # A task of its own: the first to ask may go away, the others still want the topic.
             loading = self._load_into(load, name, create=create, is_for_deletion=is_for_deletion)
-            spawn(loading, name=f"load {key}", part=_Load(self._broker, key))
+            spawn(loading, name=f"load {key}", part=_Load(self._failures, key))
         result = await asyncio.shield(load)
         if isinstance(result, GemingaError):
             raise result
@@ -200,7 +274,8 @@ class TopicRegistry:
             await asyncio.wait(loads)
 
     async def _load_now(self, name: TopicName, *, create: bool, is_for_deletion: bool) -> Topic:
-        config = self._broker.config
+        config = self._config
+        await self.require_here(name)
         if create:
             # Who deletes the namespace waits for loads that found it (``until_loaded``); later ones do not find it.
             await self.require_namespace(name)
@@ -212,12 +287,12 @@ class TopicRegistry:
         if not name.is_persistent:
             if not create and not partitions:
                 raise _not_found(name)
-            topic: Topic = NonPersistentTopic(self._broker.topic_services, name)
+            topic = self._make_topic(name, None)
         else:
-            ledgers = self._broker.ledgers
+            ledgers = self._ledgers
             if not create and not await ledgers.exists(name.managed_ledger_name):
                 raise _not_found(name)
-            topic = PersistentTopic(self._broker.topic_services, name, await ledgers.open(name.managed_ledger_name))
+            topic = self._make_topic(name, await ledgers.open(name.managed_ledger_name))
         await topic.load()
         self.loaded[str(name)] = topic
         return topic
@@ -237,7 +312,7 @@ class TopicRegistry:
             self.loaded.pop(key, None)
             del self._ending[key]
             ended.set_result(None)
-            self._broker.recount_unacked()
+            self._dropped()
 
     async def _end(
         self,
@@ -273,19 +348,17 @@ class TopicRegistry:
         self, topic: Topic, why_it_stays: WhyItStays | None, is_namespace_going: bool
     ) -> Hold | None:
         """Claim, ask, delete; what holds it. Policies and schemas go first: cut off, the rest can be deleted again."""
-        name, policies = topic.name, self._broker.policies.topics
+        name = topic.name
         try:
             await topic.claim_storage()
             judged: Document | None = None
             if why_it_stays is not None:
-                of_topic = await policies.get(name)
-                judged = dict(of_topic.document) if of_topic is not None else {}
+                judged = await self._belongings.policies(name)
                 hold = await why_it_stays(topic)
                 if hold is not None:
                     return hold
             if not name.is_partition and not is_namespace_going:
-                await policies.forget_topic(name, judged=judged)
-                await self._broker.schemas.forget_topic(name)
+                await self._belongings.forget(name, judged)
             await topic.delete_storage()
         except GemingaError:
             await topic.close_storage()
@@ -316,7 +389,7 @@ class TopicRegistry:
 
     def auto_creation(self, policies: Policies) -> tuple[bool, str, int]:
         """Whether topics are created on demand in a namespace, of which type, with how many partitions."""
-        config = self._broker.config
+        config = self._config
         override = policies.auto_topic_creation
         if override is None:
             return config.allow_auto_topic_creation, config.auto_topic_creation_type, config.default_partitions
@@ -328,7 +401,7 @@ class TopicRegistry:
 
     async def require_namespace(self, name: TopicName) -> Policies:
         """The policies of the topic's namespace; raises TopicNotFoundError if there is none."""
-        policies = await self._broker.namespaces.policies(name.namespace)
+        policies = await self._namespaces.policies(name.namespace)
         if policies is None:
             raise TopicNotFoundError(f"Namespace {name.namespace} of topic {name} does not exist")
         if policies.is_deleted:
@@ -340,7 +413,7 @@ class TopicRegistry:
         policies = await self.require_namespace(name)
         limit = policies.number("max_topics_per_namespace")
         if limit is None:
-            limit = self._broker.config.topics_per_namespace_max
+            limit = self._config.topics_per_namespace_max
         if limit and len(await self.list(name.namespace, mode=TopicMode.ALL)) + count > limit:
             raise PreconditionFailedError("Exceed maximum number of topics in namespace.")
 
@@ -362,7 +435,7 @@ class TopicRegistry:
             raise _not_found(name)
         if topic_type == "partitioned":
             try:
-                await self._broker.partitions.create(name, default)
+                await self._partitioned.create(name, default)
             except ConflictError:
                 return await self._partitions(name)
             return default
@@ -373,11 +446,11 @@ class TopicRegistry:
 
         Raises TopicNotFoundError if it is being deleted, unless ``also_deleted``.
         """
-        found = await self._broker.resources.partitioned_topics.find_stored(name)
+        found = await self._resources.partitioned_topics.find_stored(name)
         if found is None:
             return 0
         if found.is_deleted and not also_deleted:
-            self._broker.partitions.finish_deletion_soon(name.partitioned_topic)
+            self._partitioned.finish_deletion_soon(name.partitioned_topic)
             raise TopicNotFoundError(f"Partitioned topic {name.partitioned_topic} is being deleted")
         return found.partitions
 
@@ -391,9 +464,9 @@ class TopicRegistry:
         ``has_system``: also the broker's own, which clients and administrators do not see.
         """
         found: list[str] = []
-        turns = Turns(self._broker.runtime.clock)
+        turns = Turns(self._clock)
         if mode is not TopicMode.NON_PERSISTENT:
-            for encoded in await self._broker.ledgers.encoded_names(f"{namespace}/persistent"):
+            for encoded in await self._ledgers.encoded_names(f"{namespace}/persistent"):
                 if turns.is_over():
                     await turns.next()
                 local = unquote(encoded)
@@ -407,8 +480,8 @@ class TopicRegistry:
     async def _non_persistent(self, namespace: str, turns: Turns) -> set[str]:
         prefix = f"non-persistent://{namespace}/"
         found = {name for name in self.loaded if name.startswith(prefix)}
-        for text in await self._broker.resources.list_partitioned_topics(namespace, "non-persistent"):
-            for index in range(await self._broker.resources.partitioned_topic_metadata(TopicName.parse(text)) or 0):
+        for text in await self._resources.list_partitioned_topics(namespace, "non-persistent"):
+            for index in range(await self._resources.partitioned_topic_metadata(TopicName.parse(text)) or 0):
                 if turns.is_over():
                     await turns.next()
                 found.add(f"{text}{PARTITION_SUFFIX}{index}")
@@ -418,15 +491,15 @@ class TopicRegistry:
 class _Load:
     """A topic being loaded, which can break too."""
 
-    __slots__ = ("_broker", "_key")
+    __slots__ = ("_failures", "_key")
 
-    def __init__(self, broker: Broker, key: str) -> None:
-        self._broker = broker
+    def __init__(self, failures: Failures, key: str) -> None:
+        self._failures = failures
         self._key = key
 
     def broke(self, what: str, error: BaseException) -> None:
         """Whoever waits for it was told; it may be tried again after a while."""
-        self._broker.failures.note(Kind.TOPIC, self._key, what, error, is_held=True)
+        self._failures.note(Kind.TOPIC, self._key, what, error, is_held=True)
 
 
 def _not_found(name: TopicName) -> TopicNotFoundError:

@@ -1,7 +1,7 @@
 """Watches of topic lists: who is told of a namespace's topics that come and go, by pattern.
 
 One look at a namespace serves all its watchers: what came and went since the look before is matched once per pattern,
-in several turns of the loop. Looks follow each other with a pause, and share :attr:`Broker.long_work` with everything
+in several turns of the loop. Looks follow each other with a pause, and share ``long_work`` with everything
 else that takes long, so that many watchers of many topics take their time, and nobody else's.
 
 Notifications of the metadata store only say that it is time to look: they may come late, or never; clients ask for
@@ -11,20 +11,16 @@ the whole list from time to time.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from collections.abc import Awaitable, Callable
+from typing import Final, Protocol
 
 from geminga.broker.core.topic_pattern import TopicPattern
 from geminga.broker.core.watched_topics import TopicChange, WatchedTopics
 from geminga.broker.registry.namespaces import LEDGERS_PREFIX
-from geminga.metadata.ports import ChangeKind, Notification
+from geminga.metadata.ports import ChangeKind, MetadataStore, Notification
 from geminga.model.errors import GemingaError, NotAllowedError
-from geminga.runtime import Contained, Turns, get_logger, spawn
+from geminga.runtime import Clock, Contained, Part, Turns, get_logger, spawn
 from geminga.wire._generated import pulsar_api_pb2 as pb
-
-if TYPE_CHECKING:
-    from geminga.broker.connection.connection import Connection
-    from geminga.broker.service import Broker
 
 _log = get_logger(__name__)
 
@@ -42,12 +38,25 @@ LOOK_PAUSE_MS: Final = 100
 LOOK_RETRY_MS: Final = 1000
 
 
+class WatchingConnection(Protocol):
+    """The connection of a client that watches."""
+
+    #: Watcher id -> what ends the watch.
+    watchers: dict[int, Callable[[], None]]
+
+    def send_command(self, command: pb.BaseCommand) -> None:
+        """Send it."""
+
+    def send_error(self, request_id: int, error: GemingaError) -> None:
+        """Answer a request with an error."""
+
+
 class TopicListWatcher:
     """One watch of a connection, until it is closed."""
 
     __slots__ = ("_watches", "connection", "is_closed", "namespace", "pattern", "request")
 
-    def __init__(self, connection: Connection, request: pb.CommandWatchTopicList, pattern: str) -> None:
+    def __init__(self, connection: WatchingConnection, request: pb.CommandWatchTopicList, pattern: str) -> None:
         self.connection = connection
         #: What its client wants to know, and knows.
         self.request = request
@@ -103,10 +112,34 @@ class TopicListWatcher:
 class TopicWatches:
     """All watches of a broker."""
 
-    __slots__ = ("_namespaces", "broker", "count", "names_count")
+    __slots__ = (
+        "_is_closed",
+        "_namespaces",
+        "clock",
+        "count",
+        "list_topics",
+        "long_work",
+        "metadata",
+        "names_count",
+        "part",
+    )
 
-    def __init__(self, broker: Broker) -> None:
-        self.broker = broker
+    def __init__(
+        self,
+        clock: Clock,
+        metadata: MetadataStore,
+        list_topics: Callable[[str], Awaitable[list[str]]],
+        *,
+        long_work: asyncio.Semaphore,
+        part: Part,
+    ) -> None:
+        """``list_topics``: the full names of a namespace's topics, sorted. ``long_work``: held by each look."""
+        self.clock = clock
+        self.metadata = metadata
+        self.list_topics = list_topics
+        self.long_work = long_work
+        self.part = part
+        self._is_closed = False
         #: Watches that stand or are about to.
         self.count = 0
         #: Names kept for them.
@@ -115,7 +148,7 @@ class TopicWatches:
 
     def open(self, watcher: TopicListWatcher) -> None:
         """Begin to watch: the answer, and what is to be told, go to its connection."""
-        if self.count >= WATCHERS_MAX or self.broker.is_closing:
+        if self.count >= WATCHERS_MAX or self._is_closed:
             watcher.refuse(NotAllowedError(f"the broker is closing, or has {WATCHERS_MAX} topic list watches already"))
             return
         namespace = self._namespaces.get(watcher.namespace)
@@ -142,7 +175,8 @@ class TopicWatches:
         del self._namespaces[namespace]
 
     def close(self) -> None:
-        """End all of them."""
+        """End all of them; none begins any more."""
+        self._is_closed = True
         for namespace in list(self._namespaces.values()):
             namespace.close()
         self._namespaces.clear()
@@ -190,7 +224,7 @@ class _NamespaceWatch:
         self._next_look_s = float("-inf")
         self._timer: asyncio.TimerHandle | None = None
         prefix = f"{LEDGERS_PREFIX}{name}/persistent"
-        self._unwatch: Callable[[], None] = watches.broker.metadata.watch(prefix, self._on_change)
+        self._unwatch: Callable[[], None] = watches.metadata.watch(prefix, self._on_change)
 
     def add(self, watcher: TopicListWatcher) -> None:
         """Begin with the next look."""
@@ -222,7 +256,7 @@ class _NamespaceWatch:
 
     def _on_change(self, notification: Notification) -> None:
         # The metadata store tells: what fails here is not its failure.
-        with Contained(self._watches.broker, "a topic list watch", is_last=True):
+        with Contained(self._watches.part, "a topic list watch", is_last=True):
             if notification.kind in (ChangeKind.CREATED, ChangeKind.DELETED):
                 self._is_dirty = True
                 self._wake()
@@ -234,19 +268,19 @@ class _NamespaceWatch:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        delay_s = self._next_look_s - self._watches.broker.runtime.clock.monotonic()
+        delay_s = self._next_look_s - self._watches.clock.monotonic()
         if self._pending or delay_s <= 0:
             self._is_looking = True
-            spawn(self._look(), name=f"look at the topics of {self._name}", part=self._watches.broker)
+            spawn(self._look(), name=f"look at the topics of {self._name}", part=self._watches.part)
         else:
             self._timer = asyncio.get_running_loop().call_later(delay_s, self._wake)
 
     async def _look(self) -> None:
-        broker = self._watches.broker
+        watches = self._watches
         pause_ms = LOOK_PAUSE_MS
         begin = list(self._pending)[:BEGUN_PER_LOOK_MAX]
         try:
-            async with broker.long_work:
+            async with watches.long_work:
                 self._is_dirty = False
                 came, went = await self._difference()
                 await self._tell(came, went)
@@ -261,13 +295,13 @@ class _NamespaceWatch:
             pause_ms = LOOK_RETRY_MS
         finally:
             self._is_looking = False
-        self._next_look_s = broker.runtime.clock.monotonic() + pause_ms / 1000
+        self._next_look_s = watches.clock.monotonic() + pause_ms / 1000
         self._wake()
         self._end_if_unused()
 
     async def _difference(self) -> tuple[list[str], list[str]]:
         """The names that came and went since the last look; raises StorageError."""
-        now = await self._watches.broker.list_topics(self._name)
+        now = await self._watches.list_topics(self._name)
         turns = self._turns()
         came, went = [], []
         for name in now:
@@ -321,7 +355,7 @@ class _NamespaceWatch:
         watcher.begun(group.topics)
 
     def _turns(self) -> Turns:
-        return Turns(self._watches.broker.runtime.clock)
+        return Turns(self._watches.clock)
 
 
 async def _matching(text: str, names: list[str], turns: Turns) -> list[str]:

@@ -126,10 +126,3 @@ def _require_served(document: Document, name: TopicName) -> None:
 
 def _missing(name: TopicName) -> str:
     return f"partitioned topic {name.partitioned_topic} does not exist"
-
-
-def ensure_found(found: PartitionedTopic | None, name: TopicName) -> PartitionedTopic:
-    """``found``, or :class:`NotFoundError` naming the topic."""
-    if found is None:
-        raise NotFoundError(_missing(name))
-    return found

@@ -17,6 +17,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from geminga.broker.ownership.ports import Ownership
 from geminga.broker.rest import (
     brokers,
     clusters,
@@ -32,15 +33,27 @@ from geminga.broker.rest import (
     topics,
 )
 from geminga.broker.rest.context import RestContext
-from geminga.broker.rest.requests import context_of, error_response
+from geminga.broker.rest.owners import at_owner
+from geminga.broker.rest.requests import context_of, error_response, topic_of
 from geminga.broker.rest.routing import SegmentRouter, unbuilt_routes
 from geminga.model.errors import GemingaError, NotBuiltError, StorageError
+from geminga.model.topic_name import CHANGE_EVENTS, TopicName
 from geminga.runtime import get_logger, report_unexpected, unwound_storage
 
 _log = get_logger(__name__)
 
 #: Bytes of a body that are read and thrown away before an answer that does not need them.
 DISCARDED_BYTES_MAX: Final = 1 << 20
+
+
+def _ownership(request: Request) -> Ownership:
+    return context_of(request).broker.ownership
+
+
+def _policies_topic_of(request: Request) -> TopicName:
+    """Policies of a namespace's topics are written by who owns the topic that keeps them."""
+    return TopicName.parse(f"persistent://{topic_of(request).namespace}/{CHANGE_EVENTS}")
+
 
 ROUTES = [
     *brokers.ROUTES,
@@ -50,11 +63,12 @@ ROUTES = [
     *namespaces.ROUTES,
     *lookup.ROUTES,
     *schemas.ROUTES,
-    *subscriptions.ROUTES,
-    *messages.ROUTES,
+    *at_owner(subscriptions.ROUTES, topic_of, _ownership),
+    *at_owner(messages.ROUTES, topic_of, _ownership),
     *partitions.ROUTES,
-    *topic_policies.ROUTES,
-    *topics.ROUTES,
+    *at_owner(topic_policies.ROUTES, _policies_topic_of, _ownership),
+    *topics.LISTS,
+    *at_owner(topics.ROUTES, topic_of, _ownership),
 ]
 
 

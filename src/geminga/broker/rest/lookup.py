@@ -8,6 +8,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
+from geminga.broker.rest.owners import is_authoritative, redirection
 from geminga.broker.rest.requests import context_of, json_response, topic_of
 from geminga.broker.rest.routing import DOMAIN
 from geminga.model.errors import NotFoundError
@@ -16,14 +17,16 @@ from geminga.model.errors import NotFoundError
 async def lookup(request: Request) -> Response:
     """The broker's URLs for the listener that ``listenerName`` (or the header) names.
 
-    A URL that there is not is left out.
+    A URL that there is not is left out. 307 to the broker that is to take the topic where nobody has it.
     """
     broker = context_of(request).broker
     listener = request.query_params.get("listenerName") or request.headers.get("X-Pulsar-ListenerName", "")
     name = topic_of(request)
     if await broker.resources.namespaces.find(name.namespace) is None:
         raise NotFoundError("Namespace not found")
-    endpoint = await broker.lookup(name, listener)
+    endpoint, is_to_ask = await broker.lookup.find(name, listener, is_authoritative=is_authoritative(request))
+    if is_to_ask:
+        return redirection(request, endpoint)
     found = {
         "brokerUrl": endpoint.broker_url,
         "brokerUrlTls": endpoint.broker_url_tls,

@@ -325,9 +325,13 @@ async def _stats_of(request: Request, topic: Topic) -> Document:
     return stats
 
 
-ROUTES = [
+#: Of namespaces.
+LISTS = [
     Route(f"{TOPICS_PATH}/partitioned", list_partitioned_topics, methods=["GET"]),
     Route(TOPICS_PATH, list_topics, methods=["GET"]),
+]
+#: Of one topic.
+ROUTES = [
     Route(f"{TOPIC_PATH}/stats", get_stats, methods=["GET"]),
     Route(f"{TOPIC_PATH}/partitioned-stats", get_partitioned_stats, methods=["GET"]),
     Route(f"{TOPIC_PATH}/internalStats", get_internal_stats, methods=["GET"]),

@@ -8,17 +8,18 @@ is merely unloaded.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from collections.abc import Awaitable, Callable
+from typing import Final, Protocol
 
+from geminga.broker.config import BrokerConfig
 from geminga.broker.core.deletion import USES, Hold, why_topic_stays
+from geminga.broker.policies.rules import TopicRules
+from geminga.broker.topic.base import Topic
 from geminga.broker.topic.persistent import PersistentTopic
+from geminga.broker.upkeep.ports import LoadedTopics
 from geminga.model.errors import ConflictError, GemingaError, NotFoundError
 from geminga.model.topic_name import TopicName
-from geminga.runtime import Contained, get_logger, next_turn, spawn
-
-if TYPE_CHECKING:
-    from geminga.broker.service import Broker
-    from geminga.broker.topic.base import Topic
+from geminga.runtime import Contained, Part, get_logger, next_turn, spawn
 
 _log = get_logger(__name__)
 
@@ -26,18 +27,45 @@ _log = get_logger(__name__)
 TOPICS_PER_TURN: Final = 64
 
 
+class Topics(Protocol):
+    """The topics of the broker, and how they are deleted."""
+
+    @property
+    def loaded(self) -> LoadedTopics:
+        """By full name."""
+
+    async def delete_unless(self, topic: Topic, why_it_stays: Callable[[Topic], Awaitable[Hold | None]]) -> Hold | None:
+        """Delete a loaded topic that nobody uses; what held it, else None. Raises GemingaError."""
+
+
 class InactiveTopics:
     """Looks at every loaded topic at the configured frequency; one timer for all of them."""
 
-    __slots__ = ("_broker", "_timer")
+    __slots__ = ("_config", "_delete_if_empty", "_part", "_rules_now", "_timer", "_topics")
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(
+        self,
+        config: BrokerConfig,
+        topics: Topics,
+        *,
+        rules_now: Callable[[TopicName], Awaitable[TopicRules | None]],
+        delete_if_empty: Callable[[TopicName], Awaitable[bool]],
+        part: Part,
+    ) -> None:
+        """``rules_now``: by policies that are read where they are stored.
+
+        ``delete_if_empty``: a partitioned topic, if none of its partitions is there; whether it was.
+        """
+        self._config = config
+        self._topics = topics
+        self._rules_now = rules_now
+        self._delete_if_empty = delete_if_empty
+        self._part = part
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
         """Begin to look, if it is enabled."""
-        if self._broker.config.delete_inactive_topics:
+        if self._config.delete_inactive_topics:
             self._arm()
 
     def close(self) -> None:
@@ -57,7 +85,7 @@ class InactiveTopics:
     async def sweep(self) -> int:
         """Delete what nothing holds; how many were."""
         deleted = 0
-        for number, topic in enumerate(list(self._broker.topics.values()), 1):
+        for number, topic in enumerate(list(self._topics.loaded.values()), 1):
             hold: Hold | None = Hold.UNKNOWN
             with Contained(topic, "the look whether it is used"):
                 hold = self.why_it_stays(topic)
@@ -72,12 +100,12 @@ class InactiveTopics:
 
     async def _delete(self, topic: Topic) -> bool:
         try:
-            hold = await self._broker.registry.delete_unless(topic, self._why_it_stays_after_all)
+            hold = await self._topics.delete_unless(topic, self._why_it_stays_after_all)
             if hold is not None:
                 _log.info("inactive topic %s was unloaded and not deleted: %s", topic.name, hold.value)
                 return False
             _log.info("deleted inactive topic %s", topic.name)
-            if topic.name.is_partition and self._broker.config.delete_inactive_partitioned_topics:
+            if topic.name.is_partition and self._config.delete_inactive_partitioned_topics:
                 await self._delete_partitioned(topic.name.partitioned_topic)
         except GemingaError as error:
             _log.warning("inactive topic %s could not be deleted: %s", topic.name, error)
@@ -88,11 +116,11 @@ class InactiveTopics:
         """The topic is closed: by what is stored. Raises GemingaError."""
         if not isinstance(topic, PersistentTopic):
             return self._judge(topic, 0)
-        rules = await self._broker.policies.rules_now(topic.name)
+        rules = await self._rules_now(topic.name)
         return self._judge(topic, None if rules is None else rules.retention.limits[0])
 
     def _judge(self, topic: Topic, retention_ms: int | None) -> Hold | None:
-        config = self._broker.config
+        config = self._config
         return why_topic_stays(
             topic.deletion_facts(),
             mode=config.delete_inactive_topics_mode,
@@ -103,20 +131,20 @@ class InactiveTopics:
     async def _delete_partitioned(self, name: TopicName) -> None:
         """The last of its partitions may be gone: then it goes too, unless it changed meanwhile."""
         try:
-            if await self._broker.partitions.delete_if_empty(name):
+            if await self._delete_if_empty(name):
                 _log.info("deleted partitioned topic %s, whose partitions were all inactive", name)
         except (ConflictError, NotFoundError) as error:
             _log.info("partitioned topic %s was not deleted: %s", name, error)
 
     def _arm(self) -> None:
-        frequency_s = self._broker.config.delete_inactive_topics_frequency_s
+        frequency_s = self._config.delete_inactive_topics_frequency_s
         self._timer = asyncio.get_running_loop().call_later(frequency_s, self._due)
 
     def _due(self) -> None:
-        spawn(self._sweep_and_rearm(), name="delete inactive topics", part=self._broker)
+        spawn(self._sweep_and_rearm(), name="delete inactive topics", part=self._part)
 
     async def _sweep_and_rearm(self) -> None:
-        with Contained(self._broker, "deleting inactive topics"):
+        with Contained(self._part, "deleting inactive topics"):
             await self.sweep()
         if self._timer is not None:
             self._arm()

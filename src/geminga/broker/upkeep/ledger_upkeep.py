@@ -9,13 +9,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from geminga.bookkeeper import BookKeeper
+from geminga.broker.config import BrokerConfig
 from geminga.broker.topic.persistent import PersistentTopic
+from geminga.broker.upkeep.ports import LoadedTopics
 from geminga.broker.upkeep.timers import Timers
+from geminga.metadata.ports import MetadataStore
 from geminga.model.errors import GemingaError, StorageError
-from geminga.runtime import Contained, get_logger
+from geminga.runtime import Contained, Part, Runtime, get_logger
 
 if TYPE_CHECKING:
-    from geminga.broker.service import Broker
     from geminga.broker.upkeep.orphan_ledgers import OrphanLedgers
 
 _log = get_logger(__name__)
@@ -31,11 +34,24 @@ ORPHANS_AGAIN_AFTER_S: Final = 3600 + 60
 class LedgerUpkeep:
     """See the module."""
 
-    __slots__ = ("_broker", "_orphans", "_timers")
+    __slots__ = ("_bookkeeper", "_config", "_metadata", "_orphans", "_runtime", "_timers", "_topics")
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self._timers = Timers(broker)
+    def __init__(
+        self,
+        runtime: Runtime,
+        metadata: MetadataStore,
+        bookkeeper: BookKeeper,
+        config: BrokerConfig,
+        topics: LoadedTopics,
+        *,
+        part: Part,
+    ) -> None:
+        self._runtime = runtime
+        self._metadata = metadata
+        self._bookkeeper = bookkeeper
+        self._config = config
+        self._topics = topics
+        self._timers = Timers(part)
         self._orphans: OrphanLedgers | None = None
 
     @property
@@ -44,18 +60,17 @@ class LedgerUpkeep:
         if self._orphans is None:
             from geminga.broker.upkeep.orphan_ledgers import OrphanLedgers
 
-            broker = self._broker
             self._orphans = OrphanLedgers(
-                broker.runtime,
-                broker.metadata,
-                broker.ledgers.bookkeeper,
-                at_once_max=broker.config.orphan_ledgers_deleted_max,
+                self._runtime,
+                self._metadata,
+                self._bookkeeper,
+                at_once_max=self._config.orphan_ledgers_deleted_max,
             )
         return self._orphans
 
     def start(self) -> None:
         """Begin; the first look comes after an interval."""
-        self._timers.repeat("trim ledgers", self._broker.config.retention_check_interval_s, self.trim_all)
+        self._timers.repeat("trim ledgers", self._config.retention_check_interval_s, self.trim_all)
         self._timers.repeat("collect orphan ledgers", ORPHANS_FIRST_AFTER_S, self.collect_orphans)
 
     def close(self) -> None:
@@ -64,14 +79,14 @@ class LedgerUpkeep:
 
     async def trim_all(self) -> float:
         """Trim every loaded topic that has more than one ledger; seconds to the next time."""
-        for topic in list(self._broker.topics.values()):
+        for topic in list(self._topics.values()):
             if isinstance(topic, PersistentTopic) and not topic.is_closing and len(topic.ledger.ledgers) > 1:
                 try:
                     with Contained(topic, "a trim"):
                         await topic.ledger.trim()
                 except GemingaError as error:
                     _log.warning("%s could not be trimmed: %s", topic.name, error)
-        return self._broker.config.retention_check_interval_s
+        return self._config.retention_check_interval_s
 
     async def collect_orphans(self) -> float:
         """One look for ledgers that nothing names; seconds to the next."""

@@ -152,11 +152,25 @@ def close_consumer(consumer_id: int, request_id: int) -> bytes:
 
 def lookup_connect(request_id: int, broker_url: str, broker_url_tls: str, *, is_authoritative: bool) -> bytes:
     """LOOKUP_RESPONSE: connect to this broker."""
+    kind = pb.CommandLookupTopicResponse.Connect
+    return _lookup_response(kind, request_id, broker_url, broker_url_tls, is_authoritative)
+
+
+def lookup_redirect(request_id: int, broker_url: str, broker_url_tls: str, *, is_authoritative: bool) -> bytes:
+    """LOOKUP_RESPONSE: ask this broker; ``is_authoritative``: and tell it that it was named."""
+    kind = pb.CommandLookupTopicResponse.Redirect
+    return _lookup_response(kind, request_id, broker_url, broker_url_tls, is_authoritative)
+
+
+def _lookup_response(
+    kind: pb.CommandLookupTopicResponse.LookupType,
+    request_id: int,
+    broker_url: str,
+    broker_url_tls: str,
+    is_authoritative: bool,
+) -> bytes:
     answer = pb.CommandLookupTopicResponse(
-        request_id=request_id,
-        brokerServiceUrl=broker_url,
-        response=pb.CommandLookupTopicResponse.Connect,
-        authoritative=is_authoritative,
+        request_id=request_id, brokerServiceUrl=broker_url, response=kind, authoritative=is_authoritative
     )
     if broker_url_tls:
         answer.brokerServiceUrlTls = broker_url_tls

@@ -1,0 +1,1 @@
+"""What clients and administrators are told about who serves a topic."""

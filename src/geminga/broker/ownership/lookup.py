@@ -1,0 +1,58 @@
+"""Answers to "who serves this topic?", for the binary lookup and that of HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple
+
+from geminga.broker.ownership.core.direction import Direction, direct_lookup
+from geminga.broker.ownership.endpoints import Endpoint, Endpoints
+from geminga.broker.ownership.ports import Elsewhere, Ownership, Unknown
+from geminga.model.errors import UnavailableError
+from geminga.model.topic_name import TopicName
+
+
+class Place(NamedTuple):
+    """Where a client goes for a topic."""
+
+    endpoint: Endpoint
+    #: Ask there once more, with authority, before connecting.
+    is_to_ask: bool = False
+
+
+class TopicLookup:
+    """See the module."""
+
+    __slots__ = ("_own", "_ownership", "_require_namespace")
+
+    def __init__(
+        self,
+        ownership: Ownership,
+        own: Callable[[], Endpoints],
+        require_namespace: Callable[[TopicName], Awaitable[object]],
+    ) -> None:
+        """``own``: this broker's listeners. ``require_namespace`` raises TopicNotFoundError where there is none."""
+        self._ownership = ownership
+        self._own = own
+        self._require_namespace = require_namespace
+
+    async def find(self, name: TopicName, listener: str = "", *, is_authoritative: bool = False) -> Place:
+        """Where to go through ``listener`` (empty: the default); ``is_authoritative``: another broker sent the client.
+
+        Raises TopicNotFoundError without the topic's namespace; UnavailableError where nobody can tell, or there is
+        no such listener; StorageError.
+        """
+        await self._require_namespace(name)
+        owner = await self._ownership.owner_of(name, is_authoritative=is_authoritative)
+        direction = direct_lookup(owner, is_authoritative=is_authoritative)
+        if direction is Direction.STAY:
+            return Place(self._own().find(listener))
+        if direction is Direction.TRY_AGAIN or not isinstance(owner, Elsewhere):
+            raise no_owner(name, owner)
+        return Place(owner.endpoints.find(listener), is_to_ask=direction is Direction.ASK_THERE)
+
+
+def no_owner(name: TopicName, owner: object) -> UnavailableError:
+    """What is said where a topic is not served now; clients come again."""
+    why = owner.why if isinstance(owner, Unknown) else "the brokers do not agree whose it is"
+    return UnavailableError(f"No broker was available to own {name}: {why}")

@@ -1,0 +1,70 @@
+"""Who serves a topic: the port that lookup, REST and the registry ask, and what is told of it.
+
+An owner is what this broker knows at this moment. It may be wrong by the time it is used, so it decides where clients
+are sent and whether a topic is opened, never what is stored: that is what the fencing of the topic's ledger is for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from geminga.broker.ownership.endpoints import Endpoints
+from geminga.model.topic_name import TopicName
+
+
+@dataclass(frozen=True, slots=True)
+class Here:
+    """This broker serves it, and nobody else may."""
+
+
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """Another broker serves it, or is to."""
+
+    #: The listeners of that broker.
+    endpoints: Endpoints
+    #: It has the topic. False: nobody has, and that broker takes it when it is asked with authority.
+    is_owner: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """Nobody can tell now: the topic is on its way, or those who know do not answer."""
+
+    why: str = "nobody serves it now"
+
+
+Owner = Here | Elsewhere | Unknown
+
+HERE = Here()
+
+#: A set of topics: whether one is in it. Constant while it is used.
+Topics = Callable[[TopicName], bool]
+
+
+class OwnershipListener(Protocol):
+    """Who is told of topics that come and go."""
+
+    def given(self, topics: Topics) -> None:
+        """This broker serves these from now on; ``owner_of`` says so already."""
+
+    async def taken(self, topics: Topics) -> None:
+        """It serves these no more; ``owner_of`` says so already. On return nothing of them is open.
+
+        Whoever gives topics away in good order lets the next owner begin when this returned. Raises nothing.
+        """
+
+
+class Ownership(Protocol):
+    """See the module."""
+
+    async def owner_of(self, name: TopicName, *, is_authoritative: bool = False) -> Owner:
+        """Who serves the topic. ``is_authoritative``: whoever asks was sent here to be served.
+
+        A partition has an owner of its own. Raises StorageError.
+        """
+
+    def listen(self, listener: OwnershipListener) -> None:
+        """Tell ``listener`` of what comes and goes, until the end; the one that came last is told first."""

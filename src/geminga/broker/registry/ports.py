@@ -1,0 +1,35 @@
+"""What the registry uses of the parts that stand on it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from geminga.broker.resources import Document
+from geminga.broker.topic.base import Topic
+from geminga.managed_ledger import ManagedLedger
+from geminga.model.topic_name import TopicName
+
+#: Makes a topic that is not loaded yet; without a managed ledger: one that is not persistent.
+MakeTopic = Callable[[TopicName, ManagedLedger | None], Topic]
+
+
+@dataclass(frozen=True, slots=True)
+class Belongings:
+    """What a topic has outside of its log, and loses with it: policies and schemas."""
+
+    #: The policies of a topic; empty: none of its own. Raises GemingaError.
+    policies: Callable[[TopicName], Awaitable[Document]]
+    #: Delete them, and the schemas. With policies by which that was decided: ConflictError if they are others by now.
+    #: Raises GemingaError.
+    forget: Callable[[TopicName, Document | None], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionedCalls:
+    """What single topics need of the partitioned ones."""
+
+    #: Create a partitioned topic of so many partitions; raises ConflictError.
+    create: Callable[[TopicName, int], Awaitable[None]]
+    #: Somebody asked for a topic whose deletion was cut off.
+    finish_deletion_soon: Callable[[TopicName], None]

@@ -1,0 +1,10 @@
+"""What the upkeep uses of the rest of the broker."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from geminga.broker.topic.base import Topic
+
+#: The loaded topics by full name.
+LoadedTopics = Mapping[str, Topic]
