@@ -1,4 +1,4 @@
-"""What the ledger client relies on in every bookie (``bookkeeper.ports``): adds, reads, fencing, LAC, restarts."""
+"""What the ledger client relies on in every bookie (``model.bookie_port``): adds, reads, fencing, LAC, restarts."""
 
 from __future__ import annotations
 
@@ -6,8 +6,15 @@ import asyncio
 
 import pytest
 
-from geminga.model.errors import LedgerFencedError, NoSuchEntryError, NoSuchLedgerError, StorageError
-from geminga.model.ledger import LacResult
+from geminga.model.bookie_port import ID_MAX, BookieInfo, LacResult
+from geminga.model.errors import (
+    CorruptionError,
+    LedgerFencedError,
+    NoSuchEntryError,
+    NoSuchLedgerError,
+    StorageError,
+)
+from geminga.wire.bookkeeper.digest import DigestType, digest_for, encode_entries
 from support.bookies import BookieCase, Calls, entries_of, sized_entries
 
 
@@ -57,7 +64,7 @@ def test_last_entry_is_the_largest_not_the_latest(case):
         entries = entries_of(3, 0, 8)
         await bookie.add(3, 5, entries[5:7])
         await bookie.add(3, 0, entries[:2])
-        assert await bookie.lac(3) == LacResult(6, entries[6], -1)
+        assert await bookie.lac(3) == LacResult(6, entries[6], None)
 
     case.run(main)
 
@@ -80,7 +87,7 @@ def test_fenced_ledger_refuses_adds_but_those_of_recovery(case):
 def test_fence_of_a_ledger_never_heard_of_holds(case):
     async def main(bookie: Calls, restart):
         assert await bookie.fence(3) is None
-        assert await bookie.lac(3) == LacResult(-1, None, -1)
+        assert await bookie.lac(3) == LacResult(-1, None, None)
         assert isinstance(await bookie.add(3, 0, entries_of(3, 0, 1)), LedgerFencedError)
 
     case.run(main)
@@ -119,7 +126,7 @@ def test_acknowledged_entries_and_fences_survive_a_power_loss(case):
         assert await bookie.fence(9) is None
         again = await restart()
         assert await again.read(3, *range(20)) == entries
-        assert await again.lac(3) == LacResult(19, entries[19], -1)
+        assert await again.lac(3) == LacResult(19, entries[19], None)
         for ledger_id in (3, 9):
             assert isinstance(await again.add(ledger_id, 20, entries_of(ledger_id, 20, 1)), LedgerFencedError)
         assert await again.add(3, 20, entries_of(3, 20, 1), recovery=True) is None
@@ -158,5 +165,165 @@ def test_limit_of_bytes_gives_the_first_entries_that_fit_and_always_one(case):
         there, absent, _ = await bookie.read(3, 5, 6, 7, bytes_max=sizes[5])
         assert there == entries[5]
         assert isinstance(absent, NoSuchEntryError)
+
+    case.run(main)
+
+
+def entries_at(ledger_id: int, *entry_ids: int) -> list[bytes]:
+    """Whole entries with these ids."""
+    return [entries_of(ledger_id, entry_id, 1)[0] for entry_id in entry_ids]
+
+
+def test_entries_with_gaps_and_in_any_order_are_answered_each_and_read_back(case):
+    async def main(bookie: Calls, restart):
+        # Every other entry, as where E > Qw; then the ones between, backwards; then some of both again.
+        assert await bookie.add_each(3, (0, 2, 4, 6), entries_at(3, 0, 2, 4, 6)) == dict.fromkeys((0, 2, 4, 6))
+        assert await bookie.listed(3) == [range(i, i + 1) for i in (0, 2, 4, 6)]
+        assert await bookie.add_each(3, [5, 3], entries_at(3, 5, 3)) == {5: None, 3: None}
+        assert await bookie.add_each(3, (6, 8, 0), entries_at(3, 6, 8, 0)) == dict.fromkeys((6, 8, 0))
+        for again in (bookie, await restart()):
+            there = (0, 2, 3, 4, 5, 6, 8)
+            assert await again.read(3, *there) == entries_at(3, *there)
+            absent = await again.read(3, 1, 7, 9)
+            assert [type(error) for error in absent] == [NoSuchEntryError] * 3
+            assert await again.listed(3) == [range(1), range(2, 7), range(8, 9)]
+            lac = await again.lac(3)
+            assert isinstance(lac, LacResult)
+            assert lac.last_entry_id == 8
+
+    case.run(main)
+
+
+def test_entry_that_comes_again_with_other_bytes_is_answered_and_one_of_both_is_read(case):
+    async def main(bookie: Calls, restart):
+        first, other = entries_at(3, 5)[0], encode_entries(3, 5, 2, 99, [b"other"])[0]
+        assert await bookie.add_each(3, (5,), [first]) == {5: None}
+        assert await bookie.add_each(3, (5,), [other], recovery=True) == {5: None}
+        assert await bookie.add_each(3, (7, 5, 7), [*entries_at(3, 7, 5), entries_at(3, 7)[0]]) == {7: None, 5: None}
+        for again in (bookie, await restart()):
+            [found] = await again.read(3, 5)
+            assert found in (first, other)
+            assert await again.read(3, 7) == entries_at(3, 7)
+
+    case.run(main)
+
+
+def test_fence_refuses_entries_with_gaps_as_it_refuses_others(case):
+    async def main(bookie: Calls, restart):
+        assert await bookie.add_each(3, (0, 3), entries_at(3, 0, 3)) == {0: None, 3: None}
+        assert await bookie.fence(3) is None
+        refused = await bookie.add_each(3, (1, 5), entries_at(3, 1, 5))
+        assert {entry_id: type(error) for entry_id, error in refused.items()} == dict.fromkeys(
+            (1, 5), LedgerFencedError
+        )
+        assert await bookie.listed(3) == [range(1), range(3, 4)]
+        assert await bookie.add_each(3, (1, 5), entries_at(3, 1, 5), recovery=True) == {1: None, 5: None}
+        assert await bookie.listed(3) == [range(2), range(3, 4), range(5, 6)]
+
+    case.run(main)
+
+
+@pytest.mark.parametrize(
+    "entry_ids", [(-1,), range(-1, 1), (4, -7), (1 << 63,), range(1 << 63, (1 << 63) + 1), (), (1, 2)]
+)
+def test_ids_that_no_entry_can_have_are_refused_and_leave_no_trace(case, entry_ids):
+    async def main(bookie: Calls, restart):
+        entries = [b"x" * 40] * (1 if len(entry_ids) == 1 or entry_ids in ((), (1, 2)) else 2)
+        if len(entry_ids) == len(entries):
+            answers = await bookie.add_each(3, entry_ids, entries)
+            assert [type(error) for error in answers.values()] == [StorageError] * len(entry_ids)
+        else:
+            refused = []
+            bookie.bookie.add_entries(
+                3, entry_ids, entries, master_key=b"", recovery=False, done=lambda _, error: refused.append(error)
+            )
+        assert isinstance(await bookie.lac(3), NoSuchLedgerError)
+        assert isinstance(await bookie.listed(3), NoSuchLedgerError)
+
+    case.run(main)
+
+
+@pytest.mark.parametrize("ledger_id", [-1, -(1 << 63), 1 << 63, 1 << 80])
+def test_ledgers_that_can_not_be_are_refused_by_every_call(case, ledger_id):
+    async def main(bookie: Calls, restart):
+        assert isinstance(await bookie.add(ledger_id, 0, [b"x" * 40]), StorageError)
+        assert isinstance(await bookie.fence(ledger_id), StorageError)
+        assert isinstance(await bookie.lac(ledger_id), StorageError)
+        assert isinstance(await bookie.listed(ledger_id), StorageError)
+        assert isinstance((await bookie.read(ledger_id, 0))[0], StorageError)
+        assert await bookie.add(3, 0, entries_of(3, 0, 1)) is None
+
+    case.run(main)
+
+
+def test_greatest_ids_are_as_good_as_others(case):
+    async def main(bookie: Calls, restart):
+        top = ID_MAX
+        entries = [encode_entries(top, i, -1, 0, [b"x"])[0] for i in (0, top - 1, top)]
+        assert await bookie.add_each(top, (0, top - 1, top), entries) == dict.fromkeys((0, top - 1, top))
+        for again in (bookie, await restart()):
+            assert await again.read(top, 0, top - 1, top) == entries
+            assert await again.listed(top) == [range(1), range(top - 1, top + 1)]
+            assert await again.lac(top) == LacResult(top, entries[2], None)
+            assert isinstance((await again.read(top, top - 2))[0], NoSuchEntryError)
+            assert isinstance((await again.read(top, -5))[0], NoSuchEntryError)
+
+    case.run(main)
+
+
+@pytest.mark.parametrize("digest_type", list(DigestType))
+def test_announced_lac_is_kept_while_it_is_the_newest(case, digest_type):
+    digest = digest_for(digest_type, b"secret")
+
+    async def main(bookie: Calls, restart):
+        await bookie.add(3, 0, entries_of(3, 0, 4))
+        assert await bookie.announce(3, digest.encode_lac(3, 2)) is None
+        assert await bookie.announce(3, digest.encode_lac(3, 1)) is None
+        lac = await bookie.lac(3)
+        assert isinstance(lac, LacResult)
+        assert lac.explicit_lac is not None
+        assert digest.announced_lac(3, lac.explicit_lac) == 2
+        assert isinstance(digest.announced_lac(4, lac.explicit_lac), CorruptionError)
+        assert (await restart()) is not None
+
+    case.run(main)
+
+
+def test_announced_lac_of_a_ledger_without_entries_a_fenced_one_and_a_strange_one(case):
+    digest = digest_for(DigestType.CRC32C, b"")
+
+    async def main(bookie: Calls, restart):
+        assert await bookie.announce(5, digest.encode_lac(5, 7)) is None
+        assert await bookie.lac(5) == LacResult(-1, None, digest.encode_lac(5, 7))
+        await bookie.fence(5)
+        assert await bookie.announce(5, digest.encode_lac(5, 8)) is None
+        assert await bookie.lac(5) == LacResult(-1, None, digest.encode_lac(5, 8))
+        for strange in (b"", b"x" * 15, digest.encode_lac(6, 9), digest.encode_lac(5, -2)):
+            assert isinstance(await bookie.announce(5, strange), StorageError)
+        assert isinstance(await bookie.announce(5, digest.encode_lac(5, 9), key=b"another"), StorageError)
+        assert await bookie.lac(5) == LacResult(-1, None, digest.encode_lac(5, 8))
+
+    case.run(main)
+
+
+def test_list_of_entries_is_whole_over_memory_and_disk(case):
+    async def main(bookie: Calls, restart):
+        assert isinstance(await bookie.listed(3), NoSuchLedgerError)
+        await bookie.add(3, 10, entries_of(3, 10, 5))
+        again = await restart()
+        await again.add(3, 13, entries_of(3, 13, 4))
+        await again.add_each(3, (0, 20), entries_at(3, 0, 20))
+        assert await again.listed(3) == [range(1), range(10, 17), range(20, 21)]
+        await again.fence(9)
+        assert await again.listed(9) == []
+
+    case.run(main)
+
+
+def test_room_is_told(case):
+    async def main(bookie: Calls, restart):
+        info = await bookie.info()
+        assert isinstance(info, BookieInfo)
+        assert 0 < info.free_bytes <= info.total_bytes
 
     case.run(main)

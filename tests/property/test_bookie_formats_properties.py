@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -170,3 +172,19 @@ def test_harmed_cookie_never_decodes(instance_id, role, data):
     encoded = encode_cookie(Cookie(instance_id, role))
     assert decode_cookie(encoded) == Cookie(instance_id, role)
     assert decode_cookie(harmed(encoded, data)) is None
+
+
+@given(st.integers(0, 9), st.lists(st.tuples(st.integers(0, 30), st.binary(max_size=9)), min_size=1, max_size=12))
+def test_adds_with_gaps_are_the_same_entries_in_the_same_order(ledger_id, pairs):
+    entry_ids, values = [entry_id for entry_id, _ in pairs], [value for _, value in pairs]
+    buffers, count, header_bytes = journal_format.encode_adds(ledger_id, entry_ids, values)
+    assert sum(map(len, buffers)) == header_bytes + sum(map(len, values))
+    records = list(journal_format.decode_records(memoryview(b"".join(buffers))))
+    assert len(records) == count
+    found = []
+    for record in records:
+        assert isinstance(record, journal_format.Add)
+        assert record.ledger_id == ledger_id
+        found += [(record.first_entry_id + i, value) for i, value in enumerate(record.entries)]
+    assert found == pairs
+    assert count <= 1 + sum(after != before + 1 for before, after in pairwise(entry_ids))

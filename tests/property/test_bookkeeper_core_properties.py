@@ -47,11 +47,16 @@ def distributions(draw, size_max=5):
 
 
 @given(distributions(), st.integers(0, 50), st.integers(0, 20))
-def test_runs_are_exactly_the_entries_of_the_write_sets(distribution, first, count):
+def test_shares_are_exactly_the_entries_of_the_write_sets(distribution, first, count):
+    entry_ids = range(first, first + count)
     for index in range(distribution.ensemble_size):
-        held = [e for e in range(first, first + count) if index in distribution.write_set(e)]
-        assert [e for start, n in distribution.runs(index, first, count) for e in range(start, start + n)] == held
-        assert all(distribution.holds(index, e) == (e in held) for e in range(first, first + count))
+        held = [e for e in entry_ids if index in distribution.write_set(e)]
+        share = distribution.share(index, entry_ids)
+        assert list(share) == held
+        if distribution.is_uniform:
+            assert share is entry_ids
+        assert all(distribution.holds(index, e) == (e in held) for e in entry_ids)
+        assert all((distribution.write_mask(e) >> index & 1) == (e in held) for e in entry_ids)
 
 
 def quorum_possible(distribution, silent):
@@ -100,22 +105,24 @@ def test_adds_complete_in_order_once_their_quorum_is_there(distribution, counts,
     for count in counts:
         batch = queue.push(first, [b""] * count, 0, lambda f, c, e: None)
         batches.append(batch)
-        sends += [
-            (batch, index, start, n)
-            for index in range(distribution.ensemble_size)
-            for start, n in distribution.runs(index, first, count)
-        ]
+        for index in range(distribution.ensemble_size):
+            share = list(distribution.share(index, range(first, first + count)))
+            random.shuffle(share)
+            while share:  # answered at once, or in groups of any entries
+                size = len(share) if random.random() < 0.5 else random.randint(1, len(share))
+                sends.append((batch, index, share[:size]))
+                del share[:size]
         first += count
     random.shuffle(sends)
     acknowledged: set[tuple[int, int]] = set()
-    for batch, index, start, count in sends:
+    for batch, index, entry_ids in sends:
         if random.random() < 0.1:
             continue
         if batch.first_entry_id in {f for f, _ in completed}:
-            queue.acknowledge(batch, index, start, count)  # late, means nothing
+            queue.acknowledge(batch, index, entry_ids)  # late, means nothing
             continue
-        queue.acknowledge(batch, index, start, count)
-        acknowledged |= {(entry, index) for entry in range(start, start + count)}
+        queue.acknowledge(batch, index, entry_ids)
+        acknowledged |= {(entry, index) for entry in entry_ids}
         queue.check_invariants()
         while (done := queue.pop_completed()) is not None:
             completed.append((done.first_entry_id, done.count))
@@ -134,8 +141,8 @@ def test_acknowledgements_of_a_replaced_bookie_do_not_count(distribution, random
     batch = queue.push(0, [b""] * 4, 0, lambda f, c, e: None)
     queue.is_changing_ensemble = True
     for index in range(distribution.ensemble_size):
-        for start, count in distribution.runs(index, 0, 4):
-            queue.acknowledge(batch, index, start, count)
+        if share := distribution.share(index, range(4)):
+            queue.acknowledge(batch, index, share)
     assert queue.pop_completed() is None
     gone = random.randrange(distribution.ensemble_size)
     assert queue.replaced([gone]) == [batch]
@@ -143,6 +150,36 @@ def test_acknowledgements_of_a_replaced_bookie_do_not_count(distribution, random
     queue.is_changing_ensemble = False
     short = any(len(set(distribution.write_set(entry)) - {gone}) < distribution.ack_quorum for entry in range(4))
     assert (queue.pop_completed() is None) == short
+
+
+@given(distributions(), st.integers(1, 7), st.randoms())
+def test_batch_can_go_on_exactly_while_every_entry_finds_its_quorum_among_the_others(distribution, count, random):
+    queue = AddQueue(distribution)
+    batch = queue.push(3, [b""] * count, 0, lambda f, c, e: None)
+    entry_ids = range(3, 3 + count)
+    stored: set[tuple[int, int]] = set()
+    failed: set[int] = set()
+    for index in random.sample(range(distribution.ensemble_size), distribution.ensemble_size):
+        share = distribution.share(index, entry_ids)
+        if not share:
+            continue
+        drawn = random.random()
+        if drawn < 0.5:
+            queue.acknowledge(batch, index, share)
+            stored |= {(entry_id, index) for entry_id in share}
+        elif drawn < 0.8:  # some of it stored, the rest not
+            part = share[: random.randrange(len(share))]
+            if part:
+                queue.acknowledge(batch, index, part)
+                stored |= {(entry_id, index) for entry_id in part}
+            queue.fail(batch, index)
+            failed.add(index)
+        can = all(
+            sum((e, i) in stored or i not in failed for i in distribution.write_set(e)) >= distribution.ack_quorum
+            for e in entry_ids
+        )
+        assert queue.can_reach(batch) == can
+        assert queue.hopeless() == (bool(failed) and not can)
 
 
 # ---- ensemble change

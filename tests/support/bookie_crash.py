@@ -11,6 +11,7 @@ import errno
 from collections.abc import Sequence
 
 from geminga.bookie import BookieConfig, Defects, LocalBookie, crash_points
+from geminga.model.bookie_port import LacResult
 from geminga.model.errors import (
     DiskFullError,
     LedgerFencedError,
@@ -18,7 +19,6 @@ from geminga.model.errors import (
     NoSuchLedgerError,
     StorageError,
 )
-from geminga.model.ledger import LacResult
 from geminga.runtime import is_halted
 from geminga.sim import NodeCrashedError, SimNode, SimWorld
 
@@ -166,19 +166,21 @@ class BookieStory:
             count = self.rng.randint(1, self.next_entry[ledger_id] - first) if self.rng.random() < 0.5 else 1
             count = min(count, 6)
             recovery = True
-        entries = [self.value(ledger_id, first + i) for i in range(count)]
-        for i, entry in enumerate(entries):
-            self.tried.setdefault((ledger_id, first + i), set()).add(entry)
-        self.next_entry[ledger_id] = max(self.next_entry[ledger_id], first + count)
+        entry_ids = self.ids(ledger_id, first, count)
+        entries = [self.value(ledger_id, entry_id) for entry_id in entry_ids]
+        for entry_id, entry in zip(entry_ids, entries, strict=True):
+            self.tried.setdefault((ledger_id, entry_id), set()).add(entry)
+        self.next_entry[ledger_id] = max(self.next_entry[ledger_id], max(entry_ids) + 1)
 
-        self.outstanding += 1
+        self.outstanding += len(entry_ids)
 
-        def done(error: StorageError | None) -> None:
+        def done(answered: Sequence[int], error: StorageError | None) -> None:
             if is_halted():
                 return
-            self.outstanding -= 1
+            self.outstanding -= len(answered)
+            assert set(answered) <= set(entry_ids), answered
             if error is None:
-                self.acked.update((ledger_id, first + i) for i in range(count))
+                self.acked.update((ledger_id, entry_id) for entry_id in answered)
             elif isinstance(error, DiskFullError):
                 assert self.disk_full, error
             elif isinstance(error, LedgerFencedError):
@@ -188,13 +190,20 @@ class BookieStory:
             else:
                 raise error
 
-        bookie.add_entries(ledger_id, first, entries, master_key=MASTER_KEY, recovery=recovery, done=done)
+        bookie.add_entries(ledger_id, entry_ids, entries, master_key=MASTER_KEY, recovery=recovery, done=done)
+
+    def ids(self, ledger_id: int, first: int, count: int) -> Sequence[int]:
+        """Consecutive ids; of every third ledger this bookie gets some entries only, at times in another order."""
+        if ledger_id % 3:
+            return range(first, first + count)
+        some = self.rng.sample(range(first, first + 2 * count), count)
+        return some if self.rng.random() < 0.3 else sorted(some)
 
     def value(self, ledger_id: int, entry_id: int) -> bytes:
-        """What to write: a second write of an entry repeats the first, as the ledger client's does."""
+        """What to write: again the same bytes, as our ledger client does, or (BookKeeper's recovery) others."""
         known = self.tried.get((ledger_id, entry_id))
-        if known:
-            return next(iter(known))
+        if known and self.rng.random() < 0.8:
+            return min(known)
         head = f"{ledger_id}:{entry_id}:".encode()
         return head + bytes(self.rng.randrange(256) for _ in range(8)) * self.rng.choice((1, 1, 4, 40))
 
@@ -286,7 +295,12 @@ class BookieStory:
     async def try_add(self, bookie: LocalBookie, ledger_id: int) -> StorageError | None:
         future: asyncio.Future[StorageError | None] = asyncio.get_running_loop().create_future()
         bookie.add_entries(
-            ledger_id, 1 << 40, [b"never"], master_key=MASTER_KEY, recovery=False, done=future.set_result
+            ledger_id,
+            range(1 << 40, (1 << 40) + 1),
+            [b"never"],
+            master_key=MASTER_KEY,
+            recovery=False,
+            done=lambda _, error: future.set_result(error),
         )
         return await future
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from geminga import sim
 from geminga.bookie import BookieConfig, LocalBookie
+from geminga.model.bookie_port import LacResult
 from geminga.model.errors import StorageError
-from geminga.model.ledger import LacResult
 from geminga.sim import SimNode, SimWorld
 
 KEY = b"key"
@@ -79,11 +79,11 @@ class BookieNode:
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self.bookie.add_entries(
             ledger_id,
-            first,
+            range(first, first + len(entries)),
             entries,
             master_key=options.get("key", KEY),
             recovery=options.get("recovery", False),
-            done=future.set_result,
+            done=lambda _, error: future.set_result(error),
         )
         return future
 

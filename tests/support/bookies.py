@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 
 from geminga import sim
 from geminga.bookie import BookieConfig, LocalBookie
-from geminga.bookkeeper import Bookie, MemoryBookie
+from geminga.bookkeeper import Bookie, LocalBookiePool, MemoryBookie
+from geminga.model.bookie_port import Availability, BookieInfo, LacResult
 from geminga.model.errors import StorageError
-from geminga.model.ledger import LacResult
 from geminga.sim import SimNode, SimWorld
 from geminga.wire.bookkeeper.digest import encode_entries
 
@@ -37,11 +37,34 @@ class Calls:
     async def add(
         self, ledger_id: int, first: int, entries: Sequence[bytes], *, recovery: bool = False, key: bytes = KEY
     ) -> StorageError | None:
-        return await _reply(
-            lambda done: self.bookie.add_entries(
-                ledger_id, first, entries, master_key=key, recovery=recovery, done=done
-            )
-        )
+        entry_ids = range(first, first + len(entries))
+        answers = await self.add_each(ledger_id, entry_ids, entries, recovery=recovery, key=key)
+        return next((error for error in answers.values() if error is not None), None)
+
+    async def add_each(
+        self,
+        ledger_id: int,
+        entry_ids: Sequence[int],
+        entries: Sequence[bytes],
+        *,
+        recovery: bool = False,
+        key: bytes = KEY,
+    ) -> dict[int, StorageError | None]:
+        """The answer of each entry, whatever groups they come in; an id that comes twice has two answers, equal."""
+        answers: list[tuple[int, StorageError | None]] = []
+        all_there: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def done(answered: Sequence[int], error: StorageError | None) -> None:
+            answers.extend((entry_id, error) for entry_id in answered)
+            assert len(answers) <= len(entry_ids), "answered twice"
+            if len(answers) == len(entry_ids):
+                all_there.set_result(None)
+
+        self.bookie.add_entries(ledger_id, entry_ids, entries, master_key=key, recovery=recovery, done=done)
+        if entry_ids:
+            await all_there
+        assert sorted(entry_id for entry_id, _ in answers) == sorted(entry_ids)
+        return dict(answers)
 
     async def read(self, ledger_id: int, *entry_ids: int, bytes_max: int | None = None) -> list[bytes | StorageError]:
         return list(
@@ -53,6 +76,16 @@ class Calls:
 
     async def lac(self, ledger_id: int) -> LacResult | StorageError:
         return await _reply(lambda done: self.bookie.read_lac(ledger_id, done=done))
+
+    async def announce(self, ledger_id: int, lac: bytes, *, key: bytes = KEY) -> StorageError | None:
+        return await _reply(lambda done: self.bookie.write_lac(ledger_id, lac, master_key=key, done=done))
+
+    async def listed(self, ledger_id: int) -> list[range] | StorageError:
+        found = await _reply(lambda done: self.bookie.list_entries(ledger_id, done=done))
+        return found if isinstance(found, StorageError) else list(found)
+
+    async def info(self) -> BookieInfo | StorageError:
+        return await _reply(lambda done: self.bookie.read_info(done=done))
 
 
 async def _reply(call: Callable[[Callable[[Any], None]], None]) -> Any:
@@ -67,7 +100,12 @@ async def _reply(call: Callable[[Callable[[Any], None]], None]) -> Any:
 
 
 class BookieCase:
-    """Runs ``main(calls, restart)``; ``await restart()`` is a power loss, and the calls of the next life."""
+    """Runs ``main(calls, restart)``; ``await restart()`` is a power loss, and the calls of the next life.
+
+    The bookie is reached through its pool. "memory": a bookie in memory that answers as a network would, a few entries
+    at a time; "local": the bookie on a simulated disk, in the process of its pool. A pool that reaches its bookies by a
+    network is one more kind here.
+    """
 
     def __init__(self, kind: str) -> None:
         self._kind = kind
@@ -78,11 +116,12 @@ class BookieCase:
     async def _in(self, world: SimWorld, main: Callable[..., Coroutine[Any, Any, T]]) -> T:
         if self._kind == "memory":
             bookie = MemoryBookie()
+            bookie.answers_in_groups_of = 2
 
             async def same() -> Calls:
-                return Calls(bookie)
+                return Calls(_in_pool(bookie))
 
-            return await main(Calls(bookie), same)
+            return await main(Calls(_in_pool(bookie)), same)
         node = world.node("bookie")
 
         async def start(node: SimNode) -> LocalBookie:
@@ -90,9 +129,16 @@ class BookieCase:
             return await LocalBookie.open(node.runtime, "/data", BookieConfig(), ledgers=AllLive())
 
         async def restart() -> Calls:
-            return InNode(await world.restart(node, start), node)
+            return InNode(_in_pool(await world.restart(node, start)), node)
 
-        return await main(InNode(await node.run(start), node), restart)
+        return await main(InNode(_in_pool(await node.run(start)), node), restart)
+
+
+def _in_pool(bookie: Bookie) -> Bookie:
+    pool = LocalBookiePool({"b": bookie})
+    assert pool.available() == ["b"]
+    assert pool.get("b").availability is Availability.WRITABLE
+    return pool.get("b")
 
 
 class InNode(Calls):
@@ -102,8 +148,17 @@ class InNode(Calls):
         super().__init__(bookie)
         self._node = node
 
-    async def add(self, *args: Any, **more: Any) -> StorageError | None:
-        return await self._node.run(lambda node: Calls.add(self, *args, **more))
+    async def add_each(self, *args: Any, **more: Any) -> dict[int, StorageError | None]:
+        return await self._node.run(lambda node: Calls.add_each(self, *args, **more))
+
+    async def announce(self, *args: Any, **more: Any) -> StorageError | None:
+        return await self._node.run(lambda node: Calls.announce(self, *args, **more))
+
+    async def listed(self, ledger_id: int) -> list[range] | StorageError:
+        return await self._node.run(lambda node: Calls.listed(self, ledger_id))
+
+    async def info(self) -> BookieInfo | StorageError:
+        return await self._node.run(lambda node: Calls.info(self))
 
     async def read(self, *args: Any, **more: Any) -> list[bytes | StorageError]:
         return await self._node.run(lambda node: Calls.read(self, *args, **more))

@@ -1,4 +1,4 @@
-"""The bookie: one storage node, in this process. Implements the ledger client's ``Bookie`` port.
+"""The bookie: one storage node, in this process. Implements the port ``model.bookie_port.Bookie``.
 
 An add goes to the write cache, then to the journal; it is acknowledged when its journal group is on stable
 storage. A full write cache is flushed in the background; while both halves are full adds wait their turn. When
@@ -10,23 +10,38 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pyroaring import BitMap64
 
 from geminga.bookie import crash_points as points
 from geminga.bookie.config import BookieConfig, Defects
-from geminga.bookie.core.journal_format import encode_add_header, encode_fence, encode_ledger
-from geminga.bookie.core.ledger_states import KEYS_MAX
+from geminga.bookie.core.journal_format import encode_add_header, encode_adds, encode_fence, encode_ledger
+from geminga.bookie.core.ledger_states import KEY_BYTES_MAX, KEYS_MAX
 from geminga.bookie.disk_io import is_disk_full
-from geminga.bookie.entry_reader import EntryReader, ReadDone
+from geminga.bookie.entry_reader import EntryReader
 from geminga.bookie.garbage_collection import GarbageCollector, GcResult
 from geminga.bookie.journal import Journal
+from geminga.bookie.ledger_contents import LedgerContents
 from geminga.bookie.ledger_storage import LedgerStorage
 from geminga.bookie.ports import LiveLedgers
 from geminga.bookie.recovery import enter_limbo, establish_identity, load_storage, replay_journal
 from geminga.bookie.stats import BookieStats
+from geminga.model.bookie_port import (
+    IDS_END,
+    AddDone,
+    Availability,
+    AvailabilityListener,
+    AvailabilityState,
+    FenceDone,
+    InfoDone,
+    LacDone,
+    ListDone,
+    ReadDone,
+    WriteLacDone,
+    ids_error,
+)
 from geminga.model.errors import (
     DataDirectoryError,
     DiskFullError,
@@ -34,16 +49,10 @@ from geminga.model.errors import (
     LedgerFencedError,
     NoSuchLedgerError,
     StorageError,
-    UnknownEntryError,
 )
-from geminga.model.ledger import LacResult
 from geminga.runtime import Runtime, crash_point, get_logger, spawn
 
 _log = get_logger(__name__)
-
-AddDone = Callable[[StorageError | None], None]
-FenceDone = Callable[[StorageError | None], None]
-LacDone = Callable[[LacResult | StorageError], None]
 
 
 class LocalBookie:
@@ -65,12 +74,14 @@ class LocalBookie:
             runtime, journal_directory, storage.instance_id, config, defects=defects, on_full=self._became_full
         )
         self._reader = EntryReader(storage)
+        self._contents = LedgerContents(storage, self._reader)
         self._collector = GarbageCollector(storage, self._reader, ledgers)
         self._collecting = asyncio.Lock()
         self._loop = asyncio.get_running_loop()
         self.stats: BookieStats = storage.stats
-        #: False while the disk is full or nearly so: adds fail with ``DiskFullError``.
+        #: False while the disk is full or nearly so: adds fail with ``DiskFullError``. Read by every add.
         self.is_writable = True
+        self._availability = AvailabilityState(Availability.WRITABLE)
         self._cache = storage.cache
         self._states = storage.states
         self._master_keys = storage.states.master_keys
@@ -168,17 +179,23 @@ class LocalBookie:
     def add_entries(
         self,
         ledger_id: int,
-        first_entry_id: int,
+        entry_ids: Sequence[int],
         entries: Sequence[bytes],
         *,
         master_key: bytes,
         recovery: bool,
         done: AddDone,
     ) -> None:
-        """Store consecutive entries durably; ``done`` once, possibly within the call if refused."""
+        """Store entries durably; ``done`` once, with all of ``entry_ids``, possibly within the call if refused."""
+        run = entry_ids if isinstance(entry_ids, range) and entry_ids.step == 1 else None
+        if run is None or not 0 <= run.start < run.stop <= IDS_END or len(run) != len(entries):
+            error = ids_error(ledger_id, entry_ids, entries)
+            if error is not None:
+                done(entry_ids, error)
+                return
         cache = self._cache
         if self._waiting or cache.filling_bytes >= cache.half_bytes_max:
-            self._wait(_Add(ledger_id, first_entry_id, entries, master_key, recovery, done))
+            self._wait(_Add(ledger_id, entry_ids, entries, master_key, recovery, done))
             return
         if (
             self._master_keys.get(ledger_id) != master_key
@@ -190,13 +207,20 @@ class LocalBookie:
         ):
             error = self._refusal(ledger_id, master_key, recovery=recovery)
             if error is not None:
-                done(error)
+                done(entry_ids, error)
                 return
         size_bytes = len(entries[0]) if len(entries) == 1 else sum(map(len, entries))
-        cache.put(ledger_id, first_entry_id, entries, size_bytes)
-        crash_point(points.CACHE_AFTER_PUT)
-        header = encode_add_header(ledger_id, first_entry_id, entries, size_bytes)
-        self._journal.add(header, entries, len(header) + size_bytes, done)
+        if run is not None:
+            first = run.start
+            cache.put(ledger_id, first, entries, size_bytes)
+            crash_point(points.CACHE_AFTER_PUT)
+            header = encode_add_header(ledger_id, first, entries, size_bytes)
+            self._journal.add(header, entries, len(header) + size_bytes, entry_ids, done)
+        else:
+            cache.put_each(ledger_id, entry_ids, entries, size_bytes)
+            crash_point(points.CACHE_AFTER_PUT)
+            buffers, records, header_bytes = encode_adds(ledger_id, entry_ids, entries)
+            self._journal.add(buffers[0], buffers[1:], header_bytes + size_bytes, entry_ids, done, records)
         stats = self.stats
         stats.added_entries += len(entries)
         stats.added_bytes += size_bytes
@@ -214,12 +238,11 @@ class LocalBookie:
         states = self._states
         known_key = states.master_keys.get(ledger_id)
         if known_key is None:
-            if ledger_id in states.deleted:
-                return NoSuchLedgerError(f"ledger {ledger_id} was deleted")
+            refused = self._unknowable(ledger_id, master_key)
+            if refused is not None:
+                return refused
             if ledger_id in states.limbo and not recovery:
                 return LedgerFencedError(f"ledger {ledger_id} is in limbo: it may have been fenced")
-            if not states.has_room_for(master_key):
-                return StorageError(f"ledger {ledger_id}: this bookie has {KEYS_MAX} master keys already")
             self._know(ledger_id, master_key)
             return None
         if not recovery and ledger_id in states.limbo:
@@ -232,6 +255,18 @@ class LocalBookie:
             return LedgerFencedError(f"ledger {ledger_id} is fenced")
         return None
 
+    def _unknowable(self, ledger_id: int, master_key: bytes) -> StorageError | None:
+        """Why a ledger that is not known can not become so; None if it can."""
+        if not 0 <= ledger_id < IDS_END:
+            return StorageError(f"{ledger_id} is no ledger id")
+        if ledger_id in self._states.deleted:
+            return NoSuchLedgerError(f"ledger {ledger_id} was deleted")
+        if len(master_key) > KEY_BYTES_MAX:
+            return StorageError(f"ledger {ledger_id}: a master key of {len(master_key)} bytes")
+        if not self._states.has_room_for(master_key):
+            return StorageError(f"ledger {ledger_id}: this bookie has {KEYS_MAX} master keys already")
+        return None
+
     def _know(self, ledger_id: int, master_key: bytes) -> None:
         self._states.know(ledger_id, master_key)
         self._collector.saw(ledger_id)
@@ -241,7 +276,7 @@ class LocalBookie:
         """Write the ledger to the journal, in front of its first add or fence; once more if that failed."""
         self._unjournaled.discard(ledger_id)
         record = encode_ledger(ledger_id, master_key)
-        self._journal.add(record, (), len(record), lambda error: self._ledger_noted(ledger_id, error))
+        self._journal.add(record, (), len(record), (), lambda _, error: self._ledger_noted(ledger_id, error))
 
     def _ledger_noted(self, ledger_id: int, error: StorageError | None) -> None:
         if error is not None:
@@ -251,7 +286,7 @@ class LocalBookie:
         if not self.is_writable or self._is_closed:
             # No flush will make room soon, or ever.
             error = self._refusal(add.ledger_id, add.master_key, recovery=add.recovery)
-            add.done(error if error is not None else DiskFullError("no room in the write cache"))
+            add.done(add.entry_ids, error if error is not None else DiskFullError("no room in the write cache"))
             return
         self._waiting.append(add)
         if self._cache.flushing is None:
@@ -264,7 +299,7 @@ class LocalBookie:
             add = waiting.popleft()
             self.add_entries(
                 add.ledger_id,
-                add.first_entry_id,
+                add.entry_ids,
                 add.entries,
                 master_key=add.master_key,
                 recovery=add.recovery,
@@ -279,8 +314,9 @@ class LocalBookie:
         """Durably refuse further ordinary adds; a ledger never heard of is noted as fenced."""
         states = self._states
         known_key = states.master_keys.get(ledger_id)
-        if known_key is None and ledger_id in states.deleted:
-            done(NoSuchLedgerError(f"ledger {ledger_id} was deleted"))
+        refused = self._unknowable(ledger_id, master_key) if known_key is None else None
+        if refused is not None:
+            done(refused)
             return
         if known_key is not None and known_key != master_key and ledger_id not in states.limbo:
             done(StorageError(f"ledger {ledger_id} has another master key"))
@@ -292,9 +328,6 @@ class LocalBookie:
         if ledger_id in states.fenced and ledger_id not in self._volatile_fences:
             done(None)
             return
-        if known_key is None and not states.has_room_for(master_key):
-            done(StorageError(f"ledger {ledger_id}: this bookie has {KEYS_MAX} master keys already"))
-            return
         if known_key is None:
             self._know(ledger_id, master_key)
         elif ledger_id in self._unjournaled:
@@ -302,7 +335,7 @@ class LocalBookie:
         states.fence(ledger_id)
         self._fencing[ledger_id] = [done]
         record = encode_fence(ledger_id)
-        self._journal.add(record, (), len(record), lambda error: self._fence_done(ledger_id, error))
+        self._journal.add(record, (), len(record), (), lambda _, error: self._fence_done(ledger_id, error))
 
     def _fence_done(self, ledger_id: int, error: StorageError | None) -> None:
         if error is None:
@@ -318,22 +351,18 @@ class LocalBookie:
         if waiters is not None:
             waiters.append(lambda error: self.read_lac(ledger_id, done=done) if error is None else done(error))
             return
-        if ledger_id in self._states.limbo:
-            done(UnknownEntryError(f"ledger {ledger_id} is in limbo: part of the journal was lost"))
-            return
-        if ledger_id not in self._master_keys:
-            done(self._reader.absent_ledger(ledger_id))
-            return
-        last = max(self._cache.last_entry_id(ledger_id), self._storage.index.last_entry_id(ledger_id))
-        if last < 0:
-            done(LacResult(-1, None, -1))
-            return
+        self._contents.read_lac(ledger_id, done)
 
-        def have_entry(results: Sequence[bytes | StorageError]) -> None:
-            entry = results[0]
-            done(entry if isinstance(entry, StorageError) else LacResult(last, entry, -1))
+    def write_lac(self, ledger_id: int, lac: bytes, *, master_key: bytes, done: WriteLacDone) -> None:
+        """Keep an announced LAC, in memory: a restart forgets it, as the port allows."""
+        error = self._contents.malformed_lac(ledger_id, lac) or self._refusal(ledger_id, master_key, recovery=True)
+        if error is None:
+            self._contents.keep_lac(ledger_id, lac)
+        done(error)
 
-        self._reader.read(ledger_id, (last,), have_entry)
+    def list_entries(self, ledger_id: int, *, done: ListDone) -> None:
+        """Which entries of the ledger are here, as runs."""
+        done(self._contents.entry_runs(ledger_id))
 
     def read_entries(
         self, ledger_id: int, entry_ids: Sequence[int], done: ReadDone, *, bytes_max: int | None = None
@@ -343,6 +372,21 @@ class LocalBookie:
         With ``bytes_max``: the first ones that have no more bytes together, at least one.
         """
         self._reader.read(ledger_id, entry_ids, done, bytes_max=bytes_max)
+
+    # ---- what it can be used for ------------------------------------------------------------------------------
+
+    @property
+    def availability(self) -> Availability:
+        """What it can be used for now."""
+        return self._availability.current
+
+    def watch(self, listener: AvailabilityListener) -> None:
+        """Call ``listener`` after each change."""
+        self._availability.watch(listener)
+
+    def read_info(self, *, done: InfoDone) -> None:
+        """How much room the ledger directory has."""
+        spawn(self._contents.read_info(done), name="bookie-info")
 
     # ---- flush, disk space, timers ----------------------------------------------------------------------------
 
@@ -394,6 +438,7 @@ class LocalBookie:
         """After a failed write or sync nothing unsynced may be trusted: take nothing more, tell the process."""
         self._failed = DiskIOError(f"{part}: {error}")
         self.is_writable = False
+        self._availability.set(Availability.DOWN)
         self._runtime.on_fatal(part, error)
         self._refuse_waiting(self._failed)
 
@@ -416,13 +461,14 @@ class LocalBookie:
         if self.is_writable:
             _log.error("bookie becomes read-only: %s", error)
             self.is_writable = False
+            self._availability.set(Availability.READ_ONLY)
             self.stats.disk_full_count += 1
         self._refuse_waiting(error)
 
     def _refuse_waiting(self, error: StorageError) -> None:
         waiting, self._waiting = self._waiting, deque()
         for add in waiting:
-            add.done(error)
+            add.done(add.entry_ids, error)
 
     def _start_timers(self) -> None:
         config = self._config
@@ -465,6 +511,7 @@ class LocalBookie:
             if self._cache.flushing is None and not self._journal.is_full:
                 _log.warning("bookie is writable again: there is space in %s", self._storage.directory)
                 self.is_writable = True
+                self._availability.set(Availability.WRITABLE)
         except OSError as error:
             if not is_disk_full(error):
                 self._fail("bookie disk check", error)
@@ -521,6 +568,7 @@ class LocalBookie:
         while self._waiting and self._cache.flushing is not None:
             await self._continue_flush()
         self._is_closed = True
+        self._availability.set(Availability.DOWN)
         for timer in self._timers:
             timer.cancel()
         async with self._collecting:
@@ -538,7 +586,7 @@ class _Add:
     """An add that waits for room in the write cache."""
 
     ledger_id: int
-    first_entry_id: int
+    entry_ids: Sequence[int]
     entries: Sequence[bytes]
     master_key: bytes
     recovery: bool

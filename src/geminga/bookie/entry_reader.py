@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import OrderedDict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from operator import itemgetter
 from typing import NamedTuple, cast
 
@@ -22,6 +22,7 @@ from geminga.bookie.disk_io import read
 from geminga.bookie.entry_logs import READ_LANE
 from geminga.bookie.ledger_storage import LedgerStorage
 from geminga.bookie.limits import READ_ATTEMPTS_MAX, READ_BATCH_BYTES_MAX, READ_MERGE_BYTES_MAX
+from geminga.model.bookie_port import ReadDone
 from geminga.model.errors import (
     CorruptionError,
     DiskIOError,
@@ -34,8 +35,6 @@ from geminga.model.limits import count_within
 from geminga.runtime import ReadRequest, get_logger, spawn
 
 _log = get_logger(__name__)
-
-ReadDone = Callable[[Sequence[bytes | StorageError]], None]
 
 
 class LoadedChunk(NamedTuple):
@@ -135,7 +134,7 @@ class EntryReader:
 
     def absent_ledger(self, ledger_id: int) -> StorageError:
         """What to say of a ledger that is not known here."""
-        if ledger_id in self._storage.states.limbo:
+        if self._storage.states.is_in_limbo(ledger_id):
             return UnknownEntryError(f"ledger {ledger_id} is in limbo: part of the journal was lost")
         return NoSuchLedgerError(f"no ledger {ledger_id}")
 

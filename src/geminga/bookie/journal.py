@@ -42,7 +42,8 @@ FIRST_JOURNAL_ID = 1
 #: Timers of the loop are no finer; a shorter wait ends with the next record, if one comes.
 TIMER_MIN_S: Final = 0.001
 
-RecordDone = Callable[[StorageError | None], None]
+#: ``done(entry_ids, error)``, with the ids that came with the record.
+RecordDone = Callable[[Sequence[int], StorageError | None], None]
 
 
 def journal_name(journal_id: int) -> str:
@@ -53,14 +54,16 @@ def journal_name(journal_id: int) -> str:
 class _Group:
     """Records that are or will be written together."""
 
-    __slots__ = ("buffers", "dones", "entries", "records", "since_s", "size_bytes")
+    __slots__ = ("buffers", "dones", "entries", "ids", "records", "since_s", "size_bytes")
 
     def __init__(self) -> None:
         #: When its first record came, on the monotonic clock; entries count from then on.
         self.since_s = 0.0
         self.entries = 0
         self.buffers: list[bytes] = []
+        #: By call: who is told, and of which entries.
         self.dones: list[RecordDone] = []
+        self.ids: list[Sequence[int]] = []
         self.records = 0
         self.size_bytes = 0
 
@@ -140,19 +143,31 @@ class Journal:
         """Files on disk."""
         return len(self._ids)
 
-    def add(self, header: bytes, entries: Sequence[bytes], size_bytes: int, done: RecordDone) -> None:
-        """Queue a record made of ``header`` and ``entries``, ``size_bytes`` in all."""
+    def add(
+        self,
+        header: bytes,
+        rest: Sequence[bytes],
+        size_bytes: int,
+        entry_ids: Sequence[int],
+        done: RecordDone,
+        records: int = 1,
+    ) -> None:
+        """Queue a record made of ``header`` and ``rest``, ``size_bytes`` in all; ``done`` gets ``entry_ids``.
+
+        With ``records`` more than one: so many back to back, which are answered together.
+        """
         if self._error is not None:
-            done(self._error)
+            done(entry_ids, self._error)
             return
         group = self._filling
         if not group.records:
             group.since_s = self._runtime.clock.monotonic()
-        group.entries += len(entries)
+        group.entries += len(entry_ids)
         group.buffers.append(header)
-        group.buffers.extend(entries)
+        group.buffers.extend(rest)
         group.dones.append(done)
-        group.records += 1
+        group.ids.append(entry_ids)
+        group.records += records
         group.size_bytes += size_bytes
         if group.size_bytes >= JOURNAL_GROUP_BYTES_MAX:
             self._sealed.append(group)
@@ -175,7 +190,7 @@ class Journal:
         """Write the group that is being filled, unless it waits for more records."""
         pacing, group = self._pacing, self._filling
         if pacing is not None and not self._sealed:
-            wait_s = pacing.wait_s(self._monotonic(), group.records, group.entries)
+            wait_s = pacing.wait_s(self._monotonic(), len(group.ids), group.entries)
             if wait_s > 0:
                 self._is_held = True
                 if self._hold_timer is None:
@@ -204,7 +219,7 @@ class Journal:
             self._filling = _Group()
         self._submitted_s = self._monotonic()
         if self._pacing is not None:
-            self._pacing.begun(self._submitted_s, group.records)
+            self._pacing.begun(self._submitted_s, len(group.ids))
         self.sequence += 1
         buffers = encode_group(
             group.buffers,
@@ -240,7 +255,7 @@ class Journal:
         if group.entries:
             self.add_latency.add((now_s - group.since_s) * 1000, group.entries)
         if self._pacing is not None:
-            self._pacing.durable(group.records + self._filling.records)
+            self._pacing.durable(len(group.ids) + len(self._filling.ids))
         # The next group goes to the disk before this one's callbacks run: the disk is what is scarce.
         if self._sealed or (self._flush_when_queue_empty and self._filling.records):
             self._look()
@@ -255,8 +270,8 @@ class Journal:
 
     def _acknowledge(self, group: _Group) -> None:
         dones, group.dones = group.dones, []
-        for done in dones:
-            done(None)
+        for done, entry_ids in zip(dones, group.ids, strict=True):
+            done(entry_ids, None)
 
     def _become_idle(self) -> None:
         self._is_busy = False
@@ -282,8 +297,9 @@ class Journal:
         else:
             self._runtime.on_fatal("journal", error)
         for failed_group in failed:
-            for done in failed_group.dones:
-                done(self._error)
+            # Empty where they were told before the sync (a planted defect).
+            for done, entry_ids in zip(failed_group.dones, failed_group.ids, strict=False):
+                done(entry_ids, self._error)
 
     async def _roll(self) -> None:
         crash_point(points.JOURNAL_BEFORE_ROLL)

@@ -6,7 +6,7 @@ from geminga.bookkeeper.installation import Installation
 from geminga.bookkeeper.ledger_handle import LedgerHandle
 from geminga.bookkeeper.ledger_store import MetadataLiveLedgers
 from geminga.bookkeeper.memory import LocalBookiePool, MemoryBookie
-from geminga.bookkeeper.ports import Bookie, BookiePool, LacResult
+from geminga.model.bookie_port import Bookie, BookiePool, LacResult
 
 __all__ = [
     "BookKeeper",

@@ -12,9 +12,9 @@ from geminga.bookkeeper.environment import LedgerEnvironment
 from geminga.bookkeeper.installation import META_INSTALLATION, Installation
 from geminga.bookkeeper.ledger_handle import LedgerHandle
 from geminga.bookkeeper.ledger_store import LedgerIds, LedgerStore, MetadataLiveLedgers, StoredLedger
-from geminga.bookkeeper.ports import BookiePool
 from geminga.bookkeeper.recovery import fence_ledger, read_last_add_confirmed, recover_stored_ledger
 from geminga.metadata.ports import MetadataStore
+from geminga.model.bookie_port import BookiePool
 from geminga.model.errors import BadVersionError, CorruptionError, MetadataError, NoSuchLedgerError
 from geminga.runtime import Runtime, crash_point, get_logger
 from geminga.wire.bookkeeper.digest import DigestType

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from geminga.bookkeeper.ledger_store import LedgerStore
-from geminga.bookkeeper.ports import BookiePool
+from geminga.model.bookie_port import BookiePool
 
 
 class LedgerEnvironment:

@@ -1,14 +1,16 @@
 """A ledger, open for appending or for reading.
 
 Promises: entries are completed in entry order, each after its ack quorum has it on stable storage; nothing past
-the last add confirmed is readable; after the first error the handle is dead: everything pending fails in order,
-nothing can be appended, and :meth:`LedgerHandle.close` still fixes the ledger's end at what was confirmed.
+the last add confirmed is readable. A bookie that fails is replaced while there is another; where there is none, the
+ledger goes on as long as every entry still reaches its ack quorum. Once one can not, or the ledger is fenced, the
+handle is dead: everything pending fails in order, nothing can be appended, and :meth:`LedgerHandle.close` still fixes
+the ledger's end at what was confirmed.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -18,8 +20,8 @@ from geminga.bookkeeper.core.distribution import Distribution
 from geminga.bookkeeper.core.ensemble_change import EnsembleChange, change_ensemble
 from geminga.bookkeeper.environment import LedgerEnvironment
 from geminga.bookkeeper.ledger_store import StoredLedger
-from geminga.bookkeeper.ports import Bookie
 from geminga.bookkeeper.read_op import PayloadsDone, ReadOp, read_single
+from geminga.model.bookie_port import Bookie
 from geminga.model.errors import (
     InvariantError,
     LedgerClosedError,
@@ -55,6 +57,7 @@ class LedgerHandle:
         "_failed_bookies",
         "_is_closing",
         "_is_writable",
+        "_lame",
         "_master_key",
         "_queue",
         "_stored",
@@ -104,6 +107,8 @@ class LedgerHandle:
         self._drained: asyncio.Future[None] | None = None
         #: Bookies of the last ensemble that failed an add and are to be replaced.
         self._failed_bookies: dict[str, StorageError] | None = None
+        #: Members that failed adds and could not be replaced: each is told of once.
+        self._lame: frozenset[str] = frozenset()
         self._changes = 0
 
     # ---- state
@@ -156,7 +161,7 @@ class LedgerHandle:
             bookie = self._bookie = self._env.bookies.get(ensemble[0])
         bookie.add_entries(
             ledger_id,
-            first,
+            range(first, first + count),
             whole,
             master_key=self._master_key,
             recovery=False,
@@ -164,10 +169,12 @@ class LedgerHandle:
         )
         return first
 
-    def _on_single_added(self, pending: PendingAdd, bookie_id: str, error: StorageError | None) -> None:
+    def _on_single_added(
+        self, pending: PendingAdd, bookie_id: str, entry_ids: Sequence[int], error: StorageError | None
+    ) -> None:
         """The only bookie of the ensemble answered: its word is the ack quorum."""
-        if error is not None or self._ensemble[0] != bookie_id:
-            self._on_added(pending, 0, bookie_id, pending.first_entry_id, pending.count, error)
+        if error is not None or self._ensemble[0] != bookie_id or len(entry_ids) != pending.count:
+            self._on_added(pending, 0, bookie_id, entry_ids, error)
         elif self._error is None:
             pending.acks = 1
             pending.unacknowledged = 0
@@ -175,30 +182,31 @@ class LedgerHandle:
 
     def _send(self, pending: PendingAdd, index: int, bookie_id: str) -> None:
         """Send what bookie ``index`` holds of a batch."""
-        bookie = self._env.bookies.get(bookie_id)
-        for first, count in self._distribution.runs(index, pending.first_entry_id, pending.count):
-            start = first - pending.first_entry_id
+        first = pending.first_entry_id
+        entry_ids = self._distribution.share(index, range(first, first + pending.count))
+        if entry_ids:
             entries = pending.entries
-            bookie.add_entries(
+            self._env.bookies.get(bookie_id).add_entries(
                 self.ledger_id,
-                first,
-                entries if count == pending.count else entries[start : start + count],
+                entry_ids,
+                entries if len(entry_ids) == pending.count else [entries[entry_id - first] for entry_id in entry_ids],
                 master_key=self._master_key,
                 recovery=False,
-                done=partial(self._on_added, pending, index, bookie_id, first, count),
+                done=partial(self._on_added, pending, index, bookie_id),
             )
 
     def _on_added(
-        self, pending: PendingAdd, index: int, bookie_id: str, first: int, count: int, error: StorageError | None
+        self, pending: PendingAdd, index: int, bookie_id: str, entry_ids: Sequence[int], error: StorageError | None
     ) -> None:
         """A bookie answered; late answers of bookies that were replaced or of a dead handle mean nothing."""
         queue = self._queue
         if queue is None or self._error is not None or self._ensemble[index] != bookie_id:
             return
         if error is not None:
-            self._on_add_failed(bookie_id, error)
+            queue.fail(pending, index)
+            self._on_add_failed(pending, bookie_id, error)
             return
-        queue.acknowledge(pending, index, first, count)
+        queue.acknowledge(pending, index, entry_ids)
         self._complete()
 
     def _complete(self) -> None:
@@ -217,24 +225,29 @@ class LedgerHandle:
 
     # ---- failures
 
-    def _on_add_failed(self, bookie_id: str, error: StorageError) -> None:
+    def _on_add_failed(self, pending: PendingAdd, bookie_id: str, error: StorageError) -> None:
         if isinstance(error, LedgerFencedError):
             self._die(error)
             return
         if self._failed_bookies is not None:
             self._failed_bookies.setdefault(bookie_id, error)
             return
-        _log.warning("ledger %d: bookie %s failed an add: %s", self.ledger_id, bookie_id, error)
+        queue = self._queue
+        if queue is None:
+            return
         self._failed_bookies = {bookie_id: error}
-        change = self._plan_change()
+        change = self._plan_change(queue.can_reach(pending))
         if change is None:
             return
-        if self._queue is not None:
-            self._queue.is_changing_ensemble = True
+        _log.warning("ledger %d: bookie %s failed an add: %s", self.ledger_id, bookie_id, error)
+        queue.is_changing_ensemble = True
         spawn(self._change_ensemble(change), name=f"ensemble change of ledger {self.ledger_id}")
 
-    def _plan_change(self) -> EnsembleChange | None:
-        """What to do about the failed bookies; None if there is nothing to take: then the handle is dead."""
+    def _plan_change(self, can_go_on: bool) -> EnsembleChange | None:
+        """Who replaces the failed bookies; None if nobody can.
+
+        Then the ledger goes on without them if it ``can_go_on``, until the next failure asks again; else it is dead.
+        """
         failed = self._failed_bookies or {}
         self._changes += 1
         try:
@@ -248,9 +261,26 @@ class LedgerHandle:
                 below=self._env.below,
             )
         except NotEnoughBookiesError as error:
+            if can_go_on:
+                self._go_on_without(failed)
+                return None
             _log.warning("ledger %d: no bookie to replace %s: %s", self.ledger_id, ", ".join(failed), error)
             self._die(next(iter(failed.values()), error))
             return None
+
+    def _go_on_without(self, failed: Mapping[str, StorageError]) -> None:
+        """Adds are still sent to them: one that comes back takes part again."""
+        self._changes = 0
+        self._failed_bookies = None
+        for bookie_id, error in failed.items():
+            if bookie_id not in self._lame:
+                self._lame = self._lame | {bookie_id}
+                _log.warning(
+                    "ledger %d goes on with its ack quorum, without bookie %s, which nobody can replace now: %s",
+                    self.ledger_id,
+                    bookie_id,
+                    error,
+                )
 
     async def _change_ensemble(self, change: EnsembleChange | None) -> None:
         """Replace failed bookies until none is left; the writer's right to do so is checked by the CAS."""
@@ -288,7 +318,9 @@ class LedgerHandle:
         if self._error is not None:
             return None
         if self._failed_bookies:
-            return self._plan_change()
+            change_again = self._plan_change(not queue.hopeless())
+            if change_again is not None or self._error is not None:
+                return change_again
         self._failed_bookies = None
         queue.is_changing_ensemble = False
         self._complete()

@@ -1,6 +1,6 @@
 """A bookie in memory, and a pool of bookies in this process.
 
-``MemoryBookie`` keeps the contract of ``bookkeeper.ports.Bookie`` without files; its switches make it fail, hang,
+``MemoryBookie`` keeps the contract of ``model.bookie_port.Bookie`` without files; its switches make it fail, hang,
 forget and damage, for the tests of everything above it. ``LocalBookiePool`` serves in-process bookies of any
 make: it is what a standalone uses.
 """
@@ -9,14 +9,38 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from itertools import groupby
 
-from geminga.bookkeeper.ports import AddDone, Bookie, FenceDone, LacDone, LacResult, ReadDone
+from geminga.model.bookie_port import (
+    ID_MAX,
+    AddDone,
+    Availability,
+    AvailabilityListener,
+    AvailabilityState,
+    Bookie,
+    BookieInfo,
+    FenceDone,
+    InfoDone,
+    LacDone,
+    LacResult,
+    ListDone,
+    PoolListener,
+    ReadDone,
+    WriteLacDone,
+    ids_error,
+)
 from geminga.model.errors import (
+    CorruptionError,
     LedgerFencedError,
     NoSuchEntryError,
     NoSuchLedgerError,
     StorageError,
 )
+from geminga.wire.bookkeeper.digest import read_lac_ids
+
+#: Room that a bookie in memory says it has, bytes.
+MEMORY_BYTES = 1 << 40
 
 
 class _StoredLedger:
@@ -28,7 +52,7 @@ class _StoredLedger:
         self.master_key = master_key
         self.entries: dict[int, bytes] = {}
         self.last_entry_id = -1
-        self.explicit_lac = -1
+        self.explicit_lac: bytes | None = None
         self.is_fenced = False
 
 
@@ -47,8 +71,9 @@ class MemoryBookie:
         self.holds_replies = False
         #: True: adds are stored, then answered with ``add_error`` all the same.
         self.stores_before_error = False
-        #: What the pool says of it.
-        self.is_writable = True
+        #: Adds are answered in groups of so many entries, as answers of a network come; 0: all at once.
+        self.answers_in_groups_of = 0
+        self._availability = AvailabilityState(Availability.WRITABLE)
         #: Calls of add_entries so far, recovery adds included.
         self.add_calls = 0
         #: Calls of read_entries so far.
@@ -64,7 +89,7 @@ class MemoryBookie:
     def add_entries(
         self,
         ledger_id: int,
-        first_entry_id: int,
+        entry_ids: Sequence[int],
         entries: Sequence[bytes],
         *,
         master_key: bytes,
@@ -75,8 +100,11 @@ class MemoryBookie:
         self.add_calls += 1
         error = self.add_error
         if error is None or self.stores_before_error:
-            error = self._store(ledger_id, first_entry_id, entries, master_key, recovery) or error
-        self._reply(lambda: done(error))
+            refused = ids_error(ledger_id, entry_ids, entries)
+            error = refused or self._store(ledger_id, entry_ids, entries, master_key, recovery) or error
+        size = self.answers_in_groups_of or len(entry_ids)
+        for start in range(0, len(entry_ids), size):
+            self._reply(partial(done, entry_ids[start : start + size], error))
 
     def read_entries(
         self, ledger_id: int, entry_ids: Sequence[int], done: ReadDone, *, bytes_max: int | None = None
@@ -97,6 +125,8 @@ class MemoryBookie:
     def fence(self, ledger_id: int, *, master_key: bytes, done: FenceDone) -> None:
         """See ``Bookie.fence``."""
         error = self.fence_error
+        if error is None and not 0 <= ledger_id <= ID_MAX:
+            error = StorageError(f"{ledger_id} is no ledger id")
         if error is None:
             self._ledger(ledger_id, master_key).is_fenced = True
         self._reply(lambda: done(error))
@@ -113,6 +143,47 @@ class MemoryBookie:
             result = LacResult(ledger.last_entry_id, ledger.entries.get(ledger.last_entry_id), ledger.explicit_lac)
         self._reply(lambda: done(result))
 
+    def write_lac(self, ledger_id: int, lac: bytes, *, master_key: bytes, done: WriteLacDone) -> None:
+        """See ``Bookie.write_lac``."""
+        error = self.add_error or self._keep_lac(ledger_id, lac, master_key)
+        self._reply(lambda: done(error))
+
+    def list_entries(self, ledger_id: int, *, done: ListDone) -> None:
+        """See ``Bookie.list_entries``."""
+        result: list[range] | StorageError
+        if self.read_error is not None:
+            result = self.read_error
+        elif ledger_id not in self._ledgers:
+            result = NoSuchLedgerError(f"no ledger {ledger_id}")
+        else:
+            runs = groupby(enumerate(self.entry_ids(ledger_id)), key=lambda item: item[1] - item[0])
+            ends = [[entry_id for _, entry_id in run] for _, run in runs]
+            result = [range(run[0], run[-1] + 1) for run in ends]
+        self._reply(lambda: done(result))
+
+    @property
+    def is_writable(self) -> bool:
+        """What the pool says of it. Setting it makes the bookie read-only or writable."""
+        return self.availability is Availability.WRITABLE
+
+    @is_writable.setter
+    def is_writable(self, is_writable: bool) -> None:
+        self._availability.set(Availability.WRITABLE if is_writable else Availability.READ_ONLY)
+
+    @property
+    def availability(self) -> Availability:
+        """See ``Bookie.availability``."""
+        return self._availability.current
+
+    def watch(self, listener: AvailabilityListener) -> None:
+        """See ``Bookie.watch``."""
+        self._availability.watch(listener)
+
+    def read_info(self, *, done: InfoDone) -> None:
+        """See ``Bookie.read_info``."""
+        used = sum(len(entry) for ledger in self._ledgers.values() for entry in ledger.entries.values())
+        self._reply(lambda: done(self.read_error or BookieInfo(MEMORY_BYTES, MEMORY_BYTES - used)))
+
     # ---- what a test does to it
 
     def release(self) -> None:
@@ -123,8 +194,18 @@ class MemoryBookie:
             reply()
 
     def fail(self, error: StorageError | None) -> None:
-        """Every call fails with ``error`` (None: works again)."""
+        """Every call fails with ``error`` (None: works again); nobody is told beforehand."""
         self.add_error = self.read_error = self.fence_error = error
+
+    def go_down(self, error: StorageError) -> None:
+        """Like :meth:`fail`, and whoever watches it is told."""
+        self.fail(error)
+        self._availability.set(Availability.DOWN)
+
+    def come_back(self) -> None:
+        """It works again, with what it had, and whoever watches it is told."""
+        self.fail(None)
+        self._availability.set(Availability.WRITABLE)
 
     def forget_ledger(self, ledger_id: int) -> None:
         """Drop the ledger with its fence, as garbage collection or a wiped disk would."""
@@ -168,17 +249,33 @@ class MemoryBookie:
             ledger = self._ledgers[ledger_id] = _StoredLedger(master_key)
         return ledger
 
+    def _keep_lac(self, ledger_id: int, lac: bytes, master_key: bytes) -> StorageError | None:
+        try:
+            found_ledger, announced = read_lac_ids(lac)
+        except CorruptionError as error:
+            return StorageError(str(error))
+        if found_ledger != ledger_id or announced < -1 or ledger_id < 0:
+            return StorageError(f"ledger {ledger_id}: announced LAC {announced} of ledger {found_ledger}")
+        ledger = self._ledger(ledger_id, master_key)
+        if ledger.master_key != master_key:
+            return StorageError(f"ledger {ledger_id}: wrong master key")
+        if ledger.explicit_lac is None or read_lac_ids(ledger.explicit_lac)[1] < announced:
+            ledger.explicit_lac = lac
+        return None
+
     def _store(
-        self, ledger_id: int, first_entry_id: int, entries: Sequence[bytes], master_key: bytes, recovery: bool
+        self, ledger_id: int, entry_ids: Sequence[int], entries: Sequence[bytes], master_key: bytes, recovery: bool
     ) -> StorageError | None:
+        if not 0 <= ledger_id <= ID_MAX:
+            return StorageError(f"{ledger_id} is no ledger id")
         ledger = self._ledger(ledger_id, master_key)
         if ledger.master_key != master_key:
             return StorageError(f"ledger {ledger_id}: wrong master key")
         if ledger.is_fenced and not recovery:
             return LedgerFencedError(f"ledger {ledger_id} is fenced")
-        for entry_id, entry in enumerate(entries, first_entry_id):
+        for entry_id, entry in zip(entry_ids, entries, strict=True):
             ledger.entries[entry_id] = bytes(entry)
-        ledger.last_entry_id = max(ledger.last_entry_id, first_entry_id + len(entries) - 1)
+        ledger.last_entry_id = max(ledger.last_entry_id, *entry_ids)
         return None
 
     def _read(self, ledger_id: int, entry_id: int) -> bytes | StorageError:
@@ -210,7 +307,7 @@ class _AbsentBookie:
     def add_entries(
         self,
         ledger_id: int,
-        first_entry_id: int,
+        entry_ids: Sequence[int],
         entries: Sequence[bytes],
         *,
         master_key: bytes,
@@ -218,7 +315,7 @@ class _AbsentBookie:
         done: AddDone,
     ) -> None:
         """Fails."""
-        done(self._error())
+        done(entry_ids, self._error())
 
     def read_entries(
         self, ledger_id: int, entry_ids: Sequence[int], done: ReadDone, *, bytes_max: int | None = None
@@ -234,12 +331,37 @@ class _AbsentBookie:
         """Fails."""
         done(self._error())
 
+    def write_lac(self, ledger_id: int, lac: bytes, *, master_key: bytes, done: WriteLacDone) -> None:
+        """Fails."""
+        done(self._error())
+
+    def list_entries(self, ledger_id: int, *, done: ListDone) -> None:
+        """Fails."""
+        done(self._error())
+
+    @property
+    def is_writable(self) -> bool:
+        """Never."""
+        return False
+
+    @property
+    def availability(self) -> Availability:
+        """Down for good."""
+        return Availability.DOWN
+
+    def watch(self, listener: AvailabilityListener) -> None:
+        """There is nothing to hear of."""
+
+    def read_info(self, *, done: InfoDone) -> None:
+        """Fails."""
+        done(self._error())
+
     def _error(self) -> StorageError:
         return StorageError(f"bookie {self._bookie_id} is not available in this process")
 
 
 class LocalBookiePool:
-    """Bookies of this process by id. One is available unless its attribute ``is_writable`` is False."""
+    """Bookies of this process by id."""
 
     def __init__(self, bookies: Mapping[str, Bookie]) -> None:
         self._bookies = dict(sorted(bookies.items()))
@@ -251,9 +373,14 @@ class LocalBookiePool:
         return [
             bookie_id
             for bookie_id, bookie in self._bookies.items()
-            if bookie_id not in self.unavailable and getattr(bookie, "is_writable", True)
+            if bookie.is_writable and bookie_id not in self.unavailable
         ]
 
     def get(self, bookie_id: str) -> Bookie:
         """See ``BookiePool.get``; an unknown id gives a bookie whose calls all fail."""
         return self._bookies.get(bookie_id) or _AbsentBookie(bookie_id)
+
+    def watch(self, listener: PoolListener) -> None:
+        """See ``BookiePool.watch``."""
+        for bookie_id, bookie in self._bookies.items():
+            bookie.watch(partial(listener, bookie_id))

@@ -7,7 +7,7 @@ from functools import partial
 
 from geminga.bookkeeper.core.distribution import Distribution
 from geminga.bookkeeper.core.reads import worst_error
-from geminga.bookkeeper.ports import BookiePool
+from geminga.model.bookie_port import BookiePool
 from geminga.model.errors import CorruptionError, StorageError
 from geminga.runtime import get_logger
 from geminga.wire.bookkeeper.digest import EntryDigest

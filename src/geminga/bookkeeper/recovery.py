@@ -25,9 +25,9 @@ from geminga.bookkeeper.core.recovery import (
 )
 from geminga.bookkeeper.environment import LedgerEnvironment
 from geminga.bookkeeper.ledger_store import StoredLedger
-from geminga.bookkeeper.ports import LacResult
 from geminga.bookkeeper.read_op import fragment_of
-from geminga.model.errors import BadVersionError, StorageError, UnknownEntryError, invariant
+from geminga.model.bookie_port import LacResult
+from geminga.model.errors import BadVersionError, CorruptionError, StorageError, UnknownEntryError, invariant
 from geminga.runtime import crash_point, get_logger
 from geminga.wire.bookkeeper.digest import digest_for, master_key, read_header
 from geminga.wire.bookkeeper.ledger_metadata import LedgerFragment, LedgerMetadata, LedgerState
@@ -176,12 +176,23 @@ class _Session:
 
     def _lac_of(self, result: LacResult) -> int | StorageError:
         """What a bookie's answer proves to be confirmed."""
+        announced = self._announced(result)
         if result.last_entry is None:
-            return result.explicit_lac
+            return announced
         payload = self._digest.payload(self._ledger_id, result.last_entry_id, result.last_entry)
         if isinstance(payload, StorageError):
             return payload
-        return max(read_header(result.last_entry).last_add_confirmed, result.explicit_lac)
+        return max(read_header(result.last_entry).last_add_confirmed, announced)
+
+    def _announced(self, result: LacResult) -> int:
+        """The LAC that the writer announced by itself; -1 if it did not. One that is damaged proves nothing."""
+        if result.explicit_lac is None:
+            return -1
+        lac = self._digest.announced_lac(self._ledger_id, result.explicit_lac)
+        if isinstance(lac, CorruptionError):
+            _log.warning("%s: passed over", lac)
+            return -1
+        return lac
 
     def _fence_then(self, bookie_id: str, go_on: Callable[[], None], fail: Callable[[StorageError], None]) -> None:
         """Fence the bookie unless done before, then ``go_on``; ``fail`` if it can not be fenced."""
@@ -254,33 +265,30 @@ class _Session:
         invariant(
             first_entry_id >= fragments[-1].first_entry_id, f"write back of entry {first_entry_id} to {fragments}"
         )
-        sends = [
-            (index, first, count)
-            for index in range(len(ensemble))
-            for first, count in self._distribution.runs(index, first_entry_id, len(entries))
-        ]
-        unanswered = len(sends)
+        whole = range(first_entry_id, first_entry_id + len(entries))
+        shares = [self._distribution.share(index, whole) for index in range(len(ensemble))]
+        unanswered = sum(map(len, shares))
 
-        def on_added(index: int, first: int, count: int, error: StorageError | None) -> None:
+        def on_added(index: int, entry_ids: Sequence[int], error: StorageError | None) -> None:
             nonlocal unanswered
-            unanswered -= 1
+            unanswered -= len(entry_ids)
             if error is None:
-                queue.acknowledge(pending, index, first, count)
+                queue.acknowledge(pending, index, entry_ids)
             else:
                 failed[ensemble[index]] = error
             if not pending.unacknowledged or not unanswered:
                 _resolve(outcome, not pending.unacknowledged)
 
-        for index, first, count in sends:
-            start = first - first_entry_id
-            self._env.bookies.get(ensemble[index]).add_entries(
-                self._ledger_id,
-                first,
-                entries[start : start + count],
-                master_key=self._master_key,
-                recovery=True,
-                done=partial(on_added, index, first, count),
-            )
+        for index, share in enumerate(shares):
+            if share:
+                self._env.bookies.get(ensemble[index]).add_entries(
+                    self._ledger_id,
+                    share,
+                    [entries[entry_id - first_entry_id] for entry_id in share],
+                    master_key=self._master_key,
+                    recovery=True,
+                    done=partial(on_added, index),
+                )
         is_enough = await outcome
         return WriteBackResult(is_enough, dict(failed), tuple(self._env.bookies.available()))
 

@@ -6,8 +6,8 @@ import errno
 import pytest
 
 from geminga.bookie import BookieConfig
+from geminga.model.bookie_port import LacResult
 from geminga.model.errors import DiskFullError, DiskIOError, LedgerFencedError
-from geminga.model.ledger import LacResult
 from geminga.runtime import next_turn
 from support.bookie_node import BookieNode, entries_of, run_bookie
 
@@ -64,7 +64,7 @@ def test_lac_waits_for_a_fence_under_way():
         begun = case.world.now
         fencing = asyncio.ensure_future(case.fence(1))
         await next_turn()
-        assert await case.lac(1) == LacResult(1, entries_of(1, 1, 1)[0], -1)
+        assert await case.lac(1) == LacResult(1, entries_of(1, 1, 1)[0], None)
         assert case.world.now - begun >= 1.0
         assert await fencing is None
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+from collections.abc import Sequence
 
 from geminga.bookie import BookieConfig, Defects
 from geminga.bookie.core import journal_format as fmt
@@ -25,13 +26,14 @@ async def make_journal(case: BookieNode, **changes: object) -> tuple[Journal, li
 def start(journal: Journal, entry: bytes, log: list[object] | None = None) -> asyncio.Future[StorageError | None]:
     future: asyncio.Future[StorageError | None] = asyncio.get_running_loop().create_future()
 
-    def done(error: StorageError | None) -> None:
+    def done(entry_ids: Sequence[int], error: StorageError | None) -> None:
+        assert entry_ids == (0,)
         future.set_result(error)
         if log is not None:
             log.append(entry)
 
     header = fmt.encode_add_header(1, 0, [entry], len(entry))
-    journal.add(header, [entry], len(header) + len(entry), done)
+    journal.add(header, [entry], len(header) + len(entry), (0,), done)
     return future
 
 

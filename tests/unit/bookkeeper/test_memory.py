@@ -21,7 +21,14 @@ def bookie():
 
 def add(bookie, first, *entries, ledger=1, recovery=False, key=b"k"):
     results = []
-    bookie.add_entries(ledger, first, entries, master_key=key, recovery=recovery, done=results.append)
+    bookie.add_entries(
+        ledger,
+        range(first, first + len(entries)),
+        entries,
+        master_key=key,
+        recovery=recovery,
+        done=lambda _, error: results.append(error),
+    )
     return results[0] if results else "no reply"
 
 
@@ -47,7 +54,7 @@ def test_added_entries_are_read_back(bookie):
     assert add(bookie, 0, b"a", b"b") is None
     assert add(bookie, 1, b"b") is None
     assert read(bookie, 1, 0) == [b"b", b"a"]
-    assert lac(bookie) == LacResult(1, b"b", -1)
+    assert lac(bookie) == LacResult(1, b"b", None)
 
 
 def test_absence_is_told_apart(bookie):
@@ -59,7 +66,7 @@ def test_absence_is_told_apart(bookie):
 
 def test_fenced_ledger_takes_recovery_adds_only(bookie):
     assert fence(bookie) is None
-    assert lac(bookie) == LacResult(-1, None, -1)
+    assert lac(bookie) == LacResult(-1, None, None)
     assert isinstance(add(bookie, 0, b"a"), LedgerFencedError)
     assert add(bookie, 0, b"a", recovery=True) is None
 

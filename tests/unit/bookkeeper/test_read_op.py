@@ -33,7 +33,7 @@ def filled(distribution, fragments, ledger_id=4):
         ensemble = fragment_of(fragments, entry_id).ensemble
         for index in distribution.write_set(entry_id):
             bookies[ensemble[index]].add_entries(
-                ledger_id, entry_id, [entry], master_key=b"", recovery=False, done=lambda error: None
+                ledger_id, [entry_id], [entry], master_key=b"", recovery=False, done=lambda *_: None
             )
     return bookies
 

@@ -298,7 +298,7 @@ def test_ledger_that_is_replicated_anew_while_it_is_recovered_is_closed_over_its
         await turn(20)
         entries = [cluster.bookies[kept].entry(handle.ledger_id, entry_id) for entry_id in range(3)]
         cluster.bookies[newcomer].add_entries(
-            handle.ledger_id, 0, entries, master_key=handle._master_key, recovery=True, done=lambda error: None
+            handle.ledger_id, range(3), entries, master_key=handle._master_key, recovery=True, done=lambda *_: None
         )
         fragments = (LedgerFragment(0, (kept, newcomer)),)
         await LedgerStore(cluster.stores[0]).update(handle.ledger_id, lambda m: m.with_fragments(fragments))

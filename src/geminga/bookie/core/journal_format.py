@@ -136,6 +136,24 @@ def encode_add_header(ledger_id: int, first_entry_id: int, entries: Sequence[byt
     return _ADD.pack(1, length, ledger_id, first_entry_id, count) + struct.pack(f">{count}I", *map(len, entries))
 
 
+def encode_adds(ledger_id: int, entry_ids: Sequence[int], entries: Sequence[bytes]) -> tuple[list[bytes], int, int]:
+    """Buffers of the ADD records of entries with gaps, one for each run; how many; the bytes of their headers."""
+    buffers: list[bytes] = []
+    records = header_bytes = start = 0
+    count = len(entry_ids)
+    for end in range(1, count + 1):
+        if end < count and entry_ids[end] == entry_ids[end - 1] + 1:
+            continue
+        run = entries[start:end]
+        header = encode_add_header(ledger_id, entry_ids[start], run, sum(map(len, run)))
+        buffers.append(header)
+        buffers.extend(run)
+        records += 1
+        header_bytes += len(header)
+        start = end
+    return buffers, records, header_bytes
+
+
 def encode_fence(ledger_id: int) -> bytes:
     """A FENCE record."""
     return _LEDGER.pack(RecordKind.FENCE, 8, ledger_id)

@@ -16,10 +16,14 @@ from typing import Final, NamedTuple
 
 from pyroaring import BitMap64
 
+from geminga.model.bookie_port import IDS_END
+
 _ROW: Final = struct.Struct(">qBH")
 _FENCED: Final = 1
 #: Different master keys that a bookie takes: the key number has 16 bits.
 KEYS_MAX: Final = 65_535
+#: Bytes of a master key; BookKeeper's have 20. Its length has 16 bits, and each key is in every entry log.
+KEY_BYTES_MAX: Final = 256
 
 
 class LedgerState(NamedTuple):
@@ -63,6 +67,10 @@ class LedgerStates:
         if ledger_id not in self.fenced:
             self.fenced.add(ledger_id)
             self.dirty.add(ledger_id)
+
+    def is_in_limbo(self, ledger_id: int) -> bool:
+        """Whether what is absent of it may have existed; any int may be asked for."""
+        return bool(self.limbo) and 0 <= ledger_id < IDS_END and ledger_id in self.limbo
 
     def delete(self, ledger_ids: Iterable[int]) -> None:
         """Forget ledgers for ever."""

@@ -44,6 +44,21 @@ class WriteCache:
             cached.update(zip(count(first_entry_id), entries))
             self.filling_bytes += size_bytes + len(entries) * self.entry_overhead_bytes
 
+    def put_each(self, ledger_id: int, entry_ids: Sequence[int], entries: Sequence[bytes], size_bytes: int) -> None:
+        """Like :meth:`put` for entries with gaps, in any order; of an id that comes twice the later one stays."""
+        cached = self.filling.get(ledger_id)
+        if cached is None:
+            cached = self.filling[ledger_id] = {}
+        cached.update(zip(entry_ids, entries, strict=True))
+        self.filling_bytes += size_bytes + len(entries) * self.entry_overhead_bytes
+
+    def entry_ids(self, ledger_id: int) -> list[int]:
+        """Ids of a ledger's entries here, ascending."""
+        found = set(self.filling.get(ledger_id, ()))
+        if self.flushing is not None:
+            found.update(self.flushing.get(ledger_id, ()))
+        return sorted(found)
+
     def get(self, ledger_id: int, entry_id: int) -> bytes | None:
         """The entry, or None if it is not here."""
         cached = self.filling.get(ledger_id)

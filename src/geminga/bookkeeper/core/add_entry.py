@@ -1,7 +1,11 @@
 """Entries on their way to the ack quorum: pending adds, counted by batch, completed in entry order only. Pure.
 
-With E == Qw a batch is one unit (each bookie gets all of it); otherwise each entry has its own write set and is
-counted by itself. Completion waits for the head of the queue, and for an ensemble change under way.
+With E == Qw a batch is one unit as long as bookies answer for all of it at once; otherwise, and from the first answer
+for a part of it on, each entry is counted by itself. Completion waits for the head of the queue, and for an ensemble
+change under way.
+
+Which bookies failed a batch is counted too: while every entry of it can still reach its ack quorum among the others,
+a failure costs nobody anything; once one can not, the batch is lost and with it all behind it.
 """
 
 from __future__ import annotations
@@ -23,6 +27,7 @@ class PendingAdd:
         "count",
         "done",
         "entries",
+        "failed",
         "first_entry_id",
         "length_bytes",
         "next",
@@ -40,7 +45,9 @@ class PendingAdd:
         self.done = done
         #: Bit mask of the bookie indexes that acknowledged a batch that is one unit.
         self.acks = 0
-        #: The same for each entry where each is a unit, else None.
+        #: Bit mask of the bookie indexes that failed it, or a part of it.
+        self.failed = 0
+        #: Acknowledgements by entry where each is a unit, else None.
         self.unit_acks: list[int] | None = None
         #: Units that have not reached their ack quorum.
         self.unacknowledged = 1
@@ -87,10 +94,14 @@ class AddQueue:
         self._tail = pending
         return pending
 
-    def acknowledge(self, pending: PendingAdd, index: int, first_entry_id: int, count: int) -> None:
-        """Bookie ``index`` of the ensemble has stored ``count`` entries of the batch from ``first_entry_id``."""
+    def acknowledge(self, pending: PendingAdd, index: int, entry_ids: Sequence[int]) -> None:
+        """Bookie ``index`` of the ensemble has stored these entries of the batch."""
         bit = 1 << index
         unit_acks = pending.unit_acks
+        if unit_acks is None and len(entry_ids) != pending.count:
+            # It answers entry by entry: so do we count from here on.
+            unit_acks = pending.unit_acks = [pending.acks] * pending.count
+            pending.unacknowledged = self._short(pending)
         if unit_acks is None:
             acks = pending.acks
             if not acks & bit:
@@ -98,15 +109,31 @@ class AddQueue:
                 if acks.bit_count() == self._ack_quorum:
                     pending.unacknowledged = 0
             return
-        first = first_entry_id - pending.first_entry_id
-        end = first + count
-        invariant(0 <= first < end <= pending.count, f"acknowledged {first_entry_id}+{count} outside its batch")
-        for unit in range(first, end):
+        first = pending.first_entry_id
+        for entry_id in entry_ids:
+            unit = entry_id - first
+            invariant(0 <= unit < pending.count, f"acknowledged entry {entry_id} outside its batch")
             acks = unit_acks[unit]
             if not acks & bit:
                 unit_acks[unit] = acks = acks | bit
                 if acks.bit_count() == self._ack_quorum:
                     pending.unacknowledged -= 1
+
+    def fail(self, pending: PendingAdd, index: int) -> None:
+        """Bookie ``index`` did not store the batch, or not all of it."""
+        pending.failed |= 1 << index
+
+    def can_reach(self, pending: PendingAdd) -> bool:
+        """Whether every entry of the batch can get its ack quorum from bookies that have not failed it.
+
+        A bookie that failed it counts only for what it had acknowledged before.
+        """
+        distribution, acks = self.distribution, pending.unit_acks
+        for unit in range(pending.count if acks is not None else 1):
+            could = distribution.write_mask(pending.first_entry_id + unit) & ~pending.failed
+            if ((acks[unit] if acks is not None else pending.acks) | could).bit_count() < self._ack_quorum:
+                return False
+        return True
 
     def replaced(self, indexes: Collection[int]) -> list[PendingAdd]:
         """Other bookies are at ``indexes`` now: what the old ones acknowledged counts no more.
@@ -118,10 +145,15 @@ class AddQueue:
             mask |= 1 << index
         for pending in self:
             pending.acks &= ~mask
+            pending.failed &= ~mask
             if pending.unit_acks is not None:
                 pending.unit_acks = [acks & ~mask for acks in pending.unit_acks]
             pending.unacknowledged = self._short(pending)
         return list(self)
+
+    def hopeless(self) -> bool:
+        """Whether a pending batch can not reach its ack quorum any more with the bookies as they are."""
+        return any(pending.failed and not self.can_reach(pending) for pending in self)
 
     def _short(self, pending: PendingAdd) -> int:
         units = pending.unit_acks if pending.unit_acks is not None else (pending.acks,)

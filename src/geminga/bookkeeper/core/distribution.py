@@ -6,14 +6,17 @@ their index in the ensemble here. With E == Qw every bookie holds every entry ("
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from functools import lru_cache
+from itertools import compress, cycle
 from typing import Final, NamedTuple
 
 from geminga.model.errors import invariant
 
 #: Different (E, Qw, Qa) that are kept.
 DISTRIBUTIONS_CACHED_MAX: Final = 64
+#: Patterns of striping that are kept: E * E for each of a few different (E, Qw, Qa).
+PATTERNS_CACHED_MAX: Final = 1024
 
 
 class Distribution(NamedTuple):
@@ -37,22 +40,16 @@ class Distribution(NamedTuple):
         """Whether the bookie at ``index`` is in the entry's write set."""
         return (index - entry_id) % self.ensemble_size < self.write_quorum
 
-    def runs(self, index: int, first_entry_id: int, count: int) -> list[tuple[int, int]]:
-        """Of ``count`` consecutive entries those that bookie ``index`` holds, as (first entry id, count) runs."""
+    def share(self, index: int, entry_ids: range) -> Sequence[int]:
+        """Of consecutive entries those that bookie ``index`` holds: ``entry_ids`` itself if that is all of them."""
         if self.is_uniform:
-            return [(first_entry_id, count)] if count else []
-        runs: list[tuple[int, int]] = []
-        end = first_entry_id + count
-        entry_id = first_entry_id
-        while entry_id < end:
-            into_run = (index - entry_id) % self.ensemble_size
-            if into_run >= self.write_quorum:
-                entry_id += into_run - self.write_quorum + 1
-                continue
-            length = min(into_run + 1, end - entry_id)
-            runs.append((entry_id, length))
-            entry_id += length
-        return runs
+            return entry_ids
+        held = _held(self, index, entry_ids.start % self.ensemble_size)
+        return entry_ids if len(entry_ids) == 1 and held[0] else tuple(compress(entry_ids, cycle(held)))
+
+    def write_mask(self, entry_id: int) -> int:
+        """The write set as a bit mask of indexes."""
+        return sum(1 << index for index in self.write_set(entry_id))
 
     def is_covered(self, answered: Collection[int]) -> bool:
         """Whether no write set can reach its ack quorum among the bookies that did *not* answer.
@@ -76,3 +73,9 @@ class Distribution(NamedTuple):
     def absences_needed(self) -> int:
         """How many bookies of a write set must be certain not to have an entry until it can not be acknowledged."""
         return self.write_quorum - self.ack_quorum + 1
+
+
+@lru_cache(maxsize=PATTERNS_CACHED_MAX)
+def _held(distribution: Distribution, index: int, start: int) -> tuple[bool, ...]:
+    """Which of E entries from one with ``entry id mod E == start`` on bookie ``index`` holds; then it repeats."""
+    return tuple(distribution.holds(index, start + i) for i in range(distribution.ensemble_size))

@@ -10,6 +10,8 @@
     32      n     digest                 over bytes 0-31 and the payload: CRC32C 4, CRC32 8, HMAC-SHA1 20, DUMMY 0
     32 + n  ...   payload
 
+A writer that announces its last add confirmed by itself sends ledger id, LAC (8 bytes each) and the digest over them.
+
 CRC32C is a uint32, CRC32 the same value widened to int64, both big endian. The key of the HMAC is
 SHA1("mac" + password), the master key that a bookie checks is SHA1("ledger" + password).
 The client makes and checks digests; a bookie reads only the header. See ``docs/formats/entry-digest.md``.
@@ -21,7 +23,7 @@ import hashlib
 import hmac
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import IntEnum
 from functools import lru_cache
 from typing import Final, NamedTuple, Protocol
@@ -79,6 +81,14 @@ class EntryDigest(Protocol):
         """The payload of a whole entry, or what is wrong with it (an error as a value)."""
         ...
 
+    def encode_lac(self, ledger_id: int, lac: int) -> bytes:
+        """A last add confirmed as a writer announces it without an entry."""
+        ...
+
+    def announced_lac(self, ledger_id: int, packet: bytes) -> int | CorruptionError:
+        """What :meth:`encode_lac` was given, or what is wrong with the bytes (an error as a value)."""
+        ...
+
 
 def read_header(entry: bytes) -> EntryHeader:
     """The header of a whole entry, not checked; raises CorruptionError if the entry is shorter than a header."""
@@ -131,6 +141,15 @@ class Crc32cDigest:
             return _wrong_entry(ledger_id, entry_id, found_ledger, found_entry)
         return payload
 
+    def encode_lac(self, ledger_id: int, lac: int) -> bytes:
+        """See :class:`EntryDigest`."""
+        ids = _IDS.pack(ledger_id, lac)
+        return ids + crc32c(ids).to_bytes(4, "big")
+
+    def announced_lac(self, ledger_id: int, packet: bytes) -> int | CorruptionError:
+        """See :class:`EntryDigest`."""
+        return _checked_lac(ledger_id, packet, self.encode_lac)
+
 
 class _PlainDigest:
     """The rarer digests share one slow path; a subclass says how its bytes are made."""
@@ -172,6 +191,15 @@ class _PlainDigest:
         if found_ledger != ledger_id or found_entry != entry_id:
             return _wrong_entry(ledger_id, entry_id, found_ledger, found_entry)
         return payload
+
+    def encode_lac(self, ledger_id: int, lac: int) -> bytes:
+        """See :class:`EntryDigest`."""
+        ids = _IDS.pack(ledger_id, lac)
+        return ids + self._code(ids, b"")
+
+    def announced_lac(self, ledger_id: int, packet: bytes) -> int | CorruptionError:
+        """See :class:`EntryDigest`."""
+        return _checked_lac(ledger_id, packet, self.encode_lac)
 
 
 class Crc32Digest(_PlainDigest):
@@ -223,6 +251,23 @@ def digest_for(digest_type: DigestType, password: bytes) -> EntryDigest:
     if digest_type is DigestType.CRC32:
         return _CRC32_DIGEST
     return _DUMMY_DIGEST
+
+
+def read_lac_ids(packet: bytes) -> tuple[int, int]:
+    """(ledger id, LAC) of an announced last add confirmed, not checked; raises CorruptionError if it is too short."""
+    if len(packet) < _IDS.size:
+        raise CorruptionError(f"an announced LAC of {len(packet)} bytes is shorter than its ids of {_IDS.size}")
+    ledger_id, lac = _IDS.unpack_from(packet)
+    return ledger_id, lac
+
+
+def _checked_lac(ledger_id: int, packet: bytes, encode: Callable[[int, int], bytes]) -> int | CorruptionError:
+    if len(packet) < _IDS.size:
+        return CorruptionError(f"ledger {ledger_id}: an announced LAC of {len(packet)} bytes")
+    found_ledger, lac = _IDS.unpack_from(packet)
+    if found_ledger != ledger_id or not hmac.compare_digest(packet, encode(ledger_id, lac)):
+        return CorruptionError(f"ledger {ledger_id}: the announced LAC does not match its digest")
+    return int(lac)
 
 
 def _too_short(ledger_id: int, entry_id: int, entry: bytes, prefix: int) -> CorruptionError:
