@@ -12,7 +12,14 @@ import errno
 
 from geminga.bookie import BookieConfig, LocalBookie
 from geminga.bookkeeper import BookKeeper, LocalBookiePool, MetadataLiveLedgers
-from geminga.managed_ledger import Defects, ManagedCursor, ManagedLedger, ManagedLedgerConfig, ManagedLedgerFactory
+from geminga.managed_ledger import (
+    Defects,
+    ManagedCursor,
+    ManagedLedger,
+    ManagedLedgerConfig,
+    ManagedLedgerFactory,
+    Persistence,
+)
 from geminga.managed_ledger import crash_points as points
 from geminga.managed_ledger.core.batch_acks import bits_of_words, words_of_bits
 from geminga.metadata.core.faults import MetadataFaults
@@ -187,7 +194,10 @@ class TopicStory:
             await ml.roll()
         elif roll < 0.87:
             await self.truncate(ml)
-        elif roll < 0.93:
+        elif roll < 0.89:
+            # How often cursors are written that nobody waits for changes no promise to who does.
+            ml.set_persistence(Persistence(1, 1, 1, self.rng.choice((0, 0.01, 1, 1000))))
+        elif roll < 0.94:
             await self.world.sleep(self.rng.uniform(0, 0.02))
         else:
             await self.world.sleep(self.rng.choice((0.3, 1.1)))

@@ -31,6 +31,8 @@ class LedgerWorld:
     def __init__(self, world: SimWorld, config: ManagedLedgerConfig = SMALL) -> None:
         self.world = world
         self.bookie = MemoryBookie()
+        #: What every process finds; more may be put in.
+        self.bookies = {"b": self.bookie}
         self.server = MemoryMetadata()
         self.faults = MetadataFaults()
         self.config = config
@@ -40,7 +42,7 @@ class LedgerWorld:
     def new_process(self, config: ManagedLedgerConfig | None = None, defects: Defects | None = None):
         """A factory of its own, as after a kill of the one before."""
         self.store = MemoryMetadataStore(self.runtime, self.server, self.faults)
-        self.bookkeeper = BookKeeper(self.runtime, self.store, LocalBookiePool({"b": self.bookie}))
+        self.bookkeeper = BookKeeper(self.runtime, self.store, LocalBookiePool(self.bookies))
         self.factory = ManagedLedgerFactory(
             self.runtime, self.store, self.bookkeeper, config or self.config, defects=defects
         )

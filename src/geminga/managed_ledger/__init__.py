@@ -1,6 +1,7 @@
 """Managed ledgers: one endless log per topic over many ledgers, with cursors, cache, rollover and trim."""
 
 from geminga.managed_ledger.config import ManagedLedgerConfig
+from geminga.managed_ledger.core.persistence import Persistence
 from geminga.managed_ledger.cursor_reads import EntriesDone
 from geminga.managed_ledger.entry import AckDone, AppendDone, AppendResult, Entry
 from geminga.managed_ledger.factory import Defects, ManagedLedgerFactory
@@ -18,4 +19,5 @@ __all__ = [
     "ManagedLedger",
     "ManagedLedgerConfig",
     "ManagedLedgerFactory",
+    "Persistence",
 ]

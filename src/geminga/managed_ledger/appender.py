@@ -219,14 +219,14 @@ class Appender:
     def _is_full(self) -> bool:
         handle = self._handle
         assert handle is not None
-        return self._ml.rollover.is_full(
+        return self._ml.factory.rollover.is_full(
             entries=handle.last_add_pushed + 1, size_bytes=handle.length_bytes, age_ms=self._age_ms()
         )
 
     def _measure_room(self) -> None:
         handle = self._handle
         assert handle is not None
-        policy = self._ml.rollover
+        policy = self._ml.factory.rollover
         left_entries = policy.max_entries - handle.last_add_pushed - 1
         left_bytes = policy.max_size_bytes - handle.length_bytes
         is_over = left_entries <= 0 or left_bytes <= 0

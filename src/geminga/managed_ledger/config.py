@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from geminga.managed_ledger.core.persistence import Persistence
+from geminga.model.errors import ConfigurationError
 from geminga.model.settings import setting
 
 
@@ -27,8 +29,10 @@ class ManagedLedgerConfig:
     #: How often a cursor is persisted while nobody waits for it, per second. Twice, and not once as in Pulsar: begun
     #: half a second after an acknowledgement at the latest, the write has as long again to be durable within a second.
     mark_delete_rate_limit: float = setting(
-        "managedLedgerDefaultMarkDeleteRateLimit", 2.0, "writes a second, 0.01-1000", minimum=0.01, maximum=1000
+        "managedLedgerDefaultMarkDeleteRateLimit", 2.0, "writes a second 0-1000; 0: no limit", minimum=0, maximum=1000
     )
+    #: However low that rate is, a cursor is persisted so often.
+    cursor_flush_seconds: int = setting("managedLedgerCursorPositionFlushSeconds", 60, "seconds >= 1", minimum=1)
     #: Acknowledged entries as bitmaps; false: as plain ranges, for comparison.
     ack_bitmaps: bool = setting("managedLedgerUnackedRangesOpenCacheSetEnabled", True, "true or false")
     #: Acknowledgement state kept in memory, all cursors together; what is more lies on disk only. Geminga's own key.
@@ -44,3 +48,10 @@ class ManagedLedgerConfig:
     cache_eviction_ms: int = setting(
         "managedLedgerCacheEvictionTimeThresholdMillis", 1000, "milliseconds >= 1", minimum=1
     )
+
+    def persistence(self) -> Persistence:
+        """How managed ledgers are stored without a policy. Raises ConfigurationError if the quorums do not fit."""
+        try:
+            return Persistence(self.ensemble_size, self.write_quorum, self.ack_quorum, self.mark_delete_rate_limit)
+        except ValueError as error:
+            raise ConfigurationError(f"managedLedgerDefaultEnsembleSize, WriteQuorum, AckQuorum: {error}") from error

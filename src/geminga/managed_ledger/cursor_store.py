@@ -1,9 +1,9 @@
 """Where a durable cursor's state lies: a cursor ledger and a metadata node (docs/formats/cursor.md).
 
-One persist at a time; whatever comes meanwhile is merged into the next. Nobody waits: at most
-``managedLedgerDefaultMarkDeleteRateLimit`` a second, through the factory's timer, or right behind what was under way
-then. Somebody waits (``done``): on the loop's next turn. The metadata node is written only when the cursor is created
-or closed, its ledger switched or failed, its text properties change or its last use is to be noted. A cursor that never
+One persist at a time; whatever comes meanwhile is merged into the next. Nobody waits: at most as often as the managed
+ledger's mark-delete rate allows, through the factory's timers, or right behind what was under way then. Somebody waits
+(``done``): on the loop's next turn, whatever the rate. The metadata node is written only when the cursor is created or
+closed, its ledger switched or failed, its text properties change or its last use is to be noted. A cursor that never
 acknowledged has neither ledger nor cost.
 """
 
@@ -168,7 +168,7 @@ class CursorStore:
         if is_dirty:
             self._is_dirty = True
         if done is None:
-            self._ml.factory.flush_later(self.cursor)
+            self._flush_later()
             return
         if not self._is_dirty and not self._busy:
             done(None)
@@ -180,6 +180,9 @@ class CursorStore:
             # On the next turn: acknowledgements of this turn share one write.
             self._busy = True
             asyncio.get_running_loop().call_soon(self._persist)
+
+    def _flush_later(self, *, is_retry: bool = False) -> None:
+        self._ml.factory.flushes.flush_later(self.cursor, self._ml.flush_interval_s, is_retry=is_retry)
 
     def flush_background(self) -> None:
         """The factory's timer: persist if anything changed, after what is under way."""
@@ -222,7 +225,7 @@ class CursorStore:
             asyncio.get_running_loop().call_soon(self._persist)
             return
         if self._is_dirty and not self.cursor.is_closed:
-            self._ml.factory.flush_later(self.cursor, is_retry=error is not None)
+            self._flush_later(is_retry=error is not None)
         idle, self._idle = self._idle, None
         for future in idle or ():
             if not future.done():

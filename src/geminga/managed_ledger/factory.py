@@ -1,7 +1,7 @@
 """All managed ledgers of a process: opening, deleting, what they share (cache, timer, settings).
 
-One timer for everything: it flushes cursors nobody waits for, evicts old cache entries and looks for ledgers
-that are full by age. It runs only while there is something to do.
+Few timers for everything: for cursors nobody waits for, old cache entries and ledgers that are full by age. Each runs
+only while there is something to do.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from geminga.managed_ledger.core.plain_ranges import PlainRanges
 from geminga.managed_ledger.core.rollover import RolloverPolicy
 from geminga.managed_ledger.cursor_memory import CursorMemory
 from geminga.managed_ledger.entry_cache import EntryCache, TailWindow
+from geminga.managed_ledger.flush_timers import FlushTimers
 from geminga.managed_ledger.info import StoredInfo, read_info
-from geminga.managed_ledger.managed_cursor import ManagedCursor
 from geminga.managed_ledger.managed_ledger import ManagedLedger
 from geminga.managed_ledger.metadata_io import ROOT, UNKNOWN_ATTEMPTS_MAX, cursor_path, ledger_path
 from geminga.managed_ledger.named_ledgers import named_ledgers
@@ -102,16 +102,14 @@ class ManagedLedgerFactory:
             min_age_ms=self.config.min_rollover_minutes * 60_000,
             max_age_ms=self.config.max_rollover_minutes * 60_000,
         )
-        #: When cursors were last persisted in the background, on the monotonic clock.
-        self._flushed_s = float("-inf")
+        #: How managed ledgers are stored that nobody sets a policy for.
+        self.persistence = self.config.persistence()
+        self.flushes = FlushTimers(runtime.clock)
         self._open: dict[str, ManagedLedger] = {}
         self._opening: dict[str, asyncio.Future[ManagedLedger | GemingaError]] = {}
         self._is_closed = False
-        #: Cursors to persist at the next tick.
-        self._dirty: dict[ManagedCursor, None] = {}
         #: Managed ledgers with an open ledger.
         self._rolling: dict[ManagedLedger, None] = {}
-        self._flush_timer: asyncio.TimerHandle | None = None
         self._cache_timer: asyncio.TimerHandle | None = None
         self._rollover_timer: asyncio.TimerHandle | None = None
 
@@ -150,7 +148,7 @@ class ManagedLedgerFactory:
 
     async def create_ledger(self, ml: ManagedLedger, *, cursor_name: str | None = None) -> LedgerHandle:
         """A ledger for entries, or for the cursor of that name; not listed anywhere yet."""
-        config = self.config
+        persistence = ml.persistence
         custom = {
             "application": b"pulsar",
             "component": b"managed-ledger",
@@ -159,9 +157,9 @@ class ManagedLedgerFactory:
         if cursor_name is not None:
             custom[_META_CURSOR] = cursor_name.encode()
         return await self.bookkeeper.create_ledger(
-            ensemble_size=config.ensemble_size,
-            write_quorum=config.write_quorum,
-            ack_quorum=config.ack_quorum,
+            ensemble_size=persistence.ensemble_size,
+            write_quorum=persistence.write_quorum,
+            ack_quorum=persistence.ack_quorum,
             custom_metadata=custom,
             newer_than=ml.newest_ledger_id if cursor_name is None else -1,
         )
@@ -262,27 +260,6 @@ class ManagedLedgerFactory:
 
     # ---- the timer
 
-    def flush_later(self, cursor: ManagedCursor, *, is_retry: bool = False) -> None:
-        """Persist this cursor within the time that ``managedLedgerDefaultMarkDeleteRateLimit`` gives.
-
-        At once if the last time is long enough ago: a process that is killed again and again within that time
-        still gets on, instead of delivering the same messages for ever. ``is_retry``: the last write failed, so
-        the full time passes before the next.
-        """
-        self._dirty[cursor] = None
-        if self._flush_timer is None:
-            now_s = self.runtime.clock.monotonic()
-            due_s = (now_s if is_retry else self._flushed_s) + 1.0 / self.config.mark_delete_rate_limit
-            delay_s = max(0.0, due_s - now_s)
-            self._flush_timer = asyncio.get_running_loop().call_later(delay_s, self._flush)
-
-    def _flush(self) -> None:
-        self._flush_timer = None
-        self._flushed_s = self.runtime.clock.monotonic()
-        dirty, self._dirty = self._dirty, {}
-        for cursor in dirty:
-            cursor.start_flush()
-
     def cache_entries(self, window: TailWindow, payloads: Sequence[bytes], size_bytes: int) -> None:
         """Keep confirmed entries for tail readers."""
         self.cache.add(window, payloads, size_bytes)
@@ -325,6 +302,7 @@ class ManagedLedgerFactory:
             await asyncio.shield(opening)
         for ml in tuple(self._open.values()):
             await ml.close()
-        for timer in (self._flush_timer, self._cache_timer, self._rollover_timer):
+        self.flushes.close()
+        for timer in (self._cache_timer, self._rollover_timer):
             if timer is not None:
                 timer.cancel()

@@ -16,8 +16,8 @@ from geminga.managed_ledger import crash_points as points
 from geminga.managed_ledger import queries
 from geminga.managed_ledger.appender import Appender, close_quietly
 from geminga.managed_ledger.core.cursor import CursorState, before
+from geminga.managed_ledger.core.persistence import Persistence
 from geminga.managed_ledger.core.positions import LedgerInfo
-from geminga.managed_ledger.core.rollover import RolloverPolicy
 from geminga.managed_ledger.cursor_store import CursorStore
 from geminga.managed_ledger.deletion import delete_nodes
 from geminga.managed_ledger.entry import AppendDone, Entry
@@ -66,6 +66,7 @@ class ManagedLedger:
         "name",
         "non_durable_cursors",
         "part",
+        "persistence",
         "readable",
         "readable_position",
         "retention_bytes",
@@ -105,6 +106,8 @@ class ManagedLedger:
         self.part: Part | None = None
         #: Of consumed ledgers: age and total bytes, -1 without limit (see ``core.trim``); so until policies are read.
         self.retention_ms = self.retention_bytes = -1
+        #: Quorums of new ledgers, and how often cursors are written.
+        self.persistence = factory.persistence
         #: Recently appended entries, while anybody reads.
         self.tail = Tail(factory.cache, factory.cache_entries)
         self._appender: Appender | None = None
@@ -134,11 +137,6 @@ class ManagedLedger:
     def cache(self) -> EntryCache:
         """The entry cache of the factory."""
         return self.factory.cache
-
-    @property
-    def rollover(self) -> RolloverPolicy:
-        """When a ledger is full."""
-        return self.factory.rollover
 
     @property
     def created_ms(self) -> int:
@@ -395,6 +393,19 @@ class ManagedLedger:
         """How long consumed ledgers stay: see ``core.trim``. Takes effect with the next trim."""
         self.retention_ms = retention_ms
         self.retention_bytes = retention_bytes
+
+    def set_persistence(self, persistence: Persistence | None) -> None:
+        """Ledgers made from now on, those of cursors included, have these quorums; None: the configured ones.
+
+        An open ledger keeps its own until it is full. If there are fewer bookies than E, no new one can be made:
+        appends fail with NotEnoughBookiesError, and go on once there are enough or the policy is another.
+        """
+        self.persistence = persistence if persistence is not None else self.factory.persistence
+
+    @property
+    def flush_interval_s(self) -> float:
+        """Seconds between two writes of a cursor that nobody waits for."""
+        return self.persistence.flush_interval_s(self.factory.config.cursor_flush_seconds)
 
     def end_recovered(self, entries: int, size_bytes: int) -> None:
         """Opening: the last ledger was closed by recovery, or turned out not to exist (no entries)."""

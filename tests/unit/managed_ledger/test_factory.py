@@ -85,7 +85,7 @@ def test_idle_factory_has_no_timer(in_world):
         positions = await w.fill(ml, 3)
         cursor.acknowledge(positions)
         await w.world.sleep(10)
-        assert (w.factory._flush_timer, w.factory._cache_timer) == (None, None)
+        assert (w.factory.flushes.is_idle, w.factory._cache_timer) == (True, None)
         await ml.close()
         await w.world.sleep(120)
         assert w.factory._rollover_timer is None

@@ -1,0 +1,42 @@
+"""How a managed ledger is stored: quorums of its new ledgers, and how often a cursor is written. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import isfinite
+from typing import Final
+
+#: Seconds from a write of a cursor that failed to the next, at least.
+RETRY_S_MIN: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Persistence:
+    """Pulsar's ``PersistencePolicies``. Raises ValueError unless E >= Qw >= Qa >= 1 and the rate is a number >= 0."""
+
+    ensemble_size: int
+    write_quorum: int
+    ack_quorum: int
+    #: Writes of a cursor that nobody waits for, a second; 0: no limit.
+    mark_delete_rate: float
+
+    def __post_init__(self) -> None:
+        """Refuse what no ledger can be made with."""
+        if not self.ensemble_size >= self.write_quorum >= self.ack_quorum >= 1:
+            quorums = (self.ensemble_size, self.write_quorum, self.ack_quorum)
+            raise ValueError(f"E >= Qw >= Qa >= 1 is wanted of {quorums}")
+        if not (isfinite(self.mark_delete_rate) and self.mark_delete_rate >= 0):
+            raise ValueError(f"mark-deletes a second must be 0 or more: {self.mark_delete_rate}")
+
+    def flush_interval_s(self, longest_s: float) -> float:
+        """Seconds from one write of a cursor that nobody waits for to the next, ``longest_s`` at most."""
+        return 0.0 if not self.mark_delete_rate else min(1.0 / self.mark_delete_rate, longest_s)
+
+
+def flush_due_s(now_s: float, flushed_s: float, interval_s: float, *, is_retry: bool) -> float:
+    """When cursors are next persisted that nobody waits for; they were last at ``flushed_s``.
+
+    At once if that is an interval ago: a process that is killed again and again within that time still gets on,
+    instead of delivering the same messages for ever. ``is_retry``: a write failed, so a full time passes.
+    """
+    return now_s + max(interval_s, RETRY_S_MIN) if is_retry else max(now_s, flushed_s + interval_s)
