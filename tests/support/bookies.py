@@ -71,8 +71,8 @@ class Calls:
             await _reply(lambda done: self.bookie.read_entries(ledger_id, entry_ids, done, bytes_max=bytes_max))
         )
 
-    async def fence(self, ledger_id: int) -> StorageError | None:
-        return await _reply(lambda done: self.bookie.fence(ledger_id, master_key=KEY, done=done))
+    async def fence(self, ledger_id: int, *, key: bytes = KEY) -> StorageError | None:
+        return await _reply(lambda done: self.bookie.fence(ledger_id, master_key=key, done=done))
 
     async def lac(self, ledger_id: int) -> LacResult | StorageError:
         return await _reply(lambda done: self.bookie.read_lac(ledger_id, done=done))
@@ -163,8 +163,8 @@ class InNode(Calls):
     async def read(self, *args: Any, **more: Any) -> list[bytes | StorageError]:
         return await self._node.run(lambda node: Calls.read(self, *args, **more))
 
-    async def fence(self, ledger_id: int) -> StorageError | None:
-        return await self._node.run(lambda node: Calls.fence(self, ledger_id))
+    async def fence(self, *args: Any, **more: Any) -> StorageError | None:
+        return await self._node.run(lambda node: Calls.fence(self, *args, **more))
 
     async def lac(self, ledger_id: int) -> LacResult | StorageError:
         return await self._node.run(lambda node: Calls.lac(self, ledger_id))
