@@ -18,6 +18,7 @@ from geminga.model.errors import (
 )
 from geminga.model.position import Position
 from geminga.model.txn_id import TxnId, TxnStatus
+from geminga.transaction.core import coordinator
 from geminga.transaction.core.coordinator import PARTICIPANTS_MAX, CoordinatorState
 from geminga.wire.pulsar.transaction_log import LogOp, TransactionRecord, TxnSubscription
 
@@ -145,8 +146,23 @@ def test_of_two_ends_that_race_the_first_wins() -> None:
     assert last is not None
     assert state.finish(txn_id, 3) is None
     assert state.stored(last, Position(0, 2)) is not None
+    assert state.end(txn_id, commit=True, now_ms=4) is None  # lost again
+    with pytest.raises(InvalidTxnStatusError, match="COMMITTED"):
+        state.end(txn_id, commit=False, now_ms=4)
+
+
+def test_outcomes_are_told_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(coordinator, "OUTCOMES_MAX", 2)
+    state = CoordinatorState(1)
+    for number in range(3):
+        state.stored(state.begin(10, 0), Position(0, number))
+        for record in (lambda n: state.end(TxnId(1, n), commit=True, now_ms=1), lambda n: state.finish(TxnId(1, n), 1)):
+            made = record(number)
+            assert made is not None
+            state.stored(made, Position(1, number))
     with pytest.raises(TransactionNotFoundError):
-        state.end(txn_id, commit=True, now_ms=4)
+        state.end(TxnId(1, 0), commit=True, now_ms=4)
+    assert [state.end(TxnId(1, number), commit=True, now_ms=4) for number in (1, 2)] == [None, None]
 
 
 def test_of_two_ends_in_a_log_the_first_counts() -> None:

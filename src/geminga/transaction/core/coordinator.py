@@ -25,6 +25,8 @@ from geminga.wire.pulsar.transaction_log import LogOp, TransactionRecord, TxnSub
 
 #: Topics and subscriptions that one transaction may touch, together.
 PARTICIPANTS_MAX: Final = 10_000
+#: Transactions that are over whose outcome is still told: a client that lost the answer to its end asks again.
+OUTCOMES_MAX: Final = 1_000
 #: Superfluous entries of the heap of time-outs before it is made anew.
 _STALE_MAX: Final = 1_000
 
@@ -71,7 +73,17 @@ class Transaction:
 class CoordinatorState:
     """See the module. ``active_max``: transactions at a time; 0: no limit."""
 
-    __slots__ = ("_timeouts", "aborted", "active_max", "committed", "coordinator", "last_number", "open", "timed_out")
+    __slots__ = (
+        "_outcomes",
+        "_timeouts",
+        "aborted",
+        "active_max",
+        "committed",
+        "coordinator",
+        "last_number",
+        "open",
+        "timed_out",
+    )
 
     def __init__(self, coordinator: int, *, last_number: int = -1, active_max: int = 0) -> None:
         self.coordinator = coordinator
@@ -80,6 +92,8 @@ class CoordinatorState:
         self.active_max = active_max
         #: Not over, by number, in ascending order (numbers are given in ascending order, and replayed so).
         self.open: dict[int, Transaction] = {}
+        #: How the last ones ended, oldest first.
+        self._outcomes: dict[int, TxnStatus] = {}
         #: (deadline, number); may hold transactions that are over.
         self._timeouts: list[tuple[int, int]] = []
         #: Ended since the start.
@@ -144,12 +158,17 @@ class CoordinatorState:
 
         Raises TransactionNotFoundError, InvalidTxnStatusError (the other end, or being decided this very moment).
         """
-        transaction = self.find(txn_id)
         wanted = TxnStatus.COMMITTING if commit else TxnStatus.ABORTING
+        outcome = self._outcomes.get(txn_id.number) if txn_id.coordinator == self.coordinator else None
+        if outcome is not None:
+            if outcome is not _NEXT[wanted]:
+                raise _wrong_status(txn_id, TxnStatus.OPEN, outcome)
+            return None
+        transaction = self.find(txn_id)
         if transaction.status == wanted:
             return None
         if transaction.status is not TxnStatus.OPEN or transaction.pending_status is not None:
-            raise self._wrong_status(transaction, TxnStatus.OPEN)
+            raise _wrong_status(txn_id, TxnStatus.OPEN, transaction.pending_status or transaction.status)
         transaction.pending_status = wanted
         return self._update(txn_id, TxnStatus.OPEN, wanted, now_ms)
 
@@ -157,7 +176,7 @@ class CoordinatorState:
         """Every participant has heard; None if that is being stored already."""
         transaction = self.find(txn_id)
         if not transaction.status.is_ending:
-            raise self._wrong_status(transaction, TxnStatus.COMMITTING)
+            raise _wrong_status(txn_id, TxnStatus.COMMITTING, transaction.status)
         if transaction.pending_status is not None:
             return None
         transaction.pending_status = _NEXT[transaction.status]
@@ -216,6 +235,9 @@ class CoordinatorState:
         if not status.is_over:
             return None
         del self.open[transaction.txn_id.number]
+        self._outcomes[transaction.txn_id.number] = status
+        if len(self._outcomes) > OUTCOMES_MAX:
+            del self._outcomes[next(iter(self._outcomes))]
         if status is TxnStatus.COMMITTED:
             self.committed += 1
         else:
@@ -238,7 +260,7 @@ class CoordinatorState:
         """One that still takes topics and subscriptions; raises TransactionNotFoundError, InvalidTxnStatusError."""
         transaction = self.find(txn_id)
         if transaction.status is not TxnStatus.OPEN or transaction.pending_status is not None:
-            raise self._wrong_status(transaction, TxnStatus.OPEN)
+            raise _wrong_status(txn_id, TxnStatus.OPEN, transaction.pending_status or transaction.status)
         return transaction
 
     @property
@@ -293,9 +315,8 @@ class CoordinatorState:
                 f"{count} more are above {PARTICIPANTS_MAX}"
             )
 
-    @staticmethod
-    def _wrong_status(transaction: Transaction, expected: TxnStatus) -> InvalidTxnStatusError:
-        actual = transaction.pending_status or transaction.status
-        return InvalidTxnStatusError(
-            f"Expect transaction {transaction.txn_id} to be in {expected.name} status but it is in {actual.name} status"
-        )
+
+def _wrong_status(txn_id: TxnId, expected: TxnStatus, actual: TxnStatus) -> InvalidTxnStatusError:
+    return InvalidTxnStatusError(
+        f"Expect transaction {txn_id} to be in {expected.name} status but it is in {actual.name} status"
+    )

@@ -1,0 +1,415 @@
+"""A transaction coordinator: stores what :mod:`.core.coordinator` decides, and tells participants how it ended.
+
+One coordinator is one partition of ``transaction_coordinator_assign`` and belongs to the broker that serves it. All it
+knows is in its log; whoever opens that next goes on. A record that may or may not be stored ends this coordinator: who
+made it is told, and opening it anew tells what is so.
+
+An end is decided by one stored record. From then on participants are told, each again and again until it heard, without
+limit: what is decided must come true everywhere (a limit would leave topics held back for good).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from geminga.model.errors import (
+    GemingaError,
+    SubscriptionNotFoundError,
+    TopicNotFoundError,
+    TransactionCoordinatorNotFoundError,
+    UnavailableError,
+)
+from geminga.model.position import Position
+from geminga.model.settings import setting
+from geminga.model.txn_id import TxnId, TxnStatus
+from geminga.runtime import Clock, Part, Rng, get_logger, spawn, wait_ms
+from geminga.transaction.core.coordinator import CoordinatorState, Transaction
+from geminga.transaction.ports import Participants, RecordLog
+from geminga.wire.pulsar.transaction_log import (
+    TransactionRecord,
+    TxnSubscription,
+    decode_transaction_records,
+    encode_transaction_record,
+)
+
+_log = get_logger(__name__)
+
+#: Property of the log: no number above it was ever given.
+NUMBER_PROPERTY: Final = "max_local_txn_id"
+#: Numbers made sure of with one write of the property.
+NUMBERS_AT_ONCE: Final = 1_000
+#: Participants told at a time, by one coordinator.
+TELLING_AT_ONCE: Final = 100
+#: Transactions whose time is up that are ended before others have their turn.
+DUE_AT_ONCE: Final = 100
+#: How often the clock is looked at, though nothing is due: it may be set.
+LOOK_MS_MAX: Final = 10_000
+#: Milliseconds between attempts to tell a participant: doubled from the first to the last.
+RETRY_FIRST_MS: Final = 100
+RETRY_MAX_MS: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorConfig:
+    """Settings of transaction coordinators."""
+
+    active_max: int = setting("maxActiveTransactionsPerCoordinator", 0, "an integer >= 0, 0: no limit", minimum=0)
+    #: Geminga's own: the longest time a client may ask for, which is how long it can hold a topic back.
+    timeout_max_ms: int = setting(
+        "gemingaTransactionTimeoutMaxMillis", 86_400_000, "milliseconds > 0", minimum=1, maximum=1 << 40
+    )
+
+
+class CoordinatorStats(NamedTuple):
+    """Counts since it was opened, and what is so now."""
+
+    begun: int
+    committed: int
+    aborted: int
+    timed_out: int
+    active: int
+    last_number: int
+    low_watermark: int
+
+
+class TransactionCoordinator:
+    """See the module. Made by :meth:`open`."""
+
+    __slots__ = (
+        "_begun",
+        "_clock",
+        "_config",
+        "_ending",
+        "_is_closed",
+        "_kept",
+        "_log",
+        "_lost",
+        "_numbers",
+        "_part",
+        "_participants",
+        "_reserved",
+        "_rng",
+        "_shared",
+        "_tasks",
+        "_telling",
+        "_timer",
+        "_timer_ms",
+        "recovered_ms",
+        "state",
+    )
+
+    def __init__(
+        self,
+        number: int,
+        log: RecordLog,
+        participants: Participants,
+        *,
+        clock: Clock,
+        rng: Rng,
+        config: CoordinatorConfig,
+        part: Part,
+        lost: Callable[[GemingaError], None],
+    ) -> None:
+        """``lost`` is called once, when nobody knows what its log holds: it has stopped, and must be opened anew."""
+        self._log = log
+        self._lost = lost
+        self._participants = participants
+        self._clock = clock
+        self._rng = rng
+        self._config = config
+        self._part = part
+        #: No number above it is given before the property says so.
+        self._reserved = int(log.properties.get(NUMBER_PROPERTY, "-1"))
+        self._numbers = asyncio.Lock()
+        self.state = CoordinatorState(number, last_number=self._reserved, active_max=config.active_max)
+        #: Until every participant has heard, by number.
+        self._ending: dict[int, asyncio.Future[GemingaError | None]] = {}
+        self._telling = asyncio.Semaphore(TELLING_AT_ONCE)
+        #: What is under way; cancelled when it stops.
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        #: The deadline that the timer is for, ms since the epoch.
+        self._timer_ms = 0
+        #: Entries of the log with records of more than one transaction.
+        self._shared: set[Position] = set()
+        #: Records of transactions that are over, but share such an entry with one that is not.
+        self._kept: list[Sequence[Position]] = []
+        self._is_closed = False
+        self._begun = 0
+        #: When its log had been read, ms since the epoch.
+        self.recovered_ms = 0
+
+    @classmethod
+    async def open(
+        cls,
+        number: int,
+        log: RecordLog,
+        participants: Participants,
+        *,
+        clock: Clock,
+        rng: Rng,
+        config: CoordinatorConfig,
+        part: Part,
+        lost: Callable[[GemingaError], None],
+    ) -> TransactionCoordinator:
+        """Read the log and go on where it ends. Raises StorageError (CorruptionError for a record that is none)."""
+        self = cls(number, log, participants, clock=clock, rng=rng, config=config, part=part, lost=lost)
+        finished: list[Sequence[Position]] = []
+
+        def take(data: bytes, position: Position) -> None:
+            records = decode_transaction_records(data)
+            if len(records) > 1:
+                self._shared.add(position)
+            for record in records:
+                is_known = record.txn_id.number in self.state.open
+                over = self.state.stored(record, position)
+                if over is not None:
+                    finished.append(over.positions)
+                elif not is_known and record.txn_id.number not in self.state.open:
+                    finished.append([position])  # its beginning is trimmed: it is over
+
+        await log.replay(take)
+        for positions in finished:
+            self._delete(positions)
+        self.recovered_ms = clock.wall_ms()
+        for transaction in self.state.ending:
+            self._tell_soon(transaction)
+        self._arm()
+        return self
+
+    async def close(self) -> None:
+        """Stop; what is decided goes on where it is opened next. Raises StorageError."""
+        self.stop()
+        if self.state.last_number < self._reserved:
+            await self._log.set_properties({**self._log.properties, NUMBER_PROPERTY: str(self.state.last_number)})
+        await self._log.close()
+
+    def stop(self) -> None:
+        """As :meth:`close`, without saving anything: it broke, or another owner has it."""
+        self._is_closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for task in list(self._tasks):
+            task.cancel()
+        for ended in list(self._ending.values()):
+            if not ended.done():
+                ended.set_result(self._gone())
+
+    # ---- what clients ask for
+
+    async def begin(self, timeout_ms: int, owner: str | None = None) -> TxnId:
+        """A new transaction, aborted by itself after ``timeout_ms``; at most the configured time.
+
+        Raises TooManyRequestsError, GemingaError.
+        """
+        self._check_open()
+        await self._reserve_number()
+        timeout_ms = min(max(0, timeout_ms), self._config.timeout_max_ms)
+        record = self.state.begin(timeout_ms, self._clock.wall_ms(), owner)
+        await self._store(record)
+        self._begun += 1
+        self._arm()
+        return record.txn_id
+
+    async def add_partitions(self, txn_id: TxnId, partitions: Iterable[str]) -> None:
+        """It will publish to these topics. Raises TransactionNotFoundError, InvalidTxnStatusError, GemingaError."""
+        self._check_open()
+        record = self.state.add_partitions(txn_id, partitions, self._clock.wall_ms())
+        if record is not None:
+            await self._store(record)
+
+    async def add_subscriptions(self, txn_id: TxnId, subscriptions: Iterable[TxnSubscription]) -> None:
+        """It will acknowledge in these subscriptions. Raises as :meth:`add_partitions`."""
+        self._check_open()
+        record = self.state.add_subscriptions(txn_id, subscriptions, self._clock.wall_ms())
+        if record is not None:
+            await self._store(record)
+
+    async def end(self, txn_id: TxnId, *, commit: bool) -> None:
+        """Commit or abort; returns when every participant has heard.
+
+        Raises TransactionNotFoundError (also: it is over), InvalidTxnStatusError (the other end), GemingaError.
+        """
+        self._check_open()
+        await self._decide(txn_id, commit=commit)
+        ended = self._ending.get(txn_id.number)
+        if ended is not None:
+            error = await asyncio.shield(ended)
+            if error is not None:
+                raise error
+
+    # ---- inside
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise self._gone()
+
+    def _gone(self) -> TransactionCoordinatorNotFoundError:
+        return TransactionCoordinatorNotFoundError(
+            f"Transaction coordinator with id {self.state.coordinator} is not served here now"
+        )
+
+    async def _reserve_number(self) -> None:
+        while self.state.last_number >= self._reserved:
+            async with self._numbers:
+                if self.state.last_number < self._reserved:
+                    return
+                reserved = self.state.last_number + NUMBERS_AT_ONCE
+                await self._log.set_properties({**self._log.properties, NUMBER_PROPERTY: str(reserved)})
+                self._reserved = reserved
+        self._check_open()
+
+    async def _store(self, record: TransactionRecord) -> Transaction | None:
+        try:
+            position = await self._log.append(encode_transaction_record(record))
+        except GemingaError as error:
+            if not self._is_closed:
+                self.stop()
+                self._lost(error)
+            raise UnavailableError(f"nobody knows whether transaction {record.txn_id} was changed: {error}") from error
+        over = self.state.stored(record, position)
+        if over is not None:
+            self._delete(over.positions)
+        return over
+
+    def _delete(self, positions: Sequence[Position]) -> None:
+        """A transaction is over: nobody needs its records any more.
+
+        If one of them shares its entry with a record of another that is not over, all of them stay: with some of its
+        records gone, a transaction that is read again would not be over.
+        """
+        if not self._shared:
+            self._log.delete(positions)
+            return
+        held = {position for each in self.state.open.values() for position in each.positions} & self._shared
+        self._kept.append(positions)
+        kept, self._kept = self._kept, []
+        for each in kept:
+            if held.intersection(each):
+                self._kept.append(each)
+            else:
+                self._log.delete(each)
+        # An entry stays as long as anything that needs it.
+        self._shared.intersection_update(held.union(*self._kept))
+
+    async def _decide(self, txn_id: TxnId, *, commit: bool) -> None:
+        record = self.state.end(txn_id, commit=commit, now_ms=self._clock.wall_ms())
+        if record is not None:
+            await self._store(record)
+            self._check_open()
+            self._tell_soon(self.state.find(txn_id))
+
+    def _tell_soon(self, transaction: Transaction) -> None:
+        number = transaction.txn_id.number
+        self._ending[number] = asyncio.get_running_loop().create_future()
+        self._start(self._tell_all(transaction), f"end transaction {transaction.txn_id}")
+
+    def _start(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        task = spawn(work, name=name, part=self._part)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _tell_all(self, transaction: Transaction) -> None:
+        """Until every participant has heard, and that is stored."""
+        commit = transaction.status is TxnStatus.COMMITTING
+        tells = [
+            *(self._tell_partition(transaction.txn_id, topic, commit) for topic in transaction.partitions),
+            *(self._tell_subscription(transaction.txn_id, each, commit) for each in transaction.subscriptions),
+        ]
+        if len(tells) == 1:
+            await tells[0]
+        else:
+            await asyncio.gather(*tells)
+        record = self.state.finish(transaction.txn_id, self._clock.wall_ms())
+        if record is None:
+            return
+        try:
+            await self._store(record)
+        except GemingaError:
+            return  # it is told again by whoever opens the log next
+        ended = self._ending.pop(transaction.txn_id.number)
+        if not ended.done():
+            ended.set_result(None)
+
+    async def _tell_partition(self, txn_id: TxnId, topic: str, commit: bool) -> None:
+        async def tell() -> None:
+            await self._participants.end_on_partition(
+                txn_id, topic, commit=commit, low_watermark=self.state.low_watermark
+            )
+
+        await self._until_heard(tell, f"transaction {txn_id}: {topic}")
+
+    async def _tell_subscription(self, txn_id: TxnId, subscription: TxnSubscription, commit: bool) -> None:
+        async def tell() -> None:
+            await self._participants.end_on_subscription(
+                txn_id, subscription, commit=commit, low_watermark=self.state.low_watermark
+            )
+
+        await self._until_heard(tell, f"transaction {txn_id}: {subscription.subscription} of {subscription.topic}")
+
+    async def _until_heard(self, tell: Callable[[], Awaitable[None]], what: str) -> None:
+        delay_ms = RETRY_FIRST_MS
+        while True:
+            try:
+                async with self._telling:
+                    await tell()
+                return
+            except (TopicNotFoundError, SubscriptionNotFoundError):
+                return  # deleted: nobody is left who could hear
+            except GemingaError as error:
+                if delay_ms == RETRY_MAX_MS:
+                    _log.warning("%s has not heard of the end yet: %s", what, error)
+            await wait_ms(delay_ms - delay_ms * 0.1 * self._rng.random())
+            delay_ms = min(2 * delay_ms, RETRY_MAX_MS)
+
+    # ---- time-outs
+
+    def _arm(self) -> None:
+        deadline_ms = self.state.next_deadline_ms
+        if deadline_ms is None or self._is_closed:
+            return
+        if self._timer is not None:
+            if self._timer_ms <= deadline_ms:
+                return
+            self._timer.cancel()
+        delay_ms = min(max(0, deadline_ms - self._clock.wall_ms()), LOOK_MS_MAX)
+        self._timer_ms = deadline_ms
+        self._timer = asyncio.get_running_loop().call_later(delay_ms / 1000, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        for txn_id in self.state.due(self._clock.wall_ms(), DUE_AT_ONCE):
+            self._start(self._time_out(txn_id), f"time out {txn_id}")
+        self._arm()
+
+    async def _time_out(self, txn_id: TxnId) -> None:
+        try:
+            await self._decide(txn_id, commit=False)
+        except GemingaError as error:
+            # Its end is decided already, or this coordinator has ended, and the next one looks again.
+            _log.debug("transaction %s did not time out: %s", txn_id, error)
+
+    # ---- questions
+
+    @property
+    def stats(self) -> CoordinatorStats:
+        """See :class:`CoordinatorStats`."""
+        state = self.state
+        return CoordinatorStats(
+            self._begun,
+            state.committed,
+            state.aborted,
+            state.timed_out,
+            len(state.open),
+            state.last_number,
+            state.low_watermark,
+        )
+
+    def slow(self, longer_than_ms: int) -> Sequence[Transaction]:
+        """Transactions that are open for longer than that."""
+        now_ms = self._clock.wall_ms()
+        return [each for each in self.state.open.values() if now_ms - each.start_ms > longer_than_ms]

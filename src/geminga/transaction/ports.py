@@ -1,0 +1,58 @@
+"""What transactions use of the world above them; the broker implements it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from geminga.model.position import Position
+from geminga.model.txn_id import TxnId
+from geminga.wire.pulsar.transaction_log import TxnSubscription
+
+
+class Participants(Protocol):
+    """Topics and subscriptions, wherever they are served.
+
+    Both calls raise GemingaError, and may be made again for an end that was heard before. A topic or subscription that
+    is gone for good raises TopicNotFoundError or SubscriptionNotFoundError: there is nothing left to tell.
+    """
+
+    async def end_on_partition(self, txn_id: TxnId, topic: str, *, commit: bool, low_watermark: int) -> None:
+        """Write the marker into the topic; on return it is on stable storage."""
+        ...
+
+    async def end_on_subscription(
+        self, txn_id: TxnId, subscription: TxnSubscription, *, commit: bool, low_watermark: int
+    ) -> None:
+        """Let what it acknowledged there count, or come again; on return that is on stable storage."""
+        ...
+
+
+class RecordLog(Protocol):
+    """An append-only log whose entries are deleted one by one once nobody needs them."""
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """Text properties of the log."""
+        ...
+
+    async def set_properties(self, properties: Mapping[str, str]) -> None:
+        """Replace them; durable on return. Raises StorageError."""
+        ...
+
+    async def append(self, data: bytes) -> Position:
+        """Store an entry, behind all that were appended before. Raises GemingaError; then it may or may not be
+        stored."""
+        ...
+
+    async def replay(self, take: Callable[[bytes, Position], None]) -> None:
+        """Give every entry that was not deleted, in order. Raises StorageError."""
+        ...
+
+    def delete(self, positions: Sequence[Position]) -> None:
+        """Nobody needs these entries any more; some may come again after a crash."""
+        ...
+
+    async def close(self) -> None:
+        """Save what was deleted; nothing can be appended any more."""
+        ...

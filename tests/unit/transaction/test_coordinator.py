@@ -1,0 +1,252 @@
+"""A coordinator through restarts, deaf participants, time-outs and a log that fails."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from geminga import sim
+from geminga.model.errors import (
+    InvalidTxnStatusError,
+    LedgerFencedError,
+    TooManyRequestsError,
+    TransactionCoordinatorNotFoundError,
+    TransactionNotFoundError,
+    UnavailableError,
+)
+from geminga.model.position import Position
+from geminga.model.txn_id import TxnId, TxnStatus
+from geminga.runtime import Raised, attempt_await, spawn
+from geminga.transaction.coordinator import LOOK_MS_MAX, NUMBERS_AT_ONCE, CoordinatorConfig
+from geminga.transaction.logs import LedgerRecordLog, MemoryRecordLog
+from geminga.wire.pulsar.transaction_log import (
+    LogOp,
+    TransactionRecord,
+    TxnSubscription,
+    encode_transaction_record,
+    encode_transaction_records,
+)
+from support.coordinator_world import CoordinatorWorld
+from support.ledger_world import LedgerWorld
+
+MINUTE = 60_000
+SUB = TxnSubscription("t", "s")
+
+
+def test_every_participant_hears_of_the_end_and_the_log_is_empty_then(with_coordinator) -> None:
+    async def scenario(world: CoordinatorWorld) -> None:
+        coordinator = await world.open()
+        one, two = await coordinator.begin(MINUTE), await coordinator.begin(MINUTE, "role")
+        assert (one, two) == (TxnId(3, 0), TxnId(3, 1))
+        await coordinator.add_partitions(one, ["a", "b", "a"])
+        await coordinator.add_subscriptions(one, [SUB])
+        await coordinator.add_partitions(two, ["a"])
+        world.heard.deaf = {"b": 3, "t/s": 1}
+        await coordinator.end(one, commit=True)
+        await coordinator.end(two, commit=False)
+        assert world.heard.told == {(one, "a"): {True}, (one, "b"): {True}, (one, "t/s"): {True}, (two, "a"): {False}}
+        assert world.heard.calls == 8
+        # Until `one` is over nobody is told that it is.
+        assert max(world.heard.watermarks[:7]) == -1
+        assert world.heard.watermarks[-1] == 0
+        await coordinator.end(one, commit=True)  # its client lost the answer
+        with pytest.raises(InvalidTxnStatusError, match="COMMITTED"):
+            await coordinator.end(one, commit=False)
+        with pytest.raises(TransactionNotFoundError):
+            await coordinator.add_partitions(one, ["c"])
+        await coordinator.close()
+        again = await world.open()
+        assert not again.state.open
+        assert await again.begin(MINUTE) == TxnId(3, 2)
+        assert again.stats.active == 1
+
+    with_coordinator(scenario)
+
+
+def test_a_crash_leaves_open_what_was_open_and_ends_what_was_ending(with_coordinator) -> None:
+    async def scenario(world: CoordinatorWorld) -> None:
+        coordinator = await world.open()
+        stays, commits, aborts = [await coordinator.begin(MINUTE) for _ in range(3)]
+        for txn_id in (stays, commits, aborts):
+            await coordinator.add_partitions(txn_id, ["a"])
+        world.heard.deaf = {"a": 1 << 60}
+        ends = [coordinator.end(txn_id, commit=txn_id == commits) for txn_id in (commits, aborts)]
+        ending = [spawn(attempt_await(end), name="end") for end in ends]
+        await world.world.sleep(1)
+        coordinator.stop()
+        for raised in [await task for task in ending]:
+            assert isinstance(raised, Raised)
+            assert isinstance(raised.error, TransactionCoordinatorNotFoundError)
+        again = await world.open()
+        assert {txn_id: each.status for txn_id, each in again.state.open.items()} == {
+            0: TxnStatus.OPEN,
+            1: TxnStatus.COMMITTING,
+            2: TxnStatus.ABORTING,
+        }
+        retried = spawn(again.end(commits, commit=True), name="end again")  # the client asks again
+        with pytest.raises(InvalidTxnStatusError, match="COMMITTING"):
+            await again.end(commits, commit=False)
+        await world.world.sleep(0.01)
+        world.heard.deaf = {}
+        await retried
+        await world.world.sleep(15)
+        assert world.heard.told == {(commits, "a"): {True}, (aborts, "a"): {False}}
+        await again.add_partitions(stays, ["b"])
+        await again.end(stays, commit=True)
+        assert world.heard.told[stays, "b"] == {True}
+        # Numbers that were made sure of and not given are lost; none is given twice.
+        assert (await again.begin(MINUTE)).number == NUMBERS_AT_ONCE
+
+    with_coordinator(scenario)
+
+
+def test_time_outs_abort_also_after_a_restart_and_after_longer_ones(with_coordinator) -> None:
+    async def scenario(world: CoordinatorWorld) -> None:
+        coordinator = await world.open()
+        long = await coordinator.begin(MINUTE)
+        short = await coordinator.begin(1_000)
+        for txn_id in (long, short):
+            await coordinator.add_partitions(txn_id, ["a"])
+        await world.world.sleep(0.9)
+        assert not world.heard.told
+        await world.world.sleep(0.2)
+        assert world.heard.told == {(short, "a"): {False}}
+        coordinator.stop()
+        again = await world.open()
+        await world.world.sleep(MINUTE / 1000 - 1.2)
+        assert (long, "a") not in world.heard.told
+        await world.world.sleep(0.2)
+        assert world.heard.told[long, "a"] == {False}
+        assert again.stats.timed_out == again.stats.aborted == 1
+
+    with_coordinator(scenario)
+
+
+def test_what_timed_out_while_nobody_served_it_ends_at_once(with_coordinator) -> None:
+    async def scenario(world: CoordinatorWorld) -> None:
+        coordinator = await world.open()
+        late = [await coordinator.begin(1_000) for _ in range(250)]
+        coordinator.stop()
+        await world.world.sleep(5)
+        again = await world.open()
+        await world.world.sleep(0.1)
+        assert not again.state.open
+        assert again.stats.timed_out == len(late)
+
+    with_coordinator(scenario)
+
+
+def test_a_clock_that_is_set_is_noticed(with_coordinator) -> None:
+    async def scenario(world: CoordinatorWorld) -> None:
+        coordinator = await world.open()
+        await coordinator.begin(10 * MINUTE)
+        world.world.node("broker").clock.jump(10 * MINUTE)
+        await world.world.sleep(LOOK_MS_MAX / 1000 + 0.1)
+        assert not coordinator.state.open
+
+    with_coordinator(scenario)
+
+
+def test_what_is_deleted_needs_to_hear_nothing(with_coordinator) -> None:
+    async def scenario(world: CoordinatorWorld) -> None:
+        coordinator = await world.open()
+        txn_id = await coordinator.begin(MINUTE)
+        await coordinator.add_partitions(txn_id, ["gone", "a"])
+        world.heard.deleted = {"gone"}
+        await coordinator.end(txn_id, commit=True)
+        assert world.heard.told == {(txn_id, "a"): {True}}
+
+    with_coordinator(scenario)
+
+
+def test_limits(with_coordinator) -> None:
+    async def scenario(world: CoordinatorWorld) -> None:
+        coordinator = await world.open()
+        first = await coordinator.begin(1 << 62)
+        assert coordinator.state.find(first).timeout_ms == 5_000
+        with pytest.raises(TooManyRequestsError):
+            await coordinator.begin(1)
+        assert not coordinator.slow(100)
+        await world.world.sleep(0.2)
+        assert [each.txn_id for each in coordinator.slow(100)] == [first]
+        await world.world.sleep(5)
+        await coordinator.begin(1)
+
+    with_coordinator(scenario, CoordinatorConfig(active_max=1, timeout_max_ms=5_000))
+
+
+def test_many_at_once_have_each_a_number_of_its_own(with_coordinator) -> None:
+    async def scenario(world: CoordinatorWorld) -> None:
+        coordinator = await world.open()
+        found = await asyncio.gather(*(coordinator.begin(MINUTE) for _ in range(2 * NUMBERS_AT_ONCE + 10)))
+        assert sorted(each.number for each in found) == list(range(len(found)))
+        assert list(coordinator.state.open) == sorted(coordinator.state.open)
+
+    with_coordinator(scenario)
+
+
+def test_who_lost_the_log_stops_and_says_so() -> None:
+    """Two that believe they own a coordinator: the ledger decides."""
+
+    async def main(world: sim.SimWorld) -> None:
+        ledgers = LedgerWorld(world)
+
+        async def open_log() -> LedgerRecordLog:
+            ledgers.new_process()
+            return await LedgerRecordLog.open(await ledgers.open(), "c", coordinators)
+
+        coordinators = CoordinatorWorld(world, open_log)
+        old = await coordinators.open()
+        txn_id = await old.begin(MINUTE)
+        new = await coordinators.open()
+        await new.end(txn_id, commit=True)
+        with pytest.raises(UnavailableError, match="nobody knows"):
+            await old.add_partitions(txn_id, ["a"])
+        assert [type(error) for error in coordinators.lost] == [LedgerFencedError]
+        for refused in (old.begin(1), old.end(txn_id, commit=False)):
+            with pytest.raises(TransactionCoordinatorNotFoundError):
+                await refused
+        assert not coordinators.heard.told
+        assert (await new.begin(1)).number >= NUMBERS_AT_ONCE
+
+    sim.run(main)
+
+
+def test_an_entry_of_several_transactions_goes_with_the_last_of_them() -> None:
+    """As Pulsar's broker writes them where ``transactionLogBatchedWriteEnabled`` is set."""
+
+    async def main(world: sim.SimWorld) -> None:
+        log = MemoryRecordLog()
+        new = [
+            TransactionRecord(LogOp.NEW, TxnId(3, number), timeout_ms=MINUTE, start_ms=1 << 45, max_number=number)
+            for number in (0, 1)
+        ]
+        await log.append(encode_transaction_records(new))
+        ended = TransactionRecord(
+            LogOp.UPDATE, TxnId(3, 9), expected_status=TxnStatus.OPEN, new_status=TxnStatus.COMMITTED, max_number=20
+        )
+        await log.append(encode_transaction_record(ended))
+
+        async def open_log() -> MemoryRecordLog:
+            return log
+
+        coordinators = CoordinatorWorld(world, open_log)
+        coordinator = await coordinators.open()
+        assert await held(log) == [Position(0, 0)], "what was over before says nothing any more"
+        await coordinator.end(TxnId(3, 0), commit=True)
+        assert Position(0, 0) in await held(log)
+        coordinator.stop()
+        again = await coordinators.open()
+        assert list(again.state.open) == [1]
+        await again.end(TxnId(3, 1), commit=True)
+        assert await held(log) == []
+        assert (await again.begin(1)).number > 20
+
+    sim.run(main)
+
+
+async def held(log: MemoryRecordLog) -> list[Position]:
+    found: list[Position] = []
+    await log.replay(lambda _data, position: found.append(position))
+    return found
