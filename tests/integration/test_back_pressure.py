@@ -45,7 +45,7 @@ def on_loop(broker: Standalone, question):
 
 def connection_of(broker: Standalone, client: RawConnection) -> Connection:
     """The broker's side of a client's connection."""
-    connections = on_loop(broker, lambda: list(broker._broker().connections))
+    connections = on_loop(broker, lambda: list(broker._broker().connections.open))
     return next(connection for connection in connections if connection.peer == f"/{client.address}")
 
 
@@ -116,4 +116,6 @@ def test_client_that_asks_and_never_reads_is_not_heard_any_more(broker) -> None:
         held = on_loop(broker, connection._transport.get_write_buffer_size)
         # What one turn handled is answered beyond the mark; the rest of the read waits.
         assert held <= WRITE_BUFFER_STOP_READING_BYTES + DISPATCH_BYTES_MAX
-    until(lambda: not on_loop(broker, lambda: connection in broker._broker().connections), "the connection is gone")
+    until(
+        lambda: not on_loop(broker, lambda: connection in broker._broker().connections.open), "the connection is gone"
+    )

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from geminga.broker.connection.back_pressure import TURN_COMMANDS_MAX, TURN_S_MAX
 from geminga.broker.connection.connection import Connection
 from geminga.broker.connection.pause_reason import PauseReason
-from geminga.broker.handlers import Handlers
+from geminga.broker.connection.services import Commands
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.commands import encode_command
 from geminga.wire.pulsar.frame import encode_frame
@@ -57,22 +57,26 @@ ENDINGS = {
 }
 
 
-def recorded(handlers: Handlers, log: list[object]) -> Handlers:
-    """The same handlers; what reaches them is noted."""
+class Recorded:
+    """The same commands; what reaches them is noted."""
 
-    def handle(connection: Connection, decoded: pb.BaseCommand) -> None:
-        log.append(str(decoded))
-        handlers.table[decoded.type](connection, decoded)
+    def __init__(self, commands: Commands, log: list[object]) -> None:
+        self._commands = commands
+        self._log = log
+        self.redeliver = commands.redeliver
+        self.send = commands.send
 
-    def flow(connection: Connection, consumer_id: int, permits: int) -> None:
-        log.append(("flow", consumer_id, permits))
-        handlers.flow(connection, consumer_id, permits)
+    def run(self, connection: Connection, decoded: pb.BaseCommand) -> bool:
+        self._log.append(str(decoded))
+        return self._commands.run(connection, decoded)
 
-    def ack(connection: Connection, raw: bytes) -> None:
-        log.append(("ack", raw))
-        handlers.ack(connection, raw)
+    def flow(self, connection: Connection, consumer_id: int, permits: int) -> None:
+        self._log.append(("flow", consumer_id, permits))
+        self._commands.flow(connection, consumer_id, permits)
 
-    return dataclasses.replace(handlers, table=dict.fromkeys(handlers.table, handle), flow=flow, ack=ack)
+    def ack(self, connection: Connection, raw: bytes) -> None:
+        self._log.append(("ack", raw))
+        self._commands.ack(connection, raw)
 
 
 async def moment() -> None:
@@ -92,7 +96,8 @@ def outcome(
         client = await world.client(turn_commands_max=turn_commands_max)
         await client.create_producer(producer_id=1)
         await client.create_producer(producer_id=2)
-        world.broker.handlers = recorded(world.broker.handlers, handled)
+        services = client.connection.services
+        client.connection.services = dataclasses.replace(services, commands=Recorded(services.commands, handled))
         places = [0, *sorted(cut % (len(stream) + 1) for cut in cuts), len(stream)]
         for count, (start, stop) in enumerate(itertools.pairwise(places), 1):
             if client.is_closed:
@@ -117,7 +122,7 @@ def outcome(
             "answers": [] if client.is_closed else sorted(str(answer) for answer, _ in client.received),
             "is closed": client.is_closed,
             "pending": connection.pending_publishes,
-            "connections": len(world.broker.connections),
+            "connections": len(world.broker.connections.open),
         }
 
     return run_with_broker(scenario)

@@ -121,7 +121,7 @@ class Consumer:
         self.client = client
         self.topic = topic
         self.subscription = subscription
-        self.since_ms = client.connection.broker.runtime.clock.wall_ms()
+        self.since_ms = client.broker.runtime.clock.wall_ms()
         #: Received and neither acknowledged nor given back: number -> id.
         self.held: dict[int, pb.MessageIdData] = {}
 

@@ -11,8 +11,10 @@ from geminga import sim
 from geminga.bookie import LocalBookie
 from geminga.bookkeeper import BookKeeper, BookKeeperConfig
 from geminga.bookkeeper.memory import LocalBookiePool, MemoryBookie
+from geminga.broker.access.anonymous import ANONYMOUS_MAY
+from geminga.broker.access.ports import Authorizer
 from geminga.broker.config import BrokerConfig
-from geminga.broker.connection.connection import TURN_COMMANDS_MAX, Connection
+from geminga.broker.connection.connection import TURN_COMMANDS_MAX
 from geminga.broker.ownership.endpoints import Endpoint
 from geminga.broker.ownership.ports import Ownership
 from geminga.broker.resources import Resources
@@ -81,9 +83,10 @@ class Client:
     """One connection of a client that checks nothing by itself."""
 
     def __init__(self, broker: Broker, port: int = 40000, *, turn_commands_max: int = TURN_COMMANDS_MAX) -> None:
+        self.broker = broker
         self.transport = MemoryTransport(("127.0.0.1", port))
         self.transport.on_write = self._on_write
-        self.connection = Connection(broker, turn_commands_max=turn_commands_max)
+        self.connection = broker.new_connection(turn_commands_max=turn_commands_max)
         self.transport.protocol = self.connection
         self.received: deque[tuple[pb.BaseCommand, bytes]] = deque()
         self._decoder = FrameDecoder(1 << 30)
@@ -218,12 +221,14 @@ class BrokerWorld:
         store: MemoryMetadataStore | None = None,
         bookie: MemoryBookie | LocalBookie | None = None,
         ownership: Ownership | None = None,
+        authorizer: Authorizer = ANONYMOUS_MAY,
     ) -> None:
         """``server`` (or a ``store`` on it) and ``bookie``: the storage of a broker before; else new and empty.
 
         ``ownership``: which topics are the broker's; None: all.
         """
         self.ownership = ownership
+        self.authorizer = authorizer
         self.runtime = runtime
         self.config = config
         self.ledger_config = ledger_config
@@ -246,6 +251,7 @@ class BrokerWorld:
             self.resources,
             version="test",
             ownership=self.ownership,
+            authorizer=self.authorizer,
         )
 
     async def start(self) -> None:
@@ -280,6 +286,7 @@ def run_with_broker(
     *,
     ledger_config: ManagedLedgerConfig | None = None,
     ownership: Ownership | None = None,
+    authorizer: Authorizer = ANONYMOUS_MAY,
     **settings,
 ) -> T:
     """Run ``scenario`` with a started broker in virtual time; it is stopped afterwards."""
@@ -287,7 +294,11 @@ def run_with_broker(
     async def main(world: sim.SimWorld) -> T:
         async def on_node(node: sim.SimNode) -> T:
             broker_world = BrokerWorld(
-                node.runtime, BrokerConfig(**settings), ledger_config or ManagedLedgerConfig(), ownership=ownership
+                node.runtime,
+                BrokerConfig(**settings),
+                ledger_config or ManagedLedgerConfig(),
+                ownership=ownership,
+                authorizer=authorizer,
             )
             await broker_world.start()
             result = await scenario(broker_world)

@@ -26,7 +26,9 @@ class SteppingClock:
 
 def let_time_pass(broker: Broker, step_s: float) -> None:
     """Connections made from now on see time pass."""
-    broker.runtime = dataclasses.replace(broker.runtime, clock=SteppingClock(broker.runtime.clock, step_s))
+    clock = SteppingClock(broker.runtime.clock, step_s)
+    broker.runtime = dataclasses.replace(broker.runtime, clock=clock)
+    broker.connection_services = dataclasses.replace(broker.connection_services, monotonic=clock.monotonic)
 
 
 class EarlyTimersClock:

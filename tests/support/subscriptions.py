@@ -48,7 +48,6 @@ class RecordingConnection:
     """The surface of a connection; decodes every frame that is written to it."""
 
     def __init__(self, topic: RecordedTopic):
-        self.broker = topic.services
         self.peer = "/127.0.0.1:4711"
         self.client_version = "test"
         self.supports_broker_entry_metadata = False
@@ -147,7 +146,6 @@ class RecordedTopic:
         self.services = SimpleNamespace(
             runtime=runtime,
             config=config,
-            get_topic=self._get_topic,
             unacked_budget=config.new_unacked_budget(),
             recent_candidates=RecentCandidates(),
         )
@@ -161,7 +159,8 @@ class RecordedTopic:
         self.bookie = MemoryBookie()
         ledger.add_tail_listener(self._entries_available)
 
-    async def _get_topic(self, name: TopicName, *, create: bool) -> RecordedTopic:
+    async def get(self, name: TopicName, *, create: bool) -> RecordedTopic:
+        """As a registry that has this topic alone."""
         assert name == self.name
         return self
 

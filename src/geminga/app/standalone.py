@@ -135,7 +135,7 @@ class StandaloneServer:
         """Cut every client off at once, without a word: after a fatal error nothing may be acknowledged."""
         if self.broker is not None:
             self.broker.is_closing = True
-            for connection in list(self.broker.connections):
+            for connection in list(self.broker.connections.open):
                 connection.abort()
         if self._http is not None:
             self._http.abort()
@@ -293,7 +293,7 @@ class StandaloneServer:
 
     async def _bind_broker_port(self, runtime: Runtime, broker: Broker, name: str, host: str, port: int) -> Listener:
         def connection() -> Connection:
-            return Connection(broker, name)
+            return broker.new_connection(name)
 
         async def bind(host: str, port: int) -> Listener:
             listener = await runtime.network.listen(

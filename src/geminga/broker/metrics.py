@@ -183,7 +183,7 @@ class Metrics:
         latency = broker.publish_latency.quantiles(broker.runtime.clock.monotonic(), PUBLISH_QUANTILES)
         page.add_summary("pulsar_broker_publish_latency", cluster, latency)
         page.add("pulsar_version_info", (*cluster, ("version", broker.version), ("commit", "")), 1)
-        opened, active = broker.connections_opened, len(broker.connections)
+        opened, active = broker.connections.opened_count, len(broker.connections.open)
         host = broker.web_url.partition("://")[2].rpartition(":")[0]
         of_broker = (*cluster, ("broker", host), ("metric", "broker_connection"))
         page.add("pulsar_active_connections", of_broker, active)

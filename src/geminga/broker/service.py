@@ -1,6 +1,6 @@
 """The broker: connections, topics, and the services that other parts (handlers, REST, metrics) call.
 
-Made by a composition root, which also listens (``runtime.network.listen``, a ``Connection`` for each) and says
+Made by a composition root, which also listens (``runtime.network.listen`` with :meth:`Broker.new_connection`) and says
 with :meth:`Broker.start` under which URLs clients reach it. :meth:`Broker.close` sends every client away
 gracefully and closes every topic.
 """
@@ -11,14 +11,21 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
+from geminga.broker.access.anonymous import ANONYMOUS_MAY
+from geminga.broker.access.ports import Authorizer
 from geminga.broker.config import BrokerConfig
+from geminga.broker.connection.back_pressure import TURN_COMMANDS_MAX
 from geminga.broker.connection.connection import Connection
+from geminga.broker.connection.connections import Connections
 from geminga.broker.connection.frame_room import FrameRoom
 from geminga.broker.connection.output_budget import OutputBudget
 from geminga.broker.connection.publish_buffer import PublishBuffer
+from geminga.broker.connection.services import ConnectionServices
 from geminga.broker.core.recent_candidates import RecentCandidates
 from geminga.broker.failures import Failures, Kind
-from geminga.broker.handlers import Handlers, all_handlers
+from geminga.broker.handlers import command_table
+from geminga.broker.handlers.producer_names import ProducerNames
+from geminga.broker.handlers.services import CommandServices
 from geminga.broker.ownership.endpoints import Endpoint, Endpoints
 from geminga.broker.ownership.lookup import TopicLookup
 from geminga.broker.ownership.ports import Ownership
@@ -40,21 +47,18 @@ from geminga.broker.upkeep.admin_steps import AdminSteps
 from geminga.broker.upkeep.inactive_topics import InactiveTopics
 from geminga.broker.upkeep.ledger_upkeep import LedgerUpkeep
 from geminga.managed_ledger import ManagedLedger, ManagedLedgerFactory
-from geminga.metadata.ports import MUST_NOT_EXIST, MetadataStore
-from geminga.model.errors import GemingaError, UnavailableError
+from geminga.metadata.ports import MetadataStore
+from geminga.model.errors import UnavailableError
 from geminga.model.histogram import Latencies
 from geminga.model.position import Position
 from geminga.model.topic_name import TopicName
-from geminga.runtime import Runtime, SparseWarnings, get_logger, spawn
-from geminga.wire.pulsar.foreign import Protocol
+from geminga.runtime import Runtime, get_logger, spawn
 
 if TYPE_CHECKING:
     from geminga.broker.registry.topic_watches import TopicWatches
 
 _log = get_logger(__name__)
 
-#: A sequential node below gives each broker its own number, so that generated producer names never repeat.
-PRODUCER_NAMES_PATH: Final = "/counters/producer-name"
 #: Lists of topics that are made, or matched, at the same time.
 LONG_WORK_AT_ONCE: Final = 2
 
@@ -72,8 +76,12 @@ class Broker:
         *,
         version: str = "",
         ownership: Ownership | None = None,
+        authorizer: Authorizer = ANONYMOUS_MAY,
     ) -> None:
-        """``version``: of the program, told to clients. ``ownership``: which topics are its; None: all of them."""
+        """``version``: of the program, told to clients. ``ownership``: which topics are its; None: all of them.
+
+        ``authorizer``: who may do what.
+        """
         self.runtime = runtime
         self.metadata = metadata
         self.ledgers = ledgers
@@ -83,10 +91,7 @@ class Broker:
         self.is_closing = False
         #: The process is about to stop: what an administrator asked for ends at its next step.
         self.is_stopping = False
-        self.connections: set[Connection] = set()
-        self._strangers = SparseWarnings(_log, runtime.clock.monotonic)
-        #: Connections accepted since the start; read at scrape time.
-        self.connections_opened = 0
+        self.connections = Connections(config, runtime.clock)
         #: From the arrival of entries to their receipts.
         self.publish_latency = Latencies()
         #: What broke above storage, and stays closed for a while.
@@ -96,8 +101,7 @@ class Broker:
         self.unacked_budget = config.new_unacked_budget()
         self.publish_buffer = PublishBuffer(config.publish_buffer_bytes)
         self.frame_room = FrameRoom(runtime.clock.monotonic)
-        self.output_budget = OutputBudget(runtime.clock.monotonic, self.connections)
-        self.handlers: Handlers = all_handlers()
+        self.output_budget = OutputBudget(runtime.clock.monotonic, self.connections.open)
         #: Which topics are this broker's.
         self.ownership = ownership if ownership is not None else SoleOwnership()
         self.namespaces = Namespaces(runtime.clock, resources, self._policies_watched, part=self)
@@ -125,9 +129,7 @@ class Broker:
         )
         self._following = PolicyFollowing(self)
         self._policy_upkeep = PolicyUpkeep(self)
-        self._connections_by_ip: dict[str, int] = {}
-        self._producer_name_prefix: asyncio.Future[str | GemingaError] | None = None
-        self._producers_named = 0
+        self.connection_services = self._new_connection_services(authorizer)
 
     # ---- what it is made of
 
@@ -182,6 +184,29 @@ class Broker:
             recount_unacked=self.recount_unacked,
         )
 
+    def _new_connection_services(self, authorizer: Authorizer) -> ConnectionServices:
+        command_services = CommandServices(
+            version=self.version,
+            config=self.config,
+            clock=self.runtime.clock,
+            topics=self.registry,
+            schemas=self.schemas,
+            lookup=self.lookup,
+            name_producer=ProducerNames(self.metadata, self.config.cluster_name).next,
+            watch_topics=lambda watcher: self.topic_watches.open(watcher),
+            long_work=self.long_work,
+        )
+        return ConnectionServices(
+            monotonic=self.runtime.clock.monotonic,
+            config=self.config,
+            commands=command_table(command_services, authorizer),
+            connections=self.connections,
+            failures=self.failures,
+            frame_room=self.frame_room,
+            output_budget=self.output_budget,
+            publish_buffer=self.publish_buffer,
+        )
+
     def _make_topic(self, name: TopicName, ledger: ManagedLedger | None) -> Topic:
         services = self.topic_services
         return NonPersistentTopic(services, name) if ledger is None else PersistentTopic(services, name, ledger)
@@ -224,7 +249,7 @@ class Broker:
             self._topic_watches.close()
         self.namespaces.close()
         await self.registry.close()
-        for connection in list(self.connections):
+        for connection in list(self.connections.open):
             connection.close()
         self.frame_room.close()
         self.output_budget.close()
@@ -267,50 +292,9 @@ class Broker:
 
     # ---- connections
 
-    def connection_opened(self, connection: Connection) -> str:
-        """Count a connection; why it can not stay, or an empty text."""
-        self.connections.add(connection)
-        self.connections_opened += 1
-        address = connection.peer.rpartition(":")[0]
-        count = self._connections_by_ip.get(address, 0) + 1
-        self._connections_by_ip[address] = count
-        config = self.config
-        if config.connections_max and len(self.connections) > config.connections_max:
-            return f"reached brokerMaxConnections={config.connections_max}"
-        if config.connections_per_ip_max and count > config.connections_per_ip_max:
-            return f"reached brokerMaxConnectionsPerIp={config.connections_per_ip_max}"
-        return ""
-
-    def warn_of_closing(self, connection: Connection, reason: str) -> None:
-        """One line for a client that is sent away; one a minute for all who never shook hands."""
-        if connection.is_connected:
-            _log.warning("closing connection %s (%s): %s", connection.peer, connection.client_version, reason)
-        else:
-            self._strangers.warn(f"closing connection {connection.peer} (no client yet): {reason}")
-
-    def warn_of_wrong_port(self, connection: Connection, spoken: Protocol) -> None:
-        """Somebody speaks another protocol than the port does; of each one line a minute."""
-        advice = "there is none on this port" if spoken is Protocol.TLS else "it is on webServicePort"
-        text = (
-            f"closing connection {connection.peer}: it speaks {spoken.value} on a port of the binary protocol; {advice}"
-        )
-        self._strangers.warn(text, spoken.name)
-
-    def warn_of_hidden(self, connection: Connection, error: GemingaError) -> None:
-        """What a client was not told of an error; of each kind one a minute, for clients try again and again."""
-        text = f"{connection.peer} ({connection.client_version}) was told {error.told!r}: {error}"
-        self._strangers.warn(text, type(error).__name__)
-
-    def connection_closed(self, connection: Connection) -> None:
-        """A connection is gone."""
-        self.connections.discard(connection)
-        self.publish_buffer.forget(connection)
-        address = connection.peer.rpartition(":")[0]
-        left = self._connections_by_ip.get(address, 0) - 1
-        if left > 0:
-            self._connections_by_ip[address] = left
-        else:
-            self._connections_by_ip.pop(address, None)
+    def new_connection(self, listener: str = "", *, turn_commands_max: int = TURN_COMMANDS_MAX) -> Connection:
+        """The protocol of a new connection; see :class:`Connection`."""
+        return Connection(self.connection_services, listener, turn_commands_max=turn_commands_max)
 
     # ---- lookup
 
@@ -397,31 +381,3 @@ class Broker:
     def _policies_watched(self, namespace: str) -> None:
         if any(topic.name.namespace == namespace for topic in self.topics.values()):
             spawn(self.policies_changed(namespace), name=f"follow policies of {namespace}", part=self)
-
-    # ---- producers
-
-    async def generate_producer_name(self) -> str:
-        """A name no producer of this cluster ever had: ``{cluster}-{number of this broker's run}-{counter}``."""
-        prefix = await self._name_prefix()
-        number, self._producers_named = self._producers_named, self._producers_named + 1
-        return f"{prefix}-{number}"
-
-    async def _name_prefix(self) -> str:
-        known = self._producer_name_prefix
-        if known is None:
-            known = self._producer_name_prefix = asyncio.get_running_loop().create_future()
-            result: str | GemingaError = UnavailableError("naming producers was cut short")
-            try:
-                node = await self.metadata.put(
-                    f"{PRODUCER_NAMES_PATH}/-", b"", expected_version=MUST_NOT_EXIST, ephemeral=True, sequential=True
-                )
-                result = f"{self.config.cluster_name}-{int(node.path.rpartition('-')[2])}"
-            except GemingaError as error:
-                result = error
-                self._producer_name_prefix = None
-            finally:
-                known.set_result(result)
-        found = await asyncio.shield(known)
-        if isinstance(found, GemingaError):
-            raise found
-        return found

@@ -86,7 +86,7 @@ def test_a_pattern_is_told_of_topics_at_once() -> None:
         await broker.broker.delete_topic(TopicName.parse("a-1"), force=True)
         await wait_ms(500)
         assert names(consumer) == ["a-2", "b-1"]
-        (connection,) = broker.broker.connections
+        (connection,) = broker.broker.connections.open
         assert len(connection.watchers) == 1
         await consumer.close()
         await wait_ms(100)

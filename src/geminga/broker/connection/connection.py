@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 import crc32c
 
+from geminga.broker.access.core.principal import ANONYMOUS
 from geminga.broker.connection.back_pressure import (
     COMMAND_BYTES_MAX,
     HANDSHAKE_BYTES_MAX,
@@ -38,6 +39,7 @@ from geminga.broker.connection.frame_room import LARGE_FRAME_BYTES, HalfFrame
 from geminga.broker.connection.liveness import LivenessCheck
 from geminga.broker.connection.pause_reason import PauseReason
 from geminga.broker.connection.pauses import ConnectionPauses
+from geminga.broker.connection.services import ConnectionServices
 from geminga.broker.failures import Kind
 from geminga.broker.topic.publish import PublishBatch
 from geminga.model.errors import GemingaError, NotAllowedError, ProtocolError
@@ -50,7 +52,6 @@ from geminga.wire.pulsar.metadata import MAGIC_CHECKSUM
 from geminga.wire.pulsar.numbers import is_suspect, send_refusal
 
 if TYPE_CHECKING:
-    from geminga.broker.service import Broker
     from geminga.broker.subscription.consumer import Consumer
     from geminga.broker.topic.producer import Producer
 
@@ -66,9 +67,6 @@ CLOSE_GRACE_S: Final = 5.0
 _CHECKSUM_COPY_BYTES_MAX: Final = 2048
 
 _crc32c = crc32c.crc32c
-
-#: Handles one command of one type.
-Handler = Callable[["Connection", pb.BaseCommand], None]
 
 
 class Connection(ConnectionPauses, asyncio.Protocol):
@@ -91,6 +89,7 @@ class Connection(ConnectionPauses, asyncio.Protocol):
         "is_connected",
         "list_requests",
         "listener",
+        "principal",
         "producers",
         "protocol_version",
         "requests",
@@ -100,13 +99,17 @@ class Connection(ConnectionPauses, asyncio.Protocol):
         "watchers",
     )
 
-    def __init__(self, broker: Broker, listener: str = "", *, turn_commands_max: int = TURN_COMMANDS_MAX) -> None:
+    def __init__(
+        self, services: ConnectionServices, listener: str = "", *, turn_commands_max: int = TURN_COMMANDS_MAX
+    ) -> None:
         """``listener``: name of the advertised listener that accepted it, for lookups that name none.
 
         ``turn_commands_max``: another bound than usual; it changes when commands are handled, never their order.
         """
-        super().__init__(broker)
+        super().__init__(services)
         self.listener = listener
+        #: Who is at the other end, once the handshake is done.
+        self.principal = ANONYMOUS
         self.client_version = ""
         self.protocol_version = 0
         self.supports_broker_entry_metadata = False
@@ -125,8 +128,8 @@ class Connection(ConnectionPauses, asyncio.Protocol):
         self.list_requests: deque[pb.CommandGetTopicsOfNamespace] = deque()
         #: The handshake is done.
         self.is_connected = False
-        self._monotonic = broker.runtime.clock.monotonic
-        self._decoder = FrameDecoder(min(HANDSHAKE_BYTES_MAX, broker.config.message_bytes_max))
+        self._monotonic = services.monotonic
+        self._decoder = FrameDecoder(min(HANDSHAKE_BYTES_MAX, services.config.message_bytes_max))
         #: The large frame that has begun and is not whole.
         self._half_frame: HalfFrame | None = None
         self._turn_commands_max = turn_commands_max
@@ -150,7 +153,7 @@ class Connection(ConnectionPauses, asyncio.Protocol):
         address = transport.get_extra_info("peername")
         self.peer = f"/{address[0]}:{address[1]}" if isinstance(address, tuple) else "/unknown"
         transport.set_write_buffer_limits(high=WRITE_BUFFER_HIGH_BYTES, low=WRITE_BUFFER_LOW_BYTES)
-        refusal = self.broker.connection_opened(self)
+        refusal = self.services.connections.opened(self)
         if refusal:
             self.send_error(UNREQUESTED, NotAllowedError(refusal))
             self.close(refusal)
@@ -181,7 +184,7 @@ class Connection(ConnectionPauses, asyncio.Protocol):
         self._is_lost = False
         self._commands_left = []
         if self._half_frame is not None:
-            self.broker.frame_room.end(self._half_frame)
+            self.services.frame_room.end(self._half_frame)
             self._half_frame = None
         self.is_closed = True
         self._output_budget.forget(self)
@@ -204,7 +207,8 @@ class Connection(ConnectionPauses, asyncio.Protocol):
             with Contained(consumer.subscription, "the end of a connection", is_last=True):
                 consumer.close()
         self.consumers.clear()
-        self.broker.connection_closed(self)
+        self.services.publish_buffer.forget(self)
+        self.services.connections.closed(self)
 
     # ---- frames in
 
@@ -241,7 +245,7 @@ class Connection(ConnectionPauses, asyncio.Protocol):
         if spoken is None:
             self.close(str(error))
             return
-        self.broker.warn_of_wrong_port(self, spoken)
+        self.services.connections.warn_of_wrong_port(self, spoken)
         text = (
             "This is a port of Pulsar's binary protocol (pulsar://HOST:PORT); HTTP is on another one (webServicePort)"
         )
@@ -250,7 +254,7 @@ class Connection(ConnectionPauses, asyncio.Protocol):
 
     def _mind_half_frame(self, size_bytes: int, *, has_ended: bool) -> None:
         """A large frame has begun, grown, or ended: it needs room as long as it is not whole."""
-        room, frame = self.broker.frame_room, self._half_frame
+        room, frame = self.services.frame_room, self._half_frame
         if frame is not None and (has_ended or self.is_closed):
             room.end(frame)
             frame = self._half_frame = None
@@ -270,7 +274,7 @@ class Connection(ConnectionPauses, asyncio.Protocol):
     def handshake_done(self) -> None:
         """CONNECT succeeded: other commands are taken, and large messages."""
         self.is_connected = True
-        self._decoder.allow(self.broker.config.message_bytes_max)
+        self._decoder.allow(self.services.config.message_bytes_max)
 
     def _schedule_turn(self) -> None:
         if self._turn is None and not self._is_command_under_way:
@@ -367,13 +371,13 @@ class Connection(ConnectionPauses, asyncio.Protocol):
                 if command[:3] == hot.FLOW_PREFIX:
                     flow = hot.decode_flow(command)
                     if flow is not None:
-                        self.broker.handlers.flow(self, flow[0], flow[1])
+                        self.services.commands.flow(self, flow[0], flow[1])
                         return not self.is_closed
                 elif command[:3] == hot.ACK_PREFIX:
-                    self.broker.handlers.ack(self, command)
+                    self.services.commands.ack(self, command)
                     return not self.is_closed
                 elif len(command) > LONG_COMMAND_BYTES and command[:2] == hot.REDELIVER_PREFIX:
-                    self.broker.handlers.redeliver(self, command)
+                    self.services.commands.redeliver(self, command)
                     return not self.is_closed
             if len(command) > COMMAND_BYTES_MAX:
                 raise ProtocolError(f"a command of {len(command)} bytes")
@@ -381,12 +385,10 @@ class Connection(ConnectionPauses, asyncio.Protocol):
             if not self.is_connected and decoded.type != pb.BaseCommand.CONNECT:
                 raise ProtocolError(f"{pb.BaseCommand.Type.Name(decoded.type)} before CONNECT")
             if decoded.type == pb.BaseCommand.SEND:
-                self.broker.handlers.send(self, decoded.send, payload)
+                self.services.commands.send(self, decoded.send, payload)
             else:
-                handler = self.broker.handlers.table.get(decoded.type)
-                if handler is None:
+                if not self.services.commands.run(self, decoded):
                     raise ProtocolError(f"a client does not send {pb.BaseCommand.Type.Name(decoded.type)}")
-                handler(self, decoded)
         except ProtocolError as error:
             self.close(str(error))
         return not self.is_closed
@@ -406,7 +408,7 @@ class Connection(ConnectionPauses, asyncio.Protocol):
     def told(self, error: GemingaError) -> str:
         """What the client is told of an error; what it is not told goes to the log."""
         if error.public_text:
-            self.broker.warn_of_hidden(self, error)
+            self.services.connections.warn_of_hidden(self, error)
         return error.told
 
     def close(self, reason: str = "") -> None:
@@ -414,7 +416,7 @@ class Connection(ConnectionPauses, asyncio.Protocol):
         if self.is_closed:
             return
         if reason:
-            self.broker.warn_of_closing(self, reason)
+            self.services.connections.warn_of_closing(self, reason)
         if self._out and self._transport is not None:
             self._transport.write(b"".join(self._out))
             self._out.clear()
@@ -429,7 +431,7 @@ class Connection(ConnectionPauses, asyncio.Protocol):
     def broke(self, what: str, error: BaseException) -> None:
         """Something unexpected came out of its commands: it is cut off, and its client may come again."""
         if not self.is_closed:
-            self.broker.failures.note(Kind.CONNECTION, f"{self.peer} ({self.client_version})", what, error)
+            self.services.failures.note(Kind.CONNECTION, f"{self.peer} ({self.client_version})", what, error)
         self.abort()
 
     def abort(self, reason: str = "") -> None:
@@ -463,7 +465,7 @@ class Connection(ConnectionPauses, asyncio.Protocol):
 
         One that is not read because it sends so much is alive: its PONG would not be heard.
         """
-        timeout_ms = self.broker.config.liveness_check_timeout_ms
+        timeout_ms = self.services.config.liveness_check_timeout_ms
         reasons = self._paused
         if self._is_lost or reasons & PauseReason.WRITE_BUFFER:
             # Commands that wait for a client to read tell nothing of it.
@@ -480,7 +482,7 @@ class Connection(ConnectionPauses, asyncio.Protocol):
         self.abort("no answer to a liveness check")
 
     def _arm_keep_alive(self) -> None:
-        config = self.broker.config
+        config = self.services.config
         interval_s = config.keep_alive_interval_s if self.is_connected else config.first_check_s
         self._keep_alive = self._loop.call_later(interval_s, self._keep_alive_due)
 

@@ -8,14 +8,12 @@ ever, keeps others waiting: while there are such, it is closed.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from geminga.managed_ledger.core.byte_budget import ByteBudget, Claim
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from geminga.broker.connection.connection import Connection
 
 #: Frames up to this size are not counted: a read brings as much.
 LARGE_FRAME_BYTES: Final = 64 * 1024
@@ -26,12 +24,25 @@ STALL_S: Final = 5.0
 FRAME_S_MAX: Final = 60.0
 
 
+class FrameReader(Protocol):
+    """Who reads a large frame."""
+
+    def frame_waits(self) -> None:
+        """There is no room for the rest of it now."""
+
+    def frame_has_room(self) -> None:
+        """There is now."""
+
+    def abort(self, reason: str = "") -> None:
+        """Others wait, and it does not come: the end."""
+
+
 class HalfFrame:
     """A large frame that is not whole yet."""
 
     __slots__ = ("began_s", "claim", "connection", "progress_s")
 
-    def __init__(self, connection: Connection, now_s: float) -> None:
+    def __init__(self, connection: FrameReader, now_s: float) -> None:
         self.connection = connection
         self.claim: Claim | None = None
         #: When there was room for it, and when something of it came last; monotonic.
@@ -61,7 +72,7 @@ class FrameRoom:
         """Bytes of the frames that have room."""
         return self._budget.held_bytes
 
-    def begin(self, connection: Connection, size_bytes: int) -> HalfFrame:
+    def begin(self, connection: FrameReader, size_bytes: int) -> HalfFrame:
         """A frame of so many bytes has begun; the connection is told to pause, and to go on, if there is no room."""
         frame = HalfFrame(connection, self._monotonic())
 

@@ -11,10 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from geminga.broker.connection.output import ConnectionOutput
+from typing import Final, Protocol
 
 #: Bytes that all connections together were sent and have not taken, before they take turns.
 UNSENT_BYTES_MAX: Final = 64 * 1024 * 1024
@@ -30,6 +27,24 @@ STALL_S: Final = 5.0
 STALL_FULL_S: Final = 0.75
 #: Seconds between two looks while there is a shortage.
 LOOK_S: Final = 0.2
+
+
+class Written(Protocol):
+    """What dispatchers write to."""
+
+    @property
+    def unsent_bytes(self) -> int:
+        """What the client was sent and has not taken."""
+        ...
+
+    def must_wait(self) -> None:
+        """There is a shortage: dispatchers write in turns."""
+
+    def may_write_again(self, *, has_turn: bool = False) -> None:
+        """The shortage is over, or it is its turn."""
+
+    def cut_off(self, reason: str) -> None:
+        """It takes nothing, and others wait: the end."""
 
 
 class Unsent:
@@ -61,7 +76,7 @@ class OutputBudget:
     def __init__(
         self,
         monotonic: Callable[[], float],
-        connections: Collection[ConnectionOutput],
+        connections: Collection[Written],
         limit_bytes: int = UNSENT_BYTES_MAX,
     ) -> None:
         """``connections``: all there are, kept by the broker."""
@@ -72,21 +87,21 @@ class OutputBudget:
         self.size_bytes = 0
         #: Whether connections take turns.
         self.is_short = False
-        self._unsent: dict[ConnectionOutput, Unsent] = {}
+        self._unsent: dict[Written, Unsent] = {}
         #: Connections whose dispatchers want to write; who came last is last.
-        self._waiting: dict[ConnectionOutput, None] = {}
+        self._waiting: dict[Written, None] = {}
         #: Whose turn it is, and when it ends.
-        self._turns: dict[ConnectionOutput, asyncio.TimerHandle] = {}
+        self._turns: dict[Written, asyncio.TimerHandle] = {}
         self._look_timer: asyncio.TimerHandle | None = None
 
-    def wait(self, connection: ConnectionOutput) -> None:
+    def wait(self, connection: Written) -> None:
         """The connection wants a turn, and hears of it."""
         self._waiting.pop(connection, None)
         self._waiting[connection] = None
         if len(self._turns) < TURNS_MAX:
             asyncio.get_running_loop().call_soon(self._next_turns)
 
-    def note(self, connection: ConnectionOutput, size_bytes: int) -> None:
+    def note(self, connection: Written, size_bytes: int) -> None:
         """So many bytes are in the write buffer of a connection that is over its mark."""
         unsent = self._unsent.get(connection)
         if unsent is None:
@@ -100,7 +115,7 @@ class OutputBudget:
             self._look_later()
         self._end_turn(connection)
 
-    def took(self, connection: ConnectionOutput) -> None:
+    def took(self, connection: Written) -> None:
         """A connection took what was written, or is gone."""
         unsent = self._unsent.pop(connection, None)
         if unsent is not None:
@@ -112,11 +127,11 @@ class OutputBudget:
                 self._end_turn(holder)
             asyncio.get_running_loop().call_soon(self._release)
 
-    def wrote(self, connection: ConnectionOutput) -> None:
+    def wrote(self, connection: Written) -> None:
         """A dispatcher wrote to a connection in its turn."""
         self._end_turn(connection)
 
-    def forget(self, connection: ConnectionOutput) -> None:
+    def forget(self, connection: Written) -> None:
         """The connection is gone."""
         self._waiting.pop(connection, None)
         self.took(connection)
@@ -137,7 +152,7 @@ class OutputBudget:
                 break  # again
             connection.may_write_again()
 
-    def _end_turn(self, connection: ConnectionOutput) -> None:
+    def _end_turn(self, connection: Written) -> None:
         timer = self._turns.pop(connection, None)
         if timer is None:
             return
@@ -168,7 +183,7 @@ class OutputBudget:
         """See who takes something, and cut off who does not where there is no room for others."""
         self._look_timer = None
         now_s = self._monotonic()
-        stalled: list[tuple[float, int, ConnectionOutput]] = []
+        stalled: list[tuple[float, int, Written]] = []
         for connection, unsent in list(self._unsent.items()):
             size_bytes = connection.unsent_bytes
             if size_bytes != unsent.size_bytes:

@@ -8,15 +8,12 @@ not take what is written to it, or while commands are left over.
 from __future__ import annotations
 
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING
 
 from geminga.broker.connection.back_pressure import REQUESTS_PENDING_MAX
 from geminga.broker.connection.output import ConnectionOutput
 from geminga.broker.connection.pause_reason import PauseReason
+from geminga.broker.connection.services import ConnectionServices
 from geminga.runtime import spawn
-
-if TYPE_CHECKING:
-    from geminga.broker.service import Broker
 
 
 class ConnectionPauses(ConnectionOutput):
@@ -29,13 +26,13 @@ class ConnectionPauses(ConnectionOutput):
         "_paused",
         "_pending_publishes",
         "_pending_requests",
-        "broker",
         "peer",
+        "services",
     )
 
-    def __init__(self, broker: Broker) -> None:
-        super().__init__(broker.output_budget)
-        self.broker = broker
+    def __init__(self, services: ConnectionServices) -> None:
+        super().__init__(services.output_budget)
+        self.services = services
         #: ``/address:port``, as Pulsar prints it.
         self.peer = ""
         #: A command is carried out in several turns: those behind it wait.
@@ -56,17 +53,17 @@ class ConnectionPauses(ConnectionOutput):
     def publish_started(self, count: int, size_bytes: int) -> None:
         """``count`` publishes wait for their answers now."""
         self._pending_publishes += count
-        if self._pending_publishes > self.broker.config.pending_publishes_max:
+        if self._pending_publishes > self.services.config.pending_publishes_max:
             self._pause(PauseReason.PENDING_PUBLISHES)
-        if self.broker.publish_buffer.add(size_bytes, self):
+        if self.services.publish_buffer.add(size_bytes, self):
             self._pause(PauseReason.PUBLISH_BUFFER)
 
     def publish_finished(self, count: int, size_bytes: int) -> None:
         """``count`` publishes were answered."""
         self._pending_publishes -= count
-        if self._paused and self._pending_publishes <= self.broker.config.pending_publishes_max // 2:
+        if self._paused and self._pending_publishes <= self.services.config.pending_publishes_max // 2:
             self._resume(PauseReason.PENDING_PUBLISHES)
-        self.broker.publish_buffer.remove(size_bytes)
+        self.services.publish_buffer.remove(size_bytes)
 
     def publish_buffer_has_room(self) -> None:
         """The broker's publish buffer is below its mark again."""

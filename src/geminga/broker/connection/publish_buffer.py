@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from geminga.broker.connection.pauses import ConnectionPauses
+
+class Publishing(Protocol):
+    """Who publishes."""
+
+    def publish_buffer_has_room(self) -> None:
+        """It may go on."""
 
 
 class PublishBuffer:
@@ -18,9 +22,9 @@ class PublishBuffer:
         self._bytes_max = bytes_max
         #: Bytes not answered yet.
         self.size_bytes = 0
-        self._paused: dict[ConnectionPauses, None] = {}
+        self._paused: dict[Publishing, None] = {}
 
-    def add(self, size_bytes: int, connection: ConnectionPauses) -> bool:
+    def add(self, size_bytes: int, connection: Publishing) -> bool:
         """Count bytes; True if the connection must pause (it is told when to go on)."""
         self.size_bytes += size_bytes
         if self.size_bytes <= self._bytes_max:
@@ -36,6 +40,6 @@ class PublishBuffer:
             for connection in paused:
                 connection.publish_buffer_has_room()
 
-    def forget(self, connection: ConnectionPauses) -> None:
+    def forget(self, connection: Publishing) -> None:
         """The connection is closed."""
         self._paused.pop(connection, None)

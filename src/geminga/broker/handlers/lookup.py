@@ -4,26 +4,29 @@ from __future__ import annotations
 
 from typing import Final
 
-from geminga.broker.connection.connection import Connection, Handler
+from geminga.broker.access.core.actions import Resource, TopicOperation, of_topic
+from geminga.broker.connection.connection import Connection
+from geminga.broker.handlers.rows import Asks, CommandRow
+from geminga.broker.handlers.services import CommandServices
 from geminga.model.errors import GemingaError, TopicNotFoundError
 from geminga.model.topic_name import TopicName
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar import commands
 
 
-def handle_lookup(connection: Connection, command: pb.BaseCommand) -> None:
+def handle_lookup(services: CommandServices, connection: Connection, command: pb.BaseCommand) -> None:
     """LOOKUP -> LOOKUP_RESPONSE: connect to the owner, or ask the broker that is to become it.
 
     URLs are those of the listener that the client asks for, or came through.
     """
-    connection.run(_lookup(connection, command.lookupTopic), f"look up {command.lookupTopic.topic}")
+    connection.run(_lookup(services, connection, command.lookupTopic), f"look up {command.lookupTopic.topic}")
 
 
-async def _lookup(connection: Connection, request: pb.CommandLookupTopic) -> None:
+async def _lookup(services: CommandServices, connection: Connection, request: pb.CommandLookupTopic) -> None:
     try:
         listener = request.advertised_listener_name or connection.listener
         name = TopicName.parse(request.topic)
-        place = await connection.broker.lookup.find(name, listener, is_authoritative=request.authoritative)
+        place = await services.lookup.find(name, listener, is_authoritative=request.authoritative)
     except GemingaError as error:
         connection.write(commands.lookup_failed(request.request_id, error.server_error, connection.told(error)))
         return
@@ -33,18 +36,19 @@ async def _lookup(connection: Connection, request: pb.CommandLookupTopic) -> Non
     connection.write(answer(request.request_id, *urls, is_authoritative=True))
 
 
-def handle_partitioned_metadata(connection: Connection, command: pb.BaseCommand) -> None:
+def handle_partitioned_metadata(services: CommandServices, connection: Connection, command: pb.BaseCommand) -> None:
     """PARTITIONED_METADATA -> its response; creates the topic by policy unless the client forbids it."""
     request = command.partitionMetadata
-    connection.run(_partitioned_metadata(connection, request), f"partitions of {request.topic}")
+    connection.run(_partitioned_metadata(services, connection, request), f"partitions of {request.topic}")
 
 
-async def _partitioned_metadata(connection: Connection, request: pb.CommandPartitionedTopicMetadata) -> None:
-    broker = connection.broker
+async def _partitioned_metadata(
+    services: CommandServices, connection: Connection, request: pb.CommandPartitionedTopicMetadata
+) -> None:
     try:
         name = TopicName.parse(request.topic)
-        count = await broker.partitioned_count(name, create=request.metadata_auto_creation_enabled)
-        if not count and not request.metadata_auto_creation_enabled and not await broker.topic_exists(name):
+        count = await services.topics.partitioned_count(name, create=request.metadata_auto_creation_enabled)
+        if not count and not request.metadata_auto_creation_enabled and not await services.topics.exists(name):
             raise TopicNotFoundError(f"Topic {name} not found")
     except GemingaError as error:
         connection.write(commands.partitions_failed(request.request_id, error.server_error, connection.told(error)))
@@ -52,7 +56,29 @@ async def _partitioned_metadata(connection: Connection, request: pb.CommandParti
     connection.write(commands.partitions(request.request_id, count))
 
 
-HANDLERS: Final[dict[int, Handler]] = {
-    pb.BaseCommand.LOOKUP: handle_lookup,
-    pb.BaseCommand.PARTITIONED_METADATA: handle_partitioned_metadata,
-}
+def _looked_up(connection: Connection, command: pb.BaseCommand) -> Resource:
+    return of_topic(TopicName.parse(command.lookupTopic.topic))
+
+
+def _refuse_lookup(connection: Connection, command: pb.BaseCommand, error: GemingaError) -> None:
+    request_id = command.lookupTopic.request_id
+    connection.write(commands.lookup_failed(request_id, error.server_error, connection.told(error)))
+
+
+def _partitioned(connection: Connection, command: pb.BaseCommand) -> Resource:
+    return of_topic(TopicName.parse(command.partitionMetadata.topic))
+
+
+def _refuse_partitions(connection: Connection, command: pb.BaseCommand, error: GemingaError) -> None:
+    request_id = command.partitionMetadata.request_id
+    connection.write(commands.partitions_failed(request_id, error.server_error, connection.told(error)))
+
+
+ROWS: Final = (
+    CommandRow(pb.BaseCommand.LOOKUP, handle_lookup, Asks(TopicOperation.LOOKUP, _looked_up, _refuse_lookup)),
+    CommandRow(
+        pb.BaseCommand.PARTITIONED_METADATA,
+        handle_partitioned_metadata,
+        Asks(TopicOperation.LOOKUP, _partitioned, _refuse_partitions),
+    ),
+)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from geminga.broker.connection.connection import Connection, Handler
+from geminga.broker.access.core.actions import Anyone, Resource, TopicOperation, of_topic
+from geminga.broker.connection.connection import Connection
 from geminga.broker.core.producer_access import AccessMode
+from geminga.broker.handlers.rows import Asks, CommandRow, SettledBy
+from geminga.broker.handlers.services import CommandServices
 from geminga.broker.topic.base import Topic
 from geminga.broker.topic.producer import Producer
 from geminga.broker.topic.publish import PublishBatch
@@ -22,7 +25,7 @@ from geminga.wire.pulsar import commands
 from geminga.wire.pulsar.numbers import command_refusal, send_refusal
 
 
-def handle_producer(connection: Connection, command: pb.BaseCommand) -> None:
+def handle_producer(services: CommandServices, connection: Connection, command: pb.BaseCommand) -> None:
     """PRODUCER -> PRODUCER_SUCCESS, a second one once a waiting producer has access, or ERROR."""
     request = command.producer
     refusal = command_refusal("producer", "topic_epoch", request.topic_epoch)
@@ -39,19 +42,19 @@ def handle_producer(connection: Connection, command: pb.BaseCommand) -> None:
         connection.send_error(request.request_id, UnavailableError("Producer is already present on the connection"))
         return
     connection.requests[key] = request.request_id
-    connection.run(_create_producer(connection, request), f"producer of {request.topic}")
+    connection.run(_create_producer(services, connection, request), f"producer of {request.topic}")
 
 
-async def _create_producer(connection: Connection, request: pb.CommandProducer) -> None:
+async def _create_producer(services: CommandServices, connection: Connection, request: pb.CommandProducer) -> None:
     key = (int(pb.BaseCommand.PRODUCER), request.producer_id)
     producer: Producer | None = None
     try:
-        topic = await connection.broker.get_topic(TopicName.parse(request.topic), create=True)
+        topic = await services.topics.get(TopicName.parse(request.topic), create=True)
         if topic.is_encryption_required and not request.encrypted:
             raise PreconditionFailedError(f"Encryption is required in {topic.name}")
-        schema_version = await connection.broker.schemas.admit_producer(topic, request)
+        schema_version = await services.schemas.admit_producer(topic, request)
         await _create_initial_subscription(topic, request)
-        producer = await _new_producer(topic, connection, request)
+        producer = await _new_producer(services, topic, connection, request)
         producer.schema_version = schema_version
         is_ready = await topic.add_producer(producer)
     except GemingaError as error:
@@ -102,9 +105,10 @@ def _wait(connection: Connection, request_id: int, producer: Producer) -> None:
     )
 
 
-async def _new_producer(topic: Topic, connection: Connection, request: pb.CommandProducer) -> Producer:
-    broker = connection.broker
-    name = request.producer_name or await broker.generate_producer_name()
+async def _new_producer(
+    services: CommandServices, topic: Topic, connection: Connection, request: pb.CommandProducer
+) -> Producer:
+    name = request.producer_name or await services.name_producer()
     return Producer(
         topic,
         connection,
@@ -117,7 +121,7 @@ async def _new_producer(topic: Topic, connection: Connection, request: pb.Comman
         topic_epoch=request.topic_epoch if request.HasField("topic_epoch") else None,
         is_encrypted=request.encrypted,
         metadata={pair.key: pair.value for pair in request.metadata},
-        connected_since_ms=broker.runtime.clock.wall_ms(),
+        connected_since_ms=services.clock.wall_ms(),
     )
 
 
@@ -145,7 +149,7 @@ def _send_success(connection: Connection, request_id: int, producer: Producer) -
     )
 
 
-def handle_close_producer(connection: Connection, command: pb.BaseCommand) -> None:
+def handle_close_producer(services: CommandServices, connection: Connection, command: pb.BaseCommand) -> None:
     """CLOSE_PRODUCER -> SUCCESS, once everything it sent is answered."""
     request = command.close_producer
     producer = connection.producers.pop(request.producer_id, None)
@@ -198,7 +202,31 @@ def handle_send(connection: Connection, request: pb.CommandSend, payload: bytes)
     producer.publish(batch)
 
 
-HANDLERS: Final[dict[int, Handler]] = {
-    pb.BaseCommand.PRODUCER: handle_producer,
-    pb.BaseCommand.CLOSE_PRODUCER: handle_close_producer,
-}
+def _published_to(connection: Connection, command: pb.BaseCommand) -> Resource:
+    return of_topic(TopicName.parse(command.producer.topic))
+
+
+def _initial_subscription(connection: Connection, command: pb.BaseCommand) -> Resource | None:
+    request = command.producer
+    name = request.initial_subscription_name
+    return of_topic(TopicName.parse(request.topic), name) if name else None
+
+
+def _refuse_producer(connection: Connection, command: pb.BaseCommand, error: GemingaError) -> None:
+    connection.send_error(command.producer.request_id, error)
+
+
+ROWS: Final = (
+    CommandRow(
+        pb.BaseCommand.PRODUCER,
+        handle_producer,
+        Asks(
+            TopicOperation.PRODUCE,
+            _published_to,
+            _refuse_producer,
+            also=((TopicOperation.SUBSCRIBE, _initial_subscription),),
+        ),
+    ),
+    CommandRow(pb.BaseCommand.SEND, None, SettledBy(pb.BaseCommand.PRODUCER)),
+    CommandRow(pb.BaseCommand.CLOSE_PRODUCER, handle_close_producer, Anyone("it ends what the connection began")),
+)

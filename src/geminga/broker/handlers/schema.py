@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from geminga.broker.connection.connection import Connection, Handler
+from geminga.broker.access.core.actions import Resource, TopicOperation, of_topic
+from geminga.broker.connection.connection import Connection
+from geminga.broker.handlers.rows import Asks, CommandRow
+from geminga.broker.handlers.services import CommandServices
 from geminga.broker.schema.registry import schema_id_of
 from geminga.broker.schema.topic_schemas import schema_of
 from geminga.model.errors import (
@@ -27,7 +30,7 @@ from geminga.wire.pulsar.schema_info import decode_version, encode_version
 REQUESTS_MAX: Final = 1000
 
 
-def handle_get_schema(connection: Connection, command: pb.BaseCommand) -> None:
+def handle_get_schema(services: CommandServices, connection: Connection, command: pb.BaseCommand) -> None:
     """GET_SCHEMA -> GET_SCHEMA_RESPONSE: the newest schema, or that of a version."""
     request = command.getSchema
     key = (int(pb.BaseCommand.GET_SCHEMA), request.request_id)
@@ -36,12 +39,12 @@ def handle_get_schema(connection: Connection, command: pb.BaseCommand) -> None:
         _send_schema(connection, _schema_error(connection, request.request_id, error))
         return
     connection.requests[key] = request.request_id
-    spawn(_get_schema(connection, request), name=f"schema of {request.topic}", part=connection)
+    spawn(_get_schema(services, connection, request), name=f"schema of {request.topic}", part=connection)
 
 
-async def _get_schema(connection: Connection, request: pb.CommandGetSchema) -> None:
+async def _get_schema(services: CommandServices, connection: Connection, request: pb.CommandGetSchema) -> None:
     try:
-        answer = await _find_schema(connection, request)
+        answer = await _find_schema(services, request)
     except GemingaError as error:
         answer = _schema_error(connection, request.request_id, error)
     connection.requests.pop((int(pb.BaseCommand.GET_SCHEMA), request.request_id), None)
@@ -49,8 +52,8 @@ async def _get_schema(connection: Connection, request: pb.CommandGetSchema) -> N
         _send_schema(connection, answer)
 
 
-async def _find_schema(connection: Connection, request: pb.CommandGetSchema) -> pb.CommandGetSchemaResponse:
-    registry = connection.broker.schemas.registry
+async def _find_schema(services: CommandServices, request: pb.CommandGetSchema) -> pb.CommandGetSchemaResponse:
+    registry = services.schemas.registry
     schema_id = schema_id_of(TopicName.parse(request.topic))
     if request.HasField("schema_version"):
         try:
@@ -78,7 +81,7 @@ def _send_schema(connection: Connection, answer: pb.CommandGetSchemaResponse) ->
     connection.send_command(pb.BaseCommand(type=pb.BaseCommand.GET_SCHEMA_RESPONSE, getSchemaResponse=answer))
 
 
-def handle_get_or_create_schema(connection: Connection, command: pb.BaseCommand) -> None:
+def handle_get_or_create_schema(services: CommandServices, connection: Connection, command: pb.BaseCommand) -> None:
     """GET_OR_CREATE_SCHEMA -> the schema's version, which is added if it is new and fits."""
     request = command.getOrCreateSchema
     if len(connection.requests) >= REQUESTS_MAX:
@@ -86,13 +89,15 @@ def handle_get_or_create_schema(connection: Connection, command: pb.BaseCommand)
         _send_version(connection, _version_error(connection, request.request_id, error))
         return
     connection.requests[(int(pb.BaseCommand.GET_OR_CREATE_SCHEMA), request.request_id)] = request.request_id
-    spawn(_get_or_create_schema(connection, request), name=f"add schema of {request.topic}", part=connection)
+    spawn(_get_or_create_schema(services, connection, request), name=f"add schema of {request.topic}", part=connection)
 
 
-async def _get_or_create_schema(connection: Connection, request: pb.CommandGetOrCreateSchema) -> None:
+async def _get_or_create_schema(
+    services: CommandServices, connection: Connection, request: pb.CommandGetOrCreateSchema
+) -> None:
     try:
-        topic = await connection.broker.get_topic(TopicName.parse(request.topic), create=False)
-        version = await connection.broker.schemas.add(topic.name, schema_of(request))
+        topic = await services.topics.get(TopicName.parse(request.topic), create=False)
+        version = await services.schemas.add(topic.name, schema_of(request))
         answer = pb.CommandGetOrCreateSchemaResponse(request_id=request.request_id, schema_version=version)
     except GemingaError as error:
         answer = _version_error(connection, request.request_id, error)
@@ -113,7 +118,27 @@ def _send_version(connection: Connection, answer: pb.CommandGetOrCreateSchemaRes
     )
 
 
-HANDLERS: Final[dict[int, Handler]] = {
-    pb.BaseCommand.GET_SCHEMA: handle_get_schema,
-    pb.BaseCommand.GET_OR_CREATE_SCHEMA: handle_get_or_create_schema,
-}
+def _read(connection: Connection, command: pb.BaseCommand) -> Resource:
+    return of_topic(TopicName.parse(command.getSchema.topic))
+
+
+def _refuse_read(connection: Connection, command: pb.BaseCommand, error: GemingaError) -> None:
+    _send_schema(connection, _schema_error(connection, command.getSchema.request_id, error))
+
+
+def _added(connection: Connection, command: pb.BaseCommand) -> Resource:
+    return of_topic(TopicName.parse(command.getOrCreateSchema.topic))
+
+
+def _refuse_added(connection: Connection, command: pb.BaseCommand, error: GemingaError) -> None:
+    _send_version(connection, _version_error(connection, command.getOrCreateSchema.request_id, error))
+
+
+ROWS: Final = (
+    CommandRow(pb.BaseCommand.GET_SCHEMA, handle_get_schema, Asks(TopicOperation.GET_METADATA, _read, _refuse_read)),
+    CommandRow(
+        pb.BaseCommand.GET_OR_CREATE_SCHEMA,
+        handle_get_or_create_schema,
+        Asks(TopicOperation.PRODUCE, _added, _refuse_added),
+    ),
+)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from geminga.broker.connection.connection import Connection, Handler
+from geminga.broker.connection.connection import Connection
 from geminga.broker.core.topic_pattern import TopicPattern
+from geminga.broker.handlers.services import CommandServices
 from geminga.broker.registry.namespaces import TopicMode
 from geminga.broker.registry.topic_watches import WATCHERS_PER_CONNECTION_MAX, TopicListWatcher, matching_topics
 from geminga.model.errors import GemingaError, NotAllowedError, TooManyRequestsError
@@ -23,7 +24,7 @@ _MODES: Final = {
 }
 
 
-def handle_get_topics(connection: Connection, command: pb.BaseCommand) -> None:
+def handle_get_topics(services: CommandServices, connection: Connection, command: pb.BaseCommand) -> None:
     """GET_TOPICS_OF_NAMESPACE -> the names, filtered by the pattern if it is one to be evaluated here."""
     request = command.getTopicsOfNamespace
     if len(connection.list_requests) >= LISTS_PENDING_MAX:
@@ -32,40 +33,42 @@ def handle_get_topics(connection: Connection, command: pb.BaseCommand) -> None:
         return
     connection.list_requests.append(request)
     if len(connection.list_requests) == 1:
-        _answer_next(connection)
+        _answer_next(services, connection)
 
 
-def _answer_next(connection: Connection) -> None:
+def _answer_next(services: CommandServices, connection: Connection) -> None:
     if not connection.list_requests or connection.is_closed:
         return
     if connection.is_writable:
         request = connection.list_requests[0]
-        connection.run(_answer(connection, request), f"topics of {request.namespace}")
+        connection.run(_answer(services, connection, request), f"topics of {request.namespace}")
     else:
-        connection.on_writable(lambda: _answer_next(connection))
+        connection.on_writable(lambda: _answer_next(services, connection))
 
 
-async def _answer(connection: Connection, request: pb.CommandGetTopicsOfNamespace) -> None:
+async def _answer(services: CommandServices, connection: Connection, request: pb.CommandGetTopicsOfNamespace) -> None:
     try:
-        async with connection.broker.long_work:
+        async with services.long_work:
             if not connection.is_closed:
-                await _get_topics(connection, request)
+                await _get_topics(services, connection, request)
     except GemingaError as error:
         connection.send_error(request.request_id, error)
     finally:
         connection.list_requests.popleft()
-    _answer_next(connection)
+    _answer_next(services, connection)
 
 
-async def _get_topics(connection: Connection, request: pb.CommandGetTopicsOfNamespace) -> None:
-    broker, config = connection.broker, connection.broker.config
-    topics = await broker.list_topics(request.namespace, mode=_MODES[request.mode])
+async def _get_topics(
+    services: CommandServices, connection: Connection, request: pb.CommandGetTopicsOfNamespace
+) -> None:
+    config = services.config
+    topics = await services.topics.list(request.namespace, mode=_MODES[request.mode])
     pattern = None
     text = request.topics_pattern
     if text and config.pattern_evaluation and len(text) <= config.pattern_length_max:
         pattern = TopicPattern.compile(text)
     if pattern is not None:
-        topics = await matching_topics(pattern, topics, Turns(broker.runtime.clock))
+        topics = await matching_topics(pattern, topics, Turns(services.clock))
     topics_hash = commands.topics_hash(topics)
     is_changed = request.topics_hash != topics_hash
     answer = pb.CommandGetTopicsOfNamespaceResponse(
@@ -83,13 +86,13 @@ async def _get_topics(connection: Connection, request: pb.CommandGetTopicsOfName
     )
 
 
-def handle_watch(connection: Connection, command: pb.BaseCommand) -> None:
+def handle_watch(services: CommandServices, connection: Connection, command: pb.BaseCommand) -> None:
     """WATCH_TOPIC_LIST -> WATCH_TOPIC_LIST_SUCCESS, then WATCH_TOPIC_UPDATEs until the watch is closed.
 
     NotAllowedError for a pattern that is not to be evaluated here: the client asks from time to time then.
     """
     request = command.watchTopicList
-    config = connection.broker.config
+    config = services.config
     text = request.topics_pattern
     error: GemingaError | None = None
     if not config.topic_list_watcher:
@@ -108,20 +111,13 @@ def handle_watch(connection: Connection, command: pb.BaseCommand) -> None:
         previous()
     watcher = TopicListWatcher(connection, request, text)
     connection.watchers[request.watcher_id] = watcher.close
-    connection.broker.topic_watches.open(watcher)
+    services.watch_topics(watcher)
 
 
-def handle_watch_close(connection: Connection, command: pb.BaseCommand) -> None:
+def handle_watch_close(services: CommandServices, connection: Connection, command: pb.BaseCommand) -> None:
     """WATCH_TOPIC_LIST_CLOSE -> SUCCESS."""
     request = command.watchTopicListClose
     end_watch = connection.watchers.pop(request.watcher_id, None)
     if end_watch is not None:
         end_watch()
     connection.send_success(request.request_id)
-
-
-HANDLERS: Final[dict[int, Handler]] = {
-    pb.BaseCommand.GET_TOPICS_OF_NAMESPACE: handle_get_topics,
-    pb.BaseCommand.WATCH_TOPIC_LIST: handle_watch,
-    pb.BaseCommand.WATCH_TOPIC_LIST_CLOSE: handle_watch_close,
-}

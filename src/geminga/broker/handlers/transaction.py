@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from geminga.broker.connection.connection import Connection, Handler
+from geminga.broker.access.core.actions import Anyone
+from geminga.broker.connection.connection import Connection
+from geminga.broker.handlers.rows import CommandRow, without_services
 from geminga.wire._generated import pulsar_api_pb2 as pb
 
 TEXT: Final = (
@@ -101,12 +103,15 @@ def handle_end_on_subscription(connection: Connection, command: pb.BaseCommand) 
     )
 
 
-HANDLERS: Final[dict[int, Handler]] = {
-    pb.BaseCommand.TC_CLIENT_CONNECT_REQUEST: handle_tc_connect,
-    pb.BaseCommand.NEW_TXN: handle_new_txn,
-    pb.BaseCommand.ADD_PARTITION_TO_TXN: handle_add_partition,
-    pb.BaseCommand.ADD_SUBSCRIPTION_TO_TXN: handle_add_subscription,
-    pb.BaseCommand.END_TXN: handle_end_txn,
-    pb.BaseCommand.END_TXN_ON_PARTITION: handle_end_on_partition,
-    pb.BaseCommand.END_TXN_ON_SUBSCRIPTION: handle_end_on_subscription,
-}
+#: Whoever builds transactions says here what each command needs.
+_REFUSED: Final = Anyone("it is answered NotAllowed alone: there is no coordinator")
+
+ROWS: Final = (
+    CommandRow(pb.BaseCommand.TC_CLIENT_CONNECT_REQUEST, without_services(handle_tc_connect), _REFUSED),
+    CommandRow(pb.BaseCommand.NEW_TXN, without_services(handle_new_txn), _REFUSED),
+    CommandRow(pb.BaseCommand.ADD_PARTITION_TO_TXN, without_services(handle_add_partition), _REFUSED),
+    CommandRow(pb.BaseCommand.ADD_SUBSCRIPTION_TO_TXN, without_services(handle_add_subscription), _REFUSED),
+    CommandRow(pb.BaseCommand.END_TXN, without_services(handle_end_txn), _REFUSED),
+    CommandRow(pb.BaseCommand.END_TXN_ON_PARTITION, without_services(handle_end_on_partition), _REFUSED),
+    CommandRow(pb.BaseCommand.END_TXN_ON_SUBSCRIPTION, without_services(handle_end_on_subscription), _REFUSED),
+)

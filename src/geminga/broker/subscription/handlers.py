@@ -1,21 +1,22 @@
 """Commands of consumers: SUBSCRIBE, FLOW, ACK, REDELIVER, SEEK, UNSUBSCRIBE, CLOSE_CONSUMER and questions.
 
-``HANDLERS`` is the table for the connection; FLOW and ACK also have entries that take what the hot codecs decoded.
+Their rows are in :mod:`geminga.broker.handlers.consumer`; FLOW and ACK also have entries that take what the hot codecs
+decoded.
 A command for a consumer that is gone is dropped or answered with an error, never fatal: the client may not know yet.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, cast
+from typing import Any, cast
 
 from geminga.broker.connection.back_pressure import LONG_COMMAND_BYTES
 from geminga.broker.core.ack_properties import NO_PROPERTIES, ack_properties
 from geminga.broker.subscription import acknowledgment, long_commands, seek
 from geminga.broker.subscription.consumer import Consumer
 from geminga.broker.subscription.last_message_id import last_message_id
-from geminga.broker.subscription.long_commands import CommandConnection
+from geminga.broker.subscription.long_commands import CommandConnection, Topics
 from geminga.broker.subscription.messages import message_id_data, position_from
 from geminga.broker.subscription.stats import consumer_stats_response
 from geminga.broker.subscription.subscription import Subscription
@@ -34,10 +35,8 @@ from geminga.wire.pulsar import hot
 from geminga.wire.pulsar.commands import decode_command
 from geminga.wire.pulsar.numbers import FLOW_PERMITS_MAX
 
-Handler = Callable[[CommandConnection, pb.BaseCommand], None]
 
-
-def handle_subscribe(connection: CommandConnection, command: pb.BaseCommand) -> None:
+def handle_subscribe(topics: Topics, connection: CommandConnection, command: pb.BaseCommand) -> None:
     """SUBSCRIBE -> SUCCESS or ERROR."""
     request = command.subscribe
     key = (pb.BaseCommand.SUBSCRIBE, request.consumer_id)
@@ -52,13 +51,13 @@ def handle_subscribe(connection: CommandConnection, command: pb.BaseCommand) -> 
         connection.send_error(request.request_id, NotAllowedError("Empty subscription name"))
         return
     connection.requests[key] = request.request_id
-    connection.run(_subscribe(connection, request), f"subscribe {request.topic} {request.subscription}")
+    connection.run(_subscribe(topics, connection, request), f"subscribe {request.topic} {request.subscription}")
 
 
-async def _subscribe(connection: CommandConnection, request: pb.CommandSubscribe) -> None:
+async def _subscribe(topics: Topics, connection: CommandConnection, request: pb.CommandSubscribe) -> None:
     key = (pb.BaseCommand.SUBSCRIBE, request.consumer_id)
     try:
-        topic = await connection.broker.get_topic(TopicName.parse(request.topic), create=request.force_topic_creation)
+        topic = await topics.get(TopicName.parse(request.topic), create=request.force_topic_creation)
         consumer = await topic.subscribe(connection, request)
     except GemingaError as error:
         if connection.request_ended(key, request.request_id):
@@ -286,16 +285,3 @@ def _answer_after(connection: CommandConnection, request_id: int, work: Coroutin
             connection.send_success(request_id)
 
     connection.run(run(), name)
-
-
-HANDLERS: Final[dict[int, Handler]] = {
-    pb.BaseCommand.SUBSCRIBE: handle_subscribe,
-    pb.BaseCommand.FLOW: handle_flow_command,
-    pb.BaseCommand.ACK: handle_ack_command,
-    pb.BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES: handle_redeliver,
-    pb.BaseCommand.SEEK: handle_seek,
-    pb.BaseCommand.UNSUBSCRIBE: handle_unsubscribe,
-    pb.BaseCommand.CLOSE_CONSUMER: handle_close_consumer,
-    pb.BaseCommand.CONSUMER_STATS: handle_consumer_stats,
-    pb.BaseCommand.GET_LAST_MESSAGE_ID: handle_get_last_message_id,
-}

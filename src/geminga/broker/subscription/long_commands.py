@@ -50,18 +50,13 @@ class SubscribedTopic(Protocol):
 class Topics(Protocol):
     """Where topics are got."""
 
-    def get_topic(self, name: TopicName, *, create: bool) -> Awaitable[SubscribedTopic]:
+    def get(self, name: TopicName, *, create: bool) -> Awaitable[SubscribedTopic]:
         """The topic, loaded; raises GemingaError."""
         ...
 
 
 class CommandConnection(ConsumerConnection, Part, Protocol):
     """A connection, as its commands see it."""
-
-    @property
-    def broker(self) -> Topics:
-        """Where topics are got."""
-        ...
 
     @property
     def requests(self) -> MutableMapping[tuple[int, int], int]:

@@ -213,7 +213,7 @@ def test_connection_that_is_lost_behind_a_long_command_leaves_when_it_is_done() 
         while world.broker.topics[next(iter(world.broker.topics))].subscriptions["sub"].consumers:
             await turn()
         assert cursor.backlog_count == 0
-        assert client.connection not in world.broker.connections
+        assert client.connection not in world.broker.connections.open
 
     run_with_broker(scenario)
 

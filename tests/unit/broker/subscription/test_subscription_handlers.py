@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
+from geminga.broker.handlers import consumer
+from geminga.broker.handlers.rows import by_command
 from geminga.broker.subscription import handlers, seek
 from geminga.broker.subscription.stats import subscription_stats
 from geminga.model import EARLIEST, LATEST
@@ -15,7 +19,7 @@ TEXTS = [f"m{i}" for i in range(10)]
 UINT64_MINUS_ONE = (1 << 64) - 1
 
 
-async def call(connection, **command):
+async def call(connection, topic=None, **command):
     """Run a handler as the connection does."""
     name = next(iter(command))
     types = {
@@ -26,7 +30,8 @@ async def call(connection, **command):
         "consumerStats": pb.BaseCommand.CONSUMER_STATS,
         "getLastMessageId": pb.BaseCommand.GET_LAST_MESSAGE_ID,
     }
-    handlers.HANDLERS[types[name]](connection, pb.BaseCommand(type=types[name], **command))
+    services = SimpleNamespace(topics=topic)
+    by_command(consumer.ROWS)[types[name]].handle(services, connection, pb.BaseCommand(type=types[name], **command))
     await settle()
 
 
@@ -52,8 +57,8 @@ def answers(connection):
 def test_subscribe_answers_success_and_repeats_it():
     async def scenario(topic):
         connection = topic.connect()
-        await call(connection, subscribe=subscribe_request(topic))
-        await call(connection, subscribe=subscribe_request(topic, request_id=2))
+        await call(connection, topic, subscribe=subscribe_request(topic))
+        await call(connection, topic, subscribe=subscribe_request(topic, request_id=2))
         assert answers(connection) == [1, 2]
         assert connection.requests == {}
         assert len(topic.subscriptions["sub"].consumers) == 1
@@ -65,8 +70,8 @@ def test_subscribe_answers_success_and_repeats_it():
 def test_subscribe_twice_at_once_gets_service_not_ready():
     async def scenario(topic):
         connection = topic.connect()
-        handlers.handle_subscribe(connection, pb.BaseCommand(subscribe=subscribe_request(topic)))
-        await call(connection, subscribe=subscribe_request(topic, request_id=2))
+        handlers.handle_subscribe(topic, connection, pb.BaseCommand(subscribe=subscribe_request(topic)))
+        await call(connection, topic, subscribe=subscribe_request(topic, request_id=2))
         assert answers(connection) == [(2, ServerError.SERVICE_NOT_READY), 1]
 
     with_topic(scenario)
@@ -75,7 +80,7 @@ def test_subscribe_twice_at_once_gets_service_not_ready():
 def test_subscribe_closed_while_it_is_made_leaves_nothing():
     async def scenario(topic):
         connection = topic.connect()
-        handlers.handle_subscribe(connection, pb.BaseCommand(subscribe=subscribe_request(topic)))
+        handlers.handle_subscribe(topic, connection, pb.BaseCommand(subscribe=subscribe_request(topic)))
         await call(connection, close_consumer=pb.CommandCloseConsumer(consumer_id=1, request_id=2))
         assert answers(connection) == [2]
         assert connection.consumers == {}
@@ -87,8 +92,8 @@ def test_subscribe_closed_while_it_is_made_leaves_nothing():
 def test_two_connections_create_one_subscription():
     async def scenario(topic):
         first, second = topic.connect(), topic.connect()
-        handlers.handle_subscribe(first, pb.BaseCommand(subscribe=subscribe_request(topic)))
-        handlers.handle_subscribe(second, pb.BaseCommand(subscribe=subscribe_request(topic)))
+        handlers.handle_subscribe(topic, first, pb.BaseCommand(subscribe=subscribe_request(topic)))
+        handlers.handle_subscribe(topic, second, pb.BaseCommand(subscribe=subscribe_request(topic)))
         await settle()
         assert answers(first) == answers(second) == [1]
         assert len(topic.subscriptions["sub"].consumers) == 2
@@ -100,7 +105,7 @@ def test_initial_position_latest_skips_what_was_published():
     async def scenario(topic):
         await topic.publish("old")
         connection = topic.connect()
-        await call(connection, subscribe=subscribe_request(topic))
+        await call(connection, topic, subscribe=subscribe_request(topic))
         handlers.handle_flow(connection, 1, 10)
         await topic.publish("new")
         assert connection.texts() == ["new"]

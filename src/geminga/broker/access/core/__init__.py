@@ -1,0 +1,1 @@
+"""Words and decisions of access: actions, resources, principals, the handshake. Pure."""

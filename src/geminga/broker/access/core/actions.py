@@ -1,0 +1,211 @@
+"""What somebody may want to do, in Pulsar's words, and to what.
+
+The names are those of Pulsar 4.2's enumerations of the same names (``TopicOperation``, ``PolicyName``, ...), so that
+rules and plugins that were written for them mean the same here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import TypeAlias
+
+from geminga.model.topic_name import TopicName
+
+
+class _Word(Enum):
+    """A word of Pulsar's; those of two enumerations are never the same action."""
+
+    def __str__(self) -> str:
+        return self.name.lower().replace("_", " ")
+
+
+class TopicOperation(_Word):
+    """Done to one topic, or to a subscription of it."""
+
+    LOOKUP = auto()
+    PRODUCE = auto()
+    CONSUME = auto()
+    EXPIRE_MESSAGES = auto()
+    PEEK_MESSAGES = auto()
+    RESET_CURSOR = auto()
+    SKIP = auto()
+    TERMINATE = auto()
+    UNLOAD = auto()
+    SUBSCRIBE = auto()
+    GET_SUBSCRIPTIONS = auto()
+    UNSUBSCRIBE = auto()
+    GET_STATS = auto()
+    GET_METADATA = auto()
+    UPDATE_METADATA = auto()
+    DELETE_METADATA = auto()
+    GET_BACKLOG_SIZE = auto()
+
+
+class NamespaceOperation(_Word):
+    """Done to a namespace and what lies in it."""
+
+    CREATE_TOPIC = auto()
+    GET_TOPICS = auto()
+    DELETE_TOPIC = auto()
+    GET_BUNDLE = auto()
+    GET_PERMISSION = auto()
+    GRANT_PERMISSION = auto()
+    REVOKE_PERMISSION = auto()
+
+
+class TenantOperation(_Word):
+    """Done to a tenant and its namespaces."""
+
+    CREATE_NAMESPACE = auto()
+    DELETE_NAMESPACE = auto()
+    LIST_NAMESPACES = auto()
+    LIST_TENANTS = auto()
+    GET_TENANT = auto()
+    CREATE_TENANT = auto()
+    UPDATE_TENANT = auto()
+    DELETE_TENANT = auto()
+
+
+class ClusterOperation(_Word):
+    """Done to the data of a cluster."""
+
+    LIST_CLUSTERS = auto()
+    GET_CLUSTER = auto()
+    CREATE_CLUSTER = auto()
+    UPDATE_CLUSTER = auto()
+    DELETE_CLUSTER = auto()
+
+
+class BrokerOperation(_Word):
+    """Done to a broker itself."""
+
+    LIST_BROKERS = auto()
+    GET_LEADER_BROKER = auto()
+    LIST_DYNAMIC_CONFIGURATIONS = auto()
+    UPDATE_DYNAMIC_CONFIGURATION = auto()
+    DELETE_DYNAMIC_CONFIGURATION = auto()
+    LIST_RUNTIME_CONFIGURATIONS = auto()
+    HEALTH_CHECK = auto()
+
+
+class SuperUser(_Word):
+    """What Pulsar has no word for, and leaves to super-users."""
+
+    UNLOAD_NAMESPACE = auto()
+
+
+class PolicyName(_Word):
+    """Which policy of a namespace or a topic."""
+
+    ALL = auto()
+    AUTO_SUBSCRIPTION_CREATION = auto()
+    AUTO_TOPIC_CREATION = auto()
+    BACKLOG = auto()
+    COMPACTION = auto()
+    DELAYED_DELIVERY = auto()
+    INACTIVE_TOPIC = auto()
+    DEDUPLICATION = auto()
+    MAX_CONSUMERS = auto()
+    MAX_PRODUCERS = auto()
+    DEDUPLICATION_SNAPSHOT = auto()
+    MAX_UNACKED = auto()
+    MAX_SUBSCRIPTIONS = auto()
+    OFFLOAD = auto()
+    PARTITION = auto()
+    PERSISTENCE = auto()
+    RATE = auto()
+    RETENTION = auto()
+    REPLICATION = auto()
+    REPLICATION_RATE = auto()
+    SCHEMA_COMPATIBILITY_STRATEGY = auto()
+    SUBSCRIPTION_AUTH_MODE = auto()
+    SUBSCRIPTION_EXPIRATION_TIME = auto()
+    ENCRYPTION = auto()
+    TTL = auto()
+    MAX_TOPICS = auto()
+    RESOURCEGROUP = auto()
+    ENTRY_FILTERS = auto()
+    SHADOW_TOPIC = auto()
+    DISPATCHER_PAUSE_ON_ACK_STATE_PERSISTENT = auto()
+
+
+class PolicyOperation(_Word):
+    """Whether a policy is looked at or changed."""
+
+    READ = auto()
+    WRITE = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyAction:
+    """Reading or changing a policy: of a topic where the resource names one, else of a namespace."""
+
+    policy: PolicyName
+    operation: PolicyOperation
+
+    def __str__(self) -> str:
+        return f"{self.operation} {self.policy}"
+
+
+Action: TypeAlias = (
+    TopicOperation
+    | NamespaceOperation
+    | TenantOperation
+    | ClusterOperation
+    | BrokerOperation
+    | SuperUser
+    | PolicyAction
+)
+
+
+def reading(policy: PolicyName) -> PolicyAction:
+    """Looking at a policy."""
+    return PolicyAction(policy, PolicyOperation.READ)
+
+
+def writing(policy: PolicyName) -> PolicyAction:
+    """Changing a policy, or taking it away."""
+    return PolicyAction(policy, PolicyOperation.WRITE)
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """What an action is about: the most particular of its members; none of them: the cluster as a whole."""
+
+    #: Name of a cluster.
+    cluster: str = ""
+    #: Name of a tenant.
+    tenant: str = ""
+    #: ``tenant/namespace``.
+    namespace: str = ""
+    topic: TopicName | None = None
+    #: Of the topic.
+    subscription: str = ""
+
+    def __str__(self) -> str:
+        if self.topic is not None:
+            return f"{self.topic} {self.subscription}".rstrip()
+        return self.namespace or self.tenant or self.cluster or "the cluster"
+
+
+#: The cluster as a whole, and the broker.
+EVERYTHING = Resource()
+
+
+def of_topic(name: TopicName, subscription: str = "") -> Resource:
+    """A topic, or a subscription of it."""
+    return Resource(topic=name, namespace=name.namespace, tenant=name.tenant, subscription=subscription)
+
+
+def of_namespace(namespace: str) -> Resource:
+    """A namespace, ``tenant/namespace``."""
+    return Resource(namespace=namespace, tenant=namespace.partition("/")[0])
+
+
+@dataclass(frozen=True, slots=True)
+class Anyone:
+    """The decision of a door that asks nothing of those who are let in at all."""
+
+    #: Why that is right.
+    why: str

@@ -1,0 +1,32 @@
+"""Who somebody is, once that is settled."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Who asks.
+
+    A proxy asks in another's name: then both must be allowed what is asked for, as in Pulsar.
+    """
+
+    #: Pulsar's role; empty: nobody said who it is.
+    role: str = ""
+    #: For whom a proxy speaks; empty: for itself.
+    original: str = ""
+
+    @property
+    def is_anonymous(self) -> bool:
+        """Whether nobody knows who it is."""
+        return not self.role
+
+    def __str__(self) -> str:
+        name = self.role or "anonymous"
+        return f"{name} for {self.original}" if self.original else name
+
+
+#: Everybody, where nobody is asked who they are.
+ANONYMOUS: Final = Principal()
