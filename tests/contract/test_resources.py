@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from typing import Any
 
 import pytest
 
-from geminga.broker.resources import Resources
+from geminga.broker.resources import ClusterSetup, Resources, initialize_cluster
 from geminga.broker.resources.clusters import CLUSTERS_PATH
 from geminga.broker.resources.documents import CHANGE_ATTEMPTS_MAX, DocumentStore
+from geminga.broker.resources.initialization import COORDINATORS_TOPIC
 from geminga.broker.resources.partitioned_topics import PARTITIONED_TOPICS_PATH
 from geminga.broker.resources.tenants import POLICIES_PATH
 from geminga.metadata import WriteFault
+from geminga.metadata.ports import MetadataStore
 from geminga.model.errors import (
     AuthorizationError,
     ConflictError,
     CorruptionError,
+    MetadataUnavailableError,
     NotFoundError,
     PreconditionFailedError,
 )
@@ -35,7 +40,7 @@ def case(request, tmp_path):
 
 async def bootstrapped(h: Harness) -> Resources:
     resources = Resources(h.store)
-    await resources.bootstrap("standalone", URLS)
+    await initialize_cluster(resources, ClusterSetup("standalone", URLS))
     return resources
 
 
@@ -54,13 +59,100 @@ def test_bootstrap_makes_what_a_standalone_starts_with(case) -> None:
     case.run(main)
 
 
-def test_bootstrap_again_keeps_changes_and_tells_the_new_urls(case) -> None:
+def test_a_start_again_takes_nothing_back_that_an_operator_changed(case) -> None:
     async def main(h: Harness) -> None:
         resources = await bootstrapped(h)
         await resources.namespaces.set_policy("public/default", "deduplicationEnabled", True)
-        await resources.bootstrap("standalone", {**URLS, "serviceUrl": "http://127.0.0.1:9"})
-        assert (await resources.clusters.get("standalone"))["serviceUrl"] == "http://127.0.0.1:9"
+        mine = {"serviceUrl": "http://balancer", "brokerServiceUrl": "pulsar://balancer"}
+        await resources.clusters.update("standalone", mine)
+        await resources.clusters.create("east", {})
+        await resources.tenants.update("public", {"allowedClusters": ["east"], "adminRoles": ["me"]})
+        setup = ClusterSetup("standalone", {**URLS, "serviceUrl": "http://127.0.0.1:9"})
+        assert await initialize_cluster(resources, setup) == []
+        assert await resources.clusters.get("standalone") == mine
+        assert await resources.tenants.get("public") == {"allowedClusters": ["east"], "adminRoles": ["me"]}
         assert (await resources.get_namespace_policies("public/default")).deduplication_enabled is True
+
+    case.run(main)
+
+
+class OneWrite:
+    """A store whose process dies after one write."""
+
+    def __init__(self, store: MetadataStore) -> None:
+        self._store = store
+        self._is_spent = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def put(self, *arguments: Any, **options: Any) -> Any:
+        if self._is_spent:
+            raise MetadataUnavailableError("cut off")
+        self._is_spent = True
+        return await self._store.put(*arguments, **options)
+
+
+def test_setup_that_was_cut_off_anywhere_is_completed_by_the_next(case) -> None:
+    setup = ClusterSetup("c1", URLS, bundles=2, transaction_coordinators=3)
+    whole = [
+        "/admin/clusters/c1",
+        "/admin/policies/public",
+        "/admin/policies/pulsar",
+        "/admin/policies/public/default",
+        "/admin/policies/pulsar/system",
+        "/admin/partitioned-topics/pulsar/system/persistent/transaction_coordinator_assign",
+    ]
+
+    async def main(h: Harness) -> None:
+        for _ in whole[:-1]:
+            with pytest.raises(MetadataUnavailableError):
+                await initialize_cluster(Resources(OneWrite(h.store)), setup)
+        assert await initialize_cluster(Resources(OneWrite(h.store)), setup) == whole[-1:]
+        resources = Resources(h.store)
+        assert await initialize_cluster(resources, setup) == []
+        assert await resources.partitioned_topic_metadata(COORDINATORS_TOPIC) == 3
+        policies = await resources.get_namespace_policies("pulsar/system")
+        assert policies.bundle_boundaries == ("0x00000000", "0x80000000", "0xffffffff")
+
+    case.run(main)
+
+
+def test_another_cluster_joins_what_is_shared_and_coordinators_only_grow(case) -> None:
+    async def main(h: Harness) -> None:
+        resources = Resources(h.store)
+        await initialize_cluster(resources, ClusterSetup("c1", URLS, transaction_coordinators=3))
+        await resources.namespaces.set_policy("public/default", "unknownToUs", {"a": [1]})
+        second = ClusterSetup("c2", URLS, bundles=8, transaction_coordinators=2, joins=True)
+        assert await initialize_cluster(resources, second) == [
+            "/admin/clusters/c2",
+            "/admin/policies/public",
+            "/admin/policies/pulsar",
+            "/admin/policies/public/default",
+            "/admin/policies/pulsar/system",
+        ]
+        assert await initialize_cluster(resources, second) == []
+        assert (await resources.tenants.get("public"))["allowedClusters"] == ["c1", "c2"]
+        policies = await resources.get_namespace_policies("public/default")
+        assert policies.replication_clusters == ("c1", "c2")
+        assert policies.document["unknownToUs"] == {"a": [1]}
+        assert len(policies.bundle_boundaries) == 5  # as it was made
+        assert await resources.partitioned_topic_metadata(COORDINATORS_TOPIC) == 3
+        more = ClusterSetup("c2", {}, transaction_coordinators=5)
+        assert await initialize_cluster(resources, more) == [
+            "/admin/partitioned-topics/pulsar/system/persistent/transaction_coordinator_assign"
+        ]
+        assert await resources.partitioned_topic_metadata(COORDINATORS_TOPIC) == 5
+
+    case.run(main)
+
+
+def test_brokers_that_begin_at_the_same_time_all_succeed(case) -> None:
+    async def main(h: Harness) -> None:
+        setup = ClusterSetup("c1", URLS, transaction_coordinators=3, joins=True)
+        results = await asyncio.gather(*(initialize_cluster(Resources(h.store), setup) for _ in range(4)))
+        assert len({path for changed in results for path in changed}) == 6
+        assert await initialize_cluster(Resources(h.store), setup) == []
 
     case.run(main)
 

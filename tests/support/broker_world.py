@@ -17,7 +17,7 @@ from geminga.broker.config import BrokerConfig
 from geminga.broker.connection.connection import TURN_COMMANDS_MAX
 from geminga.broker.ownership.endpoints import Endpoint
 from geminga.broker.ownership.ports import Ownership
-from geminga.broker.resources import Resources
+from geminga.broker.resources import ClusterSetup, Resources, initialize_cluster
 from geminga.broker.service import Broker
 from geminga.managed_ledger import ManagedLedgerConfig, ManagedLedgerFactory
 from geminga.metadata.memory import MemoryMetadata, MemoryMetadataStore
@@ -255,7 +255,9 @@ class BrokerWorld:
         )
 
     async def start(self) -> None:
-        await self.resources.bootstrap("standalone", {"brokerServiceUrl": "pulsar://broker:6650"})
+        await initialize_cluster(
+            self.resources, ClusterSetup("standalone", {"brokerServiceUrl": "pulsar://broker:6650"})
+        )
         await self.broker.start(ENDPOINTS)
 
     async def restart(self) -> None:

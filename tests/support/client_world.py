@@ -16,7 +16,7 @@ from geminga.bookkeeper.memory import LocalBookiePool, MemoryBookie
 from geminga.broker.config import BrokerConfig
 from geminga.broker.connection.connection import TURN_COMMANDS_MAX, Connection
 from geminga.broker.ownership.endpoints import Endpoint
-from geminga.broker.resources import Resources
+from geminga.broker.resources import ClusterSetup, Resources, initialize_cluster
 from geminga.broker.service import Broker
 from geminga.managed_ledger import ManagedLedgerConfig, ManagedLedgerFactory
 from geminga.metadata.memory import MemoryMetadataStore
@@ -75,7 +75,7 @@ class BrokerOnNode:
         return Broker(self.runtime, self.metadata, self.ledgers, self.config, resources, version="test")
 
     async def start(self) -> None:
-        await self.broker.resources.bootstrap("standalone", {"brokerServiceUrl": URL})
+        await initialize_cluster(self.broker.resources, ClusterSetup("standalone", {"brokerServiceUrl": URL}))
         await self.broker.start(_ENDPOINTS)
         await self.runtime.network.listen(self._new_connection, "0.0.0.0", PORT)
 

@@ -13,7 +13,7 @@ from geminga.bookie import BookieConfig, LocalBookie
 from geminga.bookkeeper import BookKeeper, LocalBookiePool, MetadataLiveLedgers
 from geminga.broker.config import BrokerConfig
 from geminga.broker.core.delayed_delivery import TopicDelays
-from geminga.broker.resources import Resources
+from geminga.broker.resources import ClusterSetup, Resources, initialize_cluster
 from geminga.broker.service import Broker
 from geminga.broker.topic import delayed_crash_points as crash_points
 from geminga.managed_ledger import ManagedLedgerConfig, ManagedLedgerFactory
@@ -72,7 +72,7 @@ class DelayedStory:
             is_delayed_delivery_deliver_at_time_strict=self.is_strict,
         )
         resources = Resources(store)
-        await resources.bootstrap("standalone", {"brokerServiceUrl": "pulsar://broker:6650"})
+        await initialize_cluster(resources, ClusterSetup("standalone", {"brokerServiceUrl": "pulsar://broker:6650"}))
         self.broker = Broker(node.runtime, store, self.ledgers, config, resources, version="test")
         await self.broker.start(ENDPOINTS)
 

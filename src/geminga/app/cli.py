@@ -14,7 +14,7 @@ from typing import Annotated, Final, NoReturn
 import typer
 
 import geminga
-from geminga.app import admin_commands, client_commands, inspect_commands, perf_commands
+from geminga.app import admin_commands, client_commands, cluster_commands, inspect_commands, perf_commands
 
 #: Where a standalone keeps everything unless told.
 DATA_DIRECTORY: Final = "geminga-data"
@@ -27,6 +27,7 @@ _app.add_typer(admin_commands.commands, name="admin")
 _app.add_typer(client_commands.commands, name="client")
 _app.add_typer(inspect_commands.commands, name="inspect")
 _app.add_typer(perf_commands.commands, name="perf")
+_app.command("initialize-cluster-metadata")(cluster_commands.initialize_cluster_metadata)
 
 
 def main() -> NoReturn:

@@ -30,7 +30,7 @@ from geminga.bookkeeper import BookKeeper, LocalBookiePool, MetadataLiveLedgers
 from geminga.bookkeeper.ledger_store import keep_ids_above
 from geminga.broker.connection.connection import UNREQUESTED, Connection
 from geminga.broker.metrics import Metrics
-from geminga.broker.resources import Resources
+from geminga.broker.resources import ClusterSetup, Resources, initialize_cluster
 from geminga.broker.rest.context import RestContext
 from geminga.broker.rest.core.patience import Limits
 from geminga.broker.rest.server import HttpServer
@@ -253,9 +253,8 @@ class StandaloneServer:
         broker_port = listeners[0].port
         advertised = endpoints(config, host_name=socket.gethostname(), broker_port=broker_port, web_port=web_port)
         default = advertised[0]
-        await broker.resources.bootstrap(
-            config.cluster_name, {"serviceUrl": default.web_url, "brokerServiceUrl": default.broker_url}
-        )
+        urls = {"serviceUrl": default.web_url, "brokerServiceUrl": default.broker_url}
+        await initialize_cluster(broker.resources, ClusterSetup(config.cluster_name, urls))
         await broker.start(advertised)
         # Whoever connects from here on is served: the namespaces are there, and lookups are answered.
         await _opened("webServicePort", http.start)

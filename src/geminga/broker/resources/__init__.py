@@ -1,25 +1,26 @@
 """Clusters, tenants, namespaces and partitioned topics, in metadata at Pulsar's paths with Pulsar's JSON.
 
-``Resources`` groups them and creates what a standalone starts with. Changes are compare-and-set on one node each;
-nothing here needs two nodes to change at once. Errors carry Pulsar's HTTP status: 404, 409, 412.
+``Resources`` groups them; ``initialize_cluster`` writes what a cluster begins with. Changes are compare-and-set on one
+node each; nothing here needs two nodes to change at once. Errors carry Pulsar's HTTP status: 404, 409, 412.
 """
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Mapping
+from collections.abc import Mapping
 
 from geminga.broker.resources.clusters import Clusters
 from geminga.broker.resources.documents import Document, DocumentStore, Json
+from geminga.broker.resources.initialization import ClusterSetup, initialize_cluster
 from geminga.broker.resources.namespaces import Namespaces
 from geminga.broker.resources.partitioned_topics import PartitionedTopic, PartitionedTopics
 from geminga.broker.resources.policies import AutoTopicCreation, Policies, Retention
 from geminga.broker.resources.tenants import Tenants
 from geminga.metadata.ports import MetadataStore
-from geminga.model.errors import ConflictError
-from geminga.model.topic_name import DEFAULT_NAMESPACE, SYSTEM_NAMESPACE, TopicName
+from geminga.model.topic_name import TopicName
 
 __all__ = [
     "AutoTopicCreation",
+    "ClusterSetup",
     "Clusters",
     "Document",
     "Json",
@@ -30,6 +31,7 @@ __all__ = [
     "Resources",
     "Retention",
     "Tenants",
+    "initialize_cluster",
 ]
 
 
@@ -75,31 +77,3 @@ class Resources:
     async def list_partitioned_topics(self, namespace: str, domain: str = "persistent") -> list[str]:
         """See :meth:`PartitionedTopics.list`."""
         return await self.partitioned_topics.list(namespace, domain)
-
-    async def bootstrap(self, cluster: str, urls: Mapping[str, str]) -> None:
-        """Make sure that the cluster, tenants ``public`` and ``pulsar`` and their first namespaces exist.
-
-        ``urls`` are fields of ``ClusterData`` (``serviceUrl``, ``brokerServiceUrl``); they are brought up to date
-        at each start, since the ports may differ. Idempotent: a start that was cut short is completed by the next.
-        """
-        data: Document = dict(urls)
-        if await self.clusters.find(cluster) is None:
-            await self._unless_exists(self.clusters.create(cluster, data))
-        else:
-            await self.clusters.update(cluster, {**await self.clusters.get(cluster), **data})
-        for namespace in (DEFAULT_NAMESPACE, SYSTEM_NAMESPACE):
-            tenant = namespace.partition("/")[0]
-            if not await self.tenants.exists(tenant):
-                info: Document = {"adminRoles": [], "allowedClusters": [cluster]}
-                await self._unless_exists(self.tenants.create(tenant, info))
-            if await self.namespaces.find(namespace) is None:
-                clusters: list[Json] = [cluster]
-                await self._unless_exists(self.namespaces.create(namespace, {"replication_clusters": clusters}))
-
-    @staticmethod
-    async def _unless_exists(creation: Coroutine[None, None, None]) -> None:
-        try:
-            await creation
-        except ConflictError:
-            # Another broker of the cluster was first.
-            return

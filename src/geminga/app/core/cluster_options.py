@@ -1,0 +1,128 @@
+"""The options of ``geminga initialize-cluster-metadata``: what they mean, and which make no sense. Pure.
+
+Names and defaults are those of Pulsar's tool of that name. What it takes without a look (a URL of another scheme, a
+name with a slash) is refused here: nothing could be reached under it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import urlsplit
+
+from geminga.model.errors import ConfigurationError
+from geminga.model.topic_name import is_valid_named_entity
+
+#: Of a metadata store that is a file in a data directory.
+SQLITE: Final = "sqlite:"
+#: Bundles of the first namespaces unless told.
+BUNDLES_DEFAULT: Final = 16
+#: As a namespace may have.
+BUNDLES_MAX: Final = 128
+COORDINATORS_MAX: Final = 1 << 10
+PROXY_PROTOCOLS: Final = ("SNI",)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterOptions:
+    """As they were given; an empty text or None: not given."""
+
+    cluster: str
+    web_service_url: str
+    metadata_store: str
+    configuration_metadata_store: str = ""
+    web_service_url_tls: str = ""
+    broker_service_url: str = ""
+    broker_service_url_tls: str = ""
+    proxy_url: str = ""
+    proxy_protocol: str = ""
+    is_tls_enabled: bool = False
+    auth_plugin: str = ""
+    auth_parameters: str = ""
+    bundles: int = 0
+    transaction_coordinators: int = 16
+    stream_storage_containers: int = 16
+    session_timeout_ms: int = 30_000
+    existing_bookkeeper: str = ""
+    #: Files that configure a metadata store, by the option that names them.
+    store_config_paths: Mapping[str, str] | None = None
+
+
+def check(options: ClusterOptions) -> None:
+    """Raise ConfigurationError, which names the option, its value and what is expected."""
+    if not is_valid_named_entity(options.cluster) or not options.cluster.isascii():
+        raise ConfigurationError(f"--cluster {options.cluster!r}: expected letters, digits and -=:._")
+    for option, url, schemes in (
+        ("--web-service-url", options.web_service_url, ("http",)),
+        ("--web-service-url-tls", options.web_service_url_tls, ("https",)),
+        ("--broker-service-url", options.broker_service_url, ("pulsar",)),
+        ("--broker-service-url-tls", options.broker_service_url_tls, ("pulsar+ssl",)),
+        ("--proxy-url", options.proxy_url, ("pulsar", "pulsar+ssl")),
+    ):
+        if url or option == "--web-service-url":
+            _check_url(option, url, schemes)
+    if options.proxy_protocol and options.proxy_protocol not in PROXY_PROTOCOLS:
+        raise ConfigurationError(f"--proxy-protocol {options.proxy_protocol}: expected SNI")
+    for option, number, least, most in (
+        ("--default-namespace-bundle-number", options.bundles, 0, BUNDLES_MAX),
+        ("--initial-num-transaction-coordinators", options.transaction_coordinators, 1, COORDINATORS_MAX),
+        ("--initial-num-stream-storage-containers", options.stream_storage_containers, 0, 1 << 31),
+        ("--zookeeper-session-timeout-ms", options.session_timeout_ms, 1, 1 << 31),
+    ):
+        if not least <= number <= most:
+            raise ConfigurationError(f"{option} {number}: expected a whole number from {least} to {most}")
+    if options.existing_bookkeeper:
+        raise ConfigurationError(
+            f"--existing-bk-metadata-service-uri {options.existing_bookkeeper}: bookies of a cluster of their own can "
+            "not be used by this version; leave it out"
+        )
+    for option, path in (options.store_config_paths or {}).items():
+        if path:
+            raise ConfigurationError(f"{option} {path}: {SQLITE}DIR has nothing to configure; leave it out")
+
+
+def _check_url(option: str, url: str, schemes: tuple[str, ...]) -> None:
+    expected = " or ".join(f"{scheme}://host:port" for scheme in schemes)
+    try:
+        parts = urlsplit(url.partition(",")[0])
+        is_good = parts.scheme in schemes and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+    except ValueError:
+        is_good = False
+    if not is_good:
+        raise ConfigurationError(f"{option} {url or '(nothing)'}: expected {expected}")
+
+
+def data_directory(options: ClusterOptions) -> str:
+    """The data directory whose metadata are meant; raises ConfigurationError."""
+    store = options.metadata_store
+    if not store.startswith(SQLITE) or not store.removeprefix(SQLITE):
+        raise ConfigurationError(
+            f"--metadata-store {store or '(nothing)'}: this version keeps metadata in a data directory; expected "
+            f"{SQLITE}DIR, where DIR is that of geminga standalone --data DIR"
+        )
+    configuration = options.configuration_metadata_store
+    if configuration and configuration != store:
+        raise ConfigurationError(
+            f"--configuration-metadata-store {configuration}: a store of its own for what clusters share is not built; "
+            "expected the same as --metadata-store, or nothing"
+        )
+    return store.removeprefix(SQLITE)
+
+
+def cluster_data(options: ClusterOptions) -> dict[str, str | bool]:
+    """The fields of Pulsar's ``ClusterData`` that were given."""
+    texts = {
+        "serviceUrl": options.web_service_url,
+        "serviceUrlTls": options.web_service_url_tls,
+        "brokerServiceUrl": options.broker_service_url,
+        "brokerServiceUrlTls": options.broker_service_url_tls,
+        "proxyServiceUrl": options.proxy_url,
+        "proxyProtocol": options.proxy_protocol,
+        "authenticationPlugin": options.auth_plugin,
+        "authenticationParameters": options.auth_parameters,
+    }
+    found: dict[str, str | bool] = {key: text for key, text in texts.items() if text}
+    if options.is_tls_enabled:
+        found["brokerClientTlsEnabled"] = True
+    return found
