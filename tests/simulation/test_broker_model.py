@@ -14,9 +14,10 @@ import pytest
 
 from geminga.broker.core import deletion
 from geminga.broker.core.deletion import Hold
-from geminga.broker.policies import quota_guard, upkeep
+from geminga.broker.policies import upkeep
 from geminga.broker.subscription import seek
 from geminga.broker.subscription.messages import entry_timestamp_ms
+from geminga.broker.topic import quota_guard
 from geminga.broker.upkeep import inactive_topics
 from geminga.managed_ledger import trimming
 from geminga.managed_ledger.core import trim as core_trim

@@ -42,6 +42,7 @@ from geminga.broker.schema.topic_schemas import Schemas
 from geminga.broker.topic.base import Topic
 from geminga.broker.topic.non_persistent import NonPersistentTopic
 from geminga.broker.topic.persistent import PersistentTopic
+from geminga.broker.topic.registered_parts import PARTS
 from geminga.broker.topic.services import TopicServices
 from geminga.broker.upkeep.admin_steps import AdminSteps
 from geminga.broker.upkeep.inactive_topics import InactiveTopics
@@ -171,6 +172,7 @@ class Broker:
             config=self.config,
             metadata=self.metadata,
             ledgers=self.ledgers,
+            parts=PARTS,
             failures=self.failures,
             whole=self,
             unload=self.registry.unload,

@@ -29,7 +29,7 @@ NAMESPACE_EFFECTS = {
     "::test_creation_of_subscriptions_on_demand_can_be_switched_off",
     "autoTopicCreationOverride": "integration/rest/test_partitions.py"
     "::test_partitions_of_an_unknown_topic_depend_on_the_policy",
-    "backlog_quota_map": "unit/broker/policies/test_quota_guard.py"
+    "backlog_quota_map": "unit/broker/topic/test_quota_guard.py"
     "::test_size_quota_stops_producers_as_soon_as_it_is_used_up",
     "deduplicationEnabled": "unit/broker/test_topic_dedup.py"
     "::test_namespace_policy_switches_deduplication_on_and_off_while_it_runs",

@@ -16,7 +16,8 @@ from geminga.broker.resources.documents import Document
 from geminga.broker.resources.topic_policies import TopicPolicies
 from geminga.broker.schema.core.compatibility import Strategy
 from geminga.broker.schema.registry import schema_id_of
-from geminga.broker.topic.persistent import INTERNAL_CURSOR_PREFIX, PersistentTopic
+from geminga.broker.topic.persistent import PersistentTopic
+from geminga.broker.topic.retention import INTERNAL_CURSOR_PREFIX
 from geminga.managed_ledger import AppendResult, Entry, ManagedCursor
 from geminga.model.errors import (
     ConflictError,

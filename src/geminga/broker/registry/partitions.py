@@ -23,7 +23,7 @@ from geminga.broker.config import BrokerConfig
 from geminga.broker.registry.topic_registry import TopicRegistry
 from geminga.broker.resources import PartitionedTopic, Resources
 from geminga.broker.subscription.subscription import decode_cursor_name
-from geminga.broker.topic.persistent import is_internal_cursor
+from geminga.broker.topic.retention import is_internal_cursor
 from geminga.broker.upkeep.admin_steps import AdminSteps
 from geminga.managed_ledger import ManagedLedgerFactory
 from geminga.model.errors import ConflictError, GemingaError, PreconditionFailedError, TopicNotFoundError

@@ -158,7 +158,7 @@ def _position(position: Position) -> Document:
 def _deduplication(topic: PersistentTopic) -> Document:
     if topic.dedup is None:
         return {"status": "Disabled"}
-    return {"status": "Enabled", **cast("Document", topic.dedup.internal_stats())}
+    return {"status": "Enabled", **cast("Document", topic.dedup.stats())}
 
 
 def _delayed_delivery(topic: PersistentTopic) -> Document:

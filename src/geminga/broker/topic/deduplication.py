@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Final
+from typing import ClassVar, Final
 
 from geminga.broker.core.dedup import UNKNOWN_TEXT, Deduplication, Verdict
+from geminga.broker.topic.parts import PartTopic, Stats, TopicPart
+from geminga.broker.topic.producer import Producer, is_terminal
 from geminga.broker.topic.publish import DUPLICATE, PublishBatch, Refusal, message_count
 from geminga.managed_ledger import AppendResult, Entry, ManagedCursor
 from geminga.model.errors import GemingaError, LedgerFencedError, NotAllowedError, StorageError, UnavailableError
@@ -19,9 +21,6 @@ from geminga.model.position import EARLIEST, Position
 from geminga.runtime import Contained, get_logger, next_turn, spawn
 from geminga.wire.pulsar.metadata import peek_metadata
 from geminga.wire.pulsar.numbers import as_long
-
-if TYPE_CHECKING:
-    from geminga.broker.topic.persistent import PersistentTopic
 
 _log = get_logger(__name__)
 
@@ -38,8 +37,10 @@ PRODUCERS_SHOWN_MAX: Final = 100
 SETTLE_RETRY_S: Final = 1.0
 
 
-class TopicDeduplication:
+class TopicDeduplication(TopicPart):
     """Judges messages, follows what is stored, takes snapshots."""
+
+    name: ClassVar[str] = "deduplication"
 
     __slots__ = (
         "_cursor",
@@ -54,8 +55,7 @@ class TopicDeduplication:
         "state",
     )
 
-    def __init__(self, topic: PersistentTopic) -> None:
-        """Not usable before :meth:`recover`."""
+    def __init__(self, topic: PartTopic) -> None:
         self._topic = topic
         self.state = Deduplication()
         #: Producers that wait for their last sequence id to be known.
@@ -69,6 +69,17 @@ class TopicDeduplication:
         self._is_saving = False
         self._is_settling = False
         self._is_closed = False
+
+    @classmethod
+    def is_wanted(cls, topic: PartTopic) -> bool:
+        """As broker, namespace and topic say."""
+        return topic.rules.deduplication
+
+    @classmethod
+    async def clear(cls, topic: PartTopic) -> None:
+        """The cursor that is left of an earlier one would keep everything from being trimmed."""
+        if DEDUP_CURSOR in topic.ledger.cursors:
+            await topic.ledger.delete_cursor(DEDUP_CURSOR)
 
     # ---- publishing
 
@@ -137,6 +148,16 @@ class TopicDeduplication:
         if self._stored_since_snapshot >= self._topic.services.config.deduplication_snapshot_entries:
             self._save_soon()
 
+    async def producer_joined(self, producer: Producer) -> None:
+        """It is told its last sequence id: that must be known."""
+        await self.until_known(producer.name)
+        if not self._is_closed and self._topic.producers.get(producer.name) is producer:
+            self.state.connected(producer.name)
+
+    def producer_left(self, producer: Producer) -> None:
+        """Its sequence ids are kept for a while."""
+        self.state.gone(producer.name, self._now_ms())
+
     async def until_known(self, producer_name: str) -> None:
         """Until the producer's last sequence id is the truth, so that it begins behind what it sent before.
 
@@ -157,7 +178,7 @@ class TopicDeduplication:
             if not change.done():
                 change.set_result(None)
 
-    def internal_stats(self) -> dict[str, object]:
+    def stats(self) -> Stats:
         """What is known, and what a restart would have to replay."""
         cursor = self._cursor
         persisted = self.state.persisted
@@ -173,12 +194,14 @@ class TopicDeduplication:
 
     # ---- after a failed write
 
-    def write_failed(self) -> None:
+    def failed(self, batch: PublishBatch, error: GemingaError) -> None:
         """Nobody knows what of the writes under way is stored: judge nothing until the tail was read again."""
-        self.state.begin_settling()
+        del batch
+        if not is_terminal(error):
+            self.state.begin_settling()
 
-    def nothing_pending(self) -> None:
-        """No write is under way."""
+    def settled(self) -> None:
+        """No write is under way: what a failed one left behind can be found out."""
         if self.state.is_settling and not self._is_settling and not self._is_closed:
             self._is_settling = True
             spawn(self._settle(), name=f"settle deduplication of {self._topic.name}", part=self._topic)
@@ -206,11 +229,11 @@ class TopicDeduplication:
     def _settle_again(self) -> None:
         with Contained(self._topic, "settling deduplication"):
             self._is_settling = False
-            self.nothing_pending()
+            self.settled()
 
     # ---- recovery and snapshots
 
-    async def recover(self) -> None:
+    async def load(self) -> None:
         """Take the snapshot and replay what is behind it; raises StorageError."""
         ledger = self._topic.ledger
         self._cursor = await ledger.open_cursor(DEDUP_CURSOR, initial=EARLIEST)
@@ -262,10 +285,14 @@ class TopicDeduplication:
         if self._stored_since_snapshot and not self._is_saving:
             await self._save()
 
-    def stop(self) -> None:
-        """Deduplication was switched off: nothing is saved any more."""
+    def drop(self) -> None:
+        """Deduplication was switched off, or the topic broke: nothing is saved any more."""
         self._is_closed = True
         self._changed()
+
+    async def delete(self) -> None:
+        """The cursor goes with the ledger."""
+        self.drop()
 
     def _now_ms(self) -> int:
         return self._topic.services.runtime.clock.wall_ms()

@@ -12,12 +12,11 @@ tail is read again first, because a failed write may have been stored.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from geminga.broker.core.delayed_delivery import TopicDelays
-from geminga.broker.core.deletion import TopicFacts, system_retention
-from geminga.broker.policies.quota_guard import QuotaGuard
+from geminga.broker.core.deletion import TopicFacts
 from geminga.broker.policies.rules import TopicRules
 from geminga.broker.subscription.limits import UnackedLimits
 from geminga.broker.subscription.rates import Rates
@@ -25,9 +24,12 @@ from geminga.broker.subscription.subscribe import create_subscription, subscribe
 from geminga.broker.subscription.subscription import Subscription, decode_cursor_name
 from geminga.broker.topic.base import TERMINATED_TEXT, Topic, closing_error
 from geminga.broker.topic.deduplication import DEDUP_CURSOR, TopicDeduplication
-from geminga.broker.topic.delayed_snapshots import DelayedSnapshots
+from geminga.broker.topic.delays import DelayedDelivery
+from geminga.broker.topic.parts import AdmitHook, Parts
 from geminga.broker.topic.producer import Producer, is_terminal
 from geminga.broker.topic.publish import EntryStamps, PublishBatch, TurnAppend
+from geminga.broker.topic.quota_guard import BacklogQuotas, QuotaGuard
+from geminga.broker.topic.retention import Retention, is_internal_cursor
 from geminga.broker.topic.services import TopicServices
 from geminga.managed_ledger import AppendResult, ManagedLedger
 from geminga.model.errors import ConflictError, GemingaError, LedgerFencedError, TopicTerminatedError
@@ -48,30 +50,19 @@ _log = get_logger(__name__)
 NO_RULES: Final = TopicRules()
 #: Property of the managed ledger that holds the epoch of exclusive access (Pulsar's name).
 EPOCH_PROPERTY: Final = "pulsar.topic.epoch"
-#: Cursors whose names begin so belong to the broker, not to a subscription.
-INTERNAL_CURSOR_PREFIX: Final = "pulsar."
-
-
-def is_internal_cursor(name: str) -> bool:
-    """Whether a cursor belongs to the broker itself (deduplication, replication)."""
-    return name == DEDUP_CURSOR or name.startswith(INTERNAL_CURSOR_PREFIX)
 
 
 class PersistentTopic(Topic):
     """A topic whose messages are stored."""
 
     __slots__ = (
-        "_delayed_snapshots",
-        "_delays",
         "_pending_batches",
-        "_policies_busy",
         "_remove_tail_listener",
         "_stamps",
         "_subscriptions",
         "_turn",
-        "dedup",
         "ledger",
-        "quota_guard",
+        "parts",
         "rules",
         "storage_rates",
     )
@@ -83,10 +74,8 @@ class PersistentTopic(Topic):
         self._subscriptions: dict[str, Subscription] = {}
         #: Retention, expiry, quotas and deduplication, as broker, namespace and topic want them.
         self.rules = NO_RULES
-        #: None: no backlog quota.
-        self.quota_guard: QuotaGuard | None = None
-        #: None: deduplication is off.
-        self.dedup: TopicDeduplication | None = None
+        #: What it has beside its log.
+        self.parts = Parts(self, services.parts)
         config = services.config
         #: None: entries are stored as they came.
         self._stamps: EntryStamps | None = None
@@ -94,11 +83,6 @@ class PersistentTopic(Topic):
             self._stamps = EntryStamps(has_time=config.appends_broker_timestamp, has_index=config.appends_index)
         #: What the present turn of the loop brought; None: nothing yet.
         self._turn: TurnAppend | None = None
-        #: One change of policies at a time; made when first needed.
-        self._policies_busy: asyncio.Lock | None = None
-        #: Made for the first Shared or Key_Shared consumer.
-        self._delays: TopicDelays | None = None
-        self._delayed_snapshots: DelayedSnapshots | None = None
         #: Rates of entries between scrapes, kept by the metrics.
         self.storage_rates: Rates | None = None
         #: Batches handed to the ledger and not answered in full.
@@ -130,8 +114,19 @@ class PersistentTopic(Topic):
 
     @property
     def max_read_position(self) -> Position:
-        """No dispatcher reads behind this."""
-        return self.ledger.last_confirmed_position
+        """The last position that readers may get: no part of the topic holds it back."""
+        return self.ledger.readable_position
+
+    @property
+    def dedup(self) -> TopicDeduplication | None:
+        """None: deduplication is off."""
+        return self.parts.find(TopicDeduplication)
+
+    @property
+    def quota_guard(self) -> QuotaGuard | None:
+        """None: no backlog quota."""
+        quotas = self.parts.find(BacklogQuotas)
+        return quotas.guard if quotas is not None else None
 
     @property
     def is_terminated(self) -> bool:
@@ -147,10 +142,14 @@ class PersistentTopic(Topic):
 
     def publish(self, batch: PublishBatch) -> None:
         """Store the entries in order and answer each; never raises."""
-        if self.dedup is None:
+        admit = self.parts.admit
+        if not admit:
             self._store(batch)
             return
-        for one in self.dedup.admit(batch):
+        batches: Iterable[PublishBatch] = (batch,)
+        for hook in admit:
+            batches = _admitted(hook, batches)
+        for one in batches:
             if one.refusal is None:
                 self._store(one)
             else:
@@ -181,8 +180,8 @@ class PersistentTopic(Topic):
 
     def published(self, batch: PublishBatch, result: AppendResult) -> None:
         """Entries are on stable storage and answered."""
-        if self.dedup is not None:
-            self.dedup.stored(batch, result)
+        for hook in self.parts.stored:
+            hook(batch, result)
         if batch.is_answered:
             if not batch.has_failed:
                 messages, size_bytes = batch.messages, batch.size_bytes
@@ -192,8 +191,6 @@ class PersistentTopic(Topic):
                 services = self.services
                 now_s = self.last_published_s = services.runtime.clock.monotonic()
                 services.publish_latency.add((now_s - batch.since_s) * 1000, batch.count)
-                if self.quota_guard is not None:
-                    self.quota_guard.published(size_bytes)
                 producer.messages_in += messages
                 producer.bytes_in += size_bytes
             self._batch_done()
@@ -201,11 +198,11 @@ class PersistentTopic(Topic):
     def publish_failed(self, batch: PublishBatch, error: GemingaError) -> None:
         """Entries could not be stored, or nobody knows; their producer was told."""
         producer = batch.producer
+        if not is_terminal(error) and not producer.is_closed:
+            _log.warning("%s: publishing of %s failed: %s", self.name, producer.name, error)
+        for hook in self.parts.failed:
+            hook(batch, error)
         if not is_terminal(error):
-            if not producer.is_closed:
-                _log.warning("%s: publishing of %s failed: %s", self.name, producer.name, error)
-            if self.dedup is not None:
-                self.dedup.write_failed()
             producer.disconnect()
             if isinstance(error, LedgerFencedError) and not self.is_closing:
                 # Another broker owns the topic now.
@@ -216,12 +213,14 @@ class PersistentTopic(Topic):
 
     def last_sequence_id(self, producer_name: str) -> int:
         """The highest stored sequence id of a producer, if deduplication is on; -1 otherwise."""
-        return self.dedup.state.last_sequence_id(producer_name) if self.dedup is not None else -1
+        dedup = self.dedup
+        return dedup.state.last_sequence_id(producer_name) if dedup is not None else -1
 
     def _batch_done(self) -> None:
         self._pending_batches -= 1
-        if not self._pending_batches and self.dedup is not None:
-            self.dedup.nothing_pending()
+        if not self._pending_batches:
+            for hook in self.parts.settled:
+                hook()
 
     def _entries_available(self) -> None:
         for subscription in self._subscriptions.values():
@@ -265,119 +264,61 @@ class PersistentTopic(Topic):
 
     def delays(self) -> TopicDelays | None:
         """What waits for its delivery time, for all subscriptions; None: messages are delivered at once."""
-        if not self.rules.delays:
-            return None
-        if self._delays is None:
-            self._make_delays()
-        return self._delays
+        part = self.parts.find(DelayedDelivery)
+        return part.delays() if part is not None else None
 
-    def delays_stats(self) -> dict[str, int | bool]:
+    def delays_stats(self) -> Mapping[str, int | bool]:
         """What the delayed index holds and takes; empty while there is none."""
-        delays, snapshots = self._delays, self._delayed_snapshots
-        if delays is None or snapshots is None:
-            return {}
-        return {
-            "entries": len(delays),
-            "memoryBytes": delays.index.memory_bytes,
-            "bucketMs": 1 << delays.index.bits,
-            "strict": delays.index.is_strict,
-            "readers": delays.reader_count,
-            "notSaved": delays.fresh_count,
-            "snapshotLedgerId": snapshots.ledger_id,
-        }
-
-    def _make_delays(self) -> DelayedSnapshots:
-        services, config = self.services, self.services.config
-        delays = self._delays = TopicDelays(
-            tick_ms=self.delivery_tick_ms,
-            is_strict=config.is_delayed_delivery_deliver_at_time_strict,
-            fresh_max=config.delayed_delivery_min_index_count_per_bucket,
-        )
-        self._delayed_snapshots = DelayedSnapshots(
-            self.name.managed_ledger_name,
-            delays,
-            clock=services.runtime.clock,
-            metadata=services.metadata,
-            bookkeeper=services.ledgers.bookkeeper,
-            config=services.ledgers.config,
-            part=self,
-        )
-        return self._delayed_snapshots
-
-    async def _load_delays(self) -> None:
-        """What is known to wait since before the topic was loaded."""
-        snapshots = self._make_delays()
-        if not await snapshots.load() and not snapshots.exists:
-            # Most topics have no delayed messages: they keep nothing.
-            self._delays = self._delayed_snapshots = None
+        part = self.parts.find(DelayedDelivery)
+        return part.stats() if part is not None else {}
 
     # ---- life
 
     async def load(self) -> None:
         """Subscriptions from the ledger's cursors, the index of the newest message, sequence ids."""
-        self._load_subscriptions()
-        if self._stamps is not None and self.services.config.appends_index:
-            self._stamps.index = await self._last_index()
-        await self.apply_policies()
-        if self.rules.delays:
-            await self._load_delays()
+        is_loaded = False
+        try:
+            self._load_subscriptions()
+            if self._stamps is not None and self.services.config.appends_index:
+                self._stamps.index = await self._last_index()
+            await self.apply_policies()
+            is_loaded = True
+        finally:
+            if not is_loaded:
+                # Nobody closes what was never there: the next load begins anew on the same ledger.
+                self._remove_tail_listener()
+                self.parts.drop()
 
     async def apply_policies(self) -> None:
-        """Set retention and quotas, and switch deduplication on or off, as broker, namespace and topic want it."""
+        """Have the limits, and the parts, that broker, namespace and topic want."""
         await super().apply_policies()
-        rules = self.rules = await self.services.rules(self.name)
-        self.apply_retention()
-        self._guard_quotas(rules)
+        self.rules = await self.services.rules(self.name)
         for subscription in self._subscriptions.values():
             subscription.apply_unacked_limits()
-        is_wanted = rules.deduplication
-        async with self._policies_lock():
-            if is_wanted and self.dedup is None:
-                dedup = TopicDeduplication(self)
-                await dedup.recover()
-                self.dedup = dedup
-            elif not is_wanted:
-                dedup_was, self.dedup = self.dedup, None
-                if dedup_was is not None:
-                    dedup_was.stop()
-                if DEDUP_CURSOR in self.ledger.cursors:
-                    # Also one left from before this topic was loaded: it would keep everything from being trimmed.
-                    await self.ledger.delete_cursor(DEDUP_CURSOR)
+        await self.parts.follow()
 
     def apply_retention(self) -> None:
-        """Set the retention that the rules want, or that of the broker's own topics."""
-        retention_ms, retention_bytes = self.rules.retention.limits
-        if self.name.is_system:
-            own = [name for name in self.ledger.cursors if is_internal_cursor(name) and name != DEDUP_CURSOR]
-            retention_ms, retention_bytes = system_retention(bool(own))
-        self.ledger.set_retention(retention_ms=retention_ms, retention_bytes=retention_bytes)
+        """A cursor of the broker's own was made: it says what is to be kept."""
+        part = self.parts.find(Retention)
+        if part is not None:
+            part.policies_changed()
 
-    def _guard_quotas(self, rules: TopicRules) -> None:
-        self._stop_guard()
-        if self.services.config.backlog_quota_check and (rules.size_quota or rules.age_quota) and not self.is_closing:
-            self.quota_guard = QuotaGuard(self, rules)
+    def read_limit_moved(self) -> None:
+        """A part may say something else of how far may be read: readers hear of it if they may go on."""
+        self.parts.limit_moved()
 
     async def add_producer(self, producer: Producer) -> bool:
-        """As :meth:`Topic.add_producer`; raises the backlog quota's error too."""
-        if self.quota_guard is not None:
-            await self.quota_guard.admit()
+        """As :meth:`Topic.add_producer`; raises what a part keeps it out with, too."""
+        await self.parts.admit_producer()
         is_ready = await super().add_producer(producer)
-        if self.dedup is not None:
-            await self.dedup.until_known(producer.name)
-        if self.dedup is not None and self.producers.get(producer.name) is producer:
-            self.dedup.state.connected(producer.name)
+        await self.parts.producer_joined(producer)
         return is_ready
 
     def remove_producer(self, producer: Producer) -> None:
         """As :meth:`Topic.remove_producer`."""
         super().remove_producer(producer)
-        if self.dedup is not None and producer.name not in self.producers:
-            self.dedup.state.gone(producer.name, self.services.runtime.clock.wall_ms())
-
-    def _policies_lock(self) -> asyncio.Lock:
-        if self._policies_busy is None:
-            self._policies_busy = asyncio.Lock()
-        return self._policies_busy
+        if producer.name not in self.producers:
+            self.parts.producer_left(producer)
 
     async def store_epoch(self, epoch: int) -> None:
         """Make the epoch of exclusive access durable; raises StorageError."""
@@ -399,23 +340,15 @@ class PersistentTopic(Topic):
 
     async def close_storage(self) -> None:
         """Save what a quick reload needs and close the ledger."""
-        self._stop_guard()
         self._append_turn()
         self._remove_tail_listener()
-        if self.dedup is not None:
-            await self.dedup.close()
-        if self._delayed_snapshots is not None:
-            await self._delayed_snapshots.close()
+        await self.parts.close()
         await self.ledger.close()
 
     async def drop_storage(self) -> None:
         """As :meth:`Topic.drop_storage`: what was published is safe, cursors are found as they were last saved."""
-        self._stop_guard()
         self._remove_tail_listener()
-        if self.dedup is not None:
-            self.dedup.stop()
-        if self._delayed_snapshots is not None:
-            self._delayed_snapshots.stop()
+        self.parts.drop()
         await self.ledger.close(is_broken=True)
 
     def deletion_facts(self) -> TopicFacts:
@@ -445,16 +378,9 @@ class PersistentTopic(Topic):
 
     async def delete_storage(self) -> None:
         """Remove the ledger with all its cursors."""
-        self._stop_guard()
         self._remove_tail_listener()
-        if self._delayed_snapshots is not None:
-            await self._delayed_snapshots.delete()
+        await self.parts.delete()
         await self.services.ledgers.delete(self.name.managed_ledger_name)
-
-    def _stop_guard(self) -> None:
-        if self.quota_guard is not None:
-            self.quota_guard.close()
-            self.quota_guard = None
 
     def _load_subscriptions(self) -> None:
         for cursor_name, cursor in self.ledger.cursors.items():
@@ -470,3 +396,11 @@ class PersistentTopic(Topic):
             return metadata.index
         # Entries from before indexing was on: one message each is the least there can be.
         return self.ledger.entry_count - 1
+
+
+def _admitted(hook: AdmitHook, batches: Iterable[PublishBatch]) -> Iterator[PublishBatch]:
+    for batch in batches:
+        if batch.refusal is None:
+            yield from hook(batch)
+        else:
+            yield batch

@@ -8,7 +8,7 @@ to the topic, stored with one append, answered with one write. Parts of the topi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from geminga.managed_ledger import AppendResult
 from geminga.model.errors import GemingaError, ServerError, TopicTerminatedError
@@ -17,9 +17,6 @@ from geminga.wire.pulsar import commands
 from geminga.wire.pulsar.hot import encode_send_receipts
 from geminga.wire.pulsar.metadata import encode_broker_entry_metadata, peek_metadata
 from geminga.wire.pulsar.numbers import batch_size
-
-if TYPE_CHECKING:
-    from geminga.broker.topic.producer import Producer
 
 #: Codes of SEND_ERROR that clients treat in a way of their own.
 SEND_ERROR_CODES: Final = frozenset(
@@ -41,6 +38,42 @@ class Refusal(NamedTuple):
 
 
 DUPLICATE: Final = Refusal(None)
+
+
+class BatchTopic(Protocol):
+    """The topic, as a batch tells it of its end."""
+
+    def published(self, batch: PublishBatch, result: AppendResult) -> None:
+        """The next entries were stored, and answered."""
+
+    def publish_failed(self, batch: PublishBatch, error: GemingaError) -> None:
+        """The next entries could not be stored, or nobody knows; their producer was told."""
+
+
+class BatchProducer(Protocol):
+    """The producer of a batch."""
+
+    name: str
+    producer_id: int
+    is_closed: bool
+    messages_in: int
+    bytes_in: int
+
+    @property
+    def topic(self) -> BatchTopic:
+        """Where it publishes."""
+
+    def begin(self, batch: PublishBatch, size_bytes: int) -> None:
+        """Put a batch at the end of those that wait for their answers."""
+
+    def refuse(self, batch: PublishBatch, refusal: Refusal) -> None:
+        """Answer one that is not stored."""
+
+    def answered(self) -> None:
+        """A batch has its answers."""
+
+    def disconnect(self) -> None:
+        """Tell the client to connect it again."""
 
 
 class PublishBatch:
@@ -66,7 +99,7 @@ class PublishBatch:
 
     def __init__(
         self,
-        producer: Producer,
+        producer: BatchProducer,
         entries: list[bytes],
         sequence_ids: SequenceIds,
         messages: int,

@@ -21,6 +21,7 @@ from geminga.wire._generated import pulsar_api_pb2 as pb
 
 if TYPE_CHECKING:
     from geminga.broker.topic.base import Topic
+    from geminga.broker.topic.parts import TopicPart
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +33,9 @@ class TopicServices:
     config: BrokerConfig
     metadata: MetadataStore
     ledgers: ManagedLedgerFactory
+
+    #: What persistent topics may have beside their log, in the order in which it is asked.
+    parts: tuple[type[TopicPart], ...]
 
     # ---- failures
     failures: Failures

@@ -14,6 +14,7 @@ from geminga.broker.failures import Failures, Kind
 from geminga.broker.policies.rules import TopicRules
 from geminga.broker.topic.base import Topic
 from geminga.broker.topic.persistent import PersistentTopic
+from geminga.broker.topic.registered_parts import PARTS
 from geminga.broker.topic.services import TopicServices
 from geminga.managed_ledger import ManagedLedgerFactory
 from geminga.metadata.memory import MemoryMetadataStore
@@ -60,6 +61,7 @@ def test_topic_lives_and_breaks_without_a_broker() -> None:
             config=BrokerConfig(),
             metadata=metadata,
             ledgers=ledgers,
+            parts=PARTS,
             failures=Failures(runtime.clock),
             whole=SimpleNamespace(broke=None),
             unload=nothing,

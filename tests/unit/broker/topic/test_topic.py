@@ -6,7 +6,8 @@ import asyncio
 
 import pytest
 
-from geminga.broker.topic.persistent import PersistentTopic, is_internal_cursor
+from geminga.broker.topic.persistent import PersistentTopic
+from geminga.broker.topic.retention import is_internal_cursor
 from geminga.managed_ledger import ManagedLedgerConfig
 from geminga.model.position import EARLIEST, Position
 from geminga.model.topic_name import TopicName

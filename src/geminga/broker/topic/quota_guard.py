@@ -10,18 +10,20 @@ there.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from geminga.broker.policies.core.backlog_quota import RoomLeft, eviction_target, position_leaving
 from geminga.broker.policies.rules import Quota, QuotaAction, TopicRules
 from geminga.broker.subscription import seek
 from geminga.broker.subscription.stats import backlog_bytes, oldest_stored_ms
+from geminga.broker.topic.parts import PartTopic, TopicPart
+from geminga.broker.topic.publish import PublishBatch
+from geminga.managed_ledger import AppendResult
 from geminga.model.errors import BacklogQuotaExceededError, BacklogQuotaHoldError, GemingaError
 from geminga.runtime import get_logger, spawn
 
 if TYPE_CHECKING:
     from geminga.broker.subscription.subscription import Subscription
-    from geminga.broker.topic.persistent import PersistentTopic
 
 _log = get_logger(__name__)
 
@@ -35,7 +37,7 @@ class QuotaGuard:
 
     __slots__ = ("_age", "_is_checking", "_is_closed", "_room", "_size", "_timer", "_topic")
 
-    def __init__(self, topic: PersistentTopic, rules: TopicRules) -> None:
+    def __init__(self, topic: PartTopic, rules: TopicRules) -> None:
         """Begins to guard; the quotas are looked at soon."""
         self._topic = topic
         self._size = rules.size_quota
@@ -153,3 +155,53 @@ class QuotaGuard:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+
+class BacklogQuotas(TopicPart):
+    """The guard that the rules of now want."""
+
+    __slots__ = ("_topic", "guard")
+
+    name: ClassVar[str] = "backlogQuotas"
+
+    def __init__(self, topic: PartTopic) -> None:
+        self._topic = topic
+        #: None: not before the first rules, and not when the topic closes.
+        self.guard: QuotaGuard | None = None
+
+    @classmethod
+    def is_wanted(cls, topic: PartTopic) -> bool:
+        """If there is a quota, and the broker looks at quotas at all."""
+        rules = topic.rules
+        return topic.services.config.backlog_quota_check and bool(rules.size_quota or rules.age_quota)
+
+    def policies_changed(self) -> None:
+        """A new guard: an eviction under way for what was wanted before ends."""
+        self.drop()
+        if not self._topic.is_closing:
+            self.guard = QuotaGuard(self._topic, self._topic.rules)
+
+    async def admit_producer(self) -> None:
+        """Raises BacklogQuotaHoldError, BacklogQuotaExceededError."""
+        if self.guard is not None:
+            await self.guard.admit()
+
+    def stored(self, batch: PublishBatch, result: AppendResult) -> None:
+        """A batch that is stored whole counts."""
+        del result
+        if self.guard is not None and batch.is_answered and not batch.has_failed:
+            self.guard.published(batch.size_bytes)
+
+    async def close(self) -> None:
+        """Stop guarding."""
+        self.drop()
+
+    def drop(self) -> None:
+        """Stop guarding."""
+        if self.guard is not None:
+            self.guard.close()
+            self.guard = None
+
+    async def delete(self) -> None:
+        """Stop guarding."""
+        self.drop()

@@ -1,0 +1,87 @@
+"""Delayed delivery of one topic: what waits for its time, for all subscriptions, and its snapshots."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from geminga.broker.core.delayed_delivery import TopicDelays
+from geminga.broker.topic.delayed_snapshots import DelayedSnapshots
+from geminga.broker.topic.parts import PartTopic, TopicPart
+
+
+class DelayedDelivery(TopicPart):
+    """Most topics have no delayed messages: then it holds nothing."""
+
+    __slots__ = ("_delays", "_snapshots", "_topic")
+
+    name: ClassVar[str] = "delayedDelivery"
+
+    def __init__(self, topic: PartTopic) -> None:
+        self._topic = topic
+        #: Made for the first Shared or Key_Shared consumer.
+        self._delays: TopicDelays | None = None
+        self._snapshots: DelayedSnapshots | None = None
+
+    def delays(self) -> TopicDelays | None:
+        """What waits for its delivery time; None: messages are delivered at once."""
+        if not self._topic.rules.delays:
+            return None
+        if self._delays is None:
+            self._make()
+        return self._delays
+
+    def _make(self) -> DelayedSnapshots:
+        topic, services, config = self._topic, self._topic.services, self._topic.services.config
+        delays = self._delays = TopicDelays(
+            tick_ms=topic.rules.delay_tick_ms,
+            is_strict=config.is_delayed_delivery_deliver_at_time_strict,
+            fresh_max=config.delayed_delivery_min_index_count_per_bucket,
+        )
+        snapshots = self._snapshots = DelayedSnapshots(
+            topic.name.managed_ledger_name,
+            delays,
+            clock=services.runtime.clock,
+            metadata=services.metadata,
+            bookkeeper=services.ledgers.bookkeeper,
+            config=services.ledgers.config,
+            part=topic,
+        )
+        return snapshots
+
+    async def load(self) -> None:
+        """What is known to wait since before the topic was loaded."""
+        if self._topic.rules.delays:
+            snapshots = self._make()
+            if not await snapshots.load() and not snapshots.exists:
+                self._delays = self._snapshots = None
+
+    def stats(self) -> Mapping[str, int | bool]:
+        """What the index holds and takes; empty while there is none."""
+        delays, snapshots = self._delays, self._snapshots
+        if delays is None or snapshots is None:
+            return {}
+        return {
+            "entries": len(delays),
+            "memoryBytes": delays.index.memory_bytes,
+            "bucketMs": 1 << delays.index.bits,
+            "strict": delays.index.is_strict,
+            "readers": delays.reader_count,
+            "notSaved": delays.fresh_count,
+            "snapshotLedgerId": snapshots.ledger_id,
+        }
+
+    async def close(self) -> None:
+        """Save what is worth it."""
+        if self._snapshots is not None:
+            await self._snapshots.close()
+
+    def drop(self) -> None:
+        """The index is not to be trusted."""
+        if self._snapshots is not None:
+            self._snapshots.stop()
+
+    async def delete(self) -> None:
+        """The snapshot goes with the topic."""
+        if self._snapshots is not None:
+            await self._snapshots.delete()

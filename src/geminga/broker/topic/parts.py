@@ -1,0 +1,298 @@
+"""The parts of a topic: what a feature does beside the log, and the set of those that a topic has now.
+
+A part is made when the topic's rules want it and ends when they no longer do. It says what it looks at by overriding a
+method of :class:`TopicPart`; those of the hot path become tuples of bound methods (:class:`Parts`), empty where no part
+has any, so that a topic pays for what it uses. Parts are asked in the order in which they are registered.
+
+What unexpectedly comes out of a part is its topic's failure, as everything else of a topic is
+(``runtime.containment``): the topic is closed and loaded anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, ClassVar, Final, Protocol, TypeVar
+
+from geminga.broker.core.read_limit import read_limit
+from geminga.broker.policies.rules import TopicRules
+from geminga.broker.topic.publish import PublishBatch
+from geminga.managed_ledger import AppendResult, ManagedLedger
+from geminga.model.errors import GemingaError
+from geminga.model.position import LATEST, Position
+from geminga.model.topic_name import TopicName
+from geminga.wire._generated import pulsar_api_pb2 as pb
+
+if TYPE_CHECKING:
+    from geminga.broker.subscription.subscription import Subscription
+    from geminga.broker.topic.producer import Producer
+    from geminga.broker.topic.services import TopicServices
+
+Stats = Mapping[str, object]
+AdmitHook = Callable[[PublishBatch], Iterable[PublishBatch]]
+StoredHook = Callable[[PublishBatch, AppendResult], None]
+FailedHook = Callable[[PublishBatch, GemingaError], None]
+HidesHook = Callable[[Position, pb.MessageMetadata], bool]
+
+
+class PartTopic(Protocol):
+    """The topic, as its parts use it."""
+
+    @property
+    def name(self) -> TopicName:
+        """Its name."""
+
+    @property
+    def services(self) -> TopicServices:
+        """What it has of the broker."""
+
+    @property
+    def ledger(self) -> ManagedLedger:
+        """Its log."""
+
+    @property
+    def rules(self) -> TopicRules:
+        """What broker, namespace and topic want now."""
+
+    @property
+    def producers(self) -> Mapping[str, Producer]:
+        """By name."""
+
+    @property
+    def subscriptions(self) -> Mapping[str, Subscription]:
+        """By name, those of Readers included."""
+
+    @property
+    def is_closing(self) -> bool:
+        """Whether it is being unloaded or deleted."""
+
+    @property
+    def pending_batches(self) -> int:
+        """Batches that are being stored."""
+
+    def read_limit_moved(self) -> None:
+        """A part may say something else of how far may be read."""
+
+    def broke(self, what: str, error: BaseException) -> None:
+        """It can not be trusted any more."""
+
+
+class TopicPart:
+    """One feature of one topic. Nothing here does anything: a part overrides what it is about.
+
+    Made with its topic as the only argument, when :meth:`is_wanted`.
+    """
+
+    __slots__ = ()
+
+    #: In statistics and logs.
+    name: ClassVar[str]
+
+    @classmethod
+    def is_wanted(cls, topic: PartTopic) -> bool:
+        """Whether the topic's rules, or what is stored of it, want this part."""
+        del topic
+        return True
+
+    @classmethod
+    async def clear(cls, topic: PartTopic) -> None:
+        """It is not wanted: remove what an earlier one left that would cost something. May raise StorageError."""
+
+    # ---- life
+
+    async def load(self) -> None:
+        """Bring back what is stored, before any other method is called; StorageError leaves the topic not loaded, or
+        without this part.
+
+        Publishing goes on meanwhile if the topic is loaded already: on return it knows all that is stored then.
+        """
+
+    def policies_changed(self) -> None:
+        """The topic's rules are others than before; also called once after :meth:`load`."""
+
+    def upkeep(self) -> None:
+        """Called from time to time."""
+
+    async def close(self) -> None:
+        """The topic is unloaded: save what a quick load needs."""
+
+    def drop(self) -> None:
+        """It is not wanted any more, or not to be trusted: stop, and save nothing."""
+
+    async def delete(self) -> None:
+        """The topic is deleted: remove what is stored outside its ledger."""
+
+    # ---- publishing
+
+    async def admit_producer(self) -> None:
+        """Before a producer is let in: raise GemingaError to keep it out."""
+
+    async def producer_joined(self, producer: Producer) -> None:
+        """It was let in, and is told so when this returns."""
+
+    def producer_left(self, producer: Producer) -> None:
+        """It is gone, and no other of its name is there."""
+
+    def admit(self, batch: PublishBatch) -> Iterable[PublishBatch]:
+        """May it be stored? The batch itself, or what it is cut into, in order; those with a ``refusal`` are not.
+
+        Whoever remembers what it admitted is registered behind all that refuse: it hears of each batch it admitted
+        again, by :meth:`stored` or :meth:`failed`.
+        """
+        return (batch,)
+
+    def stored(self, batch: PublishBatch, result: AppendResult) -> None:
+        """The next ``result.count`` entries are on stable storage, and have their receipts."""
+
+    def failed(self, batch: PublishBatch, error: GemingaError) -> None:
+        """Entries of it could not be stored, or nobody knows: they may be there."""
+
+    def settled(self) -> None:
+        """Nothing is being stored now."""
+
+    # ---- reading
+
+    def read_limit(self) -> Position:
+        """Readers see nothing behind this; LATEST: as far as they are concerned, everything.
+
+        A part that changes its mind calls ``topic.read_limit_moved()``. What was readable once stays so until the topic
+        is unloaded, and should afterwards: the limit is to be stored, or found again in the log.
+        Nothing behind the least limit of all parts is delivered, trimmed, expired, skipped or acknowledged.
+        To hold back what is just coming, set the limit in :meth:`admit`: in :meth:`stored` it may have been read.
+        """
+        return LATEST
+
+    def hides(self, position: Position, metadata: pb.MessageMetadata) -> bool:
+        """Whether no reader is to see an entry that may be read now; what is hidden is acknowledged for all.
+
+        Settled for good when the read limit passes the entry.
+        """
+        del position, metadata
+        return False
+
+    def stats(self) -> Stats:
+        """For the internal statistics."""
+        return {}
+
+
+P = TypeVar("P", bound=TopicPart)
+#: Methods of the hot path.
+_HOOKS: Final = ("admit", "stored", "failed", "settled", "hides", "read_limit")
+
+
+class Parts:
+    """The parts that a topic has now."""
+
+    __slots__ = ("_active", "_busy", "_has_begun", "_is_closed", "_kinds", "_topic", *_HOOKS)
+
+    def __init__(self, topic: PartTopic, kinds: Sequence[type[TopicPart]]) -> None:
+        """``kinds`` in their order; none is made before :meth:`follow`."""
+        self._topic = topic
+        self._kinds = kinds
+        self._active: dict[type[TopicPart], TopicPart] = {}
+        #: One change at a time; made when first needed.
+        self._busy: asyncio.Lock | None = None
+        #: Readers have been let in: limits do not go back any more.
+        self._has_begun = False
+        self._is_closed = False
+        self.admit: tuple[AdmitHook, ...] = ()
+        self.stored: tuple[StoredHook, ...] = ()
+        self.failed: tuple[FailedHook, ...] = ()
+        self.settled: tuple[Callable[[], None], ...] = ()
+        self.hides: tuple[HidesHook, ...] = ()
+        self.read_limit: tuple[Callable[[], Position], ...] = ()
+
+    def find(self, kind: type[P]) -> P | None:
+        """The part of that kind; None: the topic has none now."""
+        found = self._active.get(kind)
+        return found if isinstance(found, kind) else None
+
+    async def follow(self) -> None:
+        """Have the parts that the topic's rules want. Raises StorageError; then a later call goes on."""
+        if self._busy is None:
+            self._busy = asyncio.Lock()
+        async with self._busy:
+            for kind in self._kinds:
+                if self._is_closed:
+                    return
+                if not kind.is_wanted(self._topic):
+                    self._remove(kind)
+                    await kind.clear(self._topic)
+                elif kind not in self._active:
+                    await self._add(kind)
+            if not self._is_closed:
+                self.limit_moved()
+                self._has_begun = True
+                for part in self._active.values():
+                    part.policies_changed()
+
+    async def _add(self, kind: type[TopicPart]) -> None:
+        part = kind(self._topic)  # type: ignore[call-arg]
+        await part.load()
+        if self._is_closed:
+            part.drop()
+        else:
+            self._set({**self._active, kind: part})
+
+    def _remove(self, kind: type[TopicPart]) -> None:
+        active = dict(self._active)
+        part = active.pop(kind, None)
+        if part is not None:
+            self._set(active)
+            part.drop()
+            self.limit_moved()
+
+    def _set(self, active: Mapping[type[TopicPart], TopicPart]) -> None:
+        self._active = {kind: active[kind] for kind in self._kinds if kind in active}
+        for hook in _HOOKS:
+            setattr(self, hook, tuple(getattr(p, hook) for k, p in self._active.items() if _overrides(k, hook)))
+
+    def limit_moved(self) -> None:
+        """Let readers go as far as all parts let them."""
+        ledger = self._topic.ledger
+        limits = [limit() for limit in self.read_limit]
+        if limits or ledger.is_limited or not self._has_begun:
+            ledger.set_read_limit(read_limit(limits, ledger.readable_position if self._has_begun else None))
+
+    # ---- what is not on the hot path
+
+    async def admit_producer(self) -> None:
+        """As :meth:`TopicPart.admit_producer`; raises GemingaError."""
+        for part in self._active.values():
+            await part.admit_producer()
+
+    async def producer_joined(self, producer: Producer) -> None:
+        """As :meth:`TopicPart.producer_joined`."""
+        for part in self._active.values():
+            await part.producer_joined(producer)
+
+    def producer_left(self, producer: Producer) -> None:
+        """As :meth:`TopicPart.producer_left`."""
+        for part in self._active.values():
+            part.producer_left(producer)
+
+    def stats(self) -> dict[str, Stats]:
+        """Of each part, by name."""
+        return {part.name: part.stats() for part in self._active.values()}
+
+    async def close(self) -> None:
+        """As :meth:`TopicPart.close`."""
+        self._is_closed = True
+        for part in self._active.values():
+            await part.close()
+
+    def drop(self) -> None:
+        """As :meth:`TopicPart.drop`."""
+        self._is_closed = True
+        for part in self._active.values():
+            part.drop()
+
+    async def delete(self) -> None:
+        """As :meth:`TopicPart.delete`. Raises StorageError; what is left can be deleted again."""
+        self._is_closed = True
+        for part in self._active.values():
+            await part.delete()
+
+
+def _overrides(kind: type[TopicPart], hook: str) -> bool:
+    return getattr(kind, hook) is not getattr(TopicPart, hook)

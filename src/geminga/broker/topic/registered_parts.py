@@ -1,0 +1,15 @@
+"""The parts that every persistent topic may have. A new feature adds its line here, and nowhere else."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from geminga.broker.topic.deduplication import TopicDeduplication
+from geminga.broker.topic.delays import DelayedDelivery
+from geminga.broker.topic.parts import TopicPart
+from geminga.broker.topic.quota_guard import BacklogQuotas
+from geminga.broker.topic.retention import Retention
+
+#: In the order in which they are made and asked. Deduplication is the last: it remembers what it admits, so that nobody
+#: behind it may refuse.
+PARTS: Final[tuple[type[TopicPart], ...]] = (Retention, BacklogQuotas, DelayedDelivery, TopicDeduplication)
