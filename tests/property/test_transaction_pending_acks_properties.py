@@ -18,7 +18,7 @@ BATCH = 4
 ALL = (1 << BATCH) - 1
 
 
-def messages(position: Position, bits: int) -> set[tuple[Position, int]]:
+def messages(position: Position, bits: int, _size: int = BATCH) -> set[tuple[Position, int]]:
     return {(position, index) for index in range(BATCH) if bits >> index & 1}
 
 
@@ -36,7 +36,7 @@ def test_a_message_is_held_by_one_transaction_at_most(seed: int) -> None:
         txn_id = TxnId(0, random.randrange(4))
         if random.random() < 0.7:
             wanted = [
-                TxnAck(Position(0, random.randrange(4)), random.choice((WHOLE, random.randrange(1, ALL + 1))))
+                TxnAck(Position(0, random.randrange(4)), random.choice((WHOLE, random.randrange(1, ALL + 1))), BATCH)
                 for _ in range(random.randrange(1, 4))
             ]
             named = set().union(*(messages(*each) for each in wanted))
@@ -71,11 +71,11 @@ def test_a_message_is_held_by_one_transaction_at_most(seed: int) -> None:
 
 def test_a_replay_grants_the_first_of_two_that_conflict() -> None:
     pending = PendingAcks()
-    pending.replayed(TxnId(0, 1), [TxnAck(Position(0, 0), 0b01)])
+    pending.replayed(TxnId(0, 1), [TxnAck(Position(0, 0), 0b01, 2)])
     pending.replayed(TxnId(0, 2), [TxnAck(Position(0, 0)), TxnAck(Position(0, 1))])
     assert pending.released(TxnId(0, 2)).acks == (TxnAck(Position(0, 1)),)
     assert pending.held(Position(0, 0)) == 0b01
-    assert pending.released(TxnId(0, 1)).acks == (TxnAck(Position(0, 0), 0b01),)
+    assert pending.released(TxnId(0, 1)).acks == (TxnAck(Position(0, 0), 0b01, 2),)
     assert len(pending) == 0
 
 

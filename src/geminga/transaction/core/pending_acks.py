@@ -24,10 +24,11 @@ AckedBits = Callable[[Position], int]
 
 
 class TxnAck(NamedTuple):
-    """Messages of an entry that a transaction acknowledges."""
+    """Messages of an entry that a transaction acknowledges; ``batch_size`` of them there are, 0: not asked."""
 
     position: Position
     bits: int = WHOLE
+    batch_size: int = 0
 
 
 class CumulativeAck(NamedTuple):
@@ -36,6 +37,7 @@ class CumulativeAck(NamedTuple):
     txn_id: TxnId
     position: Position
     bits: int = WHOLE
+    batch_size: int = 0
 
 
 class Released(NamedTuple):
@@ -51,11 +53,13 @@ class Released(NamedTuple):
 class PendingAcks:
     """See the module."""
 
-    __slots__ = ("_by_transaction", "_held", "cumulative")
+    __slots__ = ("_by_transaction", "_held", "_sizes", "cumulative")
 
     def __init__(self) -> None:
         #: By entry, what all transactions together hold of it.
         self._held: dict[Position, int] = {}
+        #: Messages of the entries of which a part is held.
+        self._sizes: dict[Position, int] = {}
         #: Transactions in the order in which they came.
         self._by_transaction: dict[TxnId, dict[Position, int]] = {}
         #: Only one transaction at a time acknowledges cumulatively.
@@ -70,11 +74,12 @@ class PendingAcks:
         calls it one.) Raises TransactionConflictError.
         """
         mine = self._by_transaction.get(txn_id, {})
-        wanted: dict[Position, int] = {}
-        for position, bits in acks:
-            wanted[position] = wanted.get(position, 0) | bits
+        wanted: dict[Position, TxnAck] = {}
+        for ack in acks:
+            before = wanted.get(ack.position)
+            wanted[ack.position] = ack if before is None else ack._replace(bits=before.bits | ack.bits)
         fresh: list[TxnAck] = []
-        for position, bits in wanted.items():
+        for position, bits, batch_size in wanted.values():
             if bits & acked(position):
                 raise TransactionConflictError(
                     f"Transaction:{txn_id} try to ack message:{position} already acked before."
@@ -85,7 +90,7 @@ class PendingAcks:
                     f"Transaction:{txn_id} try to ack message:{position} in pending ack status."
                 )
             if bits & ~own:
-                fresh.append(TxnAck(position, bits))
+                fresh.append(TxnAck(position, bits, batch_size))
         self._hold(txn_id, fresh)
         return fresh
 
@@ -110,11 +115,7 @@ class PendingAcks:
     def replayed(self, txn_id: TxnId, acks: Iterable[TxnAck]) -> None:
         """A stored acknowledgement is read again; of two that can not both have been granted the first counts."""
         mine = self._by_transaction.get(txn_id, {})
-        granted = [
-            TxnAck(position, bits)
-            for position, bits in acks
-            if not bits & self._held.get(position, 0) & ~mine.get(position, 0)
-        ]
+        granted = [ack for ack in acks if not ack.bits & self._held.get(ack.position, 0) & ~mine.get(ack.position, 0)]
         self._hold(txn_id, granted)
 
     def replayed_cumulative(self, ack: CumulativeAck) -> None:
@@ -124,9 +125,11 @@ class PendingAcks:
             self.cumulative = ack
 
     def _hold(self, txn_id: TxnId, acks: Iterable[TxnAck]) -> None:
-        for position, bits in acks:
+        for position, bits, batch_size in acks:
             mine = self._by_transaction.setdefault(txn_id, {})
             mine[position] = mine.get(position, 0) | bits
+            if bits != WHOLE:
+                self._sizes[position] = batch_size
             self._held[position] = self._held.get(position, 0) | bits
 
     # ---- ends
@@ -135,13 +138,14 @@ class PendingAcks:
         """The transaction ended: what it held, which is free now; nothing the second time."""
         acks: list[TxnAck] = []
         for position, bits in self._by_transaction.pop(txn_id, {}).items():
-            acks.append(TxnAck(position, bits))
+            acks.append(self._ack(position, bits))
             # Nobody else holds any of these bits.
             left = 0 if bits == WHOLE else self._held[position] & ~bits
             if left:
                 self._held[position] = left
             else:
                 del self._held[position]
+                self._sizes.pop(position, None)
         cumulative = self.cumulative
         if cumulative is None or cumulative.txn_id != txn_id:
             return Released(tuple(acks))
@@ -152,7 +156,10 @@ class PendingAcks:
         """What it holds, which stays held."""
         mine = self._by_transaction.get(txn_id, {})
         cumulative = self.cumulative if self.cumulative is not None and self.cumulative.txn_id == txn_id else None
-        return Released(tuple(TxnAck(position, bits) for position, bits in mine.items()), cumulative)
+        return Released(tuple(self._ack(position, bits) for position, bits in mine.items()), cumulative)
+
+    def _ack(self, position: Position, bits: int) -> TxnAck:
+        return TxnAck(position, bits, 0 if bits == WHOLE else self._sizes[position])
 
     def below(self, coordinator: int, number: int) -> list[TxnId]:
         """Transactions of ``coordinator`` up to ``number`` that hold something: they are over, and lost track of."""

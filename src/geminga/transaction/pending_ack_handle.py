@@ -1,0 +1,194 @@
+"""Acknowledgements of a subscription in transactions: stored in a log of their own, and in its cursor once they count.
+
+Order on a commit: the record, then the answer, then the cursor. Whoever opens the log again does what the cursor may
+have lost once more, which is the same as once. A transaction's records are deleted together, when what it acknowledged
+is durable in the cursor, or it was aborted.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
+
+from geminga.model.errors import GemingaError, StorageError, UnavailableError
+from geminga.model.position import Position
+from geminga.model.txn_id import TxnId
+from geminga.transaction.core.pending_acks import WHOLE, CumulativeAck, PendingAcks, Released, TxnAck
+from geminga.transaction.ports import RecordLog
+from geminga.wire.pulsar.transaction_log import (
+    AckOp,
+    PendingAck,
+    PendingAckRecord,
+    decode_pending_ack_records,
+    encode_pending_ack_record,
+)
+
+_WORD_BYTES: Final = 8
+_WORD_BITS: Final = 64
+
+
+class AcknowledgedCursor(Protocol):
+    """The subscription's cursor, as transactions use it."""
+
+    @property
+    def mark_delete_position(self) -> Position:
+        """Everything up to it is acknowledged."""
+        ...
+
+    def acked_bits(self, position: Position) -> int:
+        """Which messages of an entry are acknowledged, as bits; -1: all of them."""
+        ...
+
+    def apply(self, released: Released, done: Callable[[StorageError | None], None]) -> None:
+        """Acknowledge for good; ``done`` once that is durable."""
+        ...
+
+    def release(self, released: Released) -> None:
+        """What was held may be delivered again."""
+        ...
+
+
+class PendingAckHandle:
+    """See the module. Made by :meth:`open`."""
+
+    __slots__ = ("_cursor", "_is_closed", "_log", "_lost", "_records", "acks", "low_watermarks")
+
+    def __init__(self, log: RecordLog, cursor: AcknowledgedCursor, lost: Callable[[GemingaError], None]) -> None:
+        """``lost`` is called once, when nobody knows what the log holds: it must be opened anew."""
+        self._log = log
+        self._cursor = cursor
+        self._lost = lost
+        self.acks = PendingAcks()
+        #: Where the records of each transaction lie; they go together.
+        self._records: dict[TxnId, list[Position]] = {}
+        #: By coordinator: every transaction up to this number is over.
+        self.low_watermarks: dict[int, int] = {}
+        self._is_closed = False
+
+    @classmethod
+    async def open(
+        cls, log: RecordLog, cursor: AcknowledgedCursor, lost: Callable[[GemingaError], None]
+    ) -> PendingAckHandle:
+        """Read the log: what is open is held, what was committed is acknowledged again. Raises StorageError."""
+        self = cls(log, cursor, lost)
+
+        def take(data: bytes, position: Position) -> None:
+            for record in decode_pending_ack_records(data):
+                self._records.setdefault(record.txn_id, []).append(position)
+                if record.op is AckOp.ACK:
+                    self._replay(record)
+                else:
+                    self._ended(record.txn_id, commit=record.op is AckOp.COMMIT, is_replay=True)
+
+        await log.replay(take)
+        return self
+
+    async def close(self) -> None:
+        """Nothing is taken any more. Raises StorageError."""
+        self._is_closed = True
+        await self._log.close()
+
+    # ---- what transactions do
+
+    async def acknowledge(self, txn_id: TxnId, acks: Sequence[TxnAck]) -> None:
+        """Hold these; durable on return. Raises TransactionConflictError, GemingaError."""
+        self._check_open()
+        fresh = self.acks.individual(txn_id, acks, self._cursor.acked_bits)
+        if fresh:
+            stored = tuple(_stored(each) for each in fresh)
+            await self._store(PendingAckRecord(AckOp.ACK, txn_id, acks=stored))
+
+    async def acknowledge_cumulative(self, ack: CumulativeAck) -> None:
+        """Hold everything up to there; durable on return. Raises TransactionConflictError, GemingaError."""
+        self._check_open()
+        if self.acks.accumulate(ack, self._cursor.mark_delete_position):
+            stored = (_stored(TxnAck(ack.position, ack.bits, ack.batch_size)),)
+            await self._store(PendingAckRecord(AckOp.ACK, ack.txn_id, is_cumulative=True, acks=stored))
+
+    async def end(self, txn_id: TxnId, *, commit: bool, low_watermark: int) -> None:
+        """Let what it holds count, or free it; durable on return, and the same if it is done again.
+
+        ``low_watermark``: everything of that coordinator up to this number is over; what is held for it is freed.
+        """
+        self._check_open()
+        await self._end(txn_id, commit=commit)
+        coordinator = txn_id.coordinator
+        if low_watermark > self.low_watermarks.get(coordinator, -1):
+            self.low_watermarks[coordinator] = low_watermark
+            for lost_track_of in self.acks.below(coordinator, low_watermark):
+                await self._end(lost_track_of, commit=False)
+
+    async def _end(self, txn_id: TxnId, *, commit: bool) -> None:
+        held = self.acks.held_by(txn_id)
+        if not held:
+            return  # it never acknowledged here, or has ended here before
+        op = AckOp.COMMIT if commit else AckOp.ABORT
+        await self._store(PendingAckRecord(op, txn_id, is_cumulative=held.cumulative is not None and not held.acks))
+        self._ended(txn_id, commit=commit)
+
+    # ---- inside
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise UnavailableError("the acknowledgements of transactions are being closed")
+
+    async def _store(self, record: PendingAckRecord) -> None:
+        try:
+            position = await self._log.append(encode_pending_ack_record(record))
+        except GemingaError as error:
+            if not self._is_closed:
+                self._is_closed = True
+                self._lost(error)
+            raise UnavailableError(f"nobody knows whether this is stored for {record.txn_id}: {error}") from error
+        self._records.setdefault(record.txn_id, []).append(position)
+
+    def _replay(self, record: PendingAckRecord) -> None:
+        for ack in record.acks:
+            position = Position(ack.ledger_id, ack.entry_id)
+            bits, size = _bits_and_size(ack)
+            if record.is_cumulative:
+                self.acks.replayed_cumulative(CumulativeAck(record.txn_id, position, bits, size))
+            else:
+                self.acks.replayed(record.txn_id, [TxnAck(position, bits, size)])
+
+    def _ended(self, txn_id: TxnId, *, commit: bool, is_replay: bool = False) -> None:
+        released = self.acks.released(txn_id)
+        records = self._records.pop(txn_id, [])
+        if not commit or not released:
+            if released and not is_replay:
+                self._cursor.release(released)
+            self._log.delete(records)
+            return
+
+        def done(error: StorageError | None) -> None:
+            if error is None and not self._is_closed:
+                self._log.delete(records)
+
+        self._cursor.apply(released, done)
+
+    def __len__(self) -> int:
+        """Transactions that hold something."""
+        return sum(1 for _ in self.acks)
+
+
+def _stored(ack: TxnAck) -> PendingAck:
+    ledger_id, entry_id = ack.position
+    return PendingAck(ledger_id, entry_id, left_words(ack), ack.batch_size or None)
+
+
+def left_words(ack: TxnAck | CumulativeAck) -> tuple[int, ...]:
+    """Which messages of the entry are NOT acknowledged, as int64 words; none: the whole entry is acknowledged."""
+    if ack.bits == WHOLE:
+        return ()
+    left = ~ack.bits & ((1 << ack.batch_size) - 1)
+    count = -(-left.bit_length() // _WORD_BITS)
+    return struct.unpack(f"<{count}q", left.to_bytes(count * _WORD_BYTES, "little"))
+
+
+def _bits_and_size(ack: PendingAck) -> tuple[int, int]:
+    if not ack.words:
+        return WHOLE, 0
+    left = int.from_bytes(struct.pack(f"<{len(ack.words)}q", *ack.words), "little")
+    size = ack.batch_size or left.bit_length()
+    return ~left & ((1 << size) - 1), size

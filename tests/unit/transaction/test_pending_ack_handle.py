@@ -1,0 +1,170 @@
+"""Acknowledgements in transactions through kills at any time: committed ones count, aborted ones do not, once each."""
+
+from __future__ import annotations
+
+import pytest
+
+from geminga import sim
+from geminga.model.errors import GemingaError, LedgerFencedError, TransactionConflictError, UnavailableError
+from geminga.model.position import Position
+from geminga.model.txn_id import TxnId
+from geminga.transaction.core.pending_acks import WHOLE, CumulativeAck, TxnAck
+from geminga.transaction.logs import LedgerRecordLog, MemoryRecordLog
+from geminga.transaction.pending_ack_handle import PendingAckHandle
+from geminga.wire.pulsar.transaction_log import decode_pending_ack_records
+from support.acked_entries import BATCH, AckedEntries, Message, messages
+from support.ledger_world import LedgerWorld
+
+ONE, TWO = TxnId(0, 1), TxnId(0, 2)
+
+
+class Surroundings:
+    """A log that outlives its handle, and a cursor that keeps what was flushed."""
+
+    def __init__(self) -> None:
+        self.log = MemoryRecordLog()
+        self.cursor = AckedEntries()
+        self.lost: list[GemingaError] = []
+
+    async def open(self) -> PendingAckHandle:
+        """As after a kill."""
+        self.cursor = AckedEntries(self.cursor.durable)
+        return await PendingAckHandle.open(self.log, self.cursor, self.lost.append)
+
+    async def records(self) -> int:
+        found: list[object] = []
+        await self.log.replay(lambda data, _position: found.extend(decode_pending_ack_records(data)))
+        return len(found)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_kills_lose_nothing_and_count_nothing_twice(seed: int) -> None:
+    async def main(world: sim.SimWorld) -> None:
+        random = world.rng("story")
+        around = Surroundings()
+        handle = await around.open()
+        held: dict[TxnId, set[Message]] = {}
+        counted: set[Message] = set()
+        number = 0
+        for _ in range(random.randrange(20, 80)):
+            choice = random.random()
+            if choice < 0.1:
+                handle = await around.open()
+            elif choice < 0.2:
+                around.cursor.flush()
+            elif choice < 0.65 or not held:
+                number += not held or random.random() < 0.4
+                txn_id = TxnId(0, number if random.random() < 0.6 or not held else random.choice(list(held)).number)
+                acks = [
+                    TxnAck(Position(0, random.randrange(8)), random.choice((WHOLE, random.randrange(1, 15))), BATCH)
+                    for _ in range(random.randrange(1, 3))
+                ]
+                named = set().union(*(messages(*ack) for ack in acks))
+                others = set().union(*(each for other, each in held.items() if other != txn_id))
+                if named & (others | counted):
+                    with pytest.raises(TransactionConflictError):
+                        await handle.acknowledge(txn_id, acks)
+                else:
+                    await handle.acknowledge(txn_id, acks)
+                    held[txn_id] = held.get(txn_id, set()) | named
+            else:
+                txn_id = random.choice(list(held))
+                commit = random.random() < 0.6
+                for _ in range(random.choice((1, 1, 2))):  # an end is told again if the answer was lost
+                    await handle.end(txn_id, commit=commit, low_watermark=-1)
+                mine = held.pop(txn_id)
+                counted |= mine if commit else set()
+            assert around.cursor.acked == counted
+            for entry in range(8):
+                position = Position(0, entry)
+                assert messages(position, handle.acks.held(position)) == {
+                    each for mine in held.values() for each in mine if each[0] == position
+                }
+        for txn_id in list(held):
+            await handle.end(txn_id, commit=False, low_watermark=-1)
+        around.cursor.flush()
+        assert await around.records() == 0, "everything is over and durable: nobody needs a record"
+
+    sim.run(main, seed=seed)
+
+
+def test_cumulative_ones_count_after_a_kill() -> None:
+    async def main(world: sim.SimWorld) -> None:
+        around = Surroundings()
+        handle = await around.open()
+        await handle.acknowledge_cumulative(CumulativeAck(ONE, Position(0, 1)))
+        await handle.acknowledge_cumulative(CumulativeAck(ONE, Position(0, 2), 0b0011, BATCH))
+        with pytest.raises(TransactionConflictError):
+            await handle.acknowledge_cumulative(CumulativeAck(TWO, Position(0, 5)))
+        handle = await around.open()
+        with pytest.raises(TransactionConflictError):
+            await handle.acknowledge_cumulative(CumulativeAck(TWO, Position(0, 5)))
+        await handle.end(ONE, commit=True, low_watermark=-1)
+        expected = messages(Position(0, 0), WHOLE) | messages(Position(0, 1), WHOLE) | messages(Position(0, 2), 0b0011)
+        assert around.cursor.acked == expected
+        await around.open()  # the cursor forgot: what is in the log is done again
+        assert around.cursor.acked == expected
+        around.cursor.flush()
+        assert await around.records() == 0
+
+    sim.run(main)
+
+
+def test_an_abort_gives_back_what_was_held() -> None:
+    async def main(world: sim.SimWorld) -> None:
+        around = Surroundings()
+        handle = await around.open()
+        await handle.acknowledge(ONE, [TxnAck(Position(0, 3))])
+        await handle.end(ONE, commit=False, low_watermark=-1)
+        assert [released.acks for released in around.cursor.released] == [(TxnAck(Position(0, 3)),)]
+        await handle.acknowledge(TWO, [TxnAck(Position(0, 3))])
+        assert await around.records() == 1
+
+    sim.run(main)
+
+
+def test_what_lost_its_transaction_is_freed_by_the_low_watermark() -> None:
+    async def main(world: sim.SimWorld) -> None:
+        around = Surroundings()
+        handle = await around.open()
+        stray, other, open_one = TxnId(0, 3), TxnId(1, 3), TxnId(0, 9)
+        for entry, txn_id in enumerate((stray, other, open_one)):
+            await handle.acknowledge(txn_id, [TxnAck(Position(0, entry))])
+        await handle.acknowledge(TxnId(0, 8), [TxnAck(Position(0, 7))])
+        await handle.end(TxnId(0, 8), commit=True, low_watermark=7)
+        assert set(handle.acks) == {other, open_one}
+        assert len(around.cursor.released) == 1
+        assert handle.low_watermarks == {0: 7}
+
+    sim.run(main)
+
+
+def test_two_handles_of_one_subscription_are_told_apart_by_the_ledger() -> None:
+    async def main(world: sim.SimWorld) -> None:
+        ledgers = LedgerWorld(world)
+        lost: list[GemingaError] = []
+
+        class Part:
+            def broke(self, what: str, error: BaseException) -> None:
+                raise AssertionError(what) from error
+
+        async def open_handle() -> PendingAckHandle:
+            ledgers.new_process()
+            log = await LedgerRecordLog.open(await ledgers.open(), "__pending_ack_state", Part())
+            return await PendingAckHandle.open(log, AckedEntries(), lost.append)
+
+        old = await open_handle()
+        await old.acknowledge(ONE, [TxnAck(Position(0, 0), 0b0101, BATCH)])
+        new = await open_handle()
+        assert new.acks.held(Position(0, 0)) == 0b0101
+        with pytest.raises(UnavailableError, match="nobody knows"):
+            await old.end(ONE, commit=True, low_watermark=-1)
+        assert [type(error) for error in lost] == [LedgerFencedError]
+        with pytest.raises(UnavailableError):
+            await old.acknowledge(TWO, [TxnAck(Position(0, 1))])
+        await new.end(ONE, commit=True, low_watermark=-1)
+        await new.close()
+        with pytest.raises(UnavailableError):
+            await new.acknowledge(TWO, [TxnAck(Position(0, 1))])
+
+    sim.run(main)
