@@ -37,6 +37,11 @@ class BrokerConfig(PolicyConfig):
     #: Bytes of publishes not yet answered, over all connections; above it nothing more is read from publishers.
     publish_buffer_mb: int = setting("maxMessagePublishBufferSizeInMB", 64, "MiB > 0, or -1 for 64", minimum=-1)
 
+    publish_rate_messages: int = setting(
+        "brokerPublisherThrottlingMaxMessageRate", 0, "messages/s; 0 and less: no limit"
+    )
+    publish_rate_bytes: int = setting("brokerPublisherThrottlingMaxByteRate", 0, "bytes/s; 0 and less: no limit")
+
     # ---- topics
     allow_auto_topic_creation: bool = setting("allowAutoTopicCreation", True, "true or false")
     auto_topic_creation_type: str = setting(

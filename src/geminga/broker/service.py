@@ -44,6 +44,7 @@ from geminga.broker.topic.non_persistent import NonPersistentTopic
 from geminga.broker.topic.persistent import PersistentTopic
 from geminga.broker.topic.registered_parts import PARTS
 from geminga.broker.topic.services import TopicServices
+from geminga.broker.topic.throttling import broker_throttles
 from geminga.broker.upkeep.admin_steps import AdminSteps
 from geminga.broker.upkeep.inactive_topics import InactiveTopics
 from geminga.broker.upkeep.ledger_upkeep import LedgerUpkeep
@@ -184,6 +185,7 @@ class Broker:
             recent_candidates=self.recent_candidates,
             unacked_budget=self.unacked_budget,
             recount_unacked=self.recount_unacked,
+            throttles=broker_throttles(config, runtime.clock.monotonic, self),
         )
 
     def _new_connection_services(self, authorizer: Authorizer) -> ConnectionServices:

@@ -79,6 +79,7 @@ class Connection(ConnectionPauses, asyncio.Protocol):
         "_decoder",
         "_half_frame",
         "_has_commands_left",
+        "_is_rated",
         "_keep_alive",
         "_liveness",
         "_monotonic",
@@ -135,6 +136,8 @@ class Connection(ConnectionPauses, asyncio.Protocol):
         self._turn_commands_max = turn_commands_max
         #: Frames of the last turn that it had no time for; the decoder may hold more behind them.
         self._commands_left: list[Frame] = []
+        #: Whether a producer of it may publish under a rate.
+        self._is_rated = False
         #: Whether one of the two has; the same as COMMANDS_LEFT in :attr:`paused`, whose arithmetic costs microseconds.
         self._has_commands_left = False
         #: The next turn, while commands are left over and nothing else stops them.
@@ -188,6 +191,7 @@ class Connection(ConnectionPauses, asyncio.Protocol):
             self._half_frame = None
         self.is_closed = True
         self._output_budget.forget(self)
+        self._leave_rates()
         self.is_connected = False
         if self._keep_alive is not None:
             self._keep_alive.cancel()
@@ -218,7 +222,8 @@ class Connection(ConnectionPauses, asyncio.Protocol):
         deadline = self._monotonic() + TURN_S_MAX
         was_connected = self.is_connected
         # Before CONNECT one frame at a time: those behind it may be larger.
-        frames = self._commands_left or decoder.feed(data, self._turn_commands_max if was_connected else 1)
+        commands_max = self._commands_in_turn() if self._is_rated else self._turn_commands_max
+        frames = self._commands_left or decoder.feed(data, commands_max if was_connected else 1)
         if decoder.incomplete_bytes > LARGE_FRAME_BYTES or self._half_frame is not None:
             self._mind_half_frame(decoder.incomplete_bytes, has_ended=bool(frames))
         self._commands_left = self._handle_frames(frames, deadline)
@@ -238,6 +243,16 @@ class Connection(ConnectionPauses, asyncio.Protocol):
             self._resume(PauseReason.COMMANDS_LEFT)
         if self._is_lost:
             self._leave()
+
+    def publish_is_rated(self) -> None:
+        """A topic that is published to here has another rate from now on."""
+        self._is_rated = True
+
+    def _commands_in_turn(self) -> int:
+        """As many as the rates of its producers have room for, as far as entries are what they were."""
+        throttles = {throttle for producer in self.producers.values() for throttle in producer.topic.publish_throttles}
+        self._is_rated = bool(throttles)
+        return min([self._turn_commands_max, *(throttle.entries_left() for throttle in throttles)])
 
     def _end_stream(self, error: ImpossibleFrameError) -> None:
         """Its bytes are no frames; who mixed up the ports is told so in the protocol that came."""
@@ -459,6 +474,9 @@ class Connection(ConnectionPauses, asyncio.Protocol):
     def producer_opened(self, producer_id: int) -> None:
         """A producer id is in use (again): its SENDs count."""
         self._closed_producers.pop(producer_id, None)
+        producer = self.producers.get(producer_id)
+        if producer is not None and producer.topic.publish_throttles:
+            self._is_rated = True
 
     def check_liveness(self) -> asyncio.Future[bool]:
         """Whether the peer answers a PING within ``connectionLivenessCheckTimeoutMillis``; closes it if not.

@@ -18,3 +18,5 @@ class PauseReason(IntFlag):
     COMMAND_UNDER_WAY = 32
     #: The rest of a large frame waits for room.
     FRAME_BUFFER = 64
+    #: Somebody publishes on it faster than a rate allows.
+    PUBLISH_RATE = 128

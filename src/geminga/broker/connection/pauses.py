@@ -2,18 +2,27 @@
 
 Reading stops while more publishes than ``maxPendingPublishRequestsPerConnection`` are unanswered, while the broker
 holds more unanswered bytes than its publish buffer, while too many other requests are under way, while the client does
-not take what is written to it, or while commands are left over.
+not take what is written to it, while somebody on it publishes faster than a rate allows, or while commands are left over.
 """
 
 from __future__ import annotations
 
 from collections.abc import Coroutine
+from typing import Protocol
 
 from geminga.broker.connection.back_pressure import REQUESTS_PENDING_MAX
 from geminga.broker.connection.output import ConnectionOutput
 from geminga.broker.connection.pause_reason import PauseReason
 from geminga.broker.connection.services import ConnectionServices
 from geminga.runtime import spawn
+
+
+class UsedUpRate(Protocol):
+    """A publish rate that holds connections. Hashes by identity."""
+
+    def forget(self, connection: ConnectionPauses, /) -> None:
+        """It is gone."""
+        ...
 
 
 class ConnectionPauses(ConnectionOutput):
@@ -26,6 +35,7 @@ class ConnectionPauses(ConnectionOutput):
         "_paused",
         "_pending_publishes",
         "_pending_requests",
+        "_rates_used_up",
         "peer",
         "services",
     )
@@ -43,6 +53,8 @@ class ConnectionPauses(ConnectionOutput):
         self._pending_requests = 0
         self._paused = PauseReason.NONE
         self._awaiting_pong = False
+        #: Publish rates that hold it; None: there never was one.
+        self._rates_used_up: dict[UsedUpRate, None] | None = None
 
     def _schedule_turn(self) -> None:
         """Go on with commands that are left over. The connection does it."""
@@ -68,6 +80,26 @@ class ConnectionPauses(ConnectionOutput):
     def publish_buffer_has_room(self) -> None:
         """The broker's publish buffer is below its mark again."""
         self._resume(PauseReason.PUBLISH_BUFFER)
+
+    def hold_for_rate(self, throttle: UsedUpRate) -> None:
+        """A publish rate is used up: do not read until :meth:`free_of_rate`."""
+        if self._rates_used_up is None:
+            self._rates_used_up = {}
+        self._rates_used_up[throttle] = None
+        self._pause(PauseReason.PUBLISH_RATE)
+
+    def free_of_rate(self, throttle: UsedUpRate) -> None:
+        """This rate has room again."""
+        if self._rates_used_up is not None:
+            self._rates_used_up.pop(throttle, None)
+        if not self._rates_used_up:
+            self._resume(PauseReason.PUBLISH_RATE)
+
+    def _leave_rates(self) -> None:
+        """It is gone: nobody waits for its turn."""
+        for throttle in self._rates_used_up or ():
+            throttle.forget(self)
+        self._rates_used_up = None
 
     def run(self, work: Coroutine[None, None, None], name: str) -> None:
         """Work on a request in a task of its own; the client is not read while too many of these are under way."""

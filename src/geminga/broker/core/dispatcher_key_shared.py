@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from geminga.broker.core.consumer_state import ConsumerState
 from geminga.broker.core.dispatcher_shared import (
+    ENTRIES_MAX,
     C,
     Candidate,
     DispatchLimits,
@@ -93,11 +94,11 @@ class KeySharedDispatcher(SharedDispatcher[C]):
         self._draining = {}
         self._ready = {}
 
-    def next_read(self) -> ReadOn | ReadAgain | None:
+    def next_read(self, entries_max: int = ENTRIES_MAX) -> ReadOn | ReadAgain | None:
         """Entries that wait and can be sent now, else on in the log while the look-ahead limits allow."""
         if not self._may_send():
             return None
-        wanted = self._entries_wanted()
+        wanted = min(self._entries_wanted(), entries_max)
         if wanted == 0:
             return None
         if len(self.replay):

@@ -64,6 +64,8 @@ class ReadAgain:
     positions: list[Position]
 
 
+#: Without another bound on a read.
+ENTRIES_MAX: Final = 1 << 30
 #: What one consumer gets, in order.
 Group = tuple[C, list[Candidate]]
 
@@ -180,11 +182,12 @@ class SharedDispatcher(Generic[C]):
             self._budget.stop_waiting(self)
             self._budget.change(-count)
 
-    def next_read(self) -> ReadOn | ReadAgain | None:
-        """What to read now: entries to send again first; None while nobody can receive anything."""
+    def next_read(self, entries_max: int = ENTRIES_MAX) -> ReadOn | ReadAgain | None:
+        """What to read now, at most ``entries_max`` (at least 1): entries to send again first; None while nobody can
+        receive anything."""
         if not self._may_send():
             return None
-        wanted = self._entries_wanted()
+        wanted = min(self._entries_wanted(), entries_max)
         if wanted == 0:
             return None
         if len(self.replay):

@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from geminga.broker.core.rate_limit import rate_of
+from geminga.broker.core.subscribe_rate import subscribe_rate_of
 from geminga.broker.policies.rules import QuotaAction, RuleDefaults
 from geminga.broker.resources.policies import Retention
 from geminga.broker.subscription.config import SubscriptionConfig
+from geminga.broker.subscription.limits import TopicRates
 from geminga.model.settings import setting
 
 _GIB: Final = 1 << 30
@@ -48,6 +51,11 @@ class PolicyConfig(SubscriptionConfig):
         choices=tuple(action.value for action in QuotaAction),
     )
 
+    topic_publish_rate_messages: int = setting(
+        "maxPublishRatePerTopicInMessages", 0, "messages/s; 0 and less: no limit"
+    )
+    topic_publish_rate_bytes: int = setting("maxPublishRatePerTopicInBytes", 0, "bytes/s; 0 and less: no limit")
+
     deduplication: bool = setting("brokerDeduplicationEnabled", False, "true or false")
     #: Entries stored between two snapshots of the sequence ids.
     deduplication_snapshot_entries: int = setting(
@@ -84,4 +92,18 @@ class PolicyConfig(SubscriptionConfig):
             self.delayed_delivery_tick_time_ms,
             self.unacked_limits,
             self.subscription_types_enabled,
+            TopicRates(
+                rate_of(self.topic_publish_rate_messages, self.topic_publish_rate_bytes),
+                rate_of(
+                    self.topic_dispatch_rate_messages,
+                    self.topic_dispatch_rate_bytes,
+                    is_relative=self.dispatch_rate_is_relative,
+                ),
+                rate_of(
+                    self.subscription_dispatch_rate_messages,
+                    self.subscription_dispatch_rate_bytes,
+                    is_relative=self.dispatch_rate_is_relative,
+                ),
+                subscribe_rate_of(self.subscribe_rate, self.subscribe_rate_period_s),
+            ),
         )

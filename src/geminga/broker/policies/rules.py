@@ -8,10 +8,11 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Final, NamedTuple, TypeVar
 
+from geminga.broker.policies.core.rates import rates_of
 from geminga.broker.resources.documents import Json
 from geminga.broker.resources.policies import Policies, Retention
 from geminga.broker.resources.topic_policies import TopicPolicies
-from geminga.broker.subscription.limits import UnackedLimits
+from geminga.broker.subscription.limits import NO_RATES, TopicRates, UnackedLimits
 
 T = TypeVar("T")
 
@@ -65,6 +66,8 @@ class TopicRules(NamedTuple):
     unacked: UnackedLimits = UnackedLimits()
     #: Types that new consumers may ask for.
     subscription_types: tuple[str, ...] = SUBSCRIPTION_TYPES
+    #: Who publishes, is sent messages or subscribes faster is slowed down.
+    rates: TopicRates = NO_RATES
 
 
 class RuleDefaults(NamedTuple):
@@ -83,10 +86,13 @@ class RuleDefaults(NamedTuple):
     delay_tick_ms: int = 1000
     unacked: UnackedLimits = UnackedLimits()
     subscription_types: tuple[str, ...] = SUBSCRIPTION_TYPES
+    rates: TopicRates = NO_RATES
 
 
-def rules_of(defaults: RuleDefaults, namespace: Policies | None, topic: TopicPolicies | None) -> TopicRules:
-    """The rules of a topic; None: the level sets nothing."""
+def rules_of(
+    defaults: RuleDefaults, namespace: Policies | None, topic: TopicPolicies | None, cluster: str = ""
+) -> TopicRules:
+    """The rules of a topic in ``cluster``; None: the level sets nothing."""
     ttl_s, expiry_minutes = defaults.ttl_s, defaults.subscription_expiry_minutes
     snapshot_s = defaults.dedup_snapshot_s
     retention, deduplication = defaults.retention, defaults.deduplication
@@ -130,6 +136,12 @@ def rules_of(defaults: RuleDefaults, namespace: Policies | None, topic: TopicPol
         # Old administration tools write -1 for "no limit".
         UnackedLimits(max(0, per_consumer), max(0, per_subscription)),
         types,
+        rates_of(
+            defaults.rates,
+            None if namespace is None else namespace.document,
+            None if topic is None else topic.document,
+            cluster,
+        ),
     )
 
 

@@ -42,5 +42,5 @@ class PolicyService:
         if name.is_system:
             # What the broker keeps for itself neither expires nor is held back; cursors of its own guard it.
             return self._system
-        rules = rules_of(self._broker.config.rule_defaults, namespace, topic)
+        rules = rules_of(self._broker.config.rule_defaults, namespace, topic, self._broker.config.cluster_name)
         return self._default if rules == self._default else rules

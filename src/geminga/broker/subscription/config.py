@@ -78,6 +78,29 @@ class SubscriptionConfig:
     key_shared_look_ahead_per_subscription: int = setting(
         "keySharedLookAheadMsgInReplayThresholdPerSubscription", 20_000, "messages >= 0; 0: no limit", minimum=0
     )
+    dispatch_rate_messages: int = setting("dispatchThrottlingRateInMsg", 0, "messages/s; 0 and less: no limit")
+    dispatch_rate_bytes: int = setting("dispatchThrottlingRateInByte", 0, "bytes/s; 0 and less: no limit")
+    topic_dispatch_rate_messages: int = setting(
+        "dispatchThrottlingRatePerTopicInMsg", 0, "messages/s; 0 and less: no limit"
+    )
+    topic_dispatch_rate_bytes: int = setting("dispatchThrottlingRatePerTopicInByte", 0, "bytes/s; 0 and less: no limit")
+    subscription_dispatch_rate_messages: int = setting(
+        "dispatchThrottlingRatePerSubscriptionInMsg", 0, "messages/s; 0 and less: no limit"
+    )
+    subscription_dispatch_rate_bytes: int = setting(
+        "dispatchThrottlingRatePerSubscriptionInByte", 0, "bytes/s; 0 and less: no limit"
+    )
+    dispatch_rate_is_relative: bool = setting("dispatchThrottlingRateRelativeToPublishRate", False, "true or false")
+    dispatch_throttling_on_non_backlog: bool = setting(
+        "dispatchThrottlingOnNonBacklogConsumerEnabled", True, "true or false"
+    )
+    dispatch_throttling_on_batch_message: bool = setting(
+        "dispatchThrottlingOnBatchMessageEnabled", False, "true or false"
+    )
+    subscribe_rate: int = setting(
+        "subscribeThrottlingRatePerConsumer", 0, "times a period; 0 and less: no limit"
+    )
+    subscribe_rate_period_s: int = setting("subscribeRatePeriodPerConsumerInSecond", 30, "seconds >= 1", minimum=1)
     delayed_delivery_enabled: bool = setting("delayedDeliveryEnabled", True, "true or false")
     delayed_delivery_tick_time_ms: int = setting("delayedDeliveryTickTimeMillis", 1000, "milliseconds >= 1", minimum=1)
     delayed_delivery_min_index_count_per_bucket: int = setting(

@@ -10,10 +10,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Final, Protocol
 
+from geminga.broker.core.dispatcher_shared import Candidate
 from geminga.broker.core.recent_candidates import RecentCandidates
 from geminga.broker.subscription.consumer import Consumer
 from geminga.broker.subscription.cursor_reader import CursorReader
 from geminga.broker.subscription.ports import DispatchedTopic, SubscriptionServices
+from geminga.broker.subscription.throttling import BACKLOGGED_ENTRIES, DispatchThrottle, DispatchTurns
 from geminga.model import Position
 from geminga.model.errors import StorageError
 from geminga.runtime import Contained, Part, get_logger
@@ -41,6 +43,15 @@ class DispatchedSubscription(Part, Protocol):
     @property
     def services(self) -> SubscriptionServices:
         """What it uses of the broker."""
+        ...
+
+    @property
+    def throttled(self) -> dict[str, int]:
+        """How often a rate held it, under the names of Pulsar's statistics."""
+        ...
+
+    def throttles(self) -> tuple[DispatchThrottle, ...]:
+        """The rates it has to keep."""
         ...
 
     def open_reader(self) -> CursorReader:
@@ -78,6 +89,7 @@ class Dispatch(ABC):
         "_is_woken",
         "_nothing_read",
         "_retry",
+        "_turns",
         "_wake_handle",
         "contained",
         "reader",
@@ -107,6 +119,27 @@ class Dispatch(ABC):
         self._wake_handle: asyncio.Handle | None = None
         self._retry: asyncio.TimerHandle | None = None
         self._failures = 0
+        #: Its place under the dispatch rates; None: there are none.
+        self._turns: DispatchTurns | None = None
+        self.hold_to(subscription.throttles())
+
+    def hold_to(self, throttles: tuple[DispatchThrottle, ...]) -> None:
+        """Keep these rates from now on."""
+        before, self._turns = self._turns, None
+        if before is None and not throttles:
+            return
+        if before is not None:
+            if before.throttles == throttles:
+                self._turns = before
+                return
+            before.close()
+        if throttles:
+            is_spared = None if self._config.dispatch_throttling_on_non_backlog else self._has_caught_up
+            self._turns = DispatchTurns(throttles, self.subscription.wake, self.subscription.throttled, is_spared)
+        self.wake_later()
+
+    def _has_caught_up(self) -> bool:
+        return self.reader.cursor.backlog_count <= BACKLOGGED_ENTRIES
 
     @property
     @abstractmethod
@@ -156,6 +189,8 @@ class Dispatch(ABC):
     def close(self) -> None:
         """No more dispatch; reads under way are dropped."""
         self._is_closed = True
+        if self._turns is not None:
+            self._turns.close()
         for handle in (self._retry, self._wake_handle):
             if handle is not None:
                 handle.cancel()
@@ -173,8 +208,18 @@ class Dispatch(ABC):
         for consumer in self.consumers:
             consumer.notify_end_of_topic()
 
+    def _sent(self, entries: Sequence[Candidate]) -> None:
+        """Pay for what was sent, where there are rates."""
+        if self._turns is not None:
+            count = len(entries)
+            by_entry = self._config.dispatch_throttling_on_batch_message
+            messages = count if by_entry else sum([entry.message_count for entry in entries])
+            self._turns.sent(count, messages, sum([len(entry.data) for entry in entries]))
+
     def _read_failed(self, error: StorageError) -> None:
         """Log and try again, later each time."""
+        if self._turns is not None:
+            self._turns.called_off()
         first, last = (
             self._config.dispatcher_read_failure_backoff_initial_ms,
             self._config.dispatcher_read_failure_backoff_max_ms,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from geminga.broker.core.delayed_delivery import DelayReader, TopicDelays
 from geminga.broker.core.dispatcher_key_shared import KeySharedDispatcher
-from geminga.broker.core.dispatcher_shared import ReadAgain, ReadOn, SharedDispatcher
+from geminga.broker.core.dispatcher_shared import ENTRIES_MAX, ReadAgain, ReadOn, SharedDispatcher
 from geminga.broker.core.hash_ranges import ConsistentHashRing, HashRangeAutoSplit, StickyKeySelector, StickyRanges
 from geminga.broker.core.redelivery import RedeliveryTracker
 from geminga.broker.subscription.consumer import Consumer, Key_Shared
@@ -195,7 +195,12 @@ class SharedDispatch(Dispatch):
         while not (self._is_reading or self._is_closed or self._retry is not None):
             if self._delayed is not None:
                 self._take_due(self._delayed)
-            plan = self._core.next_read()
+            entries_max, bytes_max = ENTRIES_MAX, self._bytes_max
+            if self._turns is not None and self._has_more():
+                entries_max, bytes_max = self._turns.room(entries_max, bytes_max)
+                if not entries_max:
+                    break
+            plan = self._core.next_read(entries_max)
             if plan is None or (isinstance(plan, ReadOn) and self._nothing_read and not self._is_woken):
                 break
             self._is_woken = self._nothing_read = False
@@ -205,13 +210,15 @@ class SharedDispatch(Dispatch):
                 break
             rounds += 1
             if isinstance(plan, ReadAgain):
-                self._read_again(plan)
+                self._reserve(len(plan.positions))
+                self._read_again(plan, bytes_max)
                 continue
             self._skip_waiting()
             if not self.reader.cursor.has_more_entries:
                 self._at_end()
                 break
-            self._read_on(plan)
+            self._reserve(plan.entries_max)
+            self._read_on(plan, bytes_max)
         self._is_waking = False
         if self._delayed is not None:
             self._arm_timer(self._delayed)
@@ -220,7 +227,17 @@ class SharedDispatch(Dispatch):
     def _is_reading(self) -> bool:
         return self.reader.is_busy or self._is_reading_again
 
-    def _read_on(self, plan: ReadOn) -> None:
+    def _has_more(self) -> bool:
+        """Whether there may be anything to send, and somebody to send it to."""
+        if not self._core.replay and not self.reader.cursor.has_more_entries:
+            return False
+        return any(consumer.permits > 0 and not consumer.was_blocked for consumer in self._core.consumers)
+
+    def _reserve(self, entries: int) -> None:
+        if self._turns is not None:
+            self._turns.reserve(entries)
+
+    def _read_on(self, plan: ReadOn, bytes_max: int) -> None:
         max_position, delayed = LATEST, self._delayed
         if delayed is not None and delayed.may_skip:
             first = self.reader.cursor.read_position
@@ -228,20 +245,20 @@ class SharedDispatch(Dispatch):
             if entries < plan.entries_max:
                 max_position = Position(first.ledger_id, first.entry_id + entries - 1)
         done = partial(self._on_read, is_again=False)
-        self.reader.read(plan.entries_max, self._bytes_max, done, max_position=max_position)
+        self.reader.read(plan.entries_max, bytes_max, done, max_position=max_position)
 
-    def _read_again(self, plan: ReadAgain) -> None:
+    def _read_again(self, plan: ReadAgain, bytes_max: int) -> None:
         self._is_reading_again = True
         subscription = self.subscription
         spawn(
-            self._read_positions(plan.positions),
+            self._read_positions(plan.positions, bytes_max),
             name=f"replay {subscription.topic.name} {subscription.name}",
             part=subscription,
         )
 
-    async def _read_positions(self, positions: list[Position]) -> None:
+    async def _read_positions(self, positions: list[Position], bytes_max: int) -> None:
         try:
-            entries, behind = await self.subscription.topic.ledger.read_some(positions, self._bytes_max)
+            entries, behind = await self.subscription.topic.ledger.read_some(positions, bytes_max)
         except StorageError as error:
             self._on_read_again(error)
             return
@@ -281,8 +298,11 @@ class SharedDispatch(Dispatch):
             unwanted=unwanted,
             recent=self.subscription.recent_candidates(),
         )
-        for consumer, group in core.assign(entries):
+        groups = core.assign(entries)
+        for consumer, group in groups:
             consumer.send(group, redeliveries=core.tracker, now_ms=now_ms)
+        if self._turns is not None:
+            self._sent([entry for _, group in groups for entry in group])
         if unwanted:
             self.reader.cursor.acknowledge(unwanted)
         if not self._is_waking and (result or is_again or self._is_woken or self._has_due()):

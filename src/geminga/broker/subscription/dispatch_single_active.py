@@ -112,7 +112,13 @@ class SingleActiveDispatch(Dispatch):
                 self.wake_later()
                 break
             rounds += 1
-            self.reader.read(wanted, self._bytes_max, self._on_read)
+            bytes_max = self._bytes_max
+            if self._turns is not None:
+                wanted, bytes_max = self._turns.room(wanted, bytes_max)
+                if not wanted:
+                    break
+                self._turns.reserve(wanted)
+            self.reader.read(wanted, bytes_max, self._on_read)
         self._is_waking = False
 
     def _on_read(self, result: Sequence[Entry] | StorageError) -> None:
@@ -147,6 +153,7 @@ class SingleActiveDispatch(Dispatch):
             if entries:
                 active.note_sent(sum([entry.message_count for entry in entries]), len(entries))
                 active.send(entries, redeliveries=None, now_ms=now_ms)
+                self._sent(entries)
             if unwanted:
                 cursor.acknowledge(unwanted)
         if not self._is_waking and (result or self._is_woken):

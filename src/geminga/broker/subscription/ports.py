@@ -10,6 +10,7 @@ from geminga.broker.core.unacked_budget import UnackedBudget
 from geminga.broker.failures import Failures
 from geminga.broker.subscription.config import SubscriptionConfig
 from geminga.broker.subscription.limits import TopicLimits, UnackedLimits
+from geminga.broker.subscription.throttling import DispatchThrottle
 from geminga.model.topic_name import TopicName
 from geminga.runtime import Runtime
 
@@ -84,6 +85,15 @@ class DispatchedTopic(SubscriptionTopic, Protocol):
     @property
     def unacked_limits(self) -> UnackedLimits:
         """How much the consumers of a subscription may leave unacknowledged."""
+        ...
+
+    @property
+    def dispatch_throttles(self) -> tuple[DispatchThrottle, ...]:
+        """Rates that all its subscriptions share."""
+        ...
+
+    def subscription_throttle(self, present: DispatchThrottle | None) -> DispatchThrottle | None:
+        """The own rate of a subscription that has ``present`` by now; None: it has none."""
         ...
 
     @property

@@ -25,6 +25,7 @@ from geminga.broker.subscription.dispatch_single_active import SingleActiveDispa
 from geminga.broker.subscription.limits import is_reached
 from geminga.broker.subscription.ports import DispatchedTopic, SubscriptionServices
 from geminga.broker.subscription.rates import Rates
+from geminga.broker.subscription.throttling import DispatchThrottle
 from geminga.model import Position
 from geminga.model.errors import ConsumerBusyError, PreconditionFailedError, UnavailableError
 from geminga.runtime import Contained, spawn, unwound
@@ -79,6 +80,8 @@ class Subscription:
         "_fence",
         "_reader",
         "_redeliveries",
+        "_throttle",
+        "_throttled",
         "bytes_out_closed",
         "chunks_out_closed",
         "cursor",
@@ -124,6 +127,10 @@ class Subscription:
         self.last_expired_ms = 0
         #: Rates between scrapes, kept by the statistics.
         self.rates: Rates | None = None
+        #: See :attr:`throttled`; None: no rate ever was set.
+        self._throttled: dict[str, int] | None = None
+        #: Its own dispatch rate.
+        self._throttle: DispatchThrottle | None = None
         self._redeliveries: RedeliveryTracker | None = None
         self._reader: CursorReader | None = None
         #: Set when whoever moves the cursor is done; None while nobody does.
@@ -275,6 +282,33 @@ class Subscription:
         if isinstance(self.dispatch, SharedDispatch):
             with Contained(self, "limits of unacknowledged messages"):
                 self.dispatch.limit_unacked(self.topic.unacked_limits)
+
+    @property
+    def throttled(self) -> dict[str, int]:
+        """How often a rate held its dispatch, under the names of Pulsar's statistics."""
+        if self._throttled is None:
+            self._throttled = {}
+        return self._throttled
+
+    @property
+    def throttled_counts(self) -> Mapping[str, int]:
+        """The same, to be read."""
+        return self._throttled or {}
+
+    def throttles(self) -> tuple[DispatchThrottle, ...]:
+        """The rates its dispatch has to keep: the broker's, the topic's, its own."""
+        before, self._throttle = self._throttle, self.topic.subscription_throttle(self._throttle)
+        if before is not None and before is not self._throttle:
+            before.close()
+        shared = self.topic.dispatch_throttles
+        return shared if self._throttle is None else (*shared, self._throttle)
+
+    def apply_rates(self) -> None:
+        """Dispatch rates may have changed."""
+        throttles = self.throttles()
+        if self.dispatch is not None:
+            with Contained(self, "dispatch rates"):
+                self.dispatch.hold_to(throttles)
 
     @property
     def unacked_count(self) -> int:

@@ -11,11 +11,13 @@ from geminga.broker.core.deletion import TopicFacts
 from geminga.broker.core.producer_access import Granted, ProducerAccess, Queued
 from geminga.broker.failures import Kind, subscription_name
 from geminga.broker.resources import Policies
-from geminga.broker.subscription.limits import NO_LIMITS, TopicLimits, is_reached
+from geminga.broker.subscription.limits import NO_LIMITS, NO_RATES, TopicLimits, TopicRates, is_reached
 from geminga.broker.subscription.rates import Rates
 from geminga.broker.topic.producer import Producer
 from geminga.broker.topic.publish import PublishBatch
+from geminga.broker.topic.publish_throttle import PublishThrottle
 from geminga.broker.topic.services import TopicServices
+from geminga.broker.topic.throttling import NO_THROTTLES, TopicThrottling
 from geminga.managed_ledger import AppendResult
 from geminga.model.errors import (
     ConflictError,
@@ -62,8 +64,10 @@ class Topic:
         "messages_in",
         "name",
         "producers",
+        "publish_throttles",
         "rates",
         "services",
+        "throttling",
     )
 
     def __init__(self, services: TopicServices, name: TopicName) -> None:
@@ -87,6 +91,10 @@ class Topic:
         self.is_closing = False
         #: How many producers, consumers and subscriptions it may have.
         self.limits = NO_LIMITS
+        #: What holds its clients to rates; None: there never was a rate.
+        self.throttling: TopicThrottling | None = None
+        #: By which its publishes are counted; prebuilt, empty as a rule.
+        self.publish_throttles: tuple[PublishThrottle, ...] = ()
         self.is_encryption_required = services.config.encryption_required
         #: Made when the first producer comes; None: no producer yet.
         self._access: ProducerAccess[Producer] | None = None
@@ -158,6 +166,30 @@ class Topic:
         """The namespace's policies changed, or are applied for the first time."""
         policies = await self.services.namespace_policies(self.name.namespace)
         self.limits = _limits(self.services.config, policies)
+
+    def hold_to(self, rates: TopicRates) -> None:
+        """Hold its clients to these rates from now on, and to the broker's."""
+        services = self.services
+        if self.throttling is None:
+            if self.name.is_system or (rates == NO_RATES and services.throttles == NO_THROTTLES):
+                return
+            monotonic = services.runtime.clock.monotonic
+            self.throttling = TopicThrottling(services.throttles, monotonic, self, self._published)
+        elif rates == self.throttling.rates:
+            return
+        self.throttling.apply(rates)
+        self.publish_throttles = self.throttling.publish
+        for producer in self.producers.values():
+            producer.connection.publish_is_rated()
+
+    def _published(self) -> tuple[int, int]:
+        return self.messages_in, self.bytes_in
+
+    def _end_rates(self) -> None:
+        """It goes: nobody waits for its rates."""
+        self.publish_throttles = ()
+        if self.throttling is not None:
+            self.throttling.close()
 
     async def store_epoch(self, epoch: int) -> None:
         """Make the epoch of exclusive access durable."""
@@ -326,6 +358,7 @@ class Topic:
     async def detach_all(self) -> None:
         """Send every producer and consumer away; their clients look the topic up again."""
         self.is_closing = True
+        self._end_rates()
         for producer in list(self.producers.values()):
             producer.disconnect()
         closing = [subscription.close() for subscription in list(self.subscriptions.values())]
@@ -346,6 +379,7 @@ class Topic:
     def cut_off(self) -> None:
         """Send every producer and consumer away, whatever state they are in; nothing of it is saved."""
         self.is_closing = True
+        self._end_rates()
         for producer in list(self.producers.values()):
             with Contained(self.services.whole, "cutting a producer off", is_last=True):
                 producer.disconnect()

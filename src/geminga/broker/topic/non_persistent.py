@@ -48,6 +48,11 @@ class NonPersistentTopic(Topic):
         """There is no position to read from."""
         return NO_POSITION
 
+    async def apply_policies(self) -> None:
+        """As :meth:`Topic.apply_policies`; as in Pulsar nothing but publishing has a rate where nothing is stored."""
+        await super().apply_policies()
+        self.hold_to((await self.services.rules(self.name)).rates)
+
     def publish(self, batch: PublishBatch) -> None:
         """Hand the entries to every subscription and answer at once."""
         entries, producer = batch.entries, batch.producer

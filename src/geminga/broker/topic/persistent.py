@@ -22,6 +22,7 @@ from geminga.broker.subscription.limits import UnackedLimits
 from geminga.broker.subscription.rates import Rates
 from geminga.broker.subscription.subscribe import create_subscription, subscribe
 from geminga.broker.subscription.subscription import Subscription, decode_cursor_name
+from geminga.broker.subscription.throttling import DispatchThrottle
 from geminga.broker.topic.base import TERMINATED_TEXT, Topic, closing_error
 from geminga.broker.topic.deduplication import DEDUP_CURSOR, TopicDeduplication
 from geminga.broker.topic.delays import DelayedDelivery
@@ -231,6 +232,8 @@ class PersistentTopic(Topic):
     async def subscribe(self, connection: ConsumerConnection, request: pb.CommandSubscribe) -> Consumer:
         """Attach a consumer, creating its subscription if need be; raises GemingaError."""
         allow_creation = await self.check_may_subscribe(request)
+        if self.throttling is not None:
+            self.throttling.check_subscribe(connection.peer, request.consumer_name, request.consumer_id)
         consumer = await subscribe(self, connection, request, allow_creation=allow_creation)
         self.touch()
         if self.is_closing:
@@ -256,6 +259,15 @@ class PersistentTopic(Topic):
     def unacked_limits(self) -> UnackedLimits:
         """How much the consumers of a subscription may leave unacknowledged."""
         return self.rules.unacked
+
+    @property
+    def dispatch_throttles(self) -> tuple[DispatchThrottle, ...]:
+        """Rates that all its subscriptions share."""
+        return () if self.throttling is None else self.throttling.dispatch
+
+    def subscription_throttle(self, present: DispatchThrottle | None) -> DispatchThrottle | None:
+        """The own rate of a subscription that has ``present`` by now; None: it has none."""
+        return None if self.throttling is None else self.throttling.of_subscription(present)
 
     @property
     def delivery_tick_ms(self) -> int:
@@ -293,8 +305,10 @@ class PersistentTopic(Topic):
         """Have the limits, and the parts, that broker, namespace and topic want."""
         await super().apply_policies()
         self.rules = await self.services.rules(self.name)
+        self.hold_to(self.rules.rates)
         for subscription in self._subscriptions.values():
             subscription.apply_unacked_limits()
+            subscription.apply_rates()
         await self.parts.follow()
 
     def apply_retention(self) -> None:

@@ -145,6 +145,11 @@ class Producer:
             for sequence_id, _ in batch.sequence_ids:
                 self.reject(sequence_id, error)
             return
+        throttles = topic.publish_throttles
+        if throttles:
+            size_bytes = sum(map(len, batch.entries))
+            for throttle in throttles:
+                throttle.published(self.connection, len(batch.entries), batch.messages, size_bytes)
         if batch.chunks:
             self.chunks_in += batch.chunks
             topic.has_chunks = True

@@ -12,6 +12,7 @@ from geminga.broker.core.unacked_budget import UnackedBudget
 from geminga.broker.failures import Failures
 from geminga.broker.policies.rules import TopicRules
 from geminga.broker.resources import Policies
+from geminga.broker.topic.throttling import NO_THROTTLES, BrokerThrottles
 from geminga.managed_ledger import ManagedLedgerFactory
 from geminga.metadata.ports import MetadataStore
 from geminga.model.histogram import Latencies
@@ -65,3 +66,5 @@ class TopicServices:
     unacked_budget: UnackedBudget | None
     #: A dispatcher was thrown away as it was.
     recount_unacked: Callable[[], None]
+    #: Rates of all topics together.
+    throttles: BrokerThrottles = NO_THROTTLES

@@ -1,0 +1,124 @@
+"""The rates of one topic: who publishes to it, what is sent from it, who subscribes. Nothing while none is set."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from geminga.broker.config import BrokerConfig
+from geminga.broker.core.rate_limit import Rate, rate_of
+from geminga.broker.core.subscribe_rate import ConsumerIdentity, SubscribeCounts
+from geminga.broker.subscription.limits import NO_RATES, TopicRates
+from geminga.broker.subscription.throttling import DispatchThrottle
+from geminga.broker.topic.publish_throttle import PublishThrottle
+from geminga.model.errors import NotAllowedError
+from geminga.runtime import Part
+
+#: In Pulsar's words.
+SUBSCRIBES_TOO_OFTEN: Final = "Subscribe limited by subscribe rate limit per consumer."
+
+
+class BrokerThrottles(NamedTuple):
+    """Rates of all topics of a broker together; None: no limit."""
+
+    publish: PublishThrottle | None = None
+    dispatch: DispatchThrottle | None = None
+
+
+#: A broker without rates of its own.
+NO_THROTTLES: Final = BrokerThrottles()
+
+
+def broker_throttles(config: BrokerConfig, monotonic: Callable[[], float], part: Part) -> BrokerThrottles:
+    """The broker's own rates, by its configuration."""
+    publish = rate_of(config.publish_rate_messages, config.publish_rate_bytes)
+    dispatch = rate_of(config.dispatch_rate_messages, config.dispatch_rate_bytes)
+    return BrokerThrottles(
+        None if publish is None else PublishThrottle(publish, monotonic, part),
+        None if dispatch is None else DispatchThrottle("Broker", dispatch, monotonic, part),
+    )
+
+
+class TopicThrottling:
+    """What holds a topic's clients now."""
+
+    __slots__ = ("_broker", "_monotonic", "_part", "_published", "dispatch", "publish", "rates", "subscribe")
+
+    def __init__(
+        self,
+        broker: BrokerThrottles,
+        monotonic: Callable[[], float],
+        part: Part,
+        published: Callable[[], tuple[int, int]],
+    ) -> None:
+        """``published``: messages and bytes that were published to the topic so far."""
+        self._broker = broker
+        self._monotonic = monotonic
+        self._part = part
+        self._published = published
+        self.rates = NO_RATES
+        #: By which its publishes are counted: the broker's, its own.
+        self.publish: tuple[PublishThrottle, ...] = () if broker.publish is None else (broker.publish,)
+        #: By which its subscriptions' dispatch is counted.
+        self.dispatch: tuple[DispatchThrottle, ...] = () if broker.dispatch is None else (broker.dispatch,)
+        self.subscribe: SubscribeCounts | None = None
+
+    @property
+    def publish_limited_times(self) -> int:
+        """How often a connection was held by the topic's own publish rate."""
+        return sum(throttle.times for throttle in self.publish if throttle is not self._broker.publish)
+
+    def apply(self, rates: TopicRates) -> bool:
+        """Hold to other rates from now on; whether they differ. Subscriptions are to be told."""
+        before, self.rates = self.rates, rates
+        if rates == before:
+            return False
+        if rates.publish != before.publish:
+            self._set_publish(rates.publish)
+        if rates.dispatch != before.dispatch:
+            self._set_dispatch(rates.dispatch)
+        if rates.subscribe != before.subscribe:
+            rate = rates.subscribe
+            self.subscribe = None if rate is None else SubscribeCounts(rate, self._monotonic())
+        return True
+
+    def of_subscription(self, present: DispatchThrottle | None) -> DispatchThrottle | None:
+        """The own rate of a subscription that has ``present``: the same while the rate is."""
+        rate = self.rates.subscription
+        if rate is None or (present is not None and present.rate == rate):
+            return present if rate is not None else None
+        return DispatchThrottle("Subscription", rate, self._monotonic, self._part, self._published)
+
+    def check_subscribe(self, peer: str, name: str, consumer_id: int) -> None:
+        """Raise NotAllowedError if this consumer subscribes too often. ``peer``: ``/address:port``."""
+        if self.subscribe is None:
+            return
+        who = ConsumerIdentity(peer.rpartition(":")[0], name, consumer_id)
+        if not self.subscribe.admit(who, self._monotonic()):
+            raise NotAllowedError(SUBSCRIBES_TOO_OFTEN)
+
+    def close(self) -> None:
+        """The topic goes: who waits for its rates goes on."""
+        self.apply(NO_RATES)
+        self.publish = ()
+        self.dispatch = ()
+
+    def _set_publish(self, rate: Rate | None) -> None:
+        broker = self._broker.publish
+        before = [throttle for throttle in self.publish if throttle is not broker]
+        self.publish = () if broker is None else (broker,)
+        if rate is not None:
+            own = PublishThrottle(rate, self._monotonic, self._part)
+            own.times = sum(throttle.times for throttle in before)
+            self.publish += (own,)
+        for throttle in before:
+            throttle.close()
+
+    def _set_dispatch(self, rate: Rate | None) -> None:
+        broker = self._broker.dispatch
+        before = [throttle for throttle in self.dispatch if throttle is not broker]
+        self.dispatch = () if broker is None else (broker,)
+        if rate is not None:
+            self.dispatch += (DispatchThrottle("Topic", rate, self._monotonic, self._part, self._published),)
+        for throttle in before:
+            throttle.close()
