@@ -1,4 +1,4 @@
-"""Token buckets against a list of what passed when: over no stretch of time more than it is worth, and nobody starves."""
+"""Token buckets against a list of what passed when: never more than a stretch of time is worth, and nobody starves."""
 
 from __future__ import annotations
 

@@ -11,11 +11,15 @@ from geminga.bookkeeper.client import BookKeeper
 from geminga.bookkeeper.memory import LocalBookiePool, MemoryBookie
 from geminga.broker.config import BrokerConfig
 from geminga.broker.core.delayed_delivery import TopicDelays
+from geminga.broker.core.rate_limit import Rate
 from geminga.broker.core.recent_candidates import RecentCandidates
+from geminga.broker.policies.core.rates import TopicRates
 from geminga.broker.subscription import handlers
 from geminga.broker.subscription.consumer import Consumer
 from geminga.broker.subscription.limits import TopicLimits
 from geminga.broker.subscription.subscribe import create_subscription, subscribe
+from geminga.broker.subscription.throttling import DispatchThrottle
+from geminga.broker.topic.throttling import NO_THROTTLES, TopicThrottling
 from geminga.managed_ledger import AppendResult, ManagedLedger, ManagedLedgerConfig, ManagedLedgerFactory
 from geminga.metadata.memory import MemoryMetadataStore
 from geminga.model import EARLIEST, GemingaError, Position, TopicName
@@ -149,6 +153,8 @@ class RecordedTopic:
             unacked_budget=config.new_unacked_budget(),
             recent_candidates=RecentCandidates(),
         )
+        self.throttling = TopicThrottling(NO_THROTTLES, runtime.clock.monotonic, self, self._published)
+        self.messages_in = self.bytes_in = 0
         self.sequence_id = 0
         self.unacked_limits = config.unacked_limits
         self.delivery_tick_ms = config.delayed_delivery_tick_time_ms
@@ -167,6 +173,25 @@ class RecordedTopic:
     def _entries_available(self) -> None:
         for subscription in list(self.subscriptions.values()):
             subscription.on_entries_available()
+
+    def _published(self) -> tuple[int, int]:
+        return self.messages_in, self.bytes_in
+
+    @property
+    def dispatch_throttles(self) -> tuple[DispatchThrottle, ...]:
+        return self.throttling.dispatch
+
+    def subscription_throttle(self, present: DispatchThrottle | None) -> DispatchThrottle | None:
+        return self.throttling.of_subscription(present)
+
+    def hold_to(self, **rates: Rate) -> None:
+        """Other rates hold from now on."""
+        self.throttling.apply(TopicRates(**rates))
+        for subscription in self.subscriptions.values():
+            subscription.apply_rates()
+
+    def broke(self, what: str, error: BaseException) -> None:
+        raise error
 
     def delays(self) -> TopicDelays | None:
         return self._delays if self.services.config.delayed_delivery_enabled else None

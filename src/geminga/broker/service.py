@@ -185,7 +185,7 @@ class Broker:
             recent_candidates=self.recent_candidates,
             unacked_budget=self.unacked_budget,
             recount_unacked=self.recount_unacked,
-            throttles=broker_throttles(config, runtime.clock.monotonic, self),
+            throttles=broker_throttles(self.config, self.runtime.clock.monotonic, self),
         )
 
     def _new_connection_services(self, authorizer: Authorizer) -> ConnectionServices:

@@ -117,16 +117,11 @@ GROUPS: Final = (
         _keys("transactionCoordinatorEnabled maxActiveTransactionsPerCoordinator"),
     ),
     Unbuilt(
-        "Rate limits",
+        "Rate limits of replication and of HTTP",
         "nobody is slowed down",
         _keys(
-            "brokerPublisherThrottlingMaxMessageRate brokerPublisherThrottlingMaxByteRate "
-            "maxPublishRatePerTopicInMessages maxPublishRatePerTopicInBytes subscribeThrottlingRatePerConsumer "
-            "dispatchThrottlingRateInMsg dispatchThrottlingRateInByte dispatchThrottlingRatePerTopicInMsg "
-            "dispatchThrottlingRatePerTopicInByte dispatchThrottlingRatePerSubscriptionInMsg "
-            "dispatchThrottlingRatePerSubscriptionInByte dispatchThrottlingRatePerReplicatorInMsg "
-            "dispatchThrottlingRatePerReplicatorInByte dispatchThrottlingRateRelativeToPublishRate "
-            "httpRequestsLimitEnabled preciseTopicPublishRateLimiterEnable"
+            "dispatchThrottlingRatePerReplicatorInMsg dispatchThrottlingRatePerReplicatorInByte "
+            "httpRequestsLimitEnabled"
         ),
     ),
     Unbuilt(

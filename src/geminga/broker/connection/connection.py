@@ -79,7 +79,6 @@ class Connection(ConnectionPauses, asyncio.Protocol):
         "_decoder",
         "_half_frame",
         "_has_commands_left",
-        "_is_rated",
         "_keep_alive",
         "_liveness",
         "_monotonic",
@@ -136,8 +135,6 @@ class Connection(ConnectionPauses, asyncio.Protocol):
         self._turn_commands_max = turn_commands_max
         #: Frames of the last turn that it had no time for; the decoder may hold more behind them.
         self._commands_left: list[Frame] = []
-        #: Whether a producer of it may publish under a rate.
-        self._is_rated = False
         #: Whether one of the two has; the same as COMMANDS_LEFT in :attr:`paused`, whose arithmetic costs microseconds.
         self._has_commands_left = False
         #: The next turn, while commands are left over and nothing else stops them.
@@ -243,10 +240,6 @@ class Connection(ConnectionPauses, asyncio.Protocol):
             self._resume(PauseReason.COMMANDS_LEFT)
         if self._is_lost:
             self._leave()
-
-    def publish_is_rated(self) -> None:
-        """A topic that is published to here has another rate from now on."""
-        self._is_rated = True
 
     def _commands_in_turn(self) -> int:
         """As many as the rates of its producers have room for, as far as entries are what they were."""

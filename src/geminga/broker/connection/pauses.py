@@ -2,7 +2,8 @@
 
 Reading stops while more publishes than ``maxPendingPublishRequestsPerConnection`` are unanswered, while the broker
 holds more unanswered bytes than its publish buffer, while too many other requests are under way, while the client does
-not take what is written to it, while somebody on it publishes faster than a rate allows, or while commands are left over.
+not take what is written to it, while somebody publishes faster on it than a rate allows, or while commands are left
+over.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ class ConnectionPauses(ConnectionOutput):
         "_awaiting_pong",
         "_is_command_under_way",
         "_is_lost",
+        "_is_rated",
         "_paused",
         "_pending_publishes",
         "_pending_requests",
@@ -53,6 +55,8 @@ class ConnectionPauses(ConnectionOutput):
         self._pending_requests = 0
         self._paused = PauseReason.NONE
         self._awaiting_pong = False
+        #: Whether a producer of it may publish under a rate.
+        self._is_rated = False
         #: Publish rates that hold it; None: there never was one.
         self._rates_used_up: dict[UsedUpRate, None] | None = None
 
@@ -81,14 +85,18 @@ class ConnectionPauses(ConnectionOutput):
         """The broker's publish buffer is below its mark again."""
         self._resume(PauseReason.PUBLISH_BUFFER)
 
-    def hold_for_rate(self, throttle: UsedUpRate) -> None:
+    def publish_is_rated(self) -> None:
+        """A topic that is published to here has another rate from now on."""
+        self._is_rated = True
+
+    def hold_for_rate(self, throttle: UsedUpRate, /) -> None:
         """A publish rate is used up: do not read until :meth:`free_of_rate`."""
         if self._rates_used_up is None:
             self._rates_used_up = {}
         self._rates_used_up[throttle] = None
         self._pause(PauseReason.PUBLISH_RATE)
 
-    def free_of_rate(self, throttle: UsedUpRate) -> None:
+    def free_of_rate(self, throttle: UsedUpRate, /) -> None:
         """This rate has room again."""
         if self._rates_used_up is not None:
             self._rates_used_up.pop(throttle, None)

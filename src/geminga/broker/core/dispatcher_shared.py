@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from geminga.broker.core.consumer_state import ConsumerState
 from geminga.broker.core.redelivery import RedeliveryTracker, ReplayQueue

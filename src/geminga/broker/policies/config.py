@@ -7,10 +7,10 @@ from typing import Final
 
 from geminga.broker.core.rate_limit import rate_of
 from geminga.broker.core.subscribe_rate import subscribe_rate_of
+from geminga.broker.policies.core.rates import TopicRates
 from geminga.broker.policies.rules import QuotaAction, RuleDefaults
 from geminga.broker.resources.policies import Retention
 from geminga.broker.subscription.config import SubscriptionConfig
-from geminga.broker.subscription.limits import TopicRates
 from geminga.model.settings import setting
 
 _GIB: Final = 1 << 30

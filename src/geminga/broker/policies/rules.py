@@ -8,11 +8,11 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Final, NamedTuple, TypeVar
 
-from geminga.broker.policies.core.rates import rates_of
+from geminga.broker.policies.core.rates import NO_RATES, TopicRates, rates_of
 from geminga.broker.resources.documents import Json
 from geminga.broker.resources.policies import Policies, Retention
 from geminga.broker.resources.topic_policies import TopicPolicies
-from geminga.broker.subscription.limits import NO_RATES, TopicRates, UnackedLimits
+from geminga.broker.subscription.limits import UnackedLimits
 
 T = TypeVar("T")
 

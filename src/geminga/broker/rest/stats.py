@@ -58,7 +58,7 @@ NO_COMPACTION: Final[Mapping[str, Json]] = dict.fromkeys(
     ),
     0,
 )
-#: Of a topic that had no transaction, no compaction, no offload, no limit of its publish rate.
+#: Of a topic that had no transaction, no compaction, no offload, and no limit of its publish rate.
 NOT_IN_GEMINGA: Final[Mapping[str, Json]] = dict.fromkeys(
     (
         "systemTopicBytesInCounter",
@@ -107,6 +107,7 @@ class TopicStatistics:
             **_stored(topic),
             "earliestMsgPublishTimeInBacklogs": 0,
             **NOT_IN_GEMINGA,
+            "publishRateLimitedTimes": topic.publish_limited_times,
             "publishers": [self._publisher(topic, producer) for producer in publishers],
             "waitingPublishers": len(topic.producers) - len(publishers),
             "subscriptions": {**subscriptions},

@@ -97,9 +97,7 @@ class SubscriptionConfig:
     dispatch_throttling_on_batch_message: bool = setting(
         "dispatchThrottlingOnBatchMessageEnabled", False, "true or false"
     )
-    subscribe_rate: int = setting(
-        "subscribeThrottlingRatePerConsumer", 0, "times a period; 0 and less: no limit"
-    )
+    subscribe_rate: int = setting("subscribeThrottlingRatePerConsumer", 0, "times a period; 0 and less: no limit")
     subscribe_rate_period_s: int = setting("subscribeRatePeriodPerConsumerInSecond", 30, "seconds >= 1", minimum=1)
     delayed_delivery_enabled: bool = setting("delayedDeliveryEnabled", True, "true or false")
     delayed_delivery_tick_time_ms: int = setting("delayedDeliveryTickTimeMillis", 1000, "milliseconds >= 1", minimum=1)

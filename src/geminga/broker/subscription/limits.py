@@ -1,11 +1,8 @@
-"""What a topic may have: producers, consumers, subscriptions; how much its consumers may leave unacknowledged; rates."""
+"""What a topic may have: producers, consumers, subscriptions; and how much its consumers may leave unacknowledged."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
-
-from geminga.broker.core.rate_limit import Rate
-from geminga.broker.core.subscribe_rate import SubscribeRate
 
 
 class TopicLimits(NamedTuple):
@@ -28,19 +25,6 @@ class UnackedLimits(NamedTuple):
     per_subscription: int = 200_000
 
 
-class TopicRates(NamedTuple):
-    """As broker, namespace and topic want them; None: no limit."""
-
-    publish: Rate | None = None
-    #: Of all subscriptions of the topic together.
-    dispatch: Rate | None = None
-    #: Of each subscription.
-    subscription: Rate | None = None
-    subscribe: SubscribeRate | None = None
-
-
-#: Nobody is slowed down.
-NO_RATES = TopicRates()
 #: What a topic has until its policies are known.
 NO_LIMITS = TopicLimits()
 

@@ -30,7 +30,7 @@ Json = dict[str, object]
 
 #: The end of the year 9999, milliseconds since the epoch.
 TIME_MS_MAX: Final = 253_402_300_799_999
-#: What the statistics of a subscription have for parts that Geminga has not: nothing filters, nothing is throttled.
+#: What the statistics of a subscription have for parts that Geminga has not: nothing filters. No rate has held it.
 NOT_IN_GEMINGA: Final[Mapping[str, int]] = dict.fromkeys(
     (
         "filterProcessedMsgCount",
@@ -144,6 +144,7 @@ def subscription_stats(subscription: Subscription) -> Json:
         "nonContiguousDeletedMessagesRanges": subscription.cursor.acknowledged_ranges_count,
         "nonContiguousDeletedMessagesRangesSerializedSize": subscription.cursor.saved_ranges_bytes,
         "delayedMessageIndexSizeInBytes": shared.delayed_bytes if shared is not None else 0,
+        **subscription.throttled_counts,
     }
     if shared is not None and key_shared is not None:
         stats |= {

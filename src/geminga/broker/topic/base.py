@@ -10,8 +10,9 @@ from geminga.broker.config import BrokerConfig
 from geminga.broker.core.deletion import TopicFacts
 from geminga.broker.core.producer_access import Granted, ProducerAccess, Queued
 from geminga.broker.failures import Kind, subscription_name
+from geminga.broker.policies.core.rates import NO_RATES, TopicRates
 from geminga.broker.resources import Policies
-from geminga.broker.subscription.limits import NO_LIMITS, NO_RATES, TopicLimits, TopicRates, is_reached
+from geminga.broker.subscription.limits import NO_LIMITS, TopicLimits, is_reached
 from geminga.broker.subscription.rates import Rates
 from geminga.broker.topic.producer import Producer
 from geminga.broker.topic.publish import PublishBatch
@@ -181,6 +182,11 @@ class Topic:
         self.publish_throttles = self.throttling.publish
         for producer in self.producers.values():
             producer.connection.publish_is_rated()
+
+    @property
+    def publish_limited_times(self) -> int:
+        """How often a connection was held by its publish rate, since it was loaded."""
+        return 0 if self.throttling is None else self.throttling.publish_limited_times
 
     def _published(self) -> tuple[int, int]:
         return self.messages_in, self.bytes_in

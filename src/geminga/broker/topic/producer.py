@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from geminga.broker.core.producer_access import AccessMode
 from geminga.broker.subscription.rates import Rates
 from geminga.broker.topic.publish import PublishBatch, Refusal
+from geminga.broker.topic.publish_throttle import RatedConnection
 from geminga.model.errors import GemingaError, NotAllowedError, TopicClosingError, TopicTerminatedError
 from geminga.runtime import Contained
 from geminga.wire.pulsar import commands
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 UNREQUESTED: Final = (1 << 64) - 1
 
 
-class ProducerConnection(Protocol):
+class ProducerConnection(RatedConnection, Protocol):
     """The client's connection, as its producers use it."""
 
     peer: str

@@ -1,9 +1,9 @@
 """A publish rate: connections that publish to a topic, or to the broker, faster are not read for a while.
 
-What came is never refused and keeps its order: it is stored, and its connection waits until it is paid for. As in Pulsar
-all that a connection brings waits with it, also what is for other topics. A connection on which somebody publishes
-under a rate takes no more commands in one turn than there is room for, so that what one read brought does not overdraw
-the rate by much.
+What came is never refused and keeps its order: it is stored, and its connection waits until it is paid for. As in
+Pulsar all that a connection brings waits with it, also what is for other topics. A connection on which somebody
+publishes under a rate takes no more commands in one turn than there is room for, so that what one read brought does not
+overdraw the rate by much.
 """
 
 from __future__ import annotations
@@ -18,6 +18,10 @@ from geminga.runtime import Contained, Part
 
 class RatedConnection(Protocol):
     """A connection that somebody publishes on."""
+
+    def publish_is_rated(self) -> None:
+        """A topic that is published to on it has another rate from now on."""
+        ...
 
     def hold_for_rate(self, throttle: PublishThrottle, /) -> None:
         """Do not read until :meth:`free_of_rate`."""

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from geminga.broker.config import BrokerConfig
 from geminga.broker.core.rate_limit import Rate, rate_of
 from geminga.broker.core.subscribe_rate import ConsumerIdentity, SubscribeCounts
-from geminga.broker.subscription.limits import NO_RATES, TopicRates
+from geminga.broker.policies.core.rates import NO_RATES, TopicRates
 from geminga.broker.subscription.throttling import DispatchThrottle
 from geminga.broker.topic.publish_throttle import PublishThrottle
 from geminga.model.errors import NotAllowedError
@@ -42,7 +42,17 @@ def broker_throttles(config: BrokerConfig, monotonic: Callable[[], float], part:
 class TopicThrottling:
     """What holds a topic's clients now."""
 
-    __slots__ = ("_broker", "_monotonic", "_part", "_published", "dispatch", "publish", "rates", "subscribe")
+    __slots__ = (
+        "_broker",
+        "_limited_times",
+        "_monotonic",
+        "_part",
+        "_published",
+        "dispatch",
+        "publish",
+        "rates",
+        "subscribe",
+    )
 
     def __init__(
         self,
@@ -56,6 +66,7 @@ class TopicThrottling:
         self._monotonic = monotonic
         self._part = part
         self._published = published
+        self._limited_times = 0
         self.rates = NO_RATES
         #: By which its publishes are counted: the broker's, its own.
         self.publish: tuple[PublishThrottle, ...] = () if broker.publish is None else (broker.publish,)
@@ -65,8 +76,11 @@ class TopicThrottling:
 
     @property
     def publish_limited_times(self) -> int:
-        """How often a connection was held by the topic's own publish rate."""
-        return sum(throttle.times for throttle in self.publish if throttle is not self._broker.publish)
+        """How often a connection was held by the topic's own publish rates, whichever they were."""
+        return self._limited_times + sum(throttle.times for throttle in self._own_publish())
+
+    def _own_publish(self) -> list[PublishThrottle]:
+        return [throttle for throttle in self.publish if throttle is not self._broker.publish]
 
     def apply(self, rates: TopicRates) -> bool:
         """Hold to other rates from now on; whether they differ. Subscriptions are to be told."""
@@ -105,12 +119,11 @@ class TopicThrottling:
 
     def _set_publish(self, rate: Rate | None) -> None:
         broker = self._broker.publish
-        before = [throttle for throttle in self.publish if throttle is not broker]
+        before = self._own_publish()
+        self._limited_times = self.publish_limited_times
         self.publish = () if broker is None else (broker,)
         if rate is not None:
-            own = PublishThrottle(rate, self._monotonic, self._part)
-            own.times = sum(throttle.times for throttle in before)
-            self.publish += (own,)
+            self.publish += (PublishThrottle(rate, self._monotonic, self._part),)
         for throttle in before:
             throttle.close()
 

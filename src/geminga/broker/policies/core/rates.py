@@ -7,17 +7,31 @@ from clusters to rates, of which this cluster's counts.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from geminga.broker.core.coercion import Document, Json
 from geminga.broker.core.rate_limit import Rate, rate_of
 from geminga.broker.core.subscribe_rate import SubscribeRate, subscribe_rate_of
-from geminga.broker.subscription.limits import NO_RATES, TopicRates
 
 T = TypeVar("T")
 
 #: Seconds of a subscribe rate that does not say how long its period is.
-SUBSCRIBE_PERIOD_S = 30
+SUBSCRIBE_PERIOD_S: Final = 30
+
+
+class TopicRates(NamedTuple):
+    """As broker, namespace and topic want them; None: no limit."""
+
+    publish: Rate | None = None
+    #: Of all subscriptions of the topic together.
+    dispatch: Rate | None = None
+    #: Of each subscription.
+    subscription: Rate | None = None
+    subscribe: SubscribeRate | None = None
+
+
+#: Nobody is slowed down.
+NO_RATES: Final = TopicRates()
 
 
 def rates_of(

@@ -1,0 +1,118 @@
+"""Which rates a topic holds to, and how often a consumer may subscribe."""
+
+from __future__ import annotations
+
+import pytest
+
+from geminga.broker.config import BrokerConfig
+from geminga.broker.core.rate_limit import Rate
+from geminga.broker.core.subscribe_rate import CONSUMERS_MAX, ConsumerIdentity, SubscribeCounts, SubscribeRate
+from geminga.broker.topic.throttling import SUBSCRIBES_TOO_OFTEN, broker_throttles
+from geminga.model.errors import ServerError
+from geminga.wire._generated import pulsar_api_pb2 as pb
+from support.broker_world import TOPIC, BrokerWorld, Client
+from support.policy_levels import run_quietly, seconds, set_namespace, set_topic, topic_of
+
+Type = pb.BaseCommand
+
+
+async def try_subscribe(client: Client, *, name: str = "", consumer_id: int = 1, topic: str = TOPIC) -> str:
+    """The error's message, or nothing."""
+    request_id = client.next_request_id()
+    request = pb.CommandSubscribe(
+        topic=topic,
+        subscription="sub",
+        subType=pb.CommandSubscribe.Shared,
+        consumer_id=consumer_id,
+        request_id=request_id,
+        consumer_name=name,
+    )
+    client.send(pb.BaseCommand(type=Type.SUBSCRIBE, subscribe=request))
+    command = pb.BaseCommand(type=Type.PING)
+    while command.type == Type.PING:
+        await client.wait_for_news()
+        command, _ = client.received.popleft()
+    if command.type == Type.SUCCESS:
+        close = pb.CommandCloseConsumer(consumer_id=consumer_id, request_id=client.next_request_id())
+        client.send(pb.BaseCommand(type=Type.CLOSE_CONSUMER, close_consumer=close))
+        await client.expect(Type.SUCCESS)
+        return ""
+    assert command.error.error == int(ServerError.NOT_ALLOWED_ERROR)
+    return command.error.message
+
+
+def test_consumer_subscribes_so_often_in_a_period_and_others_are_counted_by_themselves() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        client, neighbour = await world.client(), await world.client()
+        for _ in range(2):
+            assert not await try_subscribe(client, name="a")
+        assert await try_subscribe(client, name="a") == SUBSCRIBES_TOO_OFTEN
+        # Another connection of the same host is the same consumer, another name or id is another one.
+        assert await try_subscribe(neighbour, name="a") == SUBSCRIBES_TOO_OFTEN
+        assert not await try_subscribe(neighbour, name="b")
+        assert not await try_subscribe(client, name="a", consumer_id=2)
+        await seconds(30)
+        assert not await try_subscribe(client, name="a")
+        # Nothing is stored there, and Pulsar counts nothing there.
+        for _ in range(5):
+            assert not await try_subscribe(client, name="a", topic="non-persistent://public/default/t")
+
+    run_quietly(scenario, subscribe_rate=2)
+
+
+def test_subscribe_rate_of_namespace_and_topic_hold_at_once() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        client = await world.client()
+        for _ in range(5):
+            assert not await try_subscribe(client)
+        rate = {"subscribeThrottlingRatePerConsumer": 1, "ratePeriodInSecond": 10}
+        await set_namespace(world, "clusterSubscribeRate", {"standalone": rate})
+        assert not await try_subscribe(client)
+        assert await try_subscribe(client) == SUBSCRIBES_TOO_OFTEN
+        await seconds(10)
+        assert not await try_subscribe(client)
+        await set_topic(world, "subscribeRate", {**rate, "subscribeThrottlingRatePerConsumer": 3})
+        for _ in range(3):
+            assert not await try_subscribe(client)
+        assert await try_subscribe(client) == SUBSCRIBES_TOO_OFTEN
+        await set_topic(world, "subscribeRate", None)
+        await set_namespace(
+            world, "clusterSubscribeRate", {"standalone": {**rate, "subscribeThrottlingRatePerConsumer": 0}}
+        )
+        for _ in range(5):
+            assert not await try_subscribe(client)
+
+    run_quietly(scenario)
+
+
+def test_thousands_of_consumers_come_once_each_and_are_forgotten() -> None:
+    counts = SubscribeCounts(SubscribeRate(1, 30), 0.0)
+    for number in range(CONSUMERS_MAX + 10):
+        assert counts.admit(ConsumerIdentity("/10.0.0.1", "c", number), 1.0)
+    assert counts.consumers_count == CONSUMERS_MAX
+    assert not counts.admit(ConsumerIdentity("/10.0.0.1", "c", CONSUMERS_MAX + 9), 2.0)
+    assert counts.admit(ConsumerIdentity("/10.0.0.1", "c", 5), 31.0)
+    assert counts.consumers_count == 1
+
+
+def test_policies_that_change_no_rate_keep_what_was_counted() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        topic = await topic_of(world)
+        throttling, before = topic.throttling, topic.publish_throttles + topic.dispatch_throttles
+        assert throttling is not None
+        assert len(before) == 2
+        await set_topic(world, "maxUnackedMessagesOnConsumer", 7)
+        assert topic.publish_throttles + topic.dispatch_throttles == before
+        assert topic.throttling is throttling
+
+    run_quietly(scenario, topic_publish_rate_messages=5, topic_dispatch_rate_bytes=100)
+
+
+@pytest.mark.parametrize("value", [0, -1])
+def test_broker_without_rates_has_no_throttles(value) -> None:
+    config = BrokerConfig(publish_rate_messages=value, dispatch_rate_bytes=value)
+    assert tuple(broker_throttles(config, lambda: 0.0, None)) == (None, None)
+    config = BrokerConfig(publish_rate_messages=value, publish_rate_bytes=5, dispatch_rate_messages=3)
+    publish, dispatch = broker_throttles(config, lambda: 0.0, None)
+    assert publish.rate == Rate(0, 5)
+    assert dispatch.rate == Rate(3, 0)
