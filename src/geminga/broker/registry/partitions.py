@@ -126,9 +126,9 @@ class Partitions:
     async def delete(self, name: TopicName, *, force: bool = False, is_namespace_going: bool = False) -> None:
         """Delete a partitioned topic and its partitions, or finish a deletion that was cut off.
 
-        Raises NotFoundError; PreconditionFailedError if in use, then it is served as before; ConflictError if
-        another broker changes it meanwhile; others, then it stays marked. ``is_namespace_going``: its policies and
-        schemas are left to who deletes the namespace.
+        Raises NotFoundError; TopicNotServedError for partitions of another broker, PreconditionFailedError if in use:
+        then it is served as before; ConflictError if another broker changes it meanwhile; others, then it stays
+        marked. ``is_namespace_going``: its policies and schemas are left to who deletes the namespace.
         """
         topics = self._resources.partitioned_topics
         if await topics.find_stored(name) is None or name.is_partition:
@@ -137,6 +137,7 @@ class Partitions:
             found = await topics.find_stored(name)
             if found is None:
                 return  # by who had the turn before
+            await self._require_here(name)
             if not force:
                 await self._require_unused(name)
             marked = await self._mark(name, found)
@@ -222,6 +223,11 @@ class Partitions:
             await steps.next()
             if topic.name.is_partition and topic.is_in_use and topic.name.partitioned_topic == name:
                 raise PreconditionFailedError("Topic has active producers/subscriptions")
+
+    async def _require_here(self, name: TopicName) -> None:
+        """Before anything is done that only the owner of each partition can do. Raises TopicNotServedError."""
+        async for partition in self._stored(name):
+            await self._registry.require_here(partition)
 
     async def _has_any(self, name: TopicName, partitions: int) -> bool:
         for index in range(partitions):

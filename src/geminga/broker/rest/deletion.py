@@ -37,9 +37,14 @@ async def delete_namespace_and_topics(broker: Broker, namespace: str) -> None:
     """Delete all topics by force, then the namespace.
 
     The namespace is marked as deleted first, so that clients that reconnect do not bring topics back. Cut short, it
-    is finished by the next call. Raises ConflictError if its policies are changed meanwhile.
+    is finished by the next call. Raises ConflictError if its policies are changed meanwhile; TopicNotServedError, with
+    nothing done, if another broker has one of its topics.
     """
-    version, steps = await _mark_deleted(broker, namespace, True), broker.admin_steps()
+    steps = broker.admin_steps()
+    for name in await topics_of_namespace(broker, namespace, has_system=True):
+        await steps.next()
+        await broker.registry.require_here(name)
+    version = await _mark_deleted(broker, namespace, True)
     for name in await partitioned_topics_of_namespace(broker, namespace):
         await steps.next()
         try:

@@ -26,13 +26,17 @@ UNUSED_LOADED_MAX: Final = 1000
 async def partitions_or_self(broker: Broker, name: TopicName, *, used: bool = False) -> AsyncIterator[TopicName]:
     """The partitions of a partitioned topic, or the topic itself; in turns of the loop, until the broker stops.
 
-    ``used``: those that nobody ever used have nothing to tell, and are left out where there are many.
+    ``used``: those that nobody ever used have nothing to tell, and are left out where there are many. Raises
+    TopicNotServedError, before the first of them, where one is another broker's.
     """
     found = None if name.is_partition else await broker.resources.partitioned_topics.find(name)
     if found is None:
         yield name
         return
     steps = broker.admin_steps()
+    for index in range(found.partitions):
+        await steps.next()
+        await broker.registry.require_here(name.with_partition(index))
     used = used and found.partitions > UNUSED_LOADED_MAX
     for index in range(found.partitions):
         await steps.next()

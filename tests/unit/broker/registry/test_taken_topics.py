@@ -1,0 +1,289 @@
+"""Topics that are given to a broker and taken from it, at every moment of their lives."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from geminga import sim
+from geminga.bookkeeper.memory import MemoryBookie
+from geminga.broker.config import BrokerConfig
+from geminga.broker.rest.deletion import delete_namespace_and_topics
+from geminga.broker.rest.targets import partitions_or_self
+from geminga.managed_ledger import ManagedLedgerConfig
+from geminga.metadata.memory import MemoryMetadata
+from geminga.model.errors import GemingaError, ServerError, TopicNotServedError
+from geminga.model.position import EARLIEST
+from geminga.model.topic_name import TopicName
+from geminga.wire._generated import pulsar_api_pb2 as pb
+from support.broker_world import TOPIC, BrokerWorld, run_with_broker
+from support.ownership import OwnershipTable
+
+NAME = TopicName.parse(TOPIC)
+OTHER = TopicName.parse("persistent://public/default/other")
+#: How long after a topic began to load it is taken; the store takes up to a tenth of a second for each answer.
+LEADS_MS = (0, 5, 20, 50, 90, 150, 250, 400)
+
+
+def run(scenario: Callable[[BrokerWorld, OwnershipTable], Awaitable[None]], **settings: object) -> None:
+    table = OwnershipTable(["a", "b"])
+
+    async def main(world: BrokerWorld) -> None:
+        await scenario(world, table)
+
+    run_with_broker(main, ownership=table.brokers["a"], **settings)
+
+
+def run_two(scenario: Callable[[BrokerWorld, BrokerWorld, OwnershipTable], Awaitable[None]]) -> None:
+    """With two brokers on one metadata store and one bookie; the first has what the table does not say."""
+    table = OwnershipTable(["a", "b"])
+
+    async def main(world: sim.SimWorld) -> None:
+        server, bookie = MemoryMetadata(), MemoryBookie()
+        runtime = world.node("brokers").runtime
+
+        async def on_node(_: sim.SimNode) -> None:
+            a, b = (
+                BrokerWorld(
+                    runtime,
+                    BrokerConfig(),
+                    ManagedLedgerConfig(),
+                    server=server,
+                    bookie=bookie,
+                    ownership=table.brokers[name],
+                )
+                for name in ("a", "b")
+            )
+            await a.start()
+            await b.start()
+            await scenario(a, b, table)
+            await a.stop()
+            await b.stop()
+
+        await world.node("brokers").run(on_node)
+
+    sim.run(main)
+
+
+async def pass_ms(milliseconds: float) -> None:
+    future = asyncio.get_running_loop().create_future()
+    asyncio.get_running_loop().call_later(milliseconds / 1000, future.set_result, None)
+    await future
+
+
+def test_taken_topic_is_unloaded_and_its_clients_look_it_up_again() -> None:
+    async def scenario(world: BrokerWorld, table: OwnershipTable) -> None:
+        client = await world.client()
+        await client.create_producer()
+        await client.subscribe(consumer_id=7)
+        await client.publish(0)
+        await world.broker.get_topic(OTHER, create=True)
+        await table.give([NAME], "b")
+        assert list(world.broker.topics) == [str(OTHER)]
+        assert (await client.expect(pb.BaseCommand.CLOSE_PRODUCER)).close_producer.producer_id == 1
+        assert (await client.expect(pb.BaseCommand.CLOSE_CONSUMER)).close_consumer.consumer_id == 7
+        client.request_producer(producer_id=2)
+        assert (await client.error()).error == ServerError.SERVICE_NOT_READY
+        await table.give([NAME], "a")
+        await client.create_producer(producer_id=3)
+        assert str(NAME) in world.broker.topics
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("lead_ms", LEADS_MS)
+def test_topic_taken_while_it_is_loaded_is_not_open_when_the_next_owner_begins(lead_ms: int) -> None:
+    async def scenario(world: BrokerWorld, table: OwnershipTable) -> None:
+        await (await world.broker.get_topic(NAME, create=True)).create_subscription("sub", EARLIEST)
+        await world.broker.unload_topic(NAME)
+        world.metadata.faults.delay_ms_max = 100
+        client = await world.client()
+        client.request_producer()
+        await pass_ms(lead_ms)
+        await table.give([NAME], "b")
+        assert not world.broker.topics
+        assert world.ledgers.get(NAME.managed_ledger_name) is None
+        await pass_ms(5000)
+        assert not world.broker.topics
+        kinds = [command.type for command, _ in client.received]
+        # It got in for a moment, or was refused; in any case it knows.
+        assert kinds[-1] in (pb.BaseCommand.ERROR, pb.BaseCommand.CLOSE_PRODUCER)
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("lead_ms", LEADS_MS)
+@pytest.mark.parametrize("is_deleted", [False, True])
+def test_topic_taken_while_it_is_unloaded_or_deleted_is_gone_when_the_next_owner_begins(
+    lead_ms: int, is_deleted: bool
+) -> None:
+    async def scenario(world: BrokerWorld, table: OwnershipTable) -> None:
+        topic = await world.broker.get_topic(NAME, create=True)
+        await topic.create_subscription("sub", EARLIEST)
+        world.metadata.faults.delay_ms_max = 100
+        ending = world.broker.delete_topic(NAME) if is_deleted else world.broker.unload_topic(NAME)
+        task = asyncio.ensure_future(ending)
+        await pass_ms(lead_ms)
+        await table.give([NAME], "b")
+        assert not world.broker.topics
+        try:
+            await task
+            assert await world.broker.topic_exists(NAME) is not is_deleted
+        except TopicNotServedError:
+            assert is_deleted
+            assert await world.broker.topic_exists(NAME)
+
+    run(scenario)
+
+
+def test_topic_given_back_at_once_opens_again() -> None:
+    async def scenario(world: BrokerWorld, table: OwnershipTable) -> None:
+        first = await world.broker.get_topic(NAME, create=True)
+        giving = asyncio.ensure_future(table.give([NAME], "b"))
+        while not first.is_closing:
+            await pass_ms(0)
+        again = asyncio.ensure_future(world.broker.get_topic(NAME, create=True))
+        await giving
+        with pytest.raises(TopicNotServedError):
+            await again
+        await table.give([NAME], "a")
+        assert await world.broker.get_topic(NAME, create=True) is not first
+
+    run(scenario)
+
+
+def test_what_only_the_owner_of_each_partition_can_do_is_refused_with_nothing_done() -> None:
+    async def scenario(world: BrokerWorld, table: OwnershipTable) -> None:
+        broker, second = world.broker, NAME.with_partition(1)
+        await broker.create_partitioned_topic(NAME, 3)
+        await broker.get_topic(OTHER, create=True)
+        await table.give([second], "b")
+        with pytest.raises(TopicNotServedError, match="topic-partition-1"):
+            await broker.delete_partitioned_topic(NAME, force=True)
+        with pytest.raises(TopicNotServedError, match="topic-partition-1"):
+            await delete_namespace_and_topics(broker, "public/default")
+        with pytest.raises(TopicNotServedError, match="topic-partition-1"):
+            async for _ in partitions_or_self(broker, NAME):
+                pytest.fail("something was done to the first partition")
+        assert await broker.partitioned_count(NAME) == 3
+        assert len(await broker.list_topics("public/default")) == 4
+        assert not (await world.resources.namespaces.get("public/default")).is_deleted
+        await table.give([second], "a")
+        await broker.delete_partitioned_topic(NAME, force=True)
+        assert await broker.list_topics("public/default") == [str(OTHER)]
+
+    run(scenario)
+
+
+def test_partitions_grow_with_their_subscriptions_whoever_will_serve_them() -> None:
+    async def scenario(a: BrokerWorld, b: BrokerWorld, table: OwnershipTable) -> None:
+        for index in (0, 3):
+            table.owners[str(NAME.with_partition(index))] = "b"
+        await a.broker.create_partitioned_topic(NAME, 2)
+        first = await b.broker.get_topic(NAME.with_partition(0), create=False)
+        for subscription in ("sub", "other / sub"):
+            await first.create_subscription(subscription, EARLIEST)
+        await a.broker.update_partitions(NAME, 5)
+        assert not a.broker.topics
+        assert await b.broker.partitioned_count(NAME) == 5
+        for index in range(2, 5):
+            owner = b if index == 3 else a
+            topic = await owner.broker.get_topic(NAME.with_partition(index), create=False)
+            assert sorted(topic.subscriptions) == ["other / sub", "sub"]
+            assert all(one.cursor.mark_delete_position == EARLIEST for one in topic.subscriptions.values())
+
+    run_two(scenario)
+
+
+def test_what_one_broker_stored_is_served_by_the_next() -> None:
+    async def scenario(a: BrokerWorld, b: BrokerWorld, table: OwnershipTable) -> None:
+        owners = [a, b]
+        stored = []
+        for turn in range(6):
+            owner = owners[turn % 2]
+            await table.give([NAME], "ab"[turn % 2])
+            client = await owner.client()
+            await client.create_producer()
+            stored += [await client.publish(number) for number in range(turn * 3, turn * 3 + 3)]
+            assert [len(one.broker.topics) for one in owners] == ([1, 0] if owner is a else [0, 1])
+        await client.subscribe()
+        got = [(await client.expect(pb.BaseCommand.MESSAGE)).message.message_id for _ in stored]
+        assert [(one.ledgerId, one.entryId) for one in got] == stored
+        assert stored == sorted(set(stored))
+
+    run_two(scenario)
+
+
+def test_an_owner_that_was_not_told_stores_nothing_once_the_next_one_began() -> None:
+    async def scenario(a: BrokerWorld, b: BrokerWorld, table: OwnershipTable) -> None:
+        slow, quick = await a.client(), await b.client()
+        await slow.create_producer()
+        stored = [await slow.publish(number) for number in range(3)]
+        # What it is sent from here on is on its way while the next one takes over.
+        tell = table.seize([NAME], "b")
+        await quick.create_producer()
+        slow.send_message(3)
+        error = await slow.expect(pb.BaseCommand.CLOSE_PRODUCER)
+        assert error.close_producer.producer_id == 1
+        stored.append(await quick.publish(0))
+        await tell()
+        assert not a.broker.topics
+        await quick.subscribe()
+        got = [(await quick.expect(pb.BaseCommand.MESSAGE)).message.message_id for _ in stored]
+        assert [(one.ledgerId, one.entryId) for one in got] == stored
+
+    run_two(scenario)
+
+
+def test_watchers_of_both_brokers_hear_of_topics_of_each() -> None:
+    async def scenario(a: BrokerWorld, b: BrokerWorld, table: OwnershipTable) -> None:
+        table.owners[str(NAME)] = "b"
+        clients = [await a.client(), await b.client()]
+        for client in clients:
+            watch = pb.CommandWatchTopicList(
+                request_id=client.next_request_id(),
+                watcher_id=1,
+                namespace="public/default",
+                topics_pattern="persistent://public/default/.*",
+            )
+            client.send(pb.BaseCommand(type=pb.BaseCommand.WATCH_TOPIC_LIST, watchTopicList=watch))
+            await client.expect(pb.BaseCommand.WATCH_TOPIC_LIST_SUCCESS)
+        for world, name in ((a, OTHER), (b, NAME)):
+            await world.broker.get_topic(name, create=True)
+            for client in clients:
+                update = (await client.expect(pb.BaseCommand.WATCH_TOPIC_UPDATE)).watchTopicUpdate
+                assert list(update.new_topics) == [str(name)]
+        await b.broker.delete_topic(NAME)
+        for client in clients:
+            update = (await client.expect(pb.BaseCommand.WATCH_TOPIC_UPDATE)).watchTopicUpdate
+            assert list(update.deleted_topics) == [str(NAME)]
+
+    run_two(scenario)
+
+
+def test_two_brokers_create_and_delete_the_same_topic_and_none_sees_half_of_it() -> None:
+    async def scenario(a: BrokerWorld, b: BrokerWorld, table: OwnershipTable) -> None:
+        for world in (a, b):
+            world.metadata.faults.delay_ms_max = 50
+        for _ in range(5):
+            results = await asyncio.gather(
+                a.broker.create_partitioned_topic(NAME, 3),
+                b.broker.create_partitioned_topic(NAME, 3),
+                return_exceptions=True,
+            )
+            assert any(one is None for one in results), results
+            assert [await one.broker.partitioned_count(NAME) for one in (a, b)] == [3, 3]
+            await a.broker.partitions.create_missing(NAME)
+            assert len(await b.broker.list_topics("public/default")) == 3
+            results = await asyncio.gather(
+                a.broker.delete_partitioned_topic(NAME),
+                b.broker.delete_partitioned_topic(NAME),
+                return_exceptions=True,
+            )
+            assert all(one is None or isinstance(one, GemingaError) for one in results), results
+            assert await b.broker.list_topics("public/default") == []
+            assert await b.broker.partitioned_count(NAME) == 0
+
+    run_two(scenario)
