@@ -83,8 +83,8 @@ except StopAsyncIteration:
 _OPENING = "Opening"
 #: Ends the public part of a class.
 OWN_PARTS = ("# ---- for the client's own parts", "# ---- for its topics")
-#: In the public part, and yet for the client's own parts.
-OWN_METHODS = {"start_listening", "next_for_listener"}
+#: In the public part, and yet not for threads that block: the client's own parts, and what programs on a loop use.
+OWN_METHODS = {"start_listening", "next_for_listener", "entry_stream"}
 #: Asynchronous -> blocking, for methods that Python calls.
 SPECIAL = {"__aenter__": "__enter__", "__aexit__": "__exit__", "__aiter__": "__iter__", "__anext__": "__next__"}
 KEPT_SPECIAL = {"__len__", "__contains__", "__getitem__", "__iter__"}

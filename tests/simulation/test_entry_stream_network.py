@@ -14,7 +14,6 @@ import pytest
 
 import geminga.client as gc
 from geminga import sim
-from geminga.client._entry_stream import open_entry_stream
 from geminga.sim.seeds import run_seeds
 from support.client_scenario import ClientScenario
 from support.client_world import SLOW, STRUCK
@@ -63,11 +62,12 @@ async def hostile_network(world: sim.SimWorld) -> None:
     starts[start] = [message.payload for message in stored if (message.ledger_id, message.entry_id) >= start]
 
     async def read(client: gc.Client, at: tuple[int, int], expected: list[bytes]) -> None:
-        stream, source = await stage.insist(
-            lambda: open_entry_stream(
-                client, TOPIC, at, window_bytes=rng.choice([1, 2000, 1 << 20]), permits_max=rng.choice([0, 1, 10])
-            )
-        )
+        async def opened() -> tuple[gc.EntryStream, gc.BatchSource]:
+            window_bytes, permits_max = rng.choice([1, 2000, 1 << 20]), rng.choice([100_000, 1, 10])
+            stream = client.entry_stream(TOPIC, at, window_bytes=window_bytes, permits_max=permits_max)
+            return stream, await gc.open_batches(stream)
+
+        stream, source = await stage.insist(opened)
         found: list[bytes] = []
         while len(found) < len(expected):
             for entry in await stream.take(3000):

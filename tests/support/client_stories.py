@@ -48,7 +48,7 @@ def run(broker: Judge, main: Callable[[gc.Client], Awaitable[T]], limit_s: float
 
 def _state(broker: Judge, client: gc.Client) -> Iterator[str]:
     """Lines about every consumer that is open, and about its topics on the broker."""
-    for one in list(client._others):
+    for one in list(client.lifetime.others):
         if isinstance(one, gc.Consumer):
             yield f"client: {one.subscription_name()} connected={one.is_connected()} {one.stats()}"
             for name in one.topics():

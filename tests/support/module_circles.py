@@ -22,7 +22,6 @@ CIRCLE_GOAL = 4
 BUDGETS: Mapping[str, int] = {
     "geminga.broker": 8,
     "geminga.broker.rest": 16,
-    "geminga.client": 31,
     "geminga.managed_ledger": 13,
     "geminga.sim": 9,
 }

@@ -125,6 +125,32 @@ def layer_violations(module: SourceModule, known: frozenset[str]) -> list[str]:
     return found
 
 
+#: Compositions, and who may know them: parts below get what they use, one by one.
+WHOLES: Mapping[str, re.Pattern[str]] = {
+    "geminga.client._client": re.compile(r"geminga\.client(\.blocking\b.*)?"),
+}
+
+
+def whole_violations(module: SourceModule, known: frozenset[str]) -> list[str]:
+    """Parts that know, be it by type, the composition that joins them."""
+    return [
+        f"{module.name}:{imported.line} knows {imported.target} as a whole: take what is used of it"
+        for imported in imports_of(module, known)
+        if imported.target in WHOLES and not WHOLES[imported.target].fullmatch(module.name)
+    ]
+
+
+def private_violations(module: SourceModule, known: frozenset[str]) -> list[str]:
+    """Imports of what the client keeps to itself: other packages use its public names, as every application does."""
+    if module.package == "client":
+        return []
+    return [
+        f"{module.name}:{imported.line} imports {imported.target}, which is private to the client"
+        for imported in imports_of(module, known)
+        if re.match(r"geminga\.client\.(\w+\.)*_", imported.target)
+    ]
+
+
 def import_cycles(graph: Mapping[str, Iterable[str]]) -> list[str]:
     """Cycles among modules that import each other while importing (depth first, each reported once)."""
     state: dict[str, int] = {}

@@ -7,7 +7,15 @@ from collections.abc import Callable
 import pytest
 
 from support.source_tree import SourceModule, imports_of, product_modules
-from support.tidy_rules import LAYERS, import_cycles, layer_violations, purity_violations
+from support.tidy_rules import (
+    LAYERS,
+    WHOLES,
+    import_cycles,
+    layer_violations,
+    private_violations,
+    purity_violations,
+    whole_violations,
+)
 
 KNOWN = frozenset(module.name for module in product_modules())
 
@@ -34,6 +42,17 @@ def test_cores_import_nothing_that_reaches_the_world() -> None:
     assert not found, "\n".join(found)
 
 
+def test_parts_do_not_know_the_composition_that_joins_them() -> None:
+    found = [line for module in product_modules() for line in whole_violations(module, KNOWN)]
+    assert not found, "\n".join(found)
+    assert set(WHOLES) <= KNOWN
+
+
+def test_others_use_the_clients_public_names_only() -> None:
+    found = [line for module in product_modules() for line in private_violations(module, KNOWN)]
+    assert not found, "\n".join(found)
+
+
 @pytest.mark.parametrize(
     ("rule", "name", "text"),
     [
@@ -49,6 +68,11 @@ def test_cores_import_nothing_that_reaches_the_world() -> None:
         (layer_violations, "geminga.transaction.x", "from geminga.broker.topic.base import Topic"),
         (layer_violations, "geminga.transaction.x", "from geminga.client import Client"),
         (layer_violations, "geminga.managed_ledger.x", "from geminga.transaction import Coordinator"),
+        (whole_violations, "geminga.client._reader", "from geminga.client._client import Client"),
+        (whole_violations, "geminga.client._consuming.x", "def f():\n    from geminga.client import _client"),
+        (private_violations, "geminga.spark.x", "from geminga.client._client import Client"),
+        (private_violations, "geminga.app.x", "from geminga.client.schema._base import Schema"),
+        (private_violations, "geminga.pytest_plugin", "if TYPE_CHECKING:\n    import geminga.client._message"),
         (purity_violations, "geminga.broker.core.x", "import asyncio"),
         (purity_violations, "geminga.wire.pulsar.x", "from os import path"),
         (purity_violations, "geminga.broker.core.x", "from geminga.broker.topic.persistent import Topic"),

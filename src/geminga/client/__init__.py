@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import Unpack
 
+from geminga.client._batch_source import BatchSource, open_batches
 from geminga.client._client import Client
 from geminga.client._consuming.consumer import Consumer
 from geminga.client._consuming.interceptors import ConsumerInterceptor
@@ -27,8 +28,9 @@ from geminga.client._consuming.options import (
     ReaderArguments,
     RegexSubscriptionMode,
 )
-from geminga.client._crypto import CryptoKeyReader, EncryptionKeyInfo
+from geminga.client._crypto import CryptoKeyReader, EncryptionKeyInfo, FileKeyDecryptor
 from geminga.client._entry_batch import EntryBatch
+from geminga.client._entry_stream import EntryStream
 from geminga.client._errors import (
     AlreadyClosed,
     AuthenticationError,
@@ -100,7 +102,7 @@ from geminga.client._options import (
     options_from,
 )
 from geminga.client._producing.factory import ProducerArguments
-from geminga.client._producing.producer import MessageFields, Producer, SendCallback
+from geminga.client._producing.producer import EntryProducer, MessageFields, Producer, SendCallback
 from geminga.client._reader import Reader, ReaderListener
 from geminga.client._table_view import TableListener, TableView
 from geminga.client._transport.authentication import (
@@ -135,6 +137,7 @@ __all__ = [
     "AuthenticationToken",
     "AuthorizationError",
     "BatchReceivePolicy",
+    "BatchSource",
     "BatchingType",
     "BrokerMetadataError",
     "BrokerPersistenceError",
@@ -164,7 +167,10 @@ __all__ = [
     "EncryptionContext",
     "EncryptionKeyInfo",
     "EntryBatch",
+    "EntryProducer",
+    "EntryStream",
     "ErrorGettingAuthenticationData",
+    "FileKeyDecryptor",
     "ForkedProcess",
     "HashingScheme",
     "IncompatibleSchema",
@@ -227,4 +233,5 @@ __all__ = [
     "WrongLoop",
     "WrongProtocol",
     "connect",
+    "open_batches",
 ]

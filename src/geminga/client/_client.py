@@ -3,36 +3,51 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Final, Self, TypeVar, Unpack, overload
 
 from geminga.client._consuming.consumer import Consumer
-from geminga.client._consuming.factory import Topics, subscribe_with
+from geminga.client._consuming.factory import ConsumerFactory, Topics, subscribe_with
 from geminga.client._consuming.options import ConsumerArguments, ReaderArguments
-from geminga.client._errors import AlreadyClosed, InvalidTopicName, PulsarException
+from geminga.client._entry_stream import WINDOW_BYTES_DEFAULT, Entry, EntryStream
+from geminga.client._errors import PulsarException
+from geminga.client._lifetime import Lifetime
 from geminga.client._message_id import MessageId
-from geminga.client._opening import Closable, Opening
+from geminga.client._opening import Opening
 from geminga.client._options import ClientOptions, check_argument
 from geminga.client._place import Place
-from geminga.client._producing.factory import ProducerArguments, create_producer
+from geminga.client._producing.factory import ProducerArguments, ProducerFactory, create_producer
 from geminga.client._producing.producer import Producer
 from geminga.client._reader import Reader, ReaderListener, create_reader
 from geminga.client._table_view import TableView, create_table_view
+from geminga.client._topic_names import parse_topic
+from geminga.client._transport.cluster import Cluster
 from geminga.client._transport.lookup import Lookup
 from geminga.client._transport.pool import ConnectionPool
 from geminga.client._transport.service_urls import ServiceUrls
+from geminga.client.core.entry_window import PERMITS_MAX, EntryWindow
 from geminga.client.core.memory_limit import MemoryLimit
-from geminga.client.core.option_kinds import NOTHING, TEXT, Either, Instance
+from geminga.client.core.option_kinds import FLAG, INT64_MAX, NOTHING, TEXT, Either, Instance, Kind, Number, Pair
 from geminga.client.schema._protocol import SchemaInfo, TopicSchema, VersionedSchema
-from geminga.model.errors import InvalidTopicNameError
-from geminga.model.topic_name import TopicName
 from geminga.runtime import Runtime, get_logger, spawn
 
 T = TypeVar("T")
+E = TypeVar("E", bound=Entry)
 _log = get_logger(__name__)
 
 
 _VERSION: Final = Either(NOTHING, Instance(bytes, "bytes"))
+_POSITION: Final = Pair(Number(-1, INT64_MAX))
+_STREAM_KINDS: Final[Mapping[str, Kind]] = {
+    "start": _POSITION,
+    "end": Either(NOTHING, _POSITION),
+    "window_bytes": Number(1, INT64_MAX),
+    "permits_max": Number(0, PERMITS_MAX),
+    "name": TEXT,
+    "is_read_compacted": FLAG,
+    "wants_heads": FLAG,
+}
 #: What closing waits for a key reader's thread; one that is stuck ends when it comes back.
 _THREADS_END_S_MAX: Final = 1.0
 
@@ -54,17 +69,16 @@ class Client:
         self.runtime = runtime
         self.service_urls = ServiceUrls(service_url, runtime.rng.below(1 << 16))
         self._request_id = 0
-        self._producer_id = -1
-        self._consumer_id = -1
         self.pool = ConnectionPool(runtime, self.service_urls, options, self._next_request_id)
         self.lookup = Lookup(runtime, self.pool, options)
         #: What all producers together hold.
         self.memory = MemoryLimit(options.memory_limit_bytes)
         self.place = Place()
-        #: Open ones, in order of creation.
-        self._producers: dict[Closable, None] = {}
-        self._others: dict[Closable, None] = {}
-        self._is_closed = False
+        self.lifetime = Lifetime(self.place)
+        #: What the parts below reach the cluster by; none of them knows the client.
+        self.cluster = Cluster(runtime, options, self.pool, self.lookup, self.place)
+        self.producers = ProducerFactory(self.cluster, self.memory, self.lifetime, self)
+        self.consumers = ConsumerFactory(self.cluster, self.lifetime, self, self._make_letter_producer)
         self._closing: asyncio.Task[None] | None = None
 
     # ---- what users make
@@ -88,7 +102,7 @@ class Client:
         options are those of :class:`ProducerOptions`. Raises InvalidConfiguration, InvalidTopicName, the broker's
         error (TopicNotFound, ProducerBusy, ProducerFenced, ...), or Timeout after ``operation_timeout_ms``.
         """
-        return Opening(create_producer(self, topic, schema, options))
+        return Opening(create_producer(self.producers, topic, schema, options))
 
     @overload
     def subscribe(
@@ -114,7 +128,7 @@ class Client:
         InvalidConfiguration, InvalidTopicName, the broker's error (ConsumerBusy, TopicNotFound, SubscriptionNotFound,
         IncompatibleSchema, ...), or Timeout after ``operation_timeout_ms``.
         """
-        return Opening(subscribe_with(self, topic, subscription_name, schema, options))
+        return Opening(subscribe_with(self.consumers, topic, subscription_name, schema, options))
 
     @overload
     def create_reader(
@@ -159,7 +173,7 @@ class Client:
         :class:`ConsumerOptions`; raises what :meth:`subscribe` raises.
         """
         opening = create_reader(
-            self,
+            self.consumers,
             topic,
             start_message_id,
             schema,
@@ -202,20 +216,56 @@ class Client:
 
         Raises what :meth:`subscribe` raises.
         """
-        return Opening(create_table_view(self, topic, subscription_name, schema, options))
+        return Opening(create_table_view(self.consumers, topic, subscription_name, schema, options))
+
+    def entry_stream(
+        self,
+        topic: str,
+        start: tuple[int, int] = (-1, -1),
+        *,
+        end: tuple[int, int] | None = None,
+        window_bytes: int = WINDOW_BYTES_DEFAULT,
+        permits_max: int = PERMITS_MAX,
+        name: str = "reader",
+        is_read_compacted: bool = False,
+        wants_heads: bool = False,
+    ) -> EntryStream[E]:
+        """The entries of a topic without partitions, or of one partition, as they were sent; to be opened.
+
+        ``start``: (ledger id, entry id) of the first that may come, (-1, -1): the topic's first. ``end``: entries from
+        there on are of no use; some may come all the same. It holds about ``window_bytes``, and asks for at most
+        ``permits_max`` messages at a time (0: none ever come). ``name``: what its subscriptions are called, with
+        something random behind it. ``wants_heads``: without payloads, where the broker can
+        (docs/formats/entry-heads.md). Raises InvalidConfiguration, InvalidTopicName, AlreadyClosed.
+        """
+        self.lifetime.check_usable()
+        given = {"start": start, "end": end, "window_bytes": window_bytes, "permits_max": permits_max, "name": name}
+        for key, value in {**given, "is_read_compacted": is_read_compacted, "wants_heads": wants_heads}.items():
+            check_argument(key, value, _STREAM_KINDS[key])
+        return EntryStream(
+            self.cluster,
+            self.lifetime,
+            parse_topic(topic),
+            (start[0], start[1]),
+            window=EntryWindow(window_bytes, permits_max),
+            end=end,
+            name=name,
+            is_read_compacted=is_read_compacted,
+            wants_heads=wants_heads,
+        )
 
     async def get_topic_partitions(self, topic: str) -> list[str]:
         """The names of the topic's partitions, or the topic itself if it has none."""
-        self.check_usable()
-        name = self.parse_topic(topic)
+        self.lifetime.check_usable()
+        name = parse_topic(topic)
         count = await self.lookup.partitions(str(name), auto_create=False)
         return [str(name.with_partition(index)) for index in range(count)] or [str(name)]
 
     async def get_schema(self, topic: str, version: bytes | None = None) -> VersionedSchema | None:
         """The topic's schema of ``version``, or the newest; None if it has none."""
-        self.check_usable()
+        self.lifetime.check_usable()
         check_argument("version", version, _VERSION)
-        found = await self.lookup.schema(str(self.parse_topic(topic).partitioned_topic), version)
+        found = await self.lookup.schema(str(parse_topic(topic).partitioned_topic), version)
         return None if found is None else VersionedSchema(SchemaInfo.from_wire(found[0]), found[1])
 
     async def close(self) -> None:
@@ -225,14 +275,14 @@ class Client:
         """
         self.place.check()
         if self._closing is None:
-            self._is_closed = True
+            self.lifetime.is_closed = True
             self._closing = spawn(self._close(), name="close client")
         await asyncio.shield(self._closing)
 
     async def _close(self) -> None:
         # The order: what consumers acknowledge and producers send still needs the connections.
         try:
-            for group in (self._others, self._producers):
+            for group in (self.lifetime.others, self.lifetime.producers):
                 results = await asyncio.gather(*(one.close() for one in list(group)), return_exceptions=True)
                 for result in results:
                     if isinstance(result, PulsarException):
@@ -264,48 +314,16 @@ class Client:
     @property
     def is_closed(self) -> bool:
         """Whether :meth:`close` was called."""
-        return self._is_closed
-
-    def check_usable(self) -> None:
-        """Raise AlreadyClosed, ForkedProcess or WrongLoop."""
-        self.place.check()
-        if self._is_closed:
-            raise AlreadyClosed("the client is closed")
-
-    def parse_topic(self, topic: str) -> TopicName:
-        """The full name; raises InvalidTopicName."""
-        check_argument("topic", topic, TEXT)
-        try:
-            return TopicName.parse(topic)
-        except InvalidTopicNameError as error:
-            raise InvalidTopicName(str(error)) from None
-
-    def next_producer_id(self) -> int:
-        """A number no other producer of this client has."""
-        self._producer_id += 1
-        return self._producer_id
-
-    def next_consumer_id(self) -> int:
-        """A number no other consumer of this client has."""
-        self._consumer_id += 1
-        return self._consumer_id
+        return self.lifetime.is_closed
 
     def _next_request_id(self) -> int:
         self._request_id += 1
         return self._request_id
 
-    def remember_producer(self, producer: Closable) -> None:
-        """Close it with the client."""
-        self._producers[producer] = None
-
-    def forget_producer(self, producer: Closable) -> None:
-        """It is closed."""
-        self._producers.pop(producer, None)
-
-    def remember(self, one: Closable) -> None:
-        """Close a consumer, reader or table view with the client."""
-        self._others[one] = None
-
-    def forget(self, one: Closable) -> None:
-        """It is closed."""
-        self._others.pop(one, None)
+    async def _make_letter_producer(self, topic: str, initial_subscription_name: str) -> Producer[bytes]:
+        return await self.create_producer(
+            topic,
+            initial_subscription_name=initial_subscription_name,
+            batching_enabled=False,
+            chunking_enabled=True,  # what was chunked does not fit into one message here, either
+        )

@@ -29,7 +29,7 @@ from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.metadata import text_of
 
 if TYPE_CHECKING:
-    from geminga.client._consuming.topic_consumer import TopicConsumer
+    from geminga.client._consuming.ports import EntrySource
     from geminga.client._message_id import IdBase
 
 _ONLY: Final = range(1)
@@ -105,7 +105,7 @@ class EntryBatch:
         #: What is unacknowledged of a batch; None for a single message.
         self.acker: BatchAcker | None = None
         #: The consumer of the topic it came from; None outside of consumers.
-        self.source: TopicConsumer | None = None
+        self.source: EntrySource | None = None
         #: Of a chunked message, the id of its first chunk.
         self.first_chunk: MessageId | None = None
         #: Made with the first id; nothing of it changes once the entry is handed out.
@@ -267,6 +267,10 @@ class EntryBatch:
     def payload(self, index: int) -> bytes:
         """The payload of the message at ``index``."""
         return self.data[self._payload_starts[index] : self._payload_ends[index]]
+
+    def payload_size(self, index: int) -> int:
+        """Bytes of the payload of the message at ``index``."""
+        return self._payload_ends[index] - self._payload_starts[index]
 
     def partition_key(self, index: int) -> str:
         """Its key as it travels (base64 if ``flags[index] & 1``), empty if it has none."""

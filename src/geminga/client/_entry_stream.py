@@ -16,42 +16,31 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 from geminga.client._consuming import requests
 from geminga.client._consuming.attachment import Attachment
-from geminga.client._consuming.entries import Decryptor, Discard, EntryReader
-from geminga.client._consuming.options import ConsumerCryptoFailureAction
-from geminga.client._entry_batch import EntryBatch
-from geminga.client._errors import AlreadyClosed, CryptoError, PulsarException, ReadError
+from geminga.client._errors import AlreadyClosed, PulsarException, ReadError
+from geminga.client._lifetime import Lifetime
 from geminga.client._message_id import MessageId
+from geminga.client._transport.cluster import Cluster
 from geminga.client._transport.connection import ClientConnection
 from geminga.client._transport.link import Link
-from geminga.client.core.chunk_assembly import ChunkAssembly
-from geminga.client.core.entry_window import PERMITS_MAX, EntryWindow
-from geminga.client.core.look_back import start_before
+from geminga.client.core.entry_window import EntryWindow
 from geminga.model import TopicName
-from geminga.runtime import get_logger
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.consumer_codec import encode_ack, encode_flow
 from geminga.wire.pulsar.entry_head import HEADS_PROPERTY, HEADS_WANTED
 from geminga.wire.pulsar.frame import Frame
 
-if TYPE_CHECKING:
-    from geminga.client._client import Client
-
-_log = get_logger(__name__)
 _Type = pb.BaseCommand
 _UINT64: Final = (1 << 64) - 1
 _TOKEN_BYTES: Final = 5
-_NOT_FOUND: Final = (-1, -1)
 
 EntryKey = tuple[int, int]
 
 #: Bytes that a stream holds, prefetched and on their way, as a rule.
 WINDOW_BYTES_DEFAULT: Final = 16 * 1024 * 1024
-#: Chunked messages under way at once; the oldest gives way, and is looked back for if more of it comes.
-CHUNKED_PENDING_MAX: Final = 100
 
 
 class Entry(Protocol):
@@ -82,7 +71,7 @@ E = TypeVar("E", bound=Entry)
 E_co = TypeVar("E_co", bound=Entry, covariant=True)
 
 
-class EntrySource(Protocol[E_co]):
+class StreamSource(Protocol[E_co]):
     """Makes entries of the frames of one consumer; told to start over when everything comes again."""
 
     def read(self, frames: Sequence[Frame]) -> Iterable[E_co]:
@@ -95,11 +84,12 @@ class EntrySource(Protocol[E_co]):
 
 
 class EntryStream(Generic[E]):
-    """See the module. Made by :func:`open_entry_stream` and its relatives; runs on the client's loop."""
+    """See the module. Made by :meth:`Client.entry_stream`; runs on the client's loop."""
 
     def __init__(
         self,
-        client: Client,
+        cluster: Cluster,
+        lifetime: Lifetime,
         topic: TopicName,
         start: tuple[int, int],
         *,
@@ -115,10 +105,11 @@ class EntryStream(Generic[E]):
         ``wants_heads``: heads will do, where the broker knows them (docs/formats/entry-heads.md).
         """
         self._end = end
-        self.client = client
+        self._cluster = cluster
+        self._lifetime = lifetime
         self.topic = topic
         self.window = window
-        self._attachment = Attachment(client, self, str(topic))
+        self._attachment = Attachment(cluster, self, str(topic))
         self.consumer_id = self._attachment.consumer_id
         self._name = name
         self._is_read_compacted = is_read_compacted
@@ -131,7 +122,7 @@ class EntryStream(Generic[E]):
         self._start_before: EntryKey | None = None
         #: Where the present subscription began.
         self.started_at: EntryKey = start
-        self._source: EntrySource[E] | None = None
+        self._source: StreamSource[E] | None = None
         self._queue: list[E] = []
         self._waiter: asyncio.Future[None] | None = None
         self._error: PulsarException | None = None
@@ -144,20 +135,17 @@ class EntryStream(Generic[E]):
         #: How often it was subscribed.
         self.attached_count = 0
         self._link = Link(
-            client.runtime,
-            client.pool,
-            client.lookup,
-            client.options,
+            cluster,
             str(topic),
             attach=self._attach,
             on_failed=self.fail,
         )
 
-    async def open(self, source: EntrySource[E]) -> None:
+    async def open(self, source: StreamSource[E]) -> None:
         """Subscribe for the first time; raises what went wrong (TopicNotFound, ...)."""
         self._source = source
         await self._link.connect()
-        self.client.remember(self)
+        self._lifetime.remember(self)
 
     # ---- taking
 
@@ -240,7 +228,7 @@ class EntryStream(Generic[E]):
         The second, before anything was taken from the topic's beginning, names what lies before the first entry.
         Asks again after a lost connection, until the operation timeout.
         """
-        return await self.client.lookup.retry(self._ask_last_message_id, f"last message id of {self.topic}")
+        return await self._cluster.lookup.retry(self._ask_last_message_id, f"last message id of {self.topic}")
 
     async def _ask_last_message_id(self) -> tuple[MessageId, MessageId | None]:
         self._check()
@@ -275,7 +263,7 @@ class EntryStream(Generic[E]):
         self.started_at = ledger_id, entry_id = self._start_before or self._next
         is_earliest = ledger_id < 0
         # A new one each time: the broker may not have noticed the end of the old one, which stands elsewhere.
-        subscription = f"{self._name}-{self.client.runtime.rng.token(_TOKEN_BYTES)}"
+        subscription = f"{self._name}-{self._cluster.runtime.rng.token(_TOKEN_BYTES)}"
         request = pb.CommandSubscribe(
             topic=str(self.topic),
             subscription=subscription,
@@ -327,7 +315,7 @@ class EntryStream(Generic[E]):
         if self._is_closed:
             return
         self._is_closed = True
-        self.client.forget(self)
+        self._lifetime.forget(self)
         self._link.close()
         connection = self._attachment.detach()
         self._queue.clear()
@@ -381,115 +369,3 @@ class EntryStream(Generic[E]):
 
     def on_ack_response(self, request_id: int, error: PulsarException | None) -> None:
         """Nobody asks for one."""
-
-
-class BatchSource:
-    """Makes :class:`EntryBatch` of frames: checked, decrypted, put together, decompressed."""
-
-    def __init__(self, stream: EntryStream[EntryBatch], decryptor: Decryptor | None) -> None:
-        self._stream = stream
-        self._damaged = _NOT_FOUND
-        self._reader = EntryReader(
-            str(stream.topic),
-            ChunkAssembly(CHUNKED_PENDING_MAX, 0),
-            decryptor=decryptor,
-            crypto_failure_action=ConsumerCryptoFailureAction.FAIL,
-            now_ms=lambda: 0.0,
-            on_discard=self._on_discard,
-            on_chunk=self._on_chunk,
-        )
-        self._has_decryptor = decryptor is not None
-        #: Chunks whose message has no beginning in the topic any more.
-        self.chunks_without_beginning: list[EntryKey] = []
-        #: Something is wrong with an entry: what lies behind it must not come before it.
-        self._is_stopped = False
-        #: Permits of the entry that was discarded last.
-        self._discarded = 1
-
-    def connected(self, message_bytes_max: int) -> None:
-        """Everything comes again."""
-        self._reader.chunks.clear()
-        self._reader.message_bytes_max = message_bytes_max
-        self._is_stopped = False
-
-    def read(self, frames: Sequence[Frame]) -> Iterable[EntryBatch]:
-        """Entries up to the first that can not be read."""
-        for frame in frames:
-            if self._is_stopped:
-                return
-            entries = self._reader.read((frame,))
-            if self._is_stopped:
-                return
-            for entry in entries:
-                self._stream.seen(entry.key)
-            if not entries:
-                self._stream.window.arrived(self._discarded, len(frame[1]))
-                self._stream.window.taken(self._discarded, len(frame[1]))
-            for entry in entries:
-                yield entry
-
-    def _on_discard(self, key: EntryKey, why: Discard, permits: int) -> None:
-        stream = self._stream
-        self._discarded = max(1, permits)
-        if why is Discard.CHUNK:
-            stream.seen(key)
-        if why in (Discard.CHUNK, Discard.OLD_EPOCH) or key < stream.next_entry:
-            return
-        self._is_stopped = True
-        where = f"{stream.topic}: entry {key[0]}:{key[1]}"
-        if why is Discard.CHECKSUM and key != self._damaged:
-            self._damaged = key
-            stream.read_again(ReadError(f"{where} does not fit its checksum"))
-        elif why is Discard.DECRYPTION:
-            missing = "no key that was given decrypts it" if self._has_decryptor else "no key was given"
-            stream.fail(CryptoError(f"{where} is encrypted, and {missing}"))
-        else:
-            stream.fail(ReadError(f"{where} can not be read: {why.name.lower()}"))
-
-    def _on_chunk(
-        self, key: EntryKey, whole: Sequence[EntryKey], gave_way: Sequence[EntryKey], publish_time_ms: int
-    ) -> None:
-        is_stray = bool(gave_way) and gave_way[-1] == key
-        if not is_stray or key < self._stream.next_entry:
-            return
-        start = start_before(key, self._stream.started_at)
-        if start is None:
-            self.chunks_without_beginning.append(key)
-            _log.warning("%s: entry %d:%d is a chunk without a beginning", self._stream.topic, *key)
-            return
-        self._is_stopped = True
-        self._stream.start_before(start)
-
-
-async def open_entry_stream(
-    client: Client,
-    topic: str,
-    start: tuple[int, int],
-    *,
-    decryptor: Decryptor | None = None,
-    window_bytes: int = WINDOW_BYTES_DEFAULT,
-    permits_max: int = 0,
-    end: tuple[int, int] | None = None,
-    name: str = "reader",
-    is_read_compacted: bool = False,
-) -> tuple[EntryStream[EntryBatch], BatchSource]:
-    """An open stream of a topic's entries; raises what subscribing raises.
-
-    ``permits_max``: messages asked for at most; 0: as the window says.
-    """
-    stream: EntryStream[EntryBatch] = EntryStream(
-        client,
-        client.parse_topic(topic),
-        start,
-        window=EntryWindow(window_bytes, permits_max or PERMITS_MAX),
-        end=end,
-        name=name,
-        is_read_compacted=is_read_compacted,
-    )
-    source = BatchSource(stream, decryptor)
-    try:
-        await stream.open(source)
-    except (PulsarException, asyncio.CancelledError):
-        await stream.close()
-        raise
-    return stream, source

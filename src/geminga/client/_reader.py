@@ -5,19 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar
+from typing import Any, Final, Generic, Self, TypeVar
 
 from geminga.client._consuming.consumer import Consumer
-from geminga.client._consuming.factory import subscribe
+from geminga.client._consuming.factory import ConsumerFactory
 from geminga.client._consuming.options import ConsumerOptions, ConsumerType, InitialPosition, ReaderArguments
 from geminga.client._message import Message
 from geminga.client._message_id import MessageId
 from geminga.client._options import check_argument, options_from
 from geminga.client.core.option_kinds import NOTHING, TEXT, Either, Function, Instance
 from geminga.client.schema._protocol import TopicSchema
-
-if TYPE_CHECKING:
-    from geminga.client._client import Client
 
 T = TypeVar("T")
 
@@ -100,9 +97,15 @@ class Reader(Generic[T]):
     ) -> None:
         await self.close()
 
+    # ---- for the client's own parts
+
+    async def mark_delete_positions(self) -> list[MessageId | None]:
+        """See :meth:`Consumer.mark_delete_positions`."""
+        return await self._consumer.mark_delete_positions()
+
 
 async def create_reader(
-    client: Client,
+    consumers: ConsumerFactory,
     topic: str | list[str],
     start_message_id: MessageId,
     schema: TopicSchema[T] | None,
@@ -113,7 +116,7 @@ async def create_reader(
     reader_listener: ReaderListener | None,
 ) -> Reader[T]:
     """See :meth:`Client.create_reader`."""
-    client.check_usable()
+    consumers.lifetime.check_usable()
     options = options_from(ConsumerOptions, arguments)
     check_argument("reader_name", reader_name, TEXT)
     if reader_name:
@@ -134,10 +137,9 @@ async def create_reader(
         if hasattr(result, "__await__"):
             await result
 
-    consumer = await subscribe(
-        client,
+    consumer = await consumers.subscribe(
         topic,
-        f"{prefix}reader-{client.runtime.rng.token(_TOKEN_BYTES)}",
+        f"{prefix}reader-{consumers.cluster.runtime.rng.token(_TOKEN_BYTES)}",
         schema,
         replace(
             options,

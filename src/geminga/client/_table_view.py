@@ -7,21 +7,19 @@ import inspect
 from collections.abc import Callable, ItemsView, Iterator, KeysView, ValuesView
 from dataclasses import replace
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar
+from typing import Any, Final, Generic, Self, TypeVar
 
 from geminga.client._consuming.consumer import Consumer
-from geminga.client._consuming.factory import subscribe
+from geminga.client._consuming.factory import ConsumerFactory
 from geminga.client._consuming.options import ConsumerOptions, ConsumerType, InitialPosition, ReaderArguments
 from geminga.client._errors import AlreadyClosed, PulsarException
 from geminga.client._message import Message
 from geminga.client._message_id import MessageId
 from geminga.client._options import check_argument, options_from
+from geminga.client._transport.cluster import Cluster
 from geminga.client.core.option_kinds import TEXT, Function
 from geminga.client.schema._protocol import TopicSchema
 from geminga.runtime import get_logger, spawn
-
-if TYPE_CHECKING:
-    from geminga.client._client import Client
 
 _log = get_logger(__name__)
 
@@ -41,6 +39,7 @@ class TableView(Generic[T]):
 
     __slots__ = (
         "_applied",
+        "_cluster",
         "_consumer",
         "_error",
         "_is_applying",
@@ -51,9 +50,10 @@ class TableView(Generic[T]):
         "_waiters",
     )
 
-    def __init__(self, consumer: Consumer[T]) -> None:
+    def __init__(self, consumer: Consumer[T], cluster: Cluster) -> None:
         """Use :meth:`Client.create_table_view`."""
         self._consumer = consumer
+        self._cluster = cluster
         self._values: dict[str, T] = {}
         self._listeners: list[TableListener] = []
         self._task: asyncio.Task[None] | None = None
@@ -137,7 +137,7 @@ class TableView(Generic[T]):
 
     async def close(self) -> None:
         """Stop following; harmless twice."""
-        self._consumer.client.place.check()
+        self._cluster.place.check()
         if self._task is not None:
             self._task.cancel()
             self._task = None
@@ -157,7 +157,7 @@ class TableView(Generic[T]):
     async def fill(self) -> None:
         """Read what is there, then go on in the background; raises Timeout if it does not come."""
         while await self._consumer.has_message_available():
-            await self._apply(await self._consumer.receive(self._consumer.client.options.operation_timeout_ms))
+            await self._apply(await self._consumer.receive(self._cluster.options.operation_timeout_ms))
         self._task = spawn(self._follow(), name=f"table view of {self._consumer.topic()}")
         self._task.add_done_callback(self._ended)
 
@@ -211,7 +211,7 @@ class TableView(Generic[T]):
         return key, value
 
     def _check(self) -> None:
-        self._consumer.client.place.check()
+        self._cluster.place.check()
         if self._consumer.is_closed:
             raise AlreadyClosed("the table view is closed")
         if self._error is not None:
@@ -225,15 +225,18 @@ async def _call(callback: TableListener, key: str, value: object) -> None:
 
 
 async def create_table_view(
-    client: Client, topic: str, subscription_name: str, schema: TopicSchema[T] | None, arguments: ReaderArguments
+    consumers: ConsumerFactory,
+    topic: str,
+    subscription_name: str,
+    schema: TopicSchema[T] | None,
+    arguments: ReaderArguments,
 ) -> TableView[T]:
     """See :meth:`Client.create_table_view`."""
-    client.check_usable()
+    consumers.lifetime.check_usable()
     options = options_from(ConsumerOptions, arguments)
     check_argument("subscription_name", subscription_name, TEXT)
-    name = subscription_name or f"reader-{client.runtime.rng.token(5)}"
-    consumer = await subscribe(
-        client,
+    name = subscription_name or f"reader-{consumers.cluster.runtime.rng.token(5)}"
+    consumer = await consumers.subscribe(
         topic,
         name,
         schema,
@@ -245,7 +248,7 @@ async def create_table_view(
             initial_position=InitialPosition.Earliest,
         ),
     )
-    view = TableView(consumer)
+    view = TableView(consumer, consumers.cluster)
     try:
         await view.fill()
     except BaseException:

@@ -17,10 +17,10 @@ from geminga.client import (
     AuthenticationBasic,
     AuthenticationTLS,
     AuthenticationToken,
+    Client,
     blocking,
     connect,
 )
-from geminga.client._client import Client
 from geminga.runtime.loop_thread import LoopThread, loop_thread
 from geminga.spark.core.client_options import ClientConfiguration
 from geminga.spark.core.option_values import OptionError

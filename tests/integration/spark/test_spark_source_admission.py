@@ -208,9 +208,6 @@ def test_number_of_tasks_is_fixed_at_the_first_run(client, topic, options):
 
 
 def test_heads_count_without_decompressing(broker, client, topic):
-    from geminga.client._entry_stream import EntryStream
-    from geminga.client.core.entry_window import EntryWindow
-
     with client.create_producer(topic, compression_type=CompressionType.ZSTD, batching_max_messages=10) as producer:
         for _ in range(10):
             producer.send_nowait(b"y" * 1000)
@@ -226,7 +223,7 @@ def test_heads_count_without_decompressing(broker, client, topic):
             return ()
 
     async def look() -> None:
-        stream = EntryStream(session.client, session.client.parse_topic(topic), (-1, -1), window=EntryWindow(1 << 20))
+        stream = session.client.entry_stream(topic, window_bytes=1 << 20)
         await stream.open(Frames())
         await stream.take(500)
         await stream.close()

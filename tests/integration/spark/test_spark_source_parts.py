@@ -11,10 +11,8 @@ import pyarrow as pa
 import pytest
 
 import geminga
-from geminga.client import ConnectError
-from geminga.client._entry_stream import BatchSource, EntryStream, open_entry_stream
+from geminga.client import BatchSource, ConnectError, open_batches
 from geminga.client.blocking import Client, connect
-from geminga.client.core.entry_window import EntryWindow
 from geminga.spark.clients import Session, client_for, session_for
 from geminga.spark.columns import arrow_schema, raw_schema
 from geminga.spark.core.admission import Limits
@@ -147,7 +145,8 @@ def test_position_at_a_time_is_before_what_was_published_then(client, session, t
 
 def test_entry_stream_goes_on_behind_what_was_taken_when_connections_break(client, session, topic):
     publish(client, topic, 400, batch=3)
-    stream, _ = session.run(lambda: open_entry_stream(session.client, topic, (-1, -1), permits_max=20))
+    stream = session.client.entry_stream(topic, permits_max=20)
+    session.run(lambda: open_batches(stream))
     taken: list[bytes] = []
     rounds = 0
     while len(taken) < 400:
@@ -194,9 +193,9 @@ def test_range_that_gets_nothing_though_there_is_something_ends_at_the_poll_time
     session.run(reader.open)
     session.run(reader._stream.close)
     # A stream that never gives a permit gets what one gets from a broker that does not send.
-    silent = EntryStream(session.client, session.client.parse_topic(topic), (-1, -1), window=EntryWindow(1, 0))
+    silent = session.client.entry_stream(topic, window_bytes=1, permits_max=0)
     reader._stream = silent
-    session.run(lambda: silent.open(BatchSource(silent, None)))
+    session.run(lambda: silent.open(BatchSource(silent)))
     with pytest.raises(ReadTimeoutError, match=r"sent none for 300 ms \(pollTimeoutMs\)"):
         session.run(reader.next)
     session.run(reader.close)

@@ -8,7 +8,6 @@ import pytest
 
 import geminga.client as gc
 from geminga.client._producing.early_messages import EARLY_MESSAGES_MAX
-from geminga.client._producing.factory import create_producer
 from geminga.client._producing.intercepting_producer import InterceptingProducer
 from geminga.client._producing.partitioned_producer import PartitionedProducer
 from geminga.client._producing.send_buffer import SendBuffer
@@ -454,7 +453,7 @@ def test_closed_client_and_producer_say_so() -> None:
         with pytest.raises(gc.AlreadyClosed):
             await left.send(b"x")
         with pytest.raises(gc.AlreadyClosed):
-            await create_producer(client, TopicName.parse(TOPIC), None, {})
+            await client.producers.create(TOPIC, None, {})
 
     run_with_broker(scenario)
 

@@ -9,7 +9,6 @@ import pytest
 import geminga.client as gc
 from geminga.client._consuming.acknowledgement import ACKERS_MAX
 from geminga.client._consuming.consumer import Consumer
-from geminga.client._consuming.factory import subscribe
 from geminga.client._consuming.last_message import has_message_available, last_message_ids
 from geminga.client._consuming.listening import Listening
 from geminga.client._consuming.multi_consumer import TopicSet
@@ -361,7 +360,7 @@ def test_messages_wait_for_their_schema_in_order() -> None:
         consumer = await client.subscribe("t", "s", schema=schema, initial_position=EARLIEST)
         assert [(await consumer.receive(5000)).value() for _ in range(3)] == [f"{n} of b'k'" for n in (1, 2, 3)]
         assert len(schema.decoder.asked) == 2
-        assert all(isinstance(topic._gate, SchemaGate) for topic in consumer.topic_consumers())
+        assert all(isinstance(topic._intake._gate, SchemaGate) for topic in consumer.topic_consumers())
 
     run_with_broker(scenario)
 
@@ -369,7 +368,7 @@ def test_messages_wait_for_their_schema_in_order() -> None:
 def test_parts_are_made_by_the_client_as_a_user_gets_them() -> None:
     async def scenario(client, broker):
         await publish(client, "t", b"1")
-        consumer = await subscribe(client, "t", "s", None, ConsumerOptions(initial_position=EARLIEST))
+        consumer = await client.consumers.subscribe("t", "s", None, ConsumerOptions(initial_position=EARLIEST))
         assert isinstance(consumer, Consumer)
         assert consumer.receive_nowait() is None or consumer.counters.messages_received == 1
         async with await client.create_reader("t", gc.MessageId.earliest) as reader:

@@ -132,7 +132,15 @@ def test_early_message_that_can_not_be_encoded_is_told_and_the_others_leave() ->
         from geminga.client._producing.topic_producer import TopicProducer
 
         options = gc.ProducerOptions(batching_enabled=False)
-        return TopicProducer(client, TOPIC, options, MessageBuilder(client.runtime.clock))
+        return TopicProducer(
+            client.cluster,
+            client.memory,
+            TOPIC,
+            options,
+            MessageBuilder(client.runtime.clock),
+            producer_id=100,
+            on_closed=client.lifetime.forget_producer,
+        )
 
     run(scenario)
 
@@ -197,8 +205,7 @@ def test_what_nobody_foresaw_in_a_reconnect_ends_it_with_an_error() -> None:
         async def attach(connection) -> None:
             raise KeyError("attached")
 
-        parts = (client.runtime, client.pool, client.lookup, client.options)
-        link = Link(*parts, "persistent://public/default/t", attach=attach, on_failed=failures.append)
+        link = Link(client.cluster, "persistent://public/default/t", attach=attach, on_failed=failures.append)
         link.lost()
         await wait_ms(5000)
         assert [type(failure) for failure in failures] == [gc.UnexpectedError]
@@ -266,7 +273,7 @@ def test_closing_the_client_goes_on_past_what_raises() -> None:
         receipt = asyncio.ensure_future(producer.send(b"a"))
         producer.send_nowait(b"b")
         await wait_ms(0)
-        client.remember(Listener())
+        client.lifetime.remember(Listener())
         await client.close()
         assert isinstance(await receipt, gc.MessageId)
         assert client.pool.is_closed

@@ -64,9 +64,10 @@ class Plain(Slow):
 
 def run(scenario) -> None:
     async def limited(client: gc.Client, broker: BrokerOnNode) -> None:
-        client.runtime = replace(client.runtime, threads=SimThreads(inline=True))
-        async with asyncio.timeout(120):
-            await scenario(client)
+        runtime = replace(client.runtime, threads=SimThreads(inline=True))
+        url = client.service_urls.addresses[0].url
+        async with asyncio.timeout(120), gc.connect(url, runtime=runtime) as with_threads:
+            await scenario(with_threads)
 
     run_with_broker(limited)
 
@@ -97,8 +98,8 @@ def test_messages_keep_their_order_while_a_key_is_read(pair, kind) -> None:
         assert [message.data() for message in messages] == [b"%d" % number for number in range(8)]
         assert reader.asked == 1
         (topic,) = consumer.topic_consumers()
-        assert isinstance(topic._key_gate, KeyGate)
-        assert not topic._key_gate.is_holding
+        assert isinstance(topic._intake.key_gate, KeyGate)
+        assert not topic._intake.key_gate.is_holding
 
     run(scenario)
 

@@ -99,8 +99,8 @@ def test_cancelled_while_it_opens_nothing_is_left_open(index) -> None:
             with pytest.raises(asyncio.CancelledError):
                 await task
             cancelled += entered == before
-            assert not client._producers
-            assert not client._others
+            assert not client.lifetime.producers
+            assert not client.lifetime.others
         assert cancelled
 
     run_with_broker(scenario)

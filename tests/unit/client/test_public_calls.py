@@ -122,6 +122,16 @@ TABLE: Mapping[str, Mapping[str, tuple[Takes, str]]] = {
         "subscription_name": (is_text, "subscription_name"),
         "schema": (lambda v: v is None or isinstance(v, StringSchema), "schema"),
     },
+    "Client.entry_stream": {
+        "topic": (is_topic, "topic"),
+        "start": (lambda v: False, "start"),
+        "end": (lambda v: v is None, "end"),
+        "window_bytes": (lambda v: is_number(v) and 0 < v < 1 << 63, "window_bytes"),
+        "permits_max": (lambda v: is_number(v) and 0 <= v <= 100_000, "permits_max"),
+        "name": (is_text, "name"),
+        "is_read_compacted": (lambda v: isinstance(v, bool), "is_read_compacted"),
+        "wants_heads": (lambda v: isinstance(v, bool), "wants_heads"),
+    },
     "Client.get_topic_partitions": {"topic": (is_topic, "topic")},
     "Client.get_schema": {
         "topic": (is_topic, "topic"),
@@ -186,6 +196,7 @@ BESIDE: Mapping[str, Mapping[str, Any]] = {
     "Client.create_reader": {"topic": TOPIC, "start_message_id": gc.MessageId.earliest},
     "Client.create_table_view": {"topic": TOPIC},
     "Client.get_schema": {"topic": TOPIC},
+    "Client.entry_stream": {"topic": TOPIC},
     "Producer.send": {"content": b"never stored"},
     "Producer.send_nowait": {"content": b"never stored"},
 }
@@ -238,7 +249,7 @@ def test_every_wrong_value_is_refused_at_the_call_by_name(called: str) -> None:
             "Reader": await client.create_reader(TOPIC, gc.MessageId.latest),
             "TableView": await client.create_table_view(TOPIC),
         }
-        made = (len(client._producers), len(client._others))
+        made = (len(client.lifetime.producers), len(client.lifetime.others))
         method = getattr(parts[kind], name)
         for parameter, (takes, text) in TABLE[called].items():
             beside = dict(BESIDE.get(called, {}))
@@ -252,7 +263,7 @@ def test_every_wrong_value_is_refused_at_the_call_by_name(called: str) -> None:
                         await outcome
                 assert type(raised.value) is not gc.UnexpectedError, (parameter, value)
                 assert len(str(raised.value)) < 400, (parameter, value)
-        assert (len(client._producers), len(client._others)) == made
+        assert (len(client.lifetime.producers), len(client.lifetime.others)) == made
         assert consumer.stats().acks_sent == consumer.stats().negative_acks == 0
         # It all goes on, and nothing of what was refused was done.
         assert producer.pending_messages == 0

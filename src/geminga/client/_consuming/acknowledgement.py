@@ -9,17 +9,16 @@ its batch.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from geminga.client._consuming.acks import AckSender, Receipt
+from geminga.client._consuming.redelivery import Redelivery
+from geminga.client._consuming.subscription import Subscription
 from geminga.client._entry_batch import EntryBatch
 from geminga.client._errors import OperationNotSupported
 from geminga.client._message_id import MessageId
 from geminga.client.core.ack_grouping import AckGrouping, NoAckGrouping
 from geminga.client.core.batch_acker import BatchAcker
-
-if TYPE_CHECKING:
-    from geminga.client._consuming.topic_consumer import TopicConsumer
 
 EntryKey = tuple[int, int]
 
@@ -32,19 +31,27 @@ class Acknowledgement:
 
     __slots__ = ("_ackers", "_by_index", "_chunked", "_last_cumulative", "_redelivery", "sender")
 
-    def __init__(self, consumer: TopicConsumer) -> None:
-        options = consumer.options
-        is_persistent = consumer.topic.is_persistent
-        self._redelivery = consumer.redelivery
+    def __init__(
+        self,
+        subscription: Subscription,
+        redelivery: Redelivery,
+        *,
+        consumer_id: int,
+        is_persistent: bool,
+        timeout_ms: float,
+    ) -> None:
+        """``is_persistent``: brokers take no acknowledgements of other topics; ``timeout_ms``: for an answer."""
+        options = subscription.options
+        self._redelivery = redelivery
         self._by_index = options.batch_index_ack_enabled
         #: Groups and sends.
         self.sender = AckSender(
-            consumer.consumer_id,
+            consumer_id,
             AckGrouping(options.ack_group_time_ms, options.ack_group_size_max) if is_persistent else NoAckGrouping(),
             group_ms=options.ack_group_time_ms,
             with_receipts=options.ack_receipt_enabled and is_persistent,
-            timeout_ms=consumer.client.options.operation_timeout_ms,
-            counters=consumer.owner.counters,
+            timeout_ms=timeout_ms,
+            counters=subscription.counters,
         )
         #: Batches delivered and not acknowledged whole.
         self._ackers: dict[EntryKey, BatchAcker] = {}

@@ -1,4 +1,4 @@
-"""What acknowledging has in common: which consumer of a topic a message or an id belongs to, and who hears of it.
+"""The acknowledging half of a consumer: which consumer of a topic a message or an id belongs to, and who hears of it.
 
 Everything is looked at before anything is acknowledged: a list with one thing in it that can not be acknowledged leaves
 the others as they were.
@@ -8,22 +8,28 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
 from itertools import groupby
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from geminga.client._consuming.receiving import Receiving
-from geminga.client._errors import InvalidMessage, OperationNotSupported, PulsarException
+from geminga.client._consuming.subscription import Subscription
+from geminga.client._errors import (
+    CumulativeAcknowledgementNotAllowedError,
+    InvalidMessage,
+    NotAllowedError,
+    OperationNotSupported,
+    PulsarException,
+)
 from geminga.client._message import Message
 from geminga.client._message_id import MessageId
-from geminga.runtime import get_logger, tell
+from geminga.client._place import Place, running_loop
+from geminga.client.core.option_kinds import NOTHING, TEXTS, TIME_MS_MAX, Either
 
 if TYPE_CHECKING:
     from geminga.client._consuming.acks import AckSender, Receipt
-    from geminga.client._consuming.consumer import Consumer
     from geminga.client._consuming.topic_consumer import TopicConsumer
-
-_log = get_logger(__name__)
 
 T = TypeVar("T")
 
@@ -31,6 +37,9 @@ T = TypeVar("T")
 _ENTRY_OF: Final = attrgetter("_entry")
 #: The index of a message in its entry.
 _INDEX_OF: Final = attrgetter("_index")
+
+_PROPERTIES: Final = Either(NOTHING, TEXTS)
+_MS: Final = 1000
 
 #: Messages and ids that are acknowledged together.
 Acknowledged = Sequence[Message[Any] | MessageId]
@@ -40,6 +49,104 @@ _Receipts = dict[asyncio.Future[None], "AckSender"]
 
 class Acknowledging(Receiving[T]):
     """The acknowledging half of a :class:`Consumer`; not for use on its own."""
+
+    def __init__(self, topic: str, subscription: Subscription, place: Place) -> None:
+        super().__init__(topic, subscription, place)
+        self._by_index = subscription.options.batch_index_ack_enabled
+
+    # ---- what users call
+
+    async def acknowledge(self, message: Message[Any] | MessageId | Iterable[Message[Any] | MessageId]) -> None:
+        """See :meth:`Consumer.acknowledge`."""
+        if self._is_closed:
+            self._check_alive()
+        if type(message) is Message and not self._interceptors:
+            entry = message._entry
+            source = entry.source
+            if source is None:
+                raise OperationNotSupported("the message does not come from a consumer")
+            acker = entry.acker
+            self.counters.acks_sent += 1
+            # As Acknowledgement.acknowledge, one call shorter: most messages are in batches, and not the last of them.
+            if acker is not None and not acker.acknowledge(message._index):
+                if not self._by_index or acker.is_waiting:
+                    return
+                if running_loop() is not self._loop:
+                    self._place.check()
+                receipt = source.acks.sender.add_partial(entry.key, acker)
+            else:
+                if running_loop() is not self._loop:
+                    self._place.check()
+                receipt = source.acks.acknowledge_entry(entry.key)
+            if receipt is not None:
+                await source.acks.sender.heard(receipt)
+            return
+        self._check_alive()
+        await self._acknowledge_all(self._checked(message))
+
+    async def acknowledge_cumulative(self, message: Message[Any] | MessageId) -> None:
+        """See :meth:`Consumer.acknowledge_cumulative`."""
+        if self._is_closed or running_loop() is not self._loop:
+            self._check_alive()
+        if self.options.shares_messages:
+            raise CumulativeAcknowledgementNotAllowedError(
+                f"{self.options.consumer_type.name} subscriptions can not be acknowledged cumulatively: messages "
+                "before this one may be with other consumers; acknowledge each message"
+            )
+        await self._acknowledge_up_to(self._checked(one_of(message))[0])
+
+    async def negative_acknowledge(self, message: Message[Any] | MessageId) -> None:
+        """See :meth:`Consumer.negative_acknowledge`."""
+        self._check_open()
+        one = one_of(message)
+        if isinstance(one, Message):
+            entry = one._entry
+            if entry.source is None:
+                raise OperationNotSupported("the message does not come from a consumer")
+            self.counters.negative_acks += 1
+            entry.source.negative_acknowledge(entry.key, entry.redelivery_count)
+        else:
+            source = self._source_of(one)
+            self.counters.negative_acks += 1
+            source.negative_acknowledge((one.ledger_id(), one.entry_id()), 0)
+
+    async def reconsume_later(
+        self,
+        message: Message[Any],
+        delay: timedelta | float = 0,
+        properties: Mapping[str, str] | None = None,
+    ) -> None:
+        """See :meth:`Consumer.reconsume_later`."""
+        self._check_open()
+        dead_letters = self._subscription.dead_letters
+        if not self.options.retry_enabled or dead_letters is None:
+            raise NotAllowedError("reconsume_later: the consumer was not made with retry_enabled=True")
+        if not isinstance(message, Message):
+            raise InvalidMessage(f"{message!r:.100}: expected a message")
+        seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
+        is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+        if not is_number or not abs(seconds) < TIME_MS_MAX / _MS:
+            raise InvalidMessage(f"delay={delay!r:.100}: expected seconds or a timedelta")
+        if not _PROPERTIES.takes(properties):
+            raise InvalidMessage(f"properties={properties!r:.100}: expected {_PROPERTIES.expected}")
+        await dead_letters.reconsume_later(message, int(seconds * _MS), properties)
+        await self.acknowledge(message)
+
+    async def redeliver_unacknowledged_messages(self) -> None:
+        """See :meth:`Consumer.redeliver_unacknowledged_messages`."""
+        self._check_open()
+        for topic in self._topics.values():
+            topic.redeliver_all()
+
+    async def flush_acknowledgements(self) -> None:
+        """See :meth:`Consumer.flush_acknowledgements`."""
+        self._check_open()
+        for topic in list(self._topics.values()):
+            topic.acks.sender.flush()
+        for topic in list(self._topics.values()):
+            await topic.acks.sender.flushed()
+
+    # ---- how it is done
 
     def _checked(self, given: object) -> Acknowledged:
         """A message, an id, or several: as a list of what can be acknowledged. Raises InvalidMessage,
@@ -101,8 +208,7 @@ class Acknowledging(Receiving[T]):
                     await sender.heard(receipt)
             except PulsarException as failure:
                 error = failure
-            for interceptor in self._interceptors:
-                tell(_log, "interceptor", interceptor.on_acknowledge, self._as_consumer(), id_of(message), error)
+            self._interceptors.acknowledged(id_of(message), error)
             first = first or error
         if first is not None:
             raise first
@@ -110,8 +216,8 @@ class Acknowledging(Receiving[T]):
     def _acknowledge(self, message: Message[Any] | MessageId, receipts: _Receipts) -> None:
         self.counters.acks_sent += 1
         if isinstance(message, MessageId):
-            acks = self._source_of(message).acks
-            _remember(receipts, acks.acknowledge_id(message), acks.sender)
+            by_id = self._source_of(message).acks
+            _remember(receipts, by_id.acknowledge_id(message), by_id.sender)
         else:
             entry = message._entry
             assert entry.source is not None
@@ -124,19 +230,19 @@ class Acknowledging(Receiving[T]):
         error: PulsarException | None = None
         try:
             if isinstance(message, MessageId):
-                acks = self._source_of(message).acks
-                receipt = acks.acknowledge_cumulative_id(message)
+                by_id = self._source_of(message).acks
+                sender, receipt = by_id.sender, by_id.acknowledge_cumulative_id(message)
             else:
                 entry = message._entry
                 assert entry.source is not None
                 acks = entry.source.acks
-                receipt = acks.acknowledge_cumulative(entry, message._index)
+                sender, receipt = acks.sender, acks.acknowledge_cumulative(entry, message._index)
             if receipt is not None:
-                await acks.sender.heard(receipt)
+                await sender.heard(receipt)
         except PulsarException as failure:
             error = failure
-        for interceptor in self._interceptors:
-            tell(_log, "interceptor", interceptor.on_acknowledge_cumulative, self._as_consumer(), id_of(message), error)
+        if self._interceptors:
+            self._interceptors.acknowledged_up_to(id_of(message), error)
         if error is not None:
             raise error
 
@@ -155,9 +261,6 @@ class Acknowledging(Receiving[T]):
                 )
             found = same[0]
         return found
-
-    def _as_consumer(self) -> Consumer[Any]:
-        return cast("Consumer[Any]", self)
 
 
 def one_of(given: object) -> Message[Any] | MessageId:

@@ -8,17 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from geminga.client._consuming import requests
 from geminga.client._errors import NotConnected, PulsarException, Timeout
+from geminga.client._transport.cluster import Cluster
 from geminga.client._transport.connection import ClientConnection
 from geminga.client._transport.handlers import ConsumerHandler
 from geminga.runtime import get_logger
 from geminga.wire._generated import pulsar_api_pb2 as pb
-
-if TYPE_CHECKING:
-    from geminga.client._client import Client
 
 _log = get_logger(__name__)
 
@@ -37,12 +34,12 @@ class Attachment:
         "is_subscribing",
     )
 
-    def __init__(self, client: Client, handler: ConsumerHandler, name: str) -> None:
+    def __init__(self, cluster: Cluster, handler: ConsumerHandler, name: str) -> None:
         """``handler`` hears of what the broker says; ``name`` is for errors and the log: what is read."""
         self._handler = handler
         self._name = name
-        self._timeout_s = client.options.operation_timeout_ms / 1000
-        self.consumer_id = client.next_consumer_id()
+        self._timeout_s = cluster.timeout_s
+        self.consumer_id = next(cluster.consumer_ids)
         #: What it is subscribed over; None: it is not, now.
         self.connection: ClientConnection | None = None
         #: The broker was asked and has not answered yet.

@@ -3,53 +3,62 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from geminga.client._consuming.options import ConsumerDeadLetterPolicy
 from geminga.client._entry_batch import EntryBatch
 from geminga.client._errors import PulsarException
 from geminga.client._message import Message
 from geminga.client._producing.producer import MessageFields, Producer
+from geminga.client._topic_names import parse_topic
 from geminga.client.core import dead_letter_names as names
+from geminga.client.core.stats import ConsumerCounters
 from geminga.model import TopicName
 from geminga.model.errors import InvalidTopicNameError
 from geminga.runtime import get_logger
 
-if TYPE_CHECKING:
-    from geminga.client._client import Client
-
 _log = get_logger(__name__)
+
+
+#: (topic, a subscription to be created with it or empty) -> a producer of single messages, chunked where they must be.
+MakeProducer = Callable[[str, str], Awaitable[Producer[bytes]]]
 
 
 class DeadLetters:
     """Sends messages to the retry-letter and the dead-letter topic; producers are made when first needed."""
 
     __slots__ = (
-        "_client",
+        "_counters",
         "_dead_letter_producers",
         "_fixed_dead_letter_topic",
+        "_make",
         "_making",
         "_policy",
         "_retry_producer",
         "_subscription",
         "redeliveries_max",
         "retry_letter_topic",
+        "subscribed_topics",
     )
 
     def __init__(
         self,
-        client: Client,
+        make: MakeProducer,
         topic: str,
         subscription: str,
         policy: ConsumerDeadLetterPolicy | None,
         *,
         is_one_for_all: bool,
+        counters: ConsumerCounters,
     ) -> None:
         """Raises InvalidTopicName. ``topic``: the first one of the consumer, whose name the default retry-letter topic
         gets, and with ``is_one_for_all`` the default dead-letter topic; else each topic has one of its own."""
-        self._client = client
+        self._make = make
+        self._counters = counters
+        #: The topics as they were subscribed to; set once they are known.
+        self.subscribed_topics: Callable[[], Sequence[str]] = tuple
         self._subscription = subscription
         self._policy = policy
         self.redeliveries_max = names.REDELIVERIES_MAX_DEFAULT if policy is None else policy.max_redeliver_count
@@ -58,7 +67,7 @@ class DeadLetters:
         if not given_dead and is_one_for_all:
             given_dead = names.dead_letter_topic(topic, subscription)
         self._fixed_dead_letter_topic = given_dead
-        self.retry_letter_topic = str(client.parse_topic(given_retry or names.retry_letter_topic(topic, subscription)))
+        self.retry_letter_topic = str(parse_topic(given_retry or names.retry_letter_topic(topic, subscription)))
         self._making = asyncio.Lock()
         #: Topic -> its producer; at most one for each topic of the consumer.
         self._dead_letter_producers: dict[str, Producer[bytes]] = {}
@@ -70,7 +79,6 @@ class DeadLetters:
 
     async def bury(self, entry: EntryBatch) -> bool:
         """Store what is unacknowledged of an entry in the dead-letter topic; False: it could not be stored."""
-        source = entry.source
         try:
             for index in entry.order:
                 if entry.acker is not None and entry.acker.is_acknowledged(index):
@@ -80,8 +88,7 @@ class DeadLetters:
         except PulsarException as error:
             _log.warning("dead letter of %s: %s", entry.topic_name, error)
             return False
-        if source is not None:
-            source.owner.counters.dead_lettered += len(entry.order)
+        self._counters.dead_lettered += len(entry.order)
         return True
 
     async def _bury_message(self, message: Message[Any], properties: Mapping[str, str]) -> None:
@@ -93,14 +100,6 @@ class DeadLetters:
                 producer = await self._make(topic, initial or "")
                 self._dead_letter_producers[topic] = producer
         await producer.send(_content(message), **_fields(message, properties))
-
-    async def _make(self, topic: str, initial_subscription_name: str = "") -> Producer[bytes]:
-        return await self._client.create_producer(
-            topic,
-            initial_subscription_name=initial_subscription_name,
-            batching_enabled=False,
-            chunking_enabled=True,  # what was chunked does not fit into one message here, either
-        )
 
     def _home_of(self, message: Message[Any]) -> str:
         """The topic a message belongs to: where it came from, if it comes from the retry-letter topic."""
@@ -114,20 +113,18 @@ class DeadLetters:
 
     async def reconsume_later(self, message: Message[Any], delay_ms: int, properties: Mapping[str, str] | None) -> None:
         """Store one message in the retry-letter topic, or in the dead-letter topic if it was there often enough."""
-        carried = self._origin(message, _subscribed_topic(message))
+        carried = self._origin(message, self._subscribed_topic(message))
         if properties:
             carried.update(properties)
         times = names.reconsume_times(carried) + 1
         carried = names.retry_properties(carried, times=times, delay_ms=delay_ms)
         if times > self.redeliveries_max:
             await self._bury_message(message, carried)
-            source = message._entry.source
-            if source is not None:
-                source.owner.counters.dead_lettered += 1
+            self._counters.dead_lettered += 1
             return
         async with self._making:
             if self._retry_producer is None:
-                self._retry_producer = await self._make(self.retry_letter_topic)
+                self._retry_producer = await self._make(self.retry_letter_topic, "")
         fields = _fields(message, carried)
         if delay_ms > 0:
             fields["deliver_after"] = timedelta(milliseconds=delay_ms)
@@ -155,15 +152,14 @@ class DeadLetters:
             ),
         )
 
-
-def _subscribed_topic(message: Message[Any]) -> str:
-    """The topic as it was subscribed to: of a partition, the partitioned topic."""
-    source = message._entry.source
-    name = message.topic_name()
-    if source is None or source.owner.topic_set is None:
-        return name
-    whole = str(source.topic.partitioned_topic)
-    return whole if whole in source.owner.topic_set.topics else name
+    def _subscribed_topic(self, message: Message[Any]) -> str:
+        """The topic as it was subscribed to: of a partition, the partitioned topic."""
+        source = message._entry.source
+        name = message.topic_name()
+        if source is None:
+            return name
+        whole = str(source.topic.partitioned_topic)
+        return whole if whole in self.subscribed_topics() else name
 
 
 def _content(message: Message[Any]) -> bytes | None:

@@ -7,7 +7,6 @@ acknowledged with the reason, what can not be decrypted goes by the consumer's `
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from enum import Enum
 from typing import Protocol
 
 import crc32c
@@ -21,6 +20,7 @@ from geminga.client._message_id import MessageId
 from geminga.client._single_entry import single_entry
 from geminga.client.core.batch_layout import BatchFormatError
 from geminga.client.core.chunk_assembly import Chunk, ChunkAssembly
+from geminga.client.core.discards import Discard
 from geminga.runtime import get_logger
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.compression import DecompressionError, decompress
@@ -31,20 +31,6 @@ from geminga.wire.pulsar.metadata import MAGIC_BROKER_ENTRY_METADATA, MAGIC_CHEC
 _log = get_logger(__name__)
 
 EntryKey = tuple[int, int]
-
-
-class Discard(Enum):
-    """Why an entry is not handed out."""
-
-    #: It is of before the last redelivery of everything.
-    OLD_EPOCH = 0
-    CHECKSUM = 1
-    #: Neither metadata nor payload can be read.
-    BROKEN = 2
-    DECOMPRESSION = 3
-    DECRYPTION = 4
-    #: A piece of a message that waits for its other pieces.
-    CHUNK = 5
 
 
 class Decryptor(Protocol):

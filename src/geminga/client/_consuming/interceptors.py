@@ -6,14 +6,16 @@ without it: a message that was taken is handed out, an acknowledgement that was 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any, TypeVar
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from geminga.client._consuming.consumer import Consumer
+from geminga.client._message import Message
+from geminga.client._message_id import MessageId
+from geminga.runtime import Raised, attempt, get_logger, tell
 
-    from geminga.client._consuming.consumer import Consumer
-    from geminga.client._message import Message
-    from geminga.client._message_id import MessageId
+T = TypeVar("T")
+_log = get_logger(__name__)
 
 
 class ConsumerInterceptor:
@@ -42,3 +44,70 @@ class ConsumerInterceptor:
 
     def close(self) -> None:
         """The consumer was closed."""
+
+
+class Interceptors:
+    """Those of one consumer, told one after the other."""
+
+    __slots__ = ("_all", "_consumer")
+
+    def __init__(self, interceptors: Sequence[ConsumerInterceptor]) -> None:
+        self._all = tuple(interceptors)
+        #: What they are told with; set once, by the consumer itself.
+        self._consumer: Consumer[Any] | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self._all)
+
+    def speak_for(self, consumer: Consumer[Any]) -> None:
+        """It is the consumer they hear of."""
+        self._consumer = consumer
+
+    @property
+    def _speaker(self) -> Consumer[Any]:
+        assert self._consumer is not None
+        return self._consumer
+
+    def consumed(self, message: Message[T]) -> Message[T]:
+        """A message is about to be handed out: what is handed out instead."""
+        # It left the queue: an interceptor that fails, or gives nothing back, must not lose it.
+        for interceptor in self._all:
+            given = attempt(interceptor.before_consume, self._speaker, message)
+            if isinstance(given, Message):
+                message = given
+            elif isinstance(given, Raised):
+                _log.error("interceptor of %s: %s", self._speaker.topic(), given, exc_info=given.error)
+            else:
+                kind = type(given).__name__
+                _log.error("interceptor of %s gave %s: expected a message", self._speaker.topic(), kind)
+        return message
+
+    def acknowledged(self, message_id: MessageId, error: Exception | None) -> None:
+        """A message was acknowledged, or that failed."""
+        for interceptor in self._all:
+            tell(_log, "interceptor", interceptor.on_acknowledge, self._speaker, message_id, error)
+
+    def acknowledged_up_to(self, message_id: MessageId, error: Exception | None) -> None:
+        """Everything up to a message was acknowledged, or that failed."""
+        for interceptor in self._all:
+            tell(_log, "interceptor", interceptor.on_acknowledge_cumulative, self._speaker, message_id, error)
+
+    def refused(self, message_ids: Sequence[MessageId]) -> None:
+        """Entries are asked for again after a negative acknowledgement."""
+        for interceptor in self._all:
+            tell(_log, "interceptor", interceptor.on_negative_acks_send, self._speaker, message_ids)
+
+    def timed_out(self, message_ids: Sequence[MessageId]) -> None:
+        """Entries are asked for again because they were not acknowledged in time."""
+        for interceptor in self._all:
+            tell(_log, "interceptor", interceptor.on_ack_timeout_send, self._speaker, message_ids)
+
+    def partitions_changed(self, topic: str, partitions: int) -> None:
+        """A partitioned topic has more partitions now."""
+        for interceptor in self._all:
+            tell(_log, "interceptor", interceptor.on_partitions_change, topic, partitions)
+
+    def close(self) -> None:
+        """The consumer was closed."""
+        for interceptor in self._all:
+            tell(_log, "interceptor", interceptor.close)

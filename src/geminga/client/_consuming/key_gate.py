@@ -7,7 +7,7 @@ can not be had holds nothing: what needs it is told as undecryptable (``crypto_f
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from geminga.client._consuming.entries import Decryptor, EntryReader
 from geminga.client._entry_batch import EntryBatch
@@ -15,19 +15,27 @@ from geminga.client._errors import ReadError
 from geminga.runtime import Raised, attempt, get_logger, spawn
 from geminga.wire.pulsar.frame import Frame
 
-if TYPE_CHECKING:
-    from geminga.client._consuming.topic_consumer import TopicConsumer
-
 _log = get_logger(__name__)
 
 
 class KeyGate:
     """Between the connection and the :class:`EntryReader` of one consumer of one topic that decrypts."""
 
-    __slots__ = ("_consumer", "_decryptor", "_entries", "_held", "_task")
+    __slots__ = ("_decryptor", "_entries", "_held", "_on_messages", "_read_again", "_task", "_topic")
 
-    def __init__(self, consumer: TopicConsumer, entries: EntryReader, decryptor: Decryptor) -> None:
-        self._consumer = consumer
+    def __init__(
+        self,
+        topic: str,
+        entries: EntryReader,
+        decryptor: Decryptor,
+        *,
+        on_messages: Callable[[list[Frame]], None],
+        read_again: Callable[[ReadError], None],
+    ) -> None:
+        """``on_messages`` gets the frames that were held; ``read_again``: they can not be read, all comes again."""
+        self._topic = topic
+        self._on_messages = on_messages
+        self._read_again = read_again
         self._entries = entries
         self._decryptor = decryptor
         self._held: list[Frame] = []
@@ -46,7 +54,7 @@ class KeyGate:
         entries = self._entries.read(frames)
         self._held = self._entries.take_unread()
         if self._held and self._task is None:
-            self._task = spawn(self._fetch(), name=f"keys of {self._consumer.topic}")
+            self._task = spawn(self._fetch(), name=f"keys of {self._topic}")
         return entries
 
     def clear(self) -> None:
@@ -67,9 +75,9 @@ class KeyGate:
                 frames, self._held = self._held, []
                 if not frames:
                     continue  # everything comes again
-                outcome = attempt(self._consumer.on_messages, frames)
+                outcome = attempt(self._on_messages, frames)
                 if isinstance(outcome, Raised):
-                    _log.warning("%s: %s", self._consumer.topic, outcome, exc_info=outcome.error)
-                    self._consumer.read_again(ReadError(f"{self._consumer.topic}: {outcome}"))
+                    _log.warning("%s: %s", self._topic, outcome, exc_info=outcome.error)
+                    self._read_again(ReadError(f"{self._topic}: {outcome}"))
         finally:
             self._task = None

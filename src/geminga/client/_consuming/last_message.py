@@ -2,22 +2,61 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Final, Protocol
 
 from geminga.client._consuming import requests
 from geminga.client._message_id import MessageId
+from geminga.client._transport.cluster import Cluster
+from geminga.client.core.availability import Start, is_available
+from geminga.model import TopicName
+from geminga.wire._generated import pulsar_api_pb2 as pb
 
-if TYPE_CHECKING:
-    from geminga.client._consuming.topic_consumer import TopicConsumer
+_ENDS: Final = {None: Start.SUBSCRIPTION, MessageId.earliest: Start.SUBSCRIPTION, MessageId.latest: Start.LATEST}
 
 
-async def last_message_ids(consumer: TopicConsumer) -> tuple[MessageId, MessageId | None]:
+class Asked(Protocol):
+    """The consumer of one topic, as far as it is asked here."""
+
+    @property
+    def cluster(self) -> Cluster:
+        """Tries again."""
+        ...
+
+    @property
+    def topic(self) -> TopicName:
+        """The topic, or the partition."""
+        ...
+
+    @property
+    def start_message_id(self) -> MessageId | None:
+        """Where a subscription that is not durable starts; None: where it stands."""
+        ...
+
+    @property
+    def is_start_inclusive(self) -> bool:
+        """Whether that message is to be read, too."""
+        ...
+
+    async def request(self, make: requests.Make) -> pb.BaseCommand:
+        """Ask the broker."""
+        ...
+
+    def has_passed_over(self, message_id: MessageId) -> bool:
+        """Whether everything up to its entry came, and the last of it gave no message."""
+        ...
+
+    def last_received(self) -> MessageId | None:
+        """The last message the application received."""
+        ...
+
+
+async def last_message_ids(consumer: Asked) -> tuple[MessageId, MessageId | None]:
     """The topic's last message, and how far the subscription is acknowledged, if the broker says; raises its error.
 
     Asks again after a lost connection, until the operation timeout.
     """
     about = f"last message id of {consumer.topic}"
-    answered = await consumer.client.lookup.retry(lambda: consumer.request(requests.get_last_message_id), about)
+    answered = await consumer.cluster.lookup.retry(lambda: consumer.request(requests.get_last_message_id), about)
     answer = answered.getLastMessageIdResponse
     marked = answer.consumer_mark_delete_position if answer.HasField("consumer_mark_delete_position") else None
     topic = str(consumer.topic)
@@ -27,18 +66,16 @@ async def last_message_ids(consumer: TopicConsumer) -> tuple[MessageId, MessageI
     )
 
 
-async def has_message_available(consumer: TopicConsumer) -> bool:
+async def has_message_available(consumer: Asked) -> bool:
     """Whether the broker has a message that was not received yet and can be; raises its error."""
     last, marked = await last_message_ids(consumer)
-    if last.entry_id() < 0 or consumer.has_passed_over(last):
+    if consumer.has_passed_over(last):
         return False
-    received = consumer.last_received()
-    if received is not None:
-        return last > received
     start = consumer.start_message_id
-    if start is None or start == MessageId.earliest:
-        # The subscription's own place: everything acknowledged is behind it.
-        return marked is None or last > marked
-    if start == MessageId.latest:
-        return marked is not None and marked.entry_id() >= 0 and last > marked
-    return last >= start if consumer.options.start_message_id_inclusive else last > start
+    return is_available(
+        last,
+        marked=marked,
+        received=consumer.last_received(),
+        start=_ENDS.get(start, start or Start.SUBSCRIPTION),
+        is_inclusive=consumer.is_start_inclusive,
+    )

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from geminga.client._consuming.options import MessageListener
+from geminga.client._consuming.receiving import Receiving
 from geminga.client._errors import PulsarException
 from geminga.runtime import get_logger, spawn
-
-if TYPE_CHECKING:
-    from geminga.client._consuming.consumer import Consumer
 
 _log = get_logger(__name__)
 
@@ -25,7 +23,7 @@ class Listening:
 
     __slots__ = ("_consumer", "_listener", "_resumed", "_running", "_task")
 
-    def __init__(self, consumer: Consumer[Any], listener: MessageListener) -> None:
+    def __init__(self, consumer: Receiving[Any], listener: MessageListener) -> None:
         self._consumer = consumer
         self._listener = listener
         self._resumed = asyncio.Event()

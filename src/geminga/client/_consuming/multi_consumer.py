@@ -7,32 +7,89 @@ Partitions that a topic grows are added by themselves; partitions never go away.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
 
+from geminga.client._consuming.subscription import Subscription
 from geminga.client._consuming.topic_consumer import TopicConsumer
 from geminga.client._errors import InvalidConfiguration, PulsarException
 from geminga.client._message_id import MessageId
-from geminga.client.schema._protocol import TopicSchema
+from geminga.client._transport.cluster import Cluster
+from geminga.client.schema._protocol import MessageDecoder, SchemaSource, TopicSchema
 from geminga.model import TopicName
-from geminga.runtime import get_logger, spawn, tell, wait_ms
-
-if TYPE_CHECKING:
-    from geminga.client._consuming.consumer import Consumer
+from geminga.runtime import get_logger, spawn, wait_ms
 
 _log = get_logger(__name__)
+
+
+class TopicHolder(Protocol):
+    """The consumer whose topics these are."""
+
+    @property
+    def is_closed(self) -> bool:
+        """No topic is added any more."""
+        ...
+
+    def topic(self) -> str:
+        """What was subscribed to, as text."""
+        ...
+
+    def topic_consumers(self) -> list[TopicConsumer]:
+        """One for each topic or partition."""
+        ...
+
+    def make_topic(
+        self,
+        topic: TopicName,
+        capacity: int,
+        decoder: MessageDecoder[object] | None,
+        start_message_id: MessageId | None,
+        *,
+        is_found: bool,
+    ) -> TopicConsumer:
+        """One more, not open yet; ``is_found``: by a pattern."""
+        ...
+
+    def add_topic(self, consumer: TopicConsumer) -> None:
+        """It is open, or about to."""
+        ...
+
+    def remove_topic(self, consumer: TopicConsumer) -> None:
+        """Its topic is gone or it could not be opened."""
+        ...
 
 
 class TopicSet:
     """The topics of one consumer."""
 
-    __slots__ = ("_consumer", "_partitions", "_schema", "_start_message_id", "_task")
+    __slots__ = (
+        "_cluster",
+        "_consumer",
+        "_partitions",
+        "_schema",
+        "_schemas",
+        "_start_message_id",
+        "_subscription",
+        "_task",
+        "is_by_pattern",
+    )
 
     def __init__(
-        self, consumer: Consumer[Any], schema: TopicSchema[Any] | None, start_message_id: MessageId | None
+        self,
+        cluster: Cluster,
+        subscription: Subscription,
+        consumer: TopicHolder,
+        schema: TopicSchema[Any] | None,
+        schemas: SchemaSource,
+        start_message_id: MessageId | None,
     ) -> None:
+        self._cluster = cluster
+        self._subscription = subscription
         self._consumer = consumer
         self._schema = schema
+        self._schemas = schemas
+        #: What is added from now on was found by a pattern.
+        self.is_by_pattern = False
         self._start_message_id = start_message_id
         #: Topic -> number of its partitions, 0 for none.
         self._partitions: dict[str, int] = {}
@@ -58,7 +115,7 @@ class TopicSet:
             count = 0 if topic.is_partition else await self._count(topic)
             found.append((topic, count))
         names = [name for topic, count in found for name in _partition_names(topic, 0, count)]
-        await self._open(names, len(self._consumer.topics()) + len(names))
+        await self._open(names, len(self._consumer.topic_consumers()) + len(names))
         for topic, count in found:
             self._partitions[str(topic)] = count
 
@@ -72,14 +129,13 @@ class TopicSet:
                 self._consumer.remove_topic(consumer)
 
     async def _count(self, topic: TopicName) -> int:
-        consumer = self._consumer
-        return await consumer.client.lookup.partitions(
-            str(topic), auto_create=consumer.options.force_topic_creation and consumer.discovery is None
+        return await self._cluster.lookup.partitions(
+            str(topic), auto_create=self._subscription.options.force_topic_creation and not self.is_by_pattern
         )
 
     async def _open(self, names: list[TopicName], total: int) -> None:
         consumer = self._consumer
-        options = consumer.options
+        options = self._subscription.options
         capacity = options.receiver_queue_size
         if total > 1:
             if capacity == 0:
@@ -90,9 +146,11 @@ class TopicSet:
             for name in names:
                 schema = self._schema
                 decoder = (
-                    None if schema is None else await schema.bind_consumer(str(name.partitioned_topic), consumer.client)
+                    None if schema is None else await schema.bind_consumer(str(name.partitioned_topic), self._schemas)
                 )
-                topic = consumer.make_topic(name, capacity, decoder, self._start_message_id)
+                topic = consumer.make_topic(
+                    name, capacity, decoder, self._start_message_id, is_found=self.is_by_pattern
+                )
                 made.append(topic)
                 consumer.add_topic(topic)
             await _open_all(made)
@@ -108,7 +166,7 @@ class TopicSet:
         """Look for new partitions from time to time, if any topic has partitions; harmless twice."""
         if self._task is not None or self._consumer.is_closed:
             return
-        if self._consumer.options.auto_update_partitions_interval_ms and any(self._partitions.values()):
+        if self._subscription.options.auto_update_partitions_interval_ms and any(self._partitions.values()):
             self._task = spawn(self._update(), name=f"partitions of {self._consumer.topic()}")
 
     def close(self) -> None:
@@ -119,7 +177,7 @@ class TopicSet:
 
     async def _update(self) -> None:
         while True:
-            await wait_ms(self._consumer.options.auto_update_partitions_interval_ms)
+            await wait_ms(self._subscription.options.auto_update_partitions_interval_ms)
             try:
                 await self.update_partitions()
             except PulsarException as error:
@@ -131,14 +189,13 @@ class TopicSet:
             if not count:
                 continue
             name = TopicName.parse(topic)
-            now = await self._consumer.client.lookup.partitions(topic, auto_create=False)
+            now = await self._cluster.lookup.partitions(topic, auto_create=False)
             if now > count:
                 # From the beginning: nothing of a new partition may be missed.
                 names = _partition_names(name, count, now)
-                await self._open(names, len(self._consumer.topics()) + len(names))
+                await self._open(names, len(self._consumer.topic_consumers()) + len(names))
                 self._partitions[topic] = now
-                for interceptor in self._consumer.options.interceptors:
-                    tell(_log, "interceptor", interceptor.on_partitions_change, topic, now)
+                self._subscription.interceptors.partitions_changed(topic, now)
 
 
 def _partition_names(topic: TopicName, first: int, count: int) -> list[TopicName]:
@@ -166,3 +223,20 @@ async def _open(consumer: TopicConsumer) -> PulsarException | None:
     except PulsarException as error:
         return error
     return None
+
+
+async def close_all(consumers: Sequence[TopicConsumer]) -> None:
+    """Close them side by side: each may have to wait for its broker. Cancelled, all of them are closed all the same."""
+    if len(consumers) == 1:
+        await consumers[0].close()
+        return
+    tasks = [spawn(consumer.close(), name=f"close consumer of {consumer.topic}") for consumer in consumers]
+    try:
+        for task in tasks:
+            await asyncio.wait([task])
+    except asyncio.CancelledError:
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+        raise

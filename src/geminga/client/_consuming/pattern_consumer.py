@@ -11,22 +11,19 @@ A topic that was deleted is left, never created again by subscribing.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Final, cast
 
 from geminga.client._consuming.multi_consumer import TopicSet
-from geminga.client._consuming.options import RegexSubscriptionMode
-from geminga.client._consuming.topic_consumer import TopicConsumer
+from geminga.client._consuming.options import ConsumerOptions, RegexSubscriptionMode
 from geminga.client._consuming.topic_list_watch import TopicListWatch
 from geminga.client._errors import NotAllowedError, OperationNotSupported, PulsarException, TopicNotFound
+from geminga.client._transport.cluster import Cluster
 from geminga.client.core.backoff import Backoff
 from geminga.client.core.topic_pattern import TopicPattern, changes
 from geminga.model import TopicName
 from geminga.runtime import get_logger, spawn
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.commands import topics_hash
-
-if TYPE_CHECKING:
-    from geminga.client._consuming.consumer import Consumer
 
 _log = get_logger(__name__)
 
@@ -38,13 +35,15 @@ class PatternTopics:
     """Keeps the topics of a consumer those that match."""
 
     __slots__ = (
+        "_about",
         "_backoff",
-        "_consumer",
+        "_cluster",
         "_found",
         "_gone",
         "_hash",
         "_is_stale",
         "_names",
+        "_options",
         "_pattern",
         "_task",
         "_topics",
@@ -52,10 +51,13 @@ class PatternTopics:
         "_woken",
     )
 
-    def __init__(self, consumer: Consumer[Any], topics: TopicSet, pattern: TopicPattern) -> None:
-        client = consumer.client
-        self._consumer = consumer
+    def __init__(self, cluster: Cluster, options: ConsumerOptions, topics: TopicSet, pattern: TopicPattern) -> None:
+        self._cluster = cluster
+        self._options = options
+        #: For the log.
+        self._about = pattern.expression
         self._topics = topics
+        topics.is_by_pattern = True
         self._pattern = pattern
         #: The broker's hash of the whole namespace's list; empty unless what we have came from that very list.
         self._hash = ""
@@ -63,16 +65,16 @@ class PatternTopics:
         self._names: set[str] = set()
         #: Those of the consumer's topics that came by the pattern.
         self._found: set[str] = set()
-        #: Topics whose consumers were told that they do not exist.
-        self._gone: list[TopicConsumer] = []
+        #: Topics whose consumers were told that they do not exist, or partitions of theirs.
+        self._gone: list[TopicName] = []
         #: What is known here may not be what is: ask for the list.
         self._is_stale = False
         self._woken = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self._backoff = Backoff(client.options.initial_backoff_ms, client.options.maximum_backoff_ms)
+        self._backoff = Backoff(cluster.options.initial_backoff_ms, cluster.options.maximum_backoff_ms)
         self._watch: TopicListWatch | None = None
-        if consumer.options.regex_subscription_mode is RegexSubscriptionMode.PersistentOnly:
-            self._watch = TopicListWatch(client, pattern.namespace, pattern.text_for_brokers, self._woken.set)
+        if options.regex_subscription_mode is RegexSubscriptionMode.PersistentOnly:
+            self._watch = TopicListWatch(cluster, pattern.namespace, pattern.text_for_brokers, self._woken.set)
 
     @property
     def is_watching(self) -> bool:
@@ -81,10 +83,9 @@ class PatternTopics:
 
     async def discover(self) -> None:
         """Look now, and subscribe to what matches and leave what is gone; raises what goes wrong."""
-        consumer = self._consumer
-        mode: int = consumer.options.regex_subscription_mode
+        mode: int = self._options.regex_subscription_mode
         self._is_stale = True
-        found = await consumer.client.lookup.topics_of_namespace(
+        found = await self._cluster.lookup.topics_of_namespace(
             self._pattern.namespace, cast("pb.CommandGetTopicsOfNamespace.Mode", mode), topics_hash=self._hash
         )
         if found.is_changed or not self._hash:
@@ -96,9 +97,9 @@ class PatternTopics:
 
     def start(self) -> None:
         """Have oneself told, or look from time to time."""
-        if self._consumer.options.pattern_auto_discovery_period_ms:
+        if self._options.pattern_auto_discovery_period_ms:
             self._woken.set()
-            self._task = spawn(self._repeat(), name=f"topics of {self._consumer.topic()}")
+            self._task = spawn(self._repeat(), name=f"topics of {self._about}")
 
     def close(self) -> None:
         """Stop looking."""
@@ -108,7 +109,7 @@ class PatternTopics:
         if self._watch is not None:
             self._watch.close()
 
-    def on_topic_gone(self, topic: TopicConsumer) -> None:
+    def on_topic_gone(self, topic: TopicName) -> None:
         """The broker does not know the topic any more."""
         self._gone.append(topic)
         self._woken.set()
@@ -116,8 +117,8 @@ class PatternTopics:
     # ---- the task
 
     async def _repeat(self) -> None:
-        clock, rng = self._consumer.client.runtime.clock, self._consumer.client.runtime.rng
-        period_ms: float = self._consumer.options.pattern_auto_discovery_period_ms
+        clock, rng = self._cluster.runtime.clock, self._cluster.runtime.rng
+        period_ms: float = self._options.pattern_auto_discovery_period_ms
         delay_ms = period_ms
         while True:
             try:
@@ -129,7 +130,7 @@ class PatternTopics:
             try:
                 await self._catch_up()
             except PulsarException as error:
-                _log.info("topics of %s: %s", self._consumer.topic(), error)
+                _log.info("topics of %s: %s", self._about, error)
                 delay_ms = min(period_ms, self._backoff.next_ms(clock.monotonic() * 1000, rng.random()))
             else:
                 self._backoff.reset()
@@ -138,8 +139,8 @@ class PatternTopics:
     async def _catch_up(self) -> None:
         gone, self._gone = self._gone, []
         for topic in gone:
-            name = str(topic.topic.partitioned_topic)
-            _log.info("%s is gone from %s", name, self._consumer.topic())
+            name = str(topic.partitioned_topic)
+            _log.info("%s is gone from %s", name, self._about)
             await self._topics.remove(name)
             self._found.discard(name)
             # Whatever the hash says: it may be there again.
@@ -159,9 +160,9 @@ class PatternTopics:
         try:
             is_known = await watch.open(topics_hash(sorted(self._names)))
         except OperationNotSupported as error:
-            _log.debug("topics of %s: %s", self._consumer.topic(), error)
+            _log.debug("topics of %s: %s", self._about, error)
         except NotAllowedError as error:
-            _log.info("topics of %s are asked for from time to time: %s", self._consumer.topic(), error)
+            _log.info("topics of %s are asked for from time to time: %s", self._about, error)
             self._watch = None
         else:
             self._is_stale = self._is_stale or not is_known

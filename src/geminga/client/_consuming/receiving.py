@@ -1,58 +1,134 @@
-"""What receiving has in common: the prefetch queue of a consumer, and who waits for messages.
+"""The receiving half of a consumer: the prefetch queue, and how messages are taken from it.
 
-Nothing leaves the queue before it is returned, so a cancelled ``receive`` loses nothing: whoever is woken takes from
-the queue itself, and one that was woken and cancelled wakes the next. Who takes one message after the other gives the
-loop its turns (:mod:`geminga.client.core.turns`).
+Nothing leaves the queue before it is returned, so a cancelled ``receive`` loses nothing: whoever waits
+(:mod:`.arrivals`) takes from the queue itself. Who takes one message after the other gives the loop its turns
+(:mod:`geminga.client.core.turns`).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Final, TypeVar
 
-from geminga.client._consuming.options import ConsumerOptions
+from geminga.client._consuming.arrivals import Arrivals
+from geminga.client._consuming.consumer import Consumer
+from geminga.client._consuming.subscription import Subscription
 from geminga.client._consuming.topic_consumer import TopicConsumer
 from geminga.client._entry_batch import EntryBatch
 from geminga.client._errors import AlreadyClosed, OperationNotSupported, PulsarException, Timeout
 from geminga.client._message import Message, make_message
+from geminga.client._options import check_argument
 from geminga.client._place import Place, running_loop
+from geminga.client.core.batch_receive import fitting
+from geminga.client.core.option_kinds import TIME_MS
 from geminga.client.core.prefetch import PrefetchQueue
-from geminga.client.core.stats import ConsumerCounters
 from geminga.client.core.turns import Turns
-from geminga.runtime import Raised, attempt, get_logger, next_turn
-
-if TYPE_CHECKING:
-    from geminga.client._consuming.consumer import Consumer
+from geminga.runtime import next_turn
 
 T = TypeVar("T")
-_log = get_logger(__name__)
 
 _MS: Final = 1000
 
 
-class Receiving(Generic[T]):
+class Receiving(Consumer[T]):
     """The receiving half of a :class:`Consumer`; not for use on its own."""
 
-    def __init__(self, topic: str, options: ConsumerOptions, place: Place) -> None:
-        self.options = options
+    def __init__(self, topic: str, subscription: Subscription, place: Place) -> None:
+        self._subscription = subscription
+        self.options = options = subscription.options
         self._place = place
-        self.counters = ConsumerCounters()
+        self.counters = subscription.counters
         #: What was subscribed to, as text.
         self._topic = topic
         self._loop = asyncio.get_running_loop()
         self._queue: PrefetchQueue[EntryBatch] = PrefetchQueue()
         self._turns = Turns(self._loop.time())
-        self._waiters: deque[asyncio.Future[None]] = deque()
-        #: Who wants to know that something happened, and takes nothing.
-        self._watchers: list[asyncio.Future[None]] = []
+        self._arrivals = Arrivals(self._loop)
         self._topics: dict[str, TopicConsumer] = {}
-        self._interceptors = tuple(options.interceptors)
+        self._interceptors = subscription.interceptors
         self._has_listener = options.message_listener is not None
         #: Why it can not go on; None while it can.
         self._error: PulsarException | None = None
         self._is_closed = False
+
+    # ---- what users call
+
+    async def receive(self, timeout_millis: int | None = None) -> Message[T]:
+        """See :meth:`Consumer.receive`."""
+        self._check_receiving()
+        if timeout_millis is not None:
+            check_argument("timeout_millis", timeout_millis, TIME_MS)
+        message = self._take()
+        if message is None:
+            message = await self._wait_for_message(timeout_millis)
+        return message
+
+    def receive_nowait(self) -> Message[T] | None:
+        """See :meth:`Consumer.receive_nowait`."""
+        self._check_receiving()
+        if self._turns.left <= 0:
+            self._turns.begin(self._loop.time())  # nobody waits here: the caller sees to the loop
+        return self._take()
+
+    async def batch_receive(self) -> list[Message[T]]:
+        """See :meth:`Consumer.batch_receive`."""
+        self._check_receiving()
+        self._place.check()
+        await self._rest()
+        policy = self.options.batch_receive_policy
+        queue = self._queue
+        count_max = max(1, sum(topic.flow.capacity for topic in self._topics.values()))
+        if not policy.is_enough(queue.total_count, queue.total_bytes, count_max):
+            await self._wait_for_batch(count_max)
+        self.counters.batch_receives += 1
+        wanted = policy.max_num_message if policy.max_num_message > 0 else count_max
+        return self._take_many(wanted, policy.max_num_bytes)
+
+    def __aiter__(self) -> AsyncIterator[Message[T]]:
+        # A generator is resumed for less than a coroutine is made, a message each.
+        return self._messages()
+
+    async def _messages(self) -> AsyncIterator[Message[T]]:
+        self._place.check()
+        queue, counters, make = self._queue, self.counters, make_message
+        has_interceptors = bool(self._interceptors)
+        while True:
+            if has_interceptors or (queue.at >= queue.stop and not self._run_on()):
+                try:
+                    message = await self.__anext__()
+                except StopAsyncIteration:
+                    return
+                yield message
+                continue
+            entry = queue.entry
+            assert entry is not None
+            source = entry.source
+            assert source is not None
+            order, flow = entry.order, source.flow
+            # As _take, with what does not change within a run looked up once. Others may take from it meanwhile.
+            while (at := queue.at) < queue.stop and queue.entry is entry:
+                queue.at = at + 1
+                message = make(Message)
+                message._entry = entry
+                message._index = order[at]
+                counters.messages_received += 1
+                flow.owed += 1
+                if flow.owed >= flow.threshold:
+                    source.send_permits(flow.take())
+                yield message
+
+    async def __anext__(self) -> Message[T]:
+        message = self._take()
+        if message is None:
+            if self._is_closed:
+                raise StopAsyncIteration
+            self._check_receiving()
+            try:
+                message = await self._wait_for_message(None)
+            except AlreadyClosed:
+                raise StopAsyncIteration from None
+        return message
 
     # ---- taking
 
@@ -75,19 +151,7 @@ class Receiving(Generic[T]):
         flow.owed += 1
         if flow.owed >= flow.threshold:
             source.send_permits(flow.take())
-        return self._intercepted(message) if self._interceptors else message
-
-    def _intercepted(self, message: Message[T]) -> Message[T]:
-        # It left the queue: an interceptor that fails, or gives nothing back, must not lose it.
-        for interceptor in self._interceptors:
-            given = attempt(interceptor.before_consume, cast("Consumer[Any]", self), message)
-            if isinstance(given, Message):
-                message = given
-            elif isinstance(given, Raised):
-                _log.error("interceptor of %s: %s", self._topic, given, exc_info=given.error)
-            else:
-                _log.error("interceptor of %s gave %s: expected a message", self._topic, type(given).__name__)
-        return message
+        return self._interceptors.consumed(message) if self._interceptors else message
 
     def _run_on(self) -> bool:
         """Whether a message can be taken in this turn; raises WrongLoop, ForkedProcess."""
@@ -151,7 +215,8 @@ class Receiving(Generic[T]):
                 continue
             at, end = queue.at, min(queue.end, queue.at + count_max - len(messages))
             if bytes_max > 0 and size + entry.size_bytes > bytes_max:
-                end = self._fitting(entry, at, end, bytes_max - size, has_some=bool(messages))
+                sizes = map(entry.payload_size, entry.order[at:end])
+                end = at + fitting(sizes, bytes_max - size, has_some=bool(messages))
             queue.at = end
             messages += [Message(entry, index) for index in entry.order[at:end]]
             self._turns.left -= end - at
@@ -160,18 +225,7 @@ class Receiving(Generic[T]):
             if end < queue.end:
                 break
         self.counters.messages_received += len(messages)
-        return [self._intercepted(message) for message in messages] if self._interceptors else messages
-
-    @staticmethod
-    def _fitting(entry: EntryBatch, at: int, end: int, room: int, *, has_some: bool) -> int:
-        """Up to where messages of the entry fit into ``room`` bytes; at least one if there is none yet."""
-        first = at
-        while at < end:
-            room -= len(entry.payload(entry.order[at]))
-            if room < 0:
-                break
-            at += 1
-        return at if at > first or has_some else first + 1
+        return [self._interceptors.consumed(message) for message in messages] if self._interceptors else messages
 
     async def _wait_for_message(self, timeout_millis: int | None) -> Message[T]:
         """After :meth:`_take` gave none."""
@@ -191,10 +245,21 @@ class Receiving(Generic[T]):
 
     async def _next_message(self) -> Message[T]:
         while True:
-            await self._wait_for_arrival()
+            await self._wait()
             message = self._take()
             if message is not None:
                 return message
+
+    async def _wait(self) -> None:
+        """Until something arrived, or the consumer ended; raises AlreadyClosed or why it failed."""
+        self._ask()
+        await self._arrivals.wait()
+        self._turns.begin(self._loop.time())
+
+    async def _watch(self) -> None:
+        """Until something arrived or was passed over, whoever takes it; raises AlreadyClosed or why it failed."""
+        self._ask()
+        await self._arrivals.watch()
 
     def _ask(self) -> None:
         """Somebody waits; raises AlreadyClosed or why the consumer failed."""
@@ -202,39 +267,6 @@ class Receiving(Generic[T]):
         if not self.options.receiver_queue_size:
             for topic in self._topics.values():
                 topic.ask_for_one()
-
-    async def _watch_for_arrival(self) -> None:
-        """Until something arrived or was passed over, whoever takes it; raises AlreadyClosed or why it failed."""
-        self._ask()
-        watcher: asyncio.Future[None] = self._loop.create_future()
-        self._watchers.append(watcher)
-        try:
-            await watcher
-        finally:
-            if watcher in self._watchers:
-                self._watchers.remove(watcher)
-
-    async def _wait_for_arrival(self) -> None:
-        """Until something arrived, or the consumer ended; raises AlreadyClosed or why it failed."""
-        self._ask()
-        waiter: asyncio.Future[None] = self._loop.create_future()
-        self._waiters.append(waiter)
-        try:
-            await waiter
-            self._turns.begin(self._loop.time())
-        except asyncio.CancelledError:
-            if waiter.done() and not waiter.cancelled():
-                self._wake(1)  # it was our turn: the next one's now
-            raise
-        finally:
-            if not waiter.done() or waiter.cancelled():
-                self._forget_waiter(waiter)
-
-    def _forget_waiter(self, waiter: asyncio.Future[None]) -> None:
-        try:
-            self._waiters.remove(waiter)
-        except ValueError:
-            pass
 
     async def _wait_for_batch(self, count_max: int) -> None:
         policy = self.options.batch_receive_policy
@@ -245,25 +277,9 @@ class Receiving(Generic[T]):
         try:
             async with asyncio.timeout(timeout_s):
                 while not policy.is_enough(queue.total_count, queue.total_bytes, count_max):
-                    await self._wait_for_arrival()
+                    await self._wait()
         except TimeoutError:
             pass
-
-    def _wake(self, count: int) -> None:
-        if self._watchers:
-            watchers, self._watchers = self._watchers, []
-            for watcher in watchers:
-                if not watcher.done():
-                    watcher.set_result(None)
-        waiters = self._waiters
-        while waiters and count > 0:
-            waiter = waiters.popleft()
-            if not waiter.done():
-                waiter.set_result(None)
-                count -= 1
-
-    def _wake_all(self) -> None:
-        self._wake(len(self._waiters))
 
     def _check_open(self) -> None:
         if running_loop() is not self._loop:
@@ -294,13 +310,11 @@ class Receiving(Generic[T]):
 
     def on_entries(self, entries: Sequence[EntryBatch]) -> None:
         """Entries arrived."""
-        count = self._queue.extend(entries)
-        if self._waiters or self._watchers:
-            self._wake(count)
+        self._arrivals.arrived(self._queue.extend(entries))
 
     def on_passed_over(self) -> None:
         """Entries came that gave no message: who waits for one asks again, or learns that there is none left."""
-        self._wake_all()
+        self._arrivals.wake_all()
 
     def drop_prefetched(self, is_dropped: Callable[[EntryBatch], bool]) -> None:
         """Forget what was prefetched and not received."""

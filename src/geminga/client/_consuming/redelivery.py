@@ -7,41 +7,64 @@ that was redelivered as often as the dead-letter policy allows goes to the dead-
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterable, Sequence
+from typing import Protocol
 
+from geminga.client._consuming.subscription import Subscription
 from geminga.client._entry_batch import EntryBatch
 from geminga.client._message_id import MessageId
 from geminga.client.core.negative_acks import NegativeAcks
 from geminga.client.core.unacked_tracker import UnackedTracker
-from geminga.runtime import Raised, attempt_await, get_logger, spawn, tell
-
-if TYPE_CHECKING:
-    from geminga.client._consuming.topic_consumer import TopicConsumer
+from geminga.model import TopicName
+from geminga.runtime import Raised, attempt_await, get_logger, spawn
 
 _log = get_logger(__name__)
 
 EntryKey = tuple[int, int]
 
 
+class Asking(Protocol):
+    """Who asks the broker for entries again: the consumer of one topic."""
+
+    def redeliver(self, keys: Iterable[EntryKey]) -> None:
+        """Ask for entries; what was prefetched of them is dropped."""
+        ...
+
+    def redeliver_all(self) -> None:
+        """Ask for everything that is not acknowledged."""
+        ...
+
+    def drop_entries(self, keys: Collection[EntryKey]) -> None:
+        """Forget what was prefetched of them."""
+        ...
+
+    def acknowledge_buried(self, entry: EntryBatch) -> None:
+        """An entry is in the dead-letter topic: it need not come again."""
+        ...
+
+
 class Redelivery:
     """The trackers of one consumer of one topic, with their timers."""
 
     __slots__ = (
-        "_consumer",
+        "_asking",
         "_dead",
         "_loop",
         "_nack_timer",
         "_nack_timer_ms",
         "_nacks",
+        "_subscription",
         "_tick_timer",
+        "_topic",
         "_unacked",
         "has_timeout",
     )
 
-    def __init__(self, consumer: TopicConsumer) -> None:
-        options = consumer.options
-        self._consumer = consumer
+    def __init__(self, subscription: Subscription, topic: TopicName, asking: Asking) -> None:
+        options = subscription.options
+        self._subscription = subscription
+        self._topic = topic
+        self._asking = asking
         self._loop = asyncio.get_running_loop()
         self._nacks = NegativeAcks(options.negative_ack_redelivery_delay_ms, options.negative_ack_redelivery_backoff)
         self._nack_timer: asyncio.TimerHandle | None = None
@@ -62,7 +85,7 @@ class Redelivery:
 
     def may_deliver(self, entry: EntryBatch) -> bool:
         """False: it was redelivered too often and goes to the dead-letter topic now."""
-        dead_letters = self._consumer.owner.dead_letters
+        dead_letters = self._subscription.dead_letters
         if dead_letters is None or entry.redelivery_count < dead_letters.redeliveries_max:
             return True
         self._dead[entry.key] = entry
@@ -132,9 +155,8 @@ class Redelivery:
         keys = self._nacks.due(max(self._loop.time() * 1000, self._nack_timer_ms))
         self._arm_nacks()
         if keys:
-            consumer = self._consumer
-            for interceptor in consumer.options.interceptors:
-                tell(_log, "interceptor", interceptor.on_negative_acks_send, consumer.owner, self._ids(keys))
+            if self._subscription.interceptors:
+                self._subscription.interceptors.refused(self._ids(keys))
             self._redeliver(keys)
 
     def _on_tick(self) -> None:
@@ -146,46 +168,40 @@ class Redelivery:
         if len(unacked):
             self._tick_timer = self._loop.call_later(unacked.tick_ms / 1000, self._on_tick)
         if keys:
-            consumer = self._consumer
-            for interceptor in consumer.options.interceptors:
-                tell(_log, "interceptor", interceptor.on_ack_timeout_send, consumer.owner, self._ids(keys))
+            if self._subscription.interceptors:
+                self._subscription.interceptors.timed_out(self._ids(keys))
             self._redeliver(keys)
 
     def _ids(self, keys: Sequence[EntryKey]) -> list[MessageId]:
-        topic = self._consumer.topic
+        topic = self._topic
         return [MessageId(topic.partition, *key, topic_name=str(topic)) for key in keys]
 
     def _redeliver(self, keys: list[EntryKey]) -> None:
-        consumer = self._consumer
         dead = [key for key in keys if key in self._dead]
         if dead:
             self._bury(dead)
             keys = [key for key in keys if key not in self._dead and key not in dead]
         if not keys:
             return
-        if consumer.options.shares_messages:
-            consumer.redeliver(keys)
+        if self._subscription.options.shares_messages:
+            self._asking.redeliver(keys)
         else:
-            consumer.redeliver_all()
+            self._asking.redeliver_all()
 
     def _bury(self, keys: list[EntryKey]) -> None:
         entries = [self._dead.pop(key) for key in keys]
-        consumer = self._consumer
-        gone = frozenset(keys)
-        consumer.owner.drop_prefetched(lambda entry: entry.source is consumer and entry.key in gone)
-        spawn(self._send_to_dead_letters(entries), name=f"dead letters of {consumer.topic}")
+        self._asking.drop_entries(frozenset(keys))
+        spawn(self._send_to_dead_letters(entries), name=f"dead letters of {self._topic}")
 
     async def _send_to_dead_letters(self, entries: list[EntryBatch]) -> None:
-        consumer = self._consumer
-        dead_letters = consumer.owner.dead_letters
+        dead_letters = self._subscription.dead_letters
         assert dead_letters is not None
         for entry in entries:
             buried = await attempt_await(dead_letters.bury(entry))
             if isinstance(buried, Raised):
-                _log.error("dead letters of %s: %s", consumer.topic, buried, exc_info=buried.error)
+                _log.error("dead letters of %s: %s", self._topic, buried, exc_info=buried.error)
             if buried is True:
-                for index in entry.order:
-                    consumer.acks.acknowledge(entry, index)
+                self._asking.acknowledge_buried(entry)
             else:
                 # It could not be stored there: nothing is lost, it comes again.
-                consumer.redeliver([entry.key])
+                self._asking.redeliver([entry.key])

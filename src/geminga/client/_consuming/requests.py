@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, cast
 
-from geminga.client._consuming.entries import Discard
+from geminga.client._consuming.subscription import Subscription
 from geminga.client._message_id import MessageId
-from geminga.client.schema._protocol import SchemaType
+from geminga.client.core.discards import Discard
+from geminga.client.schema._protocol import SchemaInfo, SchemaType
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.commands import encode_command
-
-if TYPE_CHECKING:
-    from geminga.client._consuming.topic_consumer import TopicConsumer
 
 _UINT64: Final = (1 << 64) - 1
 #: Entries of one REDELIVER command (Pulsar's MAX_REDELIVER_UNACKNOWLEDGED).
@@ -26,25 +24,34 @@ Make = Callable[[int, int], pb.BaseCommand]
 
 
 def subscribe(
-    consumer: TopicConsumer, request_id: int, start: MessageId | None, protocol_version: int
+    subscription: Subscription,
+    topic: str,
+    *,
+    consumer_id: int,
+    request_id: int,
+    start: MessageId | None,
+    epoch: int,
+    schema: SchemaInfo | None,
+    may_create: bool,
+    protocol_version: int,
 ) -> pb.BaseCommand:
-    """SUBSCRIBE, as a broker of that protocol version understands it."""
-    options = consumer.options
+    """SUBSCRIBE, as a broker of that protocol version understands it; ``epoch`` -1: the type has none."""
+    options = subscription.options
     sub_type: int = options.consumer_type
     position: int = options.initial_position
     request = pb.CommandSubscribe(
-        topic=str(consumer.topic),
-        subscription=consumer.owner.subscription_name(),
+        topic=topic,
+        subscription=subscription.name,
         subType=cast("pb.CommandSubscribe.SubType", sub_type),
-        consumer_id=consumer.consumer_id,
+        consumer_id=consumer_id,
         request_id=request_id,
-        consumer_name=consumer.owner.consumer_name(),
+        consumer_name=subscription.consumer_name,
         priority_level=options.priority_level,
         durable=options.is_durable,
         read_compacted=options.is_read_compacted,
         initialPosition=cast("pb.CommandSubscribe.InitialPosition", position),
         replicate_subscription_state=options.replicate_subscription_state_enabled,
-        force_topic_creation=options.force_topic_creation and consumer.may_create,
+        force_topic_creation=options.force_topic_creation and may_create,
         metadata=[pb.KeyValue(key=key, value=value) for key, value in sorted(options.properties.items())],
         subscription_properties=[
             pb.KeyValue(key=key, value=value) for key, value in sorted(options.subscription_properties.items())
@@ -54,9 +61,10 @@ def subscribe(
         request.start_message_id.CopyFrom(_start_data(start))
     if options.start_message_rollback_duration_s and start is options.start_message_id:
         request.start_message_rollback_duration_sec = options.start_message_rollback_duration_s
-    info = None if consumer.decoder is None else consumer.decoder.info
-    if info is not None and (info.type is not SchemaType.AUTO_CONSUME or protocol_version >= AUTO_CONSUME_PROTOCOL_MIN):
-        getattr(request, "schema").CopyFrom(info.to_wire())  # noqa: B009  (a name that stubs do not have)
+    if schema is not None and (
+        schema.type is not SchemaType.AUTO_CONSUME or protocol_version >= AUTO_CONSUME_PROTOCOL_MIN
+    ):
+        getattr(request, "schema").CopyFrom(schema.to_wire())  # noqa: B009  (a name that stubs do not have)
     policy = options.key_shared_policy
     if policy is not None:
         mode: int = policy.key_shared_mode
@@ -67,8 +75,8 @@ def subscribe(
                 allowOutOfOrderDelivery=policy.allow_out_of_order_delivery,
             )
         )
-    if consumer.epoch >= 0:
-        request.consumer_epoch = consumer.epoch
+    if epoch >= 0:
+        request.consumer_epoch = epoch
     return pb.BaseCommand(type=_Type.SUBSCRIBE, subscribe=request)
 
 

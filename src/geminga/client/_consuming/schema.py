@@ -6,16 +6,14 @@ Entries leave in the order they came, so one that waits holds those behind it.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from geminga.client._entry_batch import EntryBatch
 from geminga.client._errors import PulsarException
+from geminga.client._transport.cluster import Cluster
 from geminga.client.core.backoff import Backoff
 from geminga.client.schema._protocol import MessageDecoder
 from geminga.runtime import Raised, attempt_await, get_logger, spawn, wait_ms
-
-if TYPE_CHECKING:
-    from geminga.client._consuming.topic_consumer import TopicConsumer
 
 _log = get_logger(__name__)
 
@@ -23,10 +21,19 @@ _log = get_logger(__name__)
 class SchemaGate:
     """The entries of one consumer of one topic that wait for their schema; at most what was prefetched."""
 
-    __slots__ = ("_consumer", "_decoder", "_held", "_task")
+    __slots__ = ("_cluster", "_decoder", "_hand_out", "_held", "_task", "_topic")
 
-    def __init__(self, consumer: TopicConsumer, decoder: MessageDecoder[object]) -> None:
-        self._consumer = consumer
+    def __init__(
+        self,
+        cluster: Cluster,
+        topic: str,
+        decoder: MessageDecoder[object],
+        hand_out: Callable[[list[EntryBatch]], None],
+    ) -> None:
+        """``hand_out`` gets what was held, in order."""
+        self._cluster = cluster
+        self._topic = topic
+        self._hand_out = hand_out
         self._decoder = decoder
         self._held: list[EntryBatch] = []
         self._task: asyncio.Task[None] | None = None
@@ -38,7 +45,7 @@ class SchemaGate:
             return False
         self._held.extend(entries)
         if self._task is None:
-            self._task = spawn(self._prepare(), name=f"schema of {self._consumer.topic}")
+            self._task = spawn(self._prepare(), name=f"schema of {self._topic}")
         return True
 
     @property
@@ -57,9 +64,8 @@ class SchemaGate:
             self._task.cancel()
 
     async def _prepare(self) -> None:
-        consumer = self._consumer
-        client = consumer.client
-        backoff = Backoff(client.options.initial_backoff_ms, client.options.maximum_backoff_ms)
+        options, runtime = self._cluster.options, self._cluster.runtime
+        backoff = Backoff(options.initial_backoff_ms, options.maximum_backoff_ms)
         try:
             while self._held:
                 entry = self._held[0]
@@ -68,14 +74,14 @@ class SchemaGate:
                     outcome = await attempt_await(self._decoder.prepare(version))
                     if isinstance(outcome, Raised):
                         if isinstance(outcome.error, PulsarException):
-                            _log.warning("schema of %s: %s", consumer.topic, outcome.error)
-                            now_ms = client.runtime.clock.monotonic() * 1000
-                            await wait_ms(backoff.next_ms(now_ms, client.runtime.rng.random()))
+                            _log.warning("schema of %s: %s", self._topic, outcome.error)
+                            now_ms = runtime.clock.monotonic() * 1000
+                            await wait_ms(backoff.next_ms(now_ms, runtime.rng.random()))
                             continue
                         # Asking again would not help: the message is handed out, and its value() says what is wrong.
-                        _log.error("schema of %s: %s", consumer.topic, outcome, exc_info=outcome.error)
+                        _log.error("schema of %s: %s", self._topic, outcome, exc_info=outcome.error)
                 if self._held and self._held[0] is entry:
                     del self._held[0]
-                    consumer.owner.on_entries([entry])
+                    self._hand_out([entry])
         finally:
             self._task = None

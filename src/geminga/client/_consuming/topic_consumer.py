@@ -1,7 +1,7 @@
 """``TopicConsumer``: one consumer of one topic or partition on its broker. A :class:`Consumer` has one or many.
 
-It subscribes (again after each loss), turns frames into entries for the consumer's prefetch queue, gives permits back,
-and keeps the trackers: acknowledgement grouping, negative acknowledgements, unacknowledged messages, batch ackers.
+It subscribes (again after each loss), gives permits back, moves the subscription, and joins the parts that do the rest:
+what comes (:mod:`.intake`), what is acknowledged (:mod:`.acknowledgement`), what comes again (:mod:`.redelivery`).
 
 After a reconnect the broker delivers everything again that was not acknowledged, so what was prefetched is dropped and
 the trackers start over; acknowledgements that waited go out first. The batch ackers stay: a message of a batch that
@@ -12,35 +12,30 @@ before a redelivery of everything from those sent after it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Collection, Iterable
+from typing import Final
 
 from geminga.client._consuming import last_message, requests
 from geminga.client._consuming.acknowledgement import Acknowledgement
 from geminga.client._consuming.attachment import Attachment
-from geminga.client._consuming.entries import Discard, EntryReader
-from geminga.client._consuming.key_gate import KeyGate
-from geminga.client._consuming.options import ConsumerCryptoFailureAction, ConsumerOptions
+from geminga.client._consuming.intake import Intake
+from geminga.client._consuming.ports import Delivery
 from geminga.client._consuming.redelivery import Redelivery
-from geminga.client._consuming.schema import SchemaGate
+from geminga.client._consuming.subscription import Subscription
 from geminga.client._entry_batch import EntryBatch
 from geminga.client._errors import AlreadyClosed, PulsarException, ReadError
 from geminga.client._message_id import MessageId
+from geminga.client._transport.cluster import Cluster
 from geminga.client._transport.connection import ClientConnection
 from geminga.client._transport.link import Link
-from geminga.client.core.chunk_assembly import ChunkAssembly
 from geminga.client.core.prefetch import FlowControl
 from geminga.client.core.start_position import StartPosition
 from geminga.client.schema._protocol import MessageDecoder
 from geminga.model import TopicName
-from geminga.runtime import get_logger, spawn
+from geminga.runtime import get_logger
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.consumer_codec import encode_flow
 from geminga.wire.pulsar.frame import Frame
-
-if TYPE_CHECKING:
-    from geminga.client._client import Client
-    from geminga.client._consuming.consumer import Consumer
 
 _log = get_logger(__name__)
 
@@ -55,20 +50,19 @@ class TopicConsumer:
 
     __slots__ = (
         "_attachment",
-        "_damaged",
-        "_entries",
-        "_gate",
+        "_delivery",
+        "_intake",
         "_is_asked",
         "_is_closed",
         "_is_seeking",
-        "_key_gate",
         "_last_entry",
         "_link",
-        "_passed_over",
-        "_start",
+        "_options",
+        "_redelivery",
+        "_subscription",
         "_was_attached",
         "acks",
-        "client",
+        "cluster",
         "consumer_id",
         "decoder",
         "epoch",
@@ -77,30 +71,31 @@ class TopicConsumer:
         "has_ended",
         "is_active",
         "is_found",
-        "options",
-        "owner",
-        "redelivery",
         "start_message_id",
         "topic",
     )
 
     def __init__(
         self,
-        owner: Consumer[Any],
+        cluster: Cluster,
+        subscription: Subscription,
+        delivery: Delivery,
         topic: TopicName,
         *,
         capacity: int,
         decoder: MessageDecoder[object] | None,
         start_message_id: MessageId | None,
+        is_found: bool,
     ) -> None:
-        client: Client = owner.client
-        options = owner.options
-        self.owner: Consumer[Any] = owner
-        self.client: Client = client
-        self.options: ConsumerOptions = options
-        self.topic: TopicName = topic
+        """``capacity``: messages that are prefetched; ``is_found``: a pattern found the topic."""
+        options = subscription.options
+        self.cluster = cluster
+        self.topic = topic
         self.decoder = decoder
-        self._attachment = Attachment(client, self, str(topic))
+        self._subscription = subscription
+        self._options = options
+        self._delivery = delivery
+        self._attachment = Attachment(cluster, self, str(topic))
         self.consumer_id: int = self._attachment.consumer_id
         self.flow = FlowControl(capacity)
         if capacity == 0:
@@ -109,8 +104,7 @@ class TopicConsumer:
         self.epoch = -1 if options.shares_messages else 0
         #: On Failover: whether the broker made this consumer the active one; None: it did not say.
         self.is_active: bool | None = None
-        #: A pattern found the topic.
-        self.is_found = owner.discovery is not None
+        self.is_found = is_found
         #: The topic was terminated and everything was delivered.
         self.has_ended = False
         #: Why it can not go on; None while it can.
@@ -119,40 +113,23 @@ class TopicConsumer:
         self.start_message_id = start_message_id
         #: The entry the application received a message of last.
         self._last_entry: EntryBatch | None = None
-        self._start: StartPosition | None = None
-        self._start_at(start_message_id)
-        self._entries = EntryReader(
-            str(topic),
-            ChunkAssembly(options.max_pending_chunked_message, options.expire_time_of_incomplete_chunked_message_ms),
-            decryptor=owner.decryptor,
-            crypto_failure_action=options.crypto_failure_action,
-            now_ms=self._now_ms,
-            on_discard=self._on_discard,
-            on_chunk=self._on_chunk,
+        self._redelivery = Redelivery(subscription, topic, self)
+        self.acks = Acknowledgement(
+            subscription,
+            self._redelivery,
+            consumer_id=self.consumer_id,
+            is_persistent=topic.is_persistent,
+            timeout_ms=cluster.options.operation_timeout_ms,
         )
-        self._entries.epoch = self.epoch
-        self._key_gate = None if owner.decryptor is None else KeyGate(self, self._entries, owner.decryptor)
-        self.redelivery: Redelivery = Redelivery(self)
-        self.acks = Acknowledgement(self)
-        #: The entry that could not be read last.
-        self._damaged: EntryKey | None = None
-        #: The last entry that came and gave no message, since everything came again last.
-        self._passed_over: EntryKey | None = None
-        self._gate = None if decoder is None else SchemaGate(self, decoder)
+        self._intake = Intake(cluster, subscription, delivery, self, self.acks, self._redelivery)
+        self._intake.set_epoch(self.epoch)
+        self._start_at(start_message_id)
         self._was_attached = False
         self._is_closed = False
         self._is_seeking = False
         #: Without prefetching: a message was asked for.
         self._is_asked = False
-        self._link = Link(
-            client.runtime,
-            client.pool,
-            client.lookup,
-            client.options,
-            str(topic),
-            attach=self._attach,
-            on_failed=self._on_failed,
-        )
+        self._link = Link(cluster, str(topic), attach=self._attach, on_failed=self._on_failed)
 
     # ---- connection
 
@@ -178,39 +155,47 @@ class TopicConsumer:
             self._set_epoch(self.epoch + 1)
         start = self._restart_message_id()
         await self._attachment.subscribe(
-            connection, lambda request_id: requests.subscribe(self, request_id, start, connection.protocol_version)
+            connection, lambda request_id: self._subscribe(request_id, start, connection.protocol_version)
         )
         self._attached(connection, start)
 
+    def _subscribe(self, request_id: int, start: MessageId | None, protocol_version: int) -> pb.BaseCommand:
+        return requests.subscribe(
+            self._subscription,
+            str(self.topic),
+            consumer_id=self.consumer_id,
+            request_id=request_id,
+            start=start,
+            epoch=self.epoch,
+            schema=None if self.decoder is None else self.decoder.info,
+            may_create=self.may_create,
+            protocol_version=protocol_version,
+        )
+
     def _attached(self, connection: ClientConnection, start: MessageId | None) -> None:
         self._was_attached = True
-        self._entries.message_bytes_max = connection.max_message_size
+        self._intake.connected(connection.max_message_size)
         self._is_seeking = False
         self.start_over()
-        if not self.options.is_durable:
+        if not self._options.is_durable:
             self._start_at(start)
         self.acks.sender.connected(connection)
         self._is_asked = False
         permits = self.flow.restart()
         if permits:
             connection.write(encode_flow(self.consumer_id, permits))
-        self.owner.on_subscribed(self)
+        self._delivery.on_subscribed(self.topic)
 
     def start_over(self) -> None:
         """Everything unacknowledged comes again: what was prefetched and tracked is forgotten."""
-        self.owner.drop_prefetched(lambda entry: entry.source is self)
-        if self._gate is not None:
-            self._gate.clear()
-        if self._key_gate is not None:
-            self._key_gate.clear()
-        self.redelivery.clear()
-        self._entries.chunks.clear()
-        self._passed_over = None
+        self._delivery.drop_prefetched(lambda entry: entry.source is self)
+        self._intake.start_over()
+        self._redelivery.clear()
         self.acks.start_over()
 
     def _restart_message_id(self) -> MessageId | None:
         """Where a subscription that is not durable goes on: behind the last message that was received."""
-        if self.options.is_durable:
+        if self._options.is_durable:
             return None
         last = self.last_received()
         return last if last is not None else self.start_message_id
@@ -220,17 +205,17 @@ class TopicConsumer:
         entry = self._last_entry
         if entry is None:
             return None
-        return entry.message_id(self.owner.last_index(entry))
+        return entry.message_id(self._delivery.last_index(entry))
 
     def _start_at(self, message_id: MessageId | None, *, is_inclusive: bool | None = None) -> None:
         if message_id is None or message_id in (MessageId.earliest, MessageId.latest):
-            self._start = None
+            self._intake.start = None
             return
         if is_inclusive is None:
-            is_inclusive = self.options.start_message_id_inclusive and self._last_entry is None
+            is_inclusive = self._options.start_message_id_inclusive and self._last_entry is None
         first = message_id.first_chunk_message_id() if is_inclusive else None
         at = first or message_id
-        self._start = StartPosition(at.ledger_id(), at.entry_id(), at.batch_index(), is_inclusive)
+        self._intake.start = StartPosition(at.ledger_id(), at.entry_id(), at.batch_index(), is_inclusive)
 
     def on_connection_lost(self, error: PulsarException) -> None:
         """The connection is gone."""
@@ -253,7 +238,7 @@ class TopicConsumer:
         self.error = error
         self.acks.sender.close(error)
         self._attachment.fail(error)
-        self.owner.on_topic_failed(self, error)
+        self._delivery.on_topic_failed(self.topic, error, is_found=self.is_found)
 
     async def connected(self) -> ClientConnection:
         """The connection, once there is one; Timeout after the operation timeout."""
@@ -277,7 +262,7 @@ class TopicConsumer:
         error = AlreadyClosed(f"the consumer of {self.topic} is closed")
         self.acks.sender.flush()
         try:
-            async with asyncio.timeout(self.client.options.operation_timeout_ms / 1000):
+            async with asyncio.timeout(self.cluster.timeout_s):
                 await self.acks.sender.settled()
         except TimeoutError:
             _log.info("closing the consumer of %s: acknowledgements have no answer", self.topic)
@@ -304,10 +289,7 @@ class TopicConsumer:
         self.start_over()
         self.acks.forget_batches()
         self.acks.sender.close(error)
-        if self._gate is not None:
-            self._gate.close()
-        if self._key_gate is not None:
-            self._key_gate.close()
+        self._intake.close()
         self._attachment.fail(error)
         return connection
 
@@ -317,25 +299,8 @@ class TopicConsumer:
         """MESSAGE frames of one socket read."""
         if self._is_seeking or self._attachment.connection is None:
             return  # they come again, or are not wanted any more
-        arrived: list[EntryBatch] = []
-        gate = self._key_gate
-        read = self._entries.read(frames) if gate is None else gate.read(frames)
-        is_holding = gate is not None and gate.is_holding
-        if not is_holding:
+        if self._intake.take(frames):
             self._is_asked = False
-        self.owner.counters.entries_received += len(read)
-        is_simple = self._start is None and self.owner.dead_letters is None
-        is_pending = self.acks.sender.tracker.is_pending
-        for entry in read:
-            if is_simple and not entry.is_batch and not is_pending(entry.key):
-                entry.source = self  # as below: nothing more is asked of most
-                arrived.append(entry)
-            elif self._accept(entry):
-                arrived.append(entry)
-        if arrived and (self._gate is None or not self._gate.holds(arrived)):
-            self.owner.on_entries(arrived)
-        if len(arrived) < len(frames) and not is_holding:
-            self.owner.on_passed_over()
 
     def read_again(self, error: ReadError) -> None:
         """What came over this connection can not be read: everything comes again over a fresh one."""
@@ -343,102 +308,13 @@ class TopicConsumer:
             self._attachment.connection.abort(error)
 
     def has_passed_over(self, message_id: MessageId) -> bool:
-        """Whether everything up to its entry came, and the last of it gave no message: it was discarded, or waits for
-        its other chunks. On Shared and Key_Shared entries come in any order, so that nothing can be said."""
-        passed = self._passed_over
-        if passed is None or self.options.shares_messages or (self._gate is not None and self._gate.is_holding):
-            return False
-        return passed >= (message_id.ledger_id(), message_id.entry_id())
+        """See :meth:`Intake.has_passed_over`."""
+        return self._intake.has_passed_over(message_id)
 
-    def _accept(self, entry: EntryBatch) -> bool:
-        """Whether anything of the entry is to be handed out."""
-        if self._is_for_application(entry):
-            return True
-        self._passed_over = entry.key
-        return False
-
-    def _is_for_application(self, entry: EntryBatch) -> bool:
-        entry.source = self
-        key = entry.key
-        if self.acks.sender.tracker.is_pending(key):
-            self.give_back(max(1, entry.batch_size))
-            return False
-        if entry.is_batch:
-            self.acks.adopt(entry)
-        if self._start is not None:
-            self._drop_before_start(entry, self._start)
-        kept = len(entry.order)
-        if kept < entry.batch_size:
-            self.give_back(entry.batch_size - kept)
-        elif not kept:
-            self.give_back(1)
-        if not kept:
-            if entry.acker is not None and entry.acker.is_complete:
-                self.acks.acknowledge_entry(key)  # nothing of it will ever be acknowledged by the application
-            return False
-        dead_letters = self.owner.dead_letters
-        if dead_letters is not None and not self.redelivery.may_deliver(entry):
-            self.give_back(kept)
-            return False
-        return True
-
-    def _drop_before_start(self, entry: EntryBatch, start: StartPosition) -> None:
-        if self.options.is_durable and entry.key != (start.ledger_id, start.entry_id):
-            return  # another consumer of the subscription may have moved it back
-        first = start.first_index(entry.ledger_id, entry.entry_id, is_batch=entry.is_batch)
-        if first == 0:
-            return
-        order = entry.order
-        entry.order = [] if first is None else [index for index in order if index >= first]
-        if not self.options.is_durable:
-            return
-        # Skipped on purpose: it must not stay in the backlog.
-        if entry.acker is None:
-            self.acks.sender.add(entry.key)
-            return
-        for index in order[: len(order) - len(entry.order)]:
-            entry.acker.acknowledge(index)
-
-    def _on_discard(self, key: EntryKey, why: Discard, permits: int) -> None:
-        self.give_back(max(1, permits))
-        if why is Discard.OLD_EPOCH:
-            return
-        if why is Discard.CHUNK:
-            self._passed_over = key
-            return
-        self.owner.counters.entries_discarded += 1
-        if why is Discard.CHECKSUM and key != self._damaged:
-            # Damaged on the way, perhaps: a fresh connection brings it again. Only what stays damaged is discarded.
-            self._damaged = key
-            self.read_again(ReadError(f"{self.topic}: entry {key[0]}:{key[1]} came damaged"))
-            return
-        self._passed_over = key
-        if why is Discard.DECRYPTION:
-            if self.options.crypto_failure_action is ConsumerCryptoFailureAction.DISCARD:
-                self.acks.sender.add(key)
-            else:
-                _log.warning("%s: entry %d:%d can not be decrypted", self.topic, *key)
-                self.redelivery.received(key, 0)  # it may time out, and comes again after a reconnect
-            return
-        _log.warning("%s: entry %d:%d is discarded: %s", self.topic, *key, why.name.lower())
+    def write(self, frame: bytes) -> None:
+        """To the broker; without a connection there is a fresh start later."""
         if self._attachment.connection is not None:
-            self._attachment.connection.write(requests.ack_damaged(self.consumer_id, key, why))
-
-    def _on_chunk(
-        self, key: EntryKey, whole: Sequence[EntryKey], gave_way: Sequence[EntryKey], publish_time_ms: int
-    ) -> None:
-        if whole:
-            self.acks.chunked(key, whole)
-        if not gave_way:
-            return
-        self.owner.counters.chunked_discarded += 1
-        expire_ms = self.options.expire_time_of_incomplete_chunked_message_ms
-        is_old = 0 < expire_ms < self.client.runtime.clock.wall_ms() - publish_time_ms
-        for entry in gave_way:
-            if is_old or self.options.auto_ack_oldest_chunked_message_on_queue_full:
-                self.acks.sender.add(entry)
-            else:
-                self.redelivery.negative_acks(entry, 0)
+            self._attachment.connection.write(frame)
 
     # ---- permits
 
@@ -476,8 +352,8 @@ class TopicConsumer:
         self._last_entry = entry
         if entry.is_batch:
             entry.expect_messages()
-        if self.redelivery.has_timeout:
-            self.redelivery.received(entry.key, entry.redelivery_count)
+        if self._redelivery.has_timeout:
+            self._redelivery.received(entry.key, entry.redelivery_count)
 
     def on_ack_response(self, request_id: int, error: PulsarException | None) -> None:
         """ACK_RESPONSE."""
@@ -490,9 +366,8 @@ class TopicConsumer:
         wanted = sorted({piece for key in keys for piece in self.acks.entries_of(key)})
         if not wanted:
             return
-        gone = frozenset(wanted)
-        self.owner.drop_prefetched(lambda entry: entry.source is self and entry.key in gone)
-        self.owner.counters.redelivery_requests += len(wanted)
+        self.drop_entries(frozenset(wanted))
+        self._subscription.counters.redelivery_requests += len(wanted)
         # What was acknowledged of their batches goes ahead, or another consumer gets it again.
         self.acks.sender.flush()
         if self._attachment.connection is not None:  # else: everything comes again anyway
@@ -502,7 +377,7 @@ class TopicConsumer:
     def redeliver_all(self) -> None:
         """Ask for everything that is not acknowledged."""
         self.acks.sender.flush()
-        self.owner.counters.redelivery_requests += 1
+        self._subscription.counters.redelivery_requests += 1
         connection = self._attachment.connection
         # Without a connection everything comes again anyway, under the epoch SUBSCRIBE tells, or told just now: with
         # a higher one here everything that comes would count as sent before.
@@ -515,20 +390,38 @@ class TopicConsumer:
 
     def _set_epoch(self, epoch: int) -> None:
         self.epoch = epoch
-        self._entries.epoch = epoch
+        self._intake.set_epoch(epoch)
+
+    def drop_entries(self, keys: Collection[EntryKey]) -> None:
+        """Forget what was prefetched of them."""
+        self._delivery.drop_prefetched(lambda entry: entry.source is self and entry.key in keys)
+
+    def negative_acknowledge(self, key: EntryKey, redelivery_count: int) -> None:
+        """A message of an entry could not be processed."""
+        self._redelivery.negative_acks(key, redelivery_count)
+
+    def acknowledge_buried(self, entry: EntryBatch) -> None:
+        """An entry is in the dead-letter topic."""
+        for index in entry.order:
+            self.acks.acknowledge(entry, index)
 
     # ---- moving
+
+    @property
+    def is_start_inclusive(self) -> bool:
+        """Whether the message that reading starts at comes, too."""
+        return self._options.start_message_id_inclusive
 
     async def seek(self, message_id: MessageId | None, timestamp_ms: int = 0) -> None:
         """Move the subscription to a message, or to the first one published at a time; raises the broker's error."""
         await self.connected()
         self.acks.sender.flush()
         self._is_seeking = True
-        before = (self._start, self.start_message_id, self._last_entry)
+        before = (self._intake.start, self.start_message_id, self._last_entry)
         try:
             await self._seek(message_id, timestamp_ms)
         except BaseException:
-            self._start, self.start_message_id, self._last_entry = before
+            self._intake.start, self.start_message_id, self._last_entry = before
             self._is_seeking = False
             if self._attachment.connection is not None:
                 self.redeliver_all()  # what came meanwhile was dropped
@@ -539,7 +432,7 @@ class TopicConsumer:
         self.acks.forget_batches()
         self._last_entry = None
         self.start_message_id = message_id
-        self._start_at(message_id, is_inclusive=self.options.start_message_id_inclusive)
+        self._start_at(message_id, is_inclusive=self._options.start_message_id_inclusive)
         await self.request(lambda consumer, request: requests.seek(consumer, request, message_id, timestamp_ms))
         self.start_over()
         if self._attachment.connection is not None:
@@ -560,24 +453,4 @@ class TopicConsumer:
     def on_end_of_topic(self) -> None:
         """The topic was terminated and everything was delivered."""
         self.has_ended = True
-        self.owner.on_end_of_topic(self)
-
-    def _now_ms(self) -> float:
-        return self.client.runtime.clock.monotonic() * 1000
-
-
-async def close_all(consumers: Sequence[TopicConsumer]) -> None:
-    """Close them side by side: each may have to wait for its broker. Cancelled, all of them are closed all the same."""
-    if len(consumers) == 1:
-        await consumers[0].close()
-        return
-    tasks = [spawn(consumer.close(), name=f"close consumer of {consumer.topic}") for consumer in consumers]
-    try:
-        for task in tasks:
-            await asyncio.wait([task])
-    except asyncio.CancelledError:
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
-        raise
+        self._delivery.on_end_of_topic()

@@ -7,14 +7,12 @@ kept in order until it is taken. Brokers say in CONNECTED whether they have watc
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from geminga.client._errors import NotAllowedError, OperationNotSupported, PulsarException
+from geminga.client._transport.cluster import Cluster
 from geminga.client._transport.connection import ClientConnection
 from geminga.wire._generated import pulsar_api_pb2 as pb
-
-if TYPE_CHECKING:
-    from geminga.client._client import Client
 
 _Type = pb.BaseCommand
 
@@ -26,7 +24,7 @@ class TopicListWatch:
     """See the module's docstring."""
 
     __slots__ = (
-        "_client",
+        "_cluster",
         "_connection",
         "_namespace",
         "_on_news",
@@ -36,13 +34,13 @@ class TopicListWatch:
         "has_missed",
     )
 
-    def __init__(self, client: Client, namespace: str, pattern: str, on_news: Callable[[], None]) -> None:
+    def __init__(self, cluster: Cluster, namespace: str, pattern: str, on_news: Callable[[], None]) -> None:
         """``pattern``: whole topic names, with or without domain. ``on_news``: there is an update, or the end."""
-        self._client = client
+        self._cluster = cluster
         self._namespace = namespace
         self._pattern = pattern
         self._on_news = on_news
-        self._watcher_id = client.next_consumer_id()
+        self._watcher_id = next(cluster.consumer_ids)
         self._connection: ClientConnection | None = None
         self._updates: list[pb.CommandWatchTopicUpdate] = []
         #: Updates were lost, with the connection or for want of room: ask for the whole list.
@@ -59,8 +57,7 @@ class TopicListWatch:
         Raises OperationNotSupported if the broker has no watches, NotAllowedError if it refuses this one, or what went
         wrong.
         """
-        client = self._client
-        connection = await client.pool.service_connection()
+        connection = await self._cluster.pool.service_connection()
         if not connection.features.supports_topic_watchers:
             raise OperationNotSupported(f"the broker at {connection.url} does not tell of topics that come and go")
         request_id = connection.next_request_id()
@@ -79,7 +76,7 @@ class TopicListWatch:
             answer = await connection.request(
                 pb.BaseCommand(type=_Type.WATCH_TOPIC_LIST, watchTopicList=request),
                 request_id,
-                client.options.operation_timeout_ms / 1000,
+                self._cluster.timeout_s,
             )
         except BaseException as error:
             connection.unregister_watcher(self._watcher_id)

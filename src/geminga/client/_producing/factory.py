@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, TypedDict, TypeVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Final, TypedDict, TypeVar
 
 from geminga.client._crypto import CryptoKeyReader, KeySource, MessageEncryptor
 from geminga.client._interceptors import ProducerInterceptor
+from geminga.client._lifetime import Lifetime
 from geminga.client._options import (
     BatchingType,
     CompressionType,
@@ -25,12 +28,12 @@ from geminga.client._producing.messages import MessageBuilder
 from geminga.client._producing.partitioned_producer import PartitionedProducer
 from geminga.client._producing.producer import Producer
 from geminga.client._producing.topic_producer import TopicProducer
+from geminga.client._topic_names import parse_topic
+from geminga.client._transport.cluster import Cluster
+from geminga.client.core.memory_limit import MemoryLimit
 from geminga.client.core.option_kinds import NOTHING, Either, With
-from geminga.client.schema._protocol import MessageEncoder, TopicSchema
+from geminga.client.schema._protocol import MessageEncoder, SchemaSource, TopicSchema
 from geminga.model.topic_name import TopicName
-
-if TYPE_CHECKING:
-    from geminga.client._client import Client
 
 T = TypeVar("T")
 
@@ -68,53 +71,87 @@ class ProducerArguments(TypedDict, total=False):
     initial_subscription_name: str
 
 
-async def create_producer(
-    client: Client, topic_name: str, schema: TopicSchema[T] | None, arguments: ProducerArguments
-) -> Producer[T]:
-    """See :meth:`Client.create_producer`."""
-    client.check_usable()
-    topic = client.parse_topic(topic_name)
-    options = options_from(ProducerOptions, arguments)
-    options.check()
-    check_argument("schema", schema, _SCHEMA)
-    encoder: MessageEncoder[T] | None = None
-    if schema is not None:
-        encoder = await schema.bind_producer(str(topic.partitioned_topic), client)
-    encrypt: MessageEncryptor | None = None
-    if options.crypto_key_reader is not None:
+@dataclass(frozen=True, slots=True)
+class ProducerFactory:
+    """Makes the producers of one client."""
+
+    cluster: Cluster
+    #: What all producers together hold.
+    memory: MemoryLimit
+    lifetime: Lifetime
+    schemas: SchemaSource
+    _ids: Iterator[int] = field(default_factory=count)
+
+    async def create(self, topic_name: str, schema: TopicSchema[T] | None, arguments: ProducerArguments) -> Producer[T]:
+        """See :meth:`Client.create_producer`."""
+        self.lifetime.check_usable()
+        topic = parse_topic(topic_name)
+        options = options_from(ProducerOptions, arguments)
+        options.check()
+        check_argument("schema", schema, _SCHEMA)
+        encoder: MessageEncoder[T] | None = None
+        if schema is not None:
+            encoder = await schema.bind_producer(str(topic.partitioned_topic), self.schemas)
+        encrypt = await self._encryptor(options)
+        builder = MessageBuilder(self.cluster.runtime.clock, encoder, encrypt)
+        partitions = 0 if topic.is_partition else await self.cluster.lookup.partitions(str(topic))
+        if partitions:
+            made: Producer[T] = await self._create_partitioned(topic, partitions, options, builder)
+        else:
+            single = self._single(topic, options, builder, topic.partition)
+            self.lifetime.remember_producer(single)
+            await single.connect()
+            made = single
+        if options.interceptors:
+            made = InterceptingProducer(made, options.interceptors)
+        return made
+
+    async def _encryptor(self, options: ProducerOptions) -> MessageEncryptor | None:
+        if options.crypto_key_reader is None:
+            return None
         names = [options.encryption_key] if isinstance(options.encryption_key, str) else options.encryption_key
-        runtime = client.runtime
-        source = KeySource(runtime.threads, options.crypto_key_reader, client.options.operation_timeout_ms / 1000)
+        runtime = self.cluster.runtime
+        source = KeySource(runtime.threads, options.crypto_key_reader, self.cluster.timeout_s)
         encrypt = MessageEncryptor(runtime.clock, source, names, options.crypto_failure_action)
         await encrypt.begin()
-    builder = MessageBuilder(client.runtime.clock, encoder, encrypt)
-    partitions = 0 if topic.is_partition else await client.lookup.partitions(str(topic))
-    if partitions:
-        made: Producer[T] = await _create_partitioned(client, topic, partitions, options, builder)
-    else:
-        single = TopicProducer(client, str(topic), options, builder, partition=topic.partition)
-        client.remember_producer(single)
-        await single.connect()
-        made = single
-    if options.interceptors:
-        made = InterceptingProducer(made, options.interceptors)
-    return made
+        return encrypt
+
+    def _single(
+        self, topic: TopicName, options: ProducerOptions, builder: MessageBuilder[T], partition: int
+    ) -> TopicProducer[T]:
+        return TopicProducer(
+            self.cluster,
+            self.memory,
+            str(topic),
+            options,
+            builder,
+            producer_id=next(self._ids),
+            partition=partition,
+            on_closed=self.lifetime.forget_producer,
+        )
+
+    async def _create_partitioned(
+        self, topic: TopicName, partitions: int, options: ProducerOptions, builder: MessageBuilder[T]
+    ) -> Producer[T]:
+        across = options.max_pending_messages_across_partitions
+        if across:
+            share = max(across // partitions, 1)
+            limit = min(options.max_pending_messages, share) if options.max_pending_messages else share
+            options = dataclasses.replace(options, max_pending_messages=limit)
+
+        def make(index: int) -> TopicProducer[T]:
+            return self._single(topic.with_partition(index), options, builder, index)
+
+        producer = PartitionedProducer(
+            self.cluster, str(topic), partitions, options, make, on_closed=self.lifetime.forget_producer
+        )
+        self.lifetime.remember_producer(producer)
+        await producer.connect()
+        return producer
 
 
-async def _create_partitioned(
-    client: Client, topic: TopicName, partitions: int, options: ProducerOptions, builder: MessageBuilder[T]
+async def create_producer(
+    producers: ProducerFactory, topic: str, schema: TopicSchema[T] | None, arguments: ProducerArguments
 ) -> Producer[T]:
-    across = options.max_pending_messages_across_partitions
-    if across:
-        share = max(across // partitions, 1)
-        limit = min(options.max_pending_messages, share) if options.max_pending_messages else share
-        options = dataclasses.replace(options, max_pending_messages=limit)
-
-    def make(index: int) -> TopicProducer[T]:
-        name = str(topic.with_partition(index))
-        return TopicProducer(client, name, options, builder, partition=index)
-
-    producer = PartitionedProducer(client, str(topic), partitions, options, make)
-    client.remember_producer(producer)
-    await producer.connect()
-    return producer
+    """See :meth:`Client.create_producer`; one that is never awaited warns by this name."""
+    return await producers.create(topic, schema, arguments)

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Generic, TypeVar, Unpack
+from typing import Generic, TypeVar, Unpack
 
 from geminga.client._errors import AlreadyClosed, InvalidMessage, PulsarException
 from geminga.client._message_id import MessageId
+from geminga.client._opening import Closable
 from geminga.client._options import HashingScheme, PartitionsRoutingMode, ProducerOptions
 from geminga.client._place import running_loop
 from geminga.client._producing.messages import key_text, outgoing_message
 from geminga.client._producing.producer import MessageFields, Producer, SendCallback
 from geminga.client._producing.topic_producer import TopicProducer
+from geminga.client._transport.cluster import Cluster
 from geminga.client.core.router import RoundRobin, partition_of_key
 from geminga.runtime import get_logger, spawn, tell
-
-if TYPE_CHECKING:
-    from geminga.client._client import Client
 
 T = TypeVar("T")
 _log = get_logger(__name__)
@@ -30,11 +29,12 @@ class PartitionedProducer(Producer[T], Generic[T]):
     """
 
     __slots__ = (
-        "_client",
+        "_cluster",
         "_current",
         "_is_closed",
         "_make",
         "_murmur3",
+        "_on_closed",
         "_options",
         "_producers",
         "_round_robin",
@@ -46,21 +46,24 @@ class PartitionedProducer(Producer[T], Generic[T]):
 
     def __init__(
         self,
-        client: Client,
+        cluster: Cluster,
         topic: str,
         partitions: int,
         options: ProducerOptions,
         make: Callable[[int], TopicProducer[T]],
+        *,
+        on_closed: Callable[[Closable], None],
     ) -> None:
-        """``make`` makes the producer of one partition, not connected."""
-        self._client = client
+        """``make`` makes the producer of one partition, not connected; ``on_closed`` hears of the end of this one."""
+        self._cluster = cluster
+        self._on_closed = on_closed
         self._topic = topic
         self._options = options
         self._make = make
         #: By partition; None: not made yet (lazy).
         self._producers: list[TopicProducer[T] | None] = [None] * partitions
         self._murmur3 = options.hashing_scheme is HashingScheme.Murmur3_32Hash
-        rng = client.runtime.rng
+        rng = cluster.runtime.rng
         self._round_robin = RoundRobin(rng.below(partitions))
         #: Where all messages without key go; -1: round robin.
         self._single = -1
@@ -90,8 +93,8 @@ class PartitionedProducer(Producer[T], Generic[T]):
     def _route(self, content: T | None, fields: MessageFields) -> TopicProducer[T]:
         if self._is_closed:
             raise AlreadyClosed(f"producer of {self._topic} is closed")
-        if running_loop() is not self._client.place.loop:
-            self._client.place.check()
+        if running_loop() is not self._cluster.place.loop:
+            self._cluster.place.check()
         partitions = len(self._producers)
         router = self._options.message_router
         if router is not None:
@@ -166,7 +169,7 @@ class PartitionedProducer(Producer[T], Generic[T]):
     async def _update_partitions(self) -> None:
         """Ask for new partitions; partitions never become fewer."""
         try:
-            count = await self._client.lookup.partitions(self._topic)
+            count = await self._cluster.lookup.partitions(self._topic)
             known = len(self._producers)
             if count > known:
                 if self._options.lazy_start_partitioned_producers:
@@ -192,14 +195,14 @@ class PartitionedProducer(Producer[T], Generic[T]):
 
     async def close(self) -> None:
         """See :meth:`Producer.close`."""
-        self._client.place.check()
+        self._cluster.place.check()
         self._is_closed = True
         self._current = None
         if self._update_timer is not None:
             self._update_timer.cancel()
         if self._update is not None:
             self._update.cancel()
-        self._client.forget_producer(self)
+        self._on_closed(self)
         await asyncio.gather(*(producer.close() for producer in self._made()))
 
     def _made(self) -> list[TopicProducer[T]]:

@@ -10,6 +10,8 @@ from typing import Generic, Self, TypedDict, TypeVar, Unpack
 
 from geminga.client._errors import PulsarException
 from geminga.client._message_id import MessageId
+from geminga.client.core.encoded_batch import EncodedBatch
+from geminga.client.core.message import EncodedMessage
 
 T = TypeVar("T")
 
@@ -116,3 +118,25 @@ class Producer(ABC, Generic[T]):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         await self.close()
+
+
+class EntryProducer(Producer[T]):
+    """A producer of one topic without partitions, or of one partition: it also takes entries that are encoded already.
+
+    ``create_producer`` gives one for such a topic. For programs that move data (Spark): they number and encode whole
+    batches themselves, and hand them over.
+    """
+
+    __slots__ = ()
+
+    @abstractmethod
+    def send_encoded(self, entry: EncodedBatch | EncodedMessage, callback: SendCallback | None = None) -> None:
+        """Hand over an entry that is encoded already, behind everything before; raises as :meth:`send_nowait` does.
+
+        ``callback`` hears of it once, with an id that has no index in the batch.
+        """
+
+    @property
+    @abstractmethod
+    def is_usable(self) -> bool:
+        """Neither closed nor failed."""

@@ -9,17 +9,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from itertools import repeat
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from geminga.client._errors import NotConnected, PulsarException, Timeout
 from geminga.client._message_id import MessageId
 from geminga.client._producing.producer import SendCallback as UserCallback
 from geminga.client._transport.connection import ClientConnection
+from geminga.client.core.memory_limit import MemoryLimit
 from geminga.client.core.send_queue import PendingSend, ReceiptMismatch, SendCallback, SendQueue
-from geminga.runtime import get_logger
-
-if TYPE_CHECKING:
-    from geminga.client._client import Client
+from geminga.runtime import Clock, get_logger
 
 _log = get_logger(__name__)
 
@@ -42,14 +40,16 @@ class SendBuffer:
         "queue",
     )
 
-    def __init__(self, client: Client, *, partition: int, timeout_ms: int, messages_max: int) -> None:
-        """``messages_max`` 0: only the client's memory limits."""
+    def __init__(
+        self, clock: Clock, memory: MemoryLimit, *, partition: int, timeout_ms: int, messages_max: int
+    ) -> None:
+        """``memory`` is shared by all producers of a client; ``messages_max`` 0: only that limits."""
         self.queue = SendQueue()
         self.messages_max = messages_max
         #: Highest sequence id that has its receipt.
         self.last_sequence_id = -1
-        self._clock = client.runtime.clock
-        self._memory = client.memory
+        self._clock = clock
+        self._memory = memory
         self._partition = partition
         self._timeout_ms = timeout_ms
         self._loop = asyncio.get_running_loop()

@@ -22,12 +22,11 @@ from geminga.client._errors import (
     WrongProtocol,
     as_client_error,
 )
-from geminga.client._options import ClientOptions
+from geminga.client._transport.cluster import Cluster
 from geminga.client._transport.connection import ClientConnection
-from geminga.client._transport.lookup import Lookup
-from geminga.client._transport.pool import BrokerAddress, ConnectionPool
+from geminga.client._transport.pool import BrokerAddress
 from geminga.client.core.backoff import Backoff
-from geminga.runtime import Raised, Runtime, attempt_await, get_logger, spawn
+from geminga.runtime import Raised, attempt_await, get_logger, spawn
 
 _log = get_logger(__name__)
 
@@ -53,12 +52,9 @@ class Link:
         "_assigned_url",
         "_attach",
         "_backoff",
+        "_cluster",
         "_is_wanted",
-        "_lookup",
         "_on_failed",
-        "_options",
-        "_pool",
-        "_runtime",
         "_task",
         "connection",
         "is_closed",
@@ -67,23 +63,17 @@ class Link:
 
     def __init__(
         self,
-        runtime: Runtime,
-        pool: ConnectionPool,
-        lookup: Lookup,
-        options: ClientOptions,
+        cluster: Cluster,
         topic: str,
         *,
         attach: Callable[[ClientConnection], Awaitable[None]],
         on_failed: Callable[[PulsarException], None],
     ) -> None:
-        self._runtime = runtime
-        self._pool = pool
-        self._lookup = lookup
-        self._options = options
+        self._cluster = cluster
         self.topic = topic
         self._attach = attach
         self._on_failed = on_failed
-        self._backoff = Backoff(options.initial_backoff_ms, options.maximum_backoff_ms)
+        self._backoff = Backoff(cluster.options.initial_backoff_ms, cluster.options.maximum_backoff_ms)
         self._task: asyncio.Task[None] | None = None
         self._assigned_url = ""
         #: The next attempt need not wait for its delay.
@@ -94,7 +84,7 @@ class Link:
 
     async def connect(self) -> None:
         """The first time; raises what went wrong, Timeout among it."""
-        await self._lookup.retry(self._attempt, f"connecting {self.topic}")
+        await self._cluster.lookup.retry(self._attempt, f"connecting {self.topic}")
 
     def lost(self, assigned_url: str = "") -> None:
         """The connection is gone or the broker closed us; ``assigned_url``: the broker that has the topic now."""
@@ -118,8 +108,9 @@ class Link:
 
     async def _attempt(self) -> None:
         assigned, self._assigned_url = self._assigned_url, ""
-        address = BrokerAddress(assigned, assigned) if assigned else await self._lookup.find_broker_once(self.topic)
-        connection = await self._pool.broker_connection(address)
+        cluster = self._cluster
+        address = BrokerAddress(assigned, assigned) if assigned else await cluster.lookup.find_broker_once(self.topic)
+        connection = await cluster.pool.broker_connection(address)
         await self._attach(connection)
         if connection.is_closed:
             raise NotConnected(f"{self.topic}: the connection was lost as soon as it was attached")
@@ -135,7 +126,7 @@ class Link:
                     return
                 # What nobody foresaw ends the trying, not those who wait for it.
                 error = as_client_error(outcome.error, f"reconnecting {self.topic}")
-                if self._pool.is_closed:
+                if self._cluster.pool.is_closed:
                     return
                 if not (error.retriable or isinstance(error, _MENDED_BY_TIME)):
                     self._on_failed(error)
@@ -161,7 +152,8 @@ class Link:
             raise Timeout(f"reconnecting {self.topic} took too long") from None
 
     def _next_delay_ms(self) -> float:
-        return self._backoff.next_ms(self._runtime.clock.monotonic() * 1000, self._runtime.rng.random())
+        runtime = self._cluster.runtime
+        return self._backoff.next_ms(runtime.clock.monotonic() * 1000, runtime.rng.random())
 
     def _attempt_limit_s(self) -> float:
-        return 2 * self._options.operation_timeout_ms / 1000
+        return 2 * self._cluster.timeout_s

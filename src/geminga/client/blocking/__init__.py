@@ -17,6 +17,7 @@ from __future__ import annotations
 from typing import Unpack
 
 from geminga.client import connect as connect_async
+from geminga.client._batch_source import BatchSource, open_batches
 from geminga.client._consuming.interceptors import ConsumerInterceptor
 from geminga.client._consuming.options import (
     ConsumerCryptoFailureAction,
@@ -29,8 +30,9 @@ from geminga.client._consuming.options import (
     ReaderArguments,
     RegexSubscriptionMode,
 )
-from geminga.client._crypto import CryptoKeyReader, EncryptionKeyInfo
+from geminga.client._crypto import CryptoKeyReader, EncryptionKeyInfo, FileKeyDecryptor
 from geminga.client._entry_batch import EntryBatch
+from geminga.client._entry_stream import EntryStream
 from geminga.client._errors import (
     AlreadyClosed,
     AuthenticationError,
@@ -101,7 +103,7 @@ from geminga.client._options import (
     ProducerOptions,
 )
 from geminga.client._producing.factory import ProducerArguments
-from geminga.client._producing.producer import MessageFields, SendCallback
+from geminga.client._producing.producer import EntryProducer, MessageFields, SendCallback
 from geminga.client._table_view import TableListener
 from geminga.client._transport.authentication import (
     Authentication,
@@ -139,6 +141,7 @@ __all__ = [
     "AuthenticationToken",
     "AuthorizationError",
     "BatchReceivePolicy",
+    "BatchSource",
     "BatchingType",
     "BrokerMetadataError",
     "BrokerPersistenceError",
@@ -168,7 +171,10 @@ __all__ = [
     "EncryptionContext",
     "EncryptionKeyInfo",
     "EntryBatch",
+    "EntryProducer",
+    "EntryStream",
     "ErrorGettingAuthenticationData",
+    "FileKeyDecryptor",
     "ForkedProcess",
     "HashingScheme",
     "IncompatibleSchema",
@@ -231,4 +237,5 @@ __all__ = [
     "WrongLoop",
     "WrongProtocol",
     "connect",
+    "open_batches",
 ]

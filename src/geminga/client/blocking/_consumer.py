@@ -144,14 +144,6 @@ class Consumer(Facade[AsyncConsumer[T]], Generic[T]):
         """Send what is acknowledged, leave the broker; harmless twice. Whoever receives gets AlreadyClosed."""
         self._run(lambda: self._target.close())
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
-
     def topic(self) -> str:
         """What was subscribed to."""
         return self._call(lambda: self._target.topic())
@@ -184,3 +176,11 @@ class Consumer(Facade[AsyncConsumer[T]], Generic[T]):
     def stats(self) -> ConsumerStats:
         """Counters since it was made, and rates of the last interval."""
         return self._call(lambda: self._target.stats())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()

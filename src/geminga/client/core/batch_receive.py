@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -35,6 +35,17 @@ class BatchReceivePolicy:
         """Whether what waits is a batch; ``count_max`` is what the prefetch queue can hold."""
         wanted = min(self.max_num_message, count_max) if self.max_num_message > 0 else count_max
         return message_count >= wanted or 0 < self.max_num_bytes <= size_bytes
+
+
+def fitting(sizes: Iterable[int], room: int, *, has_some: bool) -> int:
+    """How many of the messages of these sizes fit into ``room`` bytes, in order; one at least unless there are some."""
+    count = 0
+    for size in sizes:
+        room -= size
+        if room < 0:
+            break
+        count += 1
+    return count if count or has_some else 1
 
 
 _KINDS: Final[Mapping[str, Kind]] = {

@@ -15,7 +15,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from geminga.client._producing.topic_producer import TopicProducer
+from geminga.client import EntryProducer
 from geminga.client.core.message import EncodedMessage
 from geminga.model.topic_name import TopicName
 from geminga.runtime import crash_point, get_logger
@@ -162,7 +162,7 @@ class EffectivelyOnceWriter:
                 checksum = text_checksum(",".join(map(str, rows.partitions)), checksum)
         return checksum
 
-    def _plan(self, plans: TopicProducer[bytes], counts: dict[str, int]) -> tuple[Mapping[str, int], bool]:
+    def _plan(self, plans: EntryProducer[bytes], counts: dict[str, int]) -> tuple[Mapping[str, int], bool]:
         """Record what is going to be written; the partitions of each topic, and whether it was recorded already."""
         identity, last = self._identity, plans.last_sequence_id()
         rows_checksum = self._sort(counts)
@@ -174,7 +174,7 @@ class EffectivelyOnceWriter:
             self._record(plans, plan_record(identity, self.checksum, counts), is_first=last < 0)
         return partitions, was_planned
 
-    def _record(self, plans: TopicProducer[bytes], record: bytes, *, is_first: bool) -> None:
+    def _record(self, plans: EntryProducer[bytes], record: bytes, *, is_first: bool) -> None:
         sequence_id = plan_sequence_id(self._identity.batch_id, self.checksum)
         message = EncodedMessage(record, partition_key=self._identity.producer_name, sequence_id=sequence_id)
         if is_first:
@@ -196,7 +196,7 @@ class EffectivelyOnceWriter:
         opened = self._producers.open_all(destinations, self._schema)
         crash_point(crash_points.OUTPUT_OPENED)
         pump = EntryPump(self._session, self._options.producer.send_timeout_ms)
-        used: list[TopicProducer[bytes]] = []
+        used: list[EntryProducer[bytes]] = []
         for topic, producer, messages in zip(destinations, opened, parts, strict=True):
             used.append(self._send_rows(pump, topic, producer, messages, was_planned=was_planned))
         pump.finish(used)
@@ -213,11 +213,11 @@ class EffectivelyOnceWriter:
         self,
         pump: EntryPump,
         topic: str,
-        producer: TopicProducer[bytes],
+        producer: EntryProducer[bytes],
         messages: MessageColumns,
         *,
         was_planned: bool,
-    ) -> TopicProducer[bytes]:
+    ) -> EntryProducer[bytes]:
         """Send what is not stored; the producer whose receipts are to be waited for."""
         count = len(messages)
         if count > ROWS_MAX:

@@ -10,8 +10,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from geminga.client import ProducerBusy, PulsarException, Timeout
-from geminga.client._producing.topic_producer import TopicProducer
+from geminga.client import EntryProducer, ProducerBusy, PulsarException, Timeout
 from geminga.client.core.backoff import Backoff
 from geminga.runtime import crash_point, get_logger, wait_ms
 from geminga.spark.clients import Session
@@ -39,17 +38,17 @@ class NamedProducers:
         self._session = session
         self._options = options
         self._name = name
-        self._open: list[TopicProducer[bytes]] = []
+        self._open: list[EntryProducer[bytes]] = []
 
-    def open(self, topic: str, settings: ProducerSettings, schema: EncodedPayload | None) -> TopicProducer[bytes]:
+    def open(self, topic: str, settings: ProducerSettings, schema: EncodedPayload | None) -> EntryProducer[bytes]:
         """A producer on a topic without partitions or one partition; raises SinkError if its name stays taken."""
         return self._session.run(lambda: self._opened(topic, settings, schema))
 
-    def open_all(self, topics: list[str], schema: EncodedPayload | None) -> list[TopicProducer[bytes]]:
+    def open_all(self, topics: list[str], schema: EncodedPayload | None) -> list[EntryProducer[bytes]]:
         """One on each of ``topics``, in order."""
 
-        async def open_some() -> list[TopicProducer[bytes]]:
-            producers: list[TopicProducer[bytes]] = []
+        async def open_some() -> list[EntryProducer[bytes]]:
+            producers: list[EntryProducer[bytes]] = []
             for start in range(0, len(topics), _OPENING_MAX):
                 some = topics[start : start + _OPENING_MAX]
                 opened = await asyncio.gather(
@@ -65,18 +64,18 @@ class NamedProducers:
 
     def send_first(
         self,
-        producer: TopicProducer[bytes],
+        producer: EntryProducer[bytes],
         entry: Entry,
         highest_sequence_id: int,
         settings: ProducerSettings,
         schema: EncodedPayload | None,
-    ) -> TopicProducer[bytes]:
+    ) -> EntryProducer[bytes]:
         """Send the first entry under a name that the broker does not know, and see that it knows it afterwards.
 
         Gives the producer to go on with. Raises DeduplicationOffError: the broker forgets what it is told.
         """
 
-        async def send_and_look() -> TopicProducer[bytes]:
+        async def send_and_look() -> EntryProducer[bytes]:
             producer.send_encoded(entry)
             crash_point(crash_points.FIRST_SENT)
             await self._flushed(producer)
@@ -93,7 +92,7 @@ class NamedProducers:
 
         return self._session.run(send_and_look)
 
-    def send(self, producer: TopicProducer[bytes], entry: Entry) -> None:
+    def send(self, producer: EntryProducer[bytes], entry: Entry) -> None:
         """Send one entry and wait until it is stored; raises Timeout."""
 
         async def send() -> None:
@@ -103,7 +102,7 @@ class NamedProducers:
 
         self._session.run(send)
 
-    async def _flushed(self, producer: TopicProducer[bytes]) -> None:
+    async def _flushed(self, producer: EntryProducer[bytes]) -> None:
         timeout_ms = self._options.producer.send_timeout_ms
         try:
             async with asyncio.timeout(timeout_ms / 1000 if timeout_ms else None):
@@ -128,7 +127,7 @@ class NamedProducers:
 
     async def _opened(
         self, topic: str, settings: ProducerSettings, schema: EncodedPayload | None
-    ) -> TopicProducer[bytes]:
+    ) -> EntryProducer[bytes]:
         runtime = self._session.client.runtime
         deadline_ms = runtime.clock.monotonic() * 1000 + self._options.attempt_timeout_ms
         backoff = Backoff(_FIRST_RETRY_MS, _RETRY_MS_MAX)
@@ -151,6 +150,6 @@ class NamedProducers:
                 self._open.append(producer)
                 return producer
 
-    async def _closed(self, producer: TopicProducer[bytes]) -> None:
+    async def _closed(self, producer: EntryProducer[bytes]) -> None:
         await producer.close()
         self._open.remove(producer)

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Final, cast
+from typing import Final
 
-from geminga.client import Client, CompressionType, CryptoKeyReader, HashingScheme, NotAllowedError, ProducerArguments
-from geminga.client._producing.partitioned_producer import PartitionedProducer
-from geminga.client._producing.topic_producer import TopicProducer
+from geminga.client import (
+    Client,
+    CompressionType,
+    CryptoKeyReader,
+    EntryProducer,
+    HashingScheme,
+    NotAllowedError,
+    ProducerArguments,
+)
 from geminga.model.topic_name import TopicName
 from geminga.spark.clients import Session
 from geminga.spark.core.sink_options import ProducerSettings
@@ -19,7 +25,7 @@ PRODUCERS_KEPT_MAX: Final = 512
 
 async def open_producer(
     client: Client, topic: str, settings: ProducerSettings, schema: EncodedPayload | None, name: str = ""
-) -> TopicProducer[bytes]:
+) -> EntryProducer[bytes]:
     """A producer on a topic without partitions, or on one partition; raises what the broker says.
 
     Of a topic that has partitions it is the first one's: so may be the plans' topic, if the namespace makes topics so.
@@ -44,10 +50,10 @@ async def open_producer(
             f"{topic}: {error}. The sink holds this topic with a subscription: create it (pulsar-admin topics "
             f"create-subscription --subscription {settings.initial_subscription} --messageId earliest {topic})"
         ) from error
-    if isinstance(made, PartitionedProducer):
-        await made.close()
-        return await open_producer(client, str(TopicName.parse(topic).with_partition(0)), settings, schema, name)
-    return cast("TopicProducer[bytes]", made)
+    if isinstance(made, EntryProducer):
+        return made
+    await made.close()
+    return await open_producer(client, str(TopicName.parse(topic).with_partition(0)), settings, schema, name)
 
 
 def partition_names(topic: str, partitions: int) -> list[str]:
@@ -61,7 +67,7 @@ class KeptProducer:
 
     __slots__ = ("next_sequence_id", "producer", "session")
 
-    def __init__(self, session: Session, producer: TopicProducer[bytes]) -> None:
+    def __init__(self, session: Session, producer: EntryProducer[bytes]) -> None:
         self.session = session
         self.producer = producer
         self.next_sequence_id = producer.last_sequence_id() + 1

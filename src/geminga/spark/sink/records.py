@@ -6,11 +6,11 @@ import datetime as dt
 import io
 import json
 from collections.abc import Sequence
+from types import ModuleType
 from typing import Any, Final
 
 from geminga.client import InvalidConfiguration
 from geminga.client.schema import MessageEncoder, SchemaInfo, SchemaSource, SchemaType, TopicSchema
-from geminga.client.schema._struct import load_fastavro
 from geminga.spark.core.option_values import OptionError
 from geminga.spark.core.sink_options import ValueSchema
 
@@ -20,6 +20,16 @@ _EPOCH_DAY: Final = dt.date(1970, 1, 1)
 _MICROSECOND: Final = dt.timedelta(microseconds=1)
 #: What fastavro and json raise for a value that does not fit.
 _UNFIT: Final = (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError, ArithmeticError)
+
+
+def _load_fastavro() -> ModuleType:
+    try:
+        import fastavro
+    except ImportError as error:
+        raise InvalidConfiguration(
+            "Avro rows need fastavro, which the extra spark brings: pip install 'geminga[spark]'"
+        ) from error
+    return fastavro
 
 
 class EncodedPayload(TopicSchema[bytes], MessageEncoder[bytes]):
@@ -69,7 +79,7 @@ class RecordEncoder:
         self._parsed: Any = None
         if kind is ValueSchema.AVRO:
             try:
-                self._fastavro = load_fastavro()
+                self._fastavro = _load_fastavro()
             except InvalidConfiguration as error:
                 raise OptionError(f"{error}; or schemaType=json") from None
             self._parsed = self._fastavro.parse_schema(json.loads(definition))

@@ -15,8 +15,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
-from geminga.client import MemoryBufferIsFull, MessageId, ProducerQueueIsFull, PulsarException, Timeout
-from geminga.client._producing.topic_producer import TopicProducer
+from geminga.client import EntryProducer, MemoryBufferIsFull, MessageId, ProducerQueueIsFull, PulsarException, Timeout
 from geminga.runtime import next_turn
 from geminga.runtime.loop_thread import HandOver
 from geminga.spark.clients import Session
@@ -37,19 +36,19 @@ class EntryPump:
         """``stall_ms``: a time without any receipt that ends it with Timeout; 0: none."""
         self._session = session
         self._stall_ms = stall_ms
-        self._hand_over = HandOver[tuple[TopicProducer[bytes], Entry]](session.thread, self._take, WAITING_ENTRIES_MAX)
+        self._hand_over = HandOver[tuple[EntryProducer[bytes], Entry]](session.thread, self._take, WAITING_ENTRIES_MAX)
         self._error: PulsarException | None = None
         #: Entries that have their receipt, and those among them that the broker had already.
         self.entries = 0
         self.duplicates = 0
 
-    def put(self, producer: TopicProducer[bytes], entry: Entry) -> None:
+    def put(self, producer: EntryProducer[bytes], entry: Entry) -> None:
         """From the task's thread: send it soon; waits while too many wait. Raises the first error so far."""
         if self._error is not None:
             raise self._error
         self._hand_over.put((producer, entry))
 
-    def finish(self, producers: Iterable[TopicProducer[bytes]]) -> None:
+    def finish(self, producers: Iterable[EntryProducer[bytes]]) -> None:
         """Wait until every entry has its receipt; raises the first error."""
         waited_for = list(producers)
 
@@ -83,7 +82,7 @@ class EntryPump:
             self.entries += 1
             self.duplicates += message_id is not None and message_id.ledger_id() < 0
 
-    async def _take(self, items: deque[tuple[TopicProducer[bytes], Entry]]) -> None:
+    async def _take(self, items: deque[tuple[EntryProducer[bytes], Entry]]) -> None:
         for _ in range(min(len(items), _TURN)):
             producer, entry = items[0]
             if self._error is None:

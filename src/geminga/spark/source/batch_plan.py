@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from geminga.client._client import Client
+from geminga.client import Client
 from geminga.runtime import get_logger
 from geminga.spark.core.offsets import BEGINNING, ReadPosition, StreamOffset
 from geminga.spark.core.options import ReaderConfiguration, SourceOptions

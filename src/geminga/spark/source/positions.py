@@ -10,11 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final, TypeVar
 
-from geminga.client import MessageId, TopicNotFound
-from geminga.client._client import Client
-from geminga.client._entry_batch import EntryBatch
-from geminga.client._entry_stream import BatchSource, EntryStream
-from geminga.client.core.entry_window import EntryWindow
+from geminga.client import BatchSource, Client, EntryBatch, EntryStream, MessageId, TopicNotFound
 from geminga.client.core.topic_pattern import TopicPattern
 from geminga.spark.core.offsets import BEGINNING, ReadPosition
 from geminga.spark.core.options import TopicChoice
@@ -67,9 +63,7 @@ class Probe:
 
     def __init__(self, client: Client, topic: str, name: str) -> None:
         self.topic = topic
-        self._stream: EntryStream[EntryBatch] = EntryStream(
-            client, client.parse_topic(topic), (-1, -1), window=EntryWindow(1, 0), name=name
-        )
+        self._stream: EntryStream[EntryBatch] = client.entry_stream(topic, window_bytes=1, permits_max=0, name=name)
         self._is_open = False
         #: Where the topic began when this was opened, once its end was asked for; its beginning: not known.
         self.first = BEGINNING
@@ -78,7 +72,7 @@ class Probe:
         """Raises what subscribing raises; TopicError if there is no such topic."""
         if not self._is_open:
             try:
-                await self._stream.open(BatchSource(self._stream, None))
+                await self._stream.open(BatchSource(self._stream))
             except TopicNotFound as error:
                 raise TopicError(f"{self.topic}: {error}") from error
             self._is_open = True
@@ -105,11 +99,9 @@ def behind(last: MessageId) -> ReadPosition:
 
 async def first_position(client: Client, topic: str, name: str) -> ReadPosition | None:
     """Where the topic begins now; None: the broker does not say."""
-    stream: EntryStream[EntryBatch] = EntryStream(
-        client, client.parse_topic(topic), (-1, -1), window=EntryWindow(1, 0), name=name
-    )
+    stream: EntryStream[EntryBatch] = client.entry_stream(topic, window_bytes=1, permits_max=0, name=name)
     try:
-        await stream.open(BatchSource(stream, None))
+        await stream.open(BatchSource(stream))
         _, marked = await stream.last_message_id()
     finally:
         await stream.close()
@@ -137,9 +129,8 @@ async def position_at_time(client: Client, topic: str, time_ms: int, name: str) 
 async def _position_at_time(client: Client, topic: str, time_ms: int, name: str) -> ReadPosition:
     reader = await client.create_reader(topic, MessageId.earliest, subscription_role_prefix=name)
     try:
-        consumer = reader._consumer.topic_consumers()[0]
-        await consumer.seek(None, max(0, time_ms - CLOCK_SLACK_MS))
-        _, marked = await consumer.last_message_ids()
+        await reader.seek(max(0, time_ms - CLOCK_SLACK_MS))
+        marked = (await reader.mark_delete_positions())[0]
     finally:
         await reader.close()
     return BEGINNING if marked is None else ReadPosition(marked.ledger_id(), marked.entry_id() + 1)

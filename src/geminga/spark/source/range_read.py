@@ -9,11 +9,16 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from geminga.client import TopicNotFound
-from geminga.client._client import Client
-from geminga.client._crypto import FileKeyDecryptor
-from geminga.client._entry_batch import EntryBatch
-from geminga.client._entry_stream import BatchSource, EntryStream, open_entry_stream
+from geminga.client import (
+    BatchSource,
+    Client,
+    EntryBatch,
+    EntryStream,
+    FileKeyDecryptor,
+    TopicNotFound,
+    open_batches,
+)
+from geminga.client.core.entry_window import PERMITS_MAX
 from geminga.runtime import get_logger
 from geminga.spark.core.offsets import BEGINNING
 from geminga.spark.core.options import ReaderConfiguration
@@ -59,17 +64,17 @@ class RangeReader:
         if config.private_key_path:
             runtime = self._client.runtime
             decryptor = FileKeyDecryptor(runtime.clock, runtime.threads, config.private_key_path)
-        self._stream, self._source = await open_entry_stream(
-            self._client,
+        stream: EntryStream[EntryBatch] = self._client.entry_stream(
             self._range.topic,
             start.entry,
-            decryptor=decryptor,
             window_bytes=config.window_bytes,
-            permits_max=config.queue_messages,
+            permits_max=min(config.queue_messages or PERMITS_MAX, PERMITS_MAX),
             end=self._range.end.entry,
             name=config.name,
             is_read_compacted=config.is_read_compacted,
         )
+        self._source = await open_batches(stream, decryptor)
+        self._stream = stream
 
     async def next(self) -> list[Piece] | None:
         """What came next, at least one entry; None: the range was read to its end.

@@ -16,10 +16,7 @@ from typing import Final, NamedTuple
 
 from google.protobuf.message import DecodeError
 
-from geminga.client import ReadError
-from geminga.client._client import Client
-from geminga.client._entry_stream import EntryStream
-from geminga.client.core.entry_window import EntryWindow
+from geminga.client import Client, EntryStream, ReadError
 from geminga.spark.core.admission import Budget, Counted, Limits
 from geminga.spark.core.offsets import ReadPosition
 from geminga.spark.core.options import ReaderConfiguration
@@ -107,11 +104,10 @@ class Scout:
         #: How many of them the batch being filled has taken.
         self._taken = 0
         self._is_open = False
-        self._stream: EntryStream[EntryHead] = EntryStream(
-            client,
-            client.parse_topic(topic),
+        self._stream: EntryStream[EntryHead] = client.entry_stream(
+            topic,
             at.entry,
-            window=EntryWindow(WINDOW_BYTES),
+            window_bytes=WINDOW_BYTES,
             name=config.name,
             is_read_compacted=config.is_read_compacted,
             wants_heads=True,

@@ -12,11 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from geminga.client import TopicNotFound
-from geminga.client._client import Client
-from geminga.client._entry_batch import EntryBatch
-from geminga.client._entry_stream import BatchSource, EntryStream
-from geminga.client.core.entry_window import EntryWindow
+from geminga.client import Client, EntryBatch, EntryStream, TopicNotFound, open_batches
 from geminga.runtime import get_logger
 from geminga.spark.core.admission import Limits
 from geminga.spark.core.lag import Lag
@@ -261,14 +257,10 @@ class StreamDriver:
                 return
             del self._watches[topic]
             await watch.stream.close()
-        stream: EntryStream[EntryBatch] = EntryStream(
-            self._client,
-            self._client.parse_topic(topic),
-            at.entry,
-            window=EntryWindow(_WATCH_WINDOW, 1),
-            name=self._options.reader.name,
+        stream: EntryStream[EntryBatch] = self._client.entry_stream(
+            topic, at.entry, window_bytes=_WATCH_WINDOW, permits_max=1, name=self._options.reader.name
         )
-        await stream.open(BatchSource(stream, None))
+        await open_batches(stream)
         self._watches[topic] = _Watch(stream, at)
 
     # ---- planned, done, over

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from geminga.client import Consumer, ConsumerBusy, ConsumerType, InitialPosition, MessageId, PulsarException
-from geminga.client._client import Client
+from geminga.client import Client, Consumer, ConsumerBusy, ConsumerType, InitialPosition, MessageId, PulsarException
 from geminga.client.core.backoff import Backoff
 from geminga.model import TopicName
 from geminga.runtime import get_logger, wait_ms
@@ -85,8 +84,7 @@ class Cursors:
         consumer = self._consumers.get(topic)
         if consumer is None:
             return False
-        source = consumer.topic_consumers()[0]
-        _, marked = await self._client.lookup.retry(source.last_message_ids, f"cursor {self.name} of {topic}")
+        marked = (await consumer.mark_delete_positions())[0]
         if marked is None:
             return False
         is_at_next_ledger = marked.ledger_id() > start.ledger_id and marked.entry_id() < 0
@@ -116,4 +114,4 @@ class Cursors:
     async def close(self) -> None:
         """Leave the subscriptions as they are."""
         consumers, self._consumers = self._consumers, {}
-        await in_parallel(consumers.values(), Consumer.close)
+        await in_parallel(consumers.values(), lambda consumer: consumer.close())

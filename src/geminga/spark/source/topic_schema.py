@@ -22,8 +22,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from geminga.client import PulsarException
-from geminga.client._client import Client
+from geminga.client import Client, PulsarException
 from geminga.client.schema import SchemaInfo, SchemaType
 from geminga.model import TopicName
 from geminga.spark.columns import VALUE, metadata_fields

@@ -1,0 +1,114 @@
+"""``BatchSource``: what makes :class:`EntryBatch` of the frames of an entry stream."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from geminga.client._consuming.entries import Decryptor, EntryReader
+from geminga.client._consuming.options import ConsumerCryptoFailureAction
+from geminga.client._entry_batch import EntryBatch
+from geminga.client._entry_stream import EntryKey, EntryStream
+from geminga.client._errors import CryptoError, PulsarException, ReadError
+from geminga.client.core.chunk_assembly import ChunkAssembly
+from geminga.client.core.discards import Discard
+from geminga.client.core.look_back import start_before
+from geminga.runtime import get_logger
+from geminga.wire.pulsar.frame import Frame
+
+_log = get_logger(__name__)
+
+_NOT_FOUND: Final = (-1, -1)
+#: Chunked messages under way at once; the oldest gives way, and is looked back for if more of it comes.
+CHUNKED_PENDING_MAX: Final = 100
+
+
+class BatchSource:
+    """Makes :class:`EntryBatch` of frames: checked, decrypted, put together, decompressed."""
+
+    def __init__(self, stream: EntryStream[EntryBatch], decryptor: Decryptor | None = None) -> None:
+        """``decryptor`` None: an encrypted entry ends the stream."""
+        self._stream = stream
+        self._damaged = _NOT_FOUND
+        self._reader = EntryReader(
+            str(stream.topic),
+            ChunkAssembly(CHUNKED_PENDING_MAX, 0),
+            decryptor=decryptor,
+            crypto_failure_action=ConsumerCryptoFailureAction.FAIL,
+            now_ms=lambda: 0.0,
+            on_discard=self._on_discard,
+            on_chunk=self._on_chunk,
+        )
+        self._has_decryptor = decryptor is not None
+        #: Chunks whose message has no beginning in the topic any more.
+        self.chunks_without_beginning: list[EntryKey] = []
+        #: Something is wrong with an entry: what lies behind it must not come before it.
+        self._is_stopped = False
+        #: Permits of the entry that was discarded last.
+        self._discarded = 1
+
+    def connected(self, message_bytes_max: int) -> None:
+        """Everything comes again."""
+        self._reader.chunks.clear()
+        self._reader.message_bytes_max = message_bytes_max
+        self._is_stopped = False
+
+    def read(self, frames: Sequence[Frame]) -> Iterable[EntryBatch]:
+        """Entries up to the first that can not be read."""
+        for frame in frames:
+            if self._is_stopped:
+                return
+            entries = self._reader.read((frame,))
+            if self._is_stopped:
+                return
+            for entry in entries:
+                self._stream.seen(entry.key)
+            if not entries:
+                self._stream.window.arrived(self._discarded, len(frame[1]))
+                self._stream.window.taken(self._discarded, len(frame[1]))
+            for entry in entries:
+                yield entry
+
+    def _on_discard(self, key: EntryKey, why: Discard, permits: int) -> None:
+        stream = self._stream
+        self._discarded = max(1, permits)
+        if why is Discard.CHUNK:
+            stream.seen(key)
+        if why in (Discard.CHUNK, Discard.OLD_EPOCH) or key < stream.next_entry:
+            return
+        self._is_stopped = True
+        where = f"{stream.topic}: entry {key[0]}:{key[1]}"
+        if why is Discard.CHECKSUM and key != self._damaged:
+            self._damaged = key
+            stream.read_again(ReadError(f"{where} does not fit its checksum"))
+        elif why is Discard.DECRYPTION:
+            missing = "no key that was given decrypts it" if self._has_decryptor else "no key was given"
+            stream.fail(CryptoError(f"{where} is encrypted, and {missing}"))
+        else:
+            stream.fail(ReadError(f"{where} can not be read: {why.name.lower()}"))
+
+    def _on_chunk(
+        self, key: EntryKey, whole: Sequence[EntryKey], gave_way: Sequence[EntryKey], publish_time_ms: int
+    ) -> None:
+        is_stray = bool(gave_way) and gave_way[-1] == key
+        if not is_stray or key < self._stream.next_entry:
+            return
+        start = start_before(key, self._stream.started_at)
+        if start is None:
+            self.chunks_without_beginning.append(key)
+            _log.warning("%s: entry %d:%d is a chunk without a beginning", self._stream.topic, *key)
+            return
+        self._is_stopped = True
+        self._stream.start_before(start)
+
+
+async def open_batches(stream: EntryStream[EntryBatch], decryptor: Decryptor | None = None) -> BatchSource:
+    """Open a stream of :class:`EntryBatch`; raises what subscribing raises, and then the stream is closed."""
+    source = BatchSource(stream, decryptor)
+    try:
+        await stream.open(source)
+    except (PulsarException, asyncio.CancelledError):
+        await stream.close()
+        raise
+    return source

@@ -1,0 +1,275 @@
+"""``Intake``: what comes over the connection of one consumer of one topic, and which of it is handed out.
+
+Frames become entries (:mod:`.entries`, behind the gate for data keys); left out is what was acknowledged, lies before
+the start, or was redelivered too often; what is left is handed over behind the gate for schemas. Permits of what is
+left out go back at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from geminga.client._consuming import requests
+from geminga.client._consuming.acknowledgement import Acknowledgement
+from geminga.client._consuming.entries import EntryReader
+from geminga.client._consuming.key_gate import KeyGate
+from geminga.client._consuming.options import ConsumerCryptoFailureAction
+from geminga.client._consuming.ports import Delivery, EntrySource
+from geminga.client._consuming.redelivery import Redelivery
+from geminga.client._consuming.schema import SchemaGate
+from geminga.client._consuming.subscription import Subscription
+from geminga.client._entry_batch import EntryBatch
+from geminga.client._errors import ReadError
+from geminga.client._message_id import MessageId
+from geminga.client._transport.cluster import Cluster
+from geminga.client.core.chunk_assembly import ChunkAssembly
+from geminga.client.core.discards import Discard, Fate, fate
+from geminga.client.core.start_position import StartPosition
+from geminga.runtime import get_logger
+from geminga.wire.pulsar.frame import Frame
+
+_log = get_logger(__name__)
+
+EntryKey = tuple[int, int]
+
+
+class Upstream(EntrySource, Protocol):
+    """The consumer of the topic: entries name it as their source."""
+
+    @property
+    def consumer_id(self) -> int:
+        """Its number on the connection."""
+        ...
+
+    def on_messages(self, frames: list[Frame]) -> None:
+        """Frames that were held back for their keys."""
+        ...
+
+    def read_again(self, error: ReadError) -> None:
+        """Everything comes again over a fresh connection."""
+        ...
+
+    def write(self, frame: bytes) -> None:
+        """To the broker, if there is a connection."""
+        ...
+
+
+class Intake:
+    """See the module's docstring."""
+
+    __slots__ = (
+        "_acks",
+        "_clock",
+        "_damaged",
+        "_delivery",
+        "_entries",
+        "_gate",
+        "_passed_over",
+        "_redelivery",
+        "_source",
+        "_subscription",
+        "key_gate",
+        "start",
+    )
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        subscription: Subscription,
+        delivery: Delivery,
+        source: Upstream,
+        acks: Acknowledgement,
+        redelivery: Redelivery,
+    ) -> None:
+        options = subscription.options
+        topic = str(source.topic)
+        self._clock = cluster.runtime.clock
+        self._subscription = subscription
+        self._delivery = delivery
+        self._source = source
+        self._acks = acks
+        self._redelivery = redelivery
+        self._entries = EntryReader(
+            topic,
+            ChunkAssembly(options.max_pending_chunked_message, options.expire_time_of_incomplete_chunked_message_ms),
+            decryptor=subscription.decryptor,
+            crypto_failure_action=options.crypto_failure_action,
+            now_ms=self._now_ms,
+            on_discard=self._on_discard,
+            on_chunk=self._on_chunk,
+        )
+        #: Holds frames back until their data keys are here; None: nothing is decrypted.
+        self.key_gate: KeyGate | None = None
+        if subscription.decryptor is not None:
+            self.key_gate = KeyGate(
+                topic,
+                self._entries,
+                subscription.decryptor,
+                on_messages=source.on_messages,
+                read_again=source.read_again,
+            )
+        self._gate: SchemaGate | None = None
+        if source.decoder is not None:
+            self._gate = SchemaGate(cluster, topic, source.decoder, delivery.on_entries)
+        #: What lies before it is not handed out.
+        self.start: StartPosition | None = None
+        #: The entry that could not be read last.
+        self._damaged: EntryKey | None = None
+        #: The last entry that came and gave no message, since everything came again last.
+        self._passed_over: EntryKey | None = None
+
+    # ---- its life
+
+    def connected(self, message_bytes_max: int) -> None:
+        """Over a connection that takes messages of so many bytes."""
+        self._entries.message_bytes_max = message_bytes_max
+
+    def set_epoch(self, epoch: int) -> None:
+        """Entries of a lower one are dropped; -1: there are none."""
+        self._entries.epoch = epoch
+
+    def start_over(self) -> None:
+        """Everything unacknowledged comes again."""
+        if self._gate is not None:
+            self._gate.clear()
+        if self.key_gate is not None:
+            self.key_gate.clear()
+        self._entries.chunks.clear()
+        self._passed_over = None
+
+    def close(self) -> None:
+        """Nothing comes any more."""
+        if self._gate is not None:
+            self._gate.close()
+        if self.key_gate is not None:
+            self.key_gate.close()
+
+    # ---- frames
+
+    def take(self, frames: list[Frame]) -> bool:
+        """MESSAGE frames of one socket read; False: they, or some of them, are held back."""
+        arrived: list[EntryBatch] = []
+        gate = self.key_gate
+        read = self._entries.read(frames) if gate is None else gate.read(frames)
+        is_holding = gate is not None and gate.is_holding
+        self._subscription.counters.entries_received += len(read)
+        is_simple = self.start is None and self._subscription.dead_letters is None
+        is_pending = self._acks.sender.tracker.is_pending
+        source = self._source
+        for entry in read:
+            if is_simple and not entry.is_batch and not is_pending(entry.key):
+                entry.source = source  # as below: nothing more is asked of most
+                arrived.append(entry)
+            elif self._accept(entry):
+                arrived.append(entry)
+        if arrived and (self._gate is None or not self._gate.holds(arrived)):
+            self._delivery.on_entries(arrived)
+        if len(arrived) < len(frames) and not is_holding:
+            self._delivery.on_passed_over()
+        return not is_holding
+
+    def has_passed_over(self, message_id: MessageId) -> bool:
+        """Whether everything up to its entry came, and the last of it gave no message: it was discarded, or waits for
+        its other chunks. On Shared and Key_Shared entries come in any order, so that nothing can be said."""
+        passed = self._passed_over
+        is_holding = self._gate is not None and self._gate.is_holding
+        if passed is None or self._subscription.options.shares_messages or is_holding:
+            return False
+        return passed >= (message_id.ledger_id(), message_id.entry_id())
+
+    def _accept(self, entry: EntryBatch) -> bool:
+        """Whether anything of the entry is to be handed out."""
+        if self._is_for_application(entry):
+            return True
+        self._passed_over = entry.key
+        return False
+
+    def _is_for_application(self, entry: EntryBatch) -> bool:
+        source = entry.source = self._source
+        key = entry.key
+        if self._acks.sender.tracker.is_pending(key):
+            source.give_back(max(1, entry.batch_size))
+            return False
+        if entry.is_batch:
+            self._acks.adopt(entry)
+        if self.start is not None:
+            self._drop_before_start(entry, self.start)
+        kept = len(entry.order)
+        if kept < entry.batch_size:
+            source.give_back(entry.batch_size - kept)
+        elif not kept:
+            source.give_back(1)
+        if not kept:
+            if entry.acker is not None and entry.acker.is_complete:
+                self._acks.acknowledge_entry(key)  # nothing of it will ever be acknowledged by the application
+            return False
+        if self._subscription.dead_letters is not None and not self._redelivery.may_deliver(entry):
+            source.give_back(kept)
+            return False
+        return True
+
+    def _drop_before_start(self, entry: EntryBatch, start: StartPosition) -> None:
+        is_durable = self._subscription.options.is_durable
+        if is_durable and entry.key != (start.ledger_id, start.entry_id):
+            return  # another consumer of the subscription may have moved it back
+        first = start.first_index(entry.ledger_id, entry.entry_id, is_batch=entry.is_batch)
+        if first == 0:
+            return
+        order = entry.order
+        entry.order = [] if first is None else [index for index in order if index >= first]
+        if not is_durable:
+            return
+        # Skipped on purpose: it must not stay in the backlog.
+        if entry.acker is None:
+            self._acks.sender.add(entry.key)
+            return
+        for index in order[: len(order) - len(entry.order)]:
+            entry.acker.acknowledge(index)
+
+    def _on_discard(self, key: EntryKey, why: Discard, permits: int) -> None:
+        source = self._source
+        source.give_back(max(1, permits))
+        action = self._subscription.options.crypto_failure_action
+        then = fate(
+            why,
+            was_damaged=key == self._damaged,
+            drops_undecryptable=action is ConsumerCryptoFailureAction.DISCARD,
+        )
+        if then is Fate.NONE:
+            return
+        if then is not Fate.WAIT:
+            self._subscription.counters.entries_discarded += 1
+        if then is Fate.READ_AGAIN:
+            self._damaged = key
+            source.read_again(ReadError(f"{source.topic}: entry {key[0]}:{key[1]} came damaged"))
+            return
+        self._passed_over = key
+        if then is Fate.ACKNOWLEDGE:
+            self._acks.sender.add(key)
+        elif then is Fate.KEEP:
+            _log.warning("%s: entry %d:%d can not be decrypted", source.topic, *key)
+            self._redelivery.received(key, 0)
+        elif then is Fate.REFUSE:
+            _log.warning("%s: entry %d:%d is discarded: %s", source.topic, *key, why.name.lower())
+            source.write(requests.ack_damaged(source.consumer_id, key, why))
+
+    def _on_chunk(
+        self, key: EntryKey, whole: Sequence[EntryKey], gave_way: Sequence[EntryKey], publish_time_ms: int
+    ) -> None:
+        if whole:
+            self._acks.chunked(key, whole)
+        if not gave_way:
+            return
+        self._subscription.counters.chunked_discarded += 1
+        options = self._subscription.options
+        expire_ms = options.expire_time_of_incomplete_chunked_message_ms
+        is_old = 0 < expire_ms < self._clock.wall_ms() - publish_time_ms
+        for entry in gave_way:
+            if is_old or options.auto_ack_oldest_chunked_message_on_queue_full:
+                self._acks.sender.add(entry)
+            else:
+                self._redelivery.negative_acks(entry, 0)
+
+    def _now_ms(self) -> float:
+        return self._clock.monotonic() * 1000

@@ -1,0 +1,26 @@
+"""``Subscription``: what the consumers of single topics share that one :class:`Consumer` has."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from geminga.client._consuming.dead_letter import DeadLetters
+from geminga.client._consuming.entries import Decryptor
+from geminga.client._consuming.interceptors import Interceptors
+from geminga.client._consuming.options import ConsumerOptions
+from geminga.client.core.stats import ConsumerCounters
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """See the module."""
+
+    name: str
+    consumer_name: str
+    options: ConsumerOptions
+    counters: ConsumerCounters
+    interceptors: Interceptors
+    #: None: nothing can be decrypted.
+    decryptor: Decryptor | None
+    #: None: nothing is buried or put off.
+    dead_letters: DeadLetters | None

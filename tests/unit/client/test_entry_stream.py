@@ -1,0 +1,111 @@
+"""Entries of a topic without a message object each: ``Client.entry_stream``, in virtual time, against a real broker."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+import geminga.client as gc
+from geminga.client._batch_source import CHUNKED_PENDING_MAX
+from geminga.client._entry_stream import WINDOW_BYTES_DEFAULT
+from support.client_world import BrokerOnNode
+from support.scripted_broker import run_with_broker
+
+TOPIC = "persistent://public/default/topic"
+
+
+async def publish(client: gc.Client, count: int, batch: int = 1) -> None:
+    async with client.create_producer(TOPIC, batching_max_messages=batch, batching_enabled=batch > 1) as producer:
+        for number in range(count):
+            producer.send_nowait(b"%d" % number)
+        await producer.flush()
+
+
+async def read(stream: gc.EntryStream[gc.EntryBatch], count: int) -> list[gc.EntryBatch]:
+    found: list[gc.EntryBatch] = []
+    while len(found) < count:
+        found += await stream.take(5000)
+    return found
+
+
+def test_entries_come_whole_and_in_order_from_a_position_on() -> None:
+    async def scenario(client: gc.Client, broker: BrokerOnNode) -> None:
+        await publish(client, 40, batch=10)
+        stream: gc.EntryStream[gc.EntryBatch] = client.entry_stream("topic")
+        await gc.open_batches(stream)
+        entries = await read(stream, 4)
+        assert [entry.batch_size for entry in entries] == [10, 10, 10, 10]
+        assert [entry.payload(index) for entry in entries for index in entry.order] == [b"%d" % n for n in range(40)]
+        assert stream.next_entry == (entries[-1].ledger_id, entries[-1].entry_id + 1)
+        last, _ = await stream.last_message_id()
+        assert (last.ledger_id(), last.entry_id()) == entries[-1].key
+        later: gc.EntryStream[gc.EntryBatch] = client.entry_stream(TOPIC, entries[2].key, end=entries[3].key)
+        source = await gc.open_batches(later)
+        assert (await read(later, 1))[0].key == entries[2].key
+        assert source.chunks_without_beginning == []
+        await later.close()
+        await stream.close()
+
+    run_with_broker(scenario)
+
+
+def test_stream_goes_on_behind_what_was_taken_over_another_connection() -> None:
+    async def scenario(client: gc.Client, broker: BrokerOnNode) -> None:
+        await publish(client, 60)
+        stream: gc.EntryStream[gc.EntryBatch] = client.entry_stream(TOPIC, permits_max=7)
+        await gc.open_batches(stream)
+        found: list[bytes] = []
+        while len(found) < 60:
+            found += [entry.payload(0) for entry in await stream.take(5000)]
+            for connection in list(client.pool._connections.values()):
+                connection.close()
+        assert found == [b"%d" % number for number in range(60)]
+        assert stream.attached_count > 3
+        await stream.close()
+
+    run_with_broker(scenario)
+
+
+def test_closing_the_client_closes_its_streams_and_who_waits_hears_it() -> None:
+    async def scenario(client: gc.Client, broker: BrokerOnNode) -> None:
+        await publish(client, 1)
+        stream: gc.EntryStream[gc.EntryBatch] = client.entry_stream(TOPIC)
+        await gc.open_batches(stream)
+        await read(stream, 1)
+        waiting = asyncio.ensure_future(stream.take(60_000))
+        await asyncio.wait([waiting], timeout=0.1)
+        await client.close()
+        with pytest.raises(gc.AlreadyClosed):
+            await waiting
+        with pytest.raises(gc.AlreadyClosed):
+            client.entry_stream(TOPIC)
+
+    run_with_broker(scenario)
+
+
+def test_stream_of_a_topic_that_is_not_there_leaves_nothing_behind() -> None:
+    async def scenario(client: gc.Client, broker: BrokerOnNode) -> None:
+        stream: gc.EntryStream[gc.EntryBatch] = client.entry_stream("none")
+        with pytest.raises(gc.TopicNotFound):
+            await gc.open_batches(stream)
+        assert not client.lifetime.others
+        with pytest.raises(gc.AlreadyClosed):
+            await stream.take(1)
+
+    run_with_broker(scenario)
+
+
+def test_limits_have_names() -> None:
+    assert (WINDOW_BYTES_DEFAULT, CHUNKED_PENDING_MAX) == (16 << 20, 100)
+
+
+def test_producer_of_one_topic_takes_encoded_entries_and_one_of_partitions_does_not() -> None:
+    async def scenario(client: gc.Client, broker: BrokerOnNode) -> None:
+        producer = await client.create_producer(TOPIC)
+        assert isinstance(producer, gc.EntryProducer)
+        assert producer.is_usable
+        await producer.close()
+        assert not producer.is_usable
+
+    run_with_broker(scenario)
