@@ -27,7 +27,7 @@ def _load_fastavro() -> ModuleType:
         import fastavro
     except ImportError as error:
         raise InvalidConfiguration(
-            "Avro rows need fastavro, which the extra spark brings: pip install 'geminga[spark]'"
+            "Avro rows need fastavro, which is not installed: pip install fastavro"
         ) from error
     return fastavro
 
