@@ -26,9 +26,7 @@ def _load_fastavro() -> ModuleType:
     try:
         import fastavro
     except ImportError as error:
-        raise InvalidConfiguration(
-            "Avro rows need fastavro, which is not installed: pip install fastavro"
-        ) from error
+        raise InvalidConfiguration("Avro rows need fastavro, which is not installed: pip install fastavro") from error
     return fastavro
 
 
