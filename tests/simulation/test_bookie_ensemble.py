@@ -167,4 +167,5 @@ def test_any_one_of_five_bookies_may_go_over_many_seeds(capsys):
     report = run_seeds(ensemble_story, range(10_000, 10_000 + SEEDS_LONG))
     with capsys.disabled():
         print("\n" + report.table())
-    report.check(hits_min=100, labels=("writer died", "trouble", "read with one away", "add failed"))
+    report.check(hits_min=100, labels=("writer died", "trouble", "read with one away"))
+    assert report.hits["add failed"], report.table()

@@ -86,6 +86,10 @@ def standalone(
     web_port: Annotated[
         int | None, typer.Option("--web-port", help="Port of the admin REST and metrics (8080); 0: a free one.")
     ] = None,
+    bookies: Annotated[
+        int | None,
+        typer.Option("--bookies", help="Bookies in this process (1), each with its own directory below --data."),
+    ] = None,
     config: Annotated[
         list[str] | None,
         typer.Option("--config", metavar="FILE", help="Pulsar's .conf or a .toml file; may be repeated."),
@@ -107,6 +111,8 @@ def standalone(
         overrides.append(f"brokerServicePort={broker_port}")
     if web_port is not None:
         overrides.append(f"webServicePort={web_port}")
+    if bookies is not None:
+        overrides.append(f"gemingaBookies={bookies}")
     loaded = load_config(config or (), os.environ, overrides)
     directory = os.path.abspath(DATA_DIRECTORY if data is None else data)
     if data is None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from geminga.app.config_sources import ConfigEntry, from_assignment, from_environment, read_file
-from geminga.app.core.quorums import Quorums, fit_quorums
+from geminga.app.core.quorums import meet_quorums
 from geminga.app.server_config import ServerConfig
 from geminga.bookie.config import BookieConfig
 from geminga.bookkeeper.config import BookKeeperConfig
@@ -28,8 +28,6 @@ from geminga.model.settings import Setting, settings_of
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-#: Bookies of a standalone: the one in its process.
-BOOKIES: Final = 1
 #: Unknown keys that get a warning of their own.
 UNKNOWN_WARNINGS_MAX: Final = 20
 
@@ -92,7 +90,7 @@ def config_from(entries: Iterable[ConfigEntry]) -> Config:
     warnings = list(_asked_in_vain(latest.values()))
     server = _built(ServerConfig, latest)
     bookie = _built(BookieConfig, latest)
-    managed_ledger, lowered = _with_quorums_met(_built(ManagedLedgerConfig, latest), latest)
+    managed_ledger, lowered = _with_quorums_met(_built(ManagedLedgerConfig, latest), latest, server)
     warnings += [*lowered, *_risks(bookie)]
     warnings += _unknown([entry for key, entry in latest.items() if key not in known], known)
     return Config(
@@ -210,23 +208,31 @@ def _assignment(entry: ConfigEntry) -> str:
 
 
 def _with_quorums_met(
-    config: ManagedLedgerConfig, latest: Mapping[str, ConfigEntry]
+    config: ManagedLedgerConfig, latest: Mapping[str, ConfigEntry], server: ServerConfig
 ) -> tuple[ManagedLedgerConfig, list[str]]:
     """Quorums that the bookies can meet, and what to say of it; raises ConfigurationError for those set by hand."""
-    asked = Quorums(config.ensemble_size, config.write_quorum, config.ack_quorum)
-    met = fit_quorums(asked, BOOKIES)
-    if met == asked:
+    bookies = max(1, server.bookies - len(server.bookies_left_out))
+    entries = [latest.get(key) for key in QUORUM_KEYS]
+    values = (config.ensemble_size, config.write_quorum, config.ack_quorum)
+    said = [
+        None if entry is None or not entry.text.strip() else value for entry, value in zip(entries, values, strict=True)
+    ]
+    met, places = meet_quorums(said, bookies)
+    config = replace(config, ensemble_size=met.ensemble, write_quorum=met.write, ack_quorum=met.ack)
+    wrong = [entry for place in places if (entry := entries[place]) is not None]
+    if not wrong:
         return config, []
-    entries = [latest[key] for key, want, have in zip(QUORUM_KEYS, asked, met, strict=True) if want != have]
-    by_hand = [entry for entry in entries if not entry.is_inherited]
+    there = f"there is {bookies} bookie" if bookies == 1 else f"there are {bookies} bookies"
+    by_hand = [entry for entry in wrong if not entry.is_inherited]
     if by_hand:
         raise ConfigurationError(
-            f"{', '.join(map(_assignment, by_hand))}: there is {BOOKIES} bookie, in this process, so that an entry can "
-            f"have {BOOKIES} copy and no more; with this setting no topic could be written to. Set "
+            f"{', '.join(map(_assignment, by_hand))}: {there}, in this process, and the ensemble is no more than that, "
+            "the write quorum no more than the ensemble, the ack quorum no more than the write quorum; with this setting "
+            "no topic could be written to. Set "
             f"{', '.join(f'{key}={value}' for key, value in zip(QUORUM_KEYS, met, strict=True))}, or leave them out"
         )
-    line = f"{', '.join(map(_assignment, entries))}: lowered to {BOOKIES}, since there is {BOOKIES} bookie here"
-    return replace(config, ensemble_size=met.ensemble, write_quorum=met.write, ack_quorum=met.ack), [line]
+    lowered = " and ".join(sorted({str(met[place]) for place in places}))
+    return config, [f"{', '.join(map(_assignment, wrong))}: lowered to {lowered}, since {there} here"]
 
 
 def _risks(bookie: BookieConfig) -> Iterator[str]:

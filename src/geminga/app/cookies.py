@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from typing import Final
 
 from geminga.metadata.ports import MUST_NOT_EXIST, MetadataStore
@@ -29,6 +30,12 @@ async def remembered_instance_id(metadata: MetadataStore, bookie_id: str) -> str
     if found is None:
         raise CorruptionError(f"metadata node {COOKIES_PATH}/{bookie_id} holds no cookie")
     return found.group(1)
+
+
+async def remembered_bookies(metadata: MetadataStore) -> Sequence[str]:
+    """Ids of all bookies that were ever registered, sorted."""
+    # BookKeeper's instance id is a node beside the cookies.
+    return sorted(name for name in await metadata.children(COOKIES_PATH) if ":" in name)
 
 
 async def remember_instance_id(metadata: MetadataStore, bookie_id: str, instance_id: str, directory: str) -> None:

@@ -5,7 +5,7 @@
     DIR/geminga.json      {"format":1,"createdBy":"geminga 0.1.0"}: written once, before anything else
     DIR/process.json      {"pid":4711}: the process that holds the directory, or held it last
     DIR/metadata.sqlite   the metadata store
-    DIR/bookie/           journal, entry logs, index of the in-process bookie
+    DIR/bookie/           journal, entry logs, index of the first bookie in the process; bookie-2/, ... of others
 
 ``format`` numbers the layout and every format below it; an older program refuses a newer directory. The directory
 itself is locked for as long as the process lives, so a crash leaves no stale lock. See docs/formats/data-directory.md.
@@ -25,7 +25,6 @@ DIRECTORY_FORMAT: Final = 1
 FORMAT_FILE: Final = "geminga.json"
 PROCESS_FILE: Final = "process.json"
 METADATA_FILE: Final = "metadata.sqlite"
-BOOKIE_DIRECTORY: Final = "bookie"
 
 # What may lie in a directory that nothing was ever started in: a file system's own, and our unfinished first write.
 _ALLOWED_IN_NEW: Final = frozenset(("lost+found", f"{FORMAT_FILE}.tmp", PROCESS_FILE, f"{PROCESS_FILE}.tmp"))

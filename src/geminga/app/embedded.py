@@ -44,6 +44,7 @@ class Standalone:
     """A standalone in this process. ``data_dir`` None: in memory.
 
     ``config`` takes Pulsar's keys (``{"maxMessageSize": 1_024_000}``); ports are free ones unless it names them.
+    ``bookies``: that many in this process (1), each with a directory of its own; with several an entry has two copies.
     Raises ConfigurationError for a bad value. An object can be started once.
     """
 
@@ -54,8 +55,11 @@ class Standalone:
         *,
         broker_port: int = 0,
         web_port: int = 0,
+        bookies: int | None = None,
     ) -> None:
         given = {"brokerServicePort": broker_port, "webServicePort": web_port, **(config or {})}
+        if bookies is not None:
+            given["gemingaBookies"] = bookies
         self._config = config_from(from_mapping(given, "config"))
         for warning in self._config.warnings:
             _log.warning("%s", warning)

@@ -1,4 +1,4 @@
-"""What ``/metrics`` tells of the process and the bookie in it."""
+"""What ``/metrics`` tells of the process and the bookies in it."""
 
 from __future__ import annotations
 
@@ -37,8 +37,17 @@ def process_metrics() -> Mapping[str, float]:
     return values
 
 
+def bookies_metrics(
+    bookies: Mapping[str, LocalBookie], monotonic: Callable[[], float]
+) -> list[tuple[tuple[tuple[str, str], ...], Callable[[], Mapping[str, Value]]]]:
+    """The metrics of each bookie with its labels: none where it is alone, else its name."""
+    if len(bookies) == 1:
+        return [((), bookie_metrics(bookie, monotonic)) for bookie in bookies.values()]
+    return [((("bookie", name),), bookie_metrics(bookie, monotonic)) for name, bookie in bookies.items()]
+
+
 def bookie_metrics(bookie: LocalBookie, monotonic: Callable[[], float]) -> Callable[[], Mapping[str, Value]]:
-    """Counters and latencies (ms) of the in-process bookie, under BookKeeper's names where it has one."""
+    """Counters and latencies (ms) of a bookie in this process, under BookKeeper's names where it has one."""
 
     def read() -> Mapping[str, Value]:
         stats, journal, now_s = bookie.stats, bookie.journal, monotonic()

@@ -47,6 +47,10 @@ class ServerConfig:
     http_body_timeout_s: int = setting("gemingaHttpBodyTimeoutSeconds", 60, "seconds > 0", minimum=1)
     #: How long a stop waits for producers, consumers and ledgers to close.
     shutdown_timeout_ms: int = setting("brokerShutdownTimeoutMs", 60_000, "milliseconds >= 0", minimum=0)
+    #: Geminga's own: bookies in this process; they share what is bounded for it.
+    bookies: int = setting("gemingaBookies", 1, "a number of bookies, 1 to 16", minimum=1, maximum=16)
+    #: Geminga's own: bookies that are lost, by the names of their directories: started without, never silently.
+    bookies_left_out: tuple[str, ...] = setting("gemingaBookiesLeftOut", (), "names as bookie-2, comma separated")
     topic_metrics: bool = setting("exposeTopicLevelMetricsInPrometheus", True, "true or false")
     authentication: bool = setting("authenticationEnabled", False, "true or false")
     authorization: bool = setting("authorizationEnabled", False, "true or false")

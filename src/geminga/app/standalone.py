@@ -1,6 +1,6 @@
 """The composition root of ``geminga standalone`` and ``geminga.Standalone``: everything in one process.
 
-Start, in this order: data directory -> metadata store -> bookie (recovers by itself) -> ledger client -> managed
+Start, in this order: data directory -> metadata store -> bookies (each recovers by itself) -> ledger client -> managed
 ledgers -> ports bound -> broker -> listening: the ports open when whoever connects can be answered. Stop is the
 reverse: first no new connections, then producers and consumers are closed gracefully, topics and ledgers closed, at
 last the stores. A start that fails closes what it had opened.
@@ -19,15 +19,13 @@ from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
 from geminga import __version__
+from geminga.app.bookies import LocalBookies
 from geminga.app.config import Config
-from geminga.app.cookies import remember_instance_id, remembered_instance_id
 from geminga.app.core.descriptors import LIMIT_ASSUMED, plan_descriptors
-from geminga.app.data_directory import BOOKIE_DIRECTORY, METADATA_FILE, claim_directory
+from geminga.app.data_directory import METADATA_FILE, claim_directory
 from geminga.app.listeners import bound_addresses, endpoints, is_loopback
-from geminga.app.process_metrics import bookie_metrics, process_metrics
-from geminga.bookie import LocalBookie
-from geminga.bookkeeper import BookKeeper, LocalBookiePool, MetadataLiveLedgers
-from geminga.bookkeeper.ledger_store import keep_ids_above
+from geminga.app.process_metrics import bookies_metrics, process_metrics
+from geminga.bookkeeper import BookKeeper, LocalBookiePool
 from geminga.broker.connection.connection import UNREQUESTED, Connection
 from geminga.broker.metrics import Metrics
 from geminga.broker.resources import ClusterSetup, Resources, initialize_cluster
@@ -39,14 +37,12 @@ from geminga.broker.service import Broker
 from geminga.managed_ledger import ManagedLedgerFactory
 from geminga.metadata import MemoryMetadataStore, SqliteMetadataStore
 from geminga.metadata.ports import MetadataStore
-from geminga.model.errors import DataDirectoryError, GemingaError, UnavailableError
+from geminga.model.errors import GemingaError, UnavailableError
 from geminga.runtime import Listener, MemoryDisk, Runtime, descriptor_limit, get_logger, real_runtime
 from geminga.runtime.ports import FatalHandler
 from geminga.wire.pulsar import commands
 
-#: The in-process bookie's id, as BookKeeper writes it: never connected to, but ledger metadata names it.
-BOOKIE_ID: Final = "127.0.0.1:3181"
-#: Directory of the bookie where there is no data directory.
+#: Directory of the bookies where there is no data directory.
 MEMORY_DIRECTORY: Final = "/geminga"
 
 #: What is closed even after a fatal error: it holds ports, threads or files and writes nothing of its own.
@@ -84,6 +80,7 @@ class StandaloneServer:
         self._descriptors = plan_descriptors(
             descriptor_limit(),
             open_logs=config.bookie.open_file_limit,
+            bookies=config.server.bookies,
             web_connections_max=config.server.http_connections_max or LIMIT_ASSUMED,
             has_files=data_dir is not None,
         )
@@ -152,8 +149,8 @@ class StandaloneServer:
         config = self._config
         runtime = await self._open_runtime()
         metadata = await self._open_metadata(runtime)
-        bookie = await self._open_bookie(runtime, metadata)
-        bookkeeper = BookKeeper(runtime, metadata, LocalBookiePool({BOOKIE_ID: bookie}), config.bookkeeper)
+        bookies = await self._open_bookies(runtime, metadata)
+        bookkeeper = BookKeeper(runtime, metadata, LocalBookiePool(bookies.by_id), config.bookkeeper)
         ledgers = ManagedLedgerFactory(
             runtime,
             metadata,
@@ -166,39 +163,21 @@ class StandaloneServer:
         broker = Broker(runtime, metadata, ledgers, config.broker, resources, version=__version__)
         self.broker = broker
         self._closers.append(("broker", broker.close))
-        return await self._listen(runtime, broker, bookie)
+        return await self._listen(runtime, broker, bookies)
 
-    async def _open_bookie(self, runtime: Runtime, metadata: MetadataStore) -> LocalBookie:
-        directory = os.path.join(self._data_dir or MEMORY_DIRECTORY, BOOKIE_DIRECTORY)
-        await runtime.disk.make_dirs(directory)
-        known = await remembered_instance_id(metadata, BOOKIE_ID)
-        bookie = await LocalBookie.open(
+    async def _open_bookies(self, runtime: Runtime, metadata: MetadataStore) -> LocalBookies:
+        server = self._config.server
+        bookies = LocalBookies(
             runtime,
-            directory,
+            metadata,
+            self._data_dir or MEMORY_DIRECTORY,
             replace(self._config.bookie, open_file_limit=self._descriptors.open_logs),
-            ledgers=MetadataLiveLedgers(metadata),
-            expected_instance_id=known,
+            count=server.bookies,
+            left_out=server.bookies_left_out,
+            on_open=lambda name, close: self._closers.append((name, close)),
         )
-        self._closers.append(("bookie", bookie.close))
-        if known is None:
-            if bookie.has_ledgers:
-                # A first start that was interrupted has none. Their entries would be collected as garbage.
-                raise DataDirectoryError(
-                    f"the metadata store knows no bookie, but {directory} holds entries of ledgers: was "
-                    f"{METADATA_FILE} removed or emptied? Bring it back, or begin anew with another data directory"
-                )
-            await remember_instance_id(metadata, BOOKIE_ID, bookie.instance_id, directory)
-        elif bookie.has_ledgers:
-            behind = await keep_ids_above(metadata, bookie.newest_ledger_id)
-            if behind is not None:
-                _log.error(
-                    "the metadata store would have given out ledger %d next, but the bookie has ledgers up to %d: was "
-                    "%s restored from an older backup? The ids in between are skipped",
-                    behind,
-                    bookie.newest_ledger_id,
-                    METADATA_FILE,
-                )
-        return bookie
+        await bookies.open()
+        return bookies
 
     async def _open_runtime(self) -> Runtime:
         runtime = real_runtime(self._on_fatal)
@@ -228,12 +207,12 @@ class StandaloneServer:
         self._closers.append(("metadata store", metadata.close))
         return metadata
 
-    async def _listen(self, runtime: Runtime, broker: Broker, bookie: LocalBookie) -> Addresses:
+    async def _listen(self, runtime: Runtime, broker: Broker, bookies: LocalBookies) -> Addresses:
         config = self._config.server
         plan = self._descriptors
         http = HttpServer(
             runtime,
-            self._rest_context(broker, bookie).application_maker(),
+            self._rest_context(broker, bookies).application_maker(),
             requests_max=config.http_requests_max,
             header_bytes_max=config.http_header_bytes_max,
             connections_max=plan.web_connections_max,
@@ -263,7 +242,7 @@ class StandaloneServer:
         self._warn_if_open_to_all()
         return Addresses(default.broker_url, default.web_url, broker_port, web_port)
 
-    def _rest_context(self, broker: Broker, bookie: LocalBookie) -> RestContext:
+    def _rest_context(self, broker: Broker, bookies: LocalBookies) -> RestContext:
         config = self._config.server
         statistics = TopicStatistics(broker)
         metrics = Metrics(
@@ -273,9 +252,9 @@ class StandaloneServer:
             has_topic_level=config.topic_metrics,
             sources=(
                 process_metrics,
-                bookie_metrics(bookie, broker.runtime.clock.monotonic),
                 lambda: broker.ledger_upkeep.orphans.metrics(),
             ),
+            labelled=bookies_metrics(bookies.opened, broker.runtime.clock.monotonic),
         )
         return RestContext(
             broker=broker,

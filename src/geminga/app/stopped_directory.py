@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, NamedTuple, Self
 
+from geminga.app.core.bookie_set import BOOKIES_MAX, bookie_slot
 from geminga.app.data_directory import (
-    BOOKIE_DIRECTORY,
     DIRECTORY_FORMAT,
     FORMAT_FILE,
     METADATA_FILE,
@@ -155,18 +155,25 @@ class StoppedDirectory:
         return dict(sorted(found.items()))
 
     def _files(self, directory: str, suffix: str) -> Iterator[tuple[str, bytes]]:
-        """Name and contents of the numbered files of one of the bookie's directories, in order."""
-        place = os.path.join(self.path, BOOKIE_DIRECTORY, directory)
-        try:
-            names = sorted(name for name in os.listdir(place) if name.endswith(suffix))
-        except FileNotFoundError as error:
-            raise DataDirectoryError(f"{place} is not there: nothing was ever stored here") from error
-        for name in names:
-            with open(os.path.join(place, name), "rb") as file:
-                if not os.fstat(file.fileno()).st_size:
+        """Name and contents of the numbered files of one of each bookie's directories, in order.
+
+        Those of the first bookie by their plain name, those of the others with their directory in front.
+        """
+        for number in range(1, BOOKIES_MAX + 1):
+            slot = bookie_slot(number)
+            place = os.path.join(self.path, slot.name, directory)
+            try:
+                names = sorted(name for name in os.listdir(place) if name.endswith(suffix))
+            except FileNotFoundError as error:
+                if number > 1:
                     continue
-                with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
-                    yield name, mapped[:]
+                raise DataDirectoryError(f"{place} is not there: nothing was ever stored here") from error
+            for name in names:
+                with open(os.path.join(place, name), "rb") as file:
+                    if not os.fstat(file.fileno()).st_size:
+                        continue
+                    with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+                        yield (name if number == 1 else f"{slot.name}/{name}"), mapped[:]
 
 
 def _lock(path: str) -> int:

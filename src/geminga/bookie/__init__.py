@@ -2,6 +2,7 @@
 
 from geminga.bookie.bookie import LocalBookie
 from geminga.bookie.config import BookieConfig, Defects
+from geminga.bookie.disk_io import DiskLanes
 from geminga.bookie.ports import LiveLedgers
 
-__all__ = ["BookieConfig", "Defects", "LiveLedgers", "LocalBookie"]
+__all__ = ["BookieConfig", "Defects", "DiskLanes", "LiveLedgers", "LocalBookie"]

@@ -19,7 +19,7 @@ from geminga.bookie import crash_points as points
 from geminga.bookie.config import BookieConfig, Defects
 from geminga.bookie.core.journal_format import encode_add_header, encode_adds, encode_fence, encode_ledger
 from geminga.bookie.core.ledger_states import KEY_BYTES_MAX, KEYS_MAX
-from geminga.bookie.disk_io import is_disk_full
+from geminga.bookie.disk_io import ONLY_LANES, DiskLanes, is_disk_full
 from geminga.bookie.entry_reader import EntryReader
 from geminga.bookie.garbage_collection import GarbageCollector, GcResult
 from geminga.bookie.journal import Journal
@@ -71,7 +71,13 @@ class LocalBookie:
         self._config = config
         self._storage = storage
         self._journal = Journal(
-            runtime, journal_directory, storage.instance_id, config, defects=defects, on_full=self._became_full
+            runtime,
+            journal_directory,
+            storage.instance_id,
+            config,
+            defects=defects,
+            on_full=self._became_full,
+            lane=storage.lanes.journal,
         )
         self._reader = EntryReader(storage)
         self._contents = LedgerContents(storage, self._reader)
@@ -102,7 +108,6 @@ class LocalBookie:
         self._timers: list[asyncio.TimerHandle] = []
         self._probing = False
         self._is_closed = False
-        self._last_minor_s = self._last_major_s = runtime.clock.monotonic()
 
     @classmethod
     async def open(
@@ -115,18 +120,22 @@ class LocalBookie:
         expected_instance_id: str | None = None,
         accept_damaged_journal: bool = False,
         defects: Defects | None = None,
+        lanes: DiskLanes = ONLY_LANES,
     ) -> LocalBookie:
         """Recover the bookie in ``directory``, or make a new one there.
 
         ``expected_instance_id`` (32 hex digits) is what the metadata store remembers of this bookie: another or a
         wiped directory is refused. ``accept_damaged_journal``: start although acknowledged entries may be lost;
-        the ledgers that exist now are then in limbo. Raises DataDirectoryError, CorruptionError, OSError.
+        the ledgers that exist now are then in limbo. ``lanes``: of the disk, where several share a process.
+        Raises DataDirectoryError, CorruptionError, OSError.
         """
         defects = defects or Defects()
         journal_directory = config.journal_directory or f"{directory}/journal"
         ledger_directory = config.ledger_directory or f"{directory}/ledgers"
         instance_id = await establish_identity(runtime, journal_directory, ledger_directory, expected_instance_id)
-        storage = LedgerStorage(runtime, ledger_directory, instance_id, config, defects=defects, stats=BookieStats())
+        storage = LedgerStorage(
+            runtime, ledger_directory, instance_id, config, defects=defects, stats=BookieStats(), lanes=lanes
+        )
         is_mark_known = await load_storage(storage)
         replay = await replay_journal(
             storage, journal_directory, is_mark_known=is_mark_known, accept_damage=accept_damaged_journal
@@ -373,8 +382,6 @@ class LocalBookie:
         """
         self._reader.read(ledger_id, entry_ids, done, bytes_max=bytes_max)
 
-    # ---- what it can be used for ------------------------------------------------------------------------------
-
     @property
     def availability(self) -> Availability:
         """What it can be used for now."""
@@ -385,7 +392,7 @@ class LocalBookie:
         self._availability.watch(listener)
 
     def read_info(self, *, done: InfoDone) -> None:
-        """How much room the ledger directory has."""
+        """How much room there is."""
         spawn(self._contents.read_info(done), name="bookie-info")
 
     # ---- flush, disk space, timers ----------------------------------------------------------------------------
@@ -529,7 +536,8 @@ class LocalBookie:
         """One round now; ``compact_below``: live share under which logs are compacted (None: what is due by time)."""
         async with self._collecting:
             try:
-                return await self._collector.collect(self._due_threshold() if compact_below is None else compact_below)
+                due = self._collector.due_threshold() if compact_below is None else compact_below
+                return await self._collector.collect(due)
             except OSError as error:
                 if is_disk_full(error):
                     raise DiskFullError(f"no space to compact in {self._storage.directory}: {error}") from error
@@ -541,16 +549,6 @@ class LocalBookie:
             await self.collect_garbage()
         except StorageError as error:
             _log.error("garbage collection: %s", error)
-
-    def _due_threshold(self) -> float:
-        now = self._runtime.clock.monotonic()
-        if now - self._last_major_s >= self._config.major_compaction_interval_s:
-            self._last_major_s = self._last_minor_s = now
-            return self._config.major_compaction_threshold
-        if now - self._last_minor_s >= self._config.minor_compaction_interval_s:
-            self._last_minor_s = now
-            return self._config.minor_compaction_threshold
-        return 0.0
 
     async def _forget_deleted(self) -> None:
         """What was deleted in our sight: the next process could not tell it from what the metadata store lost."""

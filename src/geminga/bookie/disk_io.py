@@ -5,13 +5,36 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections.abc import Sequence
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, Self
 
 from geminga.runtime import Buffer, Disk, DiskFile, ReadRequest
 
 #: Errors that mean "no space": file system full, quota used up, file size limit reached; and "no descriptor" of the
 #: process or the system: a file that could not be opened had nothing written to it, and can be later.
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.ENFILE})
+
+
+@dataclass(frozen=True, slots=True)
+class DiskLanes:
+    """The lanes of one bookie: none of these waits for another, and no bookie for another bookie's."""
+
+    journal: str = "journal"
+    flush: str = "bookie-flush"
+    read: str = "bookie-read"
+    gc: str = "bookie-gc"
+
+    @classmethod
+    def of(cls, number: int) -> Self:
+        """Those of the bookie with this number in its process; the first one's are the plain names."""
+        lanes = cls()
+        if number == 1:
+            return lanes
+        return cls(*(f"{lane}-{number}" for lane in (lanes.journal, lanes.flush, lanes.read, lanes.gc)))
+
+
+#: Of a bookie that is alone.
+ONLY_LANES: Final = DiskLanes()
 
 
 def is_disk_full(error: OSError) -> bool:

@@ -10,15 +10,13 @@ import asyncio
 from collections import OrderedDict
 
 from geminga.bookie.core import entry_log_format as fmt
-from geminga.bookie.disk_io import append, unlink_if_there
+from geminga.bookie.disk_io import ONLY_LANES, DiskLanes, append, unlink_if_there
 from geminga.bookie.limits import FLUSH_BATCH_BYTES_MAX
 from geminga.runtime import DiskFile, Runtime, get_logger
 
 _log = get_logger(__name__)
 
 SUFFIX = ".log"
-WRITE_LANE = "bookie-flush"
-READ_LANE = "bookie-read"
 
 
 def log_name(log_id: int) -> str:
@@ -69,8 +67,16 @@ class LogWriter:
 class EntryLogs:
     """All entry logs; ``sizes`` are their durable sizes."""
 
-    def __init__(self, runtime: Runtime, directory: str, instance_id: bytes, open_file_limit: int) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        directory: str,
+        instance_id: bytes,
+        open_file_limit: int,
+        lanes: DiskLanes = ONLY_LANES,
+    ) -> None:
         self._runtime = runtime
+        self._lanes = lanes
         self._directory = directory
         self._instance_id = instance_id
         self._open_file_limit = open_file_limit
@@ -95,7 +101,7 @@ class EntryLogs:
         log_id = self.next_log_id
         self.next_log_id += 1
         disk = self._runtime.disk
-        file = await disk.open_file(self.path(log_id), lane=WRITE_LANE, create=True)
+        file = await disk.open_file(self.path(log_id), lane=self._lanes.flush, create=True)
         writer = LogWriter(self._runtime, file, log_id, 0, self.seed(log_id))
         try:
             writer.put(fmt.encode_file_header(log_id, self._instance_id))
@@ -109,7 +115,7 @@ class EntryLogs:
 
     async def reopen(self, log_id: int) -> LogWriter:
         """Go on writing at the durable end of a log; what lies behind is cut off. Raises OSError."""
-        file = await self._runtime.disk.open_file(self.path(log_id), lane=WRITE_LANE)
+        file = await self._runtime.disk.open_file(self.path(log_id), lane=self._lanes.flush)
         size = self.sizes[log_id]
         await self._runtime.disk.truncate(file, size)
         return LogWriter(self._runtime, file, log_id, size, self.seed(log_id))
@@ -147,7 +153,7 @@ class EntryLogs:
         opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._opening[log_id] = opened
         try:
-            file = await self._runtime.disk.open_file(self.path(log_id), lane=READ_LANE)
+            file = await self._runtime.disk.open_file(self.path(log_id), lane=self._lanes.read)
             self._handles[log_id] = file
         finally:
             del self._opening[log_id]

@@ -19,7 +19,6 @@ from geminga.bookie.core import entry_log_format as fmt
 from geminga.bookie.core.index import Row, log_of, make_location, offset_of
 from geminga.bookie.core.read_plan import PlannedRead, plan_reads
 from geminga.bookie.disk_io import read
-from geminga.bookie.entry_logs import READ_LANE
 from geminga.bookie.ledger_storage import LedgerStorage
 from geminga.bookie.limits import READ_ATTEMPTS_MAX, READ_BATCH_BYTES_MAX, READ_MERGE_BYTES_MAX
 from geminga.model.bookie_port import ReadDone
@@ -225,7 +224,7 @@ class EntryReader:
                     continue
                 pinned.append(log_id)
                 planned.append((plan, ReadRequest(file, offset_of(plan.location), plan.size_bytes)))
-            results = await read(storage.runtime.disk, [request for _, request in planned], lane=READ_LANE)
+            results = await read(storage.runtime.disk, [request for _, request in planned], lane=storage.lanes.read)
         finally:
             for log_id in pinned:
                 storage.logs.unpin(log_id)

@@ -33,7 +33,6 @@ from geminga.runtime import ReadRequest, crash_point, get_logger, next_turn
 
 _log = get_logger(__name__)
 
-GC_LANE = "bookie-gc"
 #: File of the ledger directory that names the ledgers in quarantine; none: there are none.
 QUARANTINE_NAME = "quarantine"
 
@@ -65,6 +64,18 @@ class GarbageCollector:
         self._damaged_logs: set[int] = set()
         #: True while deletions are not in the checkpoint (there was no space for it).
         self._is_deletion_pending = False
+        self._last_minor_s = self._last_major_s = storage.runtime.clock.monotonic()
+
+    def due_threshold(self) -> float:
+        """The live share under which logs are due for compaction now; asking counts as doing it."""
+        config, now = self._storage.config, self._storage.runtime.clock.monotonic()
+        if now - self._last_major_s >= config.major_compaction_interval_s:
+            self._last_major_s = self._last_minor_s = now
+            return config.major_compaction_threshold
+        if now - self._last_minor_s >= config.minor_compaction_interval_s:
+            self._last_minor_s = now
+            return config.minor_compaction_threshold
+        return 0.0
 
     def saw(self, ledger_id: int) -> None:
         """A ledger was heard of for the first time: it exists."""
@@ -222,7 +233,7 @@ class GarbageCollector:
         try:
             for plan in plan_reads(self._locations((log_id,)).items(), FLUSH_BATCH_BYTES_MAX):
                 request = ReadRequest(file, offset_of(plan.location), plan.size_bytes)
-                (data,) = await read(storage.runtime.disk, [request], lane=GC_LANE)
+                (data,) = await read(storage.runtime.disk, [request], lane=storage.lanes.gc)
                 if isinstance(data, OSError):
                     raise data
                 for location, size in plan.chunks:

@@ -25,7 +25,7 @@ from geminga.bookie.core.journal_format import (
     encode_group,
     group_seed,
 )
-from geminga.bookie.disk_io import append, is_disk_full, unlink_if_there
+from geminga.bookie.disk_io import ONLY_LANES, append, is_disk_full, unlink_if_there
 from geminga.bookie.limits import JOURNAL_GROUP_BYTES_MAX
 from geminga.model.errors import DiskFullError, DiskIOError, StorageError
 from geminga.model.histogram import Latencies
@@ -33,8 +33,6 @@ from geminga.runtime import DiskFile, Runtime, crash_point, get_logger, spawn
 
 _log = get_logger(__name__)
 
-#: The disk lane of the journal: reads and flushes never wait behind it.
-LANE = "journal"
 SUFFIX = ".journal"
 #: Id of the first file of a bookie; ids are never used again.
 FIRST_JOURNAL_ID = 1
@@ -69,7 +67,10 @@ class _Group:
 
 
 class Journal:
-    """See the module's docstring. ``on_full`` is told once when space runs out."""
+    """See the module's docstring. ``on_full`` is told once when space runs out.
+
+    ``lane``: of the disk; reads and flushes never wait behind it.
+    """
 
     def __init__(
         self,
@@ -80,8 +81,10 @@ class Journal:
         *,
         defects: Defects,
         on_full: Callable[[StorageError], None],
+        lane: str = ONLY_LANES.journal,
     ) -> None:
         self._runtime = runtime
+        self._lane = lane
         #: Where the files are.
         self.directory = directory
         self._instance_id = instance_id
@@ -340,7 +343,7 @@ class Journal:
         path = f"{self.directory}/{journal_name(journal_id)}"
         file: DiskFile | None = None
         try:
-            file = await disk.open_file(path, lane=LANE, create=True, preallocate_bytes=self._file_size_bytes)
+            file = await disk.open_file(path, lane=self._lane, create=True, preallocate_bytes=self._file_size_bytes)
             header = encode_file_header(journal_id, self._instance_id)
             await append(disk, file, 0, (header,), sync=True)
             if not self._defects.no_directory_sync:

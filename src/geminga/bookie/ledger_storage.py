@@ -22,7 +22,7 @@ from geminga.bookie.core.index import Index, Row, Run, make_location, merge_runs
 from geminga.bookie.core.index_format import encode_run
 from geminga.bookie.core.ledger_states import LedgerStates, encode_states
 from geminga.bookie.core.write_cache import WriteCache
-from geminga.bookie.disk_io import unlink_if_there
+from geminga.bookie.disk_io import ONLY_LANES, DiskLanes, unlink_if_there
 from geminga.bookie.entry_logs import EntryLogs, LogWriter
 from geminga.bookie.limits import (
     CACHED_ENTRY_OVERHEAD_BYTES,
@@ -61,8 +61,10 @@ class LedgerStorage:
         *,
         defects: Defects,
         stats: BookieStats,
+        lanes: DiskLanes = ONLY_LANES,
     ) -> None:
         self.runtime = runtime
+        self.lanes = lanes
         self.directory = directory
         self.instance_id = instance_id
         self.config = config
@@ -70,7 +72,7 @@ class LedgerStorage:
         self.cache = WriteCache(config.write_cache_half_bytes, CACHED_ENTRY_OVERHEAD_BYTES)
         self.states = LedgerStates()
         self.index = Index()
-        self.logs = EntryLogs(runtime, directory, instance_id, config.open_file_limit)
+        self.logs = EntryLogs(runtime, directory, instance_id, config.open_file_limit, lanes)
         #: What is on disk; the mark of the next flush must not be older.
         self.checkpoint = Checkpoint()
         #: Held by whoever changes runs, logs or checkpoint.

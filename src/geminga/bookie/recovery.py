@@ -44,7 +44,6 @@ from geminga.bookie.disk_io import unlink_if_there
 from geminga.bookie.entry_logs import SUFFIX as LOG_SUFFIX
 from geminga.bookie.entry_logs import log_name
 from geminga.bookie.journal import FIRST_JOURNAL_ID, journal_name
-from geminga.bookie.journal import LANE as JOURNAL_LANE
 from geminga.bookie.journal import SUFFIX as JOURNAL_SUFFIX
 from geminga.bookie.ledger_storage import CHECKPOINT_NAME, RUN_SUFFIX, LedgerStorage, run_name
 from geminga.bookie.limits import MERGE_ROWS_PER_TURN
@@ -350,7 +349,7 @@ async def replay_journal(
         elif scan.damaged_at is not None:
             is_damaged = True
             _refuse(accept_damage, f"{path} at offset {scan.damaged_at}: the journal is damaged")
-        await _settle_end(runtime, path, scan)
+        await _settle_end(runtime, path, scan, storage.lanes.journal)
         if scan.groups:
             is_mark_known = True
             previous_end = f"{path} at offset {scan.end}"
@@ -368,13 +367,13 @@ def _refuse(accept_damage: bool, what: str) -> None:
     _log.error("%s: accepted by the operator, entries may be lost", what)
 
 
-async def _settle_end(runtime: Runtime, path: str, scan: JournalScan) -> None:
+async def _settle_end(runtime: Runtime, path: str, scan: JournalScan, lane: str) -> None:
     """Cut a torn end off and make what was read durable, so that the next start finds the same."""
     if scan.is_torn:
         _log.warning("%s at offset %d: a torn group of which nobody was told is cut off", path, scan.end)
     if not scan.is_torn and not scan.groups:
         return
-    file = await runtime.disk.open_file(path, lane=JOURNAL_LANE)
+    file = await runtime.disk.open_file(path, lane=lane)
     try:
         if scan.is_torn:
             await runtime.disk.truncate(file, scan.end)

@@ -106,12 +106,14 @@ class Metrics:
         cluster: str,
         has_topic_level: bool,
         sources: Iterable[Source] = (),
+        labelled: Iterable[tuple[Labels, Source]] = (),
     ) -> None:
+        """``labelled``: sources of which there may be several with the same names, and what tells them apart."""
         self._broker = broker
         self._statistics = statistics
         self._cluster = cluster
         self._has_topic_level = has_topic_level
-        self._sources = tuple(sources)
+        self._sources = (*(((), source) for source in sources), *labelled)
 
     def text(self) -> str:
         """All metrics as they are now."""
@@ -144,13 +146,13 @@ class Metrics:
             for name, value in values.items():
                 totals[name] = totals.get(name, 0) + value
         self._add_broker(page, cluster, totals)
-        for source in self._sources:
+        for labels, source in self._sources:
             for name, found in source().items():
                 if isinstance(found, Quantiles):
                     # Of what succeeded: nothing else is timed.
-                    page.add_summary(name, (*cluster, ("success", "true")), found)
+                    page.add_summary(name, (*cluster, *labels, ("success", "true")), found)
                 else:
-                    page.add(name, cluster, found)
+                    page.add(name, (*cluster, *labels), found)
         return page.text()
 
     @staticmethod

@@ -18,6 +18,8 @@ from typing import Final
 #: Descriptors of the storage beside entry logs: journals (writing, spare, closing), logs being written and compacted,
 #: directories being synced, files read as a whole, the metadata store, and modules that are loaded late.
 STORAGE_FILES: Final = 48
+#: Of these, what each further bookie of the process needs for itself.
+BOOKIE_FILES: Final = 16
 #: Descriptors of a storage in memory.
 MEMORY_FILES: Final = 16
 #: Descriptors that only HTTP may take.
@@ -60,14 +62,17 @@ class DescriptorPlan:
 
 
 def plan_descriptors(
-    limit: int | None, *, open_logs: int, web_connections_max: int, has_files: bool = True
+    limit: int | None, *, open_logs: int, web_connections_max: int, has_files: bool = True, bookies: int = 1
 ) -> DescriptorPlan:
     """The shares of ``limit`` descriptors (None: no limit); ``has_files``: the storage is on a disk.
+
+    ``open_logs`` of the plan is for all ``bookies`` together, at least two for each.
 
     ``open_logs`` and ``web_connections_max`` are what is configured; a small limit lowers both.
     """
     limit = LIMIT_ASSUMED if limit is None else limit
-    open_logs = max(2, min(open_logs, limit // 4))
-    storage = min(open_logs + STORAGE_FILES if has_files else MEMORY_FILES, limit // 2)
+    open_logs = max(2 * bookies, min(open_logs, limit // 4))
+    files = open_logs + STORAGE_FILES + BOOKIE_FILES * (bookies - 1) if has_files else MEMORY_FILES
+    storage = min(files, limit // 2)
     web = min(WEB_ONLY, 1 + limit // 16)
     return DescriptorPlan(limit, storage, web, open_logs, max(1, min(web_connections_max, (limit - storage) // 2)))

@@ -104,7 +104,7 @@ GROUPS: Final = (
     ),
     Unbuilt(
         "Placement of entries",
-        "there is one bookie",
+        "bookies of one process are equal",
         _keys(
             "bookkeeperClientRegionawarePolicyEnabled bookkeeperClientEnforceMinNumRacksPerWriteQuorum "
             "bookkeeperClientIsolationGroups bookkeeperClientSecondaryIsolationGroups isolationGroups "
