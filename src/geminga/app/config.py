@@ -227,8 +227,8 @@ def _with_quorums_met(
     if by_hand:
         raise ConfigurationError(
             f"{', '.join(map(_assignment, by_hand))}: {there}, in this process, and the ensemble is no more than that, "
-            "the write quorum no more than the ensemble, the ack quorum no more than the write quorum; with this setting "
-            "no topic could be written to. Set "
+            "the write quorum no more than the ensemble, the ack quorum no more than the write quorum; with this "
+            "setting no topic could be written to. Set "
             f"{', '.join(f'{key}={value}' for key, value in zip(QUORUM_KEYS, met, strict=True))}, or leave them out"
         )
     lowered = " and ".join(sorted({str(met[place]) for place in places}))
