@@ -38,6 +38,7 @@ class Life:
     own_cursors: list[int]
     readers: int
     writes: int
+    held_back: bool
 
     def last_use_ms(self) -> int:
         """The topic was loaded at 0."""
@@ -49,6 +50,7 @@ class Life:
             stored_ms_ago=NOW_MS - max(self.closings) if self.closings else None,
             clients=sum(left is None for _, left in self.visits),
             writes=self.writes,
+            held_back=self.held_back,
             subscriptions=len(self.subscriptions),
             readers=self.readers,
             backlog=max(self.subscriptions, default=0),
@@ -69,6 +71,7 @@ LIVES = st.builds(
     own_cursors=st.lists(SMALL, max_size=2),
     readers=st.sampled_from([0, 0, 1]),
     writes=st.sampled_from([0, 0, 1]),
+    held_back=st.sampled_from([False, False, True]),
 )
 
 
@@ -80,6 +83,7 @@ def test_topic_goes_exactly_when_nothing_was_promised(
         any(left is None for _, left in life.visits),
         life.readers > 0,
         life.writes > 0,
+        life.held_back,
         any(life.own_cursors),
         any(life.subscriptions) if mode == CAUGHT_UP_MODE else bool(life.subscriptions),
         any(left is not None and NOW_MS - left < idle_min_ms for _, left in life.visits),

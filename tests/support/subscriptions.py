@@ -161,6 +161,7 @@ class RecordedTopic:
         self._delays = TopicDelays(
             tick_ms=self.delivery_tick_ms, is_strict=config.is_delayed_delivery_deliver_at_time_strict
         )
+        self.hides = ()
         #: Set by :func:`with_topic`.
         self.bookie = MemoryBookie()
         ledger.add_tail_listener(self._entries_available)

@@ -242,7 +242,7 @@ class ManagedLedger:
         else:
             self.readable = self.ledgers.cut(self._read_limit)
             self.readable_position = self.readable.last_position
-        return self.readable_position > before
+        return self.readable_position > before and self.readable_position.entry_id >= 0
 
     def _notify_later(self) -> None:
         if self._listeners and not self._is_notifying:

@@ -6,19 +6,20 @@ and with what is so then, and deletes under the version of the metadata that was
 ===================  =======================================  =========================================================
 What goes            When                                     What holds it
 ===================  =======================================  =========================================================
-topic                unused for as long as configured:        clients, writes under way, subscriptions (or their
-                     :func:`why_topic_stays`                  backlog), Readers, cursors of the broker itself that are
-                                                              behind, retention in force, policies that can not be read
+topic                unused for as long as configured:        clients, writes under way, entries that may not be read
+                     :func:`why_topic_stays`                  yet, subscriptions (or their backlog), Readers, cursors of
+                                                              the broker itself that are behind, retention in force,
+                                                              policies that can not be read
 its policies,        with the topic, before it                everything that holds the topic; another topic of that
 schemas                                                       name (a partition takes neither with it)
 partitioned topic    with its last partition, if configured   any partition, also one that came before the mark
 subscription         unused for longer than its expiry:       consumers, somebody who moves its cursor, a topic loaded
                      :func:`why_subscription_stays`           just now
-ledger of a topic    ``managed_ledger.core.trim``             every durable cursor that is not past it, retention in
-                                                              force (all of it until the policies are read), being the
-                                                              open one
-message, for a       stored longer ago than the time to live  nothing: it is acknowledged, and so leaves a backlog;
-subscription         (``core.expiry``); a backlog quota of    what is stored of it stays as long as trim holds it
+ledger of a topic    ``managed_ledger.core.trim``             every durable cursor that is not past it, entries in it
+                                                              that may not be read yet, retention in force (all of it
+                                                              until the policies are read), being the open one
+message, for a       stored longer ago than the time to live  being behind the read limit. It is acknowledged, and so
+subscription         (``core.expiry``); a backlog quota of    leaves a backlog; it stays stored as long as trim holds it
                      that action is used up
 ===================  =======================================  =========================================================
 
@@ -43,6 +44,7 @@ class Hold(StrEnum):
     CLOSING = "it is being closed already"
     CLIENTS = "clients are connected"
     WRITES = "something is being written"
+    HELD_BACK = "entries may not be read yet"
     SUBSCRIPTIONS = "it has subscriptions"
     BACKLOG = "a subscription has not read everything"
     READER = "a Reader may come back"
@@ -55,7 +57,9 @@ class Hold(StrEnum):
 
 
 #: Reasons that are a use: they are as good as a client that came now.
-USES: Final = frozenset({Hold.CLIENTS, Hold.WRITES, Hold.SUBSCRIPTIONS, Hold.BACKLOG, Hold.READER, Hold.CURSOR})
+USES: Final = frozenset(
+    {Hold.CLIENTS, Hold.WRITES, Hold.HELD_BACK, Hold.SUBSCRIPTIONS, Hold.BACKLOG, Hold.READER, Hold.CURSOR}
+)
 
 
 class TopicFacts(NamedTuple):
@@ -70,6 +74,8 @@ class TopicFacts(NamedTuple):
     clients: int = 0
     #: Groups of entries that were not answered.
     writes: int = 0
+    #: A part of the topic holds back entries that are stored: nobody has decided yet what becomes of them.
+    held_back: bool = False
     #: Durable cursors of subscriptions, also of those that are just being made.
     subscriptions: int = 0
     #: Subscriptions in memory: of Readers that are connected, or were and may come back.
@@ -91,6 +97,8 @@ def why_topic_stays(facts: TopicFacts, *, mode: str, idle_min_ms: int, retention
         return Hold.CLIENTS
     if facts.writes:
         return Hold.WRITES
+    if facts.held_back:
+        return Hold.HELD_BACK
     if facts.readers:
         return Hold.READER
     if facts.internal_backlog:

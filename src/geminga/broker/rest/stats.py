@@ -184,7 +184,7 @@ async def add_stored(topic: Topic, stats: Document, *, for_each: bool) -> None:
     if not isinstance(topic, PersistentTopic):
         return
     if topic.last_published_s is None and topic.ledger.entry_count:
-        newest = await topic.ledger.read([topic.ledger.last_confirmed_position])
+        newest = await topic.ledger.read([topic.ledger.last_confirmed_position], is_limited=False)
         stats["lastPublishTimeStamp"] = entry_timestamp_ms(newest[0].data) if newest else 0
     durable = [item for item in topic.subscriptions.values() if item.is_durable and item.cursor.backlog_count]
     if durable:

@@ -223,7 +223,7 @@ async def expire_messages_up_to(request: Request) -> Response:
         )
     subscription = await subscription_of(broker, name, subscription_name(request), "Expire messages")
     topic = await persistent_topic(broker, name)
-    if position > topic.last_position:
+    if position > topic.max_read_position:
         raise ConflictError(
             f"Expire message by position not issued on topic {name} for subscription {subscription.name} due to "
             "ongoing message expiration not finished or invalid message position provided."

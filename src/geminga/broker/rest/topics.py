@@ -239,7 +239,7 @@ async def last_message_id(request: Request) -> Response:
         topic = await persistent_topic(context_of(request).broker, name, "GetLastMessageId")
     except NotFoundError as error:
         raise TopicNotFoundError(f"Topic {name} not found") from error
-    return json_response(message_id_json(topic.last_position, name.partition))
+    return json_response(message_id_json(topic.max_read_position, name.partition))
 
 
 async def get_properties(request: Request) -> Response:

@@ -297,6 +297,7 @@ class SharedDispatch(Dispatch):
             delayed=None if is_again else self._delayed,
             unwanted=unwanted,
             recent=self.subscription.recent_candidates(),
+            hides=self.subscription.topic.hides,
         )
         groups = core.assign(entries)
         for consumer, group in groups:

@@ -145,7 +145,13 @@ class SingleActiveDispatch(Dispatch):
             hashes = sticky_hash_of if ranges is not None else None
             recent = self.subscription.recent_candidates()
             entries = filter_entries(
-                result, cursor, sticky_hash_of=hashes, delayed=None, unwanted=unwanted, recent=recent
+                result,
+                cursor,
+                sticky_hash_of=hashes,
+                delayed=None,
+                unwanted=unwanted,
+                recent=recent,
+                hides=self.subscription.topic.hides,
             )
             if ranges is not None:
                 # Left unacknowledged, as Pulsar leaves them: they are somebody else's.

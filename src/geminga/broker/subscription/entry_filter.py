@@ -1,8 +1,8 @@
 """From entries that were read to candidates for dispatch: what is not for consumers is left out.
 
-Left out and acknowledged at once: markers (``marker_type``; the broker's own messages) and entries whose metadata
-can not be parsed (as Pulsar). Left out until later: messages whose delivery time has not come, on Shared and
-Key_Shared subscriptions.
+Left out and acknowledged at once: markers (``marker_type``; the broker's own messages), entries whose metadata can not
+be parsed (as Pulsar), and what a part of the topic hides. Left out until later: messages whose delivery time has not
+come, on Shared and Key_Shared subscriptions.
 """
 
 from __future__ import annotations
@@ -61,12 +61,14 @@ def filter_entries(
     delayed: DelayReader | None,
     unwanted: list[Position],
     recent: RecentCandidates | None = None,
+    hides: Sequence[Callable[[Position, pb.MessageMetadata], bool]] = (),
 ) -> list[Candidate]:
     """Candidates in the given order; positions to acknowledge internally are appended to ``unwanted``.
 
     ``sticky_hash_of``: hashes of keys to sticky ones, None where keys do not matter.
     ``delayed``: where messages wait whose time has not come; None sends them now.
     ``recent``: what other subscriptions found out of the same entries, None where there are none.
+    ``hides``: of the topic's parts; an entry that one of them hides is none for consumers.
     """
     candidates: list[Candidate] = []
     ack_set_of = cursor.ack_set
@@ -81,7 +83,7 @@ def filter_entries(
                 continue
         position = entry.position
         metadata = peek_metadata(data)
-        if metadata is None or metadata.marker_type:
+        if metadata is None or metadata.marker_type or (hides and any(hide(position, metadata) for hide in hides)):
             unwanted.append(position)
             continue
         if delayed is not None:

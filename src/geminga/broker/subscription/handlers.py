@@ -261,7 +261,7 @@ async def _get_last_message_id(connection: CommandConnection, request_id: int, c
         connection.send_error(request_id, NotAllowedError("a non-persistent topic has no last message id"))
         return
     try:
-        position, batch_index = await last_message_id(subscription.topic.ledger)
+        position, batch_index = await last_message_id(subscription.topic.ledger, subscription.topic.hides)
     except GemingaError as error:
         connection.send_error(request_id, error)
         return

@@ -1,29 +1,40 @@
-"""The last message of a topic that a consumer can get: markers behind it do not count (FACTS P32)."""
+"""The last message of a topic that a consumer can get: markers and what is hidden behind it do not count."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from geminga.broker.subscription.messages import is_marker, last_batch_index
 from geminga.model import Position
+from geminga.wire._generated import pulsar_api_pb2 as pb
+from geminga.wire.pulsar.metadata import peek_metadata
 
 if TYPE_CHECKING:
     from geminga.managed_ledger import ManagedLedger
 
+#: What parts of the topic say of entries that no reader is to see.
+Hides = Sequence[Callable[[Position, pb.MessageMetadata], bool]]
 #: What there is when there is no message.
 NO_MESSAGE: Final = Position(-1, -1)
 
 
-async def last_message_id(ledger: ManagedLedger) -> tuple[Position, int]:
+async def last_message_id(ledger: ManagedLedger, hides: Hides = ()) -> tuple[Position, int]:
     """(position, index of the last message in its batch or -1); (NO_MESSAGE, -1) if the topic has none."""
-    position = ledger.last_confirmed_position
+    position = ledger.readable_position
     first = ledger.first_position
     # Each step is one entry of the log: it ends at its beginning.
     while position.entry_id >= 0 and position >= first:
         entries = await ledger.read([position])
         if not entries:
             break  # trimmed
-        if not is_marker(entries[0].data):
-            return position, last_batch_index(entries[0].data)
+        data = entries[0].data
+        if not is_marker(data) and not (hides and _is_hidden(position, data, hides)):
+            return position, last_batch_index(data)
         position = ledger.previous_position(position)
     return NO_MESSAGE, -1
+
+
+def _is_hidden(position: Position, data: bytes, hides: Hides) -> bool:
+    metadata = peek_metadata(data)
+    return metadata is not None and any(hide(position, metadata) for hide in hides)

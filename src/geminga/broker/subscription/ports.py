@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from geminga.broker.core.delayed_delivery import TopicDelays
@@ -11,8 +12,10 @@ from geminga.broker.failures import Failures
 from geminga.broker.subscription.config import SubscriptionConfig
 from geminga.broker.subscription.limits import TopicLimits, UnackedLimits
 from geminga.broker.subscription.throttling import DispatchThrottle
+from geminga.model import Position
 from geminga.model.topic_name import TopicName
 from geminga.runtime import Runtime
+from geminga.wire._generated import pulsar_api_pb2 as pb
 
 if TYPE_CHECKING:
     from geminga.managed_ledger import ManagedLedger
@@ -99,6 +102,11 @@ class DispatchedTopic(SubscriptionTopic, Protocol):
     @property
     def delivery_tick_ms(self) -> int:
         """How exactly delayed messages are delivered, unless a subscription says otherwise."""
+        ...
+
+    @property
+    def hides(self) -> Sequence[Callable[[Position, pb.MessageMetadata], bool]]:
+        """Whether an entry is never to be seen by readers, of whom it concerns; mostly of nobody."""
         ...
 
     def delays(self) -> TopicDelays | None:

@@ -78,7 +78,7 @@ async def expire(
     """
     cursor, ledger = subscription.cursor, subscription.topic.ledger
     now_ms, moves = subscription.now_ms(), subscription.moves
-    walk = ExpiryWalk(ledger.ledgers, cursor.mark_delete_position, limit_ms=now_ms - older_than_ms, now_ms=now_ms)
+    walk = ExpiryWalk(ledger.readable, cursor.mark_delete_position, limit_ms=now_ms - older_than_ms, now_ms=now_ms)
     while (look := walk.next_look()) is not None:
         entries = await ledger.read_range(look.first, look.entries_max, EXPIRY_READ_BYTES)
         left = {entry.position for entry in await cursor.unacknowledged(entries)}

@@ -162,16 +162,21 @@ def non_persistent_subscription_stats(subscription: NonPersistentSubscription) -
     return stats
 
 
-def backlog_bytes(subscription: Subscription) -> int:
-    """Bytes not acknowledged: of the ledgers behind the mark-delete position, and by the mean entry of its own."""
+def backlog_bytes(subscription: Subscription, *, is_limited: bool = True) -> int:
+    """Bytes not acknowledged: of the ledgers behind the mark-delete position, and by the mean entry of its own.
+
+    ``is_limited``: without what is stored and may not be read yet.
+    """
     ledger_id, entry_id = subscription.cursor.mark_delete_position
+    ledger = subscription.topic.ledger
     size_bytes = 0
-    for info in reversed(subscription.topic.ledger.ledgers.infos):
+    for info in reversed((ledger.readable if is_limited else ledger.ledgers).infos):
         if info.ledger_id < ledger_id:
             break
         left = info.entries - entry_id - 1 if info.ledger_id == ledger_id else info.entries
         if left > 0:
-            size_bytes += info.size_bytes * left // info.entries
+            whole = ledger.ledgers.find(info.ledger_id) or info
+            size_bytes += whole.size_bytes * left // whole.entries
     return size_bytes
 
 

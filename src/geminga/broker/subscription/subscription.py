@@ -321,8 +321,9 @@ class Subscription:
         return self._fence is not None
 
     def is_at_end_of_topic(self) -> bool:
-        """Whether the topic was terminated and everything is acknowledged."""
-        return self.topic.ledger.terminated_position is not None and self.cursor.backlog_count == 0
+        """Whether the topic was terminated and everything is acknowledged, with nothing held back."""
+        ledger = self.topic.ledger
+        return ledger.terminated_position is not None and not ledger.is_limited and self.cursor.backlog_count == 0
 
     # ---- what breaks ----
 

@@ -132,12 +132,12 @@ class Topic:
 
     @property
     def last_position(self) -> Position:
-        """The last position that a consumer can get."""
+        """The last position that is stored."""
         raise AssertionError(f"{type(self).__name__} has no last position")
 
     @property
     def max_read_position(self) -> Position:
-        """No dispatcher reads behind this."""
+        """The last position that readers may get: what the topic answers who asks for its last message."""
         return self.last_position
 
     @property

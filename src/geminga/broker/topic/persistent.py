@@ -12,7 +12,7 @@ tail is read again first, because a failed write may have been stored.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from geminga.broker.core.delayed_delivery import TopicDelays
@@ -26,7 +26,7 @@ from geminga.broker.subscription.throttling import DispatchThrottle
 from geminga.broker.topic.base import TERMINATED_TEXT, Topic, closing_error
 from geminga.broker.topic.deduplication import DEDUP_CURSOR, TopicDeduplication
 from geminga.broker.topic.delays import DelayedDelivery
-from geminga.broker.topic.parts import AdmitHook, Parts
+from geminga.broker.topic.parts import AdmitHook, HidesHook, Parts
 from geminga.broker.topic.producer import Producer, is_terminal
 from geminga.broker.topic.publish import EntryStamps, PublishBatch, TurnAppend
 from geminga.broker.topic.quota_guard import BacklogQuotas, QuotaGuard
@@ -110,12 +110,12 @@ class PersistentTopic(Topic):
 
     @property
     def last_position(self) -> Position:
-        """The last position that a consumer can get; entry id -1 of the current ledger if there is none."""
+        """The last position that is stored; entry id -1 of the current ledger if there is none."""
         return self.ledger.last_confirmed_position
 
     @property
     def max_read_position(self) -> Position:
-        """The last position that readers may get: no part of the topic holds it back."""
+        """The last position that readers may get: none of the topic's parts holds it back."""
         return self.ledger.readable_position
 
     @property
@@ -274,6 +274,11 @@ class PersistentTopic(Topic):
         """How exactly delayed messages are delivered, unless a subscription says otherwise."""
         return self.rules.delay_tick_ms
 
+    @property
+    def hides(self) -> Sequence[HidesHook]:
+        """Of the parts that have a word in what readers see."""
+        return self.parts.hides
+
     def delays(self) -> TopicDelays | None:
         """What waits for its delivery time, for all subscriptions; None: messages are delivered at once."""
         part = self.parts.find(DelayedDelivery)
@@ -376,6 +381,7 @@ class PersistentTopic(Topic):
             ._replace(
                 stored_ms_ago=self.services.runtime.clock.wall_ms() - closed_ms if closed_ms else None,
                 writes=self._pending_batches,
+                held_back=self.ledger.is_limited,
                 subscriptions=len(cursors) - len(internal),
                 readers=sum(not subscription.is_durable for subscription in self._subscriptions.values()),
                 backlog=max(

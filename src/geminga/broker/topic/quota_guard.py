@@ -81,6 +81,8 @@ class QuotaGuard:
             if self._is_closed or self._topic.is_closing:
                 return
             if quota.action is QuotaAction.EVICT:
+                if not self._durable():
+                    continue  # all of it is held back: an eviction goes no further than readers
                 _log.info("%s: backlog quota: %s; its oldest messages are skipped", self._topic.name, story)
                 await self._evict(quota)
             elif self._topic.producers:
@@ -101,11 +103,16 @@ class QuotaGuard:
     def _durable(self) -> list[Subscription]:
         return [s for s in self._topic.subscriptions.values() if s.is_durable and s.cursor.backlog_count]
 
+    def _stored_bytes(self) -> int:
+        """Of the largest backlog, with what may not be read yet: it takes its place on the disk all the same."""
+        durable = [each for each in self._topic.subscriptions.values() if each.is_durable]
+        return max((backlog_bytes(each, is_limited=False) for each in durable), default=0)
+
     async def _used_up(self) -> list[tuple[Quota, str]]:
         """Quotas that are used up, and a word about each."""
         found: list[tuple[Quota, str]] = []
         if self._size is not None and self._room is not None:
-            measured = max(map(backlog_bytes, self._durable()), default=0)
+            measured = self._stored_bytes()
             if self._room.measured(measured):
                 found.append((self._size, f"{measured} bytes of at most {self._size.limit}"))
         if self._age is not None:
@@ -139,7 +146,7 @@ class QuotaGuard:
             position = position_leaving(self._topic.ledger.ledgers.infos, target)
             for subscription in self._durable():
                 seek.expire_up_to(subscription, position)
-            self._room.measured(max(map(backlog_bytes, self._durable()), default=0))
+            self._room.measured(self._stored_bytes())
 
     def _arm(self, after_ms: int) -> None:
         self._stop_timer()

@@ -33,6 +33,7 @@ def why(facts: TopicFacts, mode: str = MODE, retention_ms: int | None = 0) -> Ho
         ({"is_system": True}, Hold.SYSTEM),
         ({"clients": 1}, Hold.CLIENTS),
         ({"writes": 1}, Hold.WRITES),
+        ({"held_back": True}, Hold.HELD_BACK),
         ({"readers": 1}, Hold.READER),
         ({"internal_backlog": 1}, Hold.CURSOR),
     ],
