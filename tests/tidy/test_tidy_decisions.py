@@ -1,13 +1,20 @@
-"""No door without a decision: every command that a client may send has one row that says what it needs."""
+"""No door without a decision: each command of clients and each route has one row that says what it needs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from types import SimpleNamespace
+from typing import get_args
 
-from geminga.broker.access.core.actions import Anyone
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route as StarletteRoute
+
+from geminga.broker.access.core.actions import Action, Anyone
 from geminga.broker.handlers import ROWS
 from geminga.broker.handlers.rows import Asks, CommandRow, Handshake, SettledBy, by_command
+from geminga.broker.rest.application import ROUTES as ROUTES_OF_REST
+from geminga.broker.rest.routing import Route, unbuilt_routes
 from geminga.wire._generated import pulsar_api_pb2 as pb
 
 #: Ends of the names of what brokers send, and what they send under other names.
@@ -22,12 +29,24 @@ OF_BROKERS = frozenset(
 
 def undecided(rows: Iterable[CommandRow]) -> list[str]:
     """Rows that say nothing, or not why."""
-    return [
-        row.name
-        for row in rows
-        if not isinstance(row.needs, Asks | SettledBy | Handshake | Anyone)
-        or (isinstance(row.needs, Anyone) and len(row.needs.why.split()) < 3)
-    ]
+    return [row.name for row in rows if not is_decided(row.needs, (Asks, SettledBy, Handshake))]
+
+
+def undecided_routes(routes: Iterable[object]) -> list[str]:
+    """Routes that say nothing, or not why."""
+    found = []
+    for route in routes:
+        needs = getattr(route, "needs", None)
+        if not is_decided(needs, get_args(Action)):
+            found.append(f"{getattr(route, 'path', route)}")
+    return found
+
+
+def is_decided(needs: object, kinds: tuple[type, ...]) -> bool:
+    """Whether it is one of these, or says in some words why anyone may."""
+    if isinstance(needs, Anyone):
+        return len(needs.why.split()) >= 3
+    return isinstance(needs, kinds)
 
 
 def test_every_command_of_clients_has_a_row_with_a_decision() -> None:
@@ -38,6 +57,19 @@ def test_every_command_of_clients_has_a_row_with_a_decision() -> None:
     }
     assert {row.name for row in by_command(ROWS).values()} == expected
     assert undecided(ROWS) == []
+
+
+def test_every_route_has_a_decision() -> None:
+    assert undecided_routes([*ROUTES_OF_REST, *unbuilt_routes()]) == []
+
+
+def test_planted_routes_without_a_decision_are_caught() -> None:
+    async def answer(request: Request) -> Response:
+        return Response()
+
+    silent = StarletteRoute("/silent", answer)
+    curt = Route("/curt", answer, methods=["GET"], needs=Anyone("so"))
+    assert undecided_routes([silent, curt]) == ["/silent", "/curt"]
 
 
 def test_planted_rows_without_a_decision_are_caught() -> None:

@@ -31,6 +31,7 @@ from geminga.broker.metrics import Metrics
 from geminga.broker.resources import ClusterSetup, Resources, initialize_cluster
 from geminga.broker.rest.context import RestContext
 from geminga.broker.rest.core.patience import Limits
+from geminga.broker.rest.loading import application_maker
 from geminga.broker.rest.server import HttpServer
 from geminga.broker.rest.stats import TopicStatistics
 from geminga.broker.service import Broker
@@ -212,7 +213,7 @@ class StandaloneServer:
         plan = self._descriptors
         http = HttpServer(
             runtime,
-            self._rest_context(broker, bookies).application_maker(),
+            application_maker(self._rest_context(broker, bookies)),
             requests_max=config.http_requests_max,
             header_bytes_max=config.http_header_bytes_max,
             connections_max=plan.web_connections_max,
@@ -262,6 +263,7 @@ class StandaloneServer:
             statistics=statistics,
             cluster=config.cluster_name,
             version=__version__,
+            authorizer=broker.authorizer,
             body_bytes_max=config.http_body_bytes_max,
             status_file=config.status_file,
             force_delete_namespace=config.force_delete_namespace,

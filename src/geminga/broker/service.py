@@ -90,6 +90,8 @@ class Broker:
         self.config = config
         self.resources = resources
         self.version = version
+        #: Who may do what.
+        self.authorizer = authorizer
         self.is_closing = False
         #: The process is about to stop: what an administrator asked for ends at its next step.
         self.is_stopping = False
@@ -131,7 +133,7 @@ class Broker:
         )
         self._following = PolicyFollowing(self)
         self._policy_upkeep = PolicyUpkeep(self)
-        self.connection_services = self._new_connection_services(authorizer)
+        self.connection_services = self._new_connection_services()
 
     # ---- what it is made of
 
@@ -188,7 +190,7 @@ class Broker:
             throttles=broker_throttles(self.config, self.runtime.clock.monotonic, self),
         )
 
-    def _new_connection_services(self, authorizer: Authorizer) -> ConnectionServices:
+    def _new_connection_services(self) -> ConnectionServices:
         command_services = CommandServices(
             version=self.version,
             config=self.config,
@@ -203,7 +205,7 @@ class Broker:
         return ConnectionServices(
             monotonic=self.runtime.clock.monotonic,
             config=self.config,
-            commands=command_table(command_services, authorizer),
+            commands=command_table(command_services, self.authorizer),
             connections=self.connections,
             failures=self.failures,
             frame_room=self.frame_room,

@@ -33,9 +33,10 @@ from geminga.broker.rest import (
     topics,
 )
 from geminga.broker.rest.context import RestContext
+from geminga.broker.rest.doors import decided
 from geminga.broker.rest.owners import at_owner
 from geminga.broker.rest.requests import context_of, error_response, topic_of
-from geminga.broker.rest.routing import SegmentRouter, unbuilt_routes
+from geminga.broker.rest.routing import SegmentRouter, distinct, unbuilt_routes
 from geminga.model.errors import GemingaError, NotBuiltError, StorageError
 from geminga.model.topic_name import CHANGE_EVENTS, TopicName
 from geminga.runtime import get_logger, report_unexpected, unwound_storage
@@ -55,21 +56,24 @@ def _policies_topic_of(request: Request) -> TopicName:
     return TopicName.parse(f"persistent://{topic_of(request).namespace}/{CHANGE_EVENTS}")
 
 
-ROUTES = [
-    *brokers.ROUTES,
-    *clusters.ROUTES,
-    *tenants.ROUTES,
-    *namespace_policies.ROUTES,
-    *namespaces.ROUTES,
-    *lookup.ROUTES,
-    *schemas.ROUTES,
-    *at_owner(subscriptions.ROUTES, topic_of, _ownership),
-    *at_owner(messages.ROUTES, topic_of, _ownership),
-    *partitions.ROUTES,
-    *at_owner(topic_policies.ROUTES, _policies_topic_of, _ownership),
-    *topics.LISTS,
-    *at_owner(topics.ROUTES, topic_of, _ownership),
-]
+#: Every row that is built.
+ROUTES = distinct(
+    [
+        *brokers.ROUTES,
+        *clusters.ROUTES,
+        *tenants.ROUTES,
+        *namespace_policies.ROUTES,
+        *namespaces.ROUTES,
+        *lookup.ROUTES,
+        *schemas.ROUTES,
+        *at_owner(subscriptions.ROUTES, topic_of, _ownership),
+        *at_owner(messages.ROUTES, topic_of, _ownership),
+        *partitions.ROUTES,
+        *at_owner(topic_policies.ROUTES, _policies_topic_of, _ownership),
+        *topics.LISTS,
+        *at_owner(topics.ROUTES, topic_of, _ownership),
+    ]
+)
 
 
 def make_application(context: RestContext) -> ASGIApp:
@@ -83,7 +87,7 @@ def make_application(context: RestContext) -> ASGIApp:
         },
     )
     application.state.context = context
-    application.router = SegmentRouter([*ROUTES, *unbuilt_routes()])
+    application.router = SegmentRouter(distinct([*decided(ROUTES), *unbuilt_routes()]))
     return _EncodedPaths(_WholeBodies(application))
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
-from starlette.routing import Route
 
+from geminga.broker.access.core.actions import Anyone, BrokerOperation
 from geminga.broker.rest.requests import RestError, context_of, json_response
+from geminga.broker.rest.routing import Route
 from geminga.broker.service import Broker
 from geminga.model.errors import NotFoundError, UnavailableError
 
@@ -94,17 +95,44 @@ def _broker_id(request: Request) -> str:
 
 
 ROUTES = [
-    Route("/admin/v2/brokers/health", health, methods=["GET"]),
-    Route("/admin/v2/brokers/ready", ready, methods=["GET"]),
-    Route("/admin/v2/brokers/leaderBroker", leader_broker, methods=["GET"]),
-    Route("/admin/v2/brokers/version", version, methods=["GET"]),
-    Route("/admin/v2/brokers/configuration", dynamic_configuration, methods=["GET"]),
-    Route("/admin/v2/brokers/configuration/values", dynamic_configuration, methods=["GET"]),
-    Route("/admin/v2/brokers/configuration/runtime", runtime_configuration, methods=["GET"]),
-    Route("/admin/v2/brokers/configuration/{key}/{value}", refuse_dynamic_configuration, methods=["POST"]),
-    Route("/admin/v2/brokers/configuration/{key}", refuse_dynamic_configuration, methods=["DELETE"]),
-    Route("/admin/v2/brokers", list_brokers, methods=["GET"]),
-    Route("/admin/v2/brokers/{cluster}", list_brokers, methods=["GET"]),
-    Route("/status.html", status, methods=["GET"]),
-    Route("/metrics", metrics, methods=["GET"]),
+    Route("/admin/v2/brokers/health", health, methods=["GET"], needs=BrokerOperation.HEALTH_CHECK),
+    Route("/admin/v2/brokers/ready", ready, methods=["GET"], needs=Anyone("it tells load balancers whether to come")),
+    Route("/admin/v2/brokers/leaderBroker", leader_broker, methods=["GET"], needs=BrokerOperation.GET_LEADER_BROKER),
+    Route(
+        "/admin/v2/brokers/version", version, methods=["GET"], needs=Anyone("it tells the version alone, as in Pulsar")
+    ),
+    Route(
+        "/admin/v2/brokers/configuration",
+        dynamic_configuration,
+        methods=["GET"],
+        needs=BrokerOperation.LIST_DYNAMIC_CONFIGURATIONS,
+    ),
+    Route(
+        "/admin/v2/brokers/configuration/values",
+        dynamic_configuration,
+        methods=["GET"],
+        needs=BrokerOperation.LIST_DYNAMIC_CONFIGURATIONS,
+    ),
+    Route(
+        "/admin/v2/brokers/configuration/runtime",
+        runtime_configuration,
+        methods=["GET"],
+        needs=BrokerOperation.LIST_RUNTIME_CONFIGURATIONS,
+    ),
+    Route(
+        "/admin/v2/brokers/configuration/{key}/{value}",
+        refuse_dynamic_configuration,
+        methods=["POST"],
+        needs=BrokerOperation.UPDATE_DYNAMIC_CONFIGURATION,
+    ),
+    Route(
+        "/admin/v2/brokers/configuration/{key}",
+        refuse_dynamic_configuration,
+        methods=["DELETE"],
+        needs=BrokerOperation.DELETE_DYNAMIC_CONFIGURATION,
+    ),
+    Route("/admin/v2/brokers", list_brokers, methods=["GET"], needs=BrokerOperation.LIST_BROKERS),
+    Route("/admin/v2/brokers/{cluster}", list_brokers, methods=["GET"], needs=BrokerOperation.LIST_BROKERS),
+    Route("/status.html", status, methods=["GET"], needs=Anyone("it tells load balancers whether to come")),
+    Route("/metrics", metrics, methods=["GET"], needs=Anyone("scrapers bring no credentials, as in Pulsar's default")),
 ]

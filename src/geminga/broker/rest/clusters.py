@@ -7,12 +7,13 @@ from typing import Final
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
+from geminga.broker.access.core.actions import ClusterOperation
 from geminga.broker.core.coercion import boolean_of, object_of, text_of, texts_of
 from geminga.broker.resources.documents import Document
 from geminga.broker.rest.core.unbuilt import CLUSTER_FIELDS, refuse_unbuilt
 from geminga.broker.rest.requests import RestError, context_of, json_body, json_response, no_content, path_text
+from geminga.broker.rest.routing import Route
 
 #: Members of Pulsar's ``ClusterData``.
 _FLAGS: Final = ("brokerClientTlsEnabled", "tlsAllowInsecureConnection", "brokerClientTlsEnabledWithKeyStore")
@@ -93,9 +94,9 @@ async def _data(request: Request) -> Document:
 
 
 ROUTES = [
-    Route("/admin/v2/clusters", list_clusters, methods=["GET"]),
-    Route("/admin/v2/clusters/{cluster}", get_cluster, methods=["GET"]),
-    Route("/admin/v2/clusters/{cluster}", create_cluster, methods=["PUT"]),
-    Route("/admin/v2/clusters/{cluster}", update_cluster, methods=["POST"]),
-    Route("/admin/v2/clusters/{cluster}", delete_cluster, methods=["DELETE"]),
+    Route("/admin/v2/clusters", list_clusters, methods=["GET"], needs=ClusterOperation.LIST_CLUSTERS),
+    Route("/admin/v2/clusters/{cluster}", get_cluster, methods=["GET"], needs=ClusterOperation.GET_CLUSTER),
+    Route("/admin/v2/clusters/{cluster}", create_cluster, methods=["PUT"], needs=ClusterOperation.CREATE_CLUSTER),
+    Route("/admin/v2/clusters/{cluster}", update_cluster, methods=["POST"], needs=ClusterOperation.UPDATE_CLUSTER),
+    Route("/admin/v2/clusters/{cluster}", delete_cluster, methods=["DELETE"], needs=ClusterOperation.DELETE_CLUSTER),
 ]

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from geminga.broker.access.ports import Authorizer
 from geminga.broker.metrics import Metrics
 from geminga.broker.rest.stats import TopicStatistics
 
 if TYPE_CHECKING:
-    from starlette.types import ASGIApp
-
     from geminga.broker.service import Broker
 
 #: Body of a request where ``httpMaxRequestSize`` sets no other bound, bytes.
@@ -27,6 +26,8 @@ class RestContext:
     statistics: TopicStatistics
     cluster: str
     version: str
+    #: Who may do what.
+    authorizer: Authorizer
     #: Largest body of a request, bytes; -1: :data:`BODY_BYTES_MAX_DEFAULT`.
     body_bytes_max: int = -1
     #: Path of the file whose presence ``/status.html`` tells; empty: none.
@@ -35,13 +36,3 @@ class RestContext:
     force_delete_tenant: bool = False
     #: Every configuration key in force, for ``brokers/configuration/runtime``.
     configuration: Mapping[str, str] = field(default_factory=dict)
-
-    def application_maker(self) -> Callable[[], ASGIApp]:
-        """The function that makes the application; it imports the HTTP software only when it is called."""
-
-        def make() -> ASGIApp:
-            from geminga.broker.rest.application import make_application
-
-            return make_application(self)
-
-        return make

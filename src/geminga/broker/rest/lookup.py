@@ -6,11 +6,11 @@ import zlib
 
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
-from starlette.routing import Route
 
+from geminga.broker.access.core.actions import NamespaceOperation, TopicOperation
 from geminga.broker.rest.owners import is_authoritative, redirection
 from geminga.broker.rest.requests import context_of, json_response, topic_of
-from geminga.broker.rest.routing import DOMAIN
+from geminga.broker.rest.routing import DOMAIN, Route
 from geminga.model.errors import NotFoundError
 
 
@@ -57,6 +57,6 @@ def bundle_range(boundaries: tuple[str, ...], topic: str) -> str:
 _PATH = f"/lookup/v2/topic/{DOMAIN}/{{tenant}}/{{namespace}}/{{topic}}"
 
 ROUTES = [
-    Route(f"{_PATH}/bundle", bundle, methods=["GET"]),
-    Route(_PATH, lookup, methods=["GET"]),
+    Route(f"{_PATH}/bundle", bundle, methods=["GET"], needs=NamespaceOperation.GET_BUNDLE),
+    Route(_PATH, lookup, methods=["GET"], needs=TopicOperation.LOOKUP),
 ]

@@ -10,8 +10,8 @@ import json
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
+from geminga.broker.access.core.actions import TopicOperation
 from geminga.broker.core.coercion import LONG_MAX
 from geminga.broker.resources.documents import Document, Json
 from geminga.broker.rest.requests import (
@@ -23,7 +23,7 @@ from geminga.broker.rest.requests import (
     subscription_name,
     topic_of,
 )
-from geminga.broker.rest.routing import TOPIC_PATH
+from geminga.broker.rest.routing import TOPIC_PATH, Route
 from geminga.broker.rest.targets import partitions_or_self, persistent_topic, refuse_partitioned, subscription_of
 from geminga.broker.subscription import seek
 from geminga.broker.subscription.messages import entry_timestamp_ms
@@ -204,8 +204,20 @@ def _fits_a_header(value: str) -> bool:
 
 
 ROUTES = [
-    Route(f"{TOPIC_PATH}/subscription/{{subscription}}/position/{{position}}", peek, methods=["GET"]),
-    Route(f"{TOPIC_PATH}/ledger/{{ledger}}/entry/{{entry}}", entry_by_position, methods=["GET"]),
-    Route(f"{TOPIC_PATH}/messageid/{{timestamp}}", message_id_by_time, methods=["GET"]),
-    Route(f"{TOPIC_PATH}/backlog", backlog, methods=["GET"]),
+    Route(
+        f"{TOPIC_PATH}/subscription/{{subscription}}/position/{{position}}",
+        peek,
+        methods=["GET"],
+        needs=TopicOperation.PEEK_MESSAGES,
+    ),
+    Route(
+        f"{TOPIC_PATH}/ledger/{{ledger}}/entry/{{entry}}",
+        entry_by_position,
+        methods=["GET"],
+        needs=TopicOperation.PEEK_MESSAGES,
+    ),
+    Route(
+        f"{TOPIC_PATH}/messageid/{{timestamp}}", message_id_by_time, methods=["GET"], needs=TopicOperation.PEEK_MESSAGES
+    ),
+    Route(f"{TOPIC_PATH}/backlog", backlog, methods=["GET"], needs=TopicOperation.GET_BACKLOG_SIZE),
 ]

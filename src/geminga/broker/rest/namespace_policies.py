@@ -13,8 +13,9 @@ from dataclasses import dataclass
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
+from geminga.broker.access.core.actions import PolicyName, reading, writing
+from geminga.broker.access.core.policy_names import policy_name
 from geminga.broker.core.coercion import boolean_of, object_of, text_of, texts_of
 from geminga.broker.policies.rules import AGE_QUOTA, SIZE_QUOTA
 from geminga.broker.resources.documents import Document, Json
@@ -46,6 +47,7 @@ from geminga.broker.rest.requests import (
     no_content,
     nothing_set,
 )
+from geminga.broker.rest.routing import Route
 from geminga.broker.service import Broker
 from geminga.model.errors import NotFoundError
 from geminga.runtime import get_logger
@@ -247,11 +249,11 @@ def _routes_of(policy: Policy) -> list[Route]:
     async def remove(request: Request) -> Response:
         return await _set(request, policy, policy.removed)
 
-    path = f"/admin/v2/namespaces/{{tenant}}/{{namespace}}/{policy.path}"
+    path, name = f"/admin/v2/namespaces/{{tenant}}/{{namespace}}/{policy.path}", policy_name(policy.path)
     return [
-        Route(path, read, methods=["GET"]),
-        Route(path, write, methods=[policy.set_method]),
-        Route(path, remove, methods=["DELETE"]),
+        Route(path, read, methods=["GET"], needs=reading(name)),
+        Route(path, write, methods=[policy.set_method], needs=writing(name)),
+        Route(path, remove, methods=["DELETE"], needs=writing(name)),
     ]
 
 
@@ -307,7 +309,7 @@ _PATH = "/admin/v2/namespaces/{tenant}/{namespace}"
 
 ROUTES = [
     *(route for policy in POLICIES for route in _routes_of(policy)),
-    Route(f"{_PATH}/backlogQuotaMap", get_backlog_quotas, methods=["GET"]),
-    Route(f"{_PATH}/backlogQuota", set_backlog_quota, methods=["POST"]),
-    Route(f"{_PATH}/backlogQuota", remove_backlog_quota, methods=["DELETE"]),
+    Route(f"{_PATH}/backlogQuotaMap", get_backlog_quotas, methods=["GET"], needs=reading(PolicyName.BACKLOG)),
+    Route(f"{_PATH}/backlogQuota", set_backlog_quota, methods=["POST"], needs=writing(PolicyName.BACKLOG)),
+    Route(f"{_PATH}/backlogQuota", remove_backlog_quota, methods=["DELETE"], needs=writing(PolicyName.BACKLOG)),
 ]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
+from geminga.broker.access.core.actions import NamespaceOperation, PolicyName, SuperUser, TenantOperation, reading
 from geminga.broker.core.coercion import texts_of
 from geminga.broker.registry.namespaces import TopicMode
 from geminga.broker.resources.documents import Document, Json
@@ -23,6 +23,7 @@ from geminga.broker.rest.requests import (
     object_body,
     path_text,
 )
+from geminga.broker.rest.routing import Route
 from geminga.broker.rest.targets import names_response
 from geminga.model.errors import NotFoundError
 
@@ -157,14 +158,21 @@ def _with_permissions(document: Document, granted: Document) -> Document:
 _PATH = "/admin/v2/namespaces/{tenant}/{namespace}"
 
 ROUTES = [
-    Route("/admin/v2/namespaces/{tenant}", list_namespaces, methods=["GET"]),
-    Route(_PATH, get_policies, methods=["GET"]),
-    Route(_PATH, create_namespace, methods=["PUT"]),
-    Route(_PATH, delete_namespace, methods=["DELETE"]),
-    Route(f"{_PATH}/topics", list_topics, methods=["GET"]),
-    Route(f"{_PATH}/bundles", get_bundles, methods=["GET"]),
-    Route(f"{_PATH}/unload", unload, methods=["PUT"]),
-    Route(f"{_PATH}/permissions", get_permissions, methods=["GET"]),
-    Route(f"{_PATH}/permissions/{{role}}", grant_permission, methods=["POST"]),
-    Route(f"{_PATH}/permissions/{{role}}", revoke_permission, methods=["DELETE"]),
+    Route("/admin/v2/namespaces/{tenant}", list_namespaces, methods=["GET"], needs=TenantOperation.LIST_NAMESPACES),
+    Route(_PATH, get_policies, methods=["GET"], needs=reading(PolicyName.ALL)),
+    Route(_PATH, create_namespace, methods=["PUT"], needs=TenantOperation.CREATE_NAMESPACE),
+    Route(_PATH, delete_namespace, methods=["DELETE"], needs=TenantOperation.DELETE_NAMESPACE),
+    Route(f"{_PATH}/topics", list_topics, methods=["GET"], needs=NamespaceOperation.GET_TOPICS),
+    Route(f"{_PATH}/bundles", get_bundles, methods=["GET"], needs=NamespaceOperation.GET_BUNDLE),
+    Route(f"{_PATH}/unload", unload, methods=["PUT"], needs=SuperUser.UNLOAD_NAMESPACE),
+    Route(f"{_PATH}/permissions", get_permissions, methods=["GET"], needs=NamespaceOperation.GET_PERMISSION),
+    Route(
+        f"{_PATH}/permissions/{{role}}", grant_permission, methods=["POST"], needs=NamespaceOperation.GRANT_PERMISSION
+    ),
+    Route(
+        f"{_PATH}/permissions/{{role}}",
+        revoke_permission,
+        methods=["DELETE"],
+        needs=NamespaceOperation.REVOKE_PERMISSION,
+    ),
 ]

@@ -6,22 +6,20 @@ brokers do not agree.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from functools import wraps
 from typing import Final
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from geminga.broker.ownership.core.direction import Direction, direct_request
 from geminga.broker.ownership.endpoints import Endpoint
 from geminga.broker.ownership.lookup import no_owner
 from geminga.broker.ownership.ports import Elsewhere, Ownership
+from geminga.broker.rest.routing import Handler, Route
 from geminga.model.errors import UnavailableError
 from geminga.model.topic_name import TopicName
-
-Handler = Callable[[Request], Awaitable[Response]]
 
 #: Says that a broker sent the request.
 AUTHORITATIVE: Final = "authoritative"
@@ -42,7 +40,7 @@ def _wrapped(route: Route, topic: Callable[[Request], TopicName], ownership: Cal
         away = await _sent_away(request, topic(request), ownership(request))
         return await handler(request) if away is None else away
 
-    return Route(route.path, serve, methods=list(route.methods or ()))
+    return route.answered_by(serve)
 
 
 async def _sent_away(request: Request, name: TopicName, ownership: Ownership) -> Response | None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
+from geminga.broker.access.core.actions import NamespaceOperation, PolicyName, TopicOperation, writing
 from geminga.broker.core.coercion import number_of, object_of, text_of
 from geminga.broker.resources.documents import Document, Json
 from geminga.broker.rest.core.unbuilt import TOPIC_PROPERTIES, refuse_unbuilt
@@ -20,7 +20,7 @@ from geminga.broker.rest.requests import (
     no_content,
     topic_of,
 )
-from geminga.broker.rest.routing import TOPIC_PATH
+from geminga.broker.rest.routing import TOPIC_PATH, Route
 from geminga.broker.rest.targets import is_partitioned, refuse_partition_name, require_namespace
 from geminga.model.errors import ConflictError, TopicNotFoundError
 
@@ -121,9 +121,11 @@ async def delete(request: Request) -> Response:
 _PATH = f"{TOPIC_PATH}/partitions"
 
 ROUTES = [
-    Route(_PATH, create, methods=["PUT"]),
-    Route(_PATH, update, methods=["POST"]),
-    Route(_PATH, read, methods=["GET"]),
-    Route(_PATH, delete, methods=["DELETE"]),
-    Route(f"{TOPIC_PATH}/createMissedPartitions", create_missing, methods=["POST"]),
+    Route(_PATH, create, methods=["PUT"], needs=NamespaceOperation.CREATE_TOPIC),
+    Route(_PATH, update, methods=["POST"], needs=writing(PolicyName.PARTITION)),
+    Route(_PATH, read, methods=["GET"], needs=TopicOperation.LOOKUP),
+    Route(_PATH, delete, methods=["DELETE"], needs=NamespaceOperation.DELETE_TOPIC),
+    Route(
+        f"{TOPIC_PATH}/createMissedPartitions", create_missing, methods=["POST"], needs=writing(PolicyName.PARTITION)
+    ),
 ]

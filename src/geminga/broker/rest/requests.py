@@ -194,14 +194,6 @@ async def text_map_body(request: Request) -> dict[str, str]:
     return {key: text_of(value, f"the value of {key!r}") for key, value in document.items()}
 
 
-async def whole_number_body(request: Request) -> int:
-    """The body as a whole number; raises 400."""
-    value = await json_body(request)
-    if value is None:
-        raise RestError(400, NO_BODY)
-    return number_of(value, "the body")
-
-
 # ---- positions
 
 

@@ -7,18 +7,31 @@ known with other methods only answers 405, an unknown one 404.
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from itertools import groupby
-from typing import Final
+from typing import Final, TypeAlias
 
 from starlette.convertors import Convertor, register_url_convertor
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route, Router
+from starlette.routing import BaseRoute, Router
+from starlette.routing import Route as StarletteRoute
 from starlette.types import Receive, Scope, Send
 
+from geminga.broker.access.core.actions import (
+    Action,
+    Anyone,
+    NamespaceOperation,
+    PolicyAction,
+    SuperUser,
+    TopicOperation,
+)
 from geminga.broker.rest.core import unbuilt
-from geminga.model.errors import NotBuiltError
+from geminga.model.errors import InvariantError, NotBuiltError
+
+Handler: TypeAlias = Callable[[Request], Awaitable[Response]]
+#: What a row may need.
+Needs: TypeAlias = Action | Anyone
 
 _PARAMETER: Final = re.compile(r"\{[^}]*\}")
 
@@ -44,10 +57,50 @@ TOPICS_PATH: Final = f"/admin/v2/{DOMAIN}/{{tenant}}/{{namespace}}"
 TOPIC_PATH: Final = f"{TOPICS_PATH}/{{topic}}"
 
 
+class Route(StarletteRoute):
+    """A row: path and methods, who answers, and what must be allowed before."""
+
+    def __init__(self, path: str, endpoint: Handler, *, methods: Sequence[str], needs: Needs) -> None:
+        """``needs``: an action, about what the path names; or why anyone may. Raises InvariantError where the path
+        names nothing that the action could be about."""
+        super().__init__(path, endpoint, methods=list(methods))
+        self.needs: Final = needs
+        parameter = _parameter_of(needs)
+        if parameter and f"{{{parameter}}}" not in path:
+            raise InvariantError(f"{path} needs {needs!r}, and names no {parameter}")
+
+    def answered_by(self, endpoint: Handler) -> Route:
+        """The same row with another handler."""
+        return Route(self.path, endpoint, methods=sorted(self.methods or ()), needs=self.needs)
+
+
+def _parameter_of(needs: Needs) -> str:
+    """What a path must name for this to be about something."""
+    if isinstance(needs, TopicOperation):
+        return "topic"
+    if isinstance(needs, NamespaceOperation | PolicyAction | SuperUser):
+        return "namespace"
+    return ""
+
+
+def distinct(routes: Iterable[Route]) -> list[Route]:
+    """The routes; raises InvariantError for two that answer the same method and path."""
+    rows = list(routes)
+    found: dict[tuple[str, str], Route] = {}
+    for route in rows:
+        for method in sorted(route.methods or ()):
+            # Parameters of the same place are the same, whatever they are called; a domain is not any name.
+            shape = (method, _PARAMETER.sub("{}", route.path.replace(DOMAIN, "<domain>")))
+            if shape in found:
+                raise InvariantError(f"two rows for {method} {route.path}, the other one is {found[shape].path}")
+            found[shape] = route
+    return rows
+
+
 class SegmentRouter(Router):
     """A router that looks at those routes only whose paths have as many segments as that of the request."""
 
-    def __init__(self, routes: Iterable[Route]) -> None:
+    def __init__(self, routes: Iterable[StarletteRoute]) -> None:
         ordered = sorted(routes, key=lambda route: (_segments(route.path), _generality(route.path)))
         super().__init__(routes=ordered, redirect_slashes=False)
         self._by_segments: dict[int, Router] = {
@@ -71,15 +124,19 @@ def _generality(path: str) -> int:
     return -len(_PARAMETER.sub("", path))
 
 
+#: Whoever builds one of them gives it a row of its own.
+_REFUSED: Final = Anyone("it is answered 501 alone: there is nothing behind it")
+
+
 def unbuilt_routes() -> list[Route]:
     """A route for each row of :data:`geminga.broker.rest.core.unbuilt.ROUTES`, which answers 501."""
     return [
-        Route(row.path.replace("{domain}", DOMAIN), _refuser(row.what), methods=list(row.methods))
+        Route(row.path.replace("{domain}", DOMAIN), _refuser(row.what), methods=row.methods, needs=_REFUSED)
         for row in unbuilt.ROUTES
     ]
 
 
-def _refuser(what: str) -> Callable[[Request], Awaitable[Response]]:
+def _refuser(what: str) -> Handler:
     async def refuse(request: Request) -> Response:
         raise NotBuiltError(what)
 

@@ -11,8 +11,8 @@ from typing import Final
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
+from geminga.broker.access.core.actions import TopicOperation
 from geminga.broker.core.coercion import LONG_MAX, object_of, text_of
 from geminga.broker.resources.documents import Document, Json
 from geminga.broker.rest.requests import (
@@ -24,6 +24,7 @@ from geminga.broker.rest.requests import (
     path_int,
     topic_of,
 )
+from geminga.broker.rest.routing import Route
 from geminga.broker.schema.core.storage_format import StoredSchema
 from geminga.broker.schema.registry import SchemaRegistry, schema_id_of
 from geminga.broker.schema.topic_schemas import Schemas
@@ -193,11 +194,11 @@ def _text(definition: bytes) -> str:
 _TOPIC: Final = "/admin/v2/schemas/{tenant}/{namespace}/{topic}"
 
 ROUTES = [
-    Route(f"{_TOPIC}/schema", get_schema, methods=["GET"]),
-    Route(f"{_TOPIC}/schema", post_schema, methods=["POST"]),
-    Route(f"{_TOPIC}/schema", delete_schema, methods=["DELETE"]),
-    Route(f"{_TOPIC}/schema/{{version}}", get_version, methods=["GET"]),
-    Route(f"{_TOPIC}/schemas", get_schemas, methods=["GET"]),
-    Route(f"{_TOPIC}/version", find_version, methods=["POST"]),
-    Route(f"{_TOPIC}/compatibility", check_compatibility, methods=["POST"]),
+    Route(f"{_TOPIC}/schema", get_schema, methods=["GET"], needs=TopicOperation.GET_METADATA),
+    Route(f"{_TOPIC}/schema", post_schema, methods=["POST"], needs=TopicOperation.PRODUCE),
+    Route(f"{_TOPIC}/schema", delete_schema, methods=["DELETE"], needs=TopicOperation.PRODUCE),
+    Route(f"{_TOPIC}/schema/{{version}}", get_version, methods=["GET"], needs=TopicOperation.GET_METADATA),
+    Route(f"{_TOPIC}/schemas", get_schemas, methods=["GET"], needs=TopicOperation.GET_METADATA),
+    Route(f"{_TOPIC}/version", find_version, methods=["POST"], needs=TopicOperation.GET_METADATA),
+    Route(f"{_TOPIC}/compatibility", check_compatibility, methods=["POST"], needs=TopicOperation.GET_METADATA),
 ]

@@ -9,8 +9,8 @@ from typing import Final
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
+from geminga.broker.access.core.actions import TopicOperation
 from geminga.broker.core.coercion import LONG_MAX, boolean_of, number_of, object_of, text_of
 from geminga.broker.resources.documents import Document, Json
 from geminga.broker.rest.core.unbuilt import refuse_parameter
@@ -28,7 +28,7 @@ from geminga.broker.rest.requests import (
     text_map_body,
     topic_of,
 )
-from geminga.broker.rest.routing import TOPIC_PATH
+from geminga.broker.rest.routing import TOPIC_PATH, Route
 from geminga.broker.rest.targets import (
     existing_topic,
     is_partitioned,
@@ -314,16 +314,23 @@ async def set_properties(request: Request) -> Response:
 _PATH = f"{TOPIC_PATH}/subscription/{{subscription}}"
 
 ROUTES = [
-    Route(f"{TOPIC_PATH}/subscriptions", list_subscriptions, methods=["GET"]),
-    Route(_PATH, create_subscription, methods=["PUT"]),
-    Route(_PATH, delete_subscription, methods=["DELETE"]),
-    Route(f"{_PATH}/skip_all", skip_all, methods=["POST"]),
-    Route(f"{_PATH}/skip/{{count}}", skip, methods=["POST"]),
-    Route(f"{_PATH}/expireMessages/{{seconds}}", expire_messages, methods=["POST"]),
-    Route(f"{_PATH}/expireMessages", expire_messages_up_to, methods=["POST"]),
-    Route(f"{TOPIC_PATH}/all_subscription/expireMessages/{{seconds}}", expire_all, methods=["POST"]),
-    Route(f"{_PATH}/resetcursor/{{timestamp}}", reset_to_time, methods=["POST"]),
-    Route(f"{_PATH}/resetcursor", reset_to_position, methods=["POST"]),
-    Route(f"{_PATH}/properties", get_properties, methods=["GET"]),
-    Route(f"{_PATH}/properties", set_properties, methods=["PUT"]),
+    Route(f"{TOPIC_PATH}/subscriptions", list_subscriptions, methods=["GET"], needs=TopicOperation.GET_SUBSCRIPTIONS),
+    Route(_PATH, create_subscription, methods=["PUT"], needs=TopicOperation.SUBSCRIBE),
+    Route(_PATH, delete_subscription, methods=["DELETE"], needs=TopicOperation.UNSUBSCRIBE),
+    Route(f"{_PATH}/skip_all", skip_all, methods=["POST"], needs=TopicOperation.SKIP),
+    Route(f"{_PATH}/skip/{{count}}", skip, methods=["POST"], needs=TopicOperation.SKIP),
+    Route(
+        f"{_PATH}/expireMessages/{{seconds}}", expire_messages, methods=["POST"], needs=TopicOperation.EXPIRE_MESSAGES
+    ),
+    Route(f"{_PATH}/expireMessages", expire_messages_up_to, methods=["POST"], needs=TopicOperation.EXPIRE_MESSAGES),
+    Route(
+        f"{TOPIC_PATH}/all_subscription/expireMessages/{{seconds}}",
+        expire_all,
+        methods=["POST"],
+        needs=TopicOperation.EXPIRE_MESSAGES,
+    ),
+    Route(f"{_PATH}/resetcursor/{{timestamp}}", reset_to_time, methods=["POST"], needs=TopicOperation.RESET_CURSOR),
+    Route(f"{_PATH}/resetcursor", reset_to_position, methods=["POST"], needs=TopicOperation.RESET_CURSOR),
+    Route(f"{_PATH}/properties", get_properties, methods=["GET"], needs=TopicOperation.CONSUME),
+    Route(f"{_PATH}/properties", set_properties, methods=["PUT"], needs=TopicOperation.CONSUME),
 ]

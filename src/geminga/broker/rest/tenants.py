@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
+from geminga.broker.access.core.actions import TenantOperation
 from geminga.broker.core.coercion import object_of, texts_of
 from geminga.broker.resources.documents import Document, Json
 from geminga.broker.rest.deletion import delete_namespace_and_topics
@@ -18,6 +18,7 @@ from geminga.broker.rest.requests import (
     no_content,
     path_text,
 )
+from geminga.broker.rest.routing import Route
 
 
 async def list_tenants(request: Request) -> Response:
@@ -72,9 +73,9 @@ async def delete_tenant(request: Request) -> Response:
 
 
 ROUTES = [
-    Route("/admin/v2/tenants", list_tenants, methods=["GET"]),
-    Route("/admin/v2/tenants/{tenant}", get_tenant, methods=["GET"]),
-    Route("/admin/v2/tenants/{tenant}", create_tenant, methods=["PUT"]),
-    Route("/admin/v2/tenants/{tenant}", update_tenant, methods=["POST"]),
-    Route("/admin/v2/tenants/{tenant}", delete_tenant, methods=["DELETE"]),
+    Route("/admin/v2/tenants", list_tenants, methods=["GET"], needs=TenantOperation.LIST_TENANTS),
+    Route("/admin/v2/tenants/{tenant}", get_tenant, methods=["GET"], needs=TenantOperation.GET_TENANT),
+    Route("/admin/v2/tenants/{tenant}", create_tenant, methods=["PUT"], needs=TenantOperation.CREATE_TENANT),
+    Route("/admin/v2/tenants/{tenant}", update_tenant, methods=["POST"], needs=TenantOperation.UPDATE_TENANT),
+    Route("/admin/v2/tenants/{tenant}", delete_tenant, methods=["DELETE"], needs=TenantOperation.DELETE_TENANT),
 ]

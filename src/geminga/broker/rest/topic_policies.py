@@ -12,8 +12,9 @@ from enum import Enum, auto
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
+from geminga.broker.access.core.actions import PolicyName, reading, writing
+from geminga.broker.access.core.policy_names import policy_name
 from geminga.broker.core.coercion import BodyError, number_of, shown
 from geminga.broker.policies.rules import AGE_QUOTA, SIZE_QUOTA, Quota, TopicRules
 from geminga.broker.resources.documents import Document, Json
@@ -38,7 +39,7 @@ from geminga.broker.rest.requests import (
     nothing_set,
     topic_of,
 )
-from geminga.broker.rest.routing import TOPIC_PATH
+from geminga.broker.rest.routing import TOPIC_PATH, Route
 from geminga.broker.rest.targets import is_partitioned, missing_topic
 from geminga.model.errors import NotBuiltError, PreconditionFailedError
 from geminga.model.topic_name import TopicName
@@ -165,11 +166,11 @@ def _routes_of(policy: TopicPolicy) -> list[Route]:
     async def remove(request: Request) -> Response:
         return await _set(request, await _existing_topic(request), policy.key, None)
 
-    path = f"{TOPIC_PATH}/{policy.path}"
+    path, name = f"{TOPIC_PATH}/{policy.path}", policy_name(policy.path)
     return [
-        Route(path, read, methods=["GET"]),
-        Route(path, write, methods=["POST"]),
-        Route(path, remove, methods=["DELETE"]),
+        Route(path, read, methods=["GET"], needs=reading(name)),
+        Route(path, write, methods=["POST"], needs=writing(name)),
+        Route(path, remove, methods=["DELETE"], needs=writing(name)),
     ]
 
 
@@ -256,10 +257,25 @@ def _quota_document(kind: str, quota: Quota) -> Document:
 
 ROUTES = [
     *(route for policy in POLICIES for route in _routes_of(policy)),
-    Route(f"{TOPIC_PATH}/delayedDelivery", get_delayed_delivery, methods=["GET"]),
-    Route(f"{TOPIC_PATH}/delayedDelivery", set_delayed_delivery, methods=["POST"]),
-    Route(f"{TOPIC_PATH}/delayedDelivery", remove_delayed_delivery, methods=["DELETE"]),
-    Route(f"{TOPIC_PATH}/backlogQuotaMap", get_quotas, methods=["GET"]),
-    Route(f"{TOPIC_PATH}/backlogQuota", set_quota, methods=["POST"]),
-    Route(f"{TOPIC_PATH}/backlogQuota", remove_quota, methods=["DELETE"]),
+    Route(
+        f"{TOPIC_PATH}/delayedDelivery",
+        get_delayed_delivery,
+        methods=["GET"],
+        needs=reading(PolicyName.DELAYED_DELIVERY),
+    ),
+    Route(
+        f"{TOPIC_PATH}/delayedDelivery",
+        set_delayed_delivery,
+        methods=["POST"],
+        needs=writing(PolicyName.DELAYED_DELIVERY),
+    ),
+    Route(
+        f"{TOPIC_PATH}/delayedDelivery",
+        remove_delayed_delivery,
+        methods=["DELETE"],
+        needs=writing(PolicyName.DELAYED_DELIVERY),
+    ),
+    Route(f"{TOPIC_PATH}/backlogQuotaMap", get_quotas, methods=["GET"], needs=reading(PolicyName.BACKLOG)),
+    Route(f"{TOPIC_PATH}/backlogQuota", set_quota, methods=["POST"], needs=writing(PolicyName.BACKLOG)),
+    Route(f"{TOPIC_PATH}/backlogQuota", remove_quota, methods=["DELETE"], needs=writing(PolicyName.BACKLOG)),
 ]

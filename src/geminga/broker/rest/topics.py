@@ -10,8 +10,8 @@ from collections.abc import AsyncIterator
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
+from geminga.broker.access.core.actions import NamespaceOperation, TopicOperation
 from geminga.broker.registry.namespaces import TopicMode
 from geminga.broker.resources.documents import Document, Json
 from geminga.broker.rest.core.unbuilt import TOPIC_PROPERTIES, refuse_unbuilt
@@ -31,7 +31,7 @@ from geminga.broker.rest.requests import (
     text_map_body,
     topic_of,
 )
-from geminga.broker.rest.routing import TOPIC_PATH, TOPICS_PATH
+from geminga.broker.rest.routing import TOPIC_PATH, TOPICS_PATH, Route
 from geminga.broker.rest.stats import add_stored
 from geminga.broker.rest.targets import (
     existing_topic,
@@ -327,23 +327,28 @@ async def _stats_of(request: Request, topic: Topic) -> Document:
 
 #: Of namespaces.
 LISTS = [
-    Route(f"{TOPICS_PATH}/partitioned", list_partitioned_topics, methods=["GET"]),
-    Route(TOPICS_PATH, list_topics, methods=["GET"]),
+    Route(f"{TOPICS_PATH}/partitioned", list_partitioned_topics, methods=["GET"], needs=NamespaceOperation.GET_TOPICS),
+    Route(TOPICS_PATH, list_topics, methods=["GET"], needs=NamespaceOperation.GET_TOPICS),
 ]
 #: Of one topic.
 ROUTES = [
-    Route(f"{TOPIC_PATH}/stats", get_stats, methods=["GET"]),
-    Route(f"{TOPIC_PATH}/partitioned-stats", get_partitioned_stats, methods=["GET"]),
-    Route(f"{TOPIC_PATH}/internalStats", get_internal_stats, methods=["GET"]),
-    Route(f"{TOPIC_PATH}/partitioned-internalStats", get_partitioned_internal_stats, methods=["GET"]),
-    Route(f"{TOPIC_PATH}/internal-info", get_internal_info, methods=["GET"]),
-    Route(f"{TOPIC_PATH}/unload", unload, methods=["PUT"]),
-    Route(f"{TOPIC_PATH}/terminate", terminate, methods=["POST"]),
-    Route(f"{TOPIC_PATH}/terminate/partitions", terminate_partitions, methods=["POST"]),
-    Route(f"{TOPIC_PATH}/lastMessageId", last_message_id, methods=["GET"]),
-    Route(f"{TOPIC_PATH}/properties", get_properties, methods=["GET"]),
-    Route(f"{TOPIC_PATH}/properties", set_properties, methods=["PUT"]),
-    Route(f"{TOPIC_PATH}/properties", remove_property, methods=["DELETE"]),
-    Route(TOPIC_PATH, create_topic, methods=["PUT"]),
-    Route(TOPIC_PATH, delete_topic, methods=["DELETE"]),
+    Route(f"{TOPIC_PATH}/stats", get_stats, methods=["GET"], needs=TopicOperation.GET_STATS),
+    Route(f"{TOPIC_PATH}/partitioned-stats", get_partitioned_stats, methods=["GET"], needs=TopicOperation.GET_STATS),
+    Route(f"{TOPIC_PATH}/internalStats", get_internal_stats, methods=["GET"], needs=TopicOperation.GET_STATS),
+    Route(
+        f"{TOPIC_PATH}/partitioned-internalStats",
+        get_partitioned_internal_stats,
+        methods=["GET"],
+        needs=TopicOperation.GET_STATS,
+    ),
+    Route(f"{TOPIC_PATH}/internal-info", get_internal_info, methods=["GET"], needs=TopicOperation.GET_STATS),
+    Route(f"{TOPIC_PATH}/unload", unload, methods=["PUT"], needs=TopicOperation.UNLOAD),
+    Route(f"{TOPIC_PATH}/terminate", terminate, methods=["POST"], needs=TopicOperation.TERMINATE),
+    Route(f"{TOPIC_PATH}/terminate/partitions", terminate_partitions, methods=["POST"], needs=TopicOperation.TERMINATE),
+    Route(f"{TOPIC_PATH}/lastMessageId", last_message_id, methods=["GET"], needs=TopicOperation.PEEK_MESSAGES),
+    Route(f"{TOPIC_PATH}/properties", get_properties, methods=["GET"], needs=TopicOperation.GET_METADATA),
+    Route(f"{TOPIC_PATH}/properties", set_properties, methods=["PUT"], needs=TopicOperation.UPDATE_METADATA),
+    Route(f"{TOPIC_PATH}/properties", remove_property, methods=["DELETE"], needs=TopicOperation.DELETE_METADATA),
+    Route(TOPIC_PATH, create_topic, methods=["PUT"], needs=NamespaceOperation.CREATE_TOPIC),
+    Route(TOPIC_PATH, delete_topic, methods=["DELETE"], needs=NamespaceOperation.DELETE_TOPIC),
 ]

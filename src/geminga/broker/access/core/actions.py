@@ -99,6 +99,7 @@ class PolicyName(_Word):
     """Which policy of a namespace or a topic."""
 
     ALL = auto()
+    ALLOW_CUSTOM_METRIC_LABELS = auto()
     AUTO_SUBSCRIPTION_CREATION = auto()
     AUTO_TOPIC_CREATION = auto()
     BACKLOG = auto()

@@ -1,0 +1,267 @@
+"""Every route asks for what its row says, is refused where that is denied, and has changed nothing then."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple
+
+import pytest
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Scope
+
+from geminga.broker.access.core.actions import (
+    EVERYTHING,
+    Action,
+    Anyone,
+    BrokerOperation,
+    NamespaceOperation,
+    PolicyName,
+    Resource,
+    SuperUser,
+    TenantOperation,
+    TopicOperation,
+    of_namespace,
+    of_topic,
+    writing,
+)
+from geminga.broker.access.core.principal import ANONYMOUS
+from geminga.broker.metrics import Metrics
+from geminga.broker.rest.application import ROUTES
+from geminga.broker.rest.context import RestContext
+from geminga.broker.rest.loading import application_maker
+from geminga.broker.rest.routing import DOMAIN, TOPIC_PATH, Route, distinct
+from geminga.broker.rest.stats import TopicStatistics
+from geminga.model.errors import InvariantError
+from geminga.model.topic_name import TopicName
+from support.broker_world import TOPIC, BrokerWorld, run_with_broker
+from support.deciding import Denying
+
+NAMES = {
+    "tenant": "public",
+    "namespace": "default",
+    "topic": "topic",
+    "subscription": "sub",
+    "cluster": "standalone",
+    "role": "jane",
+    "version": "0",
+    "count": "1",
+    "seconds": "1",
+    "timestamp": "1",
+    "ledger": "0",
+    "entry": "0",
+    "position": "1",
+}
+HERE = TopicName.parse(TOPIC)
+
+
+class Answer(NamedTuple):
+    status: int
+    body: bytes
+
+    @property
+    def reason(self) -> str:
+        reason: str = json.loads(self.body)["reason"]
+        return reason
+
+
+async def ask(application: ASGIApp, method: str, path: str, body: bytes = b"{}") -> Answer:
+    sent: list[Message] = []
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    path, _, query = path.partition("?")
+    scope: Scope = {
+        "type": "http",
+        "http_version": "1.1",
+        "method": method,
+        "path": path,
+        "raw_path": path.encode(),
+        "root_path": "",
+        "scheme": "http",
+        "headers": [(b"content-type", b"application/json")],
+        "query_string": query.encode(),
+        "server": ("broker", 8080),
+    }
+    await application(scope, receive, send)
+    return Answer(sent[0]["status"], b"".join(message.get("body", b"") for message in sent[1:]))
+
+
+def application_of(world: BrokerWorld) -> ASGIApp:
+    statistics = TopicStatistics(world.broker)
+    metrics = Metrics(world.broker, statistics, cluster="standalone", has_topic_level=True)
+    context = RestContext(
+        broker=world.broker,
+        metrics=metrics,
+        statistics=statistics,
+        cluster="standalone",
+        version="test",
+        authorizer=world.broker.authorizer,
+    )
+    return application_maker(context)()
+
+
+def path_of(route: Route) -> str:
+    return re.sub(r"\{([^}]*)\}", lambda found: NAMES.get(found[1], "x"), route.path.replace(DOMAIN, "persistent"))
+
+
+def method_of(route: Route) -> str:
+    (method,) = (route.methods or set()) - {"HEAD"}
+    return method
+
+
+def nodes_below(world: BrokerWorld, path: str = "/") -> dict[str, tuple[bytes, int]]:
+    tree = world.metadata.server.tree
+    found: dict[str, tuple[bytes, int]] = {}
+    for name in tree.children(path):
+        child = f"{path.rstrip('/')}/{name}"
+        node = tree.get(child)
+        if node is not None:
+            found[child] = (node.value, node.stat.version)
+        found.update(nodes_below(world, child))
+    return found
+
+
+def state(world: BrokerWorld) -> dict[str, object]:
+    return {
+        "metadata": nodes_below(world),
+        "topics": {
+            name: (
+                id(topic),
+                sorted((each.name, each.cursor.mark_delete_position) for each in topic.subscriptions.values()),
+            )
+            for name, topic in world.broker.topics.items()
+        },
+    }
+
+
+ASKING = [route for route in ROUTES if not isinstance(route.needs, Anyone)]
+
+
+@pytest.mark.parametrize("is_slow", [False, True])
+def test_denied_request_is_refused_and_has_changed_nothing(is_slow: bool) -> None:
+    authorizer = Denying(is_slow=is_slow)
+
+    async def scenario(world: BrokerWorld) -> None:
+        client = await world.client()
+        await client.create_producer()
+        await client.publish(0)
+        await client.subscribe()
+        application = application_of(world)
+        before = state(world)
+        for route in ASKING:
+            assert not isinstance(route.needs, Anyone)
+            authorizer.denied = (route.needs,)
+            authorizer.asked.clear()
+            answer = await ask(application, method_of(route), path_of(route))
+            assert (answer.status, answer.reason) == (401, "Need to authenticate to perform the request"), route.path
+            assert [(who, action) for who, action, _ in authorizer.asked] == [(ANONYMOUS, route.needs)], route.path
+            assert state(world) == before, route.path
+        assert not client.is_closed
+        await client.publish(1)
+
+    run_with_broker(scenario, authorizer=authorizer)
+
+
+def test_only_what_is_denied_is_refused() -> None:
+    """Of each row: denied are all actions but its own, and it is let through to its handler."""
+    for route in ROUTES:
+        run_with_broker(let_through(route, authorizer := Denying()), authorizer=authorizer)
+
+
+def let_through(route: Route, authorizer: Denying) -> Callable[[BrokerWorld], Awaitable[None]]:
+    async def scenario(world: BrokerWorld) -> None:
+        client = await world.client()
+        await client.create_producer()
+        await client.subscribe()
+        authorizer.denied = {each.needs for each in ASKING if not isinstance(each.needs, Anyone)} - {route.needs}
+        answer = await ask(application_of(world), method_of(route), f"{path_of(route)}?force=true")
+        assert answer.status not in (401, 403, 500), (route.path, answer)
+        authorizer.denied = ()
+
+    return scenario
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "action", "resource"),
+    [
+        (
+            "GET",
+            "/lookup/v2/topic/persistent/t/n/x",
+            TopicOperation.LOOKUP,
+            of_topic(TopicName.parse("persistent://t/n/x")),
+        ),
+        (
+            "POST",
+            "/admin/v2/non-persistent/t/n/x%2Fy/subscription/a%20b/skip_all",
+            TopicOperation.SKIP,
+            of_topic(TopicName.parse("non-persistent://t/n/x/y"), "a b"),
+        ),
+        (
+            "GET",
+            "/admin/v2/schemas/t/n/x/schema",
+            TopicOperation.GET_METADATA,
+            of_topic(TopicName.parse("persistent://t/n/x")),
+        ),
+        ("PUT", "/admin/v2/persistent/t/n/x", NamespaceOperation.CREATE_TOPIC, of_namespace("t/n")),
+        ("DELETE", "/admin/v2/namespaces/t/n/retention", writing(PolicyName.RETENTION), of_namespace("t/n")),
+        (
+            "POST",
+            "/admin/v2/persistent/t/n/x/messageTTL",
+            writing(PolicyName.TTL),
+            of_topic(TopicName.parse("persistent://t/n/x")),
+        ),
+        ("PUT", "/admin/v2/namespaces/t/n", TenantOperation.CREATE_NAMESPACE, of_namespace("t/n")),
+        ("GET", "/admin/v2/namespaces/t", TenantOperation.LIST_NAMESPACES, Resource(tenant="t")),
+        ("GET", "/admin/v2/tenants", TenantOperation.LIST_TENANTS, EVERYTHING),
+        ("PUT", "/admin/v2/namespaces/t/n/unload", SuperUser.UNLOAD_NAMESPACE, of_namespace("t/n")),
+        ("GET", "/admin/v2/brokers/health", BrokerOperation.HEALTH_CHECK, EVERYTHING),
+    ],
+)
+def test_question_is_about_what_the_path_names(method: str, path: str, action: Action, resource: Resource) -> None:
+    authorizer = Denying((action,), reason="not you")
+
+    async def scenario(world: BrokerWorld) -> None:
+        answer = await ask(application_of(world), method, path)
+        assert (answer.status, answer.reason) == (401, "not you")
+        assert authorizer.asked == [(ANONYMOUS, action, resource)]
+
+    run_with_broker(scenario, authorizer=authorizer)
+
+
+def test_name_that_can_be_none_is_refused_before_anybody_is_asked() -> None:
+    authorizer = Denying()
+
+    async def scenario(world: BrokerWorld) -> None:
+        answer = await ask(application_of(world), "PUT", "/admin/v2/namespaces/public/a$b")
+        assert answer.status == 412
+        assert not authorizer.asked
+
+    run_with_broker(scenario, authorizer=authorizer)
+
+
+async def nothing(request: Request) -> Response:
+    """Answers."""
+    return Response()
+
+
+def test_second_row_of_a_method_and_path_is_refused() -> None:
+    def row(path: str, methods: tuple[str, ...]) -> Route:
+        return Route(path, nothing, methods=methods, needs=TenantOperation.GET_TENANT)
+
+    assert len(distinct([row("/a/{x}", ("GET",)), row("/a/{y}", ("PUT",)), row("/a/b", ("GET",))])) == 3
+    with pytest.raises(InvariantError, match=r"two rows for GET /a/\{y\}, the other one is /a/\{x\}"):
+        distinct([row("/a/{x}", ("GET",)), row("/a/{y}", ("GET", "PUT"))])
+
+
+def test_row_whose_path_names_nothing_to_decide_about_is_refused() -> None:
+    for needs in (TopicOperation.SKIP, NamespaceOperation.GET_TOPICS, writing(PolicyName.TTL)):
+        with pytest.raises(InvariantError, match="names no"):
+            Route("/admin/v2/tenants/{tenant}", nothing, methods=["GET"], needs=needs)
+    assert Route(TOPIC_PATH, nothing, methods=["GET"], needs=TopicOperation.SKIP).needs is TopicOperation.SKIP
