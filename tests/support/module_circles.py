@@ -22,7 +22,6 @@ CIRCLE_GOAL = 4
 BUDGETS: Mapping[str, int] = {
     "geminga.broker": 8,
     "geminga.managed_ledger": 13,
-    "geminga.sim": 9,
 }
 
 Graph = Mapping[str, frozenset[str]]

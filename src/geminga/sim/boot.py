@@ -9,10 +9,30 @@ from __future__ import annotations
 
 import asyncio
 from contextvars import Context, ContextVar
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
-if TYPE_CHECKING:
-    from geminga.sim.node import SimNode
+
+class Host(Protocol):
+    """The node that a boot is a life of, as the loop and the network know it."""
+
+    @property
+    def name(self) -> str:
+        """Unique in its world."""
+        ...
+
+    @property
+    def address(self) -> str:
+        """On the simulated network."""
+        ...
+
+    @property
+    def is_up(self) -> bool:
+        """Whether it is running (or paused)."""
+        ...
+
+    def report_fatal(self, boot: Boot | None, part: str, error: BaseException) -> None:
+        """A component gave up."""
+        ...
 
 
 class Boot:
@@ -20,7 +40,7 @@ class Boot:
 
     __slots__ = ("alive", "context", "held", "node", "number", "paused", "waiters")
 
-    def __init__(self, node: SimNode, number: int, context: Context) -> None:
+    def __init__(self, node: Host, number: int, context: Context) -> None:
         self.node = node
         #: 1 for the first life.
         self.number = number

@@ -12,17 +12,14 @@ import ssl
 import zlib
 from collections.abc import Callable, Mapping
 from contextvars import Context, copy_context
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from geminga.sim.boot import Boot
+from geminga.sim.boot import Boot, Host
 from geminga.sim.errors import SimError
+from geminga.sim.loop import SimLoop
 from geminga.sim.rng import Stream
 from geminga.sim.trace import Trace
 from geminga.sim.transport import Pipe, SimTransport
-
-if TYPE_CHECKING:
-    from geminga.sim.loop import SimLoop
-    from geminga.sim.node import SimNode
 
 LOOPBACK_HOSTS: Final = ("127.0.0.1", "localhost", "::1")
 ANY_HOSTS: Final = ("", "0.0.0.0", "::")
@@ -96,7 +93,7 @@ class SimListener:
 class SimNetwork:
     """See the module's docstring."""
 
-    def __init__(self, loop: SimLoop, rng: Stream, trace: Trace, nodes: Mapping[str, SimNode]) -> None:
+    def __init__(self, loop: SimLoop, rng: Stream, trace: Trace, nodes: Mapping[str, Host]) -> None:
         self.loop = loop
         self._rng = rng
         self._trace = trace
@@ -120,7 +117,7 @@ class SimNetwork:
 
     # -- for scenarios
 
-    def partition(self, source: SimNode, target: SimNode, *, one_way: bool = False) -> None:
+    def partition(self, source: Host, target: Host, *, one_way: bool = False) -> None:
         """Hold back everything between two nodes (or from source to target only) until :meth:`heal`."""
         self._blocked.add((source.name, target.name))
         if not one_way:
@@ -133,23 +130,23 @@ class SimNetwork:
         for pipe in held_back:
             pipe.kick()
 
-    def set_delay(self, source: SimNode, target: SimNode, low_s: float, high_s: float) -> None:
+    def set_delay(self, source: Host, target: Host, low_s: float, high_s: float) -> None:
         """One-way delay of the link in both directions, seconds."""
         for pair in ((source.name, target.name), (target.name, source.name)):
             self._delays[pair] = (low_s, high_s)
 
-    def set_bandwidth(self, source: SimNode, target: SimNode, bytes_per_s: float | None) -> None:
+    def set_bandwidth(self, source: Host, target: Host, bytes_per_s: float | None) -> None:
         """Throttle one direction (a slow reader); None: as fast as the delay allows."""
         if bytes_per_s is None:
             self._bandwidths.pop((source.name, target.name), None)
         else:
             self._bandwidths[source.name, target.name] = bytes_per_s
 
-    def refuse(self, node: SimNode, *, refuse: bool = True) -> None:
+    def refuse(self, node: Host, *, refuse: bool = True) -> None:
         """Refuse connects to ``node``, or accept them again."""
         (self._refusing.add if refuse else self._refusing.discard)(node.name)
 
-    def limit_descriptors(self, node: SimNode, limit: int | None) -> None:
+    def limit_descriptors(self, node: Host, limit: int | None) -> None:
         """How many descriptors ``node`` may have open, as far as connections go; None: as many as it likes."""
         if limit is None:
             self._descriptor_limits.pop(node.name, None)
@@ -163,7 +160,7 @@ class SimNetwork:
             return True
         return sum(t.host == listener.host for t in self._transports) <= limit - listener.keep_free
 
-    def reset_connections(self, first: SimNode, second: SimNode | None = None) -> int:
+    def reset_connections(self, first: Host, second: Host | None = None) -> int:
         """Break every connection of ``first`` (with ``second`` only, if given) at both ends; returns how many."""
         broken = 0
         for transport in list(self._transports):
@@ -173,17 +170,17 @@ class SimNetwork:
                 self.reset(transport, _reset_error())
         return broken
 
-    def connections(self, node: SimNode) -> list[SimTransport]:
+    def connections(self, node: Host) -> list[SimTransport]:
         """The node's open ends, oldest first."""
         return [transport for transport in self._transports if transport.host == node.name]
 
     # -- for nodes
 
-    def for_node(self, node: SimNode, boot: Boot) -> NodeNetwork:
+    def for_node(self, node: Host, boot: Boot) -> NodeNetwork:
         """The ``Network`` port of one boot."""
         return NodeNetwork(self, node, boot)
 
-    def node_down(self, node: SimNode, boot: Boot, *, reset_peers: bool) -> None:
+    def node_down(self, node: Host, boot: Boot, *, reset_peers: bool) -> None:
         """The boot is dead: its listeners and ends vanish; peers are reset, or hear nothing."""
         for listener in list(self._listeners.values()):
             if listener.boot is boot:
@@ -196,7 +193,7 @@ class SimNetwork:
                 if reset_peers and not transport.peer.is_lost:
                     self.reset_later(transport.peer)
 
-    def node_up(self, node: SimNode) -> None:
+    def node_up(self, node: Host) -> None:
         """The node is back: what peers of its former life still send is answered with a reset."""
         for transport in list(self._transports):
             if transport.peer.host == node.name and transport.outgoing.is_waiting:
@@ -357,7 +354,7 @@ class NodeNetwork:
 
     __slots__ = ("_boot", "_network")
 
-    def __init__(self, network: SimNetwork, node: SimNode, boot: Boot) -> None:
+    def __init__(self, network: SimNetwork, node: Host, boot: Boot) -> None:
         self._network = network
         self._boot = boot
 

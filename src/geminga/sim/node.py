@@ -5,30 +5,58 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from contextvars import Context, copy_context
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from geminga.runtime import Runtime
 from geminga.sim.boot import CURRENT_BOOT, Boot
 from geminga.sim.clock import SimClock
 from geminga.sim.disk import SimDisk
 from geminga.sim.errors import NodeCrashedError, SimError
+from geminga.sim.loop import SimLoop
+from geminga.sim.network import SimNetwork
 from geminga.sim.rng import SimRng, stream
 from geminga.sim.threads import SimThreads
-
-if TYPE_CHECKING:
-    from geminga.sim.world import SimWorld
+from geminga.sim.trace import Trace
 
 T = TypeVar("T")
+
+
+class World(Protocol):
+    """What a node uses of the world it is in."""
+
+    @property
+    def seed(self) -> int:
+        """Everything random follows from it."""
+        ...
+
+    @property
+    def loop(self) -> SimLoop:
+        """Virtual time."""
+        ...
+
+    @property
+    def trace(self) -> Trace:
+        """What happened."""
+        ...
+
+    @property
+    def network(self) -> SimNetwork:
+        """The links to other nodes."""
+        ...
+
+    async def sleep(self, seconds: float) -> None:
+        """Let virtual time pass."""
+        ...
 
 
 class SimNode:
     """See the module's docstring. Made by ``SimWorld.node``, running from the start."""
 
-    def __init__(self, world: SimWorld, name: str) -> None:
+    def __init__(self, world: World, name: str, address: str) -> None:
         self.world = world
         self.name = name
         #: Its address on the simulated network.
-        self.address = f"10.0.0.{len(world.nodes) + 1}"
+        self.address = address
         #: The device: faults, planted defects, images. The port is ``runtime.disk``.
         self.disk = SimDisk(stream(world.seed, name, "disk"))
         self.disk.trace = lambda label: world.trace.add(world.loop.time(), name, label)

@@ -62,7 +62,7 @@ class SimWorld:
         """The node ``name``; made and booted on first use."""
         node = self.nodes.get(name)
         if node is None:
-            node = self.nodes[name] = SimNode(self, name)
+            node = self.nodes[name] = SimNode(self, name, f"10.0.0.{len(self.nodes) + 1}")
         return node
 
     def crash(
@@ -125,7 +125,7 @@ class SimWorld:
             self.loop.release(boot)
 
     def _crash_at_point(self, boot: Boot, reason: str) -> None:
-        self.crash(boot.node, reason=reason)
+        self.crash(self.nodes[boot.node.name], reason=reason)
 
     def _task_failed(self, part: str, error: BaseException) -> None:
         boot = CURRENT_BOOT.get()
