@@ -18,8 +18,12 @@ W = TypeVar("W")
 NS_PER_S: Final = 1_000_000_000
 #: Who waits, waits for what comes in this time, so that a fast rate is not handed out token by token.
 GRAIN_NS: Final = 16_000_000
-#: Of what has no limit there is so much left.
+#: Who has to wait for longer looks again after this time.
+WAIT_MAX_NS: Final = 86_400 * NS_PER_S
+#: Of what has no limit there is so much left; no rate is higher.
 UNLIMITED: Final = 1 << 62
+#: The longest period, seconds: what a Java int holds.
+PERIOD_MAX_S: Final = (1 << 31) - 1
 
 
 class Rate(NamedTuple):
@@ -36,7 +40,8 @@ def rate_of(messages: int, size_bytes: int, period_s: int = 1, *, is_relative: b
     """A rate from what is stored, where numbers below 1 say "no limit"; None: nothing is limited."""
     if messages <= 0 and size_bytes <= 0:
         return None
-    return Rate(max(0, messages), max(0, size_bytes), max(1, period_s), is_relative)
+    period_s = min(max(1, period_s), PERIOD_MAX_S)
+    return Rate(min(max(0, messages), UNLIMITED), min(max(0, size_bytes), UNLIMITED), period_s, is_relative)
 
 
 class TokenBucket:
@@ -180,11 +185,10 @@ class Throttle(Generic[W]):
         return found
 
     def wait_ns(self, now_ns: int) -> int:
-        """Nanoseconds until the next in line should go; 0: now."""
-        return max(
-            0 if self._messages is None else self._messages.wait_ns(now_ns),
-            0 if self._bytes is None else self._bytes.wait_ns(now_ns),
-        )
+        """Nanoseconds until the next in line should go, or look again; 0: now."""
+        messages = 0 if self._messages is None else self._messages.wait_ns(now_ns)
+        size = 0 if self._bytes is None else self._bytes.wait_ns(now_ns)
+        return min(max(messages, size), WAIT_MAX_NS)
 
     def _charge(self, messages: int, size_bytes: int, now_ns: int) -> None:
         if self._messages is not None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from geminga.broker.core.rate_limit import PERIOD_MAX_S
+
 #: Consumers counted in one period. Beyond it the first to come is forgotten, and may come again.
 CONSUMERS_MAX: Final = 10_000
 
@@ -30,7 +32,7 @@ class ConsumerIdentity(NamedTuple):
 
 def subscribe_rate_of(times: int, period_s: int) -> SubscribeRate | None:
     """A rate from what is stored, where less than 1 says "no limit"."""
-    return SubscribeRate(times, max(1, period_s)) if times > 0 else None
+    return SubscribeRate(times, min(max(1, period_s), PERIOD_MAX_S)) if times > 0 else None
 
 
 class SubscribeCounts:
