@@ -21,7 +21,6 @@ CIRCLE_GOAL = 4
 #: is lowered together with its circle, and its line goes once the circle has reached the goal.
 BUDGETS: Mapping[str, int] = {
     "geminga.broker": 8,
-    "geminga.managed_ledger": 13,
 }
 
 Graph = Mapping[str, frozenset[str]]

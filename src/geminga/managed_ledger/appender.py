@@ -10,34 +10,31 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
-from geminga.bookkeeper import LedgerHandle
-from geminga.managed_ledger import crash_points as points
 from geminga.managed_ledger.core.positions import LedgerInfo
+from geminga.managed_ledger.core.rollover import RolloverPolicy, Room, part_that_fits
 from geminga.managed_ledger.core.write_stats import WriteStats
 from geminga.managed_ledger.entry import AppendDone, AppendResult
+from geminga.managed_ledger.ledger_end import LedgerEnd, RecoveredLog, close_quietly
+from geminga.managed_ledger.ports import Ledger, Ledgers, OpenLedger
 from geminga.model.errors import (
     GemingaError,
     LedgerClosedError,
     LedgerFencedError,
-    NoSuchLedgerError,
     StorageError,
     TopicTerminatedError,
     invariant,
 )
-from geminga.model.position import Position
-from geminga.runtime import crash_point, get_logger, spawn
+from geminga.runtime import get_logger, spawn
+from geminga.runtime.ports import Clock
 
-if TYPE_CHECKING:
-    from geminga.managed_ledger.managed_ledger import ManagedLedger
-
-#: While a full ledger waits for its minimum age, the age is looked at again after so many entries.
-RECHECK_ENTRIES: Final = 1000
 #: Appends fail at once for so long after a ledger could not be opened, milliseconds.
 RETRY_DELAY_MS: Final = 200
+
+Opened = Callable[[OpenLedger, LedgerInfo], None]
 
 _log = get_logger(__name__)
 
@@ -61,19 +58,46 @@ class AppenderState(Enum):
 _Pending = tuple[AppendDone, Sequence[bytes], int, int, float, float]
 
 
+class AppendedLog(RecoveredLog, Protocol):
+    """The managed ledger that is appended to."""
+
+    def list_lock(self) -> asyncio.Lock:
+        """Held while the ledger list is changed."""
+        ...
+
+    async def add_ledger(self, opened: Opened) -> None:
+        """Make a ledger and put it behind the last of the list; the lock is held. Raises StorageError."""
+        ...
+
+    def on_confirmed(self, ledger_id: int, first_entry_id: int, entries: Sequence[bytes], size_bytes: int) -> None:
+        """Entries of the open ledger are stored."""
+        ...
+
+    def keep_to_read(self, ledger: Ledger) -> None:
+        """A ledger that is open no more."""
+        ...
+
+    def trim_later(self) -> None:
+        """A ledger was closed."""
+        ...
+
+
 class Appender:
     """See the module."""
 
     __slots__ = (
+        "_clock",
         "_drained",
+        "_end",
         "_handle",
         "_info",
-        "_is_recovering",
-        "_ml",
+        "_ledgers",
+        "_managed",
         "_opened_ms",
         "_pending",
         "_retry_error",
         "_retry_ms",
+        "_rollover",
         "_room_bytes",
         "_room_entries",
         "_stop_error",
@@ -82,13 +106,16 @@ class Appender:
         "stats",
     )
 
-    def __init__(self, ml: ManagedLedger) -> None:
-        self._ml = ml
+    def __init__(self, log: AppendedLog, clock: Clock, ledgers: Ledgers, rollover: RolloverPolicy) -> None:
+        self._managed = log
+        self._clock = clock
+        self._ledgers = ledgers
+        self._rollover = rollover
         self.state = AppenderState.IDLE
-        self._handle: LedgerHandle | None = None
+        self._handle: OpenLedger | None = None
         self._info: LedgerInfo | None = None
-        #: The open ledger failed, could not be closed, and its recovery is not through.
-        self._is_recovering = False
+        #: Of the open ledger, if it failed and its end is being fixed.
+        self._end: LedgerEnd | None = None
         #: What was stored, since the managed ledger was opened.
         self.stats = WriteStats()
         #: Written and not confirmed, in order.
@@ -102,10 +129,10 @@ class Appender:
         self._room_bytes = 0
         self._retry_ms = 0
         self._retry_error: GemingaError | None = None
-        self._stop_error: GemingaError = LedgerClosedError(f"{ml.name} is closed")
+        self._stop_error: GemingaError = LedgerClosedError(f"{log.name} is closed")
 
     @property
-    def handle(self) -> LedgerHandle | None:
+    def handle(self) -> OpenLedger | None:
         """The open ledger, to read from."""
         return self._handle
 
@@ -125,7 +152,7 @@ class Appender:
     def append(self, entries: Sequence[bytes], done: AppendDone) -> None:
         """See ``ManagedLedger.append``."""
         count = len(entries)
-        now_s = self._ml.runtime.clock.monotonic()
+        now_s = self._clock.monotonic()
         handle = self._handle
         if handle is not None and self.state is AppenderState.OPEN and count <= self._room_entries:
             size_bytes = sum(map(len, entries))
@@ -139,7 +166,7 @@ class Appender:
 
     def _append_slowly(self, entries: Sequence[bytes], done: AppendDone, index: int, since_s: float) -> None:
         """Write what fits into the open ledger, part by part; the rest waits for the next one."""
-        invariant(entries, f"{self._ml.name}: append of no entries")
+        invariant(entries, f"{self._managed.name}: append of no entries")
         while index < len(entries):
             state = self.state
             if state is AppenderState.STOPPED:
@@ -156,18 +183,13 @@ class Appender:
 
     def _write_part(self, entries: Sequence[bytes], done: AppendDone, index: int, since_s: float) -> int:
         """Write entries from ``index`` until the room is used up (the one that crosses the size included)."""
-        end = min(len(entries), index + self._room_entries)
-        size_bytes = 0
-        position = index
-        while position < end and size_bytes < self._room_bytes:
-            size_bytes += len(entries[position])
-            position += 1
+        position, size_bytes = part_that_fits(entries, index, Room(self._room_entries, self._room_bytes))
         part = entries[index:position] if position - index < len(entries) else entries
         self._room_entries -= len(part)
         self._room_bytes -= size_bytes
-        self._pending.append((done, part, index, size_bytes, since_s, self._ml.runtime.clock.monotonic()))
+        self._pending.append((done, part, index, size_bytes, since_s, self._clock.monotonic()))
         handle = self._handle
-        invariant(handle is not None, f"{self._ml.name}: open without a ledger")
+        invariant(handle is not None, f"{self._managed.name}: open without a ledger")
         assert handle is not None
         handle.append(part, self._on_appended)
         return position
@@ -179,9 +201,9 @@ class Appender:
         if error is None:
             info.entries = first_entry_id + count
             info.size_bytes += size_bytes
-            now_s = self._ml.runtime.clock.monotonic()
+            now_s = self._clock.monotonic()
             self.stats.stored(entries, size_bytes, now_s - since_s, now_s - written_s)
-            self._ml.on_confirmed(info.ledger_id, first_entry_id, entries, size_bytes)
+            self._managed.on_confirmed(info.ledger_id, first_entry_id, entries, size_bytes)
         else:
             self._on_failure(error)
         done(AppendResult(info.ledger_id, first_entry_id, index, count, error))
@@ -190,9 +212,9 @@ class Appender:
 
     def _on_failure(self, error: StorageError) -> None:
         if isinstance(error, LedgerFencedError):
-            self._ml.on_fenced(error)
+            self._managed.on_fenced(error)
         elif self.state is AppenderState.OPEN:
-            _log.warning("%s: a write to ledger %d failed: %s", self._ml.name, self._ledger_id, error)
+            _log.warning("%s: a write to ledger %d failed: %s", self._managed.name, self._ledger_id, error)
             self.state = AppenderState.FAILED
 
     def _refuse(self, entries: Sequence[bytes], done: AppendDone, index: int, error: GemingaError) -> None:
@@ -219,25 +241,21 @@ class Appender:
     def _is_full(self) -> bool:
         handle = self._handle
         assert handle is not None
-        return self._ml.factory.rollover.is_full(
+        return self._rollover.is_full(
             entries=handle.last_add_pushed + 1, size_bytes=handle.length_bytes, age_ms=self._age_ms()
         )
 
     def _measure_room(self) -> None:
         handle = self._handle
         assert handle is not None
-        policy = self._ml.factory.rollover
-        left_entries = policy.max_entries - handle.last_add_pushed - 1
-        left_bytes = policy.max_size_bytes - handle.length_bytes
-        is_over = left_entries <= 0 or left_bytes <= 0
-        self._room_entries = RECHECK_ENTRIES if is_over else left_entries
-        self._room_bytes = policy.max_size_bytes if is_over else left_bytes
+        room = self._rollover.room(entries=handle.last_add_pushed + 1, size_bytes=handle.length_bytes)
+        self._room_entries, self._room_bytes = room
 
     def _age_ms(self) -> int:
-        return int(self._ml.runtime.clock.monotonic() * 1000) - self._opened_ms
+        return int(self._clock.monotonic() * 1000) - self._opened_ms
 
     def _may_switch(self) -> bool:
-        return self._retry_error is None or self._ml.runtime.clock.monotonic() * 1000 >= self._retry_ms
+        return self._retry_error is None or self._clock.monotonic() * 1000 >= self._retry_ms
 
     async def open(self) -> None:
         """Have an open ledger without an append; nothing while one is being opened, or can not be."""
@@ -249,17 +267,17 @@ class Appender:
         if self.state is AppenderState.SWITCHING:
             return
         self.state = AppenderState.SWITCHING
-        spawn(self._switch(), name=f"open-ledger-of-{self._ml.name}")
+        spawn(self._switch(), name=f"open-ledger-of-{self._managed.name}")
 
     async def _switch(self) -> None:
         """Close the ledger that was open, open a new one, write what waits."""
-        previous: LedgerHandle | None = None
+        previous: Ledger | None = None
         try:
-            async with self._ml.stored.lock():
+            async with self._managed.list_lock():
                 if self.state is not AppenderState.SWITCHING:
                     return
                 previous = await self._detach()
-                await self._ml.add_ledger(self._open)
+                await self._managed.add_ledger(self._open)
         except StorageError as error:
             self._switch_failed(error)
         else:
@@ -269,60 +287,42 @@ class Appender:
             self._flush_waiting()
         if previous is not None:
             await close_quietly(previous)
-            self._ml.trim_later()
+            self._managed.trim_later()
 
-    def _open(self, handle: LedgerHandle, info: LedgerInfo) -> None:
+    def _open(self, handle: OpenLedger, info: LedgerInfo) -> None:
         """The new ledger is in the list."""
         self._handle, self._info = handle, info
-        self._opened_ms = int(self._ml.runtime.clock.monotonic() * 1000)
+        self._opened_ms = int(self._clock.monotonic() * 1000)
         self._measure_room()
 
     def _switch_failed(self, error: StorageError) -> None:
-        _log.warning("%s: no new ledger: %s", self._ml.name, error)
+        _log.warning("%s: no new ledger: %s", self._managed.name, error)
         if isinstance(error, LedgerFencedError):
-            self._ml.on_fenced(error)
+            self._managed.on_fenced(error)
             return
         if self.state is AppenderState.SWITCHING:
             self.state = AppenderState.FAILED if self._handle is not None else AppenderState.IDLE
             self._retry_error = error
-            self._retry_ms = int(self._ml.runtime.clock.monotonic() * 1000) + RETRY_DELAY_MS
+            self._retry_ms = int(self._clock.monotonic() * 1000) + RETRY_DELAY_MS
         self._fail_waiting(error)
 
-    async def _detach(self) -> LedgerHandle | None:
+    async def _detach(self) -> Ledger | None:
         """Wait for what is written, and fix the open ledger's end in the list in memory."""
         await self.drain()
         handle, info = self._handle, self._info
         if handle is None or info is None:
             return None
+        ledger: Ledger = handle
         if handle.error is not None:
             # The end is fixed before the list says so: what failed must not come back.
-            handle = await self._close_failed(handle, info)
-        info.closed_ms = max(1, self._ml.runtime.clock.wall_ms())
-        self._ml.reads.keep(handle)
+            if self._end is None:
+                self._end = LedgerEnd(self._managed, self._ledgers)
+            ledger = await self._end.fix(handle, info)
+            self._end = None
+        info.closed_ms = max(1, self._clock.wall_ms())
+        self._managed.keep_to_read(ledger)
         self._handle = self._info = None
-        return handle
-
-    async def _close_failed(self, handle: LedgerHandle, info: LedgerInfo) -> LedgerHandle:
-        """Fix the end of the ledger; the handle that reads up to it."""
-        if not self._is_recovering:
-            try:
-                await handle.close()
-            except LedgerFencedError as error:
-                self._ml.on_fenced(error)
-                raise
-            except StorageError as error:
-                _log.warning("%s: recovering ledger %d: %s", self._ml.name, info.ledger_id, error)
-                # Should it be cut short: a ledger that we left in recovery is not one that another owner has.
-                self._is_recovering = True
-        if self._is_recovering:
-            # What was not confirmed to us may be found: the old handle would not read it.
-            handle = await self._ml.bookkeeper.open_ledger(info.ledger_id, recover=True)
-            info.entries = handle.last_add_confirmed + 1
-            info.size_bytes = handle.length_bytes
-            self._ml.on_recovered(info)
-            self._is_recovering = False
-        crash_point(points.FAILED_LEDGER_CLOSED)
-        return handle
+        return ledger
 
     async def drain(self) -> None:
         """Until every written entry is confirmed or failed."""
@@ -331,7 +331,7 @@ class Appender:
                 self._drained = asyncio.get_running_loop().create_future()
             await self._drained
 
-    async def detach(self) -> LedgerHandle | None:
+    async def detach(self) -> Ledger | None:
         """Leave the open ledger, with the list lock held: the next append opens another."""
         if self.state not in (AppenderState.OPEN, AppenderState.FAILED, AppenderState.SWITCHING):
             return None
@@ -354,17 +354,9 @@ class Appender:
             self._stop_error = error
         self._fail_waiting(error)
 
-    async def leave(self) -> LedgerHandle | None:
+    async def leave(self) -> Ledger | None:
         """After :meth:`stop`: the ledger that was open, its end fixed in the list in memory."""
         return await self._detach()
-
-    @property
-    def position(self) -> Position:
-        """The newest entry written to the open ledger, confirmed or not."""
-        handle = self._handle
-        return (
-            self._ml.last_confirmed_position if handle is None else Position(handle.ledger_id, handle.last_add_pushed)
-        )
 
     @property
     def _ledger_id(self) -> int:
@@ -385,14 +377,3 @@ class Appender:
         waiting, self._waiting = self._waiting, deque()
         for entries, done, index, _ in waiting:
             self._refuse(entries, done, index, error)
-
-
-async def close_quietly(handle: LedgerHandle) -> None:
-    """Close a ledger whose end the list knows already; left open, it is closed by whoever reads it."""
-    try:
-        await handle.close()
-    except NoSuchLedgerError:
-        # Trimmed already.
-        return
-    except StorageError as error:
-        _log.warning("ledger %d was not closed: %s", handle.ledger_id, error)

@@ -8,9 +8,7 @@ next turn and never within an acknowledgement or a read.
 from __future__ import annotations
 
 import asyncio
-from typing import Final
-
-from geminga.managed_ledger.managed_cursor import ManagedCursor
+from typing import Final, Protocol
 
 #: Room made at once: this part of the limit, so that the next ledger brought back does not need another turn.
 ROOM_PERCENT: Final = 10
@@ -18,6 +16,16 @@ ROOM_PERCENT: Final = 10
 LEDGER_BYTES: Final = 8_500
 #: Cursors that put something away in one turn of the loop.
 CURSORS_PER_TURN_MAX: Final = 16
+
+
+class StateHolder(Protocol):
+    """A cursor, as far as it concerns this."""
+
+    name: str
+
+    def put_away(self, wanted_bytes: int) -> int:
+        """Make so much room in memory, as far as that goes; how much it is."""
+        ...
 
 
 class CursorMemory:
@@ -29,7 +37,7 @@ class CursorMemory:
         self.total_bytes = 0
         #: The most that was ever counted.
         self.peak_bytes = 0
-        self._known: dict[ManagedCursor, int] = {}
+        self._known: dict[StateHolder, int] = {}
         self._is_due = False
 
     @property
@@ -37,7 +45,7 @@ class CursorMemory:
         """What more may be taken."""
         return max(0, self.limit_bytes - self.total_bytes)
 
-    def changed(self, cursor: ManagedCursor, memory_bytes: int) -> None:
+    def changed(self, cursor: StateHolder, memory_bytes: int) -> None:
         """A cursor takes so much now; 0 when it is closed or its state is small."""
         self.total_bytes += memory_bytes - self._known.get(cursor, 0)
         self.peak_bytes = max(self.peak_bytes, self.total_bytes)

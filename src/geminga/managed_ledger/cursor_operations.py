@@ -12,13 +12,11 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Collection
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
+from geminga.managed_ledger.core.cursor import CursorState
 from geminga.model.errors import LedgerClosedError, StorageError
 from geminga.runtime import get_logger
-
-if TYPE_CHECKING:
-    from geminga.managed_ledger.managed_cursor import ManagedCursor
 
 #: Operations of one cursor that may wait; more are refused.
 WAITING_MAX: Final = 10_000
@@ -26,8 +24,25 @@ WAITING_MAX: Final = 10_000
 LOAD_RETRY_S: Final = 1.0
 
 Refuse = Callable[[StorageError], None]
+LoadDone = Callable[[StorageError | None], None]
 
 _log = get_logger(__name__)
+
+
+class StateLoader(Protocol):
+    """A cursor, as far as it concerns this."""
+
+    name: str
+    state: CursorState
+    is_closed: bool
+
+    def make_room(self, done: Callable[[], None]) -> None:
+        """Before a ledger is brought back: keep to the memory limit, if need be by writing what changed."""
+        ...
+
+    def load_ledger(self, ledger_id: int, done: LoadDone) -> None:
+        """Bring back what is kept of a ledger."""
+        ...
 
 
 class _Operation(NamedTuple):
@@ -41,7 +56,7 @@ class CursorOperations:
 
     __slots__ = ("_cursor", "_idle", "_is_draining", "_is_ending", "_is_loading", "_queue", "_retry")
 
-    def __init__(self, cursor: ManagedCursor) -> None:
+    def __init__(self, cursor: StateLoader) -> None:
         self._cursor = cursor
         self._queue: deque[_Operation] = deque()
         self._is_draining = False

@@ -6,21 +6,20 @@ an operation that waits for such state goes before the read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
+from geminga.managed_ledger.core.byte_budget import Claim
+from geminga.managed_ledger.core.cursor import CursorState
+from geminga.managed_ledger.core.positions import LedgerInfo, LedgerList
+from geminga.managed_ledger.cursor_operations import Refuse
 from geminga.managed_ledger.entry import Entry
-from geminga.managed_ledger.entry_cache import TailWindow
+from geminga.managed_ledger.entry_cache import EntryCache, TailWindow
+from geminga.managed_ledger.reads import ReadDone
+from geminga.managed_ledger.tail import Tail
 from geminga.model.errors import LedgerClosedError, NoSuchLedgerError, StorageError
 from geminga.model.position import Position
-
-if TYPE_CHECKING:
-    from geminga.managed_ledger.core.byte_budget import Claim
-    from geminga.managed_ledger.core.cursor import CursorState
-    from geminga.managed_ledger.core.positions import LedgerInfo
-    from geminga.managed_ledger.managed_cursor import ManagedCursor
-    from geminga.managed_ledger.managed_ledger import ManagedLedger
 
 EntriesDone = Callable[[Sequence[Entry] | StorageError], None]
 
@@ -39,28 +38,60 @@ class Read(NamedTuple):
     max_position: Position
 
 
+class ReadingCursor(Protocol):
+    """A cursor, as far as it concerns this."""
+
+    name: str
+    state: CursorState
+    is_closed: bool
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no operation waits."""
+        ...
+
+    def when_loaded(self, ledger_ids: Collection[int], action: Callable[[], None], refuse: Refuse) -> None:
+        """Call ``action`` with the acknowledgements of these ledgers in memory, or ``refuse``."""
+        ...
+
+
+class ReadLog(Protocol):
+    """The log that is read."""
+
+    ledgers: LedgerList
+    #: The newest entry that may be read.
+    readable_position: Position
+    tail: Tail
+
+    def read_ledger(self, info: LedgerInfo, first: int, last: int, bytes_max: int, done: ReadDone) -> Claim:
+        """Payloads of consecutive entries of one ledger: see ``LedgerReads.read``."""
+        ...
+
+
 class CursorReads:
     """See the module. Made with the cursor's first read."""
 
     __slots__ = (
         "_ahead",
+        "_cache",
         "_claim",
         "_cursor",
         "_entry_bytes",
         "_epoch",
         "_is_stepping",
         "_is_waiting",
-        "_ml",
+        "_log",
         "_read",
         "_state",
         "cache_misses",
         "entries_read",
     )
 
-    def __init__(self, cursor: ManagedCursor, ml: ManagedLedger) -> None:
+    def __init__(self, cursor: ReadingCursor, log: ReadLog, cache: EntryCache) -> None:
         self._cursor = cursor
-        self._ml = ml
-        self._state: CursorState = cursor.state
+        self._log = log
+        self._cache = cache
+        self._state = cursor.state
         self._read: Read | None = None
         #: The read is being served from memory right now / waits for a bookie.
         self._is_stepping = False
@@ -103,7 +134,7 @@ class CursorReads:
     def drop_ahead(self) -> None:
         """Give back what was read ahead."""
         if self._ahead is not None:
-            self._ml.cache.give_back(self._ahead.size_bytes)
+            self._cache.give_back(self._ahead.size_bytes)
             self._ahead = None
 
     def _step(self) -> None:
@@ -124,7 +155,7 @@ class CursorReads:
                 ledger_id, first = self._state.read_position
                 payloads = self._cached(ledger_id, first, min(last, first + read.max_entries - 1))
                 if payloads:
-                    self._ml.cache.hits += len(payloads)
+                    self._cache.hits += len(payloads)
                     self._deliver(ledger_id, first, payloads)
                 else:
                     self._is_waiting = True
@@ -147,11 +178,11 @@ class CursorReads:
 
         Or only the ledger's id if what is acknowledged of it is not in memory.
         """
-        state, ledgers = self._state, self._ml.ledgers
+        state, ledgers = self._state, self._log.ledgers
         position = state.read_position
         if position <= state.mark_delete:
             position = Position(state.mark_delete.ledger_id, state.mark_delete.entry_id + 1)
-        limit = min(self._ml.readable_position, max_position)
+        limit = min(self._log.readable_position, max_position)
         acked = state.acked
         while True:
             position = ledgers.at_or_after(position)
@@ -180,7 +211,7 @@ class CursorReads:
             if ahead.ledger_id == ledger_id and (payloads := ahead.get(first, last)):
                 return payloads
             self.drop_ahead()
-        window = self._ml.tail.window
+        window = self._log.tail.window
         if window is not None and window.ledger_id == ledger_id:
             return window.get(first, last)
         return []
@@ -188,9 +219,9 @@ class CursorReads:
     def _read_ledger(self, info: LedgerInfo, first: int, last: int, read: Read) -> None:
         # A guess, for the read-ahead only: what does not fit is not read.
         average = self._entry_bytes or max(1, info.size_bytes // info.entries)
-        ahead_bytes = READ_AHEAD_BYTES if self._ml.cache.has_room(READ_AHEAD_BYTES) else 0
+        ahead_bytes = READ_AHEAD_BYTES if self._cache.has_room(READ_AHEAD_BYTES) else 0
         bytes_max = min(read.max_bytes, read.max_entries * average + ahead_bytes)
-        window = self._ml.tail.window
+        window = self._log.tail.window
         if window is not None and window.ledger_id == info.ledger_id and first < window.first_entry_id:
             last = min(last, window.first_entry_id - 1)
         count = min(last - first + 1, READ_ENTRIES_MAX, read.max_entries + ahead_bytes // average)
@@ -199,7 +230,7 @@ class CursorReads:
         def arrived(result: Sequence[bytes] | StorageError) -> None:
             self._arrived(epoch, info.ledger_id, first, result)
 
-        self._claim = self._ml.read_ledger(info, first, first + count - 1, bytes_max, arrived)
+        self._claim = self._log.read_ledger(info, first, first + count - 1, bytes_max, arrived)
 
     def _arrived(self, epoch: int, ledger_id: int, first: int, result: Sequence[bytes] | StorageError) -> None:
         if not self._cursor.is_idle:
@@ -215,7 +246,7 @@ class CursorReads:
             self._finish(LedgerClosedError(f"cursor {self._cursor.name} is closed"))
             return
         if epoch == self._epoch and not isinstance(result, StorageError):
-            self._ml.cache.misses += len(result)
+            self._cache.misses += len(result)
             self.cache_misses += len(result)
             self._entry_bytes = max(1, sum(map(len, result)) // len(result))
             if len(result) > read.max_entries:
@@ -223,7 +254,7 @@ class CursorReads:
             self._deliver(ledger_id, first, result[: read.max_entries])
         elif epoch == self._epoch:
             # A ledger that was trimmed meanwhile is passed over; any other error goes to the caller.
-            gone = isinstance(result, NoSuchLedgerError) and self._ml.ledgers.find(ledger_id) is None
+            gone = isinstance(result, NoSuchLedgerError) and self._log.ledgers.find(ledger_id) is None
             if not gone and isinstance(result, StorageError):
                 self._finish(result)
                 return
@@ -256,17 +287,17 @@ class CursorReads:
         if state.mark_delete >= (ledger_id, first):
             entries = [entry for entry in entries if (ledger_id, entry.entry_id) > state.mark_delete]
         if entries:
-            self._ml.tail.on_read()
+            self._log.tail.on_read()
             self._finish(entries)
 
     def _look_ahead(self, ledger_id: int, first: int, payloads: Sequence[bytes]) -> None:
         """Keep payloads for the next read, if the cache's budget allows."""
         self.drop_ahead()
-        window = self._ml.tail.window
+        window = self._log.tail.window
         if window is not None and window.ledger_id == ledger_id and first >= window.first_entry_id:
             return
         size_bytes = sum(map(len, payloads))
-        if self._ml.cache.reserve(size_bytes):
+        if self._cache.reserve(size_bytes):
             self._ahead = TailWindow(ledger_id, first)
             self._ahead.extend(payloads, size_bytes)
 

@@ -7,19 +7,35 @@ from the cursor ledger; whoever asks meanwhile shares that read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Generator, Sequence
+from typing import Protocol
 
-from geminga.bookkeeper import LedgerHandle
-from geminga.managed_ledger.core.cursor import LedgerPart
+from geminga.managed_ledger.core.cursor import CursorState, LedgerPart
 from geminga.managed_ledger.core.cursor_format import REF_BYTES, Refs, read_parts
+from geminga.managed_ledger.cursor_operations import LoadDone
+from geminga.managed_ledger.ports import Ledger
 from geminga.model.errors import CorruptionError, LedgerClosedError, StorageError
-from geminga.runtime import Contained
+from geminga.runtime import Contained, Part
 
-if TYPE_CHECKING:
-    from geminga.managed_ledger.managed_cursor import ManagedCursor
 
-LoadDone = Callable[[StorageError | None], None]
+class SegmentedCursor(Protocol):
+    """A cursor, as far as it concerns this."""
+
+    name: str
+    state: CursorState
+
+    @property
+    def part(self) -> Part | None:
+        """What is closed if its state breaks."""
+        ...
+
+    def pinned_ledgers(self) -> Collection[int]:
+        """Ledgers whose state stays in memory now."""
+        ...
+
+    def on_memory_changed(self) -> None:
+        """The memory of the state is to be counted anew."""
+        ...
 
 
 class CursorSegments:
@@ -27,11 +43,11 @@ class CursorSegments:
 
     __slots__ = ("_cursor", "_ledger_bytes", "_loading", "_refs", "_source", "memory_bytes")
 
-    def __init__(self, cursor: ManagedCursor) -> None:
+    def __init__(self, cursor: SegmentedCursor) -> None:
         self._cursor = cursor
         self._refs: Refs = {}
         #: The cursor ledger that they are entries of.
-        self._source: LedgerHandle | None = None
+        self._source: Ledger | None = None
         #: Memory of each ledger when it was last written or loaded.
         self._ledger_bytes: dict[int, int] = {}
         #: Who waits for a ledger that is being brought back.
@@ -45,11 +61,11 @@ class CursorSegments:
         return self._refs
 
     @property
-    def source(self) -> LedgerHandle | None:
+    def source(self) -> Ledger | None:
         """The cursor ledger that holds them, open or not."""
         return self._source
 
-    def written(self, source: LedgerHandle, refs: Refs, rewritten: Collection[int] = ()) -> None:
+    def written(self, source: Ledger, refs: Refs, rewritten: Collection[int] = ()) -> None:
         """A marker that names ``refs`` is durable, or was found so; ``rewritten``: ledgers whose parts are new."""
         state = self._cursor.state
         self._source, self._refs = source, refs
@@ -111,7 +127,7 @@ class CursorSegments:
     def _step(
         self,
         ledger_id: int,
-        source: LedgerHandle,
+        source: Ledger,
         refs: Refs,
         steps: Generator[tuple[int, int], Sequence[bytes | None], list[LedgerPart]],
         wanted: tuple[int, int],

@@ -10,86 +10,86 @@ acknowledged has neither ledger nor cost.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
-from geminga.bookkeeper import LedgerHandle
 from geminga.managed_ledger import crash_points as points
-from geminga.managed_ledger.core.cursor_format import (
-    Recovered,
-    Refs,
-    WritePlan,
-    batch_records,
-    plan_write,
-    range_records,
-)
-from geminga.managed_ledger.cursor_segments import CursorSegments
+from geminga.managed_ledger.core.cursor_format import Recovered, Refs, WritePlan, plan_write
+from geminga.managed_ledger.core.persistence import Persistence
+from geminga.managed_ledger.cursor_ledger import NO_REFS, CursorLedger
+from geminga.managed_ledger.cursor_node import CursorNode, NotedCursor
+from geminga.managed_ledger.cursor_segments import CursorSegments, SegmentedCursor
 from geminga.managed_ledger.entry import AckDone
-from geminga.managed_ledger.metadata_io import MetadataNode, cursor_path
+from geminga.managed_ledger.flush_timers import FlushTimers
+from geminga.managed_ledger.ports import Ledger, OpenLedger
+from geminga.managed_ledger.services import StorageServices
 from geminga.model.errors import LedgerClosedError, LedgerFencedError, StorageError
-from geminga.model.limits import METADATA_VALUE_BYTES_MAX
-from geminga.model.position import EARLIEST, Position
+from geminga.model.position import Position
 from geminga.runtime import Contained, crash_point, get_logger, spawn
-from geminga.wire.managed_ledger import CursorInfoRecord, encode_cursor_info
 
-if TYPE_CHECKING:
-    from geminga.managed_ledger.managed_cursor import ManagedCursor
-    from geminga.managed_ledger.managed_ledger import ManagedLedger
-
-_NO_REFS: Final[Refs] = {}
-_Appended = Callable[[int, int, StorageError | None], None]
-
-#: A cursor used for so much longer than its node says is noted: when somebody begins or ends to use it, and when it is
-#: closed. Expiry is set in minutes.
-NOTED_USE_MS: Final = 60_000
 #: Seconds that a cursor which is dropped waits for the write under way.
 DROP_WAIT_S: Final = 5.0
 
 _log = get_logger(__name__)
 
 
+class SavedCursor(NotedCursor, SegmentedCursor, Protocol):
+    """A cursor, as far as it concerns this."""
+
+    is_closed: bool
+
+
+class CursorPlace(Protocol):
+    """The managed ledger that a cursor is of."""
+
+    name: str
+    #: Quorums of its new ledgers, and how often a cursor is written.
+    persistence: Persistence
+
+
 class CursorStore:
     """See the module."""
 
     __slots__ = (
-        "_appended",
         "_busy",
         "_cursor",
-        "_handle",
+        "_flushes",
         "_idle",
         "_is_deleted",
         "_is_dirty",
         "_is_due",
         "_is_noting",
-        "_ledger_id",
-        "_ml",
+        "_ledger",
         "_node",
-        "_opened_ms",
+        "_place",
         "_segments",
+        "_services",
         "_waiters",
         "last_marker",
         "last_marker_ms",
         "last_switch_ms",
-        "noted_active_ms",
         "persisted_mark_delete",
-        "saved_bytes",
     )
 
-    def __init__(self, ml: ManagedLedger, node: MetadataNode, ledger_id: int = -1, noted_active_ms: int = 0) -> None:
-        """``ledger_id`` and ``noted_active_ms``: what the node says."""
-        self._ml = ml
+    def __init__(
+        self,
+        cursor: SavedCursor,
+        place: CursorPlace,
+        node: CursorNode,
+        services: StorageServices,
+        flushes: FlushTimers,
+    ) -> None:
+        self._cursor = cursor
+        self._place = place
         self._node = node
-        #: What the node says: -1 or the ledger that holds the state.
-        self._ledger_id = ledger_id
-        #: That ledger if this process may append to it.
-        self._handle: LedgerHandle | None = None
+        self._services = services
+        self._flushes = flushes
+        #: The cursor ledgers that this process writes; None until there was one.
+        self._ledger: CursorLedger | None = None
         #: Where the parts of a larger state lie; None until there was one.
         self._segments: CursorSegments | None = None
-        self._appended = 0
-        self._opened_ms = 0
         #: Something changed since the last persist began.
         self._is_dirty = False
-        #: The factory's timer came while something was under way: persist when that is done.
+        #: The timer came while something was under way: persist when that is done.
         self._is_due = False
         #: A note of the last use is under way.
         self._is_noting = False
@@ -100,30 +100,20 @@ class CursorStore:
         self._idle: list[asyncio.Future[None]] | None = None
         #: The node is gone: nothing is written any more.
         self._is_deleted = False
-        self._cursor: ManagedCursor | None = None
         #: The newest durable marker, and when it became that (ms since the epoch); None if the node has the state.
         self.last_marker: Position | None = None
         self.last_marker_ms = 0
         #: When the cursor ledger was last switched, ms since the epoch; 0: not by this process.
         self.last_switch_ms = 0
-        #: When the cursor was last in use, as the node has it; ms since the epoch, 0: it does not say.
-        self.noted_active_ms = noted_active_ms
-        #: Bytes of the newest save: its marker and the segments that went with it; 0: none by this process.
-        self.saved_bytes = 0
         #: What a restart would find.
-        self.persisted_mark_delete = EARLIEST
+        self.persisted_mark_delete = cursor.state.mark_delete
 
-    def attach(self, cursor: ManagedCursor) -> None:
-        """The cursor whose state is kept; once."""
-        self._cursor = cursor
-        self.persisted_mark_delete = cursor.mark_delete_position
-
-    def recovered(self, source: LedgerHandle, found: Recovered) -> None:
-        """The state was found in this ledger, with its parts there; after :meth:`attach`."""
+    def recovered(self, source: Ledger, found: Recovered) -> None:
+        """The state was found in this ledger, with its parts there."""
         self.last_marker = Position(source.ledger_id, found.marker_entry_id)
         if found.refs:
             self._make_segments().written(source, found.refs)
-            self.cursor.on_memory_changed()
+            self._cursor.on_memory_changed()
 
     @property
     def segments(self) -> CursorSegments | None:
@@ -136,26 +126,30 @@ class CursorStore:
         return self._node.created_ms
 
     @property
+    def noted_active_ms(self) -> int:
+        """When the cursor was last in use, as the node has it; ms since the epoch, 0: it does not say."""
+        return self._node.noted_active_ms
+
+    @property
     def appended_entries(self) -> int:
         """Entries of the cursor ledger, its segments and markers, that this process wrote."""
-        return self._appended
+        return self._ledger.appended if self._ledger is not None else 0
+
+    @property
+    def saved_bytes(self) -> int:
+        """Bytes of the newest save: its marker and the segments that went with it; 0: none by this process."""
+        return self._ledger.saved_bytes if self._ledger is not None else 0
+
+    @property
+    def ledger_id(self) -> int:
+        """The cursor ledger the node names; -1 for none."""
+        return self._node.ledger_id
 
     def put_away(self, wanted_bytes: int) -> int:
         """Make room by putting ledgers away that are on disk; returns how much. Nothing while a write is under way."""
         if self._segments is None or self._busy or self._is_deleted:
             return 0
         return self._segments.put_away(wanted_bytes)
-
-    @property
-    def ledger_id(self) -> int:
-        """The cursor ledger the node names; -1 for none."""
-        return self._ledger_id
-
-    @property
-    def cursor(self) -> ManagedCursor:
-        """The cursor whose state is kept."""
-        assert self._cursor is not None
-        return self._cursor
 
     # ---- when
 
@@ -182,11 +176,12 @@ class CursorStore:
             asyncio.get_running_loop().call_soon(self._persist)
 
     def _flush_later(self, *, is_retry: bool = False) -> None:
-        self._ml.factory.flushes.flush_later(self.cursor, self._ml.flush_interval_s, is_retry=is_retry)
+        interval_s = self._place.persistence.flush_interval_s(self._services.config.cursor_flush_seconds)
+        self._flushes.flush_later(self, interval_s, is_retry=is_retry)
 
-    def flush_background(self) -> None:
-        """The factory's timer: persist if anything changed, after what is under way."""
-        if not self._is_dirty or self.cursor.is_closed or self._is_deleted:
+    def start_flush(self) -> None:
+        """The timer: persist if anything changed, after what is under way."""
+        if not self._is_dirty or self._cursor.is_closed or self._is_deleted:
             return
         if self._busy:
             self._is_due = True
@@ -196,7 +191,7 @@ class CursorStore:
 
     def _persist(self) -> None:
         """Write the state as it is now; ``_busy`` is set."""
-        with Contained(self._ml.part, "saving a cursor"):
+        with Contained(self._cursor.part, "saving a cursor"):
             self._persist_now()
 
     def _persist_now(self) -> None:
@@ -205,11 +200,12 @@ class CursorStore:
         if not self._is_dirty:
             self._completed(waiters, None)
             return
-        handle = self._handle
-        if handle is None or handle.error is not None or self._must_roll():
-            spawn(self._switch(waiters), name=f"switch-cursor-ledger-{self._ml.name}", part=self._ml.part)
+        ledger = self._ledger
+        handle = ledger.writable if ledger is not None else None
+        if ledger is None or handle is None:
+            spawn(self._switch(waiters), name=f"switch-cursor-ledger-{self._place.name}", part=self._cursor.part)
             return
-        self._append(handle, waiters)
+        self._append(ledger, handle, waiters)
 
     def _completed(self, waiters: list[AckDone], error: StorageError | None) -> None:
         """A persist ended; start the next if anybody waits, or the time for it came meanwhile."""
@@ -220,11 +216,11 @@ class CursorStore:
             done(error)
         if self._busy:
             return
-        if self._waiters or (self._is_due and self._is_dirty and not self.cursor.is_closed):
+        if self._waiters or (self._is_due and self._is_dirty and not self._cursor.is_closed):
             self._busy = True
             asyncio.get_running_loop().call_soon(self._persist)
             return
-        if self._is_dirty and not self.cursor.is_closed:
+        if self._is_dirty and not self._cursor.is_closed:
             self._flush_later(is_retry=error is not None)
         idle, self._idle = self._idle, None
         for future in idle or ():
@@ -245,43 +241,38 @@ class CursorStore:
 
     # ---- cursor ledger
 
-    def _must_roll(self) -> bool:
-        config = self._ml.factory.config
-        age_ms = self._ml.runtime.clock.monotonic() * 1000 - self._opened_ms
-        return self._appended >= config.cursor_max_entries_per_ledger or age_ms >= config.cursor_rollover_seconds * 1000
-
-    def _append(self, handle: LedgerHandle, waiters: list[AckDone]) -> None:
+    def _append(self, ledger: CursorLedger, handle: OpenLedger, waiters: list[AckDone]) -> None:
         """Segments, then the marker; complete when the marker is durable."""
         segments = self._segments
-        plan = self._take_plan(segments.refs if segments is not None and segments.source is handle else _NO_REFS)
-        is_marker_first = self._ml.factory.defects.marker_before_segments and bool(plan.segments)
-        first = handle.last_add_pushed + 2 if is_marker_first else self._append_segments(handle, plan)
+        plan = self._take_plan(segments.refs if segments is not None and segments.source is handle else NO_REFS)
+        is_marker_first = self._services.defects.marker_before_segments and bool(plan.segments)
+        first = handle.last_add_pushed + 2 if is_marker_first else ledger.append_segments(handle, plan)
         refs = plan.refs(first)
 
         def marked(entry_id: int, _count: int, error: StorageError | None) -> None:
             # The bookies tell: what fails here is not their failure.
-            with Contained(self._ml.part, "saving a cursor"):
+            with Contained(self._cursor.part, "saving a cursor"):
                 finish(entry_id, error)
 
         def finish(entry_id: int, error: StorageError | None) -> None:
             if error is None:
                 crash_point(points.CURSOR_MARKER_DURABLE)
                 if is_marker_first:
-                    self._append_segments(handle, plan)
+                    ledger.append_segments(handle, plan)
                 self._written(handle, plan, refs, entry_id)
                 self._completed(waiters, None)
             else:
                 spawn(
                     self._recover_from(error, waiters),
-                    name=f"cursor-write-failed-{self._ml.name}",
-                    part=self._ml.part,
+                    name=f"cursor-write-failed-{self._place.name}",
+                    part=self._cursor.part,
                 )
 
-        self._append_marker(handle, plan, refs, marked)
+        ledger.append_marker(handle, plan, refs, marked)
 
     def _take_plan(self, refs: Refs, *, is_new_ledger: bool = False) -> WritePlan:
         """What to write of the state as it is now. In a new ledger only what is put away is taken from ``refs``."""
-        state = self.cursor.state
+        state = self._cursor.state
         if is_new_ledger:
             away = state.acked.away or {}
             refs = {part: ids for part, ids in refs.items() if part[0] in away}
@@ -290,47 +281,39 @@ class CursorStore:
         self._is_dirty = False
         return plan
 
-    def _append_segments(self, handle: LedgerHandle, plan: WritePlan) -> int:
-        """The entry id of the first; -1 without any."""
-        if not plan.segments:
-            return -1
-        first = handle.append(plan.segments, _ignore)
-        crash_point(points.CURSOR_SEGMENTS_APPENDED)
-        self._appended += len(plan.segments)
-        return first
-
-    def _append_marker(self, handle: LedgerHandle, plan: WritePlan, refs: Refs, marked: _Appended) -> None:
-        marker = plan.marker(refs)
-        self.saved_bytes = len(marker) + sum(map(len, plan.segments))
-        handle.append([marker], marked)
-        crash_point(points.CURSOR_MARKER_APPENDED)
-        self._appended += 1
-
-    def _written(self, handle: LedgerHandle, plan: WritePlan, refs: Refs, marker_entry_id: int) -> None:
+    def _written(self, handle: OpenLedger, plan: WritePlan, refs: Refs, marker_entry_id: int) -> None:
         """The marker is durable."""
         self.last_marker = Position(handle.ledger_id, marker_entry_id)
-        self.last_marker_ms = self._ml.runtime.clock.wall_ms()
+        self.last_marker_ms = self._services.clock.wall_ms()
         self.persisted_mark_delete = plan.mark_delete
         if refs or self._segments is not None:
             self._make_segments().written(handle, refs, {ledger_id for (ledger_id, _), _ in plan.pieces})
-            self.cursor.on_memory_changed()
+            self._cursor.on_memory_changed()
 
     def _make_segments(self) -> CursorSegments:
         if self._segments is None:
-            self._segments = CursorSegments(self.cursor)
+            self._segments = CursorSegments(self._cursor)
         return self._segments
 
     def _write_failed(self) -> None:
         """Whatever the last plan cleaned is not known to be on disk."""
-        self._handle = None
+        self._leave_ledger()
         self._is_dirty = True
         if self._segments is not None:
             self._segments.forget_loaded()
-            self.cursor.on_memory_changed()
+            self._cursor.on_memory_changed()
+
+    def _leave_ledger(self) -> OpenLedger | None:
+        """The cursor ledger that is written, which is written no more."""
+        ledger = self._ledger
+        if ledger is None:
+            return None
+        handle, ledger.handle = ledger.handle, None
+        return handle
 
     async def _recover_from(self, error: StorageError, waiters: list[AckDone]) -> None:
         """A write to the cursor ledger failed: its last complete state counts until a better one is stored."""
-        _log.warning("%s/%s: a write to the cursor ledger failed: %s", self._ml.name, self.cursor.name, error)
+        _log.warning("%s/%s: a write to the cursor ledger failed: %s", self._place.name, self._cursor.name, error)
         self._write_failed()
         if await self._write_state_to_node():
             self._completed(waiters, None)
@@ -344,66 +327,52 @@ class CursorStore:
             await self._open_ledger()
         except StorageError as failure:
             error = failure
-            _log.warning("%s/%s: no new cursor ledger: %s", self._ml.name, self.cursor.name, failure)
+            _log.warning("%s/%s: no new cursor ledger: %s", self._place.name, self._cursor.name, failure)
             self._write_failed()
             if not isinstance(failure, LedgerFencedError) and await self._write_state_to_node():
                 error = None
         self._completed(waiters, error)
 
     async def _open_ledger(self) -> None:
-        handle = await self._ml.factory.create_ledger(self._ml, cursor_name=self.cursor.name)
+        name = self._cursor.name
+        handle = await self._services.create_ledger(self._place.name, self._place.persistence, cursor_name=name)
         crash_point(points.CURSOR_LEDGER_CREATED)
-        self._appended = 0
-        self._opened_ms = int(self._ml.runtime.clock.monotonic() * 1000)
-        if self._ml.factory.defects.index_before_data:
-            await self._put_node(self._record(ledger_id=handle.ledger_id, with_state=False))
+        ledger = self._ledger
+        if ledger is None:
+            ledger = self._ledger = CursorLedger(self._services)
+        ledger.begin()
+        if self._services.defects.index_before_data:
+            await self._node.write_ledger(handle.ledger_id)
             crash_point(points.CURSOR_LEDGER_NAMED)
+        # The whole state as it is now: what comes while it is written makes it dirty again.
+        segments = self._segments
+        plan = self._take_plan(segments.refs if segments is not None else NO_REFS, is_new_ledger=True)
         try:
-            plan, refs = await self._write_whole(handle)
+            refs = await ledger.write_whole(handle, plan, segments)
         except StorageError:
             # Tried again every second: what is left behind would add up.
             await self._delete_ledger(handle.ledger_id)
             raise
         crash_point(points.CURSOR_LEDGER_WRITTEN)
         try:
-            await self._put_node(self._record(ledger_id=handle.ledger_id, with_state=False))
+            await self._node.write_ledger(handle.ledger_id)
         except StorageError:
             if not self._node.is_in_doubt:
                 await self._delete_ledger(handle.ledger_id)
             raise
         crash_point(points.CURSOR_LEDGER_NAMED)
-        old, self._ledger_id = self._ledger_id, handle.ledger_id
-        self._handle = handle
-        self.last_switch_ms = self._ml.runtime.clock.wall_ms()
+        old, self._node.ledger_id = self._node.ledger_id, handle.ledger_id
+        ledger.handle = handle
+        self.last_switch_ms = self._services.clock.wall_ms()
         # Nothing was appended behind the marker: this is what is under way.
         self._written(handle, plan, refs, handle.last_add_confirmed)
         await self._delete_ledger(old)
-
-    async def _write_whole(self, handle: LedgerHandle) -> tuple[WritePlan, Refs]:
-        """Every part, those that are put away copied as they are, and a marker: the state at the time of the call."""
-        segments = self._segments
-        plan = self._take_plan(segments.refs if segments is not None else _NO_REFS, is_new_ledger=True)
-        copied, plan.kept = plan.kept, {}
-        refs = plan.refs(self._append_segments(handle, plan))
-        if segments is not None and segments.source is not None:
-            for part, entry_ids in copied.items():
-                pieces = [payload for i in entry_ids for payload in await segments.source.read_entries(i, i)]
-                first = handle.append(pieces, _ignore)
-                crash_point(points.CURSOR_SEGMENTS_COPIED)
-                self._appended += len(pieces)
-                refs[part] = tuple(range(first, first + len(pieces)))
-        future: asyncio.Future[StorageError | None] = asyncio.get_running_loop().create_future()
-        self._append_marker(handle, plan, refs, lambda _first, _count, error: future.set_result(error))
-        error = await future
-        if error is not None:
-            raise error
-        return plan, refs
 
     # ---- metadata node
 
     async def create_node(self) -> None:
         """The first value of a new cursor's node."""
-        await self._put_node(self._record(ledger_id=-1, with_state=True))
+        await self._node.create()
 
     async def write_node(self) -> None:
         """Rewrite the node for new text properties, or for the time of last use."""
@@ -419,25 +388,25 @@ class CursorStore:
         A broker that is killed forgets what is not there: a subscription used seconds before would pass for one that
         nobody used since its cursor was last written.
         """
-        if not self._is_noting and self.cursor.last_active_ms - self.noted_active_ms >= NOTED_USE_MS:
+        if not self._is_noting and self._node.is_use_due:
             self._is_noting = True
-            spawn(self._note_use(), name=f"note use of {self.cursor.name}", part=self._ml.part)
+            spawn(self._note_use(), name=f"note use of {self._cursor.name}", part=self._cursor.part)
 
     async def _note_use(self) -> None:
         try:
             await self.write_node()
         except StorageError as error:
             if not isinstance(error, LedgerClosedError):  # its end notes it, or it is deleted
-                _log.warning("%s/%s: its use could not be noted: %s", self._ml.name, self.cursor.name, error)
+                _log.warning("%s/%s: its use could not be noted: %s", self._place.name, self._cursor.name, error)
         finally:
             self._is_noting = False
 
     async def _rewrite_node(self) -> None:
         """The node as it is now; a state that lies there stays whole."""
-        if self._ledger_id >= 0:
-            await self._put_node(self._record(ledger_id=self._ledger_id, with_state=False))
-        elif (record := self._state_record()) is not None:
-            await self._put_node(record)
+        if self.ledger_id >= 0:
+            await self._node.write_ledger(self.ledger_id)
+        elif (record := self._node.state_record()) is not None:
+            await self._node.write_state(record)
         else:
             try:
                 await self._open_ledger()
@@ -447,55 +416,26 @@ class CursorStore:
 
     async def _write_state_to_node(self) -> bool:
         """Store the whole state in the node if it fits; False if it does not, or the store refuses."""
-        record = self._state_record()
+        record = self._node.state_record()
         if record is None:
             return False
         # Acknowledgements that come while this is written make it dirty again; the parts stay to be rewritten.
         self._is_dirty = False
         try:
-            await self._put_node(record)
+            await self._node.write_state(record)
         except StorageError as error:
-            _log.warning("%s/%s: the cursor's node was not written: %s", self._ml.name, self.cursor.name, error)
+            _log.warning("%s/%s: the cursor's node was not written: %s", self._place.name, self._cursor.name, error)
             self._is_dirty = True
             return False
         crash_point(points.CURSOR_STATE_IN_NODE)
-        old, self._ledger_id = self._ledger_id, -1
-        self._handle = None
+        old, self._node.ledger_id = self._node.ledger_id, -1
+        self._leave_ledger()
         self.last_marker, self.persisted_mark_delete = None, record.mark_delete
         if self._segments is not None:
             self._segments.forget_loaded()
-            self.cursor.on_memory_changed()
+            self._cursor.on_memory_changed()
         await self._delete_ledger(old)
         return True
-
-    def _state_record(self) -> CursorInfoRecord | None:
-        """The whole state for the node; None if it is too much."""
-        limit = self._ml.factory.config.max_ranges_in_metadata
-        state = self.cursor.state
-        if state.acked.away or len(range_records(state, limit + 1)) > limit or state.batches.count > limit:
-            return None
-        record = self._record(ledger_id=-1, with_state=True)
-        return record if len(encode_cursor_info(record)) <= METADATA_VALUE_BYTES_MAX // 2 else None
-
-    def _record(self, *, ledger_id: int, with_state: bool) -> CursorInfoRecord:
-        cursor = self.cursor
-        state = cursor.state
-        limit = self._ml.factory.config.max_ranges_in_metadata
-        properties: Mapping[str, int] = state.properties if with_state else {}
-        return CursorInfoRecord(
-            ledger_id,
-            state.mark_delete,
-            tuple(range_records(state, limit)) if with_state else (),
-            tuple(batch_records(state, limit)) if with_state else (),
-            properties,
-            cursor.cursor_properties,
-            cursor.last_active_ms,
-        )
-
-    async def _put_node(self, record: CursorInfoRecord) -> None:
-        path = cursor_path(self._ml.name, self.cursor.name)
-        await self._node.put(self._ml.metadata, path, encode_cursor_info(record))
-        self.noted_active_ms = record.last_active_ms
 
     # ---- end
 
@@ -507,23 +447,27 @@ class CursorStore:
             return  # deleted meanwhile
         waiters, self._waiters = self._waiters or [], None
         error: StorageError | None = None
-        if self._is_dirty or self._handle is not None:
+        if self._is_dirty or self._has_ledger:
             if not await self._write_state_to_node():
                 error = await self._close_ledger()
-        elif self.cursor.last_active_ms - self.noted_active_ms >= NOTED_USE_MS:
+        elif self._node.is_use_due:
             try:
                 await self._rewrite_node()
             except StorageError as failure:
                 error = failure
         if error is not None:
-            _log.warning("%s/%s: not persisted at close: %s", self._ml.name, self.cursor.name, error)
+            _log.warning("%s/%s: not persisted at close: %s", self._place.name, self._cursor.name, error)
         self._completed(waiters, error)
+
+    @property
+    def _has_ledger(self) -> bool:
+        return self._ledger is not None and self._ledger.handle is not None
 
     async def _close_ledger(self) -> StorageError | None:
         try:
-            if self._is_dirty or self._handle is None:
+            if self._is_dirty or not self._has_ledger:
                 await self._open_ledger()
-            handle, self._handle = self._handle, None
+            handle = self._leave_ledger()
             if handle is not None:
                 await handle.close()
         except StorageError as error:
@@ -538,7 +482,7 @@ class CursorStore:
         self._is_deleted = True
         self._is_dirty = self._is_due = False
         waiters, self._waiters = self._waiters or [], None
-        error = LedgerClosedError(f"cursor {self.cursor.name} is closed")
+        error = LedgerClosedError(f"cursor {self._cursor.name} is closed")
         for done in waiters:
             done(error)
         try:
@@ -549,13 +493,13 @@ class CursorStore:
                     await future
         except TimeoutError:
             # What broke may have been the write itself, which then never says that it ended.
-            _log.warning("%s/%s: a write of the cursor has no end", self._ml.name, self.cursor.name)
+            _log.warning("%s/%s: a write of the cursor has no end", self._place.name, self._cursor.name)
 
     async def delete_node(self) -> None:
         """The cursor is deleted: its node goes, whoever waits is told."""
         await self._acquire()
         try:
-            await self._node.delete(self._ml.metadata, cursor_path(self._ml.name, self.cursor.name))
+            await self._node.remove()
         except StorageError:
             self._completed([], None)
             raise
@@ -567,21 +511,17 @@ class CursorStore:
         self._completed([], None)
 
     def _deleted_error(self) -> LedgerClosedError:
-        return LedgerClosedError(f"cursor {self.cursor.name} is deleted")
+        return LedgerClosedError(f"cursor {self._cursor.name} is deleted")
 
     async def delete_ledgers(self) -> None:
         """After :meth:`delete_node`: the ledger goes too."""
-        self._handle = None
-        await self._delete_ledger(self._ledger_id)
+        self._leave_ledger()
+        await self._delete_ledger(self.ledger_id)
 
     async def _delete_ledger(self, ledger_id: int) -> None:
         if ledger_id < 0:
             return
         try:
-            await self._ml.bookkeeper.delete_ledger(ledger_id)
+            await self._services.ledgers.delete_ledger(ledger_id)
         except StorageError as error:
-            _log.warning("%s: cursor ledger %d was not deleted: %s", self._ml.name, ledger_id, error)
-
-
-def _ignore(_first: int, _count: int, _error: StorageError | None) -> None:
-    """A failed segment fails the marker behind it."""
+            _log.warning("%s: cursor ledger %d was not deleted: %s", self._place.name, ledger_id, error)

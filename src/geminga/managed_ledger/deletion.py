@@ -7,23 +7,33 @@ comes in between loses nothing that he wrote. Ledgers go last: cut off before th
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from typing import Protocol
 
 from geminga.managed_ledger import crash_points as points
+from geminga.managed_ledger.cursor_store import CursorStore
+from geminga.managed_ledger.stored_list import StoredList
 from geminga.runtime import crash_point
 
-if TYPE_CHECKING:
-    from geminga.managed_ledger.managed_ledger import ManagedLedger
+
+class DeletedCursor(Protocol):
+    """A cursor, as far as it concerns this."""
+
+    store: CursorStore | None
+
+    async def close(self) -> None:
+        """Let go."""
+        ...
 
 
-async def delete_nodes(ml: ManagedLedger) -> tuple[int, ...]:
+async def delete_nodes(stored: StoredList, cursors: Iterable[DeletedCursor]) -> tuple[int, ...]:
     """Delete the nodes; the ledgers they named. The list lock is held: no cursor comes and no ledger is added.
 
     Raises LedgerFencedError, MetadataError; a later call, after opening it anew, goes on.
     """
-    await ml.stored.put(ml.ledgers.infos)
-    ledger_ids = [info.ledger_id for info in ml.ledgers.infos]
-    for cursor in (*ml.cursors.values(), *ml.non_durable_cursors):
+    await stored.put(stored.ledgers.infos)
+    ledger_ids = [info.ledger_id for info in stored.ledgers.infos]
+    for cursor in cursors:
         store = cursor.store
         if store is not None:
             await store.delete_node()
@@ -31,8 +41,7 @@ async def delete_nodes(ml: ManagedLedger) -> tuple[int, ...]:
                 ledger_ids.append(store.ledger_id)
             cursor.store = None
         await cursor.close()
-    ml.cursors.clear()
     crash_point(points.DELETE_CURSORS_GONE)
-    await ml.stored.delete_node()
+    await stored.delete_node()
     crash_point(points.DELETE_NODE_GONE)
     return tuple(ledger_ids)

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
-from geminga.bookkeeper import BookKeeper, LedgerHandle
+from geminga.bookkeeper import BookKeeper
 from geminga.managed_ledger.config import ManagedLedgerConfig
-from geminga.managed_ledger.core.acked_entries import AckedBitmap, MakeAckedEntries
+from geminga.managed_ledger.core.acked_entries import AckedBitmap
 from geminga.managed_ledger.core.byte_budget import ByteBudget
 from geminga.managed_ledger.core.plain_ranges import PlainRanges
 from geminga.managed_ledger.core.rollover import RolloverPolicy
@@ -25,6 +24,7 @@ from geminga.managed_ledger.managed_ledger import ManagedLedger
 from geminga.managed_ledger.metadata_io import ROOT, UNKNOWN_ATTEMPTS_MAX, cursor_path, ledger_path
 from geminga.managed_ledger.named_ledgers import named_ledgers
 from geminga.managed_ledger.opening import load
+from geminga.managed_ledger.services import CursorServices, Defects, RolledOver, StorageServices
 from geminga.metadata.ports import MUST_NOT_EXIST, MetadataStore
 from geminga.model.errors import (
     BadVersionError,
@@ -52,22 +52,7 @@ ROLLOVER_CHECK_SECONDS: Final = 60.0
 #: The value of a managed ledger that was made and never written to; Apache's brokers write an empty one.
 _EMPTY: Final = encode_managed_ledger_info(ManagedLedgerRecord())
 
-_META_NAME: Final = "pulsar/managed-ledger"
-_META_CURSOR: Final = "pulsar/cursor"
-
 _log = get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Defects:
-    """Planted faults, for the tests that must catch them."""
-
-    #: Ledgers are deleted before the list without them is written.
-    trim_before_metadata: bool = False
-    #: A cursor's marker is appended before the segments it names.
-    marker_before_segments: bool = False
-    #: A cursor's node names its new ledger before the state was written there.
-    index_before_data: bool = False
 
 
 class ManagedLedgerFactory:
@@ -84,32 +69,38 @@ class ManagedLedgerFactory:
         entry_bytes_max: int = MESSAGE_SIZE_BYTES_MAX_DEFAULT,
     ) -> None:
         """``entry_bytes_max``: what one entry may have, for who must have room before it is read."""
-        self.runtime = runtime
+        config = config if config is not None else ManagedLedgerConfig()
         self.metadata = metadata
         self.bookkeeper = bookkeeper
-        self.config = config if config is not None else ManagedLedgerConfig()
-        self.defects = defects if defects is not None else Defects()
-        self.cache = EntryCache(self.config.cache_size_mb * 1024 * 1024)
+        self.config = config
         self.entry_bytes_max = entry_bytes_max
+        self.cache = EntryCache(config.cache_size_mb * 1024 * 1024)
         #: Bytes being read from bookies and not passed on yet, of all managed ledgers.
-        self.read_budget = ByteBudget(self.config.reads_in_flight_mb * 1024 * 1024)
-        #: What keeps the acknowledged entries of a ledger.
-        self.make_acked_entries: MakeAckedEntries = AckedBitmap if self.config.ack_bitmaps else PlainRanges
-        self.cursor_memory = CursorMemory(int(self.config.cursor_memory_mb * 1024 * 1024))
-        self.rollover = RolloverPolicy(
-            max_entries=self.config.max_entries_per_ledger,
-            max_size_bytes=self.config.max_size_per_ledger_mb * 1024 * 1024,
-            min_age_ms=self.config.min_rollover_minutes * 60_000,
-            max_age_ms=self.config.max_rollover_minutes * 60_000,
-        )
-        #: How managed ledgers are stored that nobody sets a policy for.
-        self.persistence = self.config.persistence()
+        self.read_budget = ByteBudget(config.reads_in_flight_mb * 1024 * 1024)
+        self.cursor_memory = CursorMemory(int(config.cursor_memory_mb * 1024 * 1024))
         self.flushes = FlushTimers(runtime.clock)
+        self.cursor_services = CursorServices(
+            self.cursor_memory, self.flushes, self.cache, AckedBitmap if config.ack_bitmaps else PlainRanges
+        )
+        self._services = StorageServices(
+            runtime.clock,
+            metadata,
+            bookkeeper,
+            config,
+            defects if defects is not None else Defects(),
+            RolloverPolicy(
+                max_entries=config.max_entries_per_ledger,
+                max_size_bytes=config.max_size_per_ledger_mb * 1024 * 1024,
+                min_age_ms=config.min_rollover_minutes * 60_000,
+                max_age_ms=config.max_rollover_minutes * 60_000,
+            ),
+            config.persistence(),
+        )
         self._open: dict[str, ManagedLedger] = {}
         self._opening: dict[str, asyncio.Future[ManagedLedger | GemingaError]] = {}
         self._is_closed = False
         #: Managed ledgers with an open ledger.
-        self._rolling: dict[ManagedLedger, None] = {}
+        self._rolling: dict[RolledOver, None] = {}
         self._cache_timer: asyncio.TimerHandle | None = None
         self._rollover_timer: asyncio.TimerHandle | None = None
 
@@ -136,7 +127,7 @@ class ManagedLedgerFactory:
         opening = self._opening[name] = asyncio.get_running_loop().create_future()
         result = UnavailableError("Loading the topic was given up, try again")
         try:
-            result = await load(self, name)
+            result = await load(self._services, self, name)
             self._open[name] = result
         except GemingaError as error:
             result = error
@@ -145,24 +136,6 @@ class ManagedLedgerFactory:
             del self._opening[name]
             opening.set_result(result)
         return result
-
-    async def create_ledger(self, ml: ManagedLedger, *, cursor_name: str | None = None) -> LedgerHandle:
-        """A ledger for entries, or for the cursor of that name; not listed anywhere yet."""
-        persistence = ml.persistence
-        custom = {
-            "application": b"pulsar",
-            "component": b"managed-ledger",
-            _META_NAME: ml.name.encode(),
-        }
-        if cursor_name is not None:
-            custom[_META_CURSOR] = cursor_name.encode()
-        return await self.bookkeeper.create_ledger(
-            ensemble_size=persistence.ensemble_size,
-            write_quorum=persistence.write_quorum,
-            ack_quorum=persistence.ack_quorum,
-            custom_metadata=custom,
-            newer_than=ml.newest_ledger_id if cursor_name is None else -1,
-        )
 
     # ---- names
 
@@ -212,7 +185,7 @@ class ManagedLedgerFactory:
         node = await self.metadata.get(ledger_path(name))
         if node is None or node.value not in (_EMPTY, b""):
             return False
-        record = encode_cursor_info(CursorInfoRecord(-1, EARLIEST, last_active_ms=self.runtime.clock.wall_ms()))
+        record = encode_cursor_info(CursorInfoRecord(-1, EARLIEST, last_active_ms=self._services.clock.wall_ms()))
         for cursor_name in cursor_names:
             await self._put_new(cursor_path(name, cursor_name), record)
         return True
@@ -252,10 +225,10 @@ class ManagedLedgerFactory:
             except StorageError as error:
                 _log.warning("%s: ledger %d was not deleted: %s", name, ledger_id, error)
 
-    def on_closed(self, ml: ManagedLedger) -> None:
+    def on_closed(self, name: str, ml: RolledOver) -> None:
         """The managed ledger was closed or deleted."""
-        if self._open.get(ml.name) is ml:
-            del self._open[ml.name]
+        if self._open.get(name) is ml:
+            del self._open[name]
         self._rolling.pop(ml, None)
 
     # ---- the timer
@@ -276,7 +249,7 @@ class ManagedLedgerFactory:
         if not self.cache.is_empty:
             self._arm_cache_timer()
 
-    def watch_rollover(self, ml: ManagedLedger) -> None:
+    def watch_rollover(self, ml: RolledOver) -> None:
         """The managed ledger has an open ledger, which will be full by age some time."""
         self._rolling[ml] = None
         if self._rollover_timer is None:

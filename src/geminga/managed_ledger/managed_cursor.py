@@ -8,67 +8,87 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from geminga.managed_ledger.core.cursor import CHANGED, CROSSED, MOVED, NOTHING, CursorState
-from geminga.managed_ledger.cursor_operations import CursorOperations, Refuse
-from geminga.managed_ledger.cursor_reads import CursorReads, EntriesDone, Read
-from geminga.managed_ledger.cursor_segments import LoadDone
+from geminga.managed_ledger.core.positions import LedgerList
+from geminga.managed_ledger.cursor_operations import CursorOperations, LoadDone, Refuse
+from geminga.managed_ledger.cursor_reads import CursorReads, EntriesDone, Read, ReadLog
 from geminga.managed_ledger.cursor_store import CursorStore
+from geminga.managed_ledger.cursor_use import CursorUse
 from geminga.managed_ledger.entry import AckDone, Entry
+from geminga.managed_ledger.services import CursorServices
 from geminga.model.errors import LedgerClosedError, StorageError, invariant
 from geminga.model.position import LATEST, Position
 from geminga.runtime import Contained, Part
-
-if TYPE_CHECKING:
-    from geminga.managed_ledger.managed_ledger import ManagedLedger
+from geminga.runtime.ports import Clock
 
 _NO_PROPERTIES: Final[Mapping[str, str]] = {}
+
+
+class CursorLog(ReadLog, Protocol):
+    """The managed ledger that a cursor is of."""
+
+    name: str
+    #: What is closed if cursors break.
+    part: Part | None
+    #: The ledgers as readers see them: ``ledgers`` itself, or cut at the read limit.
+    readable: LedgerList
+
+    def trim_later(self) -> None:
+        """A cursor left a ledger behind."""
+        ...
+
+    def on_non_durable_closed(self, cursor: ManagedCursor) -> None:
+        """A cursor in memory is gone."""
+        ...
 
 
 class ManagedCursor:
     """See the module. Made by ``ManagedLedger.open_cursor`` and ``new_non_durable_cursor``."""
 
     __slots__ = (
-        "_is_in_use",
-        "_last_active_ms",
-        "_ml",
-        "_moved_s",
+        "_log",
         "_operations",
         "_reads",
+        "_services",
         "cursor_properties",
         "is_active",
         "is_closed",
         "name",
         "state",
         "store",
+        "use",
     )
 
     def __init__(
         self,
-        ml: ManagedLedger,
+        log: CursorLog,
         name: str,
         state: CursorState,
-        store: CursorStore | None,
+        services: CursorServices,
+        clock: Clock,
         cursor_properties: Mapping[str, str] = _NO_PROPERTIES,
         *,
         last_active_ms: int = 0,
     ) -> None:
-        """``last_active_ms``: what is recorded of a cursor that was there before; 0: it starts to count now."""
+        """``last_active_ms``: what is recorded of a cursor that was there before; 0: it starts to count now.
+
+        A durable one gets its :attr:`store` next.
+        """
         self.name = name
         self.state = state
         #: None: not durable.
-        self.store = store
+        self.store: CursorStore | None = None
         #: Text properties of the subscription.
         self.cursor_properties = cursor_properties
         #: Whether it reads: appended entries are cached for it.
         self.is_active = False
         self.is_closed = False
-        #: When the mark-delete position last moved, on the monotonic clock; None: not since it was opened.
-        self._moved_s: float | None = None
-        self._ml = ml
-        self._is_in_use = False
-        self._last_active_ms = last_active_ms or ml.runtime.clock.wall_ms()
+        #: When it was last used, and when it last moved.
+        self.use = CursorUse(clock, last_active_ms)
+        self._log = log
+        self._services = services
         #: Made by the first read.
         self._reads: CursorReads | None = None
         #: What waits for state that is put away; None until something did.
@@ -79,23 +99,32 @@ class ManagedCursor:
     @property
     def last_active_ms(self) -> int:
         """When it was last in use, ms since the epoch: now, while it is."""
-        return self._ml.runtime.clock.wall_ms() if self._is_in_use else self._last_active_ms
+        return self.use.last_active_ms
 
     @property
     def noted_active_ms(self) -> int:
         """What a restart would find of :attr:`last_active_ms`."""
         return self.store.noted_active_ms if self.store is not None else 0
 
+    @property
+    def moved_ms(self) -> int:
+        """When the mark-delete position last moved, ms since the epoch; 0: not since it was opened."""
+        return self.use.moved_ms
+
+    @property
+    def is_in_use(self) -> bool:
+        """Whether somebody consumes through it."""
+        return self.use.is_in_use
+
     def start_use(self) -> None:
         """Somebody consumes through it."""
-        self._is_in_use = True
+        self.use.begin()
         if self.store is not None:
             self.store.note_use_soon()
 
     def end_use(self) -> None:
         """Nobody does any more."""
-        self._last_active_ms = self.last_active_ms
-        self._is_in_use = False
+        self.use.end()
         if self.store is not None:
             self.store.note_use_soon()
 
@@ -109,7 +138,7 @@ class ManagedCursor:
     @property
     def part(self) -> Part | None:
         """What is closed if its state breaks."""
-        return self._ml.part
+        return self._log.part
 
     @property
     def is_durable(self) -> bool:
@@ -134,7 +163,7 @@ class ManagedCursor:
     @property
     def backlog_count(self) -> int:
         """Entries not acknowledged."""
-        return self.state.backlog(self._ml.readable, is_cut=self._ml.is_limited)
+        return self.state.backlog(self._log.readable, is_cut=self._log.readable is not self._log.ledgers)
 
     @property
     def individually_acknowledged_count(self) -> int:
@@ -152,19 +181,6 @@ class ManagedCursor:
         return self.store.saved_bytes if self.store is not None and self.state.acked.range_count else 0
 
     @property
-    def moved_ms(self) -> int:
-        """When the mark-delete position last moved, ms since the epoch; 0: not since it was opened."""
-        if self._moved_s is None:
-            return 0
-        clock = self._ml.runtime.clock
-        return clock.wall_ms() - int((clock.monotonic() - self._moved_s) * 1000)
-
-    @property
-    def is_in_use(self) -> bool:
-        """Whether somebody consumes through it."""
-        return self._is_in_use
-
-    @property
     def entries_read(self) -> tuple[int, int]:
         """Entries that were read since it was opened, and those read from bookies."""
         return (self._reads.entries_read, self._reads.cache_misses) if self._reads is not None else (0, 0)
@@ -177,9 +193,9 @@ class ManagedCursor:
     @property
     def has_more_entries(self) -> bool:
         """Whether there is any readable entry at or behind the read position."""
-        last = self._ml.readable_position
+        last = self._log.readable_position
         position = self.state.read_position
-        return last.entry_id >= 0 and position <= last and self._ml.ledgers.at_or_after(position) <= last
+        return last.entry_id >= 0 and position <= last and self._log.ledgers.at_or_after(position) <= last
 
     def is_acknowledged(self, position: Position) -> bool:
         """Whether the whole entry is acknowledged; its ledger is in memory (see :meth:`when_loaded`)."""
@@ -233,7 +249,7 @@ class ManagedCursor:
 
     def ledgers_around(self, position: Position) -> set[int]:
         """Ledgers that a cumulative acknowledgement up to ``position`` asks for entries of."""
-        ledgers = self._ml.readable
+        ledgers = self._log.readable
         before = ledgers.previous_position(position)
         return {position.ledger_id, before.ledger_id, ledgers.previous_position(before).ledger_id}
 
@@ -254,7 +270,7 @@ class ManagedCursor:
 
     def make_room(self, done: Callable[[], None]) -> None:
         """Before a ledger is brought back: keep to the memory limit, if need be by writing what changed."""
-        memory = self._ml.factory.cursor_memory
+        memory = self._services.memory
         if memory.make_room() or self.store is None or not self.state.dirty_parts:
             done()
             return
@@ -269,7 +285,7 @@ class ManagedCursor:
         """Make room in memory; returns how much."""
         freed = 0
         # The memory of all cursors asks: what fails here is one topic's.
-        with Contained(self._ml.part, "putting away the state of a cursor"):
+        with Contained(self._log.part, "putting away the state of a cursor"):
             freed = self.store.put_away(wanted_bytes) if self.store is not None else 0
             if freed:
                 self.on_memory_changed()
@@ -278,11 +294,11 @@ class ManagedCursor:
     def on_memory_changed(self) -> None:
         """The memory of the state is to be counted anew."""
         segments = self.store.segments if self.store is not None and not self.is_closed else None
-        self._ml.factory.cursor_memory.changed(self, segments.memory_bytes if segments is not None else 0)
+        self._services.memory.changed(self, segments.memory_bytes if segments is not None else 0)
 
     def on_trimmed(self) -> None:
         """Ledgers left the list."""
-        self.state.forget_missing(self._ml.ledgers)
+        self.state.forget_missing(self._log.ledgers)
         self.advance_if_wanted()
 
     def on_more_readable(self) -> None:
@@ -297,7 +313,7 @@ class ManagedCursor:
             self.when_loaded((wanted,), self._advance, _ignore)
 
     def _advance(self) -> None:
-        self._changed(self.state.advance(self._ml.readable), None)
+        self._changed(self.state.advance(self._log.readable), None)
 
     # ---- read
 
@@ -308,34 +324,34 @@ class ManagedCursor:
 
         ``done`` gets at least one entry, or none at the end (or past ``max_position``); possibly within the call.
         """
-        invariant(not self.is_reading, f"{self._ml.name}/{self.name}: a read is under way")
+        invariant(not self.is_reading, f"{self._log.name}/{self.name}: a read is under way")
         if self.is_closed:
             done(LedgerClosedError(f"cursor {self.name} is closed"))
             return
         if not self.is_active:
             self.is_active = True
-            self._ml.tail.add_reader(self)
+            self._log.tail.add_reader(self)
         reads = self._reads
         if reads is None:
-            reads = self._reads = CursorReads(self, self._ml)
+            reads = self._reads = CursorReads(self, self._log, self._services.cache)
         reads.start(Read(max(1, max_entries), max_bytes, done, max_position))
 
     def skip_read_to(self, position: Position) -> None:
         """The next read starts no earlier than ``position``; what lies before it is not read now."""
-        invariant(not self.is_reading, f"{self._ml.name}/{self.name}: a read is under way")
+        invariant(not self.is_reading, f"{self._log.name}/{self.name}: a read is under way")
         if position > self.state.read_position:
             self.state.read_position = position
             self._jumped()
 
     def go_back_to(self, position: Position) -> None:
         """What the last read gave from ``position`` on was not used: the next read starts there."""
-        invariant(not self.is_reading, f"{self._ml.name}/{self.name}: a read is under way")
+        invariant(not self.is_reading, f"{self._log.name}/{self.name}: a read is under way")
         self.state.read_position = position
         self._jumped()
 
     def rewind(self) -> None:
         """The next read starts at the first entry that is not acknowledged."""
-        self.state.rewind(self._ml.readable)
+        self.state.rewind(self._log.readable)
         self._jumped()
 
     def deactivate(self) -> None:
@@ -344,7 +360,7 @@ class ManagedCursor:
             self.is_active = False
             if self._reads is not None:
                 self._reads.drop_ahead()
-            self._ml.tail.remove_reader(self)
+            self._log.tail.remove_reader(self)
 
     def _jumped(self) -> None:
         if self._reads is not None:
@@ -364,11 +380,11 @@ class ManagedCursor:
         """
         state = self.state
         if state.acked.away is None and self._operations is None:
-            self._changed(state.acknowledge(positions, ack_sets, self._ml.readable), done)
+            self._changed(state.acknowledge(positions, ack_sets, self._log.readable), done)
             return
         self._when_loaded(
             {position.ledger_id for position in positions},
-            lambda: state.acknowledge(positions, ack_sets, self._ml.readable),
+            lambda: state.acknowledge(positions, ack_sets, self._log.readable),
             done,
         )
 
@@ -390,7 +406,7 @@ class ManagedCursor:
     def _cumulate(self, position: Position, ack_set: Sequence[int] | None, properties: Mapping[str, int] | None) -> int:
         state = self.state
         is_behind = position < state.mark_delete
-        flags = state.acknowledge_cumulative(position, ack_set, self._ml.readable)
+        flags = state.acknowledge_cumulative(position, ack_set, self._log.readable)
         if properties is not None and not is_behind and properties != state.properties:
             state.properties = dict(properties)
             flags |= CHANGED
@@ -399,15 +415,15 @@ class ManagedCursor:
     async def reset(self, position: Position) -> None:
         """Seek: ``position`` (EARLIEST and LATEST too) is delivered next, all holes are gone. Durable on return."""
         self._jumped()
-        self._last_active_ms = self._ml.runtime.clock.wall_ms()
+        self.use.note()
         if self._operations is not None:
             # What waited was acknowledged before, and is forgotten with everything else.
             self._operations.refuse_all(LedgerClosedError(f"cursor {self.name} was reset"))
-        await self._durably(lambda: self.state.reset(position, self._ml.readable))
+        await self._durably(lambda: self.state.reset(position, self._log.readable))
 
     async def skip(self, count: int) -> None:
         """Acknowledge the oldest ``count`` entries. Durable on return, in memory also with an error of the disk."""
-        state, ledgers = self.state, self._ml.readable
+        state, ledgers = self.state, self._log.readable
         needed: set[int] = set()
         future: asyncio.Future[StorageError | None] = asyncio.get_running_loop().create_future()
 
@@ -440,9 +456,9 @@ class ManagedCursor:
 
     async def clear_backlog(self) -> None:
         """Acknowledge everything there is. Durable on return."""
-        target = self._ml.readable.last_position
+        target = self._log.readable.last_position
         await self._durably(
-            lambda: self.state.acknowledge_cumulative(target, None, self._ml.readable), self.ledgers_around(target)
+            lambda: self.state.acknowledge_cumulative(target, None, self._log.readable), self.ledgers_around(target)
         )
 
     async def set_properties(self, properties: Mapping[str, int]) -> None:
@@ -478,9 +494,9 @@ class ManagedCursor:
                 done(LedgerClosedError(f"cursor {self.name} is closed"))
             return
         if flags & MOVED:
-            self._moved_s = self._ml.factory.runtime.clock.monotonic()
+            self.use.on_moved()
         if flags & CROSSED:
-            self._ml.trim_later()
+            self._log.trim_later()
         if self.state.wanted is not None:
             self.advance_if_wanted()
         if self.store is not None:
@@ -519,7 +535,7 @@ class ManagedCursor:
         if self.store is not None:
             await self.store.close()
         else:
-            self._ml.on_non_durable_closed(self)
+            self._log.on_non_durable_closed(self)
 
     async def drop(self) -> None:
         """Let go without writing: the state is not to be trusted. What waits ends with an error."""
@@ -532,14 +548,9 @@ class ManagedCursor:
         self.deactivate()
         self.on_memory_changed()
         if self.store is None:
-            self._ml.on_non_durable_closed(self)
+            self._log.on_non_durable_closed(self)
         else:
             await self.store.drop()
-
-    def start_flush(self) -> None:
-        """Persist in the background what nobody waits for; the factory's timer asks."""
-        if self.store is not None:
-            self.store.flush_background()
 
 
 def _ignore(_error: StorageError) -> None:

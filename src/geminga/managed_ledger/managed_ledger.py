@@ -8,42 +8,43 @@ ledger has no open ledger, no task and no timer.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Final
 
-from geminga.bookkeeper import BookKeeper, LedgerHandle
 from geminga.managed_ledger import crash_points as points
 from geminga.managed_ledger import queries
-from geminga.managed_ledger.appender import Appender, close_quietly
-from geminga.managed_ledger.core.cursor import CursorState, before
+from geminga.managed_ledger.appender import Appender, Opened
+from geminga.managed_ledger.core.byte_budget import Claim
 from geminga.managed_ledger.core.persistence import Persistence
 from geminga.managed_ledger.core.positions import LedgerInfo
-from geminga.managed_ledger.cursor_store import CursorStore
+from geminga.managed_ledger.cursor_set import CursorSet
 from geminga.managed_ledger.deletion import delete_nodes
 from geminga.managed_ledger.entry import AppendDone, Entry
-from geminga.managed_ledger.entry_cache import EntryCache
+from geminga.managed_ledger.ledger_end import close_quietly
 from geminga.managed_ledger.managed_cursor import ManagedCursor
 from geminga.managed_ledger.metadata_io import MetadataNode
+from geminga.managed_ledger.ports import Ledger
 from geminga.managed_ledger.reads import LedgerReads, ReadDone
+from geminga.managed_ledger.services import LedgerHome, StorageServices
 from geminga.managed_ledger.stored_list import StoredList
 from geminga.managed_ledger.tail import Tail
-from geminga.managed_ledger.trimming import trim_list, trim_quietly
-from geminga.metadata.ports import MetadataStore
-from geminga.model.errors import GemingaError, LedgerClosedError, LedgerFencedError, StorageError, TopicTerminatedError
+from geminga.managed_ledger.tail_listeners import TailListeners
+from geminga.managed_ledger.trimming import TrimRule, trim_list
+from geminga.metadata.ports import Stat
+from geminga.model.errors import (
+    GemingaError,
+    LedgerClosedError,
+    LedgerFencedError,
+    NoSuchLedgerError,
+    StorageError,
+    TopicTerminatedError,
+)
 from geminga.model.position import LATEST, Position
-from geminga.runtime import Contained, Part, crash_point, get_logger, spawn
-from geminga.runtime.ports import Runtime
-from geminga.wire.managed_ledger import ManagedLedgerRecord
-
-if TYPE_CHECKING:
-    from geminga.managed_ledger.core.byte_budget import Claim
-    from geminga.managed_ledger.factory import ManagedLedgerFactory
+from geminga.runtime import Part, crash_point, get_logger, spawn
+from geminga.wire.managed_ledger import CursorInfoRecord, ManagedLedgerRecord
 
 _NO_LONGS: Final[Mapping[str, int]] = {}
 _NO_TEXTS: Final[Mapping[str, str]] = {}
-#: One object for all idle managed ledgers: an empty set takes 216 bytes.
-_NO_CURSORS: Final[frozenset[ManagedCursor]] = frozenset()
-
 _log = get_logger(__name__)
 
 
@@ -52,19 +53,18 @@ class ManagedLedger:
 
     __slots__ = (
         "_appender",
-        "_is_notifying",
+        "_cursors",
+        "_home",
         "_is_trimming",
         "_listeners",
         "_read_limit",
         "_reads",
-        "cursors",
-        "factory",
+        "_services",
         "is_closed",
         "is_fenced",
         "last_confirmed_position",
         "ledgers",
         "name",
-        "non_durable_cursors",
         "part",
         "persistence",
         "readable",
@@ -76,17 +76,23 @@ class ManagedLedger:
     )
 
     def __init__(
-        self, factory: ManagedLedgerFactory, name: str, node: MetadataNode, record: ManagedLedgerRecord
+        self,
+        services: StorageServices,
+        home: LedgerHome,
+        name: str,
+        node: MetadataNode,
+        record: ManagedLedgerRecord,
     ) -> None:
-        self.factory = factory
+        self._services = services
+        self._home = home
         self.name = name
         #: The ledger list and its node.
         self.stored = StoredList(
             name,
             node,
             record,
-            metadata=factory.metadata,
-            bookkeeper=factory.bookkeeper,
+            metadata=services.metadata,
+            ledgers=services.ledgers,
             fenced=self.on_fenced,
             forget=self._forget,
         )
@@ -96,9 +102,7 @@ class ManagedLedger:
         #: The log as far as readers go, and its newest entry: see :meth:`set_read_limit`.
         self.readable, self.readable_position = self.ledgers, self.last_confirmed_position
         self._read_limit = LATEST
-        #: Durable cursors by name.
-        self.cursors: dict[str, ManagedCursor] = {}
-        self.non_durable_cursors = _NO_CURSORS
+        self._cursors = CursorSet(self, services, home.cursor_services)
         #: Another owner took over: everything fails; open it anew.
         self.is_fenced = False
         self.is_closed = False
@@ -107,36 +111,15 @@ class ManagedLedger:
         #: Of consumed ledgers: age and total bytes, -1 without limit (see ``core.trim``); so until policies are read.
         self.retention_ms = self.retention_bytes = -1
         #: Quorums of new ledgers, and how often cursors are written.
-        self.persistence = factory.persistence
+        self.persistence = services.persistence
         #: Recently appended entries, while anybody reads.
-        self.tail = Tail(factory.cache, factory.cache_entries)
+        self.tail = Tail(home.cursor_services.cache, home.cache_entries)
         self._appender: Appender | None = None
         self._reads: LedgerReads | None = None
-        self._listeners: tuple[Callable[[], None], ...] = ()
-        self._is_notifying = False
+        self._listeners = TailListeners()
         self._is_trimming = False
 
-    # ---- what it stands on
-
-    @property
-    def runtime(self) -> Runtime:
-        """The ports."""
-        return self.factory.runtime
-
-    @property
-    def bookkeeper(self) -> BookKeeper:
-        """The ledger client."""
-        return self.factory.bookkeeper
-
-    @property
-    def metadata(self) -> MetadataStore:
-        """The metadata store."""
-        return self.factory.metadata
-
-    @property
-    def cache(self) -> EntryCache:
-        """The entry cache of the factory."""
-        return self.factory.cache
+    # ---- what is stored of it
 
     @property
     def created_ms(self) -> int:
@@ -153,14 +136,6 @@ class ManagedLedger:
         """Text properties."""
         return self.stored.properties
 
-    @property
-    def reads(self) -> LedgerReads:
-        """Handles of closed ledgers."""
-        if self._reads is None:
-            factory = self.factory
-            self._reads = LedgerReads(self.bookkeeper, factory.read_budget, factory.entry_bytes_max, self.part)
-        return self._reads
-
     # ---- append
 
     def append(self, entries: Sequence[bytes], done: AppendDone) -> None:
@@ -175,7 +150,9 @@ class ManagedLedger:
         appender.append(entries, done)
 
     def _new_appender(self) -> Appender:
-        appender = self._appender = Appender(self)
+        appender = self._appender = Appender(
+            self, self._services.clock, self._services.ledgers, self._services.rollover
+        )
         error = self._refusal()
         if error is not None:
             appender.stop(error)
@@ -189,6 +166,12 @@ class ManagedLedger:
         if self.is_closed:
             return LedgerClosedError(f"{self.name} is closed")
         return None
+
+    def check_writable(self) -> None:
+        """Raises LedgerFencedError, LedgerClosedError."""
+        refusal = self._refusal()
+        if isinstance(refusal, StorageError):
+            raise refusal
 
     async def open_ledger(self) -> None:
         """Have a ledger that takes entries, as the next append would; there is none if it can not be made now."""
@@ -214,7 +197,7 @@ class ManagedLedger:
             is_readable = self._cut_readable()
         self.tail.confirmed(ledger_id, first_entry_id, entries, size_bytes)
         if is_readable:
-            self._notify_later()
+            self._listeners.tell_later(self.part)
 
     def set_read_limit(self, position: Position) -> None:
         """Readers stop at ``position``, whatever is stored behind it; LATEST, as at first: they do not.
@@ -225,9 +208,9 @@ class ManagedLedger:
         """
         self._read_limit = position
         if self._cut_readable():
-            for cursor in (*self.cursors.values(), *self.non_durable_cursors):
+            for cursor in self._cursors.all():
                 cursor.on_more_readable()
-            self._notify_later()
+            self._listeners.tell_later(self.part)
 
     @property
     def is_limited(self) -> bool:
@@ -244,17 +227,12 @@ class ManagedLedger:
             self.readable_position = self.readable.last_position
         return self.readable_position > before and self.readable_position.entry_id >= 0
 
-    def _notify_later(self) -> None:
-        if self._listeners and not self._is_notifying:
-            self._is_notifying = True
-            asyncio.get_running_loop().call_soon(self._notify)
-
     def on_recovered(self, info: LedgerInfo) -> None:
         """Recovery found where a ledger ends; it may have more entries than were confirmed to us."""
         self.last_confirmed_position = max(self.last_confirmed_position, self.ledgers.last_position)
         self._cut_readable()
         if info.entries:
-            self._notify_later()
+            self._listeners.tell_later(self.part)
 
     def on_fenced(self, error: LedgerFencedError) -> None:
         """Another owner took over."""
@@ -267,30 +245,18 @@ class ManagedLedger:
 
     def add_tail_listener(self, callback: Callable[[], None]) -> Callable[[], None]:
         """Call ``callback`` whenever entries became readable, once per group; returns what removes it."""
-        self._listeners += (callback,)
-
-        def remove() -> None:
-            listeners = list(self._listeners)
-            if callback in listeners:
-                listeners.remove(callback)
-                self._listeners = tuple(listeners)
-
-        return remove
-
-    def _notify(self) -> None:
-        self._is_notifying = False
-        with Contained(self.part, "new entries"):
-            for listener in self._listeners:
-                listener()
+        return self._listeners.add(callback)
 
     # ---- the ledger list
 
-    async def add_ledger(self, opened: Callable[[LedgerHandle, LedgerInfo], None]) -> None:
+    def list_lock(self) -> asyncio.Lock:
+        """Held while the ledger list is changed."""
+        return self.stored.lock()
+
+    async def add_ledger(self, opened: Opened) -> None:
         """Create a ledger and make it the last of the list; the lock is held."""
-        refusal = self._refusal()
-        if isinstance(refusal, StorageError):
-            raise refusal
-        handle = await self.factory.create_ledger(self)
+        self.check_writable()
+        handle = await self._services.create_ledger(self.name, self.persistence, newer_than=self.newest_ledger_id)
         crash_point(points.LEDGER_CREATED)
         info = LedgerInfo(handle.ledger_id, opened_ms=handle.metadata.created_ms or 0)
         self._drop_empty()
@@ -298,7 +264,11 @@ class ManagedLedger:
         crash_point(points.LEDGER_LISTED)
         self.ledgers.append(info)
         opened(handle, info)
-        self.factory.watch_rollover(self)
+        self._home.watch_rollover(self)
+
+    def keep_to_read(self, ledger: Ledger) -> None:
+        """A ledger that is open no more is read through this."""
+        self._ledger_reads().keep(ledger)
 
     @property
     def newest_ledger_id(self) -> int:
@@ -341,21 +311,37 @@ class ManagedLedger:
         """A cursor left a ledger behind, or a ledger was closed: trim in the background."""
         if not self._is_trimming and not self.is_closed and len(self.ledgers) > 1:
             self._is_trimming = True
-            spawn(trim_quietly(self), name=f"trim-{self.name}", part=self.part)
+            spawn(self._trim_quietly(), name=f"trim-{self.name}", part=self.part)
+
+    async def _trim_quietly(self) -> None:
+        try:
+            await self.trim()
+        except StorageError as error:
+            # A later call goes on.
+            _log.warning("%s: not trimmed: %s", self.name, error)
 
     async def trim(self) -> None:
         """Delete the ledgers that every durable cursor has passed and retention does not hold."""
         self._is_trimming = False
         async with self.stored.lock():
             if not self.is_closed and not self.is_fenced:
-                await trim_list(self, lambda: (self.retention_ms, self.retention_bytes))
+                await self._trim(lambda: (self.retention_ms, self.retention_bytes))
+
+    async def _trim(self, retention: Callable[[], tuple[int, int]]) -> None:
+        """``retention``: what holds at the moment of the call; the lock is held."""
+        services = self._services
+        await trim_list(
+            self,
+            lambda: TrimRule(*retention(), services.clock.wall_ms()),
+            deletes_first=services.defects.trim_before_metadata,
+        )
 
     def on_trimmed(self, ledger_ids: Sequence[int]) -> None:
         """The list without these ledgers is written: memory follows."""
         self.ledgers.remove(ledger_ids)
         self.last_confirmed_position = self.ledgers.last_position
         self._cut_readable()
-        for cursor in (*self.cursors.values(), *self.non_durable_cursors):
+        for cursor in self._cursors.all():
             cursor.on_trimmed()
 
     async def truncate(self) -> None:
@@ -364,7 +350,7 @@ class ManagedLedger:
         for cursor in tuple(self.cursors.values()):
             await cursor.clear_backlog()
         async with self.stored.lock():
-            await trim_list(self, lambda: (0, 0))
+            await self._trim(lambda: (0, 0))
 
     async def terminate(self) -> Position:
         """End the log: nothing can be appended any more. Returns the last position."""
@@ -400,19 +386,24 @@ class ManagedLedger:
         An open ledger keeps its own until it is full. If there are fewer bookies than E, no new one can be made:
         appends fail with NotEnoughBookiesError, and go on once there are enough or the policy is another.
         """
-        self.persistence = persistence if persistence is not None else self.factory.persistence
+        self.persistence = persistence if persistence is not None else self._services.persistence
 
-    @property
-    def flush_interval_s(self) -> float:
-        """Seconds between two writes of a cursor that nobody waits for."""
-        return self.persistence.flush_interval_s(self.factory.config.cursor_flush_seconds)
-
-    def end_recovered(self, entries: int, size_bytes: int) -> None:
-        """Opening: the last ledger was closed by recovery, or turned out not to exist (no entries)."""
+    async def recover_end(self) -> None:
+        """Opening: find where the last ledger ends if the list does not say. Raises StorageError."""
         last = self.ledgers.last
-        assert last is not None
-        last.entries, last.size_bytes = entries, size_bytes
-        last.closed_ms = max(1, self.runtime.clock.wall_ms())
+        if last is None or last.closed_ms:
+            return
+        try:
+            ledger = await self._services.ledgers.open_ledger(last.ledger_id, recover=True)
+        except NoSuchLedgerError:
+            _log.error("%s: its last ledger %d does not exist and leaves the list", self.name, last.ledger_id)
+            last.entries = last.size_bytes = 0
+        else:
+            last.opened_ms = ledger.metadata.created_ms or 0
+            last.entries, last.size_bytes = ledger.last_add_confirmed + 1, ledger.length_bytes
+            if last.entries:
+                self.keep_to_read(ledger)
+        last.closed_ms = max(1, self._services.clock.wall_ms())
         self._drop_empty()
         self.last_confirmed_position = self.ledgers.last_position
         self._cut_readable()
@@ -449,7 +440,21 @@ class ManagedLedger:
     def read_ledger(self, info: LedgerInfo, first: int, last: int, bytes_max: int, done: ReadDone) -> Claim:
         """Payloads of consecutive entries of one ledger, from the bookies: see ``LedgerReads.read``."""
         handle = self._appender.handle if self._appender is not None else None
-        return self.reads.read(info, first, last, bytes_max, done, handle=handle)
+        return self._ledger_reads().read(info, first, last, bytes_max, done, handle=handle)
+
+    def _ledger_reads(self) -> LedgerReads:
+        """Of ledgers that are not open, made by the first read."""
+        if self._reads is None:
+            home = self._home
+            self._reads = LedgerReads(self._services.ledgers, home.read_budget, home.entry_bytes_max, self.part)
+        return self._reads
+
+    async def look_up_creation(self) -> None:
+        """Have the time when the last ledger was made: a list that was loaded does not say. Raises StorageError."""
+        last = self.ledgers.last
+        if last is not None and not last.opened_ms:
+            stored = await self._services.ledgers.read_ledger(last.ledger_id)
+            last.opened_ms = stored.metadata.created_ms or 0
 
     # Reads without a cursor stop at the read limit too, unless what is stored is asked for, readable or not.
 
@@ -473,6 +478,20 @@ class ManagedLedger:
 
     # ---- cursors
 
+    @property
+    def cursors(self) -> dict[str, ManagedCursor]:
+        """Durable cursors by name."""
+        return self._cursors.durable
+
+    @property
+    def non_durable_cursors(self) -> Collection[ManagedCursor]:
+        """Cursors in memory."""
+        return self._cursors.non_durable
+
+    async def bring_back_cursor(self, name: str, record: CursorInfoRecord, stat: Stat) -> None:
+        """Opening: a durable cursor whose node has ``record``. Raises StorageError."""
+        await self._cursors.bring_back(name, record, stat)
+
     async def open_cursor(
         self,
         name: str,
@@ -485,55 +504,20 @@ class ManagedLedger:
 
         Names are path elements: a subscription's name comes encoded.
         """
-        cursor = self.cursors.get(name)
-        if cursor is not None and not self.is_closed:
-            # One that was closed goes on where it stopped: it holds its ledgers all the time.
-            cursor.is_closed = False
-            return cursor
-        async with self.stored.lock():
-            cursor = self.cursors.get(name)
-            if cursor is not None:
-                return cursor
-            refusal = self._refusal()
-            if isinstance(refusal, StorageError):
-                raise refusal
-            longs = dict(properties) if properties else _NO_LONGS
-            state = CursorState(before(initial, self.readable), longs, self.factory.make_acked_entries)
-            store = CursorStore(self, MetadataNode())
-            cursor = ManagedCursor(
-                self, name, state, store, dict(cursor_properties) if cursor_properties else _NO_TEXTS
-            )
-            store.attach(cursor)
-            await store.create_node()
-            crash_point(points.CURSOR_CREATED)
-            self.cursors[name] = cursor
-        return cursor
+        return await self._cursors.open(name, initial, properties, cursor_properties)
 
     def new_non_durable_cursor(self, name: str, start: Position) -> ManagedCursor:
         """A cursor in memory whose first entry to read is ``start`` (EARLIEST and LATEST are understood)."""
-        state = CursorState(before(start, self.readable), _NO_LONGS, self.factory.make_acked_entries)
-        cursor = ManagedCursor(self, name, state, None)
-        self.non_durable_cursors |= {cursor}
-        return cursor
+        return self._cursors.new_non_durable(name, start)
 
     async def delete_cursor(self, name: str) -> None:
         """Delete a durable cursor; fine if there is none. Raises LedgerFencedError if another owner changed it."""
-        async with self.stored.lock():
-            cursor = self.cursors.get(name)
-            store = cursor.store if cursor is not None else None
-            if cursor is None or store is None:
-                return
-            await store.delete_node()
-            crash_point(points.CURSOR_DELETED)
-            del self.cursors[name]
-            cursor.store = None
-        await cursor.close()
-        await store.delete_ledgers()
-        self.trim_later()
+        if await self._cursors.delete(name):
+            self.trim_later()
 
     def on_non_durable_closed(self, cursor: ManagedCursor) -> None:
         """A cursor in memory is gone."""
-        self.non_durable_cursors = self.non_durable_cursors - {cursor} or _NO_CURSORS
+        self._cursors.forget_non_durable(cursor)
 
     # ---- end
 
@@ -555,13 +539,13 @@ class ManagedLedger:
         if appender is not None:
             appender.stop(LedgerClosedError(f"{self.name} is closed"))
             await appender.drain()
-        for cursor in (*self.cursors.values(), *self.non_durable_cursors):
+        for cursor in self._cursors.all():
             await (cursor.drop() if is_broken else cursor.close())
         self.tail.drop()
         async with self.stored.lock():
             if appender is not None and not self.is_fenced:
                 await self._say_closed(appender)
-        self.factory.on_closed(self)
+        self._home.on_closed(self.name, self)
 
     async def _say_closed(self, appender: Appender) -> None:
         """Left open, the ledger would be recovered by the next owner: slower, but as right."""
@@ -590,7 +574,8 @@ class ManagedLedger:
             await self._appender.drain()
         try:
             async with self.stored.lock():
-                return await delete_nodes(self)
+                return await delete_nodes(self.stored, self._cursors.all())
         finally:
+            self.cursors.clear()
             self.tail.drop()
-            self.factory.on_closed(self)
+            self._home.on_closed(self.name, self)

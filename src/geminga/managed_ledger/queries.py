@@ -4,35 +4,41 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
-from geminga.managed_ledger.core.positions import LedgerInfo
+from geminga.managed_ledger.core.positions import LedgerInfo, LedgerList
+from geminga.managed_ledger.cursor_reads import ReadLog
 from geminga.managed_ledger.entry import Entry
 from geminga.managed_ledger.reads import READ_RUN_ENTRIES_MAX, runs_of
 from geminga.model.errors import LedgerClosedError, NoSuchLedgerError, StorageError
 from geminga.model.limits import count_within
 from geminga.model.position import Position
 
-if TYPE_CHECKING:
-    from geminga.managed_ledger.managed_ledger import ManagedLedger
-
-
 #: Bytes asked for with one call where all entries are wanted.
 READ_BYTES: Final = 1024 * 1024
 
 
-async def read(ml: ManagedLedger, positions: Sequence[Position], *, is_limited: bool = True) -> list[Entry]:
+class QueriedLog(ReadLog, Protocol):
+    """The log that is read."""
+
+    name: str
+    is_closed: bool
+    #: ``ledgers`` itself, or cut at the read limit.
+    readable: LedgerList
+
+
+async def read(log: QueriedLog, positions: Sequence[Position], *, is_limited: bool = True) -> list[Entry]:
     """See ``ManagedLedger.read``."""
     found: dict[Position, Entry] = {}
     behind = sorted(positions)
     while behind:
-        entries, behind = await read_some(ml, behind, READ_BYTES, is_limited=is_limited)
+        entries, behind = await read_some(log, behind, READ_BYTES, is_limited=is_limited)
         found.update((entry.position, entry) for entry in entries)
     return [found[position] for position in positions if position in found]
 
 
 async def read_some(
-    ml: ManagedLedger, positions: Sequence[Position], bytes_max: int, *, is_limited: bool = True
+    log: QueriedLog, positions: Sequence[Position], bytes_max: int, *, is_limited: bool = True
 ) -> tuple[list[Entry], list[Position]]:
     """The entries at ``positions``, in that order, and the positions that were not looked at, for the limit.
 
@@ -41,13 +47,13 @@ async def read_some(
     found: dict[tuple[int, int], bytes] = {}
     left = bytes_max
     for run in runs_of(positions):
-        info = (ml.readable if is_limited else ml.ledgers).find(run.ledger_id)
+        info = (log.readable if is_limited else log.ledgers).find(run.ledger_id)
         first, last = max(run.first, 0), min(run.last, info.entries - 1 if info is not None else -1)
         if info is None or first > last:
             continue
         if found and left <= 0:
             return _found(positions, found, Position(run.ledger_id, run.first))
-        payloads = await _payloads(ml, info, first, last, max(0, left))
+        payloads = await _payloads(log, info, first, last, max(0, left))
         for entry_id, payload in enumerate(payloads, first):
             found[run.ledger_id, entry_id] = payload
             left -= len(payload)
@@ -65,21 +71,21 @@ def _found(
 
 
 async def read_range(
-    ml: ManagedLedger, first: Position, max_entries: int, max_bytes: int, *, is_limited: bool = True
+    log: QueriedLog, first: Position, max_entries: int, max_bytes: int, *, is_limited: bool = True
 ) -> list[Entry]:
     """See ``ManagedLedger.read_range``."""
     entries: list[Entry] = []
     size_bytes = 0
     position = first
     while len(entries) < max_entries and size_bytes < max_bytes:
-        ledgers = ml.readable if is_limited else ml.ledgers
+        ledgers = log.readable if is_limited else log.ledgers
         position = ledgers.at_or_after(position)
         info = ledgers.find(position.ledger_id)
         if info is None or position.entry_id >= info.entries:
             break
         count = min(max_entries - len(entries), info.entries - position.entry_id, READ_RUN_ENTRIES_MAX)
         last = position.entry_id + count - 1
-        payloads = await _payloads(ml, info, position.entry_id, last, max_bytes - size_bytes)
+        payloads = await _payloads(log, info, position.entry_id, last, max_bytes - size_bytes)
         for entry_id, payload in enumerate(payloads, position.entry_id):
             size_bytes += len(payload)
             if size_bytes > max_bytes and entries:
@@ -91,30 +97,30 @@ async def read_range(
     return entries
 
 
-async def find_last(ml: ManagedLedger, predicate: Callable[[Entry], bool]) -> Position | None:
+async def find_last(log: QueriedLog, predicate: Callable[[Entry], bool]) -> Position | None:
     """See ``ManagedLedger.find_last``: binary search, one entry read a step."""
     found: Position | None = None
-    low, high = ml.first_position, ml.readable_position
-    while (count := ml.ledgers.count_between(low, high)) > 0:
-        middle = ml.ledgers.position_at(ml.ledgers.index_of(low) + (count - 1) // 2)
-        entries = await read(ml, [middle])
+    low, high = log.ledgers.first_position, log.readable_position
+    while (count := log.ledgers.count_between(low, high)) > 0:
+        middle = log.ledgers.position_at(log.ledgers.index_of(low) + (count - 1) // 2)
+        entries = await read(log, [middle])
         if entries and not predicate(entries[0]):
-            high = ml.ledgers.previous_position(middle)
+            high = log.ledgers.previous_position(middle)
             continue
         # An entry trimmed meanwhile was older than any that can be found.
         found = middle if entries else found
-        low = ml.ledgers.next_position(middle)
+        low = log.ledgers.next_position(middle)
     return found
 
 
-async def _payloads(ml: ManagedLedger, info: LedgerInfo, first: int, last: int, bytes_max: int) -> Sequence[bytes]:
+async def _payloads(log: QueriedLog, info: LedgerInfo, first: int, last: int, bytes_max: int) -> Sequence[bytes]:
     """The first of consecutive entries that ``bytes_max`` allows, at least one; none if the ledger went meanwhile.
 
     From the cache if all are there.
     """
-    if ml.is_closed:
-        raise LedgerClosedError(f"{ml.name} is closed")
-    window = ml.tail.window
+    if log.is_closed:
+        raise LedgerClosedError(f"{log.name} is closed")
+    window = log.tail.window
     if window is not None and window.ledger_id == info.ledger_id:
         cached = window.get(first, last)
         if len(cached) == last - first + 1:
@@ -125,14 +131,14 @@ async def _payloads(ml: ManagedLedger, info: LedgerInfo, first: int, last: int, 
         if not future.done():
             future.set_result(result)
 
-    claim = ml.read_ledger(info, first, last, bytes_max, done)
+    claim = log.read_ledger(info, first, last, bytes_max, done)
     try:
         result = await future
     finally:
         if future.cancelled():
             claim.release()
     if isinstance(result, StorageError):
-        if isinstance(result, NoSuchLedgerError) and ml.ledgers.find(info.ledger_id) is None:
+        if isinstance(result, NoSuchLedgerError) and log.ledgers.find(info.ledger_id) is None:
             return ()
         raise result
     return result

@@ -8,16 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from geminga.bookkeeper import BookKeeper, LedgerHandle
+from geminga.managed_ledger.core.byte_budget import ByteBudget, Claim
+from geminga.managed_ledger.core.positions import LedgerInfo
+from geminga.managed_ledger.ports import Ledger, Ledgers
 from geminga.model.errors import StorageError
 from geminga.model.position import Position
 from geminga.runtime import Contained, Part, spawn
-
-if TYPE_CHECKING:
-    from geminga.managed_ledger.core.byte_budget import ByteBudget, Claim
-    from geminga.managed_ledger.core.positions import LedgerInfo
 
 #: Closed ledgers kept open for reading, per managed ledger; the one used longest ago is let go.
 READ_HANDLES_MAX: Final = 8
@@ -64,22 +62,20 @@ class _Ask(NamedTuple):
 class LedgerReads:
     """Open handles of closed ledgers, least recently used first."""
 
-    __slots__ = ("_bookkeeper", "_budget", "_entry_bytes_max", "_handles", "_opening", "_part")
+    __slots__ = ("_budget", "_entry_bytes_max", "_handles", "_ledgers", "_opening", "_part")
 
-    def __init__(
-        self, bookkeeper: BookKeeper, budget: ByteBudget, entry_bytes_max: int, part: Part | None = None
-    ) -> None:
+    def __init__(self, ledgers: Ledgers, budget: ByteBudget, entry_bytes_max: int, part: Part | None = None) -> None:
         """``budget``: of the bytes in flight; ``entry_bytes_max``: what one entry may have, as far as anybody knows;
         ``part`` is closed if a read breaks."""
         self._part = part
-        self._bookkeeper = bookkeeper
+        self._ledgers = ledgers
         self._budget = budget
         self._entry_bytes_max = entry_bytes_max
-        self._handles: dict[int, LedgerHandle] = {}
+        self._handles: dict[int, Ledger] = {}
         #: Reads waiting for a ledger that is being opened.
         self._opening: dict[int, list[_Ask]] = {}
 
-    def keep(self, handle: LedgerHandle) -> None:
+    def keep(self, handle: Ledger) -> None:
         """Use this handle for its ledger from now on."""
         self._handles.pop(handle.ledger_id, None)
         self._handles[handle.ledger_id] = handle
@@ -91,7 +87,7 @@ class LedgerReads:
         self._handles.pop(ledger_id, None)
 
     def read(
-        self, info: LedgerInfo, first: int, last: int, bytes_max: int, done: ReadDone, *, handle: LedgerHandle | None
+        self, info: LedgerInfo, first: int, last: int, bytes_max: int, done: ReadDone, *, handle: Ledger | None
     ) -> Claim:
         """Payloads of entries ``first`` to ``last``, or of the first of them, at least one, with about ``bytes_max``.
 
@@ -126,10 +122,10 @@ class LedgerReads:
     async def _open(self, info: LedgerInfo) -> None:
         ledger_id = info.ledger_id
         error: StorageError | None = None
-        handle: LedgerHandle | None = None
+        handle: Ledger | None = None
         try:
             # With recovery: closing a ledger that a crash left open, a no-op for all others.
-            handle = await self._bookkeeper.open_ledger(ledger_id, recover=True)
+            handle = await self._ledgers.open_ledger(ledger_id, recover=True)
             info.opened_ms = handle.metadata.created_ms or 0
             self.keep(handle)
         except StorageError as failure:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
-from geminga.bookkeeper import BookKeeper
 from geminga.managed_ledger.core.positions import LedgerInfo, LedgerList
 from geminga.managed_ledger.metadata_io import MetadataNode, ledger_path
+from geminga.managed_ledger.ports import Ledgers
 from geminga.metadata.ports import MetadataStore
 from geminga.model.errors import LedgerFencedError, StorageError
 from geminga.model.position import Position
@@ -25,10 +25,10 @@ class StoredList:
     """See the module."""
 
     __slots__ = (
-        "_bookkeeper",
         "_fenced",
         "_forget",
         "_garbage",
+        "_kept_in",
         "_lock",
         "_metadata",
         "_name",
@@ -45,7 +45,7 @@ class StoredList:
         record: ManagedLedgerRecord,
         *,
         metadata: MetadataStore,
-        bookkeeper: BookKeeper,
+        ledgers: Ledgers,
         fenced: Callable[[LedgerFencedError], None],
         forget: Callable[[int], None],
     ) -> None:
@@ -60,7 +60,7 @@ class StoredList:
         self._name = name
         self._node = node
         self._metadata = metadata
-        self._bookkeeper = bookkeeper
+        self._kept_in = ledgers
         self._fenced = fenced
         self._forget = forget
         #: Empty ledgers that left the list in memory; deleted once it is written.
@@ -118,6 +118,6 @@ class StoredList:
         for ledger_id in ledger_ids:
             self._forget(ledger_id)
             try:
-                await self._bookkeeper.delete_ledger(ledger_id)
+                await self._kept_in.delete_ledger(ledger_id)
             except StorageError as error:
                 _log.warning("%s: ledger %d was not deleted: %s", self._name, ledger_id, error)

@@ -270,7 +270,7 @@ def test_cursor_that_pulsar_wrote_is_recovered(in_world):
             upperEndpoint=pb.NestedPositionInfo(ledgerId=ledger_id, entryId=4),
         )
         foreign.individualDeletedMessageRanges.add(key=ledger_id, values=[1 << 6])
-        cursor.store._handle.append([foreign.SerializeToString()], lambda *_: None)
+        cursor.store._ledger.handle.append([foreign.SerializeToString()], lambda *_: None)
         await w.world.sleep(0.01)
         found = (await w.reopen()).cursors["s"]
         assert found.mark_delete_position == positions[1]

@@ -96,6 +96,7 @@ def test_what_nobody_could_read_yet_is_not_trimmed(in_world):
         ml.set_retention(retention_ms=0, retention_bytes=0)
         await ml.trim()
         assert ml.first_position == positions[10]
+        assert ml.readable.entry_count == 4
         await ml.truncate()
         assert ml.first_position == positions[10]
         assert ml.readable_position == positions[13]

@@ -22,7 +22,7 @@ def a_list(w, told, node=None):
         node or MetadataNode(),
         ManagedLedgerRecord(),
         metadata=w.store,
-        bookkeeper=w.bookkeeper,
+        ledgers=w.bookkeeper,
         fenced=lambda error: told.append("fenced"),
         forget=lambda ledger_id: told.append(ledger_id),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, cast
 
 from geminga.broker.resources.documents import Document, Json
@@ -99,14 +100,8 @@ def log_stats(topic: PersistentTopic) -> Document:
 
 async def _look_up_creation(topic: PersistentTopic) -> None:
     """When the last ledger was made: a list that was loaded does not say, the ledger's metadata do."""
-    last = topic.ledger.ledgers.last
-    if last is None or last.opened_ms:
-        return
-    try:
-        stored = await topic.ledger.bookkeeper.read_ledger(last.ledger_id)
-    except StorageError:
-        return
-    last.opened_ms = stored.metadata.created_ms or 0
+    with suppress(StorageError):
+        await topic.ledger.look_up_creation()
 
 
 def internal_info(info: StoredInfo, now_ms: int) -> Document:

@@ -1,0 +1,114 @@
+"""What managed ledgers and their cursors are given: where they are stored, and what all of a process share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from geminga.managed_ledger.config import ManagedLedgerConfig
+from geminga.managed_ledger.core.acked_entries import MakeAckedEntries
+from geminga.managed_ledger.core.byte_budget import ByteBudget
+from geminga.managed_ledger.core.persistence import Persistence
+from geminga.managed_ledger.core.rollover import RolloverPolicy
+from geminga.managed_ledger.cursor_memory import CursorMemory
+from geminga.managed_ledger.entry_cache import EntryCache, TailWindow
+from geminga.managed_ledger.flush_timers import FlushTimers
+from geminga.managed_ledger.ports import Ledgers, OpenLedger
+from geminga.metadata.ports import MetadataStore
+from geminga.runtime.ports import Clock
+
+_META_NAME: Final = "pulsar/managed-ledger"
+_META_CURSOR: Final = "pulsar/cursor"
+
+
+@dataclass(frozen=True, slots=True)
+class Defects:
+    """Planted faults, for the tests that must catch them."""
+
+    #: Ledgers are deleted before the list without them is written.
+    trim_before_metadata: bool = False
+    #: A cursor's marker is appended before the segments it names.
+    marker_before_segments: bool = False
+    #: A cursor's node names its new ledger before the state was written there.
+    index_before_data: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StorageServices:
+    """Where a managed ledger is stored, and by which rules; one value for all of a process."""
+
+    clock: Clock
+    metadata: MetadataStore
+    ledgers: Ledgers
+    config: ManagedLedgerConfig
+    defects: Defects
+    #: When a ledger is full.
+    rollover: RolloverPolicy
+    #: Quorums and mark-delete rate without a policy.
+    persistence: Persistence
+
+    async def create_ledger(
+        self, name: str, persistence: Persistence, *, cursor_name: str | None = None, newer_than: int = -1
+    ) -> OpenLedger:
+        """A ledger for entries of the managed ledger ``name``, or for a cursor of it; not listed anywhere yet."""
+        custom = {"application": b"pulsar", "component": b"managed-ledger", _META_NAME: name.encode()}
+        if cursor_name is not None:
+            custom[_META_CURSOR] = cursor_name.encode()
+        return await self.ledgers.create_ledger(
+            ensemble_size=persistence.ensemble_size,
+            write_quorum=persistence.write_quorum,
+            ack_quorum=persistence.ack_quorum,
+            custom_metadata=custom,
+            newer_than=newer_than,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class CursorServices:
+    """What all cursors of a process share."""
+
+    memory: CursorMemory
+    flushes: FlushTimers
+    cache: EntryCache
+    #: What keeps the acknowledged entries of a ledger.
+    make_acked_entries: MakeAckedEntries
+
+
+class RolledOver(Protocol):
+    """A managed ledger, as far as it concerns the timer that looks for full ledgers."""
+
+    def roll_if_full(self) -> None:
+        """Begin a new ledger if the open one is full by its age."""
+        ...
+
+
+class LedgerHome(Protocol):
+    """Who has all managed ledgers of a process."""
+
+    @property
+    def cursor_services(self) -> CursorServices:
+        """What all cursors share."""
+        ...
+
+    @property
+    def read_budget(self) -> ByteBudget:
+        """Bytes being read from bookies and not passed on yet."""
+        ...
+
+    @property
+    def entry_bytes_max(self) -> int:
+        """What one entry may have."""
+        ...
+
+    def cache_entries(self, window: TailWindow, payloads: Sequence[bytes], size_bytes: int) -> None:
+        """Keep confirmed entries for tail readers."""
+        ...
+
+    def watch_rollover(self, ml: RolledOver) -> None:
+        """It has an open ledger, which will be full by age some time."""
+        ...
+
+    def on_closed(self, name: str, ml: RolledOver) -> None:
+        """It was closed or deleted."""
+        ...

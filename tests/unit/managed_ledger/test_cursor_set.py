@@ -1,0 +1,63 @@
+"""The cursors of a managed ledger: made, found again, deleted."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from geminga.managed_ledger.metadata_io import cursor_path
+from geminga.model.errors import LedgerClosedError
+from geminga.model.position import EARLIEST, LATEST
+from support.ledger_world import NAME, read_all
+
+
+def test_cursor_of_a_name_is_one_however_often_it_is_opened(in_world):
+    async def scenario(w):
+        ml = await w.open()
+        first, second = await asyncio.gather(ml.open_cursor("s"), ml.open_cursor("s", initial=EARLIEST))
+        assert first is second
+        await first.close()
+        assert await ml.open_cursor("s") is first
+        assert not first.is_closed
+        assert dict(ml.cursors) == {"s": first}
+
+    in_world(scenario)
+
+
+def test_deleted_cursor_is_gone_with_its_node_and_another_may_have_its_name(in_world):
+    async def scenario(w):
+        ml = await w.open()
+        await w.fill(ml, 3)
+        cursor = await ml.open_cursor("s", initial=EARLIEST)
+        await ml.delete_cursor("s")
+        await ml.delete_cursor("s")
+        assert (cursor.is_closed, ml.cursors, await w.store.get(cursor_path(NAME, "s"))) == (True, {}, None)
+        again = await ml.open_cursor("s", initial=EARLIEST)
+        assert again is not cursor
+        assert len(await read_all(again)) == 3
+
+    in_world(scenario)
+
+
+def test_cursors_in_memory_are_known_until_they_are_closed(in_world):
+    async def scenario(w):
+        ml = await w.open()
+        readers = [ml.new_non_durable_cursor("r", LATEST) for _ in range(2)]
+        assert set(ml.non_durable_cursors) == set(readers)
+        await readers[0].close()
+        assert set(ml.non_durable_cursors) == {readers[1]}
+        assert ml.cursors == {}
+
+    in_world(scenario)
+
+
+def test_no_cursor_is_made_in_a_managed_ledger_that_is_closed(in_world):
+    async def scenario(w):
+        ml = await w.open()
+        await ml.close()
+        with pytest.raises(LedgerClosedError):
+            await ml.open_cursor("s")
+        assert await w.store.get(cursor_path(NAME, "s")) is None
+
+    in_world(scenario)
