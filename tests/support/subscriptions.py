@@ -21,6 +21,7 @@ from geminga.broker.subscription.subscribe import create_subscription, subscribe
 from geminga.broker.subscription.throttling import DispatchThrottle
 from geminga.broker.topic.throttling import NO_THROTTLES, TopicThrottling
 from geminga.managed_ledger import AppendResult, ManagedLedger, ManagedLedgerConfig, ManagedLedgerFactory
+from geminga.managed_ledger.entry_cache import EntryCache
 from geminga.metadata.memory import MemoryMetadataStore
 from geminga.model import EARLIEST, GemingaError, Position, TopicName
 from geminga.runtime import spawn
@@ -164,6 +165,7 @@ class RecordedTopic:
         self.hides = ()
         #: Set by :func:`with_topic`.
         self.bookie = MemoryBookie()
+        self.cache = EntryCache(0)
         ledger.add_tail_listener(self._entries_available)
 
     async def get(self, name: TopicName, *, create: bool) -> RecordedTopic:
@@ -319,7 +321,7 @@ def with_topic(
         ledger = await ledgers.open(topic_name.managed_ledger_name)
         ledger.set_retention(retention_ms=0, retention_bytes=0)
         topic = RecordedTopic(runtime, ledger, name, BrokerConfig(**config))
-        topic.bookie = bookie
+        topic.bookie, topic.cache = bookie, ledgers.cache
         await scenario(topic)
         for subscription in list(topic.subscriptions.values()):
             await subscription.close()

@@ -23,7 +23,7 @@ from geminga.managed_ledger.entry import AppendDone, Entry
 from geminga.managed_ledger.ledger_end import close_quietly
 from geminga.managed_ledger.managed_cursor import ManagedCursor
 from geminga.managed_ledger.metadata_io import MetadataNode
-from geminga.managed_ledger.ports import Ledger
+from geminga.managed_ledger.ports import Ledger, OpenLedger
 from geminga.managed_ledger.reads import LedgerReads, ReadDone
 from geminga.managed_ledger.services import LedgerHome, StorageServices
 from geminga.managed_ledger.stored_list import StoredList
@@ -256,7 +256,7 @@ class ManagedLedger:
     async def add_ledger(self, opened: Opened) -> None:
         """Create a ledger and make it the last of the list; the lock is held."""
         self.check_writable()
-        handle = await self._services.create_ledger(self.name, self.persistence, newer_than=self.newest_ledger_id)
+        handle = await self.create_ledger()
         crash_point(points.LEDGER_CREATED)
         info = LedgerInfo(handle.ledger_id, opened_ms=handle.metadata.created_ms or 0)
         self._drop_empty()
@@ -265,6 +265,10 @@ class ManagedLedger:
         self.ledgers.append(info)
         opened(handle, info)
         self._home.watch_rollover(self)
+
+    async def create_ledger(self) -> OpenLedger:
+        """A ledger for entries that no list names yet. Raises NotEnoughBookiesError, MetadataError."""
+        return await self._services.create_ledger(self.name, self.persistence, newer_than=self.newest_ledger_id)
 
     def keep_to_read(self, ledger: Ledger) -> None:
         """A ledger that is open no more is read through this."""

@@ -17,6 +17,10 @@ class TailListeners:
         self._callbacks: tuple[Callable[[], None], ...] = ()
         self._is_due = False
 
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self._callbacks)
+
     def add(self, callback: Callable[[], None]) -> Callable[[], None]:
         """Tell ``callback`` from now on; returns what removes it."""
         self._callbacks += (callback,)

@@ -284,7 +284,7 @@ def test_consumers_that_come_back_do_not_read_what_waits():
             await publish_delayed(topic, *[f"d{i}-{j}" for j in range(60)], delay_ms=60_000 + i)
             await topic.publish(f"now{i}")
         first.drop()
-        cache = topic.ledger.cache
+        cache = topic.cache
         seen = cache.hits + cache.misses
         second = topic.connect()
         await topic.join(second)

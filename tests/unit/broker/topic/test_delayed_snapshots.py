@@ -44,8 +44,9 @@ def texts(client: Client) -> list[str]:
 
 
 async def reads_of(world: BrokerWorld) -> int:
-    topic = await world.broker.get_topic(NAME, create=False)
-    return topic.ledger.cache.hits + topic.ledger.cache.misses
+    await world.broker.get_topic(NAME, create=False)
+    cache = world.ledgers.cache
+    return cache.hits + cache.misses
 
 
 @pytest.mark.parametrize("how", ["close", "time", "many"])

@@ -86,7 +86,7 @@ def test_ledgers_that_nothing_names_are_collected_after_the_start() -> None:
     async def scenario(world: BrokerWorld) -> None:
         await publish(world, 1)
         ledger = topic_of(world).ledger
-        orphan = await world.ledgers.create_ledger(ledger)
+        orphan = await ledger.create_ledger()
         schema_orphan = await world.ledgers.bookkeeper.create_ledger(
             ensemble_size=1, write_quorum=1, ack_quorum=1, custom_metadata={META_SCHEMA_ID: b"public/default/gone"}
         )
