@@ -236,9 +236,8 @@ class Client:
         there on are of no use; some may come all the same. It holds about ``window_bytes``, and asks for at most
         ``permits_max`` messages at a time (0: none ever come). ``name``: what its subscriptions are called, with
         something random behind it. ``wants_heads``: without payloads, where the broker can
-        (docs/formats/entry-heads.md). Raises InvalidConfiguration, InvalidTopicName, AlreadyClosed.
+        (docs/formats/entry-heads.md). Raises InvalidConfiguration, InvalidTopicName.
         """
-        self.lifetime.check_usable()
         given = {"start": start, "end": end, "window_bytes": window_bytes, "permits_max": permits_max, "name": name}
         for key, value in {**given, "is_read_compacted": is_read_compacted, "wants_heads": wants_heads}.items():
             check_argument(key, value, _STREAM_KINDS[key])

@@ -143,6 +143,7 @@ class EntryStream(Generic[E]):
 
     async def open(self, source: StreamSource[E]) -> None:
         """Subscribe for the first time; raises what went wrong (TopicNotFound, ...)."""
+        self._lifetime.check_usable()
         self._source = source
         await self._link.connect()
         self._lifetime.remember(self)

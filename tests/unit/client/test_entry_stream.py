@@ -79,7 +79,7 @@ def test_closing_the_client_closes_its_streams_and_who_waits_hears_it() -> None:
         with pytest.raises(gc.AlreadyClosed):
             await waiting
         with pytest.raises(gc.AlreadyClosed):
-            client.entry_stream(TOPIC)
+            await gc.open_batches(client.entry_stream(TOPIC))
 
     run_with_broker(scenario)
 
