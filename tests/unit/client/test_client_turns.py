@@ -57,7 +57,7 @@ class Stage:
         self.connection.connection_made(self.transport)
         self.arrive(commands.connected("broker", 21, 5 << 20, pb.FeatureFlags()))
         self.receipts = Receipts()
-        self.connection.register_producer(1, self.receipts)
+        self.connection.listeners.register_producer(1, self.receipts)
 
     def arrive(self, data: bytes) -> None:
         """As much as there is room for at a time."""

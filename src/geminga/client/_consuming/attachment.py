@@ -53,7 +53,7 @@ class Attachment:
         """Subscribe with ``make(request id)``; raises the broker's error, NotConnected or Timeout."""
         self.is_subscribing = True
         self._is_lost = False
-        connection.register_consumer(self.consumer_id, self._handler)
+        connection.listeners.register_consumer(self.consumer_id, self._handler)
         request_id = connection.next_request_id()
         try:
             await connection.request(make(request_id), request_id, self._timeout_s)
@@ -61,7 +61,7 @@ class Attachment:
             if isinstance(error, Timeout | asyncio.CancelledError):
                 self.abandon(connection)  # the broker may have made it, or be about to
             else:
-                connection.unregister_consumer(self.consumer_id)
+                connection.listeners.unregister_consumer(self.consumer_id)
             raise
         finally:
             self.is_subscribing = False
@@ -109,7 +109,7 @@ class Attachment:
 
     def abandon(self, connection: ClientConnection) -> None:
         """Close the consumer on the broker without waiting for the answer."""
-        connection.unregister_consumer(self.consumer_id)
+        connection.listeners.unregister_consumer(self.consumer_id)
         connection.write(requests.close_frame(self.consumer_id, connection.next_request_id()))
 
     async def leave(self, connection: ClientConnection | None) -> None:
@@ -122,4 +122,4 @@ class Attachment:
         except PulsarException as error:
             _log.info("closing the consumer of %s: %s", self._name, error)
         finally:
-            connection.unregister_consumer(self.consumer_id)
+            connection.listeners.unregister_consumer(self.consumer_id)

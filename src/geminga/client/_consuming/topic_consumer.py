@@ -279,7 +279,7 @@ class TopicConsumer:
         await self.request(lambda consumer, request: requests.unsubscribe(consumer, request, is_forced=is_forced))
         connection = self._end(AlreadyClosed(f"{self.topic} was unsubscribed"))
         if connection is not None:
-            connection.unregister_consumer(self.consumer_id)
+            connection.listeners.unregister_consumer(self.consumer_id)
 
     def _end(self, error: PulsarException) -> ClientConnection | None:
         """Nothing comes any more, and whoever waits gets ``error``; the connection it had."""

@@ -69,7 +69,7 @@ class TopicListWatch:
             topics_hash=topics_hash,
         )
         # Before the answer: an update may be in the same read.
-        connection.register_watcher(self._watcher_id, self)
+        connection.listeners.register_watcher(self._watcher_id, self)
         self._updates.clear()
         self.has_missed = False
         try:
@@ -79,7 +79,7 @@ class TopicListWatch:
                 self._cluster.timeout_s,
             )
         except BaseException as error:
-            connection.unregister_watcher(self._watcher_id)
+            connection.listeners.unregister_watcher(self._watcher_id)
             if not isinstance(error, NotAllowedError):
                 self._say_close(connection)  # the broker may have made it, or be about to
             raise
@@ -96,7 +96,7 @@ class TopicListWatch:
         """Nothing is told any more."""
         connection, self._connection = self._connection, None
         if connection is not None:
-            connection.unregister_watcher(self._watcher_id)
+            connection.listeners.unregister_watcher(self._watcher_id)
             self._say_close(connection)
 
     def _say_close(self, connection: ClientConnection) -> None:

@@ -88,7 +88,7 @@ class TopicProducer(Sending[T]):
         """Say PRODUCER on ``connection``; afterwards everything pending is written again, in order."""
         request_id = connection.next_request_id()
         command = self._create_command(request_id)
-        connection.register_producer(self._producer_id, self)
+        connection.listeners.register_producer(self._producer_id, self)
         try:
             timeout_s = self._cluster.timeout_s
             answer = (await connection.request(command, request_id, timeout_s)).producer_success
@@ -98,16 +98,16 @@ class TopicProducer(Sending[T]):
                 answer = (await self._access).producer_success
         except BaseException as error:
             connection.forget_request(request_id)
-            connection.unregister_producer(self._producer_id)
+            connection.listeners.unregister_producer(self._producer_id)
             if not isinstance(error, PulsarException) or isinstance(error, Timeout):
                 # The broker may make it all the same: it must not stay there without us.
                 connection.send_unanswered(requests.close(self._producer_id, connection.next_request_id()))
             raise
-        if not connection.has_producer(self._producer_id):
+        if not connection.listeners.has_producer(self._producer_id):
             # Closed by the broker, or the connection was lost, in the very read that brought the answer.
             raise NotConnected(f"producer of {self._topic} was closed as soon as it was made")
         if self._state not in OPEN:
-            connection.unregister_producer(self._producer_id)
+            connection.listeners.unregister_producer(self._producer_id)
             raise AlreadyClosed(f"producer of {self._topic} was closed")
         self._name = answer.producer_name
         self._frames.connected(answer.producer_name, connection.max_message_size, answer.schema_version)
@@ -241,7 +241,7 @@ class TopicProducer(Sending[T]):
 
     async def _close_on_broker(self, connection: ClientConnection) -> None:
         request_id = connection.next_request_id()
-        connection.unregister_producer(self._producer_id)
+        connection.listeners.unregister_producer(self._producer_id)
         self._link.connection = None
         timeout_s = self._cluster.timeout_s
         await connection.request(requests.close(self._producer_id, request_id), request_id, timeout_s)
@@ -255,7 +255,7 @@ class TopicProducer(Sending[T]):
             return
         connection = self._link.connection
         if connection is not None and not connection.is_closed:
-            connection.unregister_producer(self._producer_id)
+            connection.listeners.unregister_producer(self._producer_id)
             connection.send_unanswered(requests.close(self._producer_id, connection.next_request_id()))
         self._state = state
         self._failure = error if state is State.FAILED else None
