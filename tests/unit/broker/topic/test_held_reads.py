@@ -11,14 +11,13 @@ from geminga.broker.subscription import seek
 from geminga.broker.subscription.last_message_id import NO_MESSAGE, last_message_id
 from geminga.broker.subscription.stats import backlog_bytes, subscription_stats
 from geminga.broker.topic.parts import PartTopic, TopicPart
-from geminga.broker.topic.persistent import PersistentTopic
 from geminga.managed_ledger import ManagedLedgerConfig
 from geminga.model.position import EARLIEST, LATEST, Position
 from geminga.model.topic_name import TopicName
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from geminga.wire.pulsar.metadata import split_entry
-from support.broker_world import TOPIC, BrokerWorld, Client, Type
-from support.holding_part import HoldingPart, holder_of, with_parts
+from support.broker_world import TOPIC, BrokerWorld, Type
+from support.held_story import Story, texts
+from support.holding_part import HoldingPart, with_parts
 from support.policy_levels import SMALL_LEDGERS, run_quietly, seconds, set_namespace, topic_of
 from support.subscriptions import settle
 
@@ -26,77 +25,6 @@ Sub = pb.CommandSubscribe
 NAME = TopicName.parse(TOPIC)
 OTHER = "persistent://public/default/other"
 TYPES = [Sub.Exclusive, Sub.Failover, Sub.Shared, Sub.Key_Shared]
-
-
-class Story:
-    """A topic whose reads are held by hand, a producer, and what consumers were sent."""
-
-    def __init__(self, world: BrokerWorld, client: Client, topic: PersistentTopic) -> None:
-        self.world = world
-        self.client = client
-        self.topic = topic
-        self.sent = 0
-        self.positions: list[Position] = []
-        #: Of each consumer, by number: what it was sent, and where that lies.
-        self.texts: dict[int, list[str]] = {}
-        self.ids: dict[int, list[pb.MessageIdData]] = {}
-        self.others: list[pb.BaseCommand] = []
-
-    @classmethod
-    async def begin(cls, world: BrokerWorld) -> Story:
-        with_parts(world.broker, HoldingPart)
-        client = await world.client()
-        await client.create_producer()
-        return cls(world, client, await topic_of(world))
-
-    async def publish(self, count: int = 1, **fields: object) -> None:
-        for _ in range(count):
-            self.client.send_message(self.sent, f"m{self.sent}".encode(), **fields)
-            found = (await self.client.receipt()).message_id
-            self.positions.append(Position(found.ledgerId, found.entryId))
-            self.sent += 1
-
-    async def hold_at(self, count: int | None) -> None:
-        """Readers get the first so many messages; None: all."""
-        limit = LATEST if count is None else self.positions[count - 1] if count else Position(0, -1)
-        await holder_of(self.topic).hold_at(limit)
-        await self.take()
-
-    async def take(self) -> list[str]:
-        """Let everything run; all that the first consumer was sent so far."""
-        await settle()
-        received = self.client.received
-        while received:
-            command, payload = received.popleft()
-            if command.type != Type.MESSAGE:
-                self.others.append(command)
-                continue
-            metadata, start = split_entry(payload)
-            assert metadata is not None
-            consumer_id = command.message.consumer_id
-            self.texts.setdefault(consumer_id, []).append(payload[start:].decode())
-            self.ids.setdefault(consumer_id, []).append(command.message.message_id)
-        return self.texts.get(1, [])
-
-    def acknowledge(self, ids: list[pb.MessageIdData], consumer_id: int = 1, *, cumulative: bool = False) -> None:
-        kind = pb.CommandAck.Cumulative if cumulative else pb.CommandAck.Individual
-        self.client.send(
-            pb.BaseCommand(
-                type=Type.ACK, ack=pb.CommandAck(consumer_id=consumer_id, ack_type=kind, message_id=list(ids))
-            )
-        )
-
-    async def reload(self) -> None:
-        """The topic is unloaded, and loaded again."""
-        await self.take()
-        await self.world.broker.unload_topic(NAME)
-        self.client.received.clear()
-        self.client = await self.world.client()
-        self.topic = await topic_of(self.world)
-
-
-def texts(*numbers: int) -> list[str]:
-    return [f"m{number}" for number in numbers]
 
 
 async def steps_of(world: BrokerWorld, story: Story, sub_type: int, **fields: object) -> None:
