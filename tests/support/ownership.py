@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any
 
 from geminga.broker.ownership.endpoints import Endpoint, Endpoints
 from geminga.broker.ownership.ports import HERE, Elsewhere, Owner, OwnershipListener, Unknown
@@ -29,6 +29,8 @@ class OwnershipTable:
         self.owners: dict[str, str | None] = {}
         #: The owner of a topic is told to be asked, not to be connected to.
         self.is_asking = False
+        #: Runs something where a broker lives.
+        self.run_at: Callable[[str, Callable[[], Coroutine[Any, Any, None]]], Awaitable[None]] = _run_here
 
     def owner(self, name: TopicName) -> str | None:
         return self.owners.get(str(name), self.default)
@@ -39,23 +41,29 @@ class OwnershipTable:
         self._set(names, None)
         chosen = {str(name) for name in names}
         for one in before:
-            await self.brokers[one].tell_taken(lambda name: str(name) in chosen)
+            await self.tell_taken(one, chosen)
         self._set(names, broker)
-        if broker is not None:
-            self.brokers[broker].tell_given(lambda name: str(name) in chosen)
+        await self._tell_given(broker, chosen)
 
-    def seize(self, names: Sequence[TopicName], broker: str) -> Callable[[], asyncio.Future[None]]:
+    async def tell_taken(self, broker: str, chosen: set[str]) -> None:
+        await self.run_at(broker, lambda: self.brokers[broker].tell_taken(lambda name: str(name) in chosen))
+
+    async def _tell_given(self, broker: str | None, chosen: set[str]) -> None:
+        if broker is not None:
+            await self.run_at(broker, lambda: self.brokers[broker].tell_given(lambda name: str(name) in chosen))
+
+    async def seize(self, names: Sequence[TopicName], broker: str) -> Callable[[], Awaitable[None]]:
         """The owner before is not asked. Returns what tells it at last."""
         before = {self.owner(name) for name in names} - {broker, None}
         self._set(names, broker)
         chosen = {str(name) for name in names}
-        self.brokers[broker].tell_given(lambda name: str(name) in chosen)
+        await self._tell_given(broker, chosen)
 
         async def tell() -> None:
             for one in before:
-                await self.brokers[one].tell_taken(lambda name: str(name) in chosen)
+                await self.tell_taken(one, chosen)
 
-        return lambda: asyncio.ensure_future(tell())
+        return tell
 
     def _set(self, names: Sequence[TopicName], broker: str | None) -> None:
         for name in names:
@@ -93,6 +101,10 @@ class TableOwnership:
         for listener in list(self.listeners):
             await listener.taken(topics)
 
-    def tell_given(self, topics: Callable[[TopicName], bool]) -> None:
+    async def tell_given(self, topics: Callable[[TopicName], bool]) -> None:
         for listener in list(self.listeners):
             listener.given(topics)
+
+
+async def _run_here(_: str, what: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    await what()

@@ -222,7 +222,7 @@ def test_an_owner_that_was_not_told_stores_nothing_once_the_next_one_began() -> 
         await slow.create_producer()
         stored = [await slow.publish(number) for number in range(3)]
         # What it is sent from here on is on its way while the next one takes over.
-        tell = table.seize([NAME], "b")
+        tell = await table.seize([NAME], "b")
         await quick.create_producer()
         slow.send_message(3)
         error = await slow.expect(pb.BaseCommand.CLOSE_PRODUCER)

@@ -31,7 +31,7 @@ def direct_lookup(owner: Owner, *, is_authoritative: bool) -> Direction:
             return Direction.STAY
         case Elsewhere(is_owner=True):
             return Direction.CONNECT_THERE
-        case Elsewhere() if not is_authoritative:
+        case Elsewhere(is_owner=False) if not is_authoritative:
             return Direction.ASK_THERE
     return Direction.TRY_AGAIN
 
