@@ -9,6 +9,7 @@ import pytest
 import geminga.client as gc
 from geminga.client._consuming.arrivals import Arrivals
 from geminga.client._consuming.intake import Intake
+from geminga.client._consuming.standing import Standing
 from geminga.client._consuming.subscription_consumer import SubscriptionConsumer
 from geminga.client._lifetime import Lifetime
 from geminga.client._place import Place
@@ -86,7 +87,7 @@ def test_a_client_numbers_its_consumers_and_producers_over_all_their_topics() ->
         assert all(isinstance(one, SubscriptionConsumer) for one in consumers)
         topics = [topic for one in consumers for topic in one.topic_consumers()]
         assert len({topic.consumer_id for topic in topics}) == 4
-        assert all(isinstance(topic._intake, Intake) for topic in topics)
+        assert all(isinstance(topic._intake, Intake) and isinstance(topic.standing, Standing) for topic in topics)
 
     run_with_broker(scenario)
 

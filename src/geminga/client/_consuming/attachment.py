@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable
 
 from geminga.client._consuming import requests
-from geminga.client._errors import NotConnected, PulsarException, Timeout
+from geminga.client._errors import NotConnected, PulsarException, ReadError, Timeout
 from geminga.client._transport.cluster import Cluster
 from geminga.client._transport.connection import ClientConnection
 from geminga.client._transport.handlers import ConsumerHandler
@@ -24,6 +24,7 @@ class Attachment:
     """See the module. Runs on the client's loop."""
 
     __slots__ = (
+        "_failure",
         "_handler",
         "_is_lost",
         "_name",
@@ -46,6 +47,8 @@ class Attachment:
         self.is_subscribing = False
         #: It was lost while it was being subscribed.
         self._is_lost = False
+        #: Why there will be no connection any more; None: there may be.
+        self._failure: PulsarException | None = None
         #: Who waits for a connection.
         self._waiting: list[asyncio.Future[None]] = []
 
@@ -79,6 +82,7 @@ class Attachment:
 
     def fail(self, error: PulsarException) -> None:
         """There will be no connection any more: whoever waits for one gets ``error``."""
+        self._failure = error
         for future in self._no_longer_waiting():
             future.set_exception(error)
 
@@ -90,6 +94,8 @@ class Attachment:
         """The connection, once there is one; raises Timeout after the operation timeout, NotConnected, or why there
         will be none."""
         if self.connection is None:
+            if self._failure is not None:
+                raise self._failure
             future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.append(future)
             try:
@@ -106,6 +112,16 @@ class Attachment:
         connection = await self.connected()
         request_id = connection.next_request_id()
         return await connection.request(make(self.consumer_id, request_id), request_id, self._timeout_s)
+
+    def write(self, frame: bytes) -> None:
+        """To the broker; without a connection nothing is said: there is a fresh start later."""
+        if self.connection is not None:
+            self.connection.write(frame)
+
+    def read_again(self, error: ReadError) -> None:
+        """What came over this connection can not be read: everything comes again over a fresh one."""
+        if self.connection is not None:
+            self.connection.abort(error)
 
     def abandon(self, connection: ClientConnection) -> None:
         """Close the consumer on the broker without waiting for the answer."""

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from geminga.client._consuming import requests
 from geminga.client._consuming.acknowledgement import Acknowledgement
+from geminga.client._consuming.attachment import Attachment
 from geminga.client._consuming.entries import EntryReader
 from geminga.client._consuming.key_gate import KeyGate
 from geminga.client._consuming.options import ConsumerCryptoFailureAction
@@ -37,21 +38,8 @@ EntryKey = tuple[int, int]
 class Upstream(EntrySource, Protocol):
     """The consumer of the topic: entries name it as their source."""
 
-    @property
-    def consumer_id(self) -> int:
-        """Its number on the connection."""
-        ...
-
     def on_messages(self, frames: list[Frame]) -> None:
         """Frames that were held back for their keys."""
-        ...
-
-    def read_again(self, error: ReadError) -> None:
-        """Everything comes again over a fresh connection."""
-        ...
-
-    def write(self, frame: bytes) -> None:
-        """To the broker, if there is a connection."""
         ...
 
 
@@ -60,6 +48,7 @@ class Intake:
 
     __slots__ = (
         "_acks",
+        "_attachment",
         "_clock",
         "_damaged",
         "_delivery",
@@ -79,6 +68,7 @@ class Intake:
         subscription: Subscription,
         delivery: Delivery,
         source: Upstream,
+        attachment: Attachment,
         acks: Acknowledgement,
         redelivery: Redelivery,
     ) -> None:
@@ -88,6 +78,7 @@ class Intake:
         self._subscription = subscription
         self._delivery = delivery
         self._source = source
+        self._attachment = attachment
         self._acks = acks
         self._redelivery = redelivery
         self._entries = EntryReader(
@@ -107,7 +98,7 @@ class Intake:
                 self._entries,
                 subscription.decryptor,
                 on_messages=source.on_messages,
-                read_again=source.read_again,
+                read_again=attachment.read_again,
             )
         self._gate: SchemaGate | None = None
         if source.decoder is not None:
@@ -242,7 +233,7 @@ class Intake:
             self._subscription.counters.entries_discarded += 1
         if then is Fate.READ_AGAIN:
             self._damaged = key
-            source.read_again(ReadError(f"{source.topic}: entry {key[0]}:{key[1]} came damaged"))
+            self._attachment.read_again(ReadError(f"{source.topic}: entry {key[0]}:{key[1]} came damaged"))
             return
         self._passed_over = key
         if then is Fate.ACKNOWLEDGE:
@@ -252,7 +243,7 @@ class Intake:
             self._redelivery.received(key, 0)
         elif then is Fate.REFUSE:
             _log.warning("%s: entry %d:%d is discarded: %s", source.topic, *key, why.name.lower())
-            source.write(requests.ack_damaged(source.consumer_id, key, why))
+            self._attachment.write(requests.ack_damaged(self._attachment.consumer_id, key, why))
 
     def _on_chunk(
         self, key: EntryKey, whole: Sequence[EntryKey], gave_way: Sequence[EntryKey], publish_time_ms: int

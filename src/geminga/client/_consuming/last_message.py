@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final, Protocol
 
 from geminga.client._consuming import requests
+from geminga.client._consuming.standing import Standing
 from geminga.client._message_id import MessageId
 from geminga.client._transport.cluster import Cluster
 from geminga.client.core.availability import Start, is_available
@@ -28,13 +29,8 @@ class Asked(Protocol):
         ...
 
     @property
-    def start_message_id(self) -> MessageId | None:
-        """Where a subscription that is not durable starts; None: where it stands."""
-        ...
-
-    @property
-    def is_start_inclusive(self) -> bool:
-        """Whether that message is to be read, too."""
+    def standing(self) -> Standing:
+        """What was received, and where it began."""
         ...
 
     async def request(self, make: requests.Make) -> pb.BaseCommand:
@@ -43,10 +39,6 @@ class Asked(Protocol):
 
     def has_passed_over(self, message_id: MessageId) -> bool:
         """Whether everything up to its entry came, and the last of it gave no message."""
-        ...
-
-    def last_received(self) -> MessageId | None:
-        """The last message the application received."""
         ...
 
 
@@ -71,11 +63,12 @@ async def has_message_available(consumer: Asked) -> bool:
     last, marked = await last_message_ids(consumer)
     if consumer.has_passed_over(last):
         return False
-    start = consumer.start_message_id
+    standing = consumer.standing
+    start = standing.start_message_id
     return is_available(
         last,
         marked=marked,
-        received=consumer.last_received(),
+        received=standing.last_received(),
         start=_ENDS.get(start, start or Start.SUBSCRIPTION),
-        is_inclusive=consumer.is_start_inclusive,
+        is_inclusive=standing.is_start_inclusive,
     )

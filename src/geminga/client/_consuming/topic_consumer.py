@@ -21,15 +21,15 @@ from geminga.client._consuming.attachment import Attachment
 from geminga.client._consuming.intake import Intake
 from geminga.client._consuming.ports import Delivery
 from geminga.client._consuming.redelivery import Redelivery
+from geminga.client._consuming.standing import Standing
 from geminga.client._consuming.subscription import Subscription
 from geminga.client._entry_batch import EntryBatch
-from geminga.client._errors import AlreadyClosed, PulsarException, ReadError
+from geminga.client._errors import AlreadyClosed, PulsarException
 from geminga.client._message_id import MessageId
 from geminga.client._transport.cluster import Cluster
 from geminga.client._transport.connection import ClientConnection
 from geminga.client._transport.link import Link
 from geminga.client.core.prefetch import FlowControl
-from geminga.client.core.start_position import StartPosition
 from geminga.client.schema._protocol import MessageDecoder
 from geminga.model import TopicName
 from geminga.runtime import get_logger
@@ -55,7 +55,6 @@ class TopicConsumer:
         "_is_asked",
         "_is_closed",
         "_is_seeking",
-        "_last_entry",
         "_link",
         "_options",
         "_redelivery",
@@ -71,7 +70,7 @@ class TopicConsumer:
         "has_ended",
         "is_active",
         "is_found",
-        "start_message_id",
+        "standing",
         "topic",
     )
 
@@ -109,10 +108,8 @@ class TopicConsumer:
         self.has_ended = False
         #: Why it can not go on; None while it can.
         self.error: PulsarException | None = None
-        #: Where a subscription that is not durable starts again.
-        self.start_message_id = start_message_id
-        #: The entry the application received a message of last.
-        self._last_entry: EntryBatch | None = None
+        #: What was received last, and where it starts again.
+        self.standing = Standing(options, delivery, start_message_id)
         self._redelivery = Redelivery(subscription, topic, self)
         self.acks = Acknowledgement(
             subscription,
@@ -121,9 +118,9 @@ class TopicConsumer:
             is_persistent=topic.is_persistent,
             timeout_ms=cluster.options.operation_timeout_ms,
         )
-        self._intake = Intake(cluster, subscription, delivery, self, self.acks, self._redelivery)
+        self._intake = Intake(cluster, subscription, delivery, self, self._attachment, self.acks, self._redelivery)
         self._intake.set_epoch(self.epoch)
-        self._start_at(start_message_id)
+        self._intake.start = self.standing.start_at(start_message_id)
         self._was_attached = False
         self._is_closed = False
         self._is_seeking = False
@@ -138,12 +135,6 @@ class TopicConsumer:
         """Whether it is subscribed now."""
         return self._attachment.connection is not None
 
-    @property
-    def may_create(self) -> bool:
-        """Whether subscribing may create the topic. What a pattern found exists, or was deleted and is to stay so;
-        of a partitioned topic a partition may be without its log until somebody comes."""
-        return not self.is_found or (self.topic.is_partition and not self._was_attached)
-
     async def open(self) -> None:
         """Subscribe for the first time; raises what went wrong."""
         await self._link.connect()
@@ -153,7 +144,7 @@ class TopicConsumer:
             raise AlreadyClosed(f"the consumer of {self.topic} is closed")
         if self.epoch >= 0 and self._was_attached:
             self._set_epoch(self.epoch + 1)
-        start = self._restart_message_id()
+        start = self.standing.restart_message_id()
         await self._attachment.subscribe(
             connection, lambda request_id: self._subscribe(request_id, start, connection.protocol_version)
         )
@@ -168,7 +159,9 @@ class TopicConsumer:
             start=start,
             epoch=self.epoch,
             schema=None if self.decoder is None else self.decoder.info,
-            may_create=self.may_create,
+            # What a pattern found exists, or was deleted and is to stay so; of a partitioned topic a partition may be
+            # without its log until somebody comes.
+            may_create=not self.is_found or (self.topic.is_partition and not self._was_attached),
             protocol_version=protocol_version,
         )
 
@@ -178,7 +171,7 @@ class TopicConsumer:
         self._is_seeking = False
         self.start_over()
         if not self._options.is_durable:
-            self._start_at(start)
+            self._intake.start = self.standing.start_at(start)
         self.acks.sender.connected(connection)
         self._is_asked = False
         permits = self.flow.restart()
@@ -192,30 +185,6 @@ class TopicConsumer:
         self._intake.start_over()
         self._redelivery.clear()
         self.acks.start_over()
-
-    def _restart_message_id(self) -> MessageId | None:
-        """Where a subscription that is not durable goes on: behind the last message that was received."""
-        if self._options.is_durable:
-            return None
-        last = self.last_received()
-        return last if last is not None else self.start_message_id
-
-    def last_received(self) -> MessageId | None:
-        """The last message the application received; None: none since the subscription or the last seek."""
-        entry = self._last_entry
-        if entry is None:
-            return None
-        return entry.message_id(self._delivery.last_index(entry))
-
-    def _start_at(self, message_id: MessageId | None, *, is_inclusive: bool | None = None) -> None:
-        if message_id is None or message_id in (MessageId.earliest, MessageId.latest):
-            self._intake.start = None
-            return
-        if is_inclusive is None:
-            is_inclusive = self._options.start_message_id_inclusive and self._last_entry is None
-        first = message_id.first_chunk_message_id() if is_inclusive else None
-        at = first or message_id
-        self._intake.start = StartPosition(at.ledger_id(), at.entry_id(), at.batch_index(), is_inclusive)
 
     def on_connection_lost(self, error: PulsarException) -> None:
         """The connection is gone."""
@@ -240,18 +209,8 @@ class TopicConsumer:
         self._attachment.fail(error)
         self._delivery.on_topic_failed(self.topic, error, is_found=self.is_found)
 
-    async def connected(self) -> ClientConnection:
-        """The connection, once there is one; Timeout after the operation timeout."""
-        if self._attachment.connection is None:
-            if self.error is not None:
-                raise self.error
-            if self._is_closed:
-                raise AlreadyClosed(f"the consumer of {self.topic} is closed")
-        return await self._attachment.connected()
-
     async def request(self, make: requests.Make) -> pb.BaseCommand:
         """Ask the broker; raises its error, NotConnected or Timeout."""
-        await self.connected()
         return await self._attachment.request(make)
 
     async def close(self) -> None:
@@ -302,19 +261,9 @@ class TopicConsumer:
         if self._intake.take(frames):
             self._is_asked = False
 
-    def read_again(self, error: ReadError) -> None:
-        """What came over this connection can not be read: everything comes again over a fresh one."""
-        if self._attachment.connection is not None:
-            self._attachment.connection.abort(error)
-
     def has_passed_over(self, message_id: MessageId) -> bool:
         """See :meth:`Intake.has_passed_over`."""
         return self._intake.has_passed_over(message_id)
-
-    def write(self, frame: bytes) -> None:
-        """To the broker; without a connection there is a fresh start later."""
-        if self._attachment.connection is not None:
-            self._attachment.connection.write(frame)
 
     # ---- permits
 
@@ -326,8 +275,8 @@ class TopicConsumer:
 
     def send_permits(self, permits: int) -> None:
         """FLOW; without a connection there is a fresh start later."""
-        if permits and self._attachment.connection is not None:
-            self._attachment.connection.write(encode_flow(self.consumer_id, permits))
+        if permits:
+            self._attachment.write(encode_flow(self.consumer_id, permits))
 
     def ask_for_one(self) -> None:
         """Without prefetching: a message is wanted now."""
@@ -349,7 +298,7 @@ class TopicConsumer:
 
     def first_received(self, entry: EntryBatch) -> None:
         """The application received the first message of an entry."""
-        self._last_entry = entry
+        self.standing.last_entry = entry
         if entry.is_batch:
             entry.expect_messages()
         if self._redelivery.has_timeout:
@@ -370,9 +319,8 @@ class TopicConsumer:
         self._subscription.counters.redelivery_requests += len(wanted)
         # What was acknowledged of their batches goes ahead, or another consumer gets it again.
         self.acks.sender.flush()
-        if self._attachment.connection is not None:  # else: everything comes again anyway
-            for frame in requests.redeliver(self.consumer_id, wanted, self.epoch):
-                self._attachment.connection.write(frame)
+        for frame in requests.redeliver(self.consumer_id, wanted, self.epoch):
+            self._attachment.write(frame)  # without a connection everything comes again anyway
 
     def redeliver_all(self) -> None:
         """Ask for everything that is not acknowledged."""
@@ -407,21 +355,17 @@ class TopicConsumer:
 
     # ---- moving
 
-    @property
-    def is_start_inclusive(self) -> bool:
-        """Whether the message that reading starts at comes, too."""
-        return self._options.start_message_id_inclusive
-
     async def seek(self, message_id: MessageId | None, timestamp_ms: int = 0) -> None:
         """Move the subscription to a message, or to the first one published at a time; raises the broker's error."""
-        await self.connected()
+        await self._attachment.connected()
         self.acks.sender.flush()
         self._is_seeking = True
-        before = (self._intake.start, self.start_message_id, self._last_entry)
+        standing = self.standing
+        before = (self._intake.start, standing.start_message_id, standing.last_entry)
         try:
             await self._seek(message_id, timestamp_ms)
         except BaseException:
-            self._intake.start, self.start_message_id, self._last_entry = before
+            self._intake.start, standing.start_message_id, standing.last_entry = before
             self._is_seeking = False
             if self._attachment.connection is not None:
                 self.redeliver_all()  # what came meanwhile was dropped
@@ -430,9 +374,7 @@ class TopicConsumer:
     async def _seek(self, message_id: MessageId | None, timestamp_ms: int) -> None:
         self.start_over()
         self.acks.forget_batches()
-        self._last_entry = None
-        self.start_message_id = message_id
-        self._start_at(message_id, is_inclusive=self._options.start_message_id_inclusive)
+        self._intake.start = self.standing.move(message_id)
         await self.request(lambda consumer, request: requests.seek(consumer, request, message_id, timestamp_ms))
         self.start_over()
         if self._attachment.connection is not None:

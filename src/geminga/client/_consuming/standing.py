@@ -1,0 +1,61 @@
+"""``Standing``: where the consumer of one topic stands, for subscriptions that live no longer than their connection."""
+
+from __future__ import annotations
+
+from geminga.client._consuming.options import ConsumerOptions
+from geminga.client._consuming.ports import Delivery
+from geminga.client._entry_batch import EntryBatch
+from geminga.client._message_id import MessageId
+from geminga.client.core.start_position import StartPosition
+
+_ENDS = (MessageId.earliest, MessageId.latest)
+
+
+class Standing:
+    """What was received last, and where a fresh subscription begins."""
+
+    __slots__ = ("_delivery", "_options", "last_entry", "start_message_id")
+
+    def __init__(self, options: ConsumerOptions, delivery: Delivery, start_message_id: MessageId | None) -> None:
+        self._options = options
+        self._delivery = delivery
+        #: Where it began, or was moved to; None: at the subscription's place, or at a time.
+        self.start_message_id = start_message_id
+        #: The entry the application received a message of last.
+        self.last_entry: EntryBatch | None = None
+
+    @property
+    def is_start_inclusive(self) -> bool:
+        """Whether the message it began at comes, too."""
+        return self._options.start_message_id_inclusive
+
+    def last_received(self) -> MessageId | None:
+        """The last message the application received; None: none since the subscription or the last seek."""
+        entry = self.last_entry
+        return None if entry is None else entry.message_id(self._delivery.last_index(entry))
+
+    def restart_message_id(self) -> MessageId | None:
+        """Where a subscription that is not durable goes on: behind the last message that was received."""
+        if self._options.is_durable:
+            return None
+        last = self.last_received()
+        return last if last is not None else self.start_message_id
+
+    def start_at(self, message_id: MessageId | None) -> StartPosition | None:
+        """What lies before it is not handed out, if it is subscribed from ``message_id`` on; None: all is."""
+        is_inclusive = self._options.start_message_id_inclusive and self.last_entry is None
+        return _position(message_id, is_inclusive=is_inclusive)
+
+    def move(self, message_id: MessageId | None) -> StartPosition | None:
+        """The subscription is moved there; None: to a time. As :meth:`start_at`."""
+        self.last_entry = None
+        self.start_message_id = message_id
+        return _position(message_id, is_inclusive=self._options.start_message_id_inclusive)
+
+
+def _position(message_id: MessageId | None, *, is_inclusive: bool) -> StartPosition | None:
+    if message_id is None or message_id in _ENDS:
+        return None
+    # A chunked message begins with its first chunk.
+    at = (message_id.first_chunk_message_id() if is_inclusive else None) or message_id
+    return StartPosition(at.ledger_id(), at.entry_id(), at.batch_index(), is_inclusive)
