@@ -11,8 +11,8 @@ from geminga import sim
 from geminga.bookie import LocalBookie
 from geminga.bookkeeper import BookKeeper, BookKeeperConfig
 from geminga.bookkeeper.memory import LocalBookiePool, MemoryBookie
-from geminga.broker.access.anonymous import ANONYMOUS_MAY
-from geminga.broker.access.ports import Authorizer
+from geminga.broker.access.anonymous import OPEN
+from geminga.broker.access.ports import Access
 from geminga.broker.config import BrokerConfig
 from geminga.broker.connection.connection import TURN_COMMANDS_MAX
 from geminga.broker.ownership.endpoints import Endpoint
@@ -221,14 +221,14 @@ class BrokerWorld:
         store: MemoryMetadataStore | None = None,
         bookie: MemoryBookie | LocalBookie | None = None,
         ownership: Ownership | None = None,
-        authorizer: Authorizer = ANONYMOUS_MAY,
+        access: Access = OPEN,
     ) -> None:
         """``server`` (or a ``store`` on it) and ``bookie``: the storage of a broker before; else new and empty.
 
         ``ownership``: which topics are the broker's; None: all.
         """
         self.ownership = ownership
-        self.authorizer = authorizer
+        self.access = access
         self.runtime = runtime
         self.config = config
         self.ledger_config = ledger_config
@@ -251,7 +251,7 @@ class BrokerWorld:
             self.resources,
             version="test",
             ownership=self.ownership,
-            authorizer=self.authorizer,
+            access=self.access,
         )
 
     async def start(self) -> None:
@@ -288,7 +288,7 @@ def run_with_broker(
     *,
     ledger_config: ManagedLedgerConfig | None = None,
     ownership: Ownership | None = None,
-    authorizer: Authorizer = ANONYMOUS_MAY,
+    access: Access = OPEN,
     **settings,
 ) -> T:
     """Run ``scenario`` with a started broker in virtual time; it is stopped afterwards."""
@@ -300,7 +300,7 @@ def run_with_broker(
                 BrokerConfig(**settings),
                 ledger_config or ManagedLedgerConfig(),
                 ownership=ownership,
-                authorizer=authorizer,
+                access=access,
             )
             await broker_world.start()
             result = await scenario(broker_world)

@@ -1,14 +1,16 @@
-"""Authorizers of tests: they deny what they are told to, at once or after a while, and keep what they were asked."""
+"""Who decides in tests: authorizers that deny what they are told to, and authenticators that know some words."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Coroutine
+from collections.abc import Collection, Coroutine, Mapping
 from typing import Any
 
+from geminga.broker.access.anonymous import EVERYBODY_IS_ANONYMOUS
 from geminga.broker.access.core.actions import Action, Resource
+from geminga.broker.access.core.handshake import Challenge, Credentials, Known, Rejected, Verdict
 from geminga.broker.access.core.principal import Principal
-from geminga.broker.access.ports import ALLOWED, Decision, Denied
+from geminga.broker.access.ports import ALLOWED, Access, Decision, Denied
 
 
 class Denying:
@@ -20,6 +22,11 @@ class Denying:
         self.reason = reason
         self.asked: list[tuple[Principal, Action, Resource]] = []
 
+    @property
+    def access(self) -> Access:
+        """It decides, and everybody is anonymous."""
+        return Access(authenticator=EVERYBODY_IS_ANONYMOUS, authorizer=self)
+
     def decide(
         self, principal: Principal, action: Action, resource: Resource
     ) -> Decision | Coroutine[Any, Any, Decision]:
@@ -28,7 +35,57 @@ class Denying:
         return self._later(decision) if self.is_slow else decision
 
     async def _later(self, decision: Decision) -> Decision:
-        future = asyncio.get_running_loop().create_future()
-        asyncio.get_running_loop().call_later(0.01, future.set_result, None)
-        await future
+        await moment()
         return decision
+
+
+class Secrets:
+    """Knows who says which word; some words are asked for in a second round."""
+
+    def __init__(
+        self,
+        roles: Mapping[bytes, str],
+        *,
+        challenges: bool = False,
+        until_s: float | None = None,
+        is_slow: bool = False,
+    ) -> None:
+        self.roles = roles
+        self.challenges = challenges
+        self.until_s = until_s
+        self.is_slow = is_slow
+        self.begun = 0
+
+    def begin(self) -> SecretExchange:
+        self.begun += 1
+        return SecretExchange(self)
+
+
+class SecretExchange:
+    """With one peer."""
+
+    def __init__(self, secrets: Secrets) -> None:
+        self._secrets = secrets
+        self._has_asked = False
+
+    def answer(self, credentials: Credentials) -> Verdict | Coroutine[Any, Any, Verdict]:
+        verdict = self._verdict(credentials)
+        return self._later(verdict) if self._secrets.is_slow else verdict
+
+    def _verdict(self, credentials: Credentials) -> Verdict:
+        if self._secrets.challenges and not self._has_asked:
+            self._has_asked = True
+            return Challenge(b"which word?")
+        role = self._secrets.roles.get(credentials.data)
+        return Known(role, self._secrets.until_s) if role is not None else Rejected("a wrong word")
+
+    async def _later(self, verdict: Verdict) -> Verdict:
+        await moment()
+        return verdict
+
+
+async def moment() -> None:
+    """A hundredth of a second."""
+    future = asyncio.get_running_loop().create_future()
+    asyncio.get_running_loop().call_later(0.01, future.set_result, None)
+    await future

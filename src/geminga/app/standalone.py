@@ -26,7 +26,8 @@ from geminga.app.data_directory import METADATA_FILE, claim_directory
 from geminga.app.listeners import bound_addresses, endpoints, is_loopback
 from geminga.app.process_metrics import bookies_metrics, process_metrics
 from geminga.bookkeeper import BookKeeper, LocalBookiePool
-from geminga.broker.connection.connection import UNREQUESTED, Connection
+from geminga.broker.connection.connection import Connection
+from geminga.broker.connection.life import UNREQUESTED
 from geminga.broker.metrics import Metrics
 from geminga.broker.resources import ClusterSetup, Resources, initialize_cluster
 from geminga.broker.rest.context import RestContext
@@ -263,7 +264,7 @@ class StandaloneServer:
             statistics=statistics,
             cluster=config.cluster_name,
             version=__version__,
-            authorizer=broker.authorizer,
+            access=broker.access,
             body_bytes_max=config.http_body_bytes_max,
             status_file=config.status_file,
             force_delete_namespace=config.force_delete_namespace,

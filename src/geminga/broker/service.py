@@ -11,8 +11,8 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from geminga.broker.access.anonymous import ANONYMOUS_MAY
-from geminga.broker.access.ports import Authorizer
+from geminga.broker.access.anonymous import OPEN
+from geminga.broker.access.ports import Access
 from geminga.broker.config import BrokerConfig
 from geminga.broker.connection.back_pressure import TURN_COMMANDS_MAX
 from geminga.broker.connection.connection import Connection
@@ -78,11 +78,11 @@ class Broker:
         *,
         version: str = "",
         ownership: Ownership | None = None,
-        authorizer: Authorizer = ANONYMOUS_MAY,
+        access: Access = OPEN,
     ) -> None:
         """``version``: of the program, told to clients. ``ownership``: which topics are its; None: all of them.
 
-        ``authorizer``: who may do what.
+        ``access``: who is let in, and to what.
         """
         self.runtime = runtime
         self.metadata = metadata
@@ -90,8 +90,8 @@ class Broker:
         self.config = config
         self.resources = resources
         self.version = version
-        #: Who may do what.
-        self.authorizer = authorizer
+        #: Who is let in, and to what.
+        self.access = access
         self.is_closing = False
         #: The process is about to stop: what an administrator asked for ends at its next step.
         self.is_stopping = False
@@ -194,6 +194,7 @@ class Broker:
         command_services = CommandServices(
             version=self.version,
             config=self.config,
+            access=self.access,
             clock=self.runtime.clock,
             topics=self.registry,
             schemas=self.schemas,
@@ -205,7 +206,8 @@ class Broker:
         return ConnectionServices(
             monotonic=self.runtime.clock.monotonic,
             config=self.config,
-            commands=command_table(command_services, self.authorizer),
+            access=self.access,
+            commands=command_table(command_services),
             connections=self.connections,
             failures=self.failures,
             frame_room=self.frame_room,

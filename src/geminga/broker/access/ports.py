@@ -1,4 +1,4 @@
-"""Who answers whether somebody may do something."""
+"""Who answers who somebody is, and whether that one may do something."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeAlias
 
 from geminga.broker.access.core.actions import Action, Resource
+from geminga.broker.access.core.handshake import Credentials, HandshakeRules, Verdict
 from geminga.broker.access.core.principal import Principal
 
 
@@ -38,3 +39,36 @@ class Authorizer(Protocol):
         At once where the answer is known, so that a door costs no task. A coroutine where something must be read
         first: commands behind the one that asks wait for it; its GemingaError is the answer to the client.
         """
+
+
+class Exchange(Protocol):
+    """Finding out who one peer is; it may take several rounds."""
+
+    def answer(self, credentials: Credentials) -> Verdict | Coroutine[Any, Any, Verdict]:
+        """What to make of what the peer said: at once, or after something was asked elsewhere.
+
+        A GemingaError of the coroutine refuses the peer.
+        """
+
+
+class Authenticator(Protocol):
+    """Finds out who peers are."""
+
+    def begin(self) -> Exchange:
+        """For a peer that nothing is known of; no more than one is held for each connection and identity."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """Who is let in at a broker, and to what."""
+
+    authenticator: Authenticator
+    authorizer: Authorizer
+    #: Roles that ask in the names of others.
+    proxy_roles: frozenset[str] = frozenset()
+    #: Whether what a proxy passes on of another's credentials is verified too.
+    verifies_original: bool = False
+
+    def handshake_rules(self, limit_s: float) -> HandshakeRules:
+        """For handshakes that may take so many seconds."""
+        return HandshakeRules(limit_s, proxy_roles=self.proxy_roles, verifies_original=self.verifies_original)

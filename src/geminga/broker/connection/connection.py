@@ -12,6 +12,8 @@ more is read before it is handled. A single command that is long is carried out 
 Back-pressure towards the client is in :mod:`.pauses`; commands that are left over wait, too, for any of its
 reasons. Towards the dispatchers, and all that is written: :mod:`.output`.
 
+What a client has on it is in :mod:`.members`, how it begins and ends in :mod:`.life`.
+
 A client that breaks the protocol is disconnected with one line in the log, and so is one whose command raises what no
 handler expects; nothing it sends raises further up.
 """
@@ -19,13 +21,10 @@ handler expects; nothing it sends raises further up.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, cast
 
 import crc32c
 
-from geminga.broker.access.core.principal import ANONYMOUS
 from geminga.broker.connection.back_pressure import (
     COMMAND_BYTES_MAX,
     HANDSHAKE_BYTES_MAX,
@@ -36,14 +35,13 @@ from geminga.broker.connection.back_pressure import (
     WRITE_BUFFER_LOW_BYTES,
 )
 from geminga.broker.connection.frame_room import LARGE_FRAME_BYTES, HalfFrame
-from geminga.broker.connection.liveness import LivenessCheck
+from geminga.broker.connection.life import UNREQUESTED
+from geminga.broker.connection.members import ConnectionMembers
 from geminga.broker.connection.pause_reason import PauseReason
-from geminga.broker.connection.pauses import ConnectionPauses
 from geminga.broker.connection.services import ConnectionServices
-from geminga.broker.failures import Kind
 from geminga.broker.topic.publish import PublishBatch
-from geminga.model.errors import GemingaError, NotAllowedError, ProtocolError
-from geminga.runtime import Contained, get_logger
+from geminga.model.errors import NotAllowedError, ProtocolError
+from geminga.runtime import Contained
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar import commands, hot
 from geminga.wire.pulsar.foreign import refusal, spoken_in
@@ -52,51 +50,28 @@ from geminga.wire.pulsar.metadata import MAGIC_CHECKSUM
 from geminga.wire.pulsar.numbers import is_suspect, send_refusal
 
 if TYPE_CHECKING:
-    from geminga.broker.subscription.consumer import Consumer
     from geminga.broker.topic.producer import Producer
 
-_log = get_logger(__name__)
-
-#: Request id of an ERROR that answers no request (as Pulsar: -1 as uint64).
-UNREQUESTED: Final = (1 << 64) - 1
-#: Ids of producers closed by the broker, whose late SENDs are dropped instead of closing the connection.
-CLOSED_PRODUCERS_REMEMBERED_MAX: Final = 1000
-#: Seconds a closed connection has to write what is buffered.
-CLOSE_GRACE_S: Final = 5.0
+#: What is taken before it is known who is there.
+_OF_HANDSHAKE: Final = (pb.BaseCommand.CONNECT, pb.BaseCommand.AUTH_RESPONSE)
 #: Payloads up to this size are copied for the checksum: cheaper than a memoryview.
 _CHECKSUM_COPY_BYTES_MAX: Final = 2048
 
 _crc32c = crc32c.crc32c
 
 
-class Connection(ConnectionPauses, asyncio.Protocol):
+class Connection(ConnectionMembers, asyncio.Protocol):
     """The server's side of one connection; all of it runs on the loop's thread."""
 
     __slots__ = (
-        "_closed_producers",
         "_commands_left",
         "_contained",
         "_decoder",
         "_half_frame",
         "_has_commands_left",
-        "_keep_alive",
-        "_liveness",
-        "_monotonic",
         "_turn",
         "_turn_commands_max",
-        "client_version",
-        "consumers",
-        "is_connected",
-        "list_requests",
         "listener",
-        "principal",
-        "producers",
-        "protocol_version",
-        "requests",
-        "supports_broker_entry_metadata",
-        "supports_partial_producer",
-        "waiting_producers",
-        "watchers",
     )
 
     def __init__(
@@ -108,27 +83,6 @@ class Connection(ConnectionPauses, asyncio.Protocol):
         """
         super().__init__(services)
         self.listener = listener
-        #: Who is at the other end, once the handshake is done.
-        self.principal = ANONYMOUS
-        self.client_version = ""
-        self.protocol_version = 0
-        self.supports_broker_entry_metadata = False
-        #: Its partitioned producers may publish to some of the partitions only.
-        self.supports_partial_producer = False
-        #: By the client's ids. Producers that are still being created are not here but in ``requests``.
-        self.producers: dict[int, Producer] = {}
-        self.consumers: dict[int, Consumer] = {}
-        #: Producers that wait for exclusive access.
-        self.waiting_producers: dict[int, Producer] = {}
-        #: Ids under creation: (command type, producer or consumer id) -> request id.
-        self.requests: dict[tuple[int, int], int] = {}
-        #: Topic list watches by the client's ids; each value ends its watch.
-        self.watchers: dict[int, Callable[[], None]] = {}
-        #: Requests for lists of topics; the first is under way.
-        self.list_requests: deque[pb.CommandGetTopicsOfNamespace] = deque()
-        #: The handshake is done.
-        self.is_connected = False
-        self._monotonic = services.monotonic
         self._decoder = FrameDecoder(min(HANDSHAKE_BYTES_MAX, services.config.message_bytes_max))
         #: The large frame that has begun and is not whole.
         self._half_frame: HalfFrame | None = None
@@ -140,9 +94,6 @@ class Connection(ConnectionPauses, asyncio.Protocol):
         #: The next turn, while commands are left over and nothing else stops them.
         self._turn: asyncio.Handle | None = None
         self._contained = Contained(self, "a command", is_last=True)
-        self._liveness = LivenessCheck(self._loop)
-        self._closed_producers: dict[int, None] = {}
-        self._keep_alive: asyncio.TimerHandle | None = None
 
     # ---- the transport's events
 
@@ -186,28 +137,12 @@ class Connection(ConnectionPauses, asyncio.Protocol):
         if self._half_frame is not None:
             self.services.frame_room.end(self._half_frame)
             self._half_frame = None
-        self.is_closed = True
+        self._forget_life()
         self._output_budget.forget(self)
         self._leave_rates()
-        self.is_connected = False
-        if self._keep_alive is not None:
-            self._keep_alive.cancel()
-            self._keep_alive = None
         self._out.clear()
         self._writable_callbacks.clear()
-        self._liveness.answer(False)
-        for end_watch in list(self.watchers.values()):
-            end_watch()
-        self.watchers.clear()
-        for producer in [*self.producers.values(), *self.waiting_producers.values()]:
-            with Contained(producer.topic, "the end of a connection", is_last=True):
-                producer.connection_lost()
-        self.producers.clear()
-        self.waiting_producers.clear()
-        for consumer in list(self.consumers.values()):
-            with Contained(consumer.subscription, "the end of a connection", is_last=True):
-                consumer.close()
-        self.consumers.clear()
+        self._forget_members()
         self.services.publish_buffer.forget(self)
         self.services.connections.closed(self)
 
@@ -281,7 +216,7 @@ class Connection(ConnectionPauses, asyncio.Protocol):
 
     def handshake_done(self) -> None:
         """CONNECT succeeded: other commands are taken, and large messages."""
-        self.is_connected = True
+        super().handshake_done()
         self._decoder.allow(self.services.config.message_bytes_max)
 
     def _schedule_turn(self) -> None:
@@ -365,13 +300,6 @@ class Connection(ConnectionPauses, asyncio.Protocol):
             producer.publish(PublishBatch(producer, entries, sequence_ids, messages, chunks, markers))
         return []
 
-    def sending_producer(self, producer_id: int) -> Producer | None:
-        """The producer of a SEND; None if the SEND is to be dropped, or was for nobody and the connection is closed."""
-        producer = self.producers.get(producer_id)
-        if producer is None and producer_id not in self._closed_producers:
-            self.close(f"SEND of producer {producer_id}, which is not ready")
-        return producer
-
     def _handle_command(self, command: bytes, payload: bytes) -> bool:
         """Handle one command that is no plain SEND; False if the connection is closed now."""
         try:
@@ -390,122 +318,12 @@ class Connection(ConnectionPauses, asyncio.Protocol):
             if len(command) > COMMAND_BYTES_MAX:
                 raise ProtocolError(f"a command of {len(command)} bytes")
             decoded = commands.decode_command(command)
-            if not self.is_connected and decoded.type != pb.BaseCommand.CONNECT:
-                raise ProtocolError(f"{pb.BaseCommand.Type.Name(decoded.type)} before CONNECT")
-            if decoded.type == pb.BaseCommand.SEND:
+            if not self.is_connected and decoded.type not in _OF_HANDSHAKE:
+                self.carry_out(self.handshake.other_command(pb.BaseCommand.Type.Name(decoded.type)))
+            elif decoded.type == pb.BaseCommand.SEND:
                 self.services.commands.send(self, decoded.send, payload)
-            else:
-                if not self.services.commands.run(self, decoded):
-                    raise ProtocolError(f"a client does not send {pb.BaseCommand.Type.Name(decoded.type)}")
+            elif not self.services.commands.run(self, decoded):
+                raise ProtocolError(f"a client does not send {pb.BaseCommand.Type.Name(decoded.type)}")
         except ProtocolError as error:
             self.close(str(error))
         return not self.is_closed
-
-    # ---- life
-
-    def request_ended(self, key: tuple[int, int], request_id: int) -> bool:
-        """Take a creation out of :attr:`requests`; whether the client still waits for it.
-
-        It may have closed what was being made, and asked for it again: then the entry is that of the later request.
-        """
-        if self.requests.get(key) != request_id:
-            return False
-        del self.requests[key]
-        return not self.is_closed
-
-    def told(self, error: GemingaError) -> str:
-        """What the client is told of an error; what it is not told goes to the log."""
-        if error.public_text:
-            self.services.connections.warn_of_hidden(self, error)
-        return error.told
-
-    def close(self, reason: str = "") -> None:
-        """Close; a ``reason`` is the one line the log gets, an empty one is no news."""
-        if self.is_closed:
-            return
-        if reason:
-            self.services.connections.warn_of_closing(self, reason)
-        if self._out and self._transport is not None:
-            self._transport.write(b"".join(self._out))
-            self._out.clear()
-        self.is_closed = True
-        if self._transport is not None:
-            self._transport.close()
-            if self._keep_alive is not None:
-                self._keep_alive.cancel()
-            # What is still to be written is, but a peer that does not read must not keep its producers here.
-            self._keep_alive = self._loop.call_later(CLOSE_GRACE_S, self._transport.abort)
-
-    def broke(self, what: str, error: BaseException) -> None:
-        """Something unexpected came out of its commands: it is cut off, and its client may come again."""
-        if not self.is_closed:
-            self.services.failures.note(Kind.CONNECTION, f"{self.peer} ({self.client_version})", what, error)
-        self.abort()
-
-    def abort(self, reason: str = "") -> None:
-        """Cut it off at once: what was not sent yet is dropped, so nothing is acknowledged any more.
-
-        For a peer that is dead, and for a broker that must not go on.
-        """
-        if reason and not self.is_closed:
-            _log.warning("closing connection %s (%s): %s", self.peer, self.client_version, reason)
-        self.is_closed = True
-        self._out.clear()
-        if self._transport is not None:
-            self._transport.abort()
-
-    #: For the output budget.
-    cut_off = abort
-
-    def producer_closed_by_broker(self, producer_id: int) -> None:
-        """Forget a producer that the client was told to close: SENDs already on their way are dropped."""
-        self.producers.pop(producer_id, None)
-        self._closed_producers[producer_id] = None
-        if len(self._closed_producers) > CLOSED_PRODUCERS_REMEMBERED_MAX:
-            del self._closed_producers[next(iter(self._closed_producers))]
-
-    def producer_opened(self, producer_id: int) -> None:
-        """A producer id is in use (again): its SENDs count."""
-        self._closed_producers.pop(producer_id, None)
-        producer = self.producers.get(producer_id)
-        if producer is not None and producer.topic.publish_throttles:
-            self._is_rated = True
-
-    def check_liveness(self) -> asyncio.Future[bool]:
-        """Whether the peer answers a PING within ``connectionLivenessCheckTimeoutMillis``; closes it if not.
-
-        One that is not read because it sends so much is alive: its PONG would not be heard.
-        """
-        timeout_ms = self.services.config.liveness_check_timeout_ms
-        reasons = self._paused
-        if self._is_lost or reasons & PauseReason.WRITE_BUFFER:
-            # Commands that wait for a client to read tell nothing of it.
-            reasons &= ~(PauseReason.WRITE_BUFFER | PauseReason.COMMANDS_LEFT)
-        if self.is_closed or timeout_ms == 0 or reasons:
-            return self._liveness.known(not self.is_closed)
-        return self._liveness.ask(self._ping, self._liveness_timeout, timeout_ms / 1000)
-
-    def _ping(self) -> None:
-        self.write(commands.PING_FRAME)
-
-    def _liveness_timeout(self) -> None:
-        # Its end answers those who wait, so that its producers are gone when they go on.
-        self.abort("no answer to a liveness check")
-
-    def _arm_keep_alive(self) -> None:
-        config = self.services.config
-        interval_s = config.keep_alive_interval_s if self.is_connected else config.first_check_s
-        self._keep_alive = self._loop.call_later(interval_s, self._keep_alive_due)
-
-    def _keep_alive_due(self) -> None:
-        if self.is_closed:
-            return
-        if not self.is_connected:
-            self.close("no handshake within gemingaHandshakeTimeoutSeconds")
-            return
-        if self._awaiting_pong and not self._paused:
-            self.abort("no answer to a keep-alive PING")
-            return
-        self._awaiting_pong = True
-        self._ping()
-        self._arm_keep_alive()

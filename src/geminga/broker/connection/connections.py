@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from geminga.broker.config import BrokerConfig
 from geminga.model.errors import GemingaError
 from geminga.runtime import Clock, SparseWarnings, get_logger
-from geminga.wire.pulsar.foreign import Protocol
+from geminga.wire.pulsar import foreign
 
 if TYPE_CHECKING:
     from geminga.broker.connection.connection import Connection
 
 _log = get_logger(__name__)
+
+
+class Peer(Protocol):
+    """Who is at the other end, as the log calls it."""
+
+    peer: str
+    client_version: str
+    is_connected: bool
 
 
 class Connections:
@@ -53,22 +61,22 @@ class Connections:
         else:
             self._by_ip.pop(address, None)
 
-    def warn_of_closing(self, connection: Connection, reason: str) -> None:
+    def warn_of_closing(self, connection: Peer, reason: str) -> None:
         """One line for a client that is sent away; one a minute for all who never shook hands."""
         if connection.is_connected:
             _log.warning("closing connection %s (%s): %s", connection.peer, connection.client_version, reason)
         else:
             self._strangers.warn(f"closing connection {connection.peer} (no client yet): {reason}")
 
-    def warn_of_wrong_port(self, connection: Connection, spoken: Protocol) -> None:
+    def warn_of_wrong_port(self, connection: Peer, spoken: foreign.Protocol) -> None:
         """Somebody speaks another protocol than the port does; of each one line a minute."""
-        advice = "there is none on this port" if spoken is Protocol.TLS else "it is on webServicePort"
+        advice = "there is none on this port" if spoken is foreign.Protocol.TLS else "it is on webServicePort"
         text = (
             f"closing connection {connection.peer}: it speaks {spoken.value} on a port of the binary protocol; {advice}"
         )
         self._strangers.warn(text, spoken.name)
 
-    def warn_of_hidden(self, connection: Connection, error: GemingaError) -> None:
+    def warn_of_hidden(self, connection: Peer, error: GemingaError) -> None:
         """What a client was not told of an error; of each kind one a minute, for clients try again and again."""
         text = f"{connection.peer} ({connection.client_version}) was told {error.told!r}: {error}"
         self._strangers.warn(text, type(error).__name__)

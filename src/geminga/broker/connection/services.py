@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from geminga.broker.access.ports import Access
 from geminga.broker.config import BrokerConfig
 from geminga.broker.connection.connections import Connections
 from geminga.broker.connection.frame_room import FrameRoom
@@ -52,6 +53,8 @@ class ConnectionServices:
 
     monotonic: Callable[[], float]
     config: BrokerConfig
+    #: Who is let in.
+    access: Access
     commands: Commands
     connections: Connections
     failures: Failures

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from geminga.broker.access.ports import Authorizer
 from geminga.broker.handlers import consumer, lookup, producer, schema, session, topic_lists, transaction
 from geminga.broker.handlers.rows import CommandTable, HotCommands
 from geminga.broker.handlers.services import CommandServices
@@ -24,12 +23,12 @@ ROWS: Final = (
 )
 
 
-def command_table(services: CommandServices, authorizer: Authorizer) -> CommandTable:
-    """The rows, asked of ``authorizer``; raises InvariantError where they contradict each other."""
+def command_table(services: CommandServices) -> CommandTable:
+    """The rows, asked of who decides at this broker; raises InvariantError where they contradict each other."""
     hot = HotCommands(
         flow=subscription.handle_flow,
         ack=subscription.handle_ack_bytes,
         redeliver=subscription.handle_redeliver_bytes,
         send=producer.handle_send,
     )
-    return CommandTable(ROWS, hot, services, authorizer)
+    return CommandTable(ROWS, hot, services)

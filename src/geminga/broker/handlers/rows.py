@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from geminga.broker.access.core.actions import Action, Anyone, Resource
-from geminga.broker.access.ports import Allowed, Authorizer, Decision, Denied
+from geminga.broker.access.ports import Allowed, Decision, Denied
 from geminga.broker.access.refusals import refused_command
 from geminga.broker.connection.connection import Connection
 from geminga.broker.handlers.services import CommandServices
@@ -85,13 +85,11 @@ class CommandTable:
 
     __slots__ = ("_authorizer", "_services", "ack", "flow", "redeliver", "rows", "send")
 
-    def __init__(
-        self, rows: Iterable[CommandRow], hot: HotCommands, services: CommandServices, authorizer: Authorizer
-    ) -> None:
+    def __init__(self, rows: Iterable[CommandRow], hot: HotCommands, services: CommandServices) -> None:
         """Raises InvariantError for a second row of a command, and for one settled by what asks nothing."""
         self.rows: Final[Mapping[int, CommandRow]] = by_command(rows)
         self._services = services
-        self._authorizer = authorizer
+        self._authorizer = services.access.authorizer
         self.flow = hot.flow
         self.ack = hot.ack
         self.redeliver = hot.redeliver

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from geminga.broker.access.ports import Access
 from geminga.broker.config import BrokerConfig
 from geminga.broker.ownership.lookup import TopicLookup
 from geminga.broker.schema.registry import SchemaRegistry
@@ -65,6 +66,8 @@ class CommandServices:
     #: Of the program, told to clients.
     version: str
     config: BrokerConfig
+    #: Who is let in, and to what.
+    access: Access
     clock: Clock
     topics: Topics
     schemas: Schemas

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Coroutine
+from typing import Any, Final
 
 from geminga.broker.access.core.actions import Anyone
+from geminga.broker.access.core.handshake import (
+    Accept,
+    Challenge,
+    Credentials,
+    Hello,
+    Known,
+    Rejected,
+    Step,
+    Verdict,
+    Verify,
+)
 from geminga.broker.connection.connection import Connection
 from geminga.broker.handlers.rows import CommandRow, Handshake
 from geminga.broker.handlers.services import CommandServices
-from geminga.model.errors import ProtocolError
+from geminga.model.errors import GemingaError
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar import commands
 
@@ -17,10 +29,9 @@ CLIENT_VERSION_LENGTH_MAX: Final = 200
 
 
 def handle_connect(services: CommandServices, connection: Connection, command: pb.BaseCommand) -> None:
-    """CONNECT -> CONNECTED. Authentication is off: every method name is taken, and everybody is anonymous."""
-    if connection.is_connected:
-        raise ProtocolError("CONNECT on a connection that is connected already")
+    """CONNECT -> CONNECTED, perhaps after AUTH_CHALLENGEs, or ERROR."""
     request = command.connect
+    step = connection.handshake.connect(_hello(request))
     connection.client_version = request.client_version[:CLIENT_VERSION_LENGTH_MAX]
     # A newer client is told our version, an older one its own, so that neither uses what the other lacks.
     connection.protocol_version = min(commands.PROTOCOL_VERSION, request.protocol_version)
@@ -28,7 +39,53 @@ def handle_connect(services: CommandServices, connection: Connection, command: p
         services.config.expose_entry_metadata and request.feature_flags.supports_broker_entry_metadata
     )
     connection.supports_partial_producer = request.feature_flags.supports_partial_producer
-    connection.handshake_done()
+    _follow(services, connection, step)
+
+
+def _hello(request: pb.CommandConnect) -> Hello:
+    has_original = request.HasField("original_auth_data")
+    return Hello(
+        Credentials(request.auth_method_name, request.auth_data),
+        request.original_principal,
+        Credentials(request.original_auth_method, request.original_auth_data.encode()) if has_original else None,
+        request.feature_flags.supports_auth_refresh,
+    )
+
+
+def handle_auth_response(services: CommandServices, connection: Connection, command: pb.BaseCommand) -> None:
+    """AUTH_RESPONSE: what a challenge asked for; one that nobody asked for says nothing."""
+    answer = command.authResponse.response
+    _follow(services, connection, connection.handshake.answer(Credentials(answer.auth_method_name, answer.auth_data)))
+
+
+def _follow(services: CommandServices, connection: Connection, step: Step | None) -> None:
+    """Do what the handshake says; commands behind wait while somebody is verified."""
+    while isinstance(step, Verify):
+        exchange = connection.exchanges.get(step.whose)
+        if exchange is None:
+            exchange = connection.exchanges[step.whose] = services.access.authenticator.begin()
+        verdict = exchange.answer(step.credentials)
+        if not isinstance(verdict, Known | Challenge | Rejected):
+            connection.run_in_turns(_follow_later(services, connection, verdict))
+            return
+        step = connection.handshake.verdict(verdict)
+    connection.carry_out(step)
+    if isinstance(step, Accept):
+        _welcome(services, connection)
+
+
+async def _follow_later(
+    services: CommandServices, connection: Connection, answer: Coroutine[Any, Any, Verdict]
+) -> None:
+    try:
+        verdict = await answer
+    except GemingaError as error:
+        verdict = Rejected(connection.told(error))
+    if not connection.is_closed:
+        _follow(services, connection, connection.handshake.verdict(verdict))
+
+
+def _welcome(services: CommandServices, connection: Connection) -> None:
     flags = pb.FeatureFlags(
         supports_topic_watchers=services.config.topic_list_watcher,
         supports_get_partitioned_metadata_without_auto_creation=True,
@@ -51,10 +108,6 @@ def handle_ping(services: CommandServices, connection: Connection, command: pb.B
 
 def handle_pong(services: CommandServices, connection: Connection, command: pb.BaseCommand) -> None:
     """PONG: the connection is alive, which every byte says."""
-
-
-def handle_auth_response(services: CommandServices, connection: Connection, command: pb.BaseCommand) -> None:
-    """AUTH_RESPONSE: nobody was challenged, so it says nothing."""
 
 
 ROWS: Final = (

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from geminga.broker.access.ports import Authorizer
+from geminga.broker.access.ports import Access
 from geminga.broker.metrics import Metrics
 from geminga.broker.rest.stats import TopicStatistics
 
@@ -26,8 +26,8 @@ class RestContext:
     statistics: TopicStatistics
     cluster: str
     version: str
-    #: Who may do what.
-    authorizer: Authorizer
+    #: Who is let in, and to what.
+    access: Access
     #: Largest body of a request, bytes; -1: :data:`BODY_BYTES_MAX_DEFAULT`.
     body_bytes_max: int = -1
     #: Path of the file whose presence ``/status.html`` tells; empty: none.

@@ -21,9 +21,9 @@ from geminga.broker.access.core.actions import (
     of_namespace,
     of_topic,
 )
-from geminga.broker.access.core.principal import ANONYMOUS
 from geminga.broker.access.ports import Allowed, Denied
 from geminga.broker.access.refusals import refused_request
+from geminga.broker.rest.identity import principal_of
 from geminga.broker.rest.requests import context_of, namespace_of, path_text, subscription_name, topic_of
 from geminga.broker.rest.routing import Route
 
@@ -50,8 +50,8 @@ async def require(request: Request, action: Action) -> None:
 
     Raises RestError for names in the path that can be none.
     """
-    principal = ANONYMOUS
-    decision = context_of(request).authorizer.decide(principal, action, resource_of(request, action))
+    principal = await principal_of(request)
+    decision = context_of(request).access.authorizer.decide(principal, action, resource_of(request, action))
     if not isinstance(decision, Allowed | Denied):
         decision = await decision
     if isinstance(decision, Denied):

@@ -211,7 +211,7 @@ def test_denied_command_is_refused_and_has_changed_nothing(name: str, is_slow: b
         await client.publish(1)
         assert (await client.expect(Type.MESSAGE)).message.consumer_id == 1
 
-    run_with_broker(scenario, authorizer=authorizer)
+    run_with_broker(scenario, access=authorizer.access)
 
 
 @pytest.mark.parametrize("is_slow", [False, True])
@@ -235,7 +235,7 @@ def test_only_what_is_denied_is_refused(denied: Action, is_slow: bool) -> None:
             while client.connection in world.broker.connections.open:
                 await moment()
 
-    run_with_broker(scenario, authorizer=authorizer)
+    run_with_broker(scenario, access=authorizer.access)
 
 
 async def moment() -> None:
@@ -277,7 +277,7 @@ def test_commands_behind_one_that_waits_for_its_decision_keep_their_order() -> N
         assert not world.broker.connections.open - {client.connection}
         assert OTHER not in world.broker.topics or not world.broker.topics[OTHER].producers
 
-    run_with_broker(scenario, authorizer=authorizer)
+    run_with_broker(scenario, access=authorizer.access)
 
 
 def test_reason_of_the_one_who_decides_is_told() -> None:
@@ -288,7 +288,7 @@ def test_reason_of_the_one_who_decides_is_told() -> None:
         client.request_producer()
         assert (await client.error()).message == "closed for the season"
 
-    run_with_broker(scenario, authorizer=authorizer)
+    run_with_broker(scenario, access=authorizer.access)
 
 
 def test_name_that_can_be_none_is_refused_before_anybody_is_asked() -> None:
@@ -300,7 +300,7 @@ def test_name_that_can_be_none_is_refused_before_anybody_is_asked() -> None:
         assert (await client.error()).error == pb.InvalidTopicName
         assert not authorizer.asked
 
-    run_with_broker(scenario, authorizer=authorizer)
+    run_with_broker(scenario, access=authorizer.access)
 
 
 def handle(connection: object, command: pb.BaseCommand) -> None:

@@ -102,7 +102,7 @@ def application_of(world: BrokerWorld) -> ASGIApp:
         statistics=statistics,
         cluster="standalone",
         version="test",
-        authorizer=world.broker.authorizer,
+        access=world.broker.access,
     )
     return application_maker(context)()
 
@@ -166,13 +166,13 @@ def test_denied_request_is_refused_and_has_changed_nothing(is_slow: bool) -> Non
         assert not client.is_closed
         await client.publish(1)
 
-    run_with_broker(scenario, authorizer=authorizer)
+    run_with_broker(scenario, access=authorizer.access)
 
 
 def test_only_what_is_denied_is_refused() -> None:
     """Of each row: denied are all actions but its own, and it is let through to its handler."""
     for route in ROUTES:
-        run_with_broker(let_through(route, authorizer := Denying()), authorizer=authorizer)
+        run_with_broker(let_through(route, authorizer := Denying()), access=authorizer.access)
 
 
 def let_through(route: Route, authorizer: Denying) -> Callable[[BrokerWorld], Awaitable[None]]:
@@ -232,7 +232,7 @@ def test_question_is_about_what_the_path_names(method: str, path: str, action: A
         assert (answer.status, answer.reason) == (401, "not you")
         assert authorizer.asked == [(ANONYMOUS, action, resource)]
 
-    run_with_broker(scenario, authorizer=authorizer)
+    run_with_broker(scenario, access=authorizer.access)
 
 
 def test_name_that_can_be_none_is_refused_before_anybody_is_asked() -> None:
@@ -243,7 +243,7 @@ def test_name_that_can_be_none_is_refused_before_anybody_is_asked() -> None:
         assert answer.status == 412
         assert not authorizer.asked
 
-    run_with_broker(scenario, authorizer=authorizer)
+    run_with_broker(scenario, access=authorizer.access)
 
 
 async def nothing(request: Request) -> Response:

@@ -59,7 +59,7 @@ def run(scenario: Callable[[BrokerWorld, Ask, OwnershipTable], Awaitable[None]])
     async def main(world: BrokerWorld) -> None:
         statistics = TopicStatistics(world.broker)
         metrics = Metrics(world.broker, statistics, cluster="standalone", has_topic_level=True, sources=())
-        context = RestContext(world.broker, metrics, statistics, "standalone", "test", world.broker.authorizer)
+        context = RestContext(world.broker, metrics, statistics, "standalone", "test", world.broker.access)
         await scenario(world, asker(make_application(context)), table)
 
     run_with_broker(main, ownership=table.brokers["a"])

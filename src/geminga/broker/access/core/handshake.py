@@ -1,0 +1,321 @@
+"""The handshake of a connection as a state machine: who is there is settled before anything else is taken.
+
+::
+
+    WAITING --CONNECT--> VERIFYING --known--> CONNECTED --credentials expire--> RENEWING_CHALLENGED
+                          |     ^                ^                                |        ^
+                 challenge|     |AUTH_RESPONSE   |known, the same one             |        |challenge
+                          v     |                |               AUTH_RESPONSE    v        |
+                        CHALLENGED               +-------------------------- RENEWING_VERIFYING
+
+Each event gives at most one step, which the connection carries out. Whatever goes wrong ends it: a command out of order
+(:class:`Violate`), credentials that are refused or not there in time (:class:`Refuse`). What somebody who is not known
+yet can make a broker hold is bounded: one exchange, ``rounds_max`` challenges, ``limit_s`` seconds, and frames of the
+handshake's size. Times are seconds of a monotonic clock.
+
+The rules are Pulsar's: a proxy is known by its role and names for whom it asks; a second identity is verified in one
+round; credentials that expire are challenged anew where the client knows how, and the answer must be of the same role.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Final, TypeAlias
+
+from geminga.broker.access.core.principal import ANONYMOUS, Principal
+
+#: What an AUTH_CHALLENGE holds that asks for new credentials, as in Pulsar.
+REFRESH: Final = b"PulsarAuthRefresh"
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """What somebody brings to say who they are."""
+
+    #: Pulsar's name of the method; empty: none was named.
+    method: str = ""
+    data: bytes = field(default=b"", repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """What CONNECT says of the one who sends it."""
+
+    credentials: Credentials = Credentials()
+    #: For whom a proxy asks, by name and by what that one brought; empty and None: for itself.
+    original_principal: str = ""
+    original: Credentials | None = None
+    #: Whether it answers when its credentials expire.
+    can_refresh: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class HandshakeRules:
+    """How handshakes are held at a broker."""
+
+    #: Seconds from the connection's beginning until it must be done.
+    limit_s: float
+    #: Challenges until somebody must be known.
+    rounds_max: int = 16
+    #: Seconds for the answer to a challenge for new credentials.
+    refresh_s: float = 60.0
+    #: Roles that ask in the names of others.
+    proxy_roles: frozenset[str] = frozenset()
+    #: Whether what a proxy passes on of another's credentials is verified too.
+    verifies_original: bool = False
+
+
+# ---- what is found out about credentials
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """They are good."""
+
+    #: Empty: anonymous.
+    role: str = ""
+    #: When they expire; None: never.
+    until_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Challenge:
+    """More must be said first."""
+
+    data: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """They are not good."""
+
+    #: Told to the client.
+    reason: str
+
+
+Verdict: TypeAlias = Known | Challenge | Rejected
+
+
+# ---- what is to be done
+
+
+class Whose(Enum):
+    """Whose credentials."""
+
+    PEER = auto()
+    #: Of whom a proxy asks for.
+    ORIGINAL = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Verify:
+    """Find out about credentials; :meth:`HandshakeMachine.verdict` is told."""
+
+    whose: Whose
+    credentials: Credentials
+
+
+@dataclass(frozen=True, slots=True)
+class SendChallenge:
+    """Send AUTH_CHALLENGE."""
+
+    method: str
+    data: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Accept:
+    """It is this one: answer CONNECTED, and take other commands."""
+
+    principal: Principal
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """Answer AuthenticationError, and close."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Violate:
+    """Close: this is not the protocol."""
+
+    reason: str
+
+
+Step: TypeAlias = Verify | SendChallenge | Accept | Refuse | Violate
+
+
+class State(Enum):
+    """How far a handshake is."""
+
+    WAITING = auto()
+    VERIFYING = auto()
+    CHALLENGED = auto()
+    CONNECTED = auto()
+    RENEWING_CHALLENGED = auto()
+    RENEWING_VERIFYING = auto()
+    ENDED = auto()
+
+
+_AFTER_ACCEPT: Final = (State.CONNECTED, State.RENEWING_CHALLENGED, State.RENEWING_VERIFYING)
+
+
+class HandshakeMachine:
+    """See the module; one for each connection."""
+
+    __slots__ = ("_deadline_s", "_hello", "_role", "_rounds", "_rules", "_until_s", "_whose", "principal", "state")
+
+    def __init__(self, rules: HandshakeRules, now_s: float) -> None:
+        """``now_s``: when the connection began."""
+        self._rules = rules
+        self.state = State.WAITING
+        #: Who it is, once that is settled.
+        self.principal = ANONYMOUS
+        self._hello = Hello()
+        self._whose = Whose.PEER
+        #: The peer's own role, once known.
+        self._role = ""
+        #: Until when the peer's own credentials are good, while another's are verified.
+        self._until_s: float | None = None
+        self._rounds = 0
+        self._deadline_s: float | None = now_s + rules.limit_s
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether other commands are taken."""
+        return self.state in _AFTER_ACCEPT
+
+    @property
+    def deadline_s(self) -> float | None:
+        """When :meth:`time_passed` is to be called at the latest; None: nothing is waited for."""
+        return self._deadline_s
+
+    def connect(self, hello: Hello) -> Step:
+        """CONNECT came."""
+        if self.is_connected:
+            return self._end(Violate("CONNECT on a connection that is connected already"))
+        if self.state is not State.WAITING:
+            return self._end(Violate("a second CONNECT"))
+        self._hello = hello
+        self.state = State.VERIFYING
+        return Verify(Whose.PEER, hello.credentials)
+
+    def answer(self, credentials: Credentials) -> Step | None:
+        """AUTH_RESPONSE came; None: nobody asked, and it says nothing."""
+        if self.state is State.CHALLENGED:
+            self.state = State.VERIFYING
+        elif self.state is State.RENEWING_CHALLENGED:
+            self.state = State.RENEWING_VERIFYING
+        elif self.state is State.CONNECTED:
+            return None
+        else:
+            before = "CONNECT" if self.state is State.WAITING else "a challenge"
+            return self._end(Violate(f"AUTH_RESPONSE before {before}"))
+        method = self._hello.credentials.method
+        if credentials.method != method:
+            return self._end(Refuse(f"the answer is of the method {credentials.method}, not {method}"))
+        return Verify(Whose.PEER, credentials)
+
+    def other_command(self, name: str) -> Step | None:
+        """Any other command came; None: it is taken."""
+        if self.is_connected:
+            return None
+        return self._end(Violate(f"{name} before CONNECT"))
+
+    def verdict(self, verdict: Verdict) -> Step | None:
+        """What was found out about the credentials last asked about; None: all goes on as it is."""
+        if self.state is State.VERIFYING:
+            if isinstance(verdict, Rejected):
+                return self._end(Refuse(verdict.reason))
+            if isinstance(verdict, Challenge):
+                return self._challenge(verdict, State.CHALLENGED)
+            return self._known(verdict)
+        if self.state is State.RENEWING_VERIFYING:
+            if isinstance(verdict, Rejected):
+                return self._end(Refuse(verdict.reason))
+            if isinstance(verdict, Challenge):
+                return self._challenge(verdict, State.RENEWING_CHALLENGED)
+            if verdict.role != self._role:
+                return self._end(Refuse("new credentials must be of the same role"))
+            self._connected_until(verdict.until_s)
+        return None  # nobody waits for it any more
+
+    def time_passed(self, now_s: float) -> Step | None:
+        """It is ``now_s``; None: nothing is due."""
+        if self._deadline_s is None or now_s < self._deadline_s:
+            return None
+        if not self.is_connected:
+            return (
+                None
+                if self.state is State.ENDED
+                else self._end(Violate("no handshake within gemingaHandshakeTimeoutSeconds"))
+            )
+        if self.state is not State.CONNECTED:
+            return self._end(Refuse("no new credentials in time"))
+        if not self._hello.can_refresh:
+            return self._end(Refuse("the credentials have expired"))
+        self._rounds = 0
+        return self._challenge(Challenge(REFRESH), State.RENEWING_CHALLENGED, now_s)
+
+    def _challenge(self, challenge: Challenge, state: State, now_s: float | None = None) -> Step:
+        self._rounds += 1
+        if self._whose is Whose.ORIGINAL and state is State.CHALLENGED:
+            return self._end(Refuse("what a proxy passes on can not be challenged"))
+        if self._rounds > self._rules.rounds_max:
+            return self._end(Refuse(f"more than {self._rules.rounds_max} challenges"))
+        if now_s is not None:
+            self._deadline_s = now_s + self._rules.refresh_s
+        self.state = state
+        return SendChallenge(self._hello.credentials.method, challenge.data)
+
+    def _known(self, known: Known) -> Step:
+        hello = self._hello
+        if self._whose is Whose.ORIGINAL:
+            return self._accept(Principal(self._role, known.role), _sooner(self._until_s, known.until_s))
+        self._role = known.role
+        if not known.role:
+            # Nobody is asked who it is, so that nobody can speak for another either.
+            return self._accept(ANONYMOUS, known.until_s)
+        is_proxy = known.role in self._rules.proxy_roles
+        if hello.original is not None and self._rules.verifies_original and is_proxy:
+            self._whose = Whose.ORIGINAL
+            self._until_s = known.until_s
+            return Verify(Whose.ORIGINAL, hello.original)
+        refusal = _proxy_refusal(known.role, hello.original_principal, self._rules.proxy_roles)
+        if refusal:
+            return self._end(Refuse(refusal))
+        return self._accept(Principal(known.role, hello.original_principal if is_proxy else ""), known.until_s)
+
+    def _accept(self, principal: Principal, until_s: float | None) -> Step:
+        if principal.original and principal.original in self._rules.proxy_roles:
+            return self._end(Refuse("a proxy can not ask for another proxy"))
+        if principal.role in self._rules.proxy_roles and not principal.original:
+            return self._end(Refuse("a proxy must say for whom it asks"))
+        self.principal = principal
+        self._whose = Whose.PEER
+        self._connected_until(until_s)
+        return Accept(principal)
+
+    def _connected_until(self, until_s: float | None) -> None:
+        self.state = State.CONNECTED
+        self._rounds = 0
+        self._deadline_s = until_s
+
+    def _end(self, step: Step) -> Step:
+        self.state = State.ENDED
+        self._deadline_s = None
+        return step
+
+
+def _proxy_refusal(role: str, original: str, proxy_roles: frozenset[str]) -> str:
+    """Why ``role`` may not ask for ``original``; empty: it may."""
+    is_for_itself = original in ("", role)
+    return "" if role in proxy_roles or is_for_itself else "who is no proxy asks for itself alone"
+
+
+def _sooner(one_s: float | None, other_s: float | None) -> float | None:
+    times_s = [time_s for time_s in (one_s, other_s) if time_s is not None]
+    return min(times_s, default=None)

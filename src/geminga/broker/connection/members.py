@@ -1,0 +1,101 @@
+"""What a client has on a connection: producers, consumers, watches, and requests for them that are under way."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from geminga.broker.connection.life import ConnectionLife
+from geminga.broker.connection.services import ConnectionServices
+from geminga.runtime import Contained
+from geminga.wire._generated import pulsar_api_pb2 as pb
+
+if TYPE_CHECKING:
+    from geminga.broker.subscription.consumer import Consumer
+    from geminga.broker.topic.producer import Producer
+
+#: Ids of producers closed by the broker, whose late SENDs are dropped instead of closing the connection.
+CLOSED_PRODUCERS_REMEMBERED_MAX: Final = 1000
+
+
+class ConnectionMembers(ConnectionLife):
+    """A connection's producers and consumers, by the client's ids."""
+
+    __slots__ = (
+        "_closed_producers",
+        "consumers",
+        "list_requests",
+        "producers",
+        "protocol_version",
+        "requests",
+        "supports_broker_entry_metadata",
+        "supports_partial_producer",
+        "waiting_producers",
+        "watchers",
+    )
+
+    def __init__(self, services: ConnectionServices) -> None:
+        super().__init__(services)
+        self.protocol_version = 0
+        self.supports_broker_entry_metadata = False
+        #: Its partitioned producers may publish to some of the partitions only.
+        self.supports_partial_producer = False
+        #: Producers that are still being created are not here but in ``requests``.
+        self.producers: dict[int, Producer] = {}
+        self.consumers: dict[int, Consumer] = {}
+        #: Producers that wait for exclusive access.
+        self.waiting_producers: dict[int, Producer] = {}
+        #: Ids under creation: (command type, producer or consumer id) -> request id.
+        self.requests: dict[tuple[int, int], int] = {}
+        #: Topic list watches by the client's ids; each value ends its watch.
+        self.watchers: dict[int, Callable[[], None]] = {}
+        #: Requests for lists of topics; the first is under way.
+        self.list_requests: deque[pb.CommandGetTopicsOfNamespace] = deque()
+        self._closed_producers: dict[int, None] = {}
+
+    def request_ended(self, key: tuple[int, int], request_id: int) -> bool:
+        """Take a creation out of :attr:`requests`; whether the client still waits for it.
+
+        It may have closed what was being made, and asked for it again: then the entry is that of the later request.
+        """
+        if self.requests.get(key) != request_id:
+            return False
+        del self.requests[key]
+        return not self.is_closed
+
+    def sending_producer(self, producer_id: int) -> Producer | None:
+        """The producer of a SEND; None if the SEND is to be dropped, or was for nobody and the connection is closed."""
+        producer = self.producers.get(producer_id)
+        if producer is None and producer_id not in self._closed_producers:
+            self.close(f"SEND of producer {producer_id}, which is not ready")
+        return producer
+
+    def producer_closed_by_broker(self, producer_id: int) -> None:
+        """Forget a producer that the client was told to close: SENDs already on their way are dropped."""
+        self.producers.pop(producer_id, None)
+        self._closed_producers[producer_id] = None
+        if len(self._closed_producers) > CLOSED_PRODUCERS_REMEMBERED_MAX:
+            del self._closed_producers[next(iter(self._closed_producers))]
+
+    def producer_opened(self, producer_id: int) -> None:
+        """A producer id is in use (again): its SENDs count."""
+        self._closed_producers.pop(producer_id, None)
+        producer = self.producers.get(producer_id)
+        if producer is not None and producer.topic.publish_throttles:
+            self._is_rated = True
+
+    def _forget_members(self) -> None:
+        """The connection is gone: so are they."""
+        for end_watch in list(self.watchers.values()):
+            end_watch()
+        self.watchers.clear()
+        for producer in [*self.producers.values(), *self.waiting_producers.values()]:
+            with Contained(producer.topic, "the end of a connection", is_last=True):
+                producer.connection_lost()
+        self.producers.clear()
+        self.waiting_producers.clear()
+        for consumer in list(self.consumers.values()):
+            with Contained(consumer.subscription, "the end of a connection", is_last=True):
+                consumer.close()
+        self.consumers.clear()

@@ -1,0 +1,55 @@
+"""Who sends a request: found out as for a connection, from its headers, in one round."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from starlette.requests import Request
+
+from geminga.broker.access.core.handshake import (
+    Accept,
+    Challenge,
+    Credentials,
+    HandshakeMachine,
+    Hello,
+    Known,
+    Refuse,
+    Rejected,
+    Verify,
+    Whose,
+)
+from geminga.broker.access.core.principal import Principal
+from geminga.broker.access.ports import Exchange
+from geminga.broker.rest.requests import context_of
+from geminga.model.errors import AuthenticationError
+
+#: Headers of Pulsar's: the method's name, and for whom a proxy asks.
+METHOD_HEADER: Final = "X-Pulsar-Auth-Method-Name"
+ORIGINAL_HEADER: Final = "X-Original-Principal"
+#: No time passes within a request's only round.
+_NOW_S: Final = 0.0
+
+
+async def principal_of(request: Request) -> Principal:
+    """Who sends it; raises AuthenticationError (401)."""
+    access = context_of(request).access
+    machine = HandshakeMachine(access.handshake_rules(1.0), _NOW_S)
+    exchanges: dict[Whose, Exchange] = {}
+    step = machine.connect(hello_of(request))
+    while isinstance(step, Verify):
+        exchange = exchanges.setdefault(step.whose, access.authenticator.begin())
+        answer = exchange.answer(step.credentials)
+        verdict = answer if isinstance(answer, Known | Challenge | Rejected) else await answer
+        following = machine.verdict(verdict)
+        assert following is not None
+        step = following
+    if isinstance(step, Accept):
+        return step.principal
+    raise AuthenticationError(step.reason if isinstance(step, Refuse) else "Need to authenticate in one round")
+
+
+def hello_of(request: Request) -> Hello:
+    """What the headers say of the one who sends it."""
+    headers = request.headers
+    credentials = Credentials(headers.get(METHOD_HEADER, ""), headers.get("Authorization", "").encode())
+    return Hello(credentials, headers.get(ORIGINAL_HEADER, ""))

@@ -1,0 +1,187 @@
+"""The handshake against an oracle: a table of what each state takes, written down by hand, and its bounds."""
+
+from __future__ import annotations
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from geminga.broker.access.core.handshake import (
+    REFRESH,
+    Accept,
+    Challenge,
+    Credentials,
+    HandshakeMachine,
+    HandshakeRules,
+    Hello,
+    Known,
+    Refuse,
+    Rejected,
+    SendChallenge,
+    State,
+    Verify,
+    Violate,
+    Whose,
+)
+from geminga.broker.access.core.principal import ANONYMOUS, Principal
+
+LIMIT_S, REFRESH_S, ROUNDS = 10.0, 60.0, 3
+ROLES = ("", "jane", "joe", "proxy", "gate")
+PROXIES = frozenset({"proxy", "gate"})
+METHODS = ("", "token")
+
+hellos = st.builds(
+    Hello,
+    credentials=st.builds(Credentials, st.sampled_from(METHODS)),
+    original_principal=st.sampled_from(ROLES),
+    original=st.none() | st.builds(Credentials, st.sampled_from(METHODS)),
+    can_refresh=st.booleans(),
+)
+verdicts = st.one_of(
+    st.builds(Known, st.sampled_from(ROLES), st.none() | st.floats(0, 500)),
+    st.just(Challenge(b"?")),
+    st.just(Rejected("no")),
+)
+events = st.one_of(
+    st.tuples(st.just("connect"), hellos),
+    st.tuples(st.just("answer"), st.builds(Credentials, st.sampled_from(METHODS))),
+    st.tuples(st.just("verdict"), verdicts),
+    st.tuples(st.just("other"), st.just("PING")),
+    st.tuples(st.just("time"), st.floats(0, 100)),
+)
+rules = st.builds(
+    HandshakeRules,
+    limit_s=st.just(LIMIT_S),
+    rounds_max=st.just(ROUNDS),
+    refresh_s=st.just(REFRESH_S),
+    proxy_roles=st.sampled_from([frozenset(), PROXIES]),
+    verifies_original=st.booleans(),
+)
+
+
+@given(rules, st.lists(events, max_size=25))
+@example(HandshakeRules(LIMIT_S), [("connect", Hello()), ("verdict", Known()), ("other", "PING")])
+def test_nothing_is_taken_before_it_is_known_who_is_there(
+    held: HandshakeRules, story: list[tuple[str, object]]
+) -> None:
+    machine = HandshakeMachine(held, 0.0)
+    now_s = 0.0
+    hello: Hello | None = None
+    asked: list[Whose] = []
+    challenges = 0
+    is_known = is_over = False
+    for kind, value in story:
+        before = machine.state
+        if kind == "connect":
+            step = machine.connect(value)
+            # Once, and first.
+            assert isinstance(step, Verify) == (before is State.WAITING)
+            hello = value if before is State.WAITING else hello
+        elif kind == "answer":
+            step = machine.answer(value)
+            is_asked = before in (State.CHALLENGED, State.RENEWING_CHALLENGED)
+            assert isinstance(step, Verify) == (is_asked and value.method == hello.credentials.method)
+            assert step is not None or before is State.CONNECTED
+        elif kind == "verdict":
+            step = machine.verdict(value)
+            if before not in (State.VERIFYING, State.RENEWING_VERIFYING):
+                assert step is None  # nobody asked, or it is over
+                assert machine.state is before
+        elif kind == "other":
+            step = machine.other_command(value)
+            assert (step is None) == is_known or is_over
+            assert step is None or isinstance(step, Violate)
+        else:
+            now_s += value
+            due_s = machine.deadline_s
+            step = machine.time_passed(now_s)
+            assert step is None or (due_s is not None and now_s >= due_s)
+            if not is_known and not is_over:
+                assert (step is not None) == (now_s >= LIMIT_S)
+        if is_over:
+            assert machine.state is State.ENDED
+            assert not isinstance(step, Verify | SendChallenge | Accept)
+            continue
+        if isinstance(step, Verify):
+            asked.append(step.whose)
+        if isinstance(step, SendChallenge):
+            challenges += 1
+            assert challenges <= ROUNDS
+        if isinstance(step, Accept):
+            assert not is_known
+            assert kind == "verdict"
+            assert isinstance(value, Known)
+            assert asked
+            assert step.principal == machine.principal
+            check_principal(held, hello, asked[-1], value, step.principal)
+            is_known = True
+        if isinstance(step, Refuse | Violate):
+            is_over, is_known = True, False
+        if machine.state is State.CONNECTED:
+            challenges = 0
+        assert machine.is_connected == is_known
+        # Who is not known has a time limit, always.
+        assert is_known or is_over or machine.deadline_s == LIMIT_S
+        # Who was asked for new credentials has one, too.
+        assert machine.state not in (State.RENEWING_CHALLENGED, State.RENEWING_VERIFYING) or machine.deadline_s
+
+
+def check_principal(held: HandshakeRules, hello: Hello, whose: Whose, known: Known, principal: Principal) -> None:
+    if whose is Whose.ORIGINAL:
+        assert held.verifies_original
+        assert principal.role in held.proxy_roles
+        assert principal.original == known.role
+    elif not known.role:
+        assert principal == ANONYMOUS
+    elif known.role in held.proxy_roles:
+        assert principal == Principal(known.role, hello.original_principal)
+    else:
+        assert hello.original_principal in ("", known.role)
+        assert principal == Principal(known.role)
+    # Nobody speaks for a proxy, and a proxy never for itself.
+    assert principal.original not in held.proxy_roles
+    assert bool(principal.original) == (principal.role in held.proxy_roles)
+
+
+def connected(until_s: float | None, *, can_refresh: bool = True) -> HandshakeMachine:
+    machine = HandshakeMachine(HandshakeRules(LIMIT_S, rounds_max=ROUNDS, refresh_s=REFRESH_S), 0.0)
+    machine.connect(Hello(Credentials("token", b"1"), can_refresh=can_refresh))
+    assert machine.verdict(Known("jane", until_s)) == Accept(Principal("jane"))
+    return machine
+
+
+def test_expired_credentials_are_asked_for_anew_and_others_go_on_meanwhile() -> None:
+    machine = connected(100.0)
+    assert machine.time_passed(99.0) is None
+    assert machine.time_passed(100.0) == SendChallenge("token", REFRESH)
+    assert machine.other_command("PRODUCER") is None
+    assert machine.answer(Credentials("token", b"2")) == Verify(Whose.PEER, Credentials("token", b"2"))
+    assert machine.verdict(Known("jane", 300.0)) is None
+    assert (machine.state, machine.deadline_s) == (State.CONNECTED, 300.0)
+
+
+def test_new_credentials_of_another_role_end_it() -> None:
+    machine = connected(100.0)
+    machine.time_passed(100.0)
+    machine.answer(Credentials("token", b"2"))
+    assert machine.verdict(Known("joe", 300.0)) == Refuse("new credentials must be of the same role")
+
+
+def test_who_can_not_refresh_or_does_not_is_refused() -> None:
+    assert connected(100.0, can_refresh=False).time_passed(100.0) == Refuse("the credentials have expired")
+    machine = connected(100.0)
+    machine.time_passed(100.0)
+    assert machine.time_passed(100.0 + REFRESH_S - 1) is None
+    assert machine.time_passed(100.0 + REFRESH_S) == Refuse("no new credentials in time")
+
+
+def test_challenges_are_counted() -> None:
+    machine = HandshakeMachine(HandshakeRules(LIMIT_S, rounds_max=ROUNDS), 0.0)
+    machine.connect(Hello(Credentials("sasl")))
+    for _ in range(ROUNDS):
+        assert machine.verdict(Challenge(b"?")) == SendChallenge("sasl", b"?")
+        assert isinstance(machine.answer(Credentials("sasl")), Verify)
+    assert machine.verdict(Challenge(b"?")) == Refuse("more than 3 challenges")
+
+
+def test_credentials_are_not_shown() -> None:
+    assert "secret" not in repr(Hello(Credentials("token", b"secret"), original=Credentials("token", b"secret")))

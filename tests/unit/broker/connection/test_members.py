@@ -1,0 +1,45 @@
+"""What a client has on a connection, and what is remembered of what it had."""
+
+from __future__ import annotations
+
+from geminga.broker.connection.members import CLOSED_PRODUCERS_REMEMBERED_MAX
+from geminga.model.topic_name import TopicName
+from support.broker_world import TOPIC, BrokerWorld, Type, run_with_broker
+
+
+def test_late_messages_of_a_producer_that_the_broker_closed_are_dropped() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        client = await world.client()
+        await client.create_producer()
+        await world.broker.unload_topic(TopicName.parse(TOPIC))
+        await client.expect(Type.CLOSE_PRODUCER)
+        client.send_message(0)
+        assert not client.is_closed
+        client.send_message(0, producer_id=2)
+        assert client.is_closed
+
+    run_with_broker(scenario)
+
+
+def test_closed_producers_are_remembered_up_to_a_number() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        client = await world.client()
+        for producer_id in range(CLOSED_PRODUCERS_REMEMBERED_MAX + 1):
+            client.connection.producer_closed_by_broker(producer_id)
+        client.send_message(0, producer_id=1)
+        assert not client.is_closed
+        client.send_message(0, producer_id=0)
+        assert client.is_closed
+
+    run_with_broker(scenario)
+
+
+def test_creation_that_was_asked_for_again_is_not_ended_by_the_first_one() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        connection = (await world.client()).connection
+        connection.requests[5, 1] = 8
+        assert not connection.request_ended((5, 1), 7)
+        assert connection.request_ended((5, 1), 8)
+        assert not connection.requests
+
+    run_with_broker(scenario)
