@@ -87,7 +87,8 @@ class LocalBookies:
             if self._count == 1:
                 raise
             raise type(error)(
-                f"{slot.name} ({slot.bookie_id}): {error}. To start without it, where enough others have what it had: "
+                f"{slot.name} ({slot.bookie_id}): {error}. To start without it, where others have what it had, with a "
+                f"new one in its place: --bookies {self._count + 1} --set "
                 f"gemingaBookiesLeftOut={','.join([*self._left_out, slot.name])}"
             ) from error
         self._on_open(slot.name, bookie.close)
