@@ -159,21 +159,21 @@ class StoppedDirectory:
 
         Those of the first bookie by their plain name, those of the others with their directory in front.
         """
-        for number in range(1, BOOKIES_MAX + 1):
-            slot = bookie_slot(number)
-            place = os.path.join(self.path, slot.name, directory)
+        slots = [bookie_slot(number) for number in range(1, BOOKIES_MAX + 1)]
+        places = {slot: os.path.join(self.path, slot.name, directory) for slot in slots}
+        if not any(os.path.isdir(place) for place in places.values()):
+            raise DataDirectoryError(f"{places[slots[0]]} is not there: nothing was ever stored here")
+        for slot, place in places.items():
             try:
                 names = sorted(name for name in os.listdir(place) if name.endswith(suffix))
-            except FileNotFoundError as error:
-                if number > 1:
-                    continue
-                raise DataDirectoryError(f"{place} is not there: nothing was ever stored here") from error
+            except FileNotFoundError:
+                continue  # there are not so many, or it is lost
             for name in names:
                 with open(os.path.join(place, name), "rb") as file:
                     if not os.fstat(file.fileno()).st_size:
                         continue
                     with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
-                        yield (name if number == 1 else f"{slot.name}/{name}"), mapped[:]
+                        yield (name if slot.number == 1 else f"{slot.name}/{name}"), mapped[:]
 
 
 def _lock(path: str) -> int:

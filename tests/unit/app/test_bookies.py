@@ -65,6 +65,27 @@ def test_three_bookies_have_directories_ids_and_metrics_of_their_own(tmp_path) -
         assert [stopped.value(f"/ledgers/cookies/{bookie_id}") for bookie_id in ids] == known
 
 
+def test_stopped_directory_is_read_over_all_its_bookies_also_without_the_first(tmp_path) -> None:
+    directory = tmp_path / "d"
+    with Standalone(directory, bookies=3) as broker:
+        publish(broker, tmp_path, 0, 12)
+    with StoppedDirectory(str(directory)) as stopped:
+        whole = {ledger_id: list(stopped.entries(ledger_id)) for ledger_id in range(10)}
+        files = {entry.file.partition("/")[0] for i in whole for entry in stopped.entries(i).values()}
+        assert files & {"bookie-2", "bookie-3"}
+        assert list(range(12)) in whole.values()
+    shutil.rmtree(directory / "bookie")
+    with StoppedDirectory(str(directory)) as stopped:
+        assert {ledger_id: list(stopped.entries(ledger_id)) for ledger_id in whole} == whole
+    for name in ("bookie-2", "bookie-3"):
+        shutil.rmtree(directory / name)
+    with (
+        StoppedDirectory(str(directory)) as stopped,
+        pytest.raises(DataDirectoryError, match="nothing was ever stored"),
+    ):
+        stopped.entries(0)
+
+
 def test_one_bookie_is_as_it_was(tmp_path) -> None:
     with Standalone(tmp_path / "d") as broker:
         assert list(metric(broker, "bookie_SERVER_STATUS")) == ['bookie_SERVER_STATUS{cluster="standalone"}']

@@ -539,3 +539,26 @@ def test_endless_failures_of_new_bookies_end():
         assert not isinstance(error, NotEnoughBookiesError)
 
     run_cluster(main, bookies=2)
+
+
+@pytest.mark.parametrize("quorums", [(1, 1, 1), (2, 2, 2)])
+def test_batch_is_confirmed_when_every_entry_of_it_is_answered(quorums):
+    async def main(cluster: Cluster):
+        size, write, ack = quorums
+        client = cluster.client()
+        handle = await client.create_ledger(ensemble_size=size, write_quorum=write, ack_quorum=ack)
+        appends = Appends(handle)
+        bookies = [cluster.bookies[name] for name in handle.metadata.last_fragment.ensemble]
+        for bookie in bookies:
+            bookie.answers_in_groups_of = 2
+            bookie.holds_replies = True
+        appends.append(*payloads(0, 5))
+        for _ in range(2):  # of three groups
+            for bookie in bookies:
+                bookie._held.pop(0)()
+            assert (appends.done, handle.last_add_confirmed) == ([], -1)
+        for bookie in bookies:
+            bookie.release()
+        assert (appends.done, handle.last_add_confirmed) == ([(0, 5, None)], 4)
+
+    run_cluster(main, bookies=2)
