@@ -31,7 +31,9 @@ from geminga.broker.ownership.lookup import TopicLookup
 from geminga.broker.ownership.ports import Ownership
 from geminga.broker.ownership.sole import SoleOwnership
 from geminga.broker.policies.following import PolicyFollowing
+from geminga.broker.policies.rules import broker_levels
 from geminga.broker.policies.service import PolicyService
+from geminga.broker.policies.topic_policies import TopicPolicyStore
 from geminga.broker.policies.upkeep import PolicyUpkeep
 from geminga.broker.registry.namespaces import Namespaces, TopicMode
 from geminga.broker.registry.partitions import Partitions
@@ -119,7 +121,8 @@ class Broker:
         self.long_work = asyncio.Semaphore(LONG_WORK_AT_ONCE)
         self.schemas = Schemas(self)
         self._endpoints: Endpoints | None = None
-        self.policies = PolicyService(self)
+        settings = {**broker_levels(config), **broker_levels(ledgers.config)}
+        self.policies = PolicyService(self.namespaces, TopicPolicyStore(self), settings, config.cluster_name)
         self.topic_services = self._new_topic_services()
         self._inactive_topics = InactiveTopics(
             config,
@@ -150,6 +153,8 @@ class Broker:
                 lambda name, count: self.partitions.create(name, count),
                 lambda name: self.partitions.finish_deletion_soon(name),
             ),
+            levels=lambda policies: self.policies.levels(policies),
+            policy_changes=lambda: self.namespaces.changes + self.policies.topics.changes,
             failures=self.failures,
             clock=self.runtime.clock,
             is_closing=lambda: self.is_closing,
@@ -180,7 +185,6 @@ class Broker:
             whole=self,
             unload=self.registry.unload,
             drop_soon=self.registry.drop_soon,
-            namespace_policies=self.namespaces.policies,
             rules=self.policies.rules,
             admit_consumer=self.schemas.admit_consumer,
             publish_latency=self.publish_latency,
@@ -220,8 +224,7 @@ class Broker:
         return NonPersistentTopic(services, name) if ledger is None else PersistentTopic(services, name, ledger)
 
     async def _policies_of(self, name: TopicName) -> Document:
-        found = await self.policies.topics.get(name)
-        return dict(found.document) if found is not None else {}
+        return await self.policies.topics.judged(name)
 
     async def _forget(self, name: TopicName, judged: Document | None = None) -> None:
         await self.policies.topics.forget_topic(name, judged=judged)

@@ -92,16 +92,6 @@ class RemoteError(GemingaError):
     http_status = 400
 
 
-class NotBuiltError(RemoteError):
-    """Pulsar has it, this version has not."""
-
-    http_status = 501
-
-    def __init__(self, what: str) -> None:
-        """``what`` is missing, such as "compaction"; the admin REST's answer names the version too."""
-        super().__init__(f"{what}: not built")
-
-
 class ProtocolError(RemoteError):
     """Bytes or commands that the protocol does not allow; the connection is closed."""
 

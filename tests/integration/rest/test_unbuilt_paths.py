@@ -11,10 +11,9 @@ from urllib.parse import urlsplit
 import pytest
 
 import geminga
+from geminga.broker.policies.core.rows import ROWS
 from geminga.broker.rest.application import ROUTES
 from geminga.broker.rest.core import unbuilt
-from geminga.broker.rest.namespace_policies import OTHER_FIELDS, POLICIES
-from geminga.broker.rest.topic_policies import POLICIES as TOPIC_POLICIES
 from support.rest import Rest
 from support.source_tree import ROOT
 
@@ -25,13 +24,13 @@ NOT_BUILT = f"not built in Geminga {geminga.__version__}"
 
 #: Members of Pulsar 4.2.4's ``Policies`` that have an effect here -> a test that shows it.
 NAMESPACE_EFFECTS = {
-    "autoSubscriptionCreationOverride": "unit/broker/test_topic_base.py"
+    "autoSubscriptionCreationOverride": "unit/broker/topic/test_topic_base.py"
     "::test_creation_of_subscriptions_on_demand_can_be_switched_off",
     "autoTopicCreationOverride": "integration/rest/test_partitions.py"
     "::test_partitions_of_an_unknown_topic_depend_on_the_policy",
     "backlog_quota_map": "unit/broker/topic/test_quota_guard.py"
     "::test_size_quota_stops_producers_as_soon_as_it_is_used_up",
-    "deduplicationEnabled": "unit/broker/test_topic_dedup.py"
+    "deduplicationEnabled": "unit/broker/topic/test_deduplication.py"
     "::test_namespace_policy_switches_deduplication_on_and_off_while_it_runs",
     "deduplicationSnapshotIntervalSeconds": "unit/broker/policies/test_rules.py"
     "::test_snapshots_of_sequence_ids_and_delays_are_those_of_the_most_particular_level",
@@ -39,13 +38,13 @@ NAMESPACE_EFFECTS = {
     "::test_snapshots_of_sequence_ids_and_delays_are_those_of_the_most_particular_level",
     "is_allow_auto_update_schema": "unit/broker/schema/test_topic_schemas.py"
     "::test_where_producers_may_not_add_they_need_a_known_schema",
-    "max_consumers_per_subscription": "unit/broker/test_topic_base.py"
+    "max_consumers_per_subscription": "unit/broker/topic/test_topic_base.py"
     "::test_policies_of_the_namespace_limit_producers_consumers_and_subscriptions",
-    "max_consumers_per_topic": "unit/broker/test_topic_base.py"
+    "max_consumers_per_topic": "unit/broker/topic/test_topic_base.py"
     "::test_policies_of_the_namespace_limit_producers_consumers_and_subscriptions",
-    "max_producers_per_topic": "unit/broker/test_topic_base.py"
+    "max_producers_per_topic": "unit/broker/topic/test_topic_base.py"
     "::test_policies_of_the_namespace_limit_producers_consumers_and_subscriptions",
-    "max_subscriptions_per_topic": "unit/broker/test_topic_base.py"
+    "max_subscriptions_per_topic": "unit/broker/topic/test_topic_base.py"
     "::test_policies_of_the_namespace_limit_producers_consumers_and_subscriptions",
     "max_topics_per_namespace": "integration/rest/test_unbuilt_paths.py"
     "::test_namespace_takes_no_more_topics_than_its_policy_says",
@@ -65,7 +64,8 @@ NAMESPACE_EFFECTS = {
     "::test_where_schemas_are_enforced_producers_need_one",
     "subscription_expiration_time_minutes": "unit/broker/policies/test_upkeep.py"
     "::test_subscription_nobody_uses_expires_and_one_in_use_stays",
-    "subscription_types_enabled": "unit/broker/test_topic_base.py::test_types_of_subscriptions_can_be_switched_off",
+    "subscription_types_enabled": "unit/broker/topic/test_topic_base.py"
+    "::test_types_of_subscriptions_can_be_switched_off",
 }
 #: Kept and told as they are given: that is all that Pulsar does without authorization, or with this one cluster.
 NAMESPACE_RECORDS = {"auth_policies", "replication_clusters", "allowed_clusters", "bundles", "deleted", "properties"}
@@ -91,38 +91,26 @@ TOPIC_EFFECTS = {
         NAMESPACE_EFFECTS["max_unacked_messages_per_subscription"],
     ),
     "messageTTLInSeconds": ("messageTTL", NAMESPACE_EFFECTS["message_ttl_in_seconds"]),
+    "delayedDeliveryMaxDelayInMillis": ("delayedDelivery", NAMESPACE_EFFECTS["delayed_delivery_policies"]),
+    **{
+        name: (path, "unit/broker/policies/test_policy_effects.py::" + test)
+        for name, path, test in (
+            ("maxProducerPerTopic", "maxProducers", "test_limit_of_each_level_holds"),
+            ("maxConsumerPerTopic", "maxConsumers", "test_limit_of_each_level_holds"),
+            ("maxConsumersPerSubscription", "maxConsumersPerSubscription", "test_limit_of_each_level_holds"),
+            ("maxSubscriptionsPerTopic", "maxSubscriptionsPerTopic", "test_limit_of_each_level_holds"),
+            ("subscriptionExpirationTimeInMinutes", "subscriptionExpirationTime", "test_subscriptions_expire_by_topic"),
+            ("schemaCompatibilityStrategy", "schemaCompatibilityStrategy", "test_schemas_follow_the_topic"),
+            ("schemaValidationEnforced", "schemaValidationEnforced", "test_schemas_follow_the_topic"),
+            ("autoSubscriptionCreationOverride", "autoSubscriptionCreation", "test_subscriptions_on_demand_by_level"),
+        )
+    },
     "retentionPolicies": ("retention", NAMESPACE_EFFECTS["retention_policies"]),
     "subscriptionTypesEnabled": (
         "subscriptionTypesEnabled",
         "unit/broker/policies/test_rules.py"
         "::test_subscription_types_are_those_of_the_most_particular_level_that_names_any",
     ),
-}
-#: The others -> their path, which must answer 501.
-UNBUILT_TOPIC_POLICIES = {
-    "autoSubscriptionCreationOverride": "autoSubscriptionCreation",
-    "compactionThreshold": "compactionThreshold",
-    "dispatchRate": "dispatchRate",
-    "dispatcherPauseOnAckStatePersistentEnabled": "dispatcherPauseOnAckStatePersistent",
-    "entryFilters": "entryFilters",
-    "inactiveTopicPolicies": "inactiveTopicPolicies",
-    "maxConsumerPerTopic": "maxConsumers",
-    "maxConsumersPerSubscription": "maxConsumersPerSubscription",
-    "maxMessageSize": "maxMessageSize",
-    "maxProducerPerTopic": "maxProducers",
-    "maxSubscriptionsPerTopic": "maxSubscriptionsPerTopic",
-    "offloadPolicies": "offloadPolicies",
-    "persistence": "persistence",
-    "publishRate": "publishRate",
-    "replicationClusters": "replication",
-    "replicatorDispatchRate": "replicatorDispatchRate",
-    "schemaCompatibilityStrategy": "schemaCompatibilityStrategy",
-    "schemaValidationEnforced": "schemaValidationEnforced",
-    "shadowTopics": "shadowTopics",
-    "subscribeRate": "subscribeRate",
-    "subscriptionDispatchRate": "subscriptionDispatchRate",
-    "subscriptionExpirationTimeInMinutes": "subscriptionExpirationTime",
-    "subscriptionPolicies": "{subscription}/dispatchRate",
 }
 #: A value of each unbuilt member that means something.
 SET_VALUES = {
@@ -204,7 +192,7 @@ def test_what_nobody_has_answers_404_and_what_only_others_do_405(lines: Lines) -
         ("PUT", "namespaces/public/default/t"),
         ("GET", "namespaces/public/default/nothing"),
         ("POST", "persistent/public/default"),
-        ("PUT", "persistent/public/default/t/dispatchRate"),
+        ("PUT", "persistent/public/default/t/retention"),
         ("POST", "brokers/health"),
     ):
         assert lines(method, f"/admin/v2/{path}")[0] == 405, f"{method} {path}"
@@ -241,15 +229,16 @@ def test_each_member_of_pulsars_policies_has_an_effect_or_is_refused() -> None:
     groups = [set(NAMESPACE_EFFECTS), unbuilt_keys, NAMESPACE_RECORDS]
     # Pulsar 4.2.4 has 48 of them.
     assert sum(map(len, groups)) == len(set.union(*groups)) == 48
-    taken = {policy.key for policy in POLICIES} | {"backlog_quota_map"} | set(OTHER_FIELDS)
-    assert taken == set(NAMESPACE_EFFECTS) | NAMESPACE_RECORDS
-    # And of topics 33, but for the mark that they are for all clusters.
-    assert len(TOPIC_EFFECTS) + len(UNBUILT_TOPIC_POLICIES) == 33
-    paths = {policy.path for policy in TOPIC_POLICIES} | {"backlogQuota", "delayedDelivery"}
-    assert paths == {path for path, _ in TOPIC_EFFECTS.values()}
-    refused = {row.path for row in unbuilt.ROUTES}
-    for path in UNBUILT_TOPIC_POLICIES.values():
-        assert f"/admin/v2/{{domain}}/{{tenant}}/{{namespace}}/{{topic}}/{path}" in refused
+    keys = [row.namespace.key for row in ROWS if row.namespace is not None]
+    keys += [row.namespace.older[0] for row in ROWS if row.namespace is not None and row.namespace.older is not None]
+    assert set(keys) == set.union(*groups)
+    built = {name: row for row in ROWS if row.topic is not None and not row.unbuilt for name in row.topic.avro}
+    assert set(built) == set(TOPIC_EFFECTS)
+    for name, (path, _) in TOPIC_EFFECTS.items():
+        level = built[name].topic
+        assert level is not None
+        assert level.rest is not None
+        assert level.rest.path == path
     for test in (*NAMESPACE_EFFECTS.values(), *(test for _, test in TOPIC_EFFECTS.values())):
         module, _, name = test.partition("::")
         assert f"\ndef {name}(" in (ROOT / "tests" / module).read_text(encoding="utf-8"), test

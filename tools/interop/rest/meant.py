@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from typing import Final
 
+from geminga.broker.policies.core.rows import ROWS
 from tools.interop.rest.comparing import Meant
+
+
+def _unbuilt_names() -> str:
+    levels = [(row, level.rest) for row in ROWS for level in (row.namespace, row.topic) if level is not None]
+    return "|".join(sorted({rest.path for row, rest in levels if row.unbuilt and rest is not None}))
+
+
+#: A value that Apache's broker was given before, and Geminga refused.
+_UNBUILT_POLICIES: Final = rf"(namespace|topic policy|topics with) ({_unbuilt_names()}): GET "
 
 MEANT: Final = (
     # ---- what the HTTP software says
@@ -50,11 +60,11 @@ MEANT: Final = (
     ),
     Meant(
         "policies of a topic that hold, with `applied=true`",
-        r"body: none \| some|only Apache: (destination_storage|message_age).*",
+        r"body: none \| some|only Apache: (destination_storage|message_age).*|answer: 204 \| 200",
         r"topic policy \w+: GET .+applied=true",
     ),
     # ---- values
-    Meant("input that makes no sense", r"answer: 500( <html>| <exception>)? \| (4\d\d|503) .+"),
+    Meant("input that makes no sense", r"answer: (500( <html>| <exception>)?|0 <silent>) \| (4\d\d|503) .+"),
     Meant(
         "nothing, an empty text or a fraction where a number, a boolean or a name belongs",
         r"answer: 204 \| (400 (.+, not (nothing|''|\d+\.\d+)|The request entity cannot be empty\.)"
@@ -62,7 +72,17 @@ MEANT: Final = (
     ),
     Meant(
         "a choice that there is not, or its number instead of its name",
-        r"answer: 204 \| 400 (the body must be (one|a list) of .+|Set namespace.+)",
+        r"answer: 204 \| 400 (the body must be (one|a list) of .+|Set namespace.+|inactiveTopicDeleteMode must .+)",
+    ),
+    Meant(
+        "a choice that there is not, or its number instead of its name",
+        r"body: some \| none",
+        "topic policy schemaCompatibilityStrategy: GET",
+    ),
+    Meant(
+        "removing a policy for which Pulsar has no path",
+        r"value \.: (False \| True|True \| False)",
+        "topic policy schemaValidationEnforced: GET",
     ),
     Meant(
         "numbers out of their range",
@@ -75,14 +95,22 @@ MEANT: Final = (
     # ---- what is there
     Meant("what is not built", r"answer: .+ \| 501 .+: not built in Geminga .+"),
     Meant(
+        "what is not built", r"(body: some \| none|value .+|answer: (200 \| 204|404 .+ \| 404 .+))", _UNBUILT_POLICIES
+    ),
+    Meant(
         "removing a policy for which Pulsar has no path",
-        r"answer: (412 Invalid bundle range: \w+ \| 204|404 Namespace does not .+ \| 404 Namespace policies .+)",
+        r"answer: (412 Invalid bundle range: \w+ \| 204|404 Namespace does not .+ \| 404 Namespace policies .+|405 \| (204|4\d\d .+))",
     ),
     Meant("the own cluster is deleted", r"answer: 20[04] \| (412 Cluster not empty|409 .+)", "own cluster: "),
     Meant(
         "a policy is set in a namespace whose tenant is not there",
         r"answer: 404 Namespace .+ \| 404 Tenant does not exist",
         "namespace .+nobody/nowhere/",
+    ),
+    Meant(
+        "a policy is set in a namespace whose tenant is not there",
+        r"answer: 404 Tenant does not exist \| 404 Namespace .+",
+        "(topics with|namespace) .+nobody/nowhere/",
     ),
     Meant("the bundle of a topic whose namespace is not there", r"answer: 200 \| 404 Namespace .+", "lookup: "),
     Meant("a topic's name with a slash", r"answer: (412 Topic name is not valid|500 <html>) \| 20[04]"),

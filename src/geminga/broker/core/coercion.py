@@ -29,6 +29,16 @@ class BodyError(RemoteError):
     """A body, or a part of one, that is not what belongs there: 400."""
 
 
+class NotBuiltError(RemoteError):
+    """Pulsar has it, this version has not: 501."""
+
+    http_status = 501
+
+    def __init__(self, what: str) -> None:
+        """``what`` is missing, such as "compaction"; the admin REST's answer names the version too."""
+        super().__init__(f"{what}: not built")
+
+
 def number_of(value: Json, what: str, most: int = INT_MAX) -> int:
     """A whole number from ``-most - 1`` to ``most``; raises BodyError, whose text begins with ``what``."""
     found: int | None = None

@@ -3,17 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
-from geminga.broker.core.rate_limit import rate_of
-from geminga.broker.core.subscribe_rate import subscribe_rate_of
-from geminga.broker.policies.core.rates import TopicRates
-from geminga.broker.policies.rules import QuotaAction, RuleDefaults
-from geminga.broker.resources.policies import Retention
+from geminga.broker.policies.core.readers import QuotaAction
 from geminga.broker.subscription.config import SubscriptionConfig
 from geminga.model.settings import setting
-
-_GIB: Final = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,36 +67,3 @@ class PolicyConfig(SubscriptionConfig):
     deduplication_inactivity_minutes: int = setting(
         "brokerDeduplicationProducerInactivityTimeoutMinutes", 360, "minutes > 0", minimum=1
     )
-
-    @property
-    def rule_defaults(self) -> RuleDefaults:
-        """The broker's level of the rules."""
-        gb = self.backlog_quota_gb
-        return RuleDefaults(
-            Retention(self.default_retention_minutes, self.default_retention_mb),
-            self.message_ttl_s,
-            int(gb * _GIB) if gb > 0 else self.backlog_quota_bytes,
-            self.backlog_quota_s,
-            QuotaAction(self.backlog_quota_action),
-            self.subscription_expiry_minutes,
-            self.deduplication,
-            self.deduplication_snapshot_s,
-            self.delayed_delivery_enabled,
-            self.delayed_delivery_tick_time_ms,
-            self.unacked_limits,
-            self.subscription_types_enabled,
-            TopicRates(
-                rate_of(self.topic_publish_rate_messages, self.topic_publish_rate_bytes),
-                rate_of(
-                    self.topic_dispatch_rate_messages,
-                    self.topic_dispatch_rate_bytes,
-                    is_relative=self.dispatch_rate_is_relative,
-                ),
-                rate_of(
-                    self.subscription_dispatch_rate_messages,
-                    self.subscription_dispatch_rate_bytes,
-                    is_relative=self.dispatch_rate_is_relative,
-                ),
-                subscribe_rate_of(self.subscribe_rate, self.subscribe_rate_period_s),
-            ),
-        )

@@ -12,6 +12,8 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, cast
 
+from geminga.broker.policies.core.avro_types import array, enum, fitted, optional, record, written
+from geminga.broker.policies.core.rows import ROWS
 from geminga.broker.resources.documents import Document, Json
 from geminga.model.errors import CorruptionError
 from geminga.model.topic_name import TopicName
@@ -20,104 +22,34 @@ if TYPE_CHECKING:
     from fastavro.types import Schema
 
 _EVENTS: Final = "org.apache.pulsar.common.events"
-_DATA: Final = "org.apache.pulsar.common.policies.data"
-
-#: Fields of TopicPolicies that hold one number or flag -> their Avro type.
-_SCALARS: Final = {
-    "deduplicationEnabled": "boolean",
-    "messageTTLInSeconds": "int",
-    "maxProducerPerTopic": "int",
-    "maxConsumerPerTopic": "int",
-    "maxConsumersPerSubscription": "int",
-    "maxSubscriptionsPerTopic": "int",
-    "maxUnackedMessagesOnConsumer": "int",
-    "maxUnackedMessagesOnSubscription": "int",
-    "maxMessageSize": "int",
-    "deduplicationSnapshotIntervalSeconds": "int",
-    "delayedDeliveryEnabled": "boolean",
-    "delayedDeliveryTickTimeMillis": "long",
-    "compactionThreshold": "long",
-}
-
-
-def _optional(name: str, kind: object) -> dict[str, object]:
-    return {"name": name, "type": ["null", kind], "default": None}
-
-
-def _record(namespace: str, name: str, fields: list[dict[str, object]]) -> dict[str, object]:
-    return {"type": "record", "namespace": namespace, "name": name, "fields": fields}
-
-
-_QUOTA: Final = _record(
-    f"{_DATA}.impl",
-    "BacklogQuotaImpl",
-    [
-        _optional("limit", "long"),
-        _optional("limitSize", "long"),
-        _optional("limitTime", "int"),
-        _optional(
-            "policy",
-            {
-                "type": "enum",
-                "namespace": f"{_DATA}.BacklogQuota",
-                "name": "RetentionPolicy",
-                "symbols": ["producer_request_hold", "producer_exception", "consumer_backlog_eviction"],
-            },
+_TEXT: Final = optional("string")
+_POLICIES: Final = record(
+    "org.apache.pulsar.common.policies.data.TopicPolicies",
+    {name: kind for row in ROWS if row.topic is not None for name, kind in row.topic.avro.items()},
+)
+_TOPIC_EVENT: Final = record(
+    f"{_EVENTS}.TopicPoliciesEvent",
+    {"domain": _TEXT, "tenant": _TEXT, "namespace": _TEXT, "topic": _TEXT, "policies": optional(_POLICIES)},
+)
+_SNAPSHOTS: Final = ("", "_SEGMENTS", "_INDEXES")
+_EVENT: Final = record(
+    f"{_EVENTS}.PulsarEvent",
+    {
+        "eventType": optional(
+            enum(
+                f"{_EVENTS}.EventType",
+                "TOPIC_POLICY",
+                *(f"TRANSACTION_BUFFER_SNAPSHOT{which}" for which in _SNAPSHOTS),
+            )
         ),
-    ],
-)
-_RETENTION: Final = _record(
-    _DATA,
-    "RetentionPolicies",
-    [{"name": "retentionTimeInMinutes", "type": "int"}, {"name": "retentionSizeInMB", "type": "long"}],
-)
-#: A Java enum within a class, as Avro names it.
-_SUBSCRIPTION_TYPE: Final = {
-    "type": "enum",
-    "namespace": "org.apache.pulsar.common.api.proto.CommandSubscribe",
-    "name": "SubType",
-    "symbols": ["Exclusive", "Shared", "Failover", "Key_Shared"],
-}
-_POLICIES: Final = _record(
-    _DATA,
-    "TopicPolicies",
-    [
-        _optional("backLogQuotaMap", {"type": "map", "values": _QUOTA}),
-        _optional(
-            "subscriptionTypesEnabled",
-            {"type": "array", "items": _SUBSCRIPTION_TYPE, "java-class": "java.util.List"},
-        ),
-        _optional("retentionPolicies", _RETENTION),
-        *(_optional(name, kind) for name, kind in _SCALARS.items()),
-    ],
-)
-_TOPIC_EVENT: Final = _record(
-    _EVENTS,
-    "TopicPoliciesEvent",
-    [
-        *(_optional(name, "string") for name in ("domain", "tenant", "namespace", "topic")),
-        _optional("policies", _POLICIES),
-    ],
+        "actionType": optional(enum(f"{_EVENTS}.ActionType", "INSERT", "DELETE", "UPDATE", "NONE")),
+        "replicateTo": optional(array("string", "java.util.HashSet")),
+        "topicPoliciesEvent": optional(_TOPIC_EVENT),
+    },
 )
 
-
-def _enum(name: str, *symbols: str) -> dict[str, object]:
-    return {"type": "enum", "namespace": _EVENTS, "name": name, "symbols": list(symbols)}
-
-
-#: The Avro schema of an event, as JSON text.
-SCHEMA: Final = json.dumps(
-    _record(
-        _EVENTS,
-        "PulsarEvent",
-        [
-            _optional("eventType", _enum("EventType", "TOPIC_POLICY")),
-            _optional("actionType", _enum("ActionType", "INSERT", "DELETE", "UPDATE", "NONE")),
-            _optional("topicPoliciesEvent", _TOPIC_EVENT),
-        ],
-    ),
-    separators=(",", ":"),
-).encode()
+#: The Avro schema of an event as JSON text: byte for byte that of Pulsar 4.2.4.
+SCHEMA: Final = json.dumps(written(_EVENT), separators=(",", ":")).encode()
 
 
 def encode_update(name: TopicName, policies: Mapping[str, Json]) -> bytes:
@@ -136,7 +68,7 @@ def encode_update(name: TopicName, policies: Mapping[str, Json]) -> bytes:
         },
     }
     buffer = io.BytesIO()
-    fastavro.schemaless_writer(buffer, parse(SCHEMA), event)
+    fastavro.schemaless_writer(buffer, parse(SCHEMA), fitted(event, _EVENT))
     return buffer.getvalue()
 
 
@@ -167,4 +99,4 @@ def decode(payload: bytes, schema: Schema) -> tuple[TopicName, Document | None] 
     policies = found.get("policies")
     if event.get("actionType") == "DELETE" or not isinstance(policies, dict):
         return name, None
-    return name, {key: value for key, value in policies.items() if value not in (None, {}, [])}
+    return name, {key: value for key, value in policies.items() if value is not None}

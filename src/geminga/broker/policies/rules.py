@@ -1,165 +1,191 @@
 """The rules of one topic: what its own policies say, else its namespace's, else the broker's. Pure.
 
-Each rule is taken from the most particular level that sets it, as in Pulsar: topic, namespace, broker.
+Each policy is taken from the most particular level that sets it, as in Pulsar: the topic's own, the topic's own for all
+clusters, namespace, broker. Which policies there are is said by :data:`geminga.broker.policies.core.rows.ROWS`.
 """
 
 from __future__ import annotations
 
-from enum import StrEnum
-from typing import Final, NamedTuple, TypeVar
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple, TypeVar
 
-from geminga.broker.policies.core.rates import NO_RATES, TopicRates, rates_of
-from geminga.broker.resources.documents import Json
-from geminga.broker.resources.policies import Policies, Retention
-from geminga.broker.resources.topic_policies import TopicPolicies
-from geminga.broker.subscription.limits import UnackedLimits
+from geminga.broker.core.coercion import Json
+from geminga.broker.policies.core.rates import NO_RATES, TopicRates
+from geminga.broker.policies.core.readers import AGE_QUOTA, SIZE_QUOTA, Quota, QuotaAction, Retention
+from geminga.broker.policies.core.row import PolicyRow, Settings
+from geminga.broker.policies.core.rows import ROWS
+from geminga.broker.policies.core.rows.deletion import (
+    BACKLOG_QUOTAS,
+    MESSAGE_TTL,
+    RETENTION,
+    SUBSCRIPTION_EXPIRY,
+)
+from geminga.broker.policies.core.rows.delivery import (
+    DEDUPLICATION,
+    DEDUPLICATION_SNAPSHOTS,
+    DELAYED_DELIVERY,
+    SUBSCRIPTION_TYPES_ENABLED,
+)
+from geminga.broker.policies.core.rows.limits import (
+    MAX_CONSUMERS,
+    MAX_CONSUMERS_PER_SUBSCRIPTION,
+    MAX_PRODUCERS,
+    MAX_SUBSCRIPTIONS,
+    MAX_UNACKED_ON_CONSUMER,
+    MAX_UNACKED_ON_SUBSCRIPTION,
+)
+from geminga.broker.policies.core.rows.rates import (
+    DISPATCH_RATE,
+    PUBLISH_RATE,
+    SUBSCRIBE_RATE,
+    SUBSCRIPTION_DISPATCH_RATE,
+)
+from geminga.broker.subscription.limits import NO_LIMITS, TopicLimits, UnackedLimits
+from geminga.model.settings import settings_of
+
+__all__ = ["AGE_QUOTA", "MINUTE_MS", "SIZE_QUOTA", "Levels", "Quota", "QuotaAction", "TopicRules", "broker_levels"]
 
 T = TypeVar("T")
 
 MINUTE_MS: Final = 60_000
-#: Pulsar's names of all types of subscriptions.
-SUBSCRIPTION_TYPES: Final = ("Exclusive", "Shared", "Failover", "Key_Shared")
-#: Keys of ``backlog_quota_map``.
-SIZE_QUOTA: Final = "destination_storage"
-AGE_QUOTA: Final = "message_age"
 
 
-class QuotaAction(StrEnum):
-    """What happens when a backlog quota is used up; values are Pulsar's."""
+class TopicRules:
+    """What holds for one topic: ``rules[ROW]``, and what parts of the broker make of it."""
 
-    #: Producers are disconnected; their clients go on trying until there is room or their send timeout passes.
-    HOLD = "producer_request_hold"
-    #: Producers are disconnected and told so with an error.
-    REFUSE = "producer_exception"
-    #: The oldest messages are acknowledged for the subscriptions that are furthest behind.
-    EVICT = "consumer_backlog_eviction"
+    __slots__ = ("_values",)
 
+    def __init__(self, values: Mapping[PolicyRow[Any], object] | None = None) -> None:
+        """``values``: of rows where something else holds than nothing being set."""
+        self._values = dict(values or {})
 
-_ACTIONS: Final = {action.value: action for action in QuotaAction}
+    def __getitem__(self, row: PolicyRow[T]) -> T:
+        found: T = self._values.get(row, row.otherwise)  # type: ignore[assignment]
+        return found
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, TopicRules) and self._values == other._values
 
-class Quota(NamedTuple):
-    """A backlog quota."""
+    __hash__ = None  # type: ignore[assignment]
 
-    #: Bytes, or milliseconds of the oldest message's age.
-    limit: int
-    action: QuotaAction
+    def __repr__(self) -> str:
+        return f"TopicRules({', '.join(f'{row.name}={value!r}' for row, value in self._values.items())})"
 
+    @property
+    def retention(self) -> Retention:
+        """Minutes and MiB; -1 without limit."""
+        return self[RETENTION]
 
-class TopicRules(NamedTuple):
-    """What holds for one topic."""
+    @property
+    def ttl_ms(self) -> int:
+        """Messages older than this are acknowledged for every subscription; 0: never."""
+        return self[MESSAGE_TTL] * 1000
 
-    #: Minutes and MiB; -1 without limit.
-    retention: Retention = Retention(0, 0)
-    #: Messages older than this are acknowledged for every subscription; 0: never.
-    ttl_ms: int = 0
-    size_quota: Quota | None = None
-    age_quota: Quota | None = None
-    #: Subscriptions without consumers for this long are deleted; 0: never.
-    subscription_expiry_ms: int = 0
-    deduplication: bool = False
-    #: Between two snapshots of the sequence ids, if anything was stored; 0: by the number of entries only.
-    dedup_snapshot_ms: int = 0
-    #: Whether messages wait for their delivery time, and how exactly, in milliseconds.
-    delays: bool = True
-    delay_tick_ms: int = 1000
-    unacked: UnackedLimits = UnackedLimits()
-    #: Types that new consumers may ask for.
-    subscription_types: tuple[str, ...] = SUBSCRIPTION_TYPES
-    #: Who publishes, is sent messages or subscribes faster is slowed down.
-    rates: TopicRates = NO_RATES
+    @property
+    def size_quota(self) -> Quota | None:
+        """The backlog quota by size, bytes."""
+        return self[BACKLOG_QUOTAS].size
 
+    @property
+    def age_quota(self) -> Quota | None:
+        """The backlog quota by age, milliseconds."""
+        return self[BACKLOG_QUOTAS].age
 
-class RuleDefaults(NamedTuple):
-    """The broker's own settings."""
+    @property
+    def subscription_expiry_ms(self) -> int:
+        """Subscriptions without consumers for this long are deleted; 0: never."""
+        return self[SUBSCRIPTION_EXPIRY] * MINUTE_MS
 
-    retention: Retention
-    ttl_s: int
-    #: -1: no limit.
-    quota_bytes: int
-    quota_s: int
-    quota_action: QuotaAction
-    subscription_expiry_minutes: int
-    deduplication: bool
-    dedup_snapshot_s: int
-    delays: bool = True
-    delay_tick_ms: int = 1000
-    unacked: UnackedLimits = UnackedLimits()
-    subscription_types: tuple[str, ...] = SUBSCRIPTION_TYPES
-    rates: TopicRates = NO_RATES
+    @property
+    def deduplication(self) -> bool:
+        """Whether a message that is sent again is stored once."""
+        return self[DEDUPLICATION]
 
+    @property
+    def dedup_snapshot_ms(self) -> int:
+        """Between two snapshots of the sequence ids, if anything was stored; 0: by the number of entries only."""
+        return self[DEDUPLICATION_SNAPSHOTS] * 1000
 
-def rules_of(
-    defaults: RuleDefaults, namespace: Policies | None, topic: TopicPolicies | None, cluster: str = ""
-) -> TopicRules:
-    """The rules of a topic in ``cluster``; None: the level sets nothing."""
-    ttl_s, expiry_minutes = defaults.ttl_s, defaults.subscription_expiry_minutes
-    snapshot_s = defaults.dedup_snapshot_s
-    retention, deduplication = defaults.retention, defaults.deduplication
-    delays, tick_ms = defaults.delays, defaults.delay_tick_ms
-    per_consumer, per_subscription = defaults.unacked
-    types = defaults.subscription_types
-    maps: list[dict[str, dict[str, Json]]] = []
-    if namespace is not None:
-        ttl_s = _set_or(namespace.message_ttl_seconds, ttl_s)
-        expiry_minutes = _set_or(namespace.number("subscription_expiration_time_minutes"), expiry_minutes)
-        retention = _set_or(namespace.retention, retention)
-        deduplication = _set_or(namespace.deduplication_enabled, deduplication)
-        snapshot_s = _set_or(namespace.number("deduplicationSnapshotIntervalSeconds"), snapshot_s)
-        maps.append(namespace.backlog_quotas)
-        per_consumer = _set_or(namespace.number("max_unacked_messages_per_consumer"), per_consumer)
-        per_subscription = _set_or(namespace.number("max_unacked_messages_per_subscription"), per_subscription)
-        types = namespace.subscription_types_enabled or types
-        active, tick = namespace.delayed_delivery
-        delays, tick_ms = _set_or(active, delays), _set_or(tick, tick_ms)
-    if topic is not None:
-        ttl_s = _set_or(topic.message_ttl_seconds, ttl_s)
-        retention = _set_or(topic.retention, retention)
-        deduplication = _set_or(topic.deduplication_enabled, deduplication)
-        snapshot_s = _set_or(topic.number("deduplicationSnapshotIntervalSeconds"), snapshot_s)
-        maps.insert(0, topic.backlog_quotas)
-        per_consumer = _set_or(topic.number("maxUnackedMessagesOnConsumer"), per_consumer)
-        per_subscription = _set_or(topic.number("maxUnackedMessagesOnSubscription"), per_subscription)
-        types = topic.subscription_types_enabled or types
-        active, tick = topic.delayed_delivery
-        delays, tick_ms = _set_or(active, delays), _set_or(tick, tick_ms)
-    return TopicRules(
-        retention,
-        max(0, ttl_s) * 1000,
-        _quota(maps, SIZE_QUOTA, "limitSize", defaults.quota_bytes, defaults.quota_action, unit=1),
-        _quota(maps, AGE_QUOTA, "limitTime", defaults.quota_s, defaults.quota_action, unit=1000),
-        max(0, expiry_minutes) * MINUTE_MS,
-        deduplication,
-        max(0, snapshot_s) * 1000,
-        delays,
-        max(1, tick_ms),
-        # Old administration tools write -1 for "no limit".
-        UnackedLimits(max(0, per_consumer), max(0, per_subscription)),
-        types,
-        rates_of(
-            defaults.rates,
-            None if namespace is None else namespace.document,
-            None if topic is None else topic.document,
-            cluster,
-        ),
-    )
+    @property
+    def delays(self) -> bool:
+        """Whether messages wait for their delivery time."""
+        return self[DELAYED_DELIVERY].is_active
+
+    @property
+    def delay_tick_ms(self) -> int:
+        """How exactly they are delivered."""
+        return self[DELAYED_DELIVERY].tick_ms
+
+    @property
+    def unacked(self) -> UnackedLimits:
+        """How much consumers may leave unacknowledged."""
+        return UnackedLimits(self[MAX_UNACKED_ON_CONSUMER], self[MAX_UNACKED_ON_SUBSCRIPTION])
+
+    @property
+    def subscription_types(self) -> tuple[str, ...]:
+        """Types that new consumers may ask for."""
+        return self[SUBSCRIPTION_TYPES_ENABLED]
+
+    @property
+    def rates(self) -> TopicRates:
+        """Who publishes, is sent messages or subscribes faster is slowed down."""
+        found = TopicRates(
+            self[PUBLISH_RATE], self[DISPATCH_RATE], self[SUBSCRIPTION_DISPATCH_RATE], self[SUBSCRIBE_RATE]
+        )
+        # One object for all topics without rates: most have none.
+        return found if any(found) else NO_RATES
+
+    @property
+    def limits(self) -> TopicLimits:
+        """How many producers, consumers and subscriptions a topic takes."""
+        found = TopicLimits(
+            self[MAX_PRODUCERS],
+            self[MAX_CONSUMERS],
+            self[MAX_CONSUMERS_PER_SUBSCRIPTION],
+            self[MAX_SUBSCRIPTIONS],
+        )
+        # One object for all topics without limits: most have none.
+        return found if any(found) else NO_LIMITS
 
 
-def _set_or(value: T | None, default: T) -> T:
-    return default if value is None else value
+def broker_levels(config: object) -> Settings:
+    """A configuration's values by Pulsar's keys: what rows take the broker's level from."""
+    return {key: getattr(config, name) for key, (_, name) in settings_of(type(config)).items()}
 
 
-def _quota(
-    maps: list[dict[str, dict[str, Json]]], kind: str, key: str, default: int, action: QuotaAction, *, unit: int
-) -> Quota | None:
-    for quotas in maps:
-        quota = quotas.get(kind)
-        if quota is None:
-            continue
-        limit = quota.get(key)
-        if limit is None and kind == SIZE_QUOTA:
-            # Set by old administration tools, which knew of sizes only.
-            limit = quota.get("limit")
-        found = _ACTIONS.get(str(quota.get("policy")))
-        return Quota(limit * unit, found) if isinstance(limit, int) and limit > 0 and found is not None else None
-    return Quota(default * unit, action) if default > 0 else None
+class Levels(NamedTuple):
+    """What is set for one topic, level by level."""
+
+    settings: Settings
+    #: This cluster's name.
+    cluster: str = ""
+    namespace: Mapping[str, Json] = {}
+    #: What the topic has of its own in this cluster, and for all clusters.
+    topic: Mapping[str, Json] = {}
+    topic_global: Mapping[str, Json] = {}
+
+    def of(self, row: PolicyRow[Any]) -> list[Json]:
+        """A policy's values, the most particular level first; None: not set there."""
+        found: list[Json] = []
+        if row.topic is not None:
+            found += [row.topic.stored(self.topic), row.topic.stored(self.topic_global)]
+        if row.namespace is not None:
+            found.append(row.namespace.stored(self.namespace, self.cluster))
+        return [*found, row.broker_level(self.settings)]
+
+    def merged(self, row: PolicyRow[Any]) -> Json:
+        """What holds, as a level would store it."""
+        return row.merged(self.of(row))
+
+    def value(self, row: PolicyRow[T]) -> T:
+        """What holds."""
+        return row.value_of(self.of(row))
+
+    def rules(self) -> TopicRules:
+        """What holds, of every policy."""
+        values: dict[PolicyRow[Any], object] = {}
+        for row in ROWS:
+            value = row.value_of(self.of(row))
+            if value != row.otherwise:
+                values[row] = value
+        return TopicRules(values)

@@ -2,45 +2,83 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import Any, Final
 
-from geminga.broker.policies.rules import TopicRules, rules_of
+from geminga.broker.policies.core.row import PolicyRow, Settings
+from geminga.broker.policies.core.rows.limits import MAX_UNACKED_ON_CONSUMER, MAX_UNACKED_ON_SUBSCRIPTION
+from geminga.broker.policies.ports import NamespacePolicies
+from geminga.broker.policies.rules import Levels, TopicRules
 from geminga.broker.policies.topic_policies import TopicPolicyStore
+from geminga.broker.resources.documents import Json
+from geminga.broker.resources.policies import Policies
+from geminga.broker.resources.topic_policies import NO_TOPIC_POLICIES, TopicPolicies
 from geminga.model.topic_name import TopicName
 
-if TYPE_CHECKING:
-    from geminga.broker.service import Broker
+#: Namespaces whose rules are remembered: most topics have those of their namespace, one object for all of them.
+NAMESPACES_MAX: Final = 1000
 
 
 class PolicyService:
-    """Puts the three levels together."""
+    """Puts the levels together."""
 
-    __slots__ = ("_broker", "_default", "_system", "topics")
+    __slots__ = ("_cluster", "_default", "_namespaces", "_of_namespaces", "_system", "settings", "topics")
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(
+        self, namespaces: NamespacePolicies, topics: TopicPolicyStore, settings: Settings, cluster: str
+    ) -> None:
+        """``settings``: the broker's configuration by key; ``cluster``: this one's name."""
+        self._namespaces = namespaces
         #: The level of topics.
-        self.topics = TopicPolicyStore(broker)
-        #: Most topics have the broker's own rules: one object for all of them.
-        self._system = TopicRules(unacked=broker.config.unacked_limits)
-        self._default = rules_of(broker.config.rule_defaults, None, None)
+        self.topics = topics
+        #: The level of the broker.
+        self.settings = settings
+        self._cluster = cluster
+        of_broker = Levels(settings, cluster)
+        self._default = of_broker.rules()
+        # What the broker keeps for itself neither expires nor is held back; cursors of its own guard it.
+        system: list[PolicyRow[Any]] = [MAX_UNACKED_ON_CONSUMER, MAX_UNACKED_ON_SUBSCRIPTION]
+        self._system = TopicRules({row: of_broker.value(row) for row in system})
+        self._of_namespaces: dict[str, tuple[Policies | None, TopicRules]] = {}
+
+    def levels(self, namespace: Policies | None = None, topic: TopicPolicies = NO_TOPIC_POLICIES) -> Levels:
+        """The levels of a topic, or of a namespace by itself."""
+        document: Mapping[str, Json] = namespace.document if namespace is not None else {}
+        return Levels(self.settings, self._cluster, document, topic.document, topic.for_all)
+
+    async def levels_of(self, name: TopicName) -> Levels:
+        """The levels of a topic as they are now. Raises StorageError."""
+        namespace = await self._namespaces.policies(name.namespace)
+        return self.levels(namespace, await self._of_topic(name))
 
     async def rules_now(self, name: TopicName) -> TopicRules | None:
         """By the namespace's policies as they are stored now; None: there is no such namespace. Raises StorageError.
 
         For what can not be undone: a watch may be late or lost.
         """
-        self._broker.namespaces.forget(name.namespace)
-        if await self._broker.namespaces.policies(name.namespace) is None:
+        self._namespaces.forget(name.namespace)
+        if await self._namespaces.policies(name.namespace) is None:
             return None
         return await self.rules(name)
 
     async def rules(self, name: TopicName) -> TopicRules:
         """The rules of a topic. Raises StorageError."""
-        namespace = await self._broker.namespaces.policies(name.namespace)
-        topic = await self.topics.get(name) if name.is_persistent else None
+        namespace = await self._namespaces.policies(name.namespace)
         if name.is_system:
-            # What the broker keeps for itself neither expires nor is held back; cursors of its own guard it.
             return self._system
-        rules = rules_of(self._broker.config.rule_defaults, namespace, topic, self._broker.config.cluster_name)
-        return self._default if rules == self._default else rules
+        topic = await self._of_topic(name)
+        return self.levels(namespace, topic).rules() if topic else self._rules_of(name.namespace, namespace)
+
+    async def _of_topic(self, name: TopicName) -> TopicPolicies:
+        found = await self.topics.get(name) if name.is_persistent else None
+        return found or NO_TOPIC_POLICIES
+
+    def _rules_of(self, name: str, namespace: Policies | None) -> TopicRules:
+        known = self._of_namespaces.pop(name, None)
+        if known is None or known[0] is not namespace:
+            rules = self.levels(namespace).rules()
+            known = namespace, self._default if rules == self._default else rules
+        self._of_namespaces[name] = known
+        if len(self._of_namespaces) > NAMESPACES_MAX:
+            del self._of_namespaces[next(iter(self._of_namespaces))]
+        return known[1]

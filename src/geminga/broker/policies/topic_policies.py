@@ -209,12 +209,14 @@ class NamespaceEvents:
 class TopicPolicyStore:
     """Policies of all topics, namespace by namespace."""
 
-    __slots__ = ("_broker", "_loading", "_namespaces")
+    __slots__ = ("_broker", "_loading", "_namespaces", "changes")
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._namespaces: dict[str, NamespaceEvents] = {}
         self._loading: dict[str, asyncio.Lock] = {}
+        #: Counts changes, of whichever topic.
+        self.changes = 0
 
     async def get(self, name: TopicName) -> TopicPolicies | None:
         """What the topic (of a partition: its partitioned topic) has of its own; None: nothing. Raises GemingaError."""
@@ -233,9 +235,15 @@ class TopicPolicyStore:
             raise NotAllowedError(f"{name} is the broker's own: it has no policies")
         whole = name.partitioned_topic
         await (await self._namespace(name.namespace)).update(whole, change)
+        self.changes += 1
         for topic in list(self._broker.topics.values()):
             if topic.name.partitioned_topic == whole and not topic.is_closing:
                 await topic.apply_policies()
+
+    async def judged(self, name: TopicName) -> Document:
+        """What a topic has of its own, to be given to :meth:`forget_topic`. Raises GemingaError."""
+        found = await self.get(name)
+        return dict(found.document) if found is not None else {}
 
     async def forget_topic(self, name: TopicName, *, judged: Document | None = None) -> None:
         """The topic is being deleted: so are its policies. Raises GemingaError.

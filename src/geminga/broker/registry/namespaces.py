@@ -66,6 +66,11 @@ class Namespaces:
         self._policies.pop(namespace, None)
         self._forgotten += 1
 
+    @property
+    def changes(self) -> int:
+        """Counts what was heard of changes."""
+        return self._forgotten
+
     async def policies(self, namespace: str) -> Policies | None:
         """Policies of ``tenant/namespace``; None if there is no such namespace. Raises MetadataError."""
         now_ms = self._clock.monotonic() * 1000

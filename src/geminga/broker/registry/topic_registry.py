@@ -18,6 +18,9 @@ from geminga.broker.config import BrokerConfig
 from geminga.broker.core.deletion import Hold
 from geminga.broker.failures import Failures, Kind
 from geminga.broker.ownership.ports import Here, Ownership, Topics
+from geminga.broker.policies.core.readers import TopicCreation
+from geminga.broker.policies.core.rows.limits import AUTO_TOPIC_CREATION, MAX_TOPICS
+from geminga.broker.policies.rules import Levels
 from geminga.broker.registry.namespaces import Namespaces, TopicMode
 from geminga.broker.registry.ports import Belongings, MakeTopic, PartitionedCalls
 from geminga.broker.resources import Document, Policies, Resources
@@ -62,12 +65,14 @@ class TopicRegistry:
         "_failures",
         "_is_closing",
         "_ledgers",
+        "_levels",
         "_loading",
         "_make_topic",
         "_namespaces",
         "_ownership",
         "_part",
         "_partitioned",
+        "_policy_changes",
         "_resources",
         "loaded",
     )
@@ -83,13 +88,19 @@ class TopicRegistry:
         make_topic: MakeTopic,
         belongings: Belongings,
         partitioned: PartitionedCalls,
+        levels: Callable[[Policies], Levels],
+        policy_changes: Callable[[], int],
         failures: Failures,
         clock: Clock,
         is_closing: Callable[[], bool],
         dropped: Callable[[], None],
         part: Part,
     ) -> None:
-        """``is_closing``: nothing is loaded any more. ``dropped``: a topic that broke was let go as it was."""
+        """``levels``: what a namespace's policies come to. ``policy_changes``: counts changes of policies, of
+        whatever. ``is_closing``: nothing is loaded any more.
+
+        ``dropped``: a topic that broke was let go as it was.
+        """
         self._config = config
         self._ledgers = ledgers
         self._resources = resources
@@ -98,6 +109,8 @@ class TopicRegistry:
         self._make_topic = make_topic
         self._belongings = belongings
         self._partitioned = partitioned
+        self._levels = levels
+        self._policy_changes = policy_changes
         self._failures = failures
         self._clock = clock
         self._is_closing = is_closing
@@ -293,8 +306,12 @@ class TopicRegistry:
             if not create and not await ledgers.exists(name.managed_ledger_name):
                 raise _not_found(name)
             topic = self._make_topic(name, await ledgers.open(name.managed_ledger_name))
+        changes = self._policy_changes()
         await topic.load()
         self.loaded[str(name)] = topic
+        if self._policy_changes() != changes:
+            # Whoever changed policies meanwhile told those that were loaded.
+            await topic.apply_policies()
         return topic
 
     async def _drop(self, topic: Topic) -> None:
@@ -387,17 +404,9 @@ class TopicRegistry:
             return True
         return False
 
-    def auto_creation(self, policies: Policies) -> tuple[bool, str, int]:
+    def auto_creation(self, policies: Policies) -> TopicCreation:
         """Whether topics are created on demand in a namespace, of which type, with how many partitions."""
-        config = self._config
-        override = policies.auto_topic_creation
-        if override is None:
-            return config.allow_auto_topic_creation, config.auto_topic_creation_type, config.default_partitions
-        return (
-            override.allowed,
-            override.topic_type or config.auto_topic_creation_type,
-            override.partitions or config.default_partitions,
-        )
+        return self._levels(policies).value(AUTO_TOPIC_CREATION)
 
     async def require_namespace(self, name: TopicName) -> Policies:
         """The policies of the topic's namespace; raises TopicNotFoundError if there is none."""
@@ -411,9 +420,7 @@ class TopicRegistry:
     async def check_topic_limit(self, name: TopicName, count: int) -> None:
         """Raise PreconditionFailedError if ``count`` more are more than the namespace may have."""
         policies = await self.require_namespace(name)
-        limit = policies.number("max_topics_per_namespace")
-        if limit is None:
-            limit = self._config.topics_per_namespace_max
+        limit = self._levels(policies).value(MAX_TOPICS)
         if limit and len(await self.list(name.namespace, mode=TopicMode.ALL)) + count > limit:
             raise PreconditionFailedError("Exceed maximum number of topics in namespace.")
 

@@ -13,13 +13,12 @@ from geminga.broker.resources.documents import Document, DocumentStore, Json
 from geminga.broker.resources.initialization import ClusterSetup, initialize_cluster
 from geminga.broker.resources.namespaces import Namespaces
 from geminga.broker.resources.partitioned_topics import PartitionedTopic, PartitionedTopics
-from geminga.broker.resources.policies import AutoTopicCreation, Policies, Retention
+from geminga.broker.resources.policies import Policies
 from geminga.broker.resources.tenants import Tenants
 from geminga.metadata.ports import MetadataStore
 from geminga.model.topic_name import TopicName
 
 __all__ = [
-    "AutoTopicCreation",
     "ClusterSetup",
     "Clusters",
     "Document",
@@ -29,7 +28,6 @@ __all__ = [
     "PartitionedTopics",
     "Policies",
     "Resources",
-    "Retention",
     "Tenants",
     "initialize_cluster",
 ]

@@ -12,6 +12,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
+from geminga.broker.core.coercion import Document, Json
 from geminga.metadata import cas
 from geminga.metadata.ports import MUST_NOT_EXIST, MetadataStore
 from geminga.model.errors import (
@@ -23,10 +24,8 @@ from geminga.model.errors import (
     UnknownOutcomeError,
 )
 
-#: A JSON value, as ``json.loads`` makes it.
-Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
-#: A JSON object.
-Document = dict[str, Json]
+__all__ = ["Change", "Document", "DocumentStore", "Json", "VersionedDocument", "decode", "encode"]
+
 #: Old document to new document; pure, since it may run again after a lost compare-and-set.
 Change = Callable[[Document], Document]
 

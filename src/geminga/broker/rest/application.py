@@ -17,6 +17,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from geminga.broker.core.coercion import NotBuiltError
 from geminga.broker.ownership.ports import Ownership
 from geminga.broker.rest import (
     brokers,
@@ -37,7 +38,7 @@ from geminga.broker.rest.doors import decided
 from geminga.broker.rest.owners import at_owner
 from geminga.broker.rest.requests import context_of, error_response, topic_of
 from geminga.broker.rest.routing import SegmentRouter, distinct, unbuilt_routes
-from geminga.model.errors import GemingaError, NotBuiltError, StorageError
+from geminga.model.errors import GemingaError, StorageError
 from geminga.model.topic_name import CHANGE_EVENTS, TopicName
 from geminga.runtime import get_logger, report_unexpected, unwound_storage
 

@@ -8,35 +8,27 @@ brokers hear of it through the metadata store's watch.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from geminga.broker.access.core.actions import PolicyName, reading, writing
-from geminga.broker.access.core.policy_names import policy_name
-from geminga.broker.core.coercion import boolean_of, object_of, text_of, texts_of
+from geminga.broker.core.coercion import object_of
+from geminga.broker.policies.core.row import NO_NAMESPACE, NamespaceLevel, Nothing, PolicyRow, Rest
+from geminga.broker.policies.core.rows import ROWS
+from geminga.broker.policies.core.rows.deletion import BACKLOG_QUOTAS, RETENTION
+from geminga.broker.policies.core.values import (
+    check_properties_fit,
+    check_quota,
+    checked_properties,
+    is_quota_within_retention,
+)
 from geminga.broker.policies.rules import AGE_QUOTA, SIZE_QUOTA
 from geminga.broker.resources.documents import Document, Json
 from geminga.broker.resources.policies import Policies
 from geminga.broker.rest.core.unbuilt import NAMESPACE_FIELDS, refuse_unbuilt
-from geminga.broker.rest.policy_values import (
-    check_boolean,
-    check_bundles,
-    check_delayed_delivery,
-    check_expiration,
-    check_quota,
-    check_retention,
-    check_snapshot_interval,
-    check_strategy,
-    check_subscription_creation,
-    check_subscription_types,
-    check_topic_creation,
-    check_ttl,
-    is_quota_within_retention,
-    limit_check,
-)
 from geminga.broker.rest.requests import (
     NO_BODY,
     RestError,
@@ -46,6 +38,7 @@ from geminga.broker.rest.requests import (
     namespace_of,
     no_content,
     nothing_set,
+    path_text,
 )
 from geminga.broker.rest.routing import Route
 from geminga.broker.service import Broker
@@ -58,111 +51,7 @@ _log = get_logger(__name__)
 #: that are not done go on by themselves.
 FOLLOW_S_MAX = 10.0
 QUOTA_TYPES = (SIZE_QUOTA, AGE_QUOTA)
-#: What is said where the namespace is missing: some of Pulsar's paths use other words.
-_NO_NAMESPACE = "Namespace does not exist"
-_NO_POLICIES = "Namespace policies does not exist"
-
-
-@dataclass(frozen=True, slots=True)
-class Policy:
-    """One policy: its path, the field that holds it, how it is set and what may be set."""
-
-    path: str
-    key: str
-    #: Returns the value to store; raises :class:`RestError`.
-    check: Callable[[Json], Json]
-    set_method: str = "POST"
-    #: What is answered where nothing is set; None: no body.
-    unset: Json = None
-    #: What is stored when the policy is removed.
-    removed: Json = None
-    #: Whether nothing, or null, may be set: that removes it.
-    takes_nothing: bool = False
-    #: What is said where the namespace is missing when the policy is changed.
-    missing: str = _NO_NAMESPACE
-    #: The broker's own setting, answered where nothing is set.
-    setting: Callable[[Broker], Json] | None = None
-
-
-def _at_least_zero(path: str) -> Callable[[Json], Json]:
-    return limit_check(f"{path} must be 0 or more")
-
-
-POLICIES = (
-    Policy("deduplication", "deduplicationEnabled", check_boolean),
-    Policy(
-        "deduplicationSnapshotInterval",
-        "deduplicationSnapshotIntervalSeconds",
-        check_snapshot_interval,
-        takes_nothing=True,
-        missing=_NO_POLICIES,
-    ),
-    Policy("messageTTL", "message_ttl_in_seconds", check_ttl),
-    Policy(
-        "delayedDelivery", "delayed_delivery_policies", check_delayed_delivery, takes_nothing=True, missing=_NO_POLICIES
-    ),
-    Policy("retention", "retention_policies", check_retention, takes_nothing=True, missing=_NO_POLICIES),
-    Policy("subscriptionExpirationTime", "subscription_expiration_time_minutes", check_expiration),
-    Policy(
-        "schemaCompatibilityStrategy",
-        "schema_compatibility_strategy",
-        check_strategy,
-        "PUT",
-        unset="UNDEFINED",
-        removed="UNDEFINED",
-        takes_nothing=True,
-    ),
-    Policy("schemaValidationEnforced", "schema_validation_enforced", check_boolean, unset=False, removed=False),
-    Policy(
-        "isAllowAutoUpdateSchema",
-        "is_allow_auto_update_schema",
-        check_boolean,
-        setting=lambda broker: broker.config.allow_auto_update_schema,
-    ),
-    Policy("autoTopicCreation", "autoTopicCreationOverride", check_topic_creation, takes_nothing=True),
-    Policy(
-        "autoSubscriptionCreation", "autoSubscriptionCreationOverride", check_subscription_creation, takes_nothing=True
-    ),
-    Policy(
-        "maxTopicsPerNamespace",
-        "max_topics_per_namespace",
-        _at_least_zero("maxTopicsPerNamespace"),
-        unset=0,
-        missing=_NO_POLICIES,
-    ),
-    Policy("maxProducersPerTopic", "max_producers_per_topic", _at_least_zero("maxProducersPerTopic")),
-    Policy("maxConsumersPerTopic", "max_consumers_per_topic", _at_least_zero("maxConsumersPerTopic")),
-    Policy(
-        "maxUnackedMessagesPerConsumer",
-        "max_unacked_messages_per_consumer",
-        _at_least_zero("maxUnackedMessagesPerConsumer"),
-    ),
-    Policy(
-        "maxUnackedMessagesPerSubscription",
-        "max_unacked_messages_per_subscription",
-        _at_least_zero("maxUnackedMessagesPerSubscription"),
-    ),
-    # An empty list and none set are the same: what the broker enables.
-    Policy("subscriptionTypesEnabled", "subscription_types_enabled", check_subscription_types, unset=[], removed=[]),
-    Policy(
-        "maxConsumersPerSubscription",
-        "max_consumers_per_subscription",
-        _at_least_zero("maxConsumersPerSubscription"),
-    ),
-    Policy(
-        "maxSubscriptionsPerTopic",
-        "max_subscriptions_per_topic",
-        _at_least_zero("maxSubscriptionsPerTopic"),
-        missing=_NO_POLICIES,
-    ),
-)
-
-
-#: Members of Pulsar's ``Policies`` that no path above sets, and that are kept as they are given.
-OTHER_FIELDS = (
-    *("auth_policies", "replication_clusters", "allowed_clusters", "bundles", "deleted", "properties"),
-    "schema_auto_update_compatibility_strategy",
-)
+_PATH = "/admin/v2/namespaces/{tenant}/{namespace}"
 
 
 def checked_policies(document: Document, namespace: str) -> Document:
@@ -172,41 +61,45 @@ def checked_policies(document: Document, namespace: str) -> Document:
     effect.
     """
     refuse_unbuilt(document, NAMESPACE_FIELDS)
-    checked: Document = {key: document[key] for key in OTHER_FIELDS if document.get(key) is not None}
-    for key in ("replication_clusters", "allowed_clusters"):
-        if key in checked:
-            checked[key] = [*texts_of(checked[key], key)]
-    if "bundles" in checked:
-        checked["bundles"] = check_bundles(checked["bundles"])
-    if "deleted" in checked:
-        checked["deleted"] = boolean_of(checked["deleted"], "deleted")
-    if "auth_policies" in checked:
-        nobody: Document = {"namespace_auth": {}, "destination_auth": {}, "subscription_auth_roles": {}}
-        checked["auth_policies"] = nobody | object_of(checked["auth_policies"], "auth_policies")
-    if "properties" in checked:
-        properties = object_of(checked["properties"], "properties")
-        checked["properties"] = {key: text_of(value, key) for key, value in properties.items()}
-    for policy in POLICIES:
-        value = document.get(policy.key)
-        if value is not None:
-            checked[policy.key] = policy.check(value)
-    quotas = document.get("backlog_quota_map")
-    if quotas is not None:
-        given = object_of(quotas, "backlog_quota_map")
-        checked["backlog_quota_map"] = {kind: check_quota(quota, namespace) for kind, quota in given.items()}
-        unknown = sorted(set(given) - set(QUOTA_TYPES))
-        if unknown:
-            raise RestError(400, f"backlog_quota_map: expected {' or '.join(QUOTA_TYPES)}, not {', '.join(unknown)}")
+    checked: Document = {}
+    for row in ROWS:
+        level = row.namespace
+        value = document.get(level.key) if level is not None else None
+        if level is None or value is None or row.unbuilt:
+            continue
+        if row is BACKLOG_QUOTAS:
+            checked[level.key] = _checked_quotas(value, namespace)
+        elif level.is_per_cluster:
+            values = object_of(value, level.key)
+            checked[level.key] = {cluster: row.check(one) for cluster, one in values.items()}
+        else:
+            checked[level.key] = _checked(row, level, value)
     return checked
 
 
-async def _set(request: Request, policy: Policy, value: Json) -> Response:
-    def change(document: Document) -> Document:
-        if policy.key == "retention_policies" and not is_quota_within_retention(_quotas(Policies(document)), value):
-            raise RestError(412, "Retention Quota must exceed configured backlog quota for namespace.")
-        return {**document, policy.key: value}
+def _checked(row: PolicyRow[Any], level: NamespaceLevel, value: Json) -> Json:
+    check = level.rest.check if level.rest is not None else None
+    return (check or row.check)(value)
 
-    return await _change(request, change, policy.missing)
+
+def _checked_quotas(value: Json, namespace: str) -> Document:
+    given = object_of(value, "backlog_quota_map")
+    unknown = sorted(set(given) - set(QUOTA_TYPES))
+    if unknown:
+        raise RestError(400, f"backlog_quota_map: expected {' or '.join(QUOTA_TYPES)}, not {', '.join(unknown)}")
+    return {kind: check_quota(quota, namespace) for kind, quota in given.items()}
+
+
+async def _set(request: Request, row: PolicyRow[Any], level: NamespaceLevel, value: Json) -> Response:
+    cluster = context_of(request).cluster
+
+    def change(document: Document) -> Document:
+        if row is RETENTION and not is_quota_within_retention(_quotas(Policies(document)), value):
+            raise RestError(412, "Retention Quota must exceed configured backlog quota for namespace.")
+        return level.changed(document, cluster, value)
+
+    missing = level.rest.missing if level.rest is not None else NO_NAMESPACE
+    return await _change(request, change, missing)
 
 
 async def _change(request: Request, change: Callable[[Document], Document], missing: str) -> Response:
@@ -230,30 +123,35 @@ async def _follow(broker: Broker, namespace: str) -> None:
         _log.info("%s: topics still adopt the changed policies after %g s", namespace, FOLLOW_S_MAX)
 
 
-def _routes_of(policy: Policy) -> list[Route]:
+def _routes_of(row: PolicyRow[Any], level: NamespaceLevel, rest: Rest) -> list[Route]:
     async def read(request: Request) -> Response:
-        broker = context_of(request).broker
-        policies = await broker.resources.namespaces.get(namespace_of(request))
-        value = policies.document.get(policy.key)
+        context = context_of(request)
+        policies = await context.broker.resources.namespaces.get(namespace_of(request))
+        value = level.told(policies.document, context.cluster)
         if value is None:
-            value = policy.unset if policy.setting is None else policy.setting(broker)
-        return nothing_set() if value is None else json_response(value)
+            value = row.broker_level(context.broker.policies.settings) if rest.answers_broker else rest.unset
+        return nothing_set(rest.unset_status) if value is None else json_response(value)
 
     async def write(request: Request) -> Response:
         namespace_of(request)
         value = await json_body(request)
-        if value is None and not policy.takes_nothing:
+        if value is None and rest.nothing is Nothing.IS_REFUSED:
             raise RestError(400, NO_BODY)
-        return await _set(request, policy, policy.removed if value is None else policy.check(value))
+        if value is not None or rest.nothing is Nothing.IS_CHECKED:
+            value = _checked(row, level, value)
+            if row.bound is not None:
+                row.bound(value, context_of(request).broker.policies.settings)
+        return await _set(request, row, level, value)
 
     async def remove(request: Request) -> Response:
-        return await _set(request, policy, policy.removed)
+        return await _set(request, row, level, None)
 
-    path, name = f"/admin/v2/namespaces/{{tenant}}/{{namespace}}/{policy.path}", policy_name(policy.path)
+    path = f"{_PATH}/{rest.path}"
     return [
-        Route(path, read, methods=["GET"], needs=reading(name)),
-        Route(path, write, methods=[policy.set_method], needs=writing(name)),
-        Route(path, remove, methods=["DELETE"], needs=writing(name)),
+        Route(path, read, methods=["GET"], needs=reading(row.policy)),
+        # What can not be set is refused by a route of its own.
+        *([] if row.unbuilt else [Route(path, write, methods=[rest.set_by], needs=writing(row.policy))]),
+        Route(path, remove, methods=["DELETE"], needs=writing(row.policy)),
     ]
 
 
@@ -277,7 +175,7 @@ async def set_backlog_quota(request: Request) -> Response:
             )
         return {**document, "backlog_quota_map": {**_quotas(Policies(document)), kind: quota}}
 
-    return await _change(request, change, _NO_NAMESPACE)
+    return await _change(request, change, NO_NAMESPACE)
 
 
 async def remove_backlog_quota(request: Request) -> Response:
@@ -288,7 +186,7 @@ async def remove_backlog_quota(request: Request) -> Response:
         quotas = _quotas(Policies(document))
         return {**document, "backlog_quota_map": {key: value for key, value in quotas.items() if key != kind}}
 
-    return await _change(request, change, _NO_NAMESPACE)
+    return await _change(request, change, NO_NAMESPACE)
 
 
 def quota_type(request: Request) -> str:
@@ -305,10 +203,79 @@ def _quotas(policies: Policies) -> Document:
     return dict(value) if isinstance(value, dict) else {}
 
 
-_PATH = "/admin/v2/namespaces/{tenant}/{namespace}"
+async def get_properties(request: Request) -> Response:
+    """Names and texts."""
+    policies = await context_of(request).broker.resources.namespaces.get(namespace_of(request))
+    return json_response(_properties(policies.document))
+
+
+async def set_properties(request: Request) -> Response:
+    """Add names, replacing those that are there."""
+    namespace_of(request)
+    given = checked_properties(await json_body(request))
+    return await _change_properties(request, lambda present: {**present, **given})
+
+
+async def clear_properties(request: Request) -> Response:
+    """Remove all."""
+    return await _change_properties(request, lambda _: {})
+
+
+async def get_property(request: Request) -> Response:
+    """The text of one name; no body if there is none."""
+    policies = await context_of(request).broker.resources.namespaces.get(namespace_of(request))
+    text = _properties(policies.document).get(path_text(request, "key"))
+    return nothing_set() if text is None else Response(str(text), media_type="application/json")
+
+
+async def set_property(request: Request) -> Response:
+    """Set one name."""
+    given = checked_properties({path_text(request, "key"): path_text(request, "value")})
+    return await _change_properties(request, lambda present: {**present, **given})
+
+
+async def remove_property(request: Request) -> Response:
+    """Remove one name; its text was."""
+    key = path_text(request, "key")
+    removed: list[Json] = []
+
+    def change(present: Document) -> Document:
+        removed[:] = [present.get(key)]
+        return {name: text for name, text in present.items() if name != key}
+
+    await _change_properties(request, change)
+    return nothing_set() if removed[0] is None else Response(str(removed[0]), media_type="application/json")
+
+
+async def _change_properties(request: Request, change: Callable[[Document], Document]) -> Response:
+    def apply(document: Document) -> Document:
+        present = _properties(document)
+        after = change(present)
+        if after != present:
+            check_properties_fit(after)
+        return {**document, "properties": after}
+
+    return await _change(request, apply, NO_NAMESPACE)
+
+
+def _properties(document: Mapping[str, Json]) -> Document:
+    value = document.get("properties")
+    return dict(value) if isinstance(value, dict) else {}
+
 
 ROUTES = [
-    *(route for policy in POLICIES for route in _routes_of(policy)),
+    Route(f"{_PATH}/properties", get_properties, methods=["GET"], needs=reading(PolicyName.ALL)),
+    Route(f"{_PATH}/properties", set_properties, methods=["PUT"], needs=writing(PolicyName.ALL)),
+    Route(f"{_PATH}/properties", clear_properties, methods=["DELETE"], needs=writing(PolicyName.ALL)),
+    Route(f"{_PATH}/property/{{key}}", get_property, methods=["GET"], needs=reading(PolicyName.ALL)),
+    Route(f"{_PATH}/property/{{key}}", remove_property, methods=["DELETE"], needs=writing(PolicyName.ALL)),
+    Route(f"{_PATH}/property/{{key}}/{{value}}", set_property, methods=["PUT"], needs=writing(PolicyName.ALL)),
+    *(
+        route
+        for row in ROWS
+        if row.namespace is not None and row.namespace.rest is not None and not row.namespace.rest.is_by_hand
+        for route in _routes_of(row, row.namespace, row.namespace.rest)
+    ),
     Route(f"{_PATH}/backlogQuotaMap", get_backlog_quotas, methods=["GET"], needs=reading(PolicyName.BACKLOG)),
     Route(f"{_PATH}/backlogQuota", set_backlog_quota, methods=["POST"], needs=writing(PolicyName.BACKLOG)),
     Route(f"{_PATH}/backlogQuota", remove_backlog_quota, methods=["DELETE"], needs=writing(PolicyName.BACKLOG)),

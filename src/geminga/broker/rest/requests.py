@@ -59,9 +59,9 @@ def no_content() -> Response:
     return Response(status_code=204)
 
 
-def nothing_set() -> Response:
-    """200 without a body: what was asked for is there, and nothing is set."""
-    return Response(status_code=200)
+def nothing_set(status: int = 200) -> Response:
+    """No body: what was asked for is there, and nothing is set. Some of Pulsar's paths say so with 204."""
+    return Response(status_code=status)
 
 
 def error_response(status: int, reason: str) -> Response:

@@ -26,8 +26,9 @@ from geminga.broker.access.core.actions import (
     SuperUser,
     TopicOperation,
 )
+from geminga.broker.core.coercion import NotBuiltError
 from geminga.broker.rest.core import unbuilt
-from geminga.model.errors import InvariantError, NotBuiltError
+from geminga.model.errors import InvariantError
 
 Handler: TypeAlias = Callable[[Request], Awaitable[Response]]
 #: What a row may need.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from geminga.broker.policies.core.rows.schemas import ALLOW_SCHEMA_UPDATE, SCHEMA_COMPATIBILITY, SCHEMA_VALIDATION
 from geminga.broker.schema.core.compatibility import Strategy
 from geminga.broker.schema.registry import SchemaRegistry, schema_id_of
 from geminga.broker.schema.store import Quorums, SchemaStore, path_of
@@ -42,25 +43,14 @@ class Schemas:
 
     async def strategy(self, name: TopicName) -> Strategy:
         """What a new schema of the topic must keep to."""
-        policies = await self._broker.namespaces.policies(name.namespace)
-        text = policies.schema_compatibility_strategy if policies is not None else None
-        if text not in Strategy.__members__:
-            text = self._broker.config.schema_compatibility_strategy
-        strategy = Strategy(text)
-        # As in Pulsar, whose default is FULL.
-        return Strategy.FULL if strategy is Strategy.UNDEFINED else strategy
+        return (await self._broker.policies.rules(name))[SCHEMA_COMPATIBILITY]
 
     async def may_add(self, name: TopicName) -> bool:
         """Whether producers may bring new schemas."""
-        policies = await self._broker.namespaces.policies(name.namespace)
-        allowed = policies.allow_auto_update_schema if policies is not None else None
-        return self._broker.config.allow_auto_update_schema if allowed is None else allowed
+        return (await self._broker.policies.rules(name))[ALLOW_SCHEMA_UPDATE]
 
     async def _is_enforced(self, name: TopicName) -> bool:
-        if self._broker.config.schema_validation_enforced:
-            return True
-        policies = await self._broker.namespaces.policies(name.namespace)
-        return policies is not None and policies.schema_validation_enforced
+        return (await self._broker.policies.rules(name))[SCHEMA_VALIDATION]
 
     # ---- admission
 

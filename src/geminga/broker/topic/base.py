@@ -6,13 +6,12 @@ import asyncio
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from geminga.broker.config import BrokerConfig
 from geminga.broker.core.deletion import TopicFacts
 from geminga.broker.core.producer_access import Granted, ProducerAccess, Queued
 from geminga.broker.failures import Kind, subscription_name
 from geminga.broker.policies.core.rates import NO_RATES, TopicRates
-from geminga.broker.resources import Policies
-from geminga.broker.subscription.limits import NO_LIMITS, TopicLimits, is_reached
+from geminga.broker.policies.core.rows.limits import AUTO_SUBSCRIPTION_CREATION
+from geminga.broker.subscription.limits import NO_LIMITS, is_reached
 from geminga.broker.subscription.rates import Rates
 from geminga.broker.topic.producer import Producer
 from geminga.broker.topic.publish import PublishBatch
@@ -165,8 +164,7 @@ class Topic:
 
     async def apply_policies(self) -> None:
         """The namespace's policies changed, or are applied for the first time."""
-        policies = await self.services.namespace_policies(self.name.namespace)
-        self.limits = _limits(self.services.config, policies)
+        self.limits = (await self.services.rules(self.name)).limits
 
     def hold_to(self, rates: TopicRates) -> None:
         """Hold its clients to these rates from now on, and to the broker's."""
@@ -329,9 +327,8 @@ class Topic:
 
     async def may_create_subscriptions(self) -> bool:
         """Whether the policies let subscriptions be created on demand."""
-        policies = await self.services.namespace_policies(self.name.namespace)
-        override = policies.auto_subscription_creation if policies is not None else None
-        return self.services.config.allow_auto_subscription_creation if override is None else override
+        rules = await self.services.rules(self.name)
+        return rules[AUTO_SUBSCRIPTION_CREATION]
 
     async def ensure_subscription(self, name: str, position: Position) -> None:
         """Create a durable subscription unless there is one of that name."""
@@ -402,21 +399,6 @@ class Topic:
             invariant(producer.name == name and producer.topic is self, f"{self.name}: producer {name} is misplaced")
         if self._access is not None:
             self._access.check_invariants()
-
-
-def _limits(config: BrokerConfig, policies: Policies | None) -> TopicLimits:
-    def limit(key: str, default: int) -> int:
-        found = policies.number(key) if policies is not None else None
-        return default if found is None else found
-
-    limits = TopicLimits(
-        limit("max_producers_per_topic", config.producers_per_topic_max),
-        limit("max_consumers_per_topic", config.max_consumers_per_topic),
-        limit("max_consumers_per_subscription", config.max_consumers_per_subscription),
-        limit("max_subscriptions_per_topic", config.max_subscriptions_per_topic),
-    )
-    # One object for all topics without limits: most have none.
-    return limits if any(limits) else NO_LIMITS
 
 
 def closing_error(name: TopicName) -> TopicClosingError:

@@ -11,7 +11,6 @@ from geminga.broker.core.recent_candidates import RecentCandidates
 from geminga.broker.core.unacked_budget import UnackedBudget
 from geminga.broker.failures import Failures
 from geminga.broker.policies.rules import TopicRules
-from geminga.broker.resources import Policies
 from geminga.broker.topic.throttling import NO_THROTTLES, BrokerThrottles
 from geminga.managed_ledger import ManagedLedgerFactory
 from geminga.metadata.ports import MetadataStore
@@ -50,8 +49,6 @@ class TopicServices:
     drop_soon: Callable[[Topic], None]
 
     # ---- policies
-    #: Policies of ``tenant/namespace``; None: there is no such namespace.
-    namespace_policies: Callable[[str], Awaitable[Policies | None]]
     #: The rules of a topic: its own, its namespace's, the broker's.
     rules: Callable[[TopicName], Awaitable[TopicRules]]
     #: Raises IncompatibleSchemaError if the schema of a SUBSCRIBE does not fit.

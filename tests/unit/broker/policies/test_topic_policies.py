@@ -41,7 +41,7 @@ async def document_of(world: BrokerWorld, name: TopicName = NAME) -> dict[str, o
 def test_policies_of_a_topic_survive_a_restart() -> None:
     async def scenario(world: BrokerWorld) -> None:
         await topic_of(world)
-        quota = {"message_age": {"limitTime": 7, "policy": "producer_exception", "limit": None, "limitSize": None}}
+        quota = {"message_age": {"limitTime": 7, "policy": "producer_exception", "limit": 0, "limitSize": None}}
         await set_topic(world, "messageTTLInSeconds", 5)
         await set_topic(world, "backLogQuotaMap", quota)
         await set_topic(world, "maxUnackedMessagesOnConsumer", 0)
@@ -159,7 +159,7 @@ def test_event_written_by_another_program_with_its_own_schema_is_read() -> None:
     foreign = json.loads(events.SCHEMA)
     event = next(field for field in foreign["fields"] if field["name"] == "topicPoliciesEvent")["type"][1]
     policies = next(field for field in event["fields"] if field["name"] == "policies")["type"][1]
-    policies["fields"] = [{"name": "isGlobal", "type": ["null", "boolean"], "default": None}, *policies["fields"][::-1]]
+    policies["fields"] = [{"name": "later", "type": ["null", "int"], "default": None}, *policies["fields"]]
     definition = json.dumps(foreign).encode()
 
     async def scenario(world: BrokerWorld) -> None:
@@ -180,7 +180,7 @@ def test_event_written_by_another_program_with_its_own_schema_is_read() -> None:
                 "topic": NAME.local_name,
                 # Apache Pulsar writes an empty list for "not set".
                 "policies": {
-                    "isGlobal": False,
+                    "later": 7,
                     "messageTTLInSeconds": 9,
                     "maxMessageSize": 1,
                     "subscriptionTypesEnabled": [],
@@ -190,7 +190,12 @@ def test_event_written_by_another_program_with_its_own_schema_is_read() -> None:
         fastavro.schemaless_writer(buffer, events.parse(definition), value)
         await append(world, buffer.getvalue(), schema_version=encode_version(version))
         await world.restart()
-        assert await document_of(world) == {"isGlobal": False, "messageTTLInSeconds": 9, "maxMessageSize": 1}
+        assert await document_of(world) == {
+            "later": 7,
+            "messageTTLInSeconds": 9,
+            "maxMessageSize": 1,
+            "subscriptionTypesEnabled": [],
+        }
 
     run_quietly(scenario)
 

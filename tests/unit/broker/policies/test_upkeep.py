@@ -6,6 +6,8 @@ import asyncio
 
 import pytest
 
+from geminga.broker.policies.core.rows.deletion import MESSAGE_TTL
+from geminga.broker.policies.rules import TopicRules
 from geminga.broker.policies.upkeep import PolicyUpkeep
 from geminga.model.position import EARLIEST
 from geminga.runtime import SystemRng, next_turn
@@ -214,7 +216,7 @@ def test_time_to_live_that_is_switched_off_while_messages_are_looked_for_expires
         publisher = await Publisher.open(world)
         outcomes = set()
         for turns in range(60):
-            topic.rules = topic.rules._replace(ttl_ms=TTL_S * 1000)
+            topic.rules = TopicRules({MESSAGE_TTL: TTL_S})
             for _ in range(9):
                 await publisher.publish()
             await seconds(2 * TTL_S)
@@ -222,7 +224,7 @@ def test_time_to_live_that_is_switched_off_while_messages_are_looked_for_expires
             for _ in range(turns):
                 await next_turn()
             before = subscription.cursor.backlog_count
-            topic.rules = topic.rules._replace(ttl_ms=0)
+            topic.rules = TopicRules()
             await look
             await seconds(1)
             assert subscription.cursor.backlog_count == before

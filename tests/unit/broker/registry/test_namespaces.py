@@ -40,6 +40,6 @@ def test_policies_whose_reading_began_before_they_changed_are_not_remembered() -
             await old
             found = await namespaces.policies(NAMESPACE)
             assert found is not None
-            assert found.message_ttl_seconds == round_number
+            assert found.document["message_ttl_in_seconds"] == round_number
 
     run_quietly(scenario)

@@ -10,51 +10,23 @@ from geminga.model.errors import PreconditionFailedError
 
 def test_fields_that_are_not_set_read_as_none() -> None:
     policies = Policies({})
-    assert policies.deduplication_enabled is None
-    assert policies.message_ttl_seconds is None
-    assert policies.retention is None
-    assert policies.auto_topic_creation is None
-    assert policies.auto_subscription_creation is None
-    assert policies.schema_compatibility_strategy is None
-    assert policies.subscription_types_enabled == ()
     assert not policies.is_deleted
+    assert policies.replication_clusters == ()
     assert policies.bundle_boundaries == ("0x00000000", "0xffffffff")
 
 
 def test_fields_that_are_set_are_read() -> None:
-    policies = Policies(
-        {
-            "deduplicationEnabled": False,
-            "message_ttl_in_seconds": 60,
-            "retention_policies": {"retentionTimeInMinutes": -1, "retentionSizeInMB": 5},
-            "autoTopicCreationOverride": {
-                "allowAutoTopicCreation": True,
-                "topicType": "partitioned",
-                "defaultNumPartitions": 4,
-            },
-            "autoSubscriptionCreationOverride": {"allowAutoSubscriptionCreation": False},
-            "schema_compatibility_strategy": "FORWARD",
-            "subscription_types_enabled": ["Shared"],
-            "max_producers_per_topic": 3,
-            "deleted": True,
-        }
-    )
-    assert policies.deduplication_enabled is False
-    assert policies.message_ttl_seconds == 60
-    assert policies.retention == (-1, 5)
-    assert policies.auto_topic_creation == (True, "partitioned", 4)
-    assert policies.auto_subscription_creation is False
-    assert policies.schema_compatibility_strategy == "FORWARD"
-    assert policies.subscription_types_enabled == ("Shared",)
-    assert policies.number("max_producers_per_topic") == 3
+    bundles = {"boundaries": ["0x00000000", "0x80000000", "0xffffffff"]}
+    policies = Policies({"deleted": True, "replication_clusters": ["a", "b"], "bundles": bundles})
     assert policies.is_deleted
+    assert policies.replication_clusters == ("a", "b")
+    assert len(policies.bundle_boundaries) == 3
 
 
-def test_fields_of_the_wrong_type_read_as_not_set() -> None:
-    policies = Policies({"deduplicationEnabled": "yes", "message_ttl_in_seconds": True, "retention_policies": 3})
-    assert policies.deduplication_enabled is None
-    assert policies.message_ttl_seconds is None
-    assert policies.retention is None
+def test_what_a_new_namespace_holds_is_not_shared_with_the_next() -> None:
+    first, second = new_policies(["c"]), new_policies(["c"])
+    first["properties"]["a"] = "1"
+    assert second["properties"] == {}
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 128])

@@ -11,6 +11,7 @@ from geminga.bookkeeper.memory import LocalBookiePool, MemoryBookie
 from geminga.broker.config import BrokerConfig
 from geminga.broker.core.recent_candidates import RecentCandidates
 from geminga.broker.failures import Failures, Kind
+from geminga.broker.policies.core.rows.deletion import MESSAGE_TTL
 from geminga.broker.policies.rules import TopicRules
 from geminga.broker.topic.base import Topic
 from geminga.broker.topic.persistent import PersistentTopic
@@ -54,7 +55,7 @@ def test_topic_lives_and_breaks_without_a_broker() -> None:
             return None
 
         async def rules(_name: TopicName) -> TopicRules:
-            return TopicRules(ttl_ms=7000)
+            return TopicRules({MESSAGE_TTL: 7})
 
         services = TopicServices(
             runtime=runtime,
@@ -66,7 +67,6 @@ def test_topic_lives_and_breaks_without_a_broker() -> None:
             whole=SimpleNamespace(broke=None),
             unload=nothing,
             drop_soon=dropped.append,
-            namespace_policies=nothing,
             rules=rules,
             admit_consumer=nothing,
             publish_latency=Latencies(),

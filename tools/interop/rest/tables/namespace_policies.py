@@ -6,6 +6,13 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from tools.interop.rest.calls import Call, Story, delete, get, post, put
+from tools.interop.rest.tables.topic_policies import (
+    DISPATCH_RATES,
+    INACTIVES,
+    PERSISTENCES,
+    PUBLISH_RATES,
+    SUBSCRIBE_RATES,
+)
 
 _SMALL: Final = [0, 1, 20, "20", " 7 ", "+5", "x", -1, -2, 2.0, "2.0", (1 << 31) - 1, 1 << 31, 1 << 63, True, "true"]
 _SHAPES: Final = [[], {}, [3], {"a": 1}]
@@ -203,6 +210,22 @@ _POLICIES: Final[dict[str, tuple[str, list[Any]]]] = {
     "subscriptionTypesEnabled": ("POST", _TYPES),
     "maxConsumersPerSubscription": ("POST", _NUMBERS),
     "maxSubscriptionsPerTopic": ("POST", _NUMBERS),
+    "inactiveTopicPolicies": ("POST", INACTIVES),
+    "persistence": ("POST", PERSISTENCES),
+    "publishRate": ("POST", PUBLISH_RATES),
+    "dispatchRate": ("POST", DISPATCH_RATES),
+    "subscriptionDispatchRate": ("POST", DISPATCH_RATES),
+    "replicatorDispatchRate": ("POST", DISPATCH_RATES),
+    "subscribeRate": ("POST", SUBSCRIBE_RATES),
+    "compactionThreshold": ("PUT", _NUMBERS),
+    "offloadThreshold": ("PUT", [-1, 5, "x"]),
+    "offloadThresholdInSeconds": ("PUT", [-1, 5, "x"]),
+    "offloadDeletionLagMs": ("PUT", [5, "x"]),
+    "encryptionRequired": ("POST", _BOOLEANS),
+    "subscriptionAuthMode": ("POST", ["None", "Prefix", "x", None]),
+    "entryFilters": ("POST", [{"entryFilterNames": "f"}, {}, 3, None]),
+    "dispatcherPauseOnAckStatePersistent": ("POST", [None]),
+    "allowedTopicPropertyKeysForMetrics": ("POST", [["team"], [], "x"]),
 }
 
 
@@ -266,7 +289,48 @@ def _quota_calls() -> Iterator[Call]:
         yield delete(f"namespaces/{namespace}/backlogQuota")
 
 
+def _property_calls() -> Iterator[Call]:
+    path, one = "namespaces/{ns}/properties", "namespaces/{ns}/property"
+    yield get(path, exact=True)
+    yield delete(path)
+    yield get(f"{one}/a", exact=True)
+    yield delete(f"{one}/a")
+    yield put(f"{one}/a/1")
+    yield get(f"{one}/a", exact=True)
+    yield put(f"{one}/a/2")
+    yield get(path, exact=True)
+    yield put(f"{one}/b%20c/d%2Fe%20f")
+    yield get(path, exact=True)
+    yield get(f"{one}/b%20c", exact=True)
+    yield put(path, {"x": "1", "a": "3"})
+    yield get(path, exact=True)
+    yield put(path, {"n": 1, "t": True})
+    yield get(path, exact=True)
+    for body in ({}, {"z": None}, {"z": []}, [], 3, "text", None):
+        yield put(path, body)
+    yield put(path)
+    yield put(path, raw=b"{")
+    yield get(path, exact=True)
+    yield delete(f"{one}/a")
+    yield delete(f"{one}/never")
+    yield get(path, exact=True)
+    yield post(path, {})
+    yield post(f"{one}/a")
+    yield put(f"{one}/a")
+    yield put(f"{one}/a/b/c")
+    yield delete(path)
+    yield get(path, exact=True)
+    for namespace in ("public/nowhere", "nobody/nowhere", "public/no%20good"):
+        yield get(f"namespaces/{namespace}/properties")
+        yield put(f"namespaces/{namespace}/properties", {"a": "1"})
+        yield delete(f"namespaces/{namespace}/properties")
+        yield get(f"namespaces/{namespace}/property/a")
+        yield put(f"namespaces/{namespace}/property/a/1")
+        yield delete(f"namespaces/{namespace}/property/a")
+
+
 STORIES: Final = [
+    Story("namespace properties", *_property_calls()),
     *(Story(f"namespace {path}", *_calls(path, method, values)) for path, (method, values) in _POLICIES.items()),
     Story("namespace backlogQuota", *_quota_calls()),
     Story(

@@ -91,6 +91,142 @@ _QUOTAS: Final = [
     [],
     None,
 ]
+_COUNTS: Final = [3, 0, "20", " 7 ", "x", -1, 2.0, (1 << 31) - 1, 1 << 31, True, [], {}]
+_NO_COUNTS: Final = [None, "", 2.5]
+_SIZES: Final = [1024, 0, "20", " 7 ", "x", -1, 2.0, 5 << 20, (5 << 20) + 1, 1 << 31, True, [], {}]
+_STRATEGIES: Final = ["FORWARD", "ALWAYS_COMPATIBLE", "UNDEFINED", None, "full", "SIDEWAYS", "", 1, [], {}]
+_CREATIONS: Final = [
+    {"allowAutoSubscriptionCreation": False},
+    {"allowAutoSubscriptionCreation": True},
+    {"allowAutoSubscriptionCreation": "false"},
+    {"allowAutoSubscriptionCreation": "maybe"},
+    {"allowAutoSubscriptionCreation": 1},
+    {"allowAutoSubscriptionCreation": True, "other": 1},
+    {},
+    3,
+    [],
+    True,
+    None,
+]
+
+
+def _inactive(delete: object, mode: object, seconds: object) -> dict[str, Any]:
+    return {
+        "deleteWhileInactive": delete,
+        "inactiveTopicDeleteMode": mode,
+        "maxInactiveDurationSeconds": seconds,
+    }
+
+
+INACTIVES: Final = [
+    _inactive(True, "delete_when_subscriptions_caught_up", 60),
+    _inactive(False, "delete_when_no_subscriptions", 1),
+    _inactive("true", "delete_when_no_subscriptions", "5"),
+    _inactive(True, "delete_when_no_subscriptions", 0),
+    _inactive(True, "delete_when_no_subscriptions", -1),
+    _inactive(True, "delete_when_no_subscriptions", 1 << 31),
+    _inactive(True, "whenever", 5),
+    _inactive(True, None, 5),
+    _inactive("perhaps", "delete_when_no_subscriptions", 5),
+    {"deleteWhileInactive": True, "maxInactiveDurationSeconds": 5},
+    {**_inactive(True, "delete_when_no_subscriptions", 5), "other": 1},
+    {},
+    3,
+    "text",
+    [],
+    None,
+]
+
+
+def _dispatch(messages: object, size: object, period: object = 1, **more: object) -> dict[str, Any]:
+    return {
+        "dispatchThrottlingRateInMsg": messages,
+        "dispatchThrottlingRateInByte": size,
+        "ratePeriodInSecond": period,
+        **more,
+    }
+
+
+DISPATCH_RATES: Final = [
+    _dispatch(10, 1000, relativeToPublishRate=False),
+    _dispatch(-1, -1, 10, relativeToPublishRate=True),
+    _dispatch("10", "1000", "2"),
+    _dispatch(0, 0),
+    _dispatch(-5, -5),
+    _dispatch(10, 1000, 0),
+    _dispatch(10, 1000, -1),
+    _dispatch(1 << 31, 5),
+    _dispatch(5, 1 << 63),
+    _dispatch("x", 5),
+    _dispatch(5, 5, other=1),
+    {"dispatchThrottlingRateInMsg": 5},
+    {},
+    3,
+    "text",
+    [],
+    None,
+]
+PUBLISH_RATES: Final = [
+    {"publishThrottlingRateInMsg": 10, "publishThrottlingRateInByte": 1000},
+    {"publishThrottlingRateInMsg": "10", "publishThrottlingRateInByte": -1},
+    {"publishThrottlingRateInMsg": 0, "publishThrottlingRateInByte": 0},
+    {"publishThrottlingRateInMsg": -5},
+    {"publishThrottlingRateInMsg": 1 << 31},
+    {"publishThrottlingRateInMsg": "x"},
+    {"publishThrottlingRateInByte": 5, "other": 1},
+    {},
+    3,
+    "text",
+    [],
+    None,
+]
+SUBSCRIBE_RATES: Final = [
+    {"subscribeThrottlingRatePerConsumer": 10, "ratePeriodInSecond": 30},
+    {"subscribeThrottlingRatePerConsumer": "10", "ratePeriodInSecond": "5"},
+    {"subscribeThrottlingRatePerConsumer": 0, "ratePeriodInSecond": 0},
+    {"subscribeThrottlingRatePerConsumer": -5, "ratePeriodInSecond": -1},
+    {"subscribeThrottlingRatePerConsumer": 1 << 31},
+    {"subscribeThrottlingRatePerConsumer": "x"},
+    {"subscribeThrottlingRatePerConsumer": 5, "other": 1},
+    {},
+    3,
+    "text",
+    [],
+    None,
+]
+
+
+def _persistence(ensemble: object, write: object, ack: object, rate: object = 0) -> dict[str, Any]:
+    return {
+        "bookkeeperEnsemble": ensemble,
+        "bookkeeperWriteQuorum": write,
+        "bookkeeperAckQuorum": ack,
+        "managedLedgerMaxMarkDeleteRate": rate,
+    }
+
+
+PERSISTENCES: Final = [
+    _persistence(1, 1, 1, 10.5),
+    _persistence(3, 2, 2),
+    _persistence("2", "2", "1", "1.5"),
+    _persistence(1, 2, 1),
+    _persistence(2, 1, 2),
+    _persistence(0, 0, 0),
+    _persistence(1, 1, 0),
+    _persistence(-1, -1, -1),
+    _persistence(1, 1, 1, -1),
+    _persistence(1 << 31, 1, 1),
+    _persistence("x", 1, 1),
+    _persistence(1, 1, 1, "x"),
+    {**_persistence(1, 1, 1), "managedLedgerStorageClassName": "bookkeeper"},
+    {**_persistence(1, 1, 1), "managedLedgerStorageClassName": "other"},
+    {"bookkeeperEnsemble": 1},
+    {},
+    3,
+    "text",
+    [],
+    None,
+]
 _T: Final = "persistent/{ns}/t"
 #: Path, values.
 _POLICIES: Final[tuple[tuple[str, list[Any]], ...]] = (
@@ -101,7 +237,29 @@ _POLICIES: Final[tuple[tuple[str, list[Any]], ...]] = (
     ("maxUnackedMessagesOnSubscription", _NUMBERS),
     ("subscriptionTypesEnabled", _TYPES),
     ("delayedDelivery", _DELAYS),
+    ("maxProducers", _COUNTS),
+    ("maxConsumers", _COUNTS),
+    ("maxConsumersPerSubscription", _COUNTS),
+    ("maxSubscriptionsPerTopic", _COUNTS),
+    ("maxMessageSize", _SIZES),
+    ("schemaCompatibilityStrategy", _STRATEGIES),
+    ("schemaValidationEnforced", _BOOLEANS),
+    ("autoSubscriptionCreation", _CREATIONS),
+    ("inactiveTopicPolicies", INACTIVES),
+    ("subscriptionExpirationTime", _NUMBERS),
+    ("persistence", PERSISTENCES),
+    ("publishRate", PUBLISH_RATES),
+    ("dispatchRate", DISPATCH_RATES),
+    ("subscriptionDispatchRate", DISPATCH_RATES),
+    ("replicatorDispatchRate", DISPATCH_RATES),
+    ("subscribeRate", SUBSCRIBE_RATES),
+    ("compactionThreshold", _NUMBERS),
+    ("entryFilters", [{"entryFilterNames": "f"}, {"entryFilterNames": ""}, {}, 3, None]),
+    ("dispatcherPauseOnAckStatePersistent", [None]),
+    ("offloadPolicies", [{"managedLedgerOffloadDriver": "filesystem"}, {}, None]),
 )
+#: What is set with PUT.
+_PUT: Final = {"schemaCompatibilityStrategy"}
 _TTLS: Final = ("0", "20", "-1", "-2", "x", "", "2.0", "2147483648", "%2020")
 #: One good value of each, for all kinds of topics.
 _GOOD: Final = {path: values[0] for path, values in _POLICIES}
@@ -112,7 +270,18 @@ _PLAIN: Final = [
     *(True, False, "true", "false", "TRUE", 0, 20, "20", " 7 ", -1, 2.0, (1 << 31) - 1, None, ["Shared"]),
     *_RETENTIONS[:4],
     *_DELAYS[:4],
+    *INACTIVES[:3],
+    *_CREATIONS[:2],
+    *_STRATEGIES[:2],
+    *DISPATCH_RATES[:2],
+    *PUBLISH_RATES[:2],
+    *SUBSCRIBE_RATES[:2],
+    *PERSISTENCES[:2],
 ]
+
+
+def _set(path: str, *value: object) -> Call:
+    return (put if path in _PUT else post)(f"{_T}/{path}", *value)
 
 
 def _life(path: str, values: list[Any]) -> Iterator[Call]:
@@ -123,14 +292,14 @@ def _life(path: str, values: list[Any]) -> Iterator[Call]:
     yield delete(f"{_T}/{path}")
     for value in values:
         # What is taken from one broker to the next differs where the value is refused here.
-        yield post(f"{_T}/{path}", value)
+        yield _set(path, value)
         if value in _PLAIN:
             yield get(f"{_T}/{path}", exact=True)
-    yield post(f"{_T}/{path}", raw=b"{")
-    yield post(f"{_T}/{path}", values[0])
-    yield post(f"{_T}/{path}")
+    yield replace(_set(path, 0), body=b"{")
+    yield _set(path, values[0])
+    yield _set(path)
     yield get(f"{_T}/{path}", exact=True)
-    yield post(f"{_T}/{path}", values[0])
+    yield _set(path, values[0])
     yield get(f"{_T}/{path}?applied=true", exact=True)
     yield delete(f"{_T}/{path}")
     yield get(f"{_T}/{path}", exact=True)
@@ -194,7 +363,7 @@ STORIES: Final = [
         get(f"{_T}/backlogQuotaMap", exact=True),
     ),
     *(
-        Story(f"topics with {path}", *prepared(subscriptions=False), *_on_all_kinds(path, post(f"{_T}/{path}", value)))
+        Story(f"topics with {path}", *prepared(subscriptions=False), *_on_all_kinds(path, _set(path, value)))
         for path, value in _GOOD.items()
     ),
     Story(

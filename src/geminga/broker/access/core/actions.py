@@ -99,10 +99,12 @@ class PolicyName(_Word):
     """Which policy of a namespace or a topic."""
 
     ALL = auto()
+    ALLOW_CLUSTERS = auto()
     ALLOW_CUSTOM_METRIC_LABELS = auto()
     AUTO_SUBSCRIPTION_CREATION = auto()
     AUTO_TOPIC_CREATION = auto()
     BACKLOG = auto()
+    CLUSTER_MIGRATION = auto()
     COMPACTION = auto()
     DELAYED_DELIVERY = auto()
     INACTIVE_TOPIC = auto()

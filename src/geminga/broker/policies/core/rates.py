@@ -6,14 +6,11 @@ from clusters to rates, of which this cluster's counts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 
 from geminga.broker.core.coercion import Document, Json
 from geminga.broker.core.rate_limit import Rate, rate_of
 from geminga.broker.core.subscribe_rate import SubscribeRate, subscribe_rate_of
-
-T = TypeVar("T")
 
 #: Seconds of a subscribe rate that does not say how long its period is.
 SUBSCRIBE_PERIOD_S: Final = 30
@@ -34,39 +31,17 @@ class TopicRates(NamedTuple):
 NO_RATES: Final = TopicRates()
 
 
-def rates_of(
-    defaults: TopicRates, namespace: Mapping[str, Json] | None, topic: Mapping[str, Json] | None, cluster: str
-) -> TopicRates:
-    """The rates of a topic; None: the level sets nothing."""
-
-    def first(read: Callable[[Document], T | None], key: str, topic_key: str, default: T | None) -> T | None:
-        of_clusters = namespace.get(key) if namespace is not None else None
-        for value in (
-            topic.get(topic_key) if topic is not None else None,
-            of_clusters.get(cluster) if isinstance(of_clusters, dict) else None,
-        ):
-            found = read(value) if isinstance(value, dict) else None
-            if found is not None:
-                return found
-        return default
-
-    found = TopicRates(
-        first(publish_rate_of, "publishMaxMessageRate", "publishRate", defaults.publish),
-        first(dispatch_rate_of, "topicDispatchRate", "dispatchRate", defaults.dispatch),
-        first(dispatch_rate_of, "subscriptionDispatchRate", "subscriptionDispatchRate", defaults.subscription),
-        first(subscribe_rate_of_document, "clusterSubscribeRate", "subscribeRate", defaults.subscribe),
-    )
-    # One object for all topics without rates: most have none.
-    return found if found != NO_RATES else NO_RATES
-
-
-def publish_rate_of(value: Document) -> Rate | None:
+def publish_rate_of(value: Json) -> Rate | None:
     """Pulsar's ``PublishRate``: per second."""
+    if not isinstance(value, dict):
+        return None
     return rate_of(_number(value, "publishThrottlingRateInMsg"), _number(value, "publishThrottlingRateInByte"))
 
 
-def dispatch_rate_of(value: Document) -> Rate | None:
+def dispatch_rate_of(value: Json) -> Rate | None:
     """Pulsar's ``DispatchRate``."""
+    if not isinstance(value, dict):
+        return None
     return rate_of(
         _number(value, "dispatchThrottlingRateInMsg"),
         _number(value, "dispatchThrottlingRateInByte"),
@@ -75,8 +50,10 @@ def dispatch_rate_of(value: Document) -> Rate | None:
     )
 
 
-def subscribe_rate_of_document(value: Document) -> SubscribeRate | None:
+def subscribe_rate_of_document(value: Json) -> SubscribeRate | None:
     """Pulsar's ``SubscribeRate``."""
+    if not isinstance(value, dict):
+        return None
     return subscribe_rate_of(
         _number(value, "subscribeThrottlingRatePerConsumer"), _number(value, "ratePeriodInSecond", SUBSCRIBE_PERIOD_S)
     )

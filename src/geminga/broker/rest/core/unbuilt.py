@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
-from geminga.model.errors import NotBuiltError
+from geminga.broker.core.coercion import NotBuiltError
+from geminga.broker.policies.core.rows import ROWS
 
 _TOPIC: Final = "/admin/v2/{domain}/{tenant}/{namespace}/{topic}"
 _NAMESPACE: Final = "/admin/v2/namespaces/{tenant}/{namespace}"
@@ -89,31 +90,25 @@ def _functions(base: str, *more: str) -> Iterable[UnbuiltRoute]:
     )
 
 
+def _policies() -> Iterable[UnbuiltRoute]:
+    """How policies are set whose effect is missing; what is stored of them can be read and removed."""
+    for row in ROWS:
+        for level, base in ((row.namespace, _NAMESPACE), (row.topic, _TOPIC)):
+            if row.unbuilt and level is not None and level.rest is not None and not level.rest.is_by_hand:
+                yield UnbuiltRoute(row.unbuilt, (level.rest.set_by,), f"{base}/{level.rest.path}")
+
+
 #: Grouped by what is missing; :func:`_routes` expands them.
 ROUTES: Final[tuple[UnbuiltRoute, ...]] = (
-    *_routes(
-        "shadow topics",
-        f"GET PUT DELETE {_TOPIC}/shadowTopics",
-    ),
+    *_policies(),
     *_routes(
         "rate limits",
-        f"GET POST DELETE {_NAMESPACE}/dispatchRate",
-        f"GET POST DELETE {_NAMESPACE}/publishRate",
-        f"GET POST DELETE {_NAMESPACE}/subscribeRate",
-        f"GET POST DELETE {_NAMESPACE}/subscriptionDispatchRate",
-        f"GET POST DELETE {_NAMESPACE}/replicatorDispatchRate",
-        f"GET POST DELETE {_TOPIC}/dispatchRate",
-        f"GET POST DELETE {_TOPIC}/publishRate",
-        f"GET POST DELETE {_TOPIC}/subscribeRate",
-        f"GET POST DELETE {_TOPIC}/subscriptionDispatchRate",
-        f"GET POST DELETE {_TOPIC}/replicatorDispatchRate",
         f"GET POST DELETE {_TOPIC}/{{subscription}}/dispatchRate",
     ),
     *_routes(
         "geo-replication",
         f"GET POST {_NAMESPACE}/replication",
         f"GET POST {_NAMESPACE}/allowedClusters",
-        f"GET POST DELETE {_TOPIC}/replication",
         f"GET POST {_SUBSCRIPTION}/replicatedSubscriptionStatus",
         f"GET POST {_CLUSTER}/peers",
     ),
@@ -126,26 +121,18 @@ ROUTES: Final[tuple[UnbuiltRoute, ...]] = (
     ),
     *_routes(
         "compaction",
-        f"GET PUT DELETE {_NAMESPACE}/compactionThreshold",
         f"GET PUT {_TOPIC}/compaction",
-        f"GET POST DELETE {_TOPIC}/compactionThreshold",
     ),
     *_routes(
         "offload",
         f"GET POST {_NAMESPACE}/offloadPolicies",
         f"DELETE {_NAMESPACE}/removeOffloadPolicies",
-        f"GET PUT {_NAMESPACE}/offloadThreshold",
-        f"GET PUT {_NAMESPACE}/offloadThresholdInSeconds",
-        f"GET PUT DELETE {_NAMESPACE}/offloadDeletionLagMs",
         f"GET {_NAMESPACE}/scanOffloadedLedgers",
         f"GET PUT {_TOPIC}/offload",
-        f"GET POST DELETE {_TOPIC}/offloadPolicies",
     ),
     *_routes(
         "policies of bookies and quorums",
-        f"GET POST DELETE {_NAMESPACE}/persistence",
         f"GET POST DELETE {_NAMESPACE}/persistence/bookieAffinity",
-        f"GET POST DELETE {_TOPIC}/persistence",
         "GET /admin/v2/bookies/all",
         "GET /admin/v2/bookies/racks-info",
         "GET POST DELETE /admin/v2/bookies/racks-info/{bookie}",
@@ -191,51 +178,14 @@ ROUTES: Final[tuple[UnbuiltRoute, ...]] = (
         f"DELETE {_NAMESPACE}/permissions/{{subscription}}/{{role}}",
         "POST /admin/v2/namespaces/grantPermissionsOnTopics",
         "POST /admin/v2/namespaces/revokePermissionsOnTopics",
-        f"GET POST {_NAMESPACE}/subscriptionAuthMode",
         f"GET {_TOPIC}/permissions",
         f"POST DELETE {_TOPIC}/permissions/{{role}}",
-    ),
-    *_routes("required encryption", f"GET POST {_NAMESPACE}/encryptionRequired"),
-    *_routes(
-        "entry filters",
-        f"GET POST DELETE {_NAMESPACE}/entryFilters",
-        f"GET POST DELETE {_TOPIC}/entryFilters",
-    ),
-    *_routes(
-        "inactive topics by namespace or topic",
-        f"GET POST DELETE {_NAMESPACE}/inactiveTopicPolicies",
-        f"GET POST DELETE {_TOPIC}/inactiveTopicPolicies",
-    ),
-    *_routes(
-        "pausing dispatch until acknowledgements are stored",
-        f"GET POST DELETE {_NAMESPACE}/dispatcherPauseOnAckStatePersistent",
-        f"GET POST DELETE {_TOPIC}/dispatcherPauseOnAckStatePersistent",
-    ),
-    *_routes(
-        "properties of namespaces by themselves",
-        f"GET PUT DELETE {_NAMESPACE}/properties",
-        f"GET DELETE {_NAMESPACE}/property/{{key}}",
-        f"PUT {_NAMESPACE}/property/{{key}}/{{value}}",
-        f"GET POST DELETE {_NAMESPACE}/allowedTopicPropertyKeysForMetrics",
     ),
     *_routes(
         "subscriptions of a whole namespace",
         f"POST {_NAMESPACE}/clearBacklog",
         f"POST {_NAMESPACE}/clearBacklog/{{subscription}}",
         f"POST {_NAMESPACE}/unsubscribe/{{subscription}}",
-    ),
-    *_routes(
-        "this policy of a topic",
-        f"GET POST DELETE {_TOPIC}/autoSubscriptionCreation",
-        f"GET POST DELETE {_TOPIC}/maxConsumers",
-        f"GET POST DELETE {_TOPIC}/maxConsumersPerSubscription",
-        f"GET POST DELETE {_TOPIC}/maxMessageSize",
-        f"GET POST DELETE {_TOPIC}/maxProducers",
-        f"GET POST DELETE {_TOPIC}/maxSubscriptionsPerTopic",
-        f"GET PUT DELETE {_TOPIC}/schemaCompatibilityStrategy",
-        f"GET POST {_TOPIC}/schemaValidationEnforced",
-        f"GET POST DELETE {_TOPIC}/subscriptionExpirationTime",
-        f"DELETE {_TOPIC}/policies",
     ),
     *_routes(
         "the old name of schemaCompatibilityStrategy",
@@ -341,30 +291,8 @@ ROUTES: Final[tuple[UnbuiltRoute, ...]] = (
 )
 
 #: Of a namespace's ``Policies``. The others have an effect, or are told back as they were given.
-NAMESPACE_FIELDS: Final[tuple[UnbuiltField, ...]] = (
-    UnbuiltField("rate limits", "clusterDispatchRate", ({},)),
-    UnbuiltField("rate limits", "topicDispatchRate", ({},)),
-    UnbuiltField("rate limits", "subscriptionDispatchRate", ({},)),
-    UnbuiltField("rate limits", "replicatorDispatchRate", ({},)),
-    UnbuiltField("rate limits", "clusterSubscribeRate", ({},)),
-    UnbuiltField("rate limits", "publishMaxMessageRate", ({},)),
-    UnbuiltField("latency statistics by namespace", "latency_stats_sample_rate", ({},)),
-    UnbuiltField("policies of bookies and quorums", "persistence"),
-    UnbuiltField("required encryption", "encryption_required", (False,)),
-    UnbuiltField("inactive topics by namespace or topic", "inactive_topic_policies"),
-    UnbuiltField("authorization of topics and subscriptions", "subscription_auth_mode", ("None",)),
-    UnbuiltField("compaction", "compaction_threshold", (0,)),
-    UnbuiltField("offload", "offload_threshold", (-1,)),
-    UnbuiltField("offload", "offload_threshold_in_seconds", (-1,)),
-    UnbuiltField("offload", "offload_deletion_lag_ms"),
-    UnbuiltField("offload", "offload_policies"),
-    UnbuiltField("properties of namespaces by themselves", "allowed_topic_property_keys_for_metrics", ([],)),
-    UnbuiltField("resource groups", "resource_group_name", ("",)),
-    UnbuiltField("migration to another cluster or metadata store", "migrated", (False,)),
-    UnbuiltField(
-        "pausing dispatch until acknowledgements are stored", "dispatcherPauseOnAckStatePersistentEnabled", (False,)
-    ),
-    UnbuiltField("entry filters", "entryFilters"),
+NAMESPACE_FIELDS: Final[tuple[UnbuiltField, ...]] = tuple(
+    UnbuiltField(row.unbuilt, row.namespace.key, row.inert) for row in ROWS if row.unbuilt and row.namespace is not None
 )
 #: Of a ``DelayedDeliveryPolicies``, a namespace's or a topic's.
 DELAY_FIELDS: Final = (UnbuiltField("a longest delay of messages", "maxDeliveryDelayInMillis", (0,)),)

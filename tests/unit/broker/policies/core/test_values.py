@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from geminga.broker.core.coercion import BodyError
-from geminga.broker.rest.policy_values import (
+from geminga.broker.core.coercion import BodyError, NotBuiltError
+from geminga.broker.policies.core.values import (
     check_bundles,
     check_delayed_delivery,
     check_quota,
@@ -14,7 +14,7 @@ from geminga.broker.rest.policy_values import (
     check_topic_creation,
     is_quota_within_retention,
 )
-from geminga.model.errors import NotBuiltError, RemoteError
+from geminga.model.errors import RemoteError
 
 QUOTA = {"limitSize": "1000", "policy": "producer_exception"}
 

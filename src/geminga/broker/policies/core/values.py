@@ -6,6 +6,7 @@ PreconditionFailedError (412), mostly with Pulsar's own words.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -13,6 +14,9 @@ from geminga.broker.core.coercion import (
     INT_MAX,
     LONG_MAX,
     BodyError,
+    Document,
+    Json,
+    NotBuiltError,
     boolean_of,
     number_of,
     object_of,
@@ -20,17 +24,22 @@ from geminga.broker.core.coercion import (
     text_of,
     texts_of,
 )
-from geminga.broker.policies.rules import SIZE_QUOTA, SUBSCRIPTION_TYPES
-from geminga.broker.resources.documents import Document, Json
-from geminga.broker.resources.policies import Retention, retention_of
-from geminga.broker.rest.core.unbuilt import DELAY_FIELDS, refuse_unbuilt
+from geminga.broker.policies.core.readers import SIZE_QUOTA, SUBSCRIPTION_TYPES, Retention, retention_of
 from geminga.broker.schema.core.compatibility import Strategy
 from geminga.model.errors import PreconditionFailedError
 
+#: Properties of a namespace, and their characters altogether: its node in the metadata holds all its policies.
+PROPERTIES_MAX: Final = 1000
+PROPERTIES_CHARACTERS_MAX: Final = 128 * 1024
+#: Pulsar's bound of E, Qw and Qa.
+ENSEMBLE_MAX: Final = 5
+INACTIVE_MODES: Final = ("delete_when_no_subscriptions", "delete_when_subscriptions_caught_up")
 SCHEMA_STRATEGIES: Final = tuple(strategy.value for strategy in Strategy)
 QUOTA_POLICIES: Final = ("producer_request_hold", "producer_exception", "consumer_backlog_eviction")
 #: Limits of a quota and their largest values. ``limit`` is what ``limitSize`` was called.
 QUOTA_LIMITS: Final = {"limitSize": LONG_MAX, "limitTime": INT_MAX}
+#: A member of ``DelayedDeliveryPolicies`` whose effect is missing.
+LONGEST_DELAY: Final = "maxDeliveryDelayInMillis (a longest delay of messages)"
 _TOPIC_TYPES: Final = ("partitioned", "non-partitioned")
 
 
@@ -44,6 +53,99 @@ def check_ttl(value: Json) -> Json:
     seconds = number_of(value, "the body")
     if seconds < 0:
         raise PreconditionFailedError("Invalid value for message TTL, message TTL must >= 0")
+    return seconds
+
+
+def check_inactive(value: Json) -> Json:
+    """Pulsar's ``InactiveTopicPolicies``: whether topics go, which, and after how many seconds."""
+    document = object_of(value, "the body")
+    is_deleted = boolean_of(document.get("deleteWhileInactive"), "deleteWhileInactive")
+    mode = document.get("inactiveTopicDeleteMode")
+    if mode is not None and mode not in INACTIVE_MODES:
+        raise BodyError(f"inactiveTopicDeleteMode must be one of {', '.join(INACTIVE_MODES)}, not {shown(mode)}")
+    seconds = number_of(document.get("maxInactiveDurationSeconds"), "maxInactiveDurationSeconds")
+    if seconds < 1:
+        raise PreconditionFailedError("maxInactiveDurationSeconds must be 1 or more")
+    return {
+        "inactiveTopicDeleteMode": mode or INACTIVE_MODES[0],
+        "maxInactiveDurationSeconds": seconds,
+        "deleteWhileInactive": is_deleted,
+    }
+
+
+def check_persistence(value: Json) -> Json:
+    """Pulsar's ``PersistencePolicies``: E, Qw, Qa, 1 to 5 each, and mark-deletes stored in a second at most."""
+    if value is None:
+        raise BodyError("persistence policies should not be null")
+    document = object_of(value, "the body")
+    words = (("Ensemble", "bookkeeperEnsemble"), ("WriteQuorum", "bookkeeperWriteQuorum"))
+    sizes = []
+    for word, key in (*words, ("AckQuorum", "bookkeeperAckQuorum")):
+        size = _member_number(document, key, INT_MAX, 2)
+        if not 0 < size <= ENSEMBLE_MAX:
+            raise BodyError(f"Bookkeeper-{word} must be <= {ENSEMBLE_MAX} and > 0.")
+        sizes.append(size)
+    ensemble, write, ack = sizes
+    if not ensemble >= write >= ack:
+        raise BodyError(f"Bookkeeper Ensemble ({ensemble}) >= WriteQuorum ({write}) >= AckQuorum ({ack})")
+    found: Document = {"bookkeeperEnsemble": ensemble, "bookkeeperWriteQuorum": write, "bookkeeperAckQuorum": ack}
+    rate = document.get("managedLedgerMaxMarkDeleteRate")
+    found["managedLedgerMaxMarkDeleteRate"] = (
+        -1.0 if rate is None else _fraction(rate, "managedLedgerMaxMarkDeleteRate")
+    )
+    if document.get("managedLedgerStorageClassName") is not None:
+        found["managedLedgerStorageClassName"] = text_of(
+            document["managedLedgerStorageClassName"], "managedLedgerStorageClassName"
+        )
+    return found
+
+
+def _fraction(value: Json, what: str) -> float:
+    try:
+        found = float(value) if isinstance(value, int | float | str) and not isinstance(value, bool) else math.nan
+    except (ValueError, OverflowError):
+        found = math.nan
+    if not math.isfinite(found):
+        raise BodyError(f"{what} must be a number, not {shown(value)}")
+    return found
+
+
+def check_dispatch_rate(value: Json) -> Json:
+    """Pulsar's ``DispatchRate``; limits of 0 and less are none."""
+    document = object_of(value, "the body")
+    is_relative = document.get("relativeToPublishRate")
+    return {
+        "dispatchThrottlingRateInMsg": _member_number(document, "dispatchThrottlingRateInMsg", INT_MAX, 0),
+        "dispatchThrottlingRateInByte": _member_number(document, "dispatchThrottlingRateInByte", LONG_MAX, 0),
+        "relativeToPublishRate": False if is_relative is None else boolean_of(is_relative, "relativeToPublishRate"),
+        "ratePeriodInSecond": _period(document, 1),
+    }
+
+
+def check_publish_rate(value: Json) -> Json:
+    """Pulsar's ``PublishRate``, a second's; limits of 0 and less are none."""
+    document = object_of(value, "the body")
+    return {
+        "publishThrottlingRateInMsg": _member_number(document, "publishThrottlingRateInMsg", INT_MAX, -1),
+        "publishThrottlingRateInByte": _member_number(document, "publishThrottlingRateInByte", LONG_MAX, -1),
+    }
+
+
+def check_subscribe_rate(value: Json) -> Json:
+    """Pulsar's ``SubscribeRate``; a limit of 0 and less is none."""
+    document = object_of(value, "the body")
+    return {
+        "subscribeThrottlingRatePerConsumer": _member_number(
+            document, "subscribeThrottlingRatePerConsumer", INT_MAX, -1
+        ),
+        "ratePeriodInSecond": _period(document, 30),
+    }
+
+
+def _period(document: Mapping[str, Json], unset: int) -> int:
+    seconds = _member_number(document, "ratePeriodInSecond", INT_MAX, unset)
+    if seconds < 1:
+        raise PreconditionFailedError("ratePeriodInSecond must be 1 or more")
     return seconds
 
 
@@ -153,9 +255,9 @@ def check_delayed_delivery(value: Json) -> Document:
     if tick_ms < 1:
         raise PreconditionFailedError("tickTime must be 1 or more milliseconds")
     longest_ms = _member_number(document, "maxDeliveryDelayInMillis", LONG_MAX, 0)
-    policies: Document = {"tickTime": tick_ms, "active": is_active, "maxDeliveryDelayInMillis": longest_ms}
-    refuse_unbuilt(policies, DELAY_FIELDS)
-    return policies
+    if longest_ms:
+        raise NotBuiltError(LONGEST_DELAY)
+    return {"tickTime": tick_ms, "active": is_active, "maxDeliveryDelayInMillis": longest_ms}
 
 
 def check_bundles(value: Json) -> Json:
@@ -164,6 +266,21 @@ def check_bundles(value: Json) -> Json:
     boundaries = [] if bundles.get("boundaries") is None else texts_of(bundles["boundaries"], "boundaries")
     count = _member_number(bundles, "numBundles", INT_MAX, 0)
     return {"boundaries": [*boundaries], "numBundles": max(0, len(boundaries) - 1 if boundaries else count)}
+
+
+def checked_properties(value: Json) -> Document:
+    """Properties of a namespace: names and texts."""
+    given = object_of(value, "the body")
+    return {key: text_of(text, f"the value of {shown(key)}") for key, text in given.items()}
+
+
+def check_properties_fit(properties: Mapping[str, Json]) -> None:
+    """Raise PreconditionFailedError for more of them than a namespace keeps: every change of a policy rewrites them."""
+    if len(properties) > PROPERTIES_MAX:
+        raise PreconditionFailedError(f"a namespace has at most {PROPERTIES_MAX} properties")
+    size = sum(len(key) + len(str(text)) for key, text in properties.items())
+    if size > PROPERTIES_CHARACTERS_MAX:
+        raise PreconditionFailedError(f"a namespace's properties have at most {PROPERTIES_CHARACTERS_MAX} characters")
 
 
 def check_quota(value: Json, namespace: str) -> Document:

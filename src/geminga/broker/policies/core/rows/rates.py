@@ -1,0 +1,195 @@
+"""How fast is published, dispatched and subscribed."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from geminga.broker.access.core.actions import PolicyName
+from geminga.broker.core.coercion import Json
+from geminga.broker.policies.core.avro_types import mapping, optional, record
+from geminga.broker.policies.core.rates import (
+    SUBSCRIBE_PERIOD_S,
+    dispatch_rate_of,
+    publish_rate_of,
+    subscribe_rate_of_document,
+)
+from geminga.broker.policies.core.readers import document_of
+from geminga.broker.policies.core.row import NO_POLICIES, NamespaceLevel, PolicyRow, Rest, TopicLevel
+from geminga.broker.policies.core.values import check_dispatch_rate, check_publish_rate, check_subscribe_rate
+
+_DATA: Final = "org.apache.pulsar.common.policies.data"
+_UNBUILT: Final = "rate limits"
+_DISPATCH: Final = optional(
+    record(
+        f"{_DATA}.impl.DispatchRateImpl",
+        {
+            "dispatchThrottlingRateInByte": "long",
+            "dispatchThrottlingRateInMsg": "int",
+            "ratePeriodInSecond": "int",
+            "relativeToPublishRate": "boolean",
+        },
+    )
+)
+
+
+def _dispatch(messages: object = 0, size: object = 0, is_relative: object = False) -> Json:
+    assert isinstance(messages, int)
+    assert isinstance(size, int)
+    return {
+        "dispatchThrottlingRateInMsg": messages,
+        "dispatchThrottlingRateInByte": size,
+        "relativeToPublishRate": bool(is_relative),
+        "ratePeriodInSecond": 1,
+    }
+
+
+def _publish(messages: object = 0, size: object = 0) -> Json:
+    assert isinstance(messages, int)
+    assert isinstance(size, int)
+    return {"publishThrottlingRateInMsg": messages, "publishThrottlingRateInByte": size}
+
+
+def _subscribe(count: object = 0, period_s: object = SUBSCRIBE_PERIOD_S) -> Json:
+    assert isinstance(count, int)
+    assert isinstance(period_s, int)
+    return {"subscribeThrottlingRatePerConsumer": count, "ratePeriodInSecond": period_s}
+
+
+PUBLISH_RATE: Final = PolicyRow(
+    name="publishRate",
+    policy=PolicyName.RATE,
+    read=publish_rate_of,
+    otherwise=None,
+    check=check_publish_rate,
+    keys=(
+        "maxPublishRatePerTopicInMessages",
+        "maxPublishRatePerTopicInBytes",
+    ),
+    of_broker=_publish,
+    namespace=NamespaceLevel("publishMaxMessageRate", Rest("publishRate"), new={}, is_per_cluster=True),
+    topic=TopicLevel(
+        {
+            "publishRate": optional(
+                record(
+                    f"{_DATA}.PublishRate",
+                    {"publishThrottlingRateInMsg": "int", "publishThrottlingRateInByte": "long"},
+                )
+            )
+        },
+        Rest("publishRate", unset_status=204),
+    ),
+    followed_by=("topic/throttling.py",),
+    text="What producers of a topic publish in a second, together.",
+)
+DISPATCH_RATE: Final = PolicyRow(
+    name="dispatchRate",
+    policy=PolicyName.RATE,
+    read=dispatch_rate_of,
+    otherwise=None,
+    check=check_dispatch_rate,
+    keys=(
+        "dispatchThrottlingRatePerTopicInMsg",
+        "dispatchThrottlingRatePerTopicInByte",
+        "dispatchThrottlingRateRelativeToPublishRate",
+    ),
+    of_broker=_dispatch,
+    namespace=NamespaceLevel("topicDispatchRate", Rest("dispatchRate"), new={}, is_per_cluster=True),
+    topic=TopicLevel({"dispatchRate": _DISPATCH}, Rest("dispatchRate")),
+    followed_by=("topic/throttling.py",),
+    text="What is delivered of a topic in a period, to all subscriptions together.",
+)
+SUBSCRIPTION_DISPATCH_RATE: Final = PolicyRow(
+    name="subscriptionDispatchRate",
+    policy=PolicyName.RATE,
+    read=dispatch_rate_of,
+    otherwise=None,
+    check=check_dispatch_rate,
+    keys=(
+        "dispatchThrottlingRatePerSubscriptionInMsg",
+        "dispatchThrottlingRatePerSubscriptionInByte",
+        "dispatchThrottlingRateRelativeToPublishRate",
+    ),
+    of_broker=_dispatch,
+    namespace=NamespaceLevel("subscriptionDispatchRate", Rest("subscriptionDispatchRate"), new={}, is_per_cluster=True),
+    topic=TopicLevel({"subscriptionDispatchRate": _DISPATCH}, Rest("subscriptionDispatchRate")),
+    followed_by=("topic/throttling.py",),
+    text="What each subscription delivers in a period.",
+)
+SUBSCRIBE_RATE: Final = PolicyRow(
+    name="subscribeRate",
+    policy=PolicyName.RATE,
+    read=subscribe_rate_of_document,
+    otherwise=None,
+    check=check_subscribe_rate,
+    keys=(
+        "subscribeThrottlingRatePerConsumer",
+        "subscribeRatePeriodPerConsumerInSecond",
+    ),
+    of_broker=_subscribe,
+    namespace=NamespaceLevel("clusterSubscribeRate", Rest("subscribeRate"), new={}, is_per_cluster=True),
+    topic=TopicLevel(
+        {
+            "subscribeRate": optional(
+                record(
+                    f"{_DATA}.SubscribeRate",
+                    {"subscribeThrottlingRatePerConsumer": "int", "ratePeriodInSecond": "int"},
+                )
+            )
+        },
+        Rest("subscribeRate"),
+    ),
+    followed_by=("topic/throttling.py",),
+    text="How often one consumer may connect in a period.",
+)
+REPLICATOR_DISPATCH_RATE: Final = PolicyRow(
+    name="replicatorDispatchRate",
+    policy=PolicyName.REPLICATION_RATE,
+    read=dispatch_rate_of,
+    otherwise=None,
+    check=check_dispatch_rate,
+    of_broker=_dispatch,
+    namespace=NamespaceLevel(
+        "replicatorDispatchRate", Rest("replicatorDispatchRate", missing=NO_POLICIES), new={}, is_per_cluster=True
+    ),
+    topic=TopicLevel({"replicatorDispatchRate": _DISPATCH}, Rest("replicatorDispatchRate")),
+    unbuilt=_UNBUILT,
+    inert=({},),
+    text="What goes to another cluster in a period.",
+)
+SUBSCRIPTION_POLICIES: Final[PolicyRow[Any]] = PolicyRow(
+    name="policies of single subscriptions",
+    policy=PolicyName.RATE,
+    read=document_of,
+    otherwise=None,
+    check=lambda value: value,
+    topic=TopicLevel(
+        {
+            "subscriptionPolicies": optional(
+                mapping(record(f"{_DATA}.SubscriptionPolicies", {"dispatchRate": _DISPATCH}))
+            )
+        }
+    ),
+    unbuilt=_UNBUILT,
+    text="The dispatch rate of one subscription.",
+)
+CLUSTER_DISPATCH_RATE: Final[PolicyRow[Any]] = PolicyRow(
+    name="clusterDispatchRate",
+    policy=PolicyName.RATE,
+    read=document_of,
+    otherwise=None,
+    check=lambda value: value,
+    namespace=NamespaceLevel("clusterDispatchRate", new={}),
+    unbuilt=_UNBUILT,
+    inert=({},),
+    text="What Pulsar's older versions called `dispatchRate`.",
+)
+
+ROWS: Final = (
+    PUBLISH_RATE,
+    DISPATCH_RATE,
+    SUBSCRIPTION_DISPATCH_RATE,
+    SUBSCRIBE_RATE,
+    REPLICATOR_DISPATCH_RATE,
+    SUBSCRIPTION_POLICIES,
+    CLUSTER_DISPATCH_RATE,
+)

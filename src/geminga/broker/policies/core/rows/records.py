@@ -1,0 +1,197 @@
+"""What a namespace only holds: who may use it, where it lives, what it says of itself."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from geminga.broker.access.core.actions import PolicyName
+from geminga.broker.core.coercion import Json, boolean_of, object_of, texts_of
+from geminga.broker.policies.core.readers import document_of, flag_of, text_value_of, texts_value_of
+from geminga.broker.policies.core.row import NamespaceLevel, Nothing, PolicyRow, Rest
+from geminga.broker.policies.core.values import (
+    check_boolean,
+    check_bundles,
+    check_properties_fit,
+    checked_properties,
+)
+
+_AUTHORIZATION: Final = "authorization of topics and subscriptions"
+_NOBODY: Final[dict[str, Json]] = {"namespace_auth": {}, "destination_auth": {}, "subscription_auth_roles": {}}
+
+
+def _names(value: Json) -> Json:
+    return [*texts_of(value, "a list of clusters")]
+
+
+def _properties(value: Json) -> Json:
+    given = checked_properties(value)
+    check_properties_fit(given)
+    return given
+
+
+def _any(value: Json) -> Json:
+    return value
+
+
+AUTH_POLICIES: Final[PolicyRow[Any]] = PolicyRow(
+    name="permissions",
+    policy=PolicyName.ALL,
+    read=document_of,
+    otherwise=None,
+    check=lambda value: _NOBODY | object_of(value, "auth_policies"),
+    namespace=NamespaceLevel("auth_policies", Rest("permissions", is_by_hand=True), new=_NOBODY),
+    followed_by=("rest/namespaces.py",),
+    text="Roles and what they may do. Kept; nobody checks them.",
+)
+REPLICATION: Final[PolicyRow[tuple[str, ...]]] = PolicyRow(
+    name="replication",
+    policy=PolicyName.REPLICATION,
+    read=texts_value_of,
+    otherwise=(),
+    check=_names,
+    namespace=NamespaceLevel("replication_clusters", Rest("replication", is_by_hand=True)),
+    followed_by=("rest/namespaces.py",),
+    text="Clusters that the namespace lives in. This one is kept, others are refused.",
+)
+ALLOWED_CLUSTERS: Final[PolicyRow[tuple[str, ...]]] = PolicyRow(
+    name="allowedClusters",
+    policy=PolicyName.ALLOW_CLUSTERS,
+    read=texts_value_of,
+    otherwise=(),
+    check=_names,
+    namespace=NamespaceLevel("allowed_clusters", Rest("allowedClusters", is_by_hand=True)),
+    followed_by=("rest/namespaces.py",),
+    text="Clusters that the namespace may be moved to. This one is kept, others are refused.",
+)
+BUNDLES: Final[PolicyRow[Any]] = PolicyRow(
+    name="bundles",
+    policy=PolicyName.ALL,
+    read=document_of,
+    otherwise=None,
+    check=check_bundles,
+    namespace=NamespaceLevel("bundles", Rest("bundles", is_by_hand=True)),
+    followed_by=("resources/policies.py",),
+    text="Ranges of hashes, by which topics are spread over brokers.",
+)
+DELETED: Final = PolicyRow(
+    name="deleted",
+    policy=PolicyName.ALL,
+    read=flag_of,
+    otherwise=False,
+    check=lambda value: boolean_of(value, "deleted"),
+    namespace=NamespaceLevel("deleted", new=False),
+    followed_by=("registry/topic_registry.py",),
+    text="Whether the namespace is being deleted: nothing may be made in it any more.",
+)
+PROPERTIES: Final[PolicyRow[Any]] = PolicyRow(
+    name="properties",
+    policy=PolicyName.ALL,
+    read=document_of,
+    otherwise=None,
+    check=_properties,
+    namespace=NamespaceLevel("properties", Rest("properties", is_by_hand=True), new={}),
+    followed_by=("rest/namespace_policies.py",),
+    text="Names and texts that the namespace's owner keeps with it.",
+)
+AUTO_UPDATE_STRATEGY: Final = PolicyRow(
+    name="schemaAutoUpdateCompatibilityStrategy",
+    policy=PolicyName.SCHEMA_COMPATIBILITY_STRATEGY,
+    read=text_value_of,
+    otherwise="",
+    check=_any,
+    namespace=NamespaceLevel(
+        "schema_auto_update_compatibility_strategy",
+        Rest("schemaAutoUpdateCompatibilityStrategy", is_by_hand=True),
+    ),
+    followed_by=("policies/rows/schemas.py",),
+    text="The old name of `schemaCompatibilityStrategy`; read where that one is not set.",
+)
+LATENCY_SAMPLES: Final[PolicyRow[Any]] = PolicyRow(
+    name="latencyStatsSampleRate",
+    policy=PolicyName.RATE,
+    read=document_of,
+    otherwise=None,
+    check=_any,
+    namespace=NamespaceLevel("latency_stats_sample_rate", new={}),
+    unbuilt="latency statistics by namespace",
+    inert=({},),
+    text="How many publishes are measured.",
+)
+ENCRYPTION: Final = PolicyRow(
+    name="encryptionRequired",
+    policy=PolicyName.ENCRYPTION,
+    read=flag_of,
+    otherwise=False,
+    check=check_boolean,
+    namespace=NamespaceLevel(
+        "encryption_required",
+        Rest("encryptionRequired", nothing=Nothing.IS_REFUSED, unset=False),
+        new=False,
+        removed=False,
+    ),
+    unbuilt="required encryption",
+    inert=(False,),
+    text="Whether producers must encrypt. The broker's own `encryptionRequireOnProducer` is built.",
+)
+SUBSCRIPTION_AUTH: Final = PolicyRow(
+    name="subscriptionAuthMode",
+    policy=PolicyName.SUBSCRIPTION_AUTH_MODE,
+    read=text_value_of,
+    otherwise="None",
+    check=_any,
+    namespace=NamespaceLevel(
+        "subscription_auth_mode", Rest("subscriptionAuthMode", unset="None"), new="None", removed="None"
+    ),
+    unbuilt=_AUTHORIZATION,
+    inert=("None",),
+    text="Whether a subscription's name must begin with its role.",
+)
+METRIC_LABELS: Final[PolicyRow[tuple[str, ...]]] = PolicyRow(
+    name="allowedTopicPropertyKeysForMetrics",
+    policy=PolicyName.ALLOW_CUSTOM_METRIC_LABELS,
+    read=texts_value_of,
+    otherwise=(),
+    check=_any,
+    namespace=NamespaceLevel("allowed_topic_property_keys_for_metrics", Rest("allowedTopicPropertyKeysForMetrics")),
+    unbuilt="properties of topics in metrics",
+    inert=([],),
+    text="Properties of topics that become labels of metrics.",
+)
+RESOURCE_GROUP: Final = PolicyRow(
+    name="resourcegroup",
+    policy=PolicyName.RESOURCEGROUP,
+    read=text_value_of,
+    otherwise="",
+    check=_any,
+    namespace=NamespaceLevel("resource_group_name", Rest("resourcegroup", is_by_hand=True)),
+    unbuilt="resource groups",
+    inert=("",),
+    text="The group whose limits the namespace shares.",
+)
+MIGRATED: Final = PolicyRow(
+    name="migrated",
+    policy=PolicyName.CLUSTER_MIGRATION,
+    read=flag_of,
+    otherwise=False,
+    check=check_boolean,
+    namespace=NamespaceLevel("migrated", Rest("migration", is_by_hand=True)),
+    unbuilt="migration to another cluster or metadata store",
+    inert=(False,),
+    text="Whether clients are sent to another cluster.",
+)
+
+ROWS: Final = (
+    AUTH_POLICIES,
+    REPLICATION,
+    ALLOWED_CLUSTERS,
+    BUNDLES,
+    DELETED,
+    PROPERTIES,
+    AUTO_UPDATE_STRATEGY,
+    LATENCY_SAMPLES,
+    ENCRYPTION,
+    SUBSCRIPTION_AUTH,
+    METRIC_LABELS,
+    RESOURCE_GROUP,
+    MIGRATED,
+)

@@ -1,0 +1,286 @@
+"""Each policy at each level that has it: on a loaded topic at once, after an unload, after a restart."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from geminga.broker.policies.upkeep import PolicyUpkeep
+from geminga.model.position import EARLIEST
+from geminga.wire._generated import pulsar_api_pb2 as pb
+from support.broker_world import TOPIC, BrokerWorld, Client, Type
+from support.policy_levels import LEVELS, NAME, run_quietly, seconds, set_namespace, set_topic, topic_of
+
+MINUTE_S = 60
+#: Whether a topic behaves as the policy wants: told after every way that the topic can have come to know it.
+Look = Callable[[BrokerWorld], Awaitable[object]]
+
+
+async def set_at(world: BrokerWorld, level: str, keys: dict[str, str], value: object) -> None:
+    if level == "namespace":
+        await set_namespace(world, keys[level], value)
+    elif level == "topic":
+        await set_topic(world, keys[level], value)
+
+
+async def seen_everywhere(world: BrokerWorld, look: Look) -> list[object]:
+    """What is seen at once, after an unload, and after a restart."""
+    seen = [await look(world)]
+    await world.broker.unload_topic(NAME)
+    seen.append(await look(world))
+    await world.restart()
+    return [*seen, await look(world)]
+
+
+def holds_at_each_level(
+    level: str, keys: dict[str, str], value: object, look: Look, expected: object, **of_broker: object
+) -> None:
+    """With ``value`` at ``level`` alone ``expected`` is seen; without it something else."""
+
+    async def scenario(world: BrokerWorld) -> None:
+        await topic_of(world)
+        if level != "broker":
+            assert await look(world) != expected
+        await set_at(world, level, keys, value)
+        assert await seen_everywhere(world, look) == [expected] * 3
+        if level != "broker":
+            await set_at(world, level, keys, None)
+            assert all(one != expected for one in await seen_everywhere(world, look))
+
+    run_quietly(scenario, **(of_broker if level == "broker" else {}))
+
+
+class Guests:
+    """Producers and consumers, each on a connection of its own, that leave together."""
+
+    def __init__(self, world: BrokerWorld) -> None:
+        self._world = world
+        self._clients: list[Client] = []
+
+    async def producer(self, **fields: object) -> int:
+        """The error that a new producer is told; -1: it was let in."""
+        client = await self._client()
+        client.request_producer(TOPIC, **fields)
+        return await self._answer(client)
+
+    async def consumer(self, subscription: str = "s") -> int:
+        """The same of a consumer."""
+        client = await self._client()
+        request = pb.CommandSubscribe(
+            topic=TOPIC, subscription=subscription, subType=pb.CommandSubscribe.Shared, consumer_id=1, request_id=1
+        )
+        client.send(pb.BaseCommand(type=Type.SUBSCRIBE, subscribe=request))
+        return await self._answer(client)
+
+    async def leave(self) -> None:
+        """All go; their subscriptions too."""
+        for client in self._clients:
+            client.lose()
+        self._clients.clear()
+        await seconds(0.1)
+        topic = await topic_of(self._world)
+        for name in list(topic.subscriptions):
+            await topic.delete_subscription(name, force=True)
+
+    async def _client(self) -> Client:
+        self._clients.append(await self._world.client())
+        return self._clients[-1]
+
+    async def _answer(self, client: Client) -> int:
+        await client.wait_for_news()
+        command, _ = client.received.popleft()
+        return command.error.error if command.type == Type.ERROR else -1
+
+
+async def new_producer(world: BrokerWorld, **fields: object) -> int:
+    """The error that a new producer is told, who leaves again; -1: it was let in."""
+    guests = Guests(world)
+    answer = await guests.producer(**fields)
+    await guests.leave()
+    return answer
+
+
+async def new_consumer(world: BrokerWorld) -> int:
+    """The same of a consumer."""
+    guests = Guests(world)
+    answer = await guests.consumer()
+    await guests.leave()
+    return answer
+
+
+async def counted(world: BrokerWorld, attach: Callable[[Guests, int], Awaitable[int]]) -> tuple[int, int]:
+    """How many are let in of five, and the error of the first that is not (-1: nobody)."""
+    guests = Guests(world)
+    answers = [await attach(guests, number) for number in range(5)]
+    await guests.leave()
+    let_in = answers.count(-1)
+    return let_in, answers[let_in] if let_in < len(answers) else -1
+
+
+LIMITS = {
+    "maxProducers": (
+        {"namespace": "max_producers_per_topic", "topic": "maxProducerPerTopic"},
+        "producers_per_topic_max",
+        lambda world: counted(world, lambda guests, _: guests.producer()),
+        (2, pb.ProducerBusy),
+    ),
+    "maxConsumers": (
+        {"namespace": "max_consumers_per_topic", "topic": "maxConsumerPerTopic"},
+        "max_consumers_per_topic",
+        lambda world: counted(world, lambda guests, number: guests.consumer(f"s{number}")),
+        (2, pb.ConsumerBusy),
+    ),
+    "maxConsumersPerSubscription": (
+        {"namespace": "max_consumers_per_subscription", "topic": "maxConsumersPerSubscription"},
+        "max_consumers_per_subscription",
+        lambda world: counted(world, lambda guests, _: guests.consumer()),
+        (2, pb.ConsumerBusy),
+    ),
+    "maxSubscriptionsPerTopic": (
+        {"namespace": "max_subscriptions_per_topic", "topic": "maxSubscriptionsPerTopic"},
+        "max_subscriptions_per_topic",
+        lambda world: counted(world, lambda guests, number: guests.consumer(f"s{number}")),
+        (2, pb.NotAllowedError),
+    ),
+}
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("policy", LIMITS)
+def test_limit_of_each_level_holds(policy: str, level: str) -> None:
+    keys, setting, look, expected = LIMITS[policy]
+    holds_at_each_level(level, keys, 2, look, expected, **{setting: 2})
+
+
+@pytest.mark.parametrize("policy", LIMITS)
+def test_no_limit_of_the_topic_beats_the_limit_of_the_namespace(policy: str) -> None:
+    keys, _, look, _ = LIMITS[policy]
+
+    async def scenario(world: BrokerWorld) -> None:
+        await topic_of(world)
+        await set_at(world, "namespace", keys, 1)
+        assert (await look(world))[0] == 1
+        await set_at(world, "topic", keys, 0)
+        assert await seen_everywhere(world, look) == [(5, -1)] * 3
+
+    run_quietly(scenario)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_subscriptions_on_demand_by_level(level: str) -> None:
+    keys = dict.fromkeys(("namespace", "topic"), "autoSubscriptionCreationOverride")
+
+    async def look(world: BrokerWorld) -> object:
+        return (await counted(world, lambda guests, _: guests.consumer()))[1]
+
+    holds_at_each_level(
+        level,
+        keys,
+        {"allowAutoSubscriptionCreation": False},
+        look,
+        pb.SubscriptionNotFound,
+        allow_auto_subscription_creation=False,
+    )
+
+
+def test_subscriptions_on_demand_are_allowed_by_a_topic_in_a_namespace_that_forbids_them() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        await topic_of(world)
+        await set_namespace(world, "autoSubscriptionCreationOverride", {"allowAutoSubscriptionCreation": False})
+        assert await new_consumer(world) == pb.SubscriptionNotFound
+        await set_topic(world, "autoSubscriptionCreationOverride", {"allowAutoSubscriptionCreation": True})
+        assert await new_consumer(world) == -1
+
+    run_quietly(scenario)
+
+
+def schema(kind: int, data: bytes = b"") -> pb.Schema:
+    return pb.Schema(name="s", type=kind, schema_data=data)
+
+
+STRING = schema(pb.Schema.String)
+RECORD = schema(pb.Schema.Avro, b'{"type":"record","name":"R","fields":[]}')
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_schemas_follow_the_topic(level: str) -> None:
+    """A strategy, and whether producers need a schema."""
+    strategies = {"namespace": "schema_compatibility_strategy", "topic": "schemaCompatibilityStrategy"}
+    enforced = {"namespace": "schema_validation_enforced", "topic": "schemaValidationEnforced"}
+
+    async def look(world: BrokerWorld) -> object:
+        return [await new_producer(world, schema=one) for one in (STRING, RECORD)]
+
+    async def look_without(world: BrokerWorld) -> object:
+        return await new_producer(world)
+
+    async def scenario(world: BrokerWorld) -> None:
+        await topic_of(world)
+        assert await new_producer(world, schema=STRING) == -1
+        if level != "broker":
+            assert await look(world) == [-1, pb.IncompatibleSchema]
+            assert await look_without(world) == -1
+        await set_at(world, level, strategies, "ALWAYS_COMPATIBLE")
+        await set_at(world, level, enforced, True)
+        assert await seen_everywhere(world, look) == [[-1, -1]] * 3
+        assert await seen_everywhere(world, look_without) == [pb.IncompatibleSchema] * 3
+
+    of_broker = {"schema_compatibility_strategy": "ALWAYS_COMPATIBLE", "schema_validation_enforced": True}
+    run_quietly(scenario, **(of_broker if level == "broker" else {}))
+
+
+def test_schema_policies_of_a_topic_beat_those_of_its_namespace() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        await topic_of(world)
+        await set_namespace(world, "schema_compatibility_strategy", "ALWAYS_COMPATIBLE")
+        await set_namespace(world, "schema_validation_enforced", True)
+        assert await new_producer(world, schema=STRING) == -1
+        await set_topic(world, "schemaCompatibilityStrategy", "ALWAYS_INCOMPATIBLE")
+        await set_topic(world, "schemaValidationEnforced", False)
+        assert await new_producer(world, schema=RECORD) == pb.IncompatibleSchema
+        assert await new_producer(world) == -1
+
+    run_quietly(scenario)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_subscriptions_expire_by_topic(level: str) -> None:
+    keys = {"namespace": "subscription_expiration_time_minutes", "topic": "subscriptionExpirationTimeInMinutes"}
+
+    async def scenario(world: BrokerWorld) -> None:
+        topic = await topic_of(world)
+        await set_at(world, level, keys, 10)
+        await topic.create_subscription("idle", EARLIEST)
+        await seconds(8 * MINUTE_S)
+        await PolicyUpkeep(world.broker).expire_subscriptions(topic)
+        assert "idle" in topic.subscriptions
+        await world.restart()
+        topic = await topic_of(world)
+        await seconds(6 * MINUTE_S)
+        await PolicyUpkeep(world.broker).expire_subscriptions(topic)
+        assert "idle" not in topic.subscriptions
+
+    run_quietly(scenario, **({"subscription_expiry_minutes": 10} if level == "broker" else {}))
+
+
+def test_policy_that_changes_while_its_topic_loads_is_followed() -> None:
+    """The change comes at each moment of the load: the topic that comes of it knows the new value."""
+
+    async def scenario(world: BrokerWorld) -> None:
+        await topic_of(world)
+        world.metadata.faults.delay_ms_max = 50
+        for number in range(30):
+            await world.broker.unload_topic(NAME)
+            loading = world.client()
+            client = await loading
+            client.request_producer(TOPIC, producer_id=1)
+            await seconds(0.003 * number)
+            await set_topic(world, "maxProducerPerTopic", 100 + number)
+            await set_namespace(world, "max_consumers_per_topic", 200 + number)
+            await client.wait_for_news()
+            limits = (await topic_of(world)).limits
+            assert (limits.producers, limits.consumers) == (100 + number, 200 + number), number
+            client.lose()
+
+    run_quietly(scenario)
