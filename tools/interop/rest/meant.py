@@ -99,7 +99,8 @@ MEANT: Final = (
     ),
     Meant(
         "removing a policy for which Pulsar has no path",
-        r"answer: (412 Invalid bundle range: \w+ \| 204|404 Namespace does not .+ \| 404 Namespace policies .+|405 \| (204|4\d\d .+))",
+        r"answer: (412 Invalid bundle range: \w+ \| 204|404 Namespace does not .+ \| 404 Namespace policies .+"
+        r"|405 \| (204|4\d\d .+))",
     ),
     Meant("the own cluster is deleted", r"answer: 20[04] \| (412 Cluster not empty|409 .+)", "own cluster: "),
     Meant(

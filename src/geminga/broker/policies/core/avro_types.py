@@ -154,39 +154,69 @@ def fitted(value: object, kind: AvroType) -> object:
 
 def united(ours: AvroType, theirs: AvroType) -> AvroType:
     """A type that holds what either holds; where they disagree, theirs, by which the values at hand were written."""
-    return _united(ours, theirs, {})
+    return _Union(ours, theirs).of(ours, theirs)
 
 
-def _united(ours: AvroType, theirs: AvroType, done: dict[str, AvroType]) -> AvroType:
-    if isinstance(theirs, list):
-        branch = _single(theirs)
-        other = _single(ours) if isinstance(ours, list) else ours
-        if branch is None or other is None:
+class _Union:
+    """A named type is united wherever it stands, also in a field that only one of the two has."""
+
+    def __init__(self, ours: AvroType, theirs: AvroType) -> None:
+        self._ours: dict[str, dict[str, AvroType]] = {}
+        self._theirs: dict[str, dict[str, AvroType]] = {}
+        _collect(ours, self._ours)
+        _collect(theirs, self._theirs)
+        self._done: dict[str, AvroType] = {}
+
+    def of(self, ours: AvroType, theirs: AvroType) -> AvroType:
+        if isinstance(theirs, list):
+            branch = _single(theirs)
+            other = _single(ours) if isinstance(ours, list) else ours
+            return [member if member == "null" else self.of(other if branch else member, member) for member in theirs]
+        if not isinstance(theirs, dict):
             return theirs
-        return [member if member == "null" else _united(other, member, done) for member in theirs]
-    if not isinstance(ours, dict) or not isinstance(theirs, dict) or ours["type"] != theirs["type"]:
-        return theirs
-    what = theirs["type"]
-    if what in ("array", "map"):
-        nested = "items" if what == "array" else "values"
-        return {**theirs, nested: _united(ours[nested], theirs[nested], done)}
-    if what not in _NAMED or ours["name"] != theirs["name"]:
-        return theirs
-    name = str(theirs["name"])
-    if name not in done:
-        done[name] = found = dict(theirs)
-        if what == "enum":
-            found["symbols"] = list(dict.fromkeys([*_listed(theirs["symbols"]), *_listed(ours["symbols"])]))
-        else:
-            found["fields"] = _united_fields(ours["fields"], theirs["fields"], done)
-    return done[name]
+        what = theirs["type"]
+        if what in ("array", "map"):
+            nested = "items" if what == "array" else "values"
+            is_same = isinstance(ours, dict) and ours["type"] == what
+            other = ours[nested] if is_same and isinstance(ours, dict) else theirs[nested]
+            return {**theirs, nested: self.of(other, theirs[nested])}
+        return self._named(str(theirs["name"]))
+
+    def _named(self, name: str) -> AvroType:
+        if name in self._done:
+            return self._done[name]
+        ours, theirs = self._ours.get(name), self._theirs.get(name)
+        present = theirs or ours
+        assert present is not None
+        self._done[name] = found = dict(present)
+        other = ours if ours is not None and ours["type"] == present["type"] else present
+        if present["type"] == "enum":
+            found["symbols"] = list(dict.fromkeys([*_listed(present["symbols"]), *_listed(other["symbols"])]))
+        elif present["type"] == "record":
+            mine, fields = _fields(other), _fields(present)
+            found["fields"] = {
+                key: self.of(mine.get(key, fields.get(key)), fields.get(key, mine.get(key)))
+                for key in dict.fromkeys([*fields, *mine])
+            }
+        return found
 
 
-def _united_fields(ours: AvroType, theirs: AvroType, done: dict[str, AvroType]) -> dict[str, AvroType]:
-    assert isinstance(ours, dict)
-    assert isinstance(theirs, dict)
-    found = {name: _united(ours[name], kind, done) if name in ours else kind for name, kind in theirs.items()}
-    return {**found, **{name: kind for name, kind in ours.items() if name not in found}}
+def _collect(kind: AvroType, names: dict[str, dict[str, AvroType]]) -> None:
+    if isinstance(kind, list):
+        for member in kind:
+            _collect(member, names)
+    elif isinstance(kind, dict):
+        if "name" in kind:
+            if kind["name"] in names:
+                return
+            names[str(kind["name"])] = kind
+        for member in (kind.get("items"), kind.get("values"), *_fields(kind).values()):
+            _collect(member, names)
+
+
+def _fields(kind: dict[str, AvroType]) -> dict[str, AvroType]:
+    fields = kind.get("fields")
+    return fields if isinstance(fields, dict) else {}
 
 
 def _single(kind: list[AvroType]) -> AvroType:

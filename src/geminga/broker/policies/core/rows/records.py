@@ -103,7 +103,7 @@ AUTO_UPDATE_STRATEGY: Final = PolicyRow(
         "schema_auto_update_compatibility_strategy",
         Rest("schemaAutoUpdateCompatibilityStrategy", is_by_hand=True),
     ),
-    followed_by=("policies/rows/schemas.py",),
+    followed_by=("policies/core/rows/schemas.py",),
     text="The old name of `schemaCompatibilityStrategy`; read where that one is not set.",
 )
 LATENCY_SAMPLES: Final[PolicyRow[Any]] = PolicyRow(
