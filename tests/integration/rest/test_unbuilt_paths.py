@@ -22,6 +22,7 @@ pytestmark = pytest.mark.integration
 DOMAINS = ("persistent", "non-persistent")
 NOT_BUILT = f"not built in Geminga {geminga.__version__}"
 
+PUBLISH_RATE_TEST = "unit/broker/topic/test_publish_throttle.py::PICK"
 #: Members of Pulsar 4.2.4's ``Policies`` that have an effect here -> a test that shows it.
 NAMESPACE_EFFECTS = {
     "autoSubscriptionCreationOverride": "unit/broker/topic/test_topic_base.py"
@@ -64,6 +65,14 @@ NAMESPACE_EFFECTS = {
     "::test_where_schemas_are_enforced_producers_need_one",
     "subscription_expiration_time_minutes": "unit/broker/policies/test_upkeep.py"
     "::test_subscription_nobody_uses_expires_and_one_in_use_stays",
+    "clusterSubscribeRate": "unit/broker/topic/test_throttling.py"
+    "::test_subscribe_rate_of_namespace_and_topic_hold_at_once",
+    **dict.fromkeys(
+        ("topicDispatchRate", "subscriptionDispatchRate"),
+        "unit/broker/subscription/test_throttling.py"
+        "::test_dispatch_rate_sends_one_burst_and_then_exactly_the_rate_in_order",
+    ),
+    "publishMaxMessageRate": PUBLISH_RATE_TEST,
     "subscription_types_enabled": "unit/broker/topic/test_topic_base.py"
     "::test_types_of_subscriptions_can_be_switched_off",
 }
@@ -90,6 +99,10 @@ TOPIC_EFFECTS = {
         "maxUnackedMessagesOnSubscription",
         NAMESPACE_EFFECTS["max_unacked_messages_per_subscription"],
     ),
+    "subscribeRate": ("subscribeRate", NAMESPACE_EFFECTS["clusterSubscribeRate"]),
+    "dispatchRate": ("dispatchRate", NAMESPACE_EFFECTS["topicDispatchRate"]),
+    "subscriptionDispatchRate": ("subscriptionDispatchRate", NAMESPACE_EFFECTS["topicDispatchRate"]),
+    "publishRate": ("publishRate", NAMESPACE_EFFECTS["publishMaxMessageRate"]),
     "messageTTLInSeconds": ("messageTTL", NAMESPACE_EFFECTS["message_ttl_in_seconds"]),
     "delayedDeliveryMaxDelayInMillis": ("delayedDelivery", NAMESPACE_EFFECTS["delayed_delivery_policies"]),
     **{
@@ -115,11 +128,7 @@ TOPIC_EFFECTS = {
 #: A value of each unbuilt member that means something.
 SET_VALUES = {
     "clusterDispatchRate": {"standalone": {"dispatchThrottlingRateInMsg": 1}},
-    "topicDispatchRate": {"standalone": {"dispatchThrottlingRateInMsg": 1}},
-    "subscriptionDispatchRate": {"standalone": {"dispatchThrottlingRateInMsg": 1}},
     "replicatorDispatchRate": {"standalone": {"dispatchThrottlingRateInMsg": 1}},
-    "clusterSubscribeRate": {"standalone": {"subscribeThrottlingRatePerConsumer": 1}},
-    "publishMaxMessageRate": {"standalone": {"publishThrottlingRateInMsg": 1}},
     "latency_stats_sample_rate": {"standalone": 1},
     "persistence": {"bookkeeperEnsemble": 3, "bookkeeperWriteQuorum": 3, "bookkeeperAckQuorum": 2},
     "encryption_required": True,

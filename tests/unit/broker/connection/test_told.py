@@ -6,6 +6,7 @@ import inspect
 
 import pytest
 
+from geminga.broker.core.coercion import NotBuiltError
 from geminga.broker.rest.requests import RestError
 from geminga.model import errors
 from geminga.model.errors import (
@@ -55,8 +56,8 @@ def test_errors_of_storage_and_of_our_own_are_told_without_their_texts() -> None
             assert "said" not in error.told
             assert not LEAKS.search(error.told)
         else:
-            assert error.told == ("said: not built" if kind is errors.NotBuiltError else "said")
-            assert kind in (RestError, errors.NotBuiltError) or kind().told
+            assert error.told == ("said: not built" if kind is NotBuiltError else "said")
+            assert kind in (RestError, NotBuiltError) or kind().told
     assert hidden > 15
 
 

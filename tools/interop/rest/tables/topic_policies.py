@@ -318,6 +318,23 @@ def _on_all_kinds(path: str, setter: Call) -> Iterator[Call]:
 STORIES: Final = [
     *(Story(f"topic policy {path}", *_life(path, values)) for path, values in _POLICIES),
     Story(
+        "topic policies that are kept",
+        put(_T),
+        *(
+            call
+            for path in ("replication", "shadowTopics")
+            for call in (get(f"{_T}/{path}", keys=False), delete(f"{_T}/{path}"))
+        ),
+        post(f"{_T}/maxProducers", 3),
+        post(f"{_T}/messageTTL?messageTTL=3"),
+        delete(f"{_T}/policies"),
+        get(f"{_T}/maxProducers", exact=True),
+        get(f"{_T}/messageTTL", exact=True),
+        delete(f"{_T}/policies"),
+        delete("persistent/{ns}/m/policies"),
+        delete("persistent/{ns}/t-partition-0/policies"),
+    ),
+    Story(
         "topic policy messageTTL",
         put(_T),
         get(f"{_T}/messageTTL", exact=True),

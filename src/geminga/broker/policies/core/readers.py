@@ -238,10 +238,10 @@ Merge = Callable[[Sequence[Json]], Json]
 
 
 def first_of(read: Callable[[Json], object | None]) -> Merge:
-    """The most particular level that sets something counts, as a whole."""
+    """The most particular level that sets something counts, as a whole; else the last one, whatever it says."""
 
     def merge(levels: Sequence[Json]) -> Json:
-        return next((level for level in levels if level is not None and read(level) is not None), None)
+        return next((level for level in levels if level is not None and read(level) is not None), levels[-1])
 
     return merge
 

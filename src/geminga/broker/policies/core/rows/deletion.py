@@ -55,7 +55,7 @@ RETENTION: Final = PolicyRow(
         },
         Rest("retention", nothing=Nothing.CHANGES_NOTHING),
     ),
-    followed_by=("topic/persistent.py", "upkeep/inactive_topics.py"),
+    followed_by=("topic/retention.py", "upkeep/inactive_topics.py"),
     text="How long, and how much of, what every subscription acknowledged is kept.",
 )
 MESSAGE_TTL: Final = PolicyRow(
@@ -126,7 +126,7 @@ BACKLOG_QUOTAS: Final = PolicyRow(
         Rest("backlogQuota", is_by_hand=True),
     ),
     merge=memberwise({SIZE_QUOTA: document_of, AGE_QUOTA: document_of}),
-    followed_by=("policies/quota_guard.py",),
+    followed_by=("topic/quota_guard.py",),
     text="How much, or how old, the backlog of a subscription becomes, and what happens then.",
 )
 SUBSCRIPTION_EXPIRY: Final = PolicyRow(
