@@ -22,7 +22,9 @@ pytestmark = pytest.mark.integration
 DOMAINS = ("persistent", "non-persistent")
 NOT_BUILT = f"not built in Geminga {geminga.__version__}"
 
-PUBLISH_RATE_TEST = "unit/broker/topic/test_publish_throttle.py::PICK"
+PUBLISH_RATE_TEST = (
+    "unit/broker/topic/test_publish_throttle.py::test_rate_holds_after_a_restart_and_one_of_zero_means_the_next_level"
+)
 #: Members of Pulsar 4.2.4's ``Policies`` that have an effect here -> a test that shows it.
 NAMESPACE_EFFECTS = {
     "autoSubscriptionCreationOverride": "unit/broker/topic/test_topic_base.py"

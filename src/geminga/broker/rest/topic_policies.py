@@ -162,9 +162,8 @@ def _quota_document(kind: str, quota: Quota) -> Document:
 
 
 async def remove_all(request: Request) -> Response:
-    """Remove every policy that the topic has of its own."""
-    name = await _existing_topic(request)
-    await context_of(request).broker.policies.topics.forget_topic(name)
+    """Remove every policy that the topic has of its own; also what was left by one that is gone."""
+    await context_of(request).broker.policies.topics.forget_topic(topic_of(request))
     return no_content()
 
 

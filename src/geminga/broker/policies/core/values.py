@@ -118,7 +118,7 @@ def check_dispatch_rate(value: Json) -> Json:
         "dispatchThrottlingRateInMsg": _member_number(document, "dispatchThrottlingRateInMsg", INT_MAX, 0),
         "dispatchThrottlingRateInByte": _member_number(document, "dispatchThrottlingRateInByte", LONG_MAX, 0),
         "relativeToPublishRate": False if is_relative is None else boolean_of(is_relative, "relativeToPublishRate"),
-        "ratePeriodInSecond": _period(document, 1),
+        "ratePeriodInSecond": _member_number(document, "ratePeriodInSecond", INT_MAX, 0),
     }
 
 
@@ -138,15 +138,8 @@ def check_subscribe_rate(value: Json) -> Json:
         "subscribeThrottlingRatePerConsumer": _member_number(
             document, "subscribeThrottlingRatePerConsumer", INT_MAX, -1
         ),
-        "ratePeriodInSecond": _period(document, 30),
+        "ratePeriodInSecond": _member_number(document, "ratePeriodInSecond", INT_MAX, 30),
     }
-
-
-def _period(document: Mapping[str, Json], unset: int) -> int:
-    seconds = _member_number(document, "ratePeriodInSecond", INT_MAX, unset)
-    if seconds < 1:
-        raise PreconditionFailedError("ratePeriodInSecond must be 1 or more")
-    return seconds
 
 
 def check_expiration(value: Json) -> Json:

@@ -14,7 +14,7 @@ from geminga.broker.policies.core.rates import (
     subscribe_rate_of_document,
 )
 from geminga.broker.policies.core.readers import document_of
-from geminga.broker.policies.core.row import NO_POLICIES, NamespaceLevel, PolicyRow, Rest, TopicLevel
+from geminga.broker.policies.core.row import NO_POLICIES, NamespaceLevel, Nothing, PolicyRow, Rest, TopicLevel
 from geminga.broker.policies.core.values import check_dispatch_rate, check_publish_rate, check_subscribe_rate
 
 _DATA: Final = "org.apache.pulsar.common.policies.data"
@@ -76,7 +76,7 @@ PUBLISH_RATE: Final = PolicyRow(
                 )
             )
         },
-        Rest("publishRate", unset_status=204),
+        Rest("publishRate", nothing=Nothing.CHANGES_NOTHING, unset_status=204),
     ),
     followed_by=("topic/throttling.py",),
     text="What producers of a topic publish in a second, together.",
@@ -94,7 +94,7 @@ DISPATCH_RATE: Final = PolicyRow(
     ),
     of_broker=_dispatch,
     namespace=NamespaceLevel("topicDispatchRate", Rest("dispatchRate"), new={}, is_per_cluster=True),
-    topic=TopicLevel({"dispatchRate": _DISPATCH}, Rest("dispatchRate")),
+    topic=TopicLevel({"dispatchRate": _DISPATCH}, Rest("dispatchRate", nothing=Nothing.CHANGES_NOTHING)),
     followed_by=("topic/throttling.py",),
     text="What is delivered of a topic in a period, to all subscriptions together.",
 )
@@ -111,7 +111,9 @@ SUBSCRIPTION_DISPATCH_RATE: Final = PolicyRow(
     ),
     of_broker=_dispatch,
     namespace=NamespaceLevel("subscriptionDispatchRate", Rest("subscriptionDispatchRate"), new={}, is_per_cluster=True),
-    topic=TopicLevel({"subscriptionDispatchRate": _DISPATCH}, Rest("subscriptionDispatchRate")),
+    topic=TopicLevel(
+        {"subscriptionDispatchRate": _DISPATCH}, Rest("subscriptionDispatchRate", nothing=Nothing.CHANGES_NOTHING)
+    ),
     followed_by=("topic/throttling.py",),
     text="What each subscription delivers in a period.",
 )
@@ -136,7 +138,7 @@ SUBSCRIBE_RATE: Final = PolicyRow(
                 )
             )
         },
-        Rest("subscribeRate"),
+        Rest("subscribeRate", nothing=Nothing.CHANGES_NOTHING),
     ),
     followed_by=("topic/throttling.py",),
     text="How often one consumer may connect in a period.",
