@@ -93,7 +93,8 @@ def log_stats(topic: PersistentTopic) -> Document:
             if isinstance(dispatch, SharedDispatch):
                 cursor["subscriptionHavePendingReplayRead"] = dispatch.is_reading_again
     stats["waitingCursorsCount"] = waiting
-    stats["geminga"] = {name: section(topic) for name, section in INTERNAL_SECTIONS.items()}
+    parts = {name: cast("Document", dict(found)) for name, found in topic.parts.stats().items() if found}
+    stats["geminga"] = {**parts, **{name: section(topic) for name, section in INTERNAL_SECTIONS.items()}}
     stats["compactedLedger"] = {**NO_COMPACTED_LEDGER}
     return stats
 
@@ -166,7 +167,7 @@ def _delayed_delivery(topic: PersistentTopic) -> Document:
     return {"waitingEntries": waiting, **topic.delays_stats()}
 
 
-#: What the internal statistics of a topic tell besides Pulsar's, by name: each part of the broker adds its own.
+#: What the internal statistics of a topic tell besides Pulsar's, by name, where a part's own numbers are not all of it.
 INTERNAL_SECTIONS: Final[Mapping[str, Callable[[PersistentTopic], Document]]] = {
     "deduplication": _deduplication,
     "delayedDelivery": _delayed_delivery,

@@ -1,1 +1,1 @@
-"""A loaded topic: its producers and what they publish, its storage and what goes with it."""
+"""A loaded topic is a log with parts: what producers send is stored in order, and readers get what may be read."""

@@ -189,7 +189,8 @@ class Parts:
         """``kinds`` in their order; none is made before :meth:`follow`."""
         self._topic = topic
         self._kinds = kinds
-        self._active: dict[type[TopicPart], TopicPart] = {}
+        #: In their order. A topic has few of them, and there are many topics.
+        self._active: tuple[TopicPart, ...] = ()
         #: One change at a time; made when first needed.
         self._busy: asyncio.Lock | None = None
         #: Readers have been let in: limits do not go back any more.
@@ -204,8 +205,10 @@ class Parts:
 
     def find(self, kind: type[P]) -> P | None:
         """The part of that kind; None: the topic has none now."""
-        found = self._active.get(kind)
-        return found if isinstance(found, kind) else None
+        for part in self._active:
+            if type(part) is kind:
+                return part
+        return None
 
     async def follow(self) -> None:
         """Have the parts that the topic's rules want. Raises StorageError; then a later call goes on."""
@@ -218,12 +221,12 @@ class Parts:
                 if not kind.is_wanted(self._topic):
                     self._remove(kind)
                     await kind.clear(self._topic)
-                elif kind not in self._active:
+                elif self.find(kind) is None:
                     await self._add(kind)
             if not self._is_closed:
                 self.limit_moved()
                 self._has_begun = True
-                for part in self._active.values():
+                for part in self._active:
                     part.policies_changed()
 
     async def _add(self, kind: type[TopicPart]) -> None:
@@ -232,20 +235,19 @@ class Parts:
         if self._is_closed:
             part.drop()
         else:
-            self._set({**self._active, kind: part})
+            self._set((*self._active, part))
 
     def _remove(self, kind: type[TopicPart]) -> None:
-        active = dict(self._active)
-        part = active.pop(kind, None)
+        part = self.find(kind)
         if part is not None:
-            self._set(active)
+            self._set([each for each in self._active if each is not part])
             part.drop()
             self.limit_moved()
 
-    def _set(self, active: Mapping[type[TopicPart], TopicPart]) -> None:
-        self._active = {kind: active[kind] for kind in self._kinds if kind in active}
+    def _set(self, active: Sequence[TopicPart]) -> None:
+        self._active = tuple(sorted(active, key=lambda part: self._kinds.index(type(part))))
         for hook in _HOOKS:
-            setattr(self, hook, tuple(getattr(p, hook) for k, p in self._active.items() if _overrides(k, hook)))
+            setattr(self, hook, tuple(getattr(part, hook) for part in self._active if _overrides(type(part), hook)))
 
     def limit_moved(self) -> None:
         """Let readers go as far as all parts let them."""
@@ -258,39 +260,39 @@ class Parts:
 
     async def admit_producer(self) -> None:
         """As :meth:`TopicPart.admit_producer`; raises GemingaError."""
-        for part in self._active.values():
+        for part in self._active:
             await part.admit_producer()
 
     async def producer_joined(self, producer: Producer) -> None:
         """As :meth:`TopicPart.producer_joined`."""
-        for part in self._active.values():
+        for part in self._active:
             await part.producer_joined(producer)
 
     def producer_left(self, producer: Producer) -> None:
         """As :meth:`TopicPart.producer_left`."""
-        for part in self._active.values():
+        for part in self._active:
             part.producer_left(producer)
 
     def stats(self) -> dict[str, Stats]:
         """Of each part, by name."""
-        return {part.name: part.stats() for part in self._active.values()}
+        return {part.name: part.stats() for part in self._active}
 
     async def close(self) -> None:
         """As :meth:`TopicPart.close`."""
         self._is_closed = True
-        for part in self._active.values():
+        for part in self._active:
             await part.close()
 
     def drop(self) -> None:
         """As :meth:`TopicPart.drop`."""
         self._is_closed = True
-        for part in self._active.values():
+        for part in self._active:
             part.drop()
 
     async def delete(self) -> None:
         """As :meth:`TopicPart.delete`. Raises StorageError; what is left can be deleted again."""
         self._is_closed = True
-        for part in self._active.values():
+        for part in self._active:
             await part.delete()
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from geminga.broker.core.deletion import Hold, why_topic_stays
+from geminga.broker.rest.internal_stats import log_stats
 from geminga.broker.subscription import seek
 from geminga.broker.subscription.last_message_id import NO_MESSAGE, last_message_id
 from geminga.broker.subscription.stats import backlog_bytes, subscription_stats
@@ -132,7 +131,8 @@ def test_last_message_backlog_and_statistics_follow_what_is_readable() -> None:
         story.client.send(pb.BaseCommand(type=Type.GET_LAST_MESSAGE_ID, getLastMessageId=request))
         answer = (await story.client.expect(Type.GET_LAST_MESSAGE_ID_RESPONSE)).getLastMessageIdResponse
         assert answer.last_message_id.entryId == story.positions[2].entry_id
-        assert json.loads(json.dumps(story.topic.parts.stats()["holding"])) == {"readLimit": str(story.positions[2])}
+        assert log_stats(story.topic)["geminga"]["holding"] == {"readLimit": str(story.positions[2])}
+        assert log_stats(story.topic)["lastConfirmedEntry"] == str(story.positions[3])
 
     run_quietly(scenario)
 
