@@ -80,7 +80,7 @@ MEASUREMENTS: dict[str, tuple[str, str, Measurement]] = {
         lambda b, _: measure_cursor(b),
     ),
     "delayed": (
-        "10,000,000 delayed entries, one by one: the source document's index and heap, and ours; time beside heapq",
+        "10,000,000 delayed entries, one by one: an index of plain bitmaps, Pulsar's heap, and ours; time beside heapq",
         "none: an index in memory; the messages are durable, and so is a snapshot once it is written",
         lambda b, _: delayed(b),
     ),

@@ -1,4 +1,4 @@
-"""The delayed index beside the source document's figures and Python's ``heapq`` (S1; MISSION 56-69).
+"""The delayed index beside an index of plain Roaring bitmaps, Pulsar's heap and Python's ``heapq``.
 
 Memory is the growth of the resident set of a forked child that adds entries one by one, the median of three children.
 Times are processor time of one thread, loop and arguments taken off: the best of five turns of heap and index, and the

@@ -1,8 +1,8 @@
-"""The delayed index for ids that are not in a row: beside the source's model, and beside the source's own index (S1).
+"""The delayed index for ids that are not in a row: beside a model of bytes, and beside an index of plain bitmaps.
 
 The model counts a bucket's entries of a ledger, M: two bytes each below 4096, 8 KiB from there on (0.163 bytes an
-entry where a bucket has whole ledgers). The source's own index is a map from bucket to ledger to Roaring bitmap, as its
-document draws it, of the same bitmaps here. Memory is what the resident set of a forked child grows by that adds
+entry where a bucket has whole ledgers). The plain index is a map from bucket to ledger to Roaring bitmap, of the
+same bitmaps here. Memory is what the resident set of a forked child grows by that adds
 entries one by one; times of adding and of taking what is due are processor time, less the loop's when adding.
 """
 

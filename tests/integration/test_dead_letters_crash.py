@@ -1,4 +1,4 @@
-"""Dead letters while the broker is killed: nothing is lost, and what comes twice is counted (FACTS 6, case 14)."""
+"""Dead letters while the broker is killed: nothing is lost, and what comes twice is counted."""
 
 from __future__ import annotations
 

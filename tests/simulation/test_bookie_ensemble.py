@@ -1,6 +1,6 @@
 """One of five bookies at a time loses its power, stalls or is full, the writer dies too: what was acknowledged is read.
 
-Quorums are those that keep an entry while any one bookie is away. What must hold (FACTS 6, cases 5 and 7): an
+Quorums are those that keep an entry while any one bookie is away. What must hold: an
 acknowledged entry is read with its bytes by whoever opens the ledger, whichever single bookie is away then; the end
 that one reader was told is the end for all; nothing is completed out of order.
 """

@@ -3,7 +3,7 @@
 The application numbers its messages itself. It is killed at any moment, begins again under the same producer name, and
 sends again either everything or what the broker says it does not have, in other batches each time. Connections are cut
 at any byte, the broker restarts or is taken over while it writes. In the end the topic must hold each message once,
-in order (FACTS P34: retries that were dropped, batches with mixed ids, ids acknowledged and not stored).
+in order; elsewhere retries were dropped, batches had mixed ids, ids were acknowledged and not stored.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """One broker's life over many ledgers, with crashes, failing bookies and a metadata store that misbehaves.
 
-What must hold (FACTS 6, cases 5, 10 and 11): an acknowledged entry stays readable with its bytes until its ledger is
+What must hold: an acknowledged entry stays readable with its bytes until its ledger is
 deleted; a ledger that closed keeps its end for ever; an id names one ledger only; what was deleted stays deleted.
 """
 

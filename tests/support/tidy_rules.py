@@ -100,6 +100,10 @@ _BANNED_ATTRIBUTE_CALLS = frozenset(
 _MARKERS = re.compile(r"\b(" + "|".join(["TO" + "DO", "FIX" + "ME", "X" + "XX", "HA" + "CK"]) + r")\b")
 _UNFINISHED = "NotImplemented" + "Error"
 _HOST_PATH = re.compile(r"(?<![\w.])/(?:wo" + r"rk|ro" + r"ot|ho" + r"me/\w+|tmp/(?:gem" + r"inga|v))/\w")
+#: Papers that are not in the repository: a reader can not look them up, so the rule itself is said.
+_PAPER = re.compile(
+    r"\b(?:MISS" + r"ION|FAC" + r"TS)\b|\b(?:DES" + r"IGN|STY" + r"LE|SPA" + r"RK) \d|\bS[0-4] \d+(?:-\d+)?[,.):]"
+)
 _REGISTRY = re.compile(
     r"py" + r"pi\.org|python" + r"hosted\.org|arti" + r"factory|--(?:extra-)?index" + r"-url\b[ =]\S*:"
 )
@@ -370,7 +374,7 @@ def _bound_names(tree: ast.Module) -> tuple[set[str], set[str]]:
 
 
 def text_violations(name: str, text: str) -> list[str]:
-    """Leftover markers, paths of somebody's machine, hosts of package indexes."""
+    """Leftover markers, paths of somebody's machine, hosts of package indexes, papers that nobody finds here."""
     found = []
     for number, line in enumerate(text.splitlines(), 1):
         if _MARKERS.search(line):
@@ -379,6 +383,8 @@ def text_violations(name: str, text: str) -> list[str]:
             found.append(f"{name}:{number} is unfinished: {line.strip()[:80]}")
         if _HOST_PATH.search(line):
             found.append(f"{name}:{number} names a path of one machine: {line.strip()[:80]}")
+        if _PAPER.search(line):
+            found.append(f"{name}:{number} names a paper that is not here; say the rule: {line.strip()[:80]}")
         if _REGISTRY.search(line):
             found.append(f"{name}:{number} names a package index: {line.strip()[:80]}")
     return found

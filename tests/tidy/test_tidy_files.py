@@ -31,6 +31,9 @@ def test_lock_file_names_versions_and_hashes_only() -> None:
         "see /ho" + "me/jane/x.py",
         "--index" + "-url https://host/simple",
         "https://py" + "pi.org/simple",
+        "told apart (FAC" + "TS B4)",
+        "only what it can keep (DES" + "IGN 9.3).",
+        "its wheel (S" + "0 33-35, and more)",
     ],
 )
 def test_planted_line_is_caught(line: str) -> None:

@@ -2,7 +2,7 @@
 
 Reads that arrive while a batch is on the read lane form the next batch; neighbouring chunks share a pread. A
 whole chunk is read, checked and kept for a while, so that a consumer catching up finds the following entries in
-memory. Certain absence, damage and I/O errors are told apart (FACTS B4).
+memory. Certain absence, damage and I/O errors are told apart.
 
 A read with a limit of bytes is cut before anything is read: the index says how large the chunks are.
 """

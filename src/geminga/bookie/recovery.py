@@ -1,6 +1,6 @@
 """Start-up of a bookie: identity, checkpoint, index, journal. Leaves a storage that has everything acknowledged.
 
-1. Cookies: both directories belong together and to this bookie, or both are new (FACTS B3, B12).
+1. Cookies: both directories belong together and to this bookie, or both are new.
 2. Checkpoint and index runs; if one is damaged the index is rebuilt from the entry logs.
 3. The journal from the mark on: the group chain must be whole up to its torn end; replay is idempotent.
 Damage is named with file and offset and refused, unless the operator accepts it: then the ledgers that exist
@@ -79,7 +79,7 @@ async def establish_identity(
 ) -> bytes:
     """The bookie's instance id by its cookies, made if both directories are new. Raises DataDirectoryError.
 
-    With an expected id nothing is ever made: who is remembered had data (FACTS B3, B6).
+    With an expected id nothing is ever made: who is remembered had data.
     """
     disk = runtime.disk
     for directory in (journal_directory, ledger_directory):

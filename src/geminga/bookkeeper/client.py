@@ -152,7 +152,7 @@ class BookKeeper:
         """Delete the ledger's metadata; bookies collect its entries later. Fine if it is gone already.
 
         One that is not closed is fenced first, so that its writer, wherever it is, gets no acknowledgement for what
-        is thrown away (FACTS B5). A bookie that can not be fenced now learns of it when it collects its garbage.
+        is thrown away. A bookie that can not be fenced now learns of it when it collects its garbage.
         """
         try:
             stored = await self._ledgers.read(ledger_id)

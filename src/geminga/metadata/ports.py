@@ -1,4 +1,4 @@
-"""The metadata store's contract: only what ZooKeeper can keep (DESIGN 9.3).
+"""The metadata store's contract: only what ZooKeeper can keep.
 
 A tree of paths (``/a/b``); each node has bytes (at most 1 MiB) and an int version that starts at 0 and grows
 by one with each put. No change spans two nodes. Any write may raise ``UnknownOutcomeError``: it may or may

@@ -26,7 +26,7 @@ def test_adds_beyond_the_write_cache_wait_and_are_all_stored():
 
 
 def test_f3_an_entry_is_in_the_write_cache_before_the_journal_and_its_receipt_comes_after() -> None:
-    """MISSION F3: journal first would answer an add that no reader finds yet; cache alone would lose it."""
+    """Journal first would answer an add that no reader finds yet; cache alone would lose it."""
 
     async def main(case: BookieNode) -> None:
         case.disk.slow("sync", "*.journal", 1.0)

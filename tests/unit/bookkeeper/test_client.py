@@ -288,7 +288,7 @@ def test_writer_of_a_deleted_ledger_gets_no_more_acknowledgements():
         handle = await client.create_ledger(ensemble_size=3, write_quorum=3, ack_quorum=2)
         appends = Appends(handle)
         assert await appends.append_and_wait(b"before") is None
-        # From another process, which does not know the writer (FACTS B5).
+        # From another process, which does not know the writer.
         await cluster.client().delete_ledger(handle.ledger_id)
         assert isinstance(await appends.append_and_wait(b"after"), LedgerFencedError)
 

@@ -1,4 +1,4 @@
-"""What the source documents say wrongly about delivery and deduplication; each test is named after what it prevents."""
+"""What is often said wrongly about delivery and deduplication; each test is named after what it prevents."""
 
 from __future__ import annotations
 

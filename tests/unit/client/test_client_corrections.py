@@ -1,4 +1,4 @@
-"""What the source documents say wrongly about the client; each test is named after what it prevents."""
+"""What is often said wrongly about the client; each test is named after what it prevents."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ class Checkpoint:
 
     #: Grows by one with each checkpoint written.
     serial: int = 0
-    #: Groups up to this sequence need no replay. Never goes back (FACTS B7).
+    #: Groups up to this sequence need no replay. Never goes back.
     mark_sequence: int = 0
     #: Journals before this one need no replay; it must exist.
     mark_journal_id: int = 0
@@ -99,7 +99,7 @@ def decode_checkpoint(data: bytes, instance_id: bytes) -> Checkpoint | None:
 
 @dataclass(frozen=True, slots=True)
 class Cookie:
-    """Identity of a directory: a wiped, swapped or foreign one must not pass for ours (FACTS B3, B12)."""
+    """Identity of a directory: a wiped, swapped or foreign one must not pass for ours."""
 
     instance_id: bytes
     #: "journal" or "ledgers".

@@ -1,7 +1,7 @@
 """Which entry logs to remove and which to compact. Pure.
 
 What is live in a log is counted from the index, not from a header or footer of the log: there is no second
-account that could be wrong and let live data be deleted (FACTS B8).
+account that could be wrong and let live data be deleted.
 """
 
 from __future__ import annotations

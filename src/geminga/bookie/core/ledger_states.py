@@ -1,7 +1,7 @@
 """What the bookie knows of each ledger beside its entries: master key, fence, deletion, limbo. Pure.
 
 A ledger is *known* from its first add or fence. *Deleted* ids are kept for ever as a bitmap (ledger ids are never
-used again), so that a late writer of a deleted ledger fails (FACTS B5). A ledger is in *limbo* when the bookie
+used again), so that a late writer of a deleted ledger fails. A ledger is in *limbo* when the bookie
 lost part of its journal and was started all the same: what it does not find there may have existed.
 
 Table of states (in index runs and entry logs), big endian: key count (2), per key length (2) and bytes; then

@@ -1,6 +1,6 @@
 """The write cache: entries by ledger, in two halves, one filling while the other is flushed. Pure.
 
-An entry is here before it is in the journal (MISSION F3) and stays until the index has it, so that the tail is
+An entry is here before it is in the journal and stays until the index has it, so that the tail is
 read from memory and there is no moment at which a stored entry can not be found.
 """
 

@@ -1,6 +1,6 @@
 """What the answers of replicas to a read mean. Pure.
 
-An I/O error or limbo is never "no such entry" (FACTS B4): a recovery read is absent only if so many bookies are
+An I/O error or limbo is never "no such entry": a recovery read is absent only if so many bookies are
 certain not to have the entry that it can never have been acknowledged.
 """
 

@@ -1,4 +1,4 @@
-"""Delayed delivery of a topic: one index for all its Shared and Key_Shared subscriptions (MISSION 56-69, 84). Pure.
+"""Delayed delivery of a topic: one index for all its Shared and Key_Shared subscriptions. Pure.
 
 :class:`TopicDelays` holds the index; a :class:`DelayReader` is one subscription's view of it and costs a few numbers.
 An entry that a subscription reads is given at once if it lies at or before the reader's mark in the order (bucket,

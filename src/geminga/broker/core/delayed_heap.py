@@ -1,4 +1,4 @@
-"""Delayed messages as a heap of (time, ledger id, entry id): the tracker that Pulsar began with (MISSION 57).
+"""Delayed messages as a heap of (time, ledger id, entry id): the tracker that Pulsar began with.
 
 The reference that benches and property tests compare :mod:`.time_buckets` with; no dispatcher uses it. It rounds no
 times, so that a message is due exactly at its time. In Pulsar's memory an element is three longs, 24 bytes.

@@ -1,4 +1,4 @@
-"""Key_Shared: every key to one consumer, its messages in log order, while consumers come and go (MISSION 20, F6.16).
+"""Key_Shared: every key to one consumer, its messages in log order, while consumers come and go.
 
 An entry goes to the consumer its key's hash selects, if
 
@@ -8,7 +8,7 @@ An entry goes to the consumer its key's hash selects, if
 
 Otherwise it waits in the replay queue under its hash. A hash is *ready* when 3 holds; the ready hashes of each
 consumer are kept up to date, so that neither a slow consumer nor a draining hash costs more than its place in the
-queue, and no hash with work is ever looked for (FACTS P27, P28). Reading on stops when the queue reaches the
+queue, and no hash with work is ever looked for. Reading on stops when the queue reaches the
 look-ahead limits: until then a stuck consumer does not hold up the others.
 
 With ``allow_out_of_order_delivery`` only 1 is asked. Order is promised within what a consumer did not give back: after

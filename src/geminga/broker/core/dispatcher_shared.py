@@ -1,4 +1,4 @@
-"""Shared: every entry to one of the consumers, in turn (MISSION 20); also what Key_Shared has in common with it.
+"""Shared: every entry to one of the consumers, in turn; also what Key_Shared has in common with it.
 
 The shell asks :meth:`SharedDispatcher.next_read`, reads what it says, filters, and hands the entries to
 :meth:`~SharedDispatcher.assign`, which books them at once: permits are taken and the entries are pending at their

@@ -1,4 +1,4 @@
-"""Exclusive and Failover: one active consumer gets everything, in log order (MISSION 20).
+"""Exclusive and Failover: one active consumer gets everything, in log order.
 
 Who is active (Pulsar's ``AbstractDispatcherSingleActiveConsumer``): consumers are sorted by priority level, then by
 name; among those of the best level, the partition's index picks one, so that the partitions of a topic spread over

@@ -1,4 +1,4 @@
-"""Entries one consumer was sent and has not acknowledged (MISSION 34), with their messages and key hashes."""
+"""Entries one consumer was sent and has not acknowledged, with their messages and key hashes."""
 
 from __future__ import annotations
 

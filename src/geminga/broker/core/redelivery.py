@@ -1,6 +1,6 @@
 """Redelivery: how often a message was sent before, and which entries wait to be sent again.
 
-:class:`RedeliveryTracker` is Pulsar's ``InMemoryRedeliveryTracker`` (MISSION 36): the count goes along with each
+:class:`RedeliveryTracker` is Pulsar's ``InMemoryRedeliveryTracker``: the count goes along with each
 redelivered message and is lost with the broker. Most entries that come again do so once, when their consumer left
 with its queue full; they cost about two bytes each. :class:`ReplayQueue` holds the positions to read again, in log
 order, for Key_Shared in log order *per key hash*, so that a key whose consumer can not take it now does not

@@ -1,8 +1,8 @@
-"""The delayed index of a topic: time -> ledger -> bitmap (S1 "TimeBucket", MISSION 56-69). Pure.
+"""The delayed index of a topic: time -> ledger -> bitmap. Pure.
 
 Times are trimmed to buckets of ``2 ** bits`` ms. Not strict: rounded **down**, so that a message is due less than one
 bucket before its time and never after it. Strict: rounded **up**, due less than one bucket after its time and never
-before it (MISSION F6: rounding down there makes a dispatcher spin).
+before it (rounding down there makes a dispatcher spin: it adds and is given the same message until its time).
 
 ```
 columns: what was added last, as it came (:mod:`.delayed_column`)    one at the end of the log, one behind it
@@ -64,7 +64,7 @@ _WINDOW: Final = 1 << 16
 
 
 def precision_bits(tick_ms: int) -> int:
-    """Bits trimmed for a tick: the largest bucket that is no longer than the tick (MISSION F5: 1000 ms gives 512)."""
+    """Bits trimmed for a tick: the largest bucket that is no longer than the tick (1000 ms gives 512)."""
     return max(0, tick_ms.bit_length() - 1)
 
 

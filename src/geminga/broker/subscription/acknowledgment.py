@@ -1,4 +1,4 @@
-"""Acknowledgements (MISSION 23-27): from message ids on the wire to the cursor and the dispatcher's books.
+"""Acknowledgements: from message ids on the wire to the cursor and the dispatcher's books.
 
 Pulsar's behaviour, with its corners: cumulative ones are not for Shared and Key_Shared; a consumer may acknowledge
 what another consumer of the subscription holds; without ``acknowledgmentAtBatchIndexLevelEnabled`` an

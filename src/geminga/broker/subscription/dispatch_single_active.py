@@ -74,7 +74,7 @@ class SingleActiveDispatch(Dispatch):
         return ranges
 
     def redeliver(self, consumer: Consumer, positions: Sequence[Position] | None, epoch: int) -> None:
-        """All that is not acknowledged comes again, whatever ``positions`` says: order is kept (MISSION 34)."""
+        """All that is not acknowledged comes again, whatever ``positions`` says: order is kept."""
         del positions
         if epoch != NO_EPOCH:
             if epoch < consumer.epoch:

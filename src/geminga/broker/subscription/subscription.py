@@ -1,4 +1,4 @@
-"""A subscription of a persistent topic: a cursor, and while it has consumers, their dispatch (MISSION 21, 22, 38).
+"""A subscription of a persistent topic: a cursor, and while it has consumers, their dispatch.
 
 A durable subscription outlives its consumers; without consumers it is this small object and its cursor. A
 non-durable one (Reader) ends with its last consumer.

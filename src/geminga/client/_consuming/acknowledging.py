@@ -13,6 +13,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from geminga.client._consuming.interceptors import Interceptors
 from geminga.client._consuming.receiving import Receiving
 from geminga.client._consuming.subscription import Subscription
 from geminga.client._errors import (
@@ -60,7 +61,7 @@ class Acknowledging(Receiving[T]):
         """See :meth:`Consumer.acknowledge`."""
         if self._is_closed:
             self._check_alive()
-        if type(message) is Message and not self._interceptors:
+        if type(message) is Message and self._interceptors is None:
             entry = message._entry
             source = entry.source
             if source is None:
@@ -173,8 +174,8 @@ class Acknowledging(Receiving[T]):
 
     async def _acknowledge_all(self, messages: Acknowledged) -> None:
         """What :meth:`_checked` gave; raises the first error of a receipt."""
-        if self._interceptors:
-            await self._acknowledge_intercepted(messages)
+        if self._interceptors is not None:
+            await self._acknowledge_intercepted(messages, self._interceptors)
             return
         receipts: _Receipts = {}
         for entry, group in groupby(messages, _ENTRY_OF):
@@ -193,7 +194,7 @@ class Acknowledging(Receiving[T]):
         for receipt, sender in receipts.items():
             await sender.heard(receipt)
 
-    async def _acknowledge_intercepted(self, messages: Acknowledged) -> None:
+    async def _acknowledge_intercepted(self, messages: Acknowledged, interceptors: Interceptors) -> None:
         """The same, and interceptors hear of each message: they wait for one receipt together, not one by one."""
         first: PulsarException | None = None
         pending: list[tuple[Message[Any] | MessageId, _Receipts]] = []
@@ -208,7 +209,7 @@ class Acknowledging(Receiving[T]):
                     await sender.heard(receipt)
             except PulsarException as failure:
                 error = failure
-            self._interceptors.acknowledged(id_of(message), error)
+            interceptors.acknowledged(id_of(message), error)
             first = first or error
         if first is not None:
             raise first
@@ -241,7 +242,7 @@ class Acknowledging(Receiving[T]):
                 await sender.heard(receipt)
         except PulsarException as failure:
             error = failure
-        if self._interceptors:
+        if self._interceptors is not None:
             self._interceptors.acknowledged_up_to(id_of(message), error)
         if error is not None:
             raise error

@@ -95,6 +95,7 @@ class ConsumerFactory:
             source = KeySource(runtime.threads, options.crypto_key_reader, self.cluster.timeout_s)
             decryptor = MessageDecryptor(runtime.clock, source)
         counters = ConsumerCounters()
+        interceptors = Interceptors(options.interceptors) if options.interceptors else None
         consumer_name = options.consumer_name or runtime.rng.token(3)[:5]
         dead_letters: DeadLetters | None = None
         if options.dead_letter_policy is not None or options.retry_enabled:
@@ -108,9 +109,7 @@ class ConsumerFactory:
                 is_one_for_all=options.retry_enabled and pattern is None,
                 counters=counters,
             )
-        return Subscription(
-            name, consumer_name, options, counters, Interceptors(options.interceptors), decryptor, dead_letters
-        )
+        return Subscription(name, consumer_name, options, counters, interceptors, decryptor, dead_letters)
 
     async def _open(
         self,

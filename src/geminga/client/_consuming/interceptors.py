@@ -56,9 +56,6 @@ class Interceptors:
         #: What they are told with; set once, by the consumer itself.
         self._consumer: Consumer[Any] | None = None
 
-    def __bool__(self) -> bool:
-        return bool(self._all)
-
     def speak_for(self, consumer: Consumer[Any]) -> None:
         """It is the consumer they hear of."""
         self._consumer = consumer

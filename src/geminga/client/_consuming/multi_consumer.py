@@ -195,7 +195,8 @@ class TopicSet:
                 names = _partition_names(name, count, now)
                 await self._open(names, len(self._consumer.topic_consumers()) + len(names))
                 self._partitions[topic] = now
-                self._subscription.interceptors.partitions_changed(topic, now)
+                if self._subscription.interceptors is not None:
+                    self._subscription.interceptors.partitions_changed(topic, now)
 
 
 def _partition_names(topic: TopicName, first: int, count: int) -> list[TopicName]:

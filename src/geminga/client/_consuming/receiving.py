@@ -92,7 +92,7 @@ class Receiving(Consumer[T]):
     async def _messages(self) -> AsyncIterator[Message[T]]:
         self._place.check()
         queue, counters, make = self._queue, self.counters, make_message
-        has_interceptors = bool(self._interceptors)
+        has_interceptors = self._interceptors is not None
         while True:
             if has_interceptors or (queue.at >= queue.stop and not self._run_on()):
                 try:
@@ -151,7 +151,7 @@ class Receiving(Consumer[T]):
         flow.owed += 1
         if flow.owed >= flow.threshold:
             source.send_permits(flow.take())
-        return self._interceptors.consumed(message) if self._interceptors else message
+        return message if self._interceptors is None else self._interceptors.consumed(message)
 
     def _run_on(self) -> bool:
         """Whether a message can be taken in this turn; raises WrongLoop, ForkedProcess."""
@@ -225,7 +225,9 @@ class Receiving(Consumer[T]):
             if end < queue.end:
                 break
         self.counters.messages_received += len(messages)
-        return [self._interceptors.consumed(message) for message in messages] if self._interceptors else messages
+        if self._interceptors is None:
+            return messages
+        return [self._interceptors.consumed(message) for message in messages]
 
     async def _wait_for_message(self, timeout_millis: int | None) -> Message[T]:
         """After :meth:`_take` gave none."""

@@ -155,7 +155,7 @@ class Redelivery:
         keys = self._nacks.due(max(self._loop.time() * 1000, self._nack_timer_ms))
         self._arm_nacks()
         if keys:
-            if self._subscription.interceptors:
+            if self._subscription.interceptors is not None:
                 self._subscription.interceptors.refused(self._ids(keys))
             self._redeliver(keys)
 
@@ -168,7 +168,7 @@ class Redelivery:
         if len(unacked):
             self._tick_timer = self._loop.call_later(unacked.tick_ms / 1000, self._on_tick)
         if keys:
-            if self._subscription.interceptors:
+            if self._subscription.interceptors is not None:
                 self._subscription.interceptors.timed_out(self._ids(keys))
             self._redeliver(keys)
 

@@ -19,7 +19,8 @@ class Subscription:
     consumer_name: str
     options: ConsumerOptions
     counters: ConsumerCounters
-    interceptors: Interceptors
+    #: None: the application has none; asked for with each message.
+    interceptors: Interceptors | None
     #: None: nothing can be decrypted.
     decryptor: Decryptor | None
     #: None: nothing is buried or put off.

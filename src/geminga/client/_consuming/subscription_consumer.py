@@ -51,7 +51,8 @@ class SubscriptionConsumer(Acknowledging[T]):
     ) -> None:
         """Use :meth:`Client.subscribe`. ``topic``: what was subscribed to, as text; ``on_closed`` hears of the end."""
         super().__init__(topic, subscription, cluster.place)
-        subscription.interceptors.speak_for(self)
+        if subscription.interceptors is not None:
+            subscription.interceptors.speak_for(self)
         options = subscription.options
         self._cluster = cluster
         self._on_closed = on_closed
@@ -200,7 +201,8 @@ class SubscriptionConsumer(Acknowledging[T]):
         await close_all(list(self._topics.values()))
         if self._subscription.dead_letters is not None:
             await self._subscription.dead_letters.close()
-        self._interceptors.close()
+        if self._interceptors is not None:
+            self._interceptors.close()
 
     # ---- what it is
 

@@ -1,4 +1,4 @@
-"""Acknowledgement grouping: acknowledgements wait a moment and leave together (S0 28-29, S2 70-75).
+"""Acknowledgement grouping: acknowledgements wait a moment and leave together.
 
 Persistent topics use :class:`AckGrouping`; on non-persistent ones nothing is stored that could be acknowledged, and
 :class:`NoAckGrouping` takes everything and sends nothing.
@@ -6,8 +6,7 @@ Persistent topics use :class:`AckGrouping`; on non-persistent ones nothing is st
 A group leaves when it is ``group_ms`` old (Pulsar's default 100 ms), when ``pending_max`` ids wait (1,000), or at once
 if ``group_ms`` is 0. It holds the *newest* cumulative acknowledgement, a set of whole entries, and one bit set per
 partly acknowledged batch, whose words are computed when it is sent, so that twenty acknowledgements of one batch are
-one id on the wire. In a bit set a set bit is a message that is NOT acknowledged, and it is as long as the batch
-(MISSION F15, F16).
+one id on the wire. In a bit set a set bit is a message that is NOT acknowledged, and it is as long as the batch.
 
 Groups are numbered: what was added belongs to group ``number`` until :meth:`AckGrouping.flush` closes it. A caller
 that wants a receipt waits for the receipt of that group.

@@ -1,4 +1,4 @@
-"""The messages of one batch that are not acknowledged yet (S2 73: ``BatchMessageAcker``).
+"""The messages of one batch that are not acknowledged yet (Pulsar's ``BatchMessageAcker``).
 
 One bit per message, set while it is NOT acknowledged, as many as the batch has messages: 8,192 messages take 1 KB.
 Most batches are acknowledged one message after the other, from the first: as long as one is, a count says it all, and

@@ -1,4 +1,4 @@
-"""What was prefetched and not received, and the permits that follow from it (S0 32, 35).
+"""What was prefetched and not received, and the permits that follow from it.
 
 A consumer tells the broker how many messages it takes (permits). Messages wait in the :class:`PrefetchQueue` until the
 application receives them; every received message is a permit to give back, and permits go back to the broker once half

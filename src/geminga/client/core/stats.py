@@ -1,4 +1,4 @@
-"""Statistics of one consumer: plain counters, and a recorder that turns them into rates per interval (S0 37)."""
+"""Statistics of one consumer: plain counters, and a recorder that turns them into rates per interval."""
 
 from __future__ import annotations
 

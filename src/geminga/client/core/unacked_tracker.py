@@ -1,4 +1,4 @@
-"""Messages received and not acknowledged in time: the ack timeout's wheel (S0 33-35, MISSION F14).
+"""Messages received and not acknowledged in time: the ack timeout's wheel.
 
 ``ceil(ack_timeout / tick) + 1`` slots, always the same number. An entry enters the last slot when the application
 *receives* a message of it (what is only prefetched never times out) and leaves when all of it is acknowledged. Each

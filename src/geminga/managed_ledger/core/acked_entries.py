@@ -18,7 +18,7 @@ from geminga.model.errors import invariant
 #: Entries of a part: what is written as one unit. One Roaring container, 8 KiB at most.
 PART_BITS: Final = 16
 PART_ENTRIES: Final = 1 << PART_BITS
-#: Entry ids are 32-bit here; a ledger is rolled over long before (DESIGN: entries, size, time).
+#: Entry ids are 32-bit here; a ledger is rolled over long before (by entries, size or time).
 ENTRY_ID_MAX: Final = (1 << 32) - 2
 #: Steps taken one by one before searching for the end of a run.
 _LINEAR_STEPS_MAX: Final = 16

@@ -1,6 +1,6 @@
 """How a metadata store misbehaves when told to: what ZooKeeper may do on a bad day. Pure; randomness is passed in.
 
-Every caller of the store is tested against these (DESIGN 9.3): a write whose outcome is unknown, having
+Every caller of the store is tested against these: a write whose outcome is unknown, having
 happened or not; watches that come late, twice or never; slow requests and replies.
 """
 

@@ -1,4 +1,4 @@
-"""The delayed index: how little it takes, and the named traps of the source documents."""
+"""The delayed index: how little it takes, and the traps that rounding has."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def serialized_bytes(index: TimeBuckets) -> int:
 
 @pytest.mark.parametrize(("tick_ms", "bits"), [(1, 0), (2, 1), (1000, 9), (1024, 10), (60_000, 15)])
 def test_precision_bits_are_the_floor_of_the_tick(tick_ms, bits):
-    """MISSION F5: a tick of 1000 ms gives buckets of 512 ms."""
+    """A tick of 1000 ms gives buckets of 512 ms."""
     assert precision_bits(tick_ms) == bits
 
 
 def test_strict_bucket_is_never_due_before_its_time_and_does_not_come_back():
-    """MISSION F6: rounded down in the strict mode, a message is added and returned in a loop until its time."""
+    """Rounded down in the strict mode, a message is added and returned in a loop until its time."""
     index = TimeBuckets(9, is_strict=True)
     deliver_at = BASE + 700
     index.add(1, 0, index.due_time(deliver_at))

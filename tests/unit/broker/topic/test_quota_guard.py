@@ -65,7 +65,7 @@ def test_size_quota_stops_producers_as_soon_as_it_is_used_up(level: str, action:
             assert topic.producers, "disconnected before the quota was used up"
             await publisher.publish(PAYLOAD)
         assert await publisher.was_disconnected()
-        # Pulsar looks each 60 s only (FACTS P35).
+        # Pulsar looks each 60 s only.
         assert world.runtime.clock.monotonic() - began < 1
         assert await refused(world) == ACTIONS[action]
         # Not one message more than until the quota was used up, and room again as soon as something is acknowledged.
