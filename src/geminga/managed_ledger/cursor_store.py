@@ -57,6 +57,7 @@ class CursorStore:
         "_is_deleted",
         "_is_dirty",
         "_is_due",
+        "_is_flush_coming",
         "_is_noting",
         "_ledger",
         "_node",
@@ -89,6 +90,8 @@ class CursorStore:
         self._segments: CursorSegments | None = None
         #: Something changed since the last persist began.
         self._is_dirty = False
+        #: The timer will come.
+        self._is_flush_coming = False
         #: The timer came while something was under way: persist when that is done.
         self._is_due = False
         #: A note of the last use is under way.
@@ -162,7 +165,8 @@ class CursorStore:
         if is_dirty:
             self._is_dirty = True
         if done is None:
-            self._flush_later()
+            if not self._is_flush_coming:
+                self._flush_later()
             return
         if not self._is_dirty and not self._busy:
             done(None)
@@ -176,11 +180,13 @@ class CursorStore:
             asyncio.get_running_loop().call_soon(self._persist)
 
     def _flush_later(self, *, is_retry: bool = False) -> None:
+        self._is_flush_coming = True
         interval_s = self._place.persistence.flush_interval_s(self._services.config.cursor_flush_seconds)
         self._flushes.flush_later(self, interval_s, is_retry=is_retry)
 
     def start_flush(self) -> None:
         """The timer: persist if anything changed, after what is under way."""
+        self._is_flush_coming = False
         if not self._is_dirty or self._cursor.is_closed or self._is_deleted:
             return
         if self._busy:
