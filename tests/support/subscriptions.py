@@ -185,8 +185,8 @@ class RecordedTopic:
     def dispatch_throttles(self) -> tuple[DispatchThrottle, ...]:
         return self.throttling.dispatch
 
-    def subscription_throttle(self, present: DispatchThrottle | None) -> DispatchThrottle | None:
-        return self.throttling.of_subscription(present)
+    def subscription_throttle(self, name: str, present: DispatchThrottle | None) -> DispatchThrottle | None:
+        return self.throttling.of_subscription(name, present)
 
     def hold_to(self, **rates: Rate) -> None:
         """Other rates hold from now on."""

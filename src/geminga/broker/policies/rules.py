@@ -39,6 +39,7 @@ from geminga.broker.policies.core.rows.rates import (
     PUBLISH_RATE,
     SUBSCRIBE_RATE,
     SUBSCRIPTION_DISPATCH_RATE,
+    SUBSCRIPTION_POLICIES,
 )
 from geminga.broker.subscription.limits import NO_LIMITS, TopicLimits, UnackedLimits
 from geminga.model.settings import settings_of
@@ -130,7 +131,11 @@ class TopicRules:
     def rates(self) -> TopicRates:
         """Who publishes, is sent messages or subscribes faster is slowed down."""
         found = TopicRates(
-            self[PUBLISH_RATE], self[DISPATCH_RATE], self[SUBSCRIPTION_DISPATCH_RATE], self[SUBSCRIBE_RATE]
+            self[PUBLISH_RATE],
+            self[DISPATCH_RATE],
+            self[SUBSCRIPTION_DISPATCH_RATE],
+            self[SUBSCRIBE_RATE],
+            self[SUBSCRIPTION_POLICIES],
         )
         # One object for all topics without rates: most have none.
         return found if any(found) else NO_RATES

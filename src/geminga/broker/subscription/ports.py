@@ -95,7 +95,7 @@ class DispatchedTopic(SubscriptionTopic, Protocol):
         """Rates that all its subscriptions share."""
         ...
 
-    def subscription_throttle(self, present: DispatchThrottle | None) -> DispatchThrottle | None:
+    def subscription_throttle(self, name: str, present: DispatchThrottle | None) -> DispatchThrottle | None:
         """The own rate of a subscription that has ``present`` by now; None: it has none."""
         ...
 

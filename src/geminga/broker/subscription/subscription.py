@@ -297,7 +297,7 @@ class Subscription:
 
     def throttles(self) -> tuple[DispatchThrottle, ...]:
         """The rates its dispatch has to keep: the broker's, the topic's, its own."""
-        before, self._throttle = self._throttle, self.topic.subscription_throttle(self._throttle)
+        before, self._throttle = self._throttle, self.topic.subscription_throttle(self.name, self._throttle)
         if before is not None and before is not self._throttle:
             before.close()
         shared = self.topic.dispatch_throttles

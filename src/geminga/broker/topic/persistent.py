@@ -265,9 +265,9 @@ class PersistentTopic(Topic):
         """Rates that all its subscriptions share."""
         return () if self.throttling is None else self.throttling.dispatch
 
-    def subscription_throttle(self, present: DispatchThrottle | None) -> DispatchThrottle | None:
+    def subscription_throttle(self, name: str, present: DispatchThrottle | None) -> DispatchThrottle | None:
         """The own rate of a subscription that has ``present`` by now; None: it has none."""
-        return None if self.throttling is None else self.throttling.of_subscription(present)
+        return None if self.throttling is None else self.throttling.of_subscription(name, present)
 
     @property
     def delivery_tick_ms(self) -> int:

@@ -96,9 +96,9 @@ class TopicThrottling:
             self.subscribe = None if rate is None else SubscribeCounts(rate, self._monotonic())
         return True
 
-    def of_subscription(self, present: DispatchThrottle | None) -> DispatchThrottle | None:
+    def of_subscription(self, name: str, present: DispatchThrottle | None) -> DispatchThrottle | None:
         """The own rate of a subscription that has ``present``: the same while the rate is."""
-        rate = self.rates.subscription
+        rate = self.rates.of_subscription(name)
         if rate is None or (present is not None and present.rate == rate):
             return present if rate is not None else None
         return DispatchThrottle("Subscription", rate, self._monotonic, self._part, self._published)

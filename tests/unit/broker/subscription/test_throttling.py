@@ -117,6 +117,21 @@ def test_rate_of_one_subscription_holds_only_that_one() -> None:
     with_topic(scenario)
 
 
+def test_subscription_with_a_rate_of_its_own_is_held_by_that_one() -> None:
+    async def scenario(topic: RecordedTopic) -> None:
+        await fill(topic, 300)
+        topic.hold_to(subscription=Rate(messages=10), single={"a": Rate(messages=2), "b": None})
+        connections = {name: topic.connect() for name in "abc"}
+        for name, connection in connections.items():
+            await topic.join(connection, Sub.Shared, subscription=name)
+        await settle(5)
+        assert 11 <= len(connections["a"].messages) <= 13
+        assert len(connections["b"].messages) == 300
+        assert 58 <= len(connections["c"].messages) <= 61
+
+    with_topic(scenario)
+
+
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("sub_type", [Sub.Exclusive, Sub.Shared])
 def test_batches_count_by_their_messages_and_bytes_by_the_entry(sub_type, level) -> None:

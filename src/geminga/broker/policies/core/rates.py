@@ -6,6 +6,7 @@ from clusters to rates, of which this cluster's counts.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from geminga.broker.core.coercion import Document, Json
@@ -22,9 +23,15 @@ class TopicRates(NamedTuple):
     publish: Rate | None = None
     #: Of all subscriptions of the topic together.
     dispatch: Rate | None = None
-    #: Of each subscription.
+    #: Of each subscription, but for those that have one, or none, of their own.
     subscription: Rate | None = None
     subscribe: SubscribeRate | None = None
+    #: By name of the subscription; None there: it is not limited.
+    single: Mapping[str, Rate | None] = {}
+
+    def of_subscription(self, name: str) -> Rate | None:
+        """The dispatch rate of one subscription; None: no limit."""
+        return self.single.get(name, self.subscription)
 
 
 #: Nobody is slowed down.
@@ -48,6 +55,14 @@ def dispatch_rate_of(value: Json) -> Rate | None:
         _number(value, "ratePeriodInSecond", 1),
         is_relative=value.get("relativeToPublishRate") is True,
     )
+
+
+def single_rates_of(value: Json) -> Mapping[str, Rate | None] | None:
+    """Of Pulsar's ``SubscriptionPolicies`` by subscription: the dispatch rates that are set, also to no limit."""
+    if not isinstance(value, dict):
+        return None
+    rates = {name: of_one.get("dispatchRate") for name, of_one in value.items() if isinstance(of_one, dict)}
+    return {name: dispatch_rate_of(rate) for name, rate in rates.items() if isinstance(rate, dict)}
 
 
 def subscribe_rate_of_document(value: Json) -> SubscribeRate | None:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Final
 
 from geminga.broker.access.core.actions import PolicyName
 from geminga.broker.core.coercion import Json
+from geminga.broker.core.rate_limit import Rate
 from geminga.broker.policies.core.avro_types import mapping, optional, record
 from geminga.broker.policies.core.rates import (
     SUBSCRIBE_PERIOD_S,
     dispatch_rate_of,
     publish_rate_of,
+    single_rates_of,
     subscribe_rate_of_document,
 )
 from geminga.broker.policies.core.readers import document_of
@@ -158,20 +162,21 @@ REPLICATOR_DISPATCH_RATE: Final = PolicyRow(
     inert=({},),
     text="What goes to another cluster in a period.",
 )
-SUBSCRIPTION_POLICIES: Final[PolicyRow[Any]] = PolicyRow(
+SUBSCRIPTION_POLICIES: Final[PolicyRow[Mapping[str, Rate | None]]] = PolicyRow(
     name="policies of single subscriptions",
     policy=PolicyName.RATE,
-    read=document_of,
-    otherwise=None,
+    read=single_rates_of,
+    otherwise=MappingProxyType({}),
     check=lambda value: value,
     topic=TopicLevel(
         {
             "subscriptionPolicies": optional(
                 mapping(record(f"{_DATA}.SubscriptionPolicies", {"dispatchRate": _DISPATCH}))
             )
-        }
+        },
+        Rest("{subscription}/dispatchRate", is_by_hand=True),
     ),
-    unbuilt=_UNBUILT,
+    followed_by=("topic/throttling.py",),
     text="The dispatch rate of one subscription.",
 )
 CLUSTER_DISPATCH_RATE: Final[PolicyRow[Any]] = PolicyRow(
