@@ -172,6 +172,11 @@ def test_rate_holds_after_a_restart_and_one_of_zero_means_the_next_level() -> No
         client = await eager(world, 1000)
         await seconds(10)
         assert 105 <= len(receipts(client)) <= 112
+        await set_topic(world, "publishRate", {"publishThrottlingRateInMsg": 2, "publishThrottlingRateInByte": 0})
+        await world.restart()
+        client = await eager(world, 100)
+        await seconds(10)
+        assert 20 <= len(receipts(client)) <= 23, "from the events of the namespace"
 
     run_quietly(scenario)
 

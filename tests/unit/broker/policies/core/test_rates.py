@@ -9,6 +9,7 @@ from geminga.broker.core.rate_limit import PERIOD_MAX_S, UNLIMITED, Rate
 from geminga.broker.core.subscribe_rate import SubscribeRate
 from geminga.broker.policies.core.rates import NO_RATES, TopicRates
 from geminga.broker.policies.rules import Levels, broker_levels
+from geminga.managed_ledger import ManagedLedgerConfig
 
 DEFAULTS = TopicRates(Rate(1), Rate(2), Rate(3), SubscribeRate(4, 30))
 CONFIG = BrokerConfig(
@@ -25,7 +26,8 @@ def dispatch(**fields: object) -> dict:
 
 
 def rates_of(config: BrokerConfig, namespace: dict | None, topic: dict | None, cluster: str) -> TopicRates:
-    return Levels(broker_levels(config), cluster, namespace or {}, topic or {}).rules().rates
+    settings = {**broker_levels(ManagedLedgerConfig()), **broker_levels(config)}
+    return Levels(settings, cluster, namespace or {}, topic or {}).rules().rates
 
 
 def test_most_particular_level_that_limits_something_counts() -> None:
