@@ -39,12 +39,14 @@ class LedgerWorld:
         self.runtime = world.node("broker").runtime
         self.factory = self.new_process()
 
-    def new_process(self, config: ManagedLedgerConfig | None = None, defects: Defects | None = None):
+    def new_process(
+        self, config: ManagedLedgerConfig | None = None, defects: Defects | None = None, *, is_shared: bool = False
+    ):
         """A factory of its own, as after a kill of the one before."""
         self.store = MemoryMetadataStore(self.runtime, self.server, self.faults)
         self.bookkeeper = BookKeeper(self.runtime, self.store, LocalBookiePool(self.bookies))
         self.factory = ManagedLedgerFactory(
-            self.runtime, self.store, self.bookkeeper, config or self.config, defects=defects
+            self.runtime, self.store, self.bookkeeper, config or self.config, defects=defects, is_shared=is_shared
         )
         return self.factory
 

@@ -16,7 +16,7 @@ from geminga.bookkeeper import BookKeeper, BookKeeperConfig
 from geminga.bookkeeper.memory import LocalBookiePool, MemoryBookie
 from geminga.broker.config import BrokerConfig
 from geminga.broker.ownership.endpoints import Endpoints
-from geminga.broker.ownership.ports import HERE, Elsewhere
+from geminga.broker.ownership.ports import Elsewhere
 from geminga.broker.resources import ClusterSetup, Resources, initialize_cluster
 from geminga.broker.service import Broker
 from geminga.managed_ledger import ManagedLedgerConfig, ManagedLedgerFactory
@@ -104,7 +104,7 @@ class Cluster:
         metadata = self._stores[node.name] = MemoryMetadataStore(runtime, self.server)
         metadata.faults.delay_ms_max = 20
         bookkeeper = BookKeeper(runtime, metadata, LocalBookiePool(self.bookies), BookKeeperConfig())
-        ledgers = ManagedLedgerFactory(runtime, metadata, bookkeeper, LEDGERS)
+        ledgers = ManagedLedgerFactory(runtime, metadata, bookkeeper, LEDGERS, is_shared=True)
         broker = Broker(runtime, metadata, ledgers, BrokerConfig(), Resources(metadata), version="test", ownership=view)
         await broker.start(endpoints_of(node.name))
         self.brokers[node.name] = broker
@@ -207,18 +207,27 @@ class Changes:
         self.cluster.unsettled -= chosen
 
     async def seize(self, names: list[TopicName], broker: str) -> None:
-        """The owner before goes on, and believes to be the owner, for a while."""
+        """The owner before is not told for a while: it goes on with what it has open."""
         chosen = {str(name) for name in names}
         self.cluster.unsettled |= chosen
-        views = {name: self.table.brokers[owner] for name in names if (owner := self.table.owner(name))}
-        for name, view in views.items():
-            view.beliefs[str(name)] = HERE
         tell = await self.table.seize(names, broker)
-        await self.world.sleep(self.rng.choice([0, 0.01, 0.1, 1.0]))
-        for name, view in views.items():
-            view.beliefs.pop(str(name), None)
+        await self.world.sleep(self.rng.choice([0, 0.01, 0.1]))
+        if self.rng.random() < 0.5:
+            # As another client would: those of before are still where they were.
+            await self._open(names, broker)
+        await self.world.sleep(self.rng.choice([0, 0.1, 1.0]))
         await tell()
         self.cluster.unsettled -= chosen
+
+    async def _open(self, names: list[TopicName], broker: str) -> None:
+        async def open_all(_: sim.SimNode) -> None:
+            for name in names:
+                try:
+                    await self.cluster.brokers[broker].get_topic(name, create=True)
+                except GemingaError:
+                    continue
+
+        await self.world.node(broker).run(open_all)
 
     async def stall(self, names: list[TopicName], broker: str) -> None:
         """A broker stands still, what it has goes to the other one, and it wakes up."""

@@ -14,6 +14,7 @@ from geminga.managed_ledger.cursor_store import CursorPlace, CursorStore
 from geminga.managed_ledger.managed_cursor import CursorLog, ManagedCursor
 from geminga.managed_ledger.services import CursorServices, StorageServices
 from geminga.metadata.ports import Stat
+from geminga.model.errors import LedgerFencedError
 from geminga.model.position import Position
 from geminga.runtime import crash_point
 from geminga.wire.managed_ledger import CursorInfoRecord
@@ -35,6 +36,10 @@ class CursorOwner(CursorLog, CursorPlace, Protocol):
 
     def check_writable(self) -> None:
         """Raises LedgerFencedError, LedgerClosedError."""
+        ...
+
+    async def require_list(self) -> None:
+        """The list lock is held: raise LedgerFencedError if another owner has the ledger list."""
         ...
 
 
@@ -74,6 +79,13 @@ class CursorSet:
             cursor = self._new(name, self._state(initial, dict(properties) if properties else _NO_LONGS), texts)
             store = self._store(cursor, CursorNode(cursor, owner.name, self._services))
             await store.create_node()
+            if self._services.is_shared:
+                try:
+                    # Another owner who listed the cursors before does not know of this one.
+                    await owner.require_list()
+                except LedgerFencedError:
+                    await store.delete_node()
+                    raise
             crash_point(points.CURSOR_CREATED)
             self.durable[name] = cursor
         return cursor

@@ -67,8 +67,13 @@ class ManagedLedgerFactory:
         *,
         defects: Defects | None = None,
         entry_bytes_max: int = MESSAGE_SIZE_BYTES_MAX_DEFAULT,
+        is_shared: bool = False,
     ) -> None:
-        """``entry_bytes_max``: what one entry may have, for who must have room before it is read."""
+        """``entry_bytes_max``: what one entry may have, for who must have room before it is read.
+
+        ``is_shared``: other brokers use the metadata, and one that lost a topic may not know it yet. Each opening costs
+        a write for the list and for every cursor then.
+        """
         config = config if config is not None else ManagedLedgerConfig()
         self.metadata = metadata
         self.bookkeeper = bookkeeper
@@ -95,6 +100,7 @@ class ManagedLedgerFactory:
                 max_age_ms=config.max_rollover_minutes * 60_000,
             ),
             config.persistence(),
+            is_shared,
         )
         self._open: dict[str, ManagedLedger] = {}
         self._opening: dict[str, asyncio.Future[ManagedLedger | GemingaError]] = {}

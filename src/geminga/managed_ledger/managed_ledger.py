@@ -173,6 +173,10 @@ class ManagedLedger:
         if isinstance(refusal, StorageError):
             raise refusal
 
+    async def require_list(self) -> None:
+        """The list lock is held: raise LedgerFencedError if another owner has the ledger list."""
+        await self.stored.require_ours()
+
     async def open_ledger(self) -> None:
         """Have a ledger that takes entries, as the next append would; there is none if it can not be made now."""
         await (self._appender or self._new_appender()).open()

@@ -15,6 +15,8 @@ from geminga.metadata.ports import MUST_NOT_EXIST, MetadataStore, Node
 from geminga.model.errors import BadVersionError, LedgerFencedError, UnknownOutcomeError, invariant
 
 ROOT: Final = "/managed-ledgers"
+#: Times that a node is claimed again because it was changed in between.
+CLAIM_ATTEMPTS_MAX: Final = 16
 #: Times a write is repeated at once after an unknown outcome that turned out not to have happened.
 UNKNOWN_ATTEMPTS_MAX: Final = 8
 _DELETED: Final = -2
@@ -67,6 +69,13 @@ class MetadataNode:
             return
         raise UnknownOutcomeError(f"{path}: {UNKNOWN_ATTEMPTS_MAX} writes in a row without an answer")
 
+    async def require_ours(self, store: MetadataStore, path: str) -> None:
+        """Raise LedgerFencedError if another owner changed or claimed it. No write of ours may be under way."""
+        node = await store.get(path)
+        self._settle_by(path, node)
+        if node is None or node.stat.version != self.version:
+            raise _fenced(path, self.version, node)
+
     async def delete(self, store: MetadataStore, path: str) -> None:
         """Delete the node as we know it, a write in doubt settled first; fine if it is gone.
 
@@ -104,6 +113,24 @@ class MetadataNode:
             raise _fenced(path, self.version, node)
         self._in_doubt = None
         return False
+
+
+async def claim(store: MetadataStore, path: str) -> Node | None:
+    """Write a node as it is, so that nobody who knew it before may change it; what it is now. None if it is not there.
+
+    Raises LedgerFencedError if it goes on changing, MetadataError.
+    """
+    for _ in range(CLAIM_ATTEMPTS_MAX):
+        found = await store.get(path)
+        if found is None:
+            return None
+        node = MetadataNode(found.stat.version, found.stat.created_ms)
+        try:
+            await node.put(store, path, found.value)
+        except LedgerFencedError:
+            continue
+        return Node(found.value, found.stat._replace(version=node.version))
+    raise LedgerFencedError(f"{path}: another owner goes on changing it")
 
 
 def _fenced(path: str, version: int, node: Node | None = None) -> LedgerFencedError:

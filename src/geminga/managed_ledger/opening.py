@@ -1,10 +1,16 @@
-"""Opening a managed ledger: its last ledger is recovered, and every cursor comes back at its newest complete state."""
+"""Opening a managed ledger: its last ledger is recovered, and every cursor comes back at its newest complete state.
+
+Where several brokers share the metadata, an owner that was not told may go on meanwhile. So each node is claimed before
+what it names is read: then nothing that the other one still writes counts, or is answered for. The list comes first, so
+that no ledger and no cursor is added behind our back; the ledgers are fenced by being recovered.
+"""
 
 from __future__ import annotations
 
 from geminga.managed_ledger.managed_ledger import ManagedLedger
-from geminga.managed_ledger.metadata_io import MetadataNode, cursor_path, ledger_path
+from geminga.managed_ledger.metadata_io import MetadataNode, claim, cursor_path, ledger_path
 from geminga.managed_ledger.services import LedgerHome, StorageServices
+from geminga.metadata.ports import Node
 from geminga.model.errors import LedgerFencedError
 from geminga.wire.managed_ledger import (
     ManagedLedgerRecord,
@@ -18,7 +24,7 @@ async def load(services: StorageServices, home: LedgerHome, name: str) -> Manage
     """Read, or create, the managed ledger of that name. Raises StorageError."""
     metadata = services.metadata
     path = ledger_path(name)
-    node = await metadata.get(path)
+    node = await _get(services, path)
     if node is None:
         fresh = MetadataNode()
         record = ManagedLedgerRecord()
@@ -26,7 +32,7 @@ async def load(services: StorageServices, home: LedgerHome, name: str) -> Manage
             await fresh.put(metadata, path, encode_managed_ledger_info(record))
         except LedgerFencedError:
             # It was created in between, as the partitions of a new topic are, without being opened.
-            node = await metadata.get(path)
+            node = await _get(services, path)
             if node is None:
                 raise
         else:
@@ -36,6 +42,10 @@ async def load(services: StorageServices, home: LedgerHome, name: str) -> Manage
     await ml.recover_end()
     for cursor_name in await metadata.children(path):
         # None: it was deleted in between.
-        if (found := await metadata.get(cursor_path(name, cursor_name))) is not None:
+        if (found := await _get(services, cursor_path(name, cursor_name))) is not None:
             await ml.bring_back_cursor(cursor_name, decode_cursor_info(found.value), found.stat)
     return ml
+
+
+async def _get(services: StorageServices, path: str) -> Node | None:
+    return await (claim(services.metadata, path) if services.is_shared else services.metadata.get(path))

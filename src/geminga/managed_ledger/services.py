@@ -47,6 +47,8 @@ class StorageServices:
     rollover: RolloverPolicy
     #: Quorums and mark-delete rate without a policy.
     persistence: Persistence
+    #: Other brokers use the metadata, too.
+    is_shared: bool = False
 
     async def create_ledger(
         self, name: str, persistence: Persistence, *, cursor_name: str | None = None, newer_than: int = -1

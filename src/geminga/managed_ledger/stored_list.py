@@ -109,6 +109,14 @@ class StoredList:
         garbage, self._garbage = self._garbage, ()
         await self.delete_ledgers(garbage)
 
+    async def require_ours(self) -> None:
+        """The lock is held: raise LedgerFencedError if another owner changed or claimed the node. MetadataError."""
+        try:
+            await self._node.require_ours(self._metadata, ledger_path(self._name))
+        except LedgerFencedError as error:
+            self._fenced(error)
+            raise
+
     async def delete_node(self) -> None:
         """Delete the node as we know it. Raises LedgerFencedError, MetadataError."""
         await self._node.delete(self._metadata, ledger_path(self._name))

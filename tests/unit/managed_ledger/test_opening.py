@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from geminga.model.errors import (
-    DiskFullError,
-    LedgerFencedError,
-)
+import asyncio
+
+import pytest
+
+from geminga.managed_ledger.metadata_io import cursor_path, ledger_path
+from geminga.model.errors import DiskFullError, LedgerFencedError, StorageError
+from geminga.model.position import EARLIEST
 from support.ledger_world import NAME, append
 from support.orphans import collect_now
 
@@ -53,5 +56,86 @@ def test_reopen_drops_an_empty_last_ledger_and_deletes_it_later(in_world):
         await w.fill(again, 1)
         assert len(await w.factory.named_ledgers(NAME)) == 2
         assert not await collect_now(w.runtime, w.store, w.bookkeeper)
+
+    in_world(scenario)
+
+
+async def stored(cursor, position) -> StorageError | None:
+    """How an acknowledgement with a response ends."""
+    future = asyncio.get_running_loop().create_future()
+    cursor.acknowledge([position], done=future.set_result)
+    return await future
+
+
+@pytest.mark.parametrize("acknowledged_before", [0, 1, 2])
+def test_an_owner_that_was_not_told_answers_for_no_acknowledgement_once_the_next_one_opened(
+    in_world, acknowledged_before
+):
+    async def scenario(w):
+        w.new_process(is_shared=True)
+        ml = await w.open()
+        cursor = await ml.open_cursor("c", initial=EARLIEST)
+        positions = await w.fill(ml, 4)
+        for position in positions[:acknowledged_before]:
+            assert await stored(cursor, position) is None
+        w.new_process(is_shared=True)
+        again = await w.open()
+        # Whatever it tries: its cursor ledger, a new one, or the node.
+        assert isinstance(await stored(cursor, positions[2]), LedgerFencedError)
+        assert isinstance(await stored(cursor, positions[3]), LedgerFencedError)
+        with pytest.raises(LedgerFencedError):
+            await ml.trim()
+            await ml.set_properties({"a": "b"})
+        # And it is in nobody's way.
+        ours = again.cursors["c"]
+        expected = positions[acknowledged_before - 1] if acknowledged_before else EARLIEST
+        assert ours.mark_delete_position == expected
+        for position in positions:
+            assert await stored(ours, position) is None
+        w.new_process(is_shared=True)
+        assert (await w.open()).cursors["c"].mark_delete_position == positions[-1]
+
+    in_world(scenario)
+
+
+def test_an_owner_that_was_not_told_makes_no_cursor_once_the_next_one_opened(in_world):
+    async def scenario(w):
+        w.new_process(is_shared=True)
+        ml = await w.open()
+        w.new_process(is_shared=True)
+        again = await w.open()
+        with pytest.raises(LedgerFencedError):
+            await ml.open_cursor("c", initial=EARLIEST)
+        assert await w.factory.cursor_names(NAME) == []
+        assert (await again.open_cursor("c", initial=EARLIEST)).name == "c"
+
+    in_world(scenario)
+
+
+def test_a_node_that_changes_while_it_is_claimed_is_claimed_as_it_is_then(in_world):
+    async def scenario(w):
+        w.new_process(is_shared=True)
+        ml = await w.open()
+        cursor = await ml.open_cursor("c", initial=EARLIEST)
+        positions = await w.fill(ml, 2)
+        w.faults.delay_ms_max = 50
+        w.new_process(is_shared=True)
+        opening = asyncio.ensure_future(w.open())
+        error = await stored(cursor, positions[0])
+        again = await opening
+        mark_delete = again.cursors["c"].mark_delete_position
+        # Answered for and seen, or refused.
+        assert mark_delete == positions[0] if error is None else isinstance(error, LedgerFencedError)
+
+    in_world(scenario)
+
+
+def test_opening_what_nobody_shares_writes_nothing(in_world):
+    async def scenario(w):
+        ml = await w.open()
+        await ml.open_cursor("c", initial=EARLIEST)
+        before = [await w.store.get(path) for path in (ledger_path(NAME), cursor_path(NAME, "c"))]
+        await w.reopen()
+        assert [await w.store.get(path) for path in (ledger_path(NAME), cursor_path(NAME, "c"))] == before
 
     in_world(scenario)
