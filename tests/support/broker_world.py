@@ -255,9 +255,12 @@ class BrokerWorld:
         )
 
     async def start(self) -> None:
-        await initialize_cluster(
-            self.resources, ClusterSetup("standalone", {"brokerServiceUrl": "pulsar://broker:6650"})
+        setup = ClusterSetup(
+            "standalone",
+            {"brokerServiceUrl": "pulsar://broker:6650"},
+            transaction_coordinators=2 if self.config.transaction_coordinator_enabled else 0,
         )
+        await initialize_cluster(self.resources, setup)
         await self.broker.start(ENDPOINTS)
 
     async def restart(self) -> None:

@@ -152,6 +152,7 @@ class RecordedTopic:
             runtime=runtime,
             config=config,
             unacked_budget=config.new_unacked_budget(),
+            pending_ack_logs=None,
             recent_candidates=RecentCandidates(),
         )
         self.throttling = TopicThrottling(NO_THROTTLES, runtime.clock.monotonic, self, self._published)

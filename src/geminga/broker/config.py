@@ -98,6 +98,22 @@ class BrokerConfig(PolicyConfig):
     producers_per_topic_max: int = setting("maxProducersPerTopic", 0, "an integer >= 0, 0: no limit", minimum=0)
     encryption_required: bool = setting("encryptionRequireOnProducer", False, "true or false")
 
+    # ---- transactions
+    transaction_coordinator_enabled: bool = setting("transactionCoordinatorEnabled", False, "true or false")
+    active_transactions_max: int = setting(
+        "maxActiveTransactionsPerCoordinator", 0, "an integer >= 0, 0: no limit", minimum=0
+    )
+    #: Geminga's own: the longest time-out a client may ask for, which is how long it can hold a topic back.
+    transaction_timeout_max_ms: int = setting(
+        "gemingaTransactionTimeoutMaxMillis", 86_400_000, "milliseconds > 0", minimum=1, maximum=1 << 40
+    )
+    transaction_buffer_snapshot_max_count: int = setting(
+        "transactionBufferSnapshotMaxTransactionCount", 1000, "an integer > 0", minimum=1
+    )
+    transaction_buffer_snapshot_min_ms: int = setting(
+        "transactionBufferSnapshotMinTimeInMillis", 5000, "milliseconds > 0", minimum=1
+    )
+
     @property
     def first_check_s(self) -> int:
         """When a new connection is looked at first: has it shaken hands?"""

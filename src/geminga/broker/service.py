@@ -40,6 +40,7 @@ from geminga.broker.registry.partitions import Partitions
 from geminga.broker.registry.ports import Belongings, PartitionedCalls
 from geminga.broker.registry.topic_registry import TopicRegistry
 from geminga.broker.resources import Document, Resources
+from geminga.broker.resources.initialization import COORDINATORS_TOPIC
 from geminga.broker.schema.topic_schemas import Schemas
 from geminga.broker.topic.base import Topic
 from geminga.broker.topic.non_persistent import NonPersistentTopic
@@ -60,6 +61,7 @@ from geminga.runtime import Runtime, get_logger, spawn
 
 if TYPE_CHECKING:
     from geminga.broker.registry.topic_watches import TopicWatches
+    from geminga.broker.transactions.service import TransactionService
 
 _log = get_logger(__name__)
 
@@ -121,6 +123,7 @@ class Broker:
         self.long_work = asyncio.Semaphore(LONG_WORK_AT_ONCE)
         self.schemas = Schemas(self)
         self._endpoints: Endpoints | None = None
+        self.transactions = self._new_transactions()
         settings = {**broker_levels(config), **broker_levels(ledgers.config)}
         self.policies = PolicyService(self.namespaces, TopicPolicyStore(self), settings, config.cluster_name)
         self.topic_services = self._new_topic_services()
@@ -187,11 +190,32 @@ class Broker:
             drop_soon=self.registry.drop_soon,
             rules=self.policies.rules,
             admit_consumer=self.schemas.admit_consumer,
+            snapshots=self.transactions.snapshots if self.transactions is not None else None,
+            pending_ack_logs=self.transactions.pending_ack_logs if self.transactions is not None else None,
             publish_latency=self.publish_latency,
             recent_candidates=self.recent_candidates,
             unacked_budget=self.unacked_budget,
             recount_unacked=self.recount_unacked,
             throttles=broker_throttles(self.config, self.runtime.clock.monotonic, self),
+        )
+
+    def _new_transactions(self) -> TransactionService | None:
+        if not self.config.transaction_coordinator_enabled:
+            return None
+        from geminga.broker.transactions.service import TransactionService
+
+        async def count() -> int:
+            return await self.registry.partitioned_count(COORDINATORS_TOPIC)
+
+        return TransactionService(
+            self.runtime,
+            self.config,
+            self.ledgers,
+            self.registry,
+            self.schemas.registry,
+            self.ownership,
+            count=count,
+            part=self,
         )
 
     def _new_connection_services(self) -> ConnectionServices:
@@ -206,6 +230,7 @@ class Broker:
             name_producer=ProducerNames(self.metadata, self.config.cluster_name).next,
             watch_topics=lambda watcher: self.topic_watches.open(watcher),
             long_work=self.long_work,
+            transactions=self.transactions,
         )
         return ConnectionServices(
             monotonic=self.runtime.clock.monotonic,
@@ -239,6 +264,8 @@ class Broker:
         self._inactive_topics.start()
         self.ledger_upkeep.start()
         self._policy_upkeep.start()
+        if self.transactions is not None:
+            self.transactions.coordinators.start()
 
     def begin_stop(self) -> None:
         """Long work of administrators ends at its next step; clients are served until :meth:`close`."""
@@ -259,6 +286,8 @@ class Broker:
         if self._topic_watches is not None:
             self._topic_watches.close()
         self.namespaces.close()
+        if self.transactions is not None:
+            await self.transactions.coordinators.close()
         await self.registry.close()
         for connection in list(self.connections.open):
             connection.close()

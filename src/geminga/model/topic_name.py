@@ -15,6 +15,24 @@ SYSTEM_NAMESPACE: Final = "pulsar/system"
 
 #: Local name of the topic that holds the policies of a namespace's topics.
 CHANGE_EVENTS: Final = "__change_events"
+#: ... which of their topics' transactions were aborted (Pulsar's names; the last two where it is kept in segments).
+TRANSACTION_SNAPSHOTS: Final = "__transaction_buffer_snapshot"
+_SYSTEM_LOCAL_NAMES: Final = frozenset(
+    (
+        CHANGE_EVENTS,
+        TRANSACTION_SNAPSHOTS,
+        "__transaction_buffer_snapshot_segments",
+        "__transaction_buffer_snapshot_indexes",
+    )
+)
+#: Ends the name of the log of a subscription's acknowledgements in transactions.
+PENDING_ACK_SUFFIX: Final = "__transaction_pending_ack"
+
+
+def is_hidden(local_name: str) -> bool:
+    """Whether a topic of that local name is the broker's own in every namespace: clients are not told of it."""
+    return local_name in _SYSTEM_LOCAL_NAMES or local_name.endswith(PENDING_ACK_SUFFIX)
+
 
 # Pulsar's NamedEntity: the characters allowed in the names of tenants and namespaces.
 _NAMED_ENTITY: Final = re.compile(r"^[-=:.\w]+\Z")
@@ -93,7 +111,8 @@ class TopicName:
     @property
     def is_system(self) -> bool:
         """Whether the broker keeps its own matters there: neither listed for clients nor deleted when unused."""
-        return self.partitioned_topic.local_name == CHANGE_EVENTS or self.namespace == SYSTEM_NAMESPACE
+        local = self.partitioned_topic.local_name
+        return local in _SYSTEM_LOCAL_NAMES or local.endswith(PENDING_ACK_SUFFIX) or self.namespace == SYSTEM_NAMESPACE
 
     def with_partition(self, index: int) -> TopicName:
         """The name of partition ``index``."""

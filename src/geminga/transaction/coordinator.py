@@ -23,7 +23,6 @@ from geminga.model.errors import (
     UnavailableError,
 )
 from geminga.model.position import Position
-from geminga.model.settings import setting
 from geminga.model.txn_id import TxnId, TxnStatus
 from geminga.runtime import Clock, Part, Rng, get_logger, spawn, wait_ms
 from geminga.transaction.core.coordinator import CoordinatorState, Transaction
@@ -54,13 +53,12 @@ RETRY_MAX_MS: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorConfig:
-    """Settings of transaction coordinators."""
+    """Limits of a coordinator."""
 
-    active_max: int = setting("maxActiveTransactionsPerCoordinator", 0, "an integer >= 0, 0: no limit", minimum=0)
-    #: Geminga's own: the longest time a client may ask for, which is how long it can hold a topic back.
-    timeout_max_ms: int = setting(
-        "gemingaTransactionTimeoutMaxMillis", 86_400_000, "milliseconds > 0", minimum=1, maximum=1 << 40
-    )
+    #: Transactions at a time; 0: no limit.
+    active_max: int = 0
+    #: The longest time a client may ask for, which is how long it can hold a topic back.
+    timeout_max_ms: int = 86_400_000
 
 
 class CoordinatorStats(NamedTuple):
@@ -408,6 +406,10 @@ class TransactionCoordinator:
             state.last_number,
             state.low_watermark,
         )
+
+    def owner(self, txn_id: TxnId) -> str | None:
+        """Who began it; None: nobody said who it is. Raises TransactionNotFoundError."""
+        return self.state.find(txn_id).owner
 
     def slow(self, longer_than_ms: int) -> Sequence[Transaction]:
         """Transactions that are open for longer than that."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from geminga.model.position import Position
 from geminga.model.txn_id import TxnId
@@ -25,6 +25,30 @@ class Participants(Protocol):
         self, txn_id: TxnId, subscription: TxnSubscription, *, commit: bool, low_watermark: int
     ) -> None:
         """Let what it acknowledged there count, or come again; on return that is on stable storage."""
+        ...
+
+
+class BufferSnapshot(NamedTuple):
+    """What is known of the aborted transactions of a topic up to a position; recovery reads on from there."""
+
+    position: Position
+    #: Transactions, and where their abort markers lie.
+    aborts: tuple[tuple[TxnId, Position], ...] = ()
+
+
+class BufferSnapshots(Protocol):
+    """Where the snapshots of transaction buffers are kept, by full name of the topic. All raise GemingaError."""
+
+    async def find(self, topic: str) -> BufferSnapshot | None:
+        """The newest; None: the topic never had a transaction."""
+        ...
+
+    async def put(self, topic: str, snapshot: BufferSnapshot) -> None:
+        """Keep this one instead; on return it is on stable storage."""
+        ...
+
+    async def remove(self, topic: str) -> None:
+        """The topic is deleted."""
         ...
 
 

@@ -112,11 +112,6 @@ GROUPS: Final = (
         ),
     ),
     Unbuilt(
-        "Transactions",
-        "clients are told that there is no coordinator",
-        _keys("transactionCoordinatorEnabled maxActiveTransactionsPerCoordinator"),
-    ),
-    Unbuilt(
         "Rate limits of replication and of HTTP",
         "nobody is slowed down",
         _keys(

@@ -12,6 +12,7 @@ from geminga.broker.handlers.services import CommandServices
 from geminga.broker.topic.base import Topic
 from geminga.broker.topic.producer import Producer
 from geminga.broker.topic.publish import PublishBatch
+from geminga.broker.topic.transaction_buffer import TransactionBuffer
 from geminga.model.errors import (
     GemingaError,
     NotAllowedError,
@@ -20,6 +21,7 @@ from geminga.model.errors import (
 )
 from geminga.model.position import EARLIEST
 from geminga.model.topic_name import TopicName
+from geminga.model.txn_id import TxnId
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar import commands
 from geminga.wire.pulsar.numbers import command_refusal, send_refusal
@@ -182,9 +184,6 @@ def handle_send(connection: Connection, request: pb.CommandSend, payload: bytes)
     producer = connection.sending_producer(request.producer_id)
     if producer is None:
         return
-    if request.HasField("txnid_most_bits") or request.HasField("txnid_least_bits"):
-        producer.reject(request.sequence_id, NotAllowedError("Transactions are not enabled on this broker"))
-        return
     refusal = send_refusal(payload)
     text = _numbers_refused(request)
     if refusal is not None or text:
@@ -199,6 +198,35 @@ def handle_send(connection: Connection, request: pb.CommandSend, payload: bytes)
         chunks=int(request.is_chunk),
         markers=int(request.marker),
     )
+    if request.HasField("txnid_most_bits") or request.HasField("txnid_least_bits"):
+        batch.transaction = (request.txnid_most_bits, request.txnid_least_bits)
+        _publish_in_transaction(connection, batch, producer, request.sequence_id)
+    else:
+        producer.publish(batch)
+
+
+def _publish_in_transaction(connection: Connection, batch: PublishBatch, producer: Producer, sequence_id: int) -> None:
+    buffer = producer.topic.transaction_buffer
+    if buffer is None or batch.transaction is None:
+        producer.reject(sequence_id, NotAllowedError("Transactions are not enabled on this broker"))
+    elif buffer.is_idle:
+        # The first one of the topic; whatever the client sent behind it waits.
+        connection.run_in_turns(_publish_first(buffer, batch, producer, sequence_id))
+    else:
+        try:
+            buffer.check_may_publish(TxnId(*batch.transaction))
+        except GemingaError as error:
+            producer.reject(sequence_id, error)
+            return
+        producer.publish(batch)
+
+
+async def _publish_first(buffer: TransactionBuffer, batch: PublishBatch, producer: Producer, sequence_id: int) -> None:
+    try:
+        await buffer.begin()
+    except GemingaError as error:
+        producer.reject(sequence_id, error)
+        return
     producer.publish(batch)
 
 

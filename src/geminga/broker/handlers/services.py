@@ -14,6 +14,8 @@ from geminga.broker.schema.registry import SchemaRegistry
 from geminga.broker.topic.base import Topic
 from geminga.model.topic_name import TopicName
 from geminga.runtime import Clock
+from geminga.transaction.coordinator import TransactionCoordinator
+from geminga.transaction.ports import Participants
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.schema_info import SchemaInfo
 
@@ -59,6 +61,28 @@ class Schemas(Protocol):
         ...
 
 
+class Coordinators(Protocol):
+    """The transaction coordinators of the cluster."""
+
+    async def find(self, number: int) -> TransactionCoordinator:
+        """One that is here, open; raises TransactionCoordinatorNotFoundError, GemingaError."""
+        ...
+
+
+class Transactions(Protocol):
+    """What a broker has for transactions."""
+
+    @property
+    def coordinators(self) -> Coordinators:
+        """Those that are here."""
+        ...
+
+    @property
+    def participants(self) -> Participants:
+        """Topics and subscriptions."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandServices:
     """One for all handlers of a broker."""
@@ -78,3 +102,5 @@ class CommandServices:
     watch_topics: Callable[[TopicListWatcher], None]
     #: Held by what takes many turns of the loop.
     long_work: asyncio.Semaphore
+    #: None: the broker has no transactions.
+    transactions: Transactions | None = None

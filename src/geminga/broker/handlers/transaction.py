@@ -1,117 +1,216 @@
-"""Transaction commands, as a broker without a transaction coordinator answers them: NotAllowed, each its own way."""
+"""Commands of transactions: from clients to coordinators, and from other brokers' coordinators to what is served here.
+
+Each has an answer of its own type, with an error in it or none. Without ``transactionCoordinatorEnabled`` all are
+answered NotAllowed, as by Pulsar.
+"""
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, NamedTuple, cast
 
-from geminga.broker.access.core.actions import Anyone
+from geminga.broker.access.core.actions import EVERYTHING, Anyone, Resource, SuperUser
 from geminga.broker.connection.connection import Connection
-from geminga.broker.handlers.rows import CommandRow, without_services
+from geminga.broker.handlers.rows import Asks, CommandRow
+from geminga.broker.handlers.services import CommandServices, Transactions
+from geminga.model.errors import (
+    AuthorizationError,
+    GemingaError,
+    InvalidTopicNameError,
+    NotAllowedError,
+    TransactionNotFoundError,
+)
+from geminga.model.topic_name import TopicName
+from geminga.model.txn_id import TxnId
 from geminga.wire._generated import pulsar_api_pb2 as pb
+from geminga.wire.pulsar.transaction_log import TxnSubscription
 
 TEXT: Final = (
     "Transaction manager is not started, please set transactionCoordinatorEnabled=true on a broker that has it"
 )
+#: Pulsar's word to clients that are not whom the transaction belongs to.
+NOT_YOURS: Final = "Client is not the owner of the transaction"
 
 
-def handle_tc_connect(connection: Connection, command: pb.BaseCommand) -> None:
-    """TC_CLIENT_CONNECT_REQUEST."""
-    answer = pb.CommandTcClientConnectResponse(
-        request_id=command.tcClientConnectRequest.request_id, error=pb.NotAllowedError, message=TEXT
-    )
-    connection.send_command(
-        pb.BaseCommand(type=pb.BaseCommand.TC_CLIENT_CONNECT_RESPONSE, tcClientConnectResponse=answer)
-    )
+class Kind(NamedTuple):
+    """A command and its answer, by the names of their fields in ``BaseCommand``."""
+
+    request: str
+    answer: str
+    answer_type: pb.BaseCommand.Type
+    #: The answer says which transaction it is about, as the request did.
+    has_id: bool = True
+
+    def answered(
+        self,
+        connection: Connection,
+        command: pb.BaseCommand,
+        error: GemingaError | None = None,
+        txn_id: TxnId | None = None,
+    ) -> None:
+        """Send the answer."""
+        if connection.is_closed:
+            return
+        request = getattr(command, self.request)
+        response = pb.BaseCommand(type=self.answer_type)
+        answer = getattr(response, self.answer)
+        answer.request_id = request.request_id
+        if txn_id is not None:
+            answer.txnid_most_bits, answer.txnid_least_bits = txn_id
+        elif self.has_id:
+            answer.txnid_most_bits, answer.txnid_least_bits = request.txnid_most_bits, request.txnid_least_bits
+        if error is not None:
+            code: int = error.server_error  # the model's enum has the numbers of the wire's
+            answer.error = cast("pb.ServerError", code)
+            answer.message = connection.told(error)
+        connection.send_command(response)
 
 
-def handle_new_txn(connection: Connection, command: pb.BaseCommand) -> None:
-    """NEW_TXN."""
-    answer = pb.CommandNewTxnResponse(request_id=command.newTxn.request_id, error=pb.NotAllowedError, message=TEXT)
-    connection.send_command(pb.BaseCommand(type=pb.BaseCommand.NEW_TXN_RESPONSE, newTxnResponse=answer))
+CONNECT: Final = Kind(
+    "tcClientConnectRequest", "tcClientConnectResponse", pb.BaseCommand.TC_CLIENT_CONNECT_RESPONSE, has_id=False
+)
+NEW: Final = Kind("newTxn", "newTxnResponse", pb.BaseCommand.NEW_TXN_RESPONSE, has_id=False)
+ADD_PARTITION: Final = Kind(
+    "addPartitionToTxn", "addPartitionToTxnResponse", pb.BaseCommand.ADD_PARTITION_TO_TXN_RESPONSE
+)
+ADD_SUBSCRIPTION: Final = Kind(
+    "addSubscriptionToTxn", "addSubscriptionToTxnResponse", pb.BaseCommand.ADD_SUBSCRIPTION_TO_TXN_RESPONSE
+)
+END: Final = Kind("endTxn", "endTxnResponse", pb.BaseCommand.END_TXN_RESPONSE)
+END_ON_PARTITION: Final = Kind(
+    "endTxnOnPartition", "endTxnOnPartitionResponse", pb.BaseCommand.END_TXN_ON_PARTITION_RESPONSE
+)
+END_ON_SUBSCRIPTION: Final = Kind(
+    "endTxnOnSubscription", "endTxnOnSubscriptionResponse", pb.BaseCommand.END_TXN_ON_SUBSCRIPTION_RESPONSE
+)
+
+#: What a command does; the id of a new transaction, or None.
+Work = Callable[[Transactions, Connection, pb.BaseCommand], Coroutine[Any, Any, TxnId | None]]
 
 
-def handle_add_partition(connection: Connection, command: pb.BaseCommand) -> None:
-    """ADD_PARTITION_TO_TXN."""
+def _handled(kind: Kind, work: Work) -> Callable[[CommandServices, Connection, pb.BaseCommand], None]:
+    def handle(services: CommandServices, connection: Connection, command: pb.BaseCommand) -> None:
+        if services.transactions is None:
+            kind.answered(connection, command, NotAllowedError(TEXT))
+            return
+        connection.run(run(services.transactions, connection, command), f"{kind.request} of {connection.peer}")
+
+    async def run(transactions: Transactions, connection: Connection, command: pb.BaseCommand) -> None:
+        txn_id, error = None, None
+        try:
+            txn_id = await work(transactions, connection, command)
+        except GemingaError as raised:
+            error = raised
+        kind.answered(connection, command, error, txn_id)
+
+    return handle
+
+
+async def _connect(transactions: Transactions, connection: Connection, command: pb.BaseCommand) -> None:
+    await transactions.coordinators.find(command.tcClientConnectRequest.tc_id)
+
+
+async def _begin(transactions: Transactions, connection: Connection, command: pb.BaseCommand) -> TxnId:
+    request = command.newTxn
+    coordinator = await transactions.coordinators.find(request.tc_id)
+    return await coordinator.begin(request.txn_ttl_millis, connection.principal.role or None)
+
+
+async def _add_partition(transactions: Transactions, connection: Connection, command: pb.BaseCommand) -> None:
     request = command.addPartitionToTxn
-    answer = pb.CommandAddPartitionToTxnResponse(
-        request_id=request.request_id,
-        txnid_least_bits=request.txnid_least_bits,
-        txnid_most_bits=request.txnid_most_bits,
-        error=pb.NotAllowedError,
-        message=TEXT,
-    )
-    connection.send_command(
-        pb.BaseCommand(type=pb.BaseCommand.ADD_PARTITION_TO_TXN_RESPONSE, addPartitionToTxnResponse=answer)
-    )
+    txn_id = TxnId(request.txnid_most_bits, request.txnid_least_bits)
+    coordinator = await transactions.coordinators.find(txn_id.coordinator)
+    _check_owner(coordinator.owner(txn_id), connection)
+    await coordinator.add_partitions(txn_id, [str(_persistent(name)) for name in request.partitions])
 
 
-def handle_add_subscription(connection: Connection, command: pb.BaseCommand) -> None:
-    """ADD_SUBSCRIPTION_TO_TXN."""
+async def _add_subscription(transactions: Transactions, connection: Connection, command: pb.BaseCommand) -> None:
     request = command.addSubscriptionToTxn
-    answer = pb.CommandAddSubscriptionToTxnResponse(
-        request_id=request.request_id,
-        txnid_least_bits=request.txnid_least_bits,
-        txnid_most_bits=request.txnid_most_bits,
-        error=pb.NotAllowedError,
-        message=TEXT,
-    )
-    connection.send_command(
-        pb.BaseCommand(type=pb.BaseCommand.ADD_SUBSCRIPTION_TO_TXN_RESPONSE, addSubscriptionToTxnResponse=answer)
-    )
+    txn_id = TxnId(request.txnid_most_bits, request.txnid_least_bits)
+    coordinator = await transactions.coordinators.find(txn_id.coordinator)
+    _check_owner(coordinator.owner(txn_id), connection)
+    added = [TxnSubscription(str(_persistent(each.topic)), each.subscription) for each in request.subscription]
+    await coordinator.add_subscriptions(txn_id, added)
 
 
-def handle_end_txn(connection: Connection, command: pb.BaseCommand) -> None:
-    """END_TXN."""
+async def _end(transactions: Transactions, connection: Connection, command: pb.BaseCommand) -> None:
     request = command.endTxn
-    answer = pb.CommandEndTxnResponse(
-        request_id=request.request_id,
-        txnid_least_bits=request.txnid_least_bits,
-        txnid_most_bits=request.txnid_most_bits,
-        error=pb.NotAllowedError,
-        message=TEXT,
-    )
-    connection.send_command(pb.BaseCommand(type=pb.BaseCommand.END_TXN_RESPONSE, endTxnResponse=answer))
+    txn_id = TxnId(request.txnid_most_bits, request.txnid_least_bits)
+    coordinator = await transactions.coordinators.find(txn_id.coordinator)
+    try:
+        _check_owner(coordinator.owner(txn_id), connection)
+    except TransactionNotFoundError:
+        pass  # it may be over: the coordinator knows for a while how it ended
+    await coordinator.end(txn_id, commit=request.txn_action == pb.COMMIT)
 
 
-def handle_end_on_partition(connection: Connection, command: pb.BaseCommand) -> None:
-    """END_TXN_ON_PARTITION."""
+async def _end_on_partition(transactions: Transactions, connection: Connection, command: pb.BaseCommand) -> None:
     request = command.endTxnOnPartition
-    answer = pb.CommandEndTxnOnPartitionResponse(
-        request_id=request.request_id,
-        txnid_least_bits=request.txnid_least_bits,
-        txnid_most_bits=request.txnid_most_bits,
-        error=pb.NotAllowedError,
-        message=TEXT,
-    )
-    connection.send_command(
-        pb.BaseCommand(type=pb.BaseCommand.END_TXN_ON_PARTITION_RESPONSE, endTxnOnPartitionResponse=answer)
+    await transactions.participants.end_on_partition(
+        TxnId(request.txnid_most_bits, request.txnid_least_bits),
+        request.topic,
+        commit=request.txn_action == pb.COMMIT,
+        low_watermark=_watermark(request),
     )
 
 
-def handle_end_on_subscription(connection: Connection, command: pb.BaseCommand) -> None:
-    """END_TXN_ON_SUBSCRIPTION."""
+async def _end_on_subscription(transactions: Transactions, connection: Connection, command: pb.BaseCommand) -> None:
     request = command.endTxnOnSubscription
-    answer = pb.CommandEndTxnOnSubscriptionResponse(
-        request_id=request.request_id,
-        txnid_least_bits=request.txnid_least_bits,
-        txnid_most_bits=request.txnid_most_bits,
-        error=pb.NotAllowedError,
-        message=TEXT,
-    )
-    connection.send_command(
-        pb.BaseCommand(type=pb.BaseCommand.END_TXN_ON_SUBSCRIPTION_RESPONSE, endTxnOnSubscriptionResponse=answer)
+    await transactions.participants.end_on_subscription(
+        TxnId(request.txnid_most_bits, request.txnid_least_bits),
+        TxnSubscription(request.subscription.topic, request.subscription.subscription),
+        commit=request.txn_action == pb.COMMIT,
+        low_watermark=_watermark(request),
     )
 
 
-#: Whoever builds transactions says here what each command needs.
-_REFUSED: Final = Anyone("it is answered NotAllowed alone: there is no coordinator")
+def _watermark(request: pb.CommandEndTxnOnPartition | pb.CommandEndTxnOnSubscription) -> int:
+    if not request.HasField("txnid_least_bits_of_low_watermark"):
+        return -1
+    watermark = request.txnid_least_bits_of_low_watermark
+    return -1 if watermark >> 63 else watermark  # Java's -1
+
+
+def _persistent(text: str) -> TopicName:
+    name = TopicName.parse(text)
+    if not name.is_persistent:
+        raise InvalidTopicNameError(f"{name} stores no messages: transactions need persistent topics")
+    return name
+
+
+def _check_owner(owner: str | None, connection: Connection) -> None:
+    if owner is not None and owner != connection.principal.role:
+        raise AuthorizationError(NOT_YOURS)
+
+
+def _the_cluster(connection: Connection, command: pb.BaseCommand) -> Resource:
+    return EVERYTHING
+
+
+#: Producers and consumers were asked about when they were made, and a transaction is its owner's.
+_OWNERS: Final = Anyone("a transaction touches only what its owner's producers and consumers may")
+
+
+def _asks(kind: Kind) -> Asks:
+    return Asks(SuperUser.END_TRANSACTION, _the_cluster, kind.answered)
+
 
 ROWS: Final = (
-    CommandRow(pb.BaseCommand.TC_CLIENT_CONNECT_REQUEST, without_services(handle_tc_connect), _REFUSED),
-    CommandRow(pb.BaseCommand.NEW_TXN, without_services(handle_new_txn), _REFUSED),
-    CommandRow(pb.BaseCommand.ADD_PARTITION_TO_TXN, without_services(handle_add_partition), _REFUSED),
-    CommandRow(pb.BaseCommand.ADD_SUBSCRIPTION_TO_TXN, without_services(handle_add_subscription), _REFUSED),
-    CommandRow(pb.BaseCommand.END_TXN, without_services(handle_end_txn), _REFUSED),
-    CommandRow(pb.BaseCommand.END_TXN_ON_PARTITION, without_services(handle_end_on_partition), _REFUSED),
-    CommandRow(pb.BaseCommand.END_TXN_ON_SUBSCRIPTION, without_services(handle_end_on_subscription), _REFUSED),
+    CommandRow(
+        pb.BaseCommand.TC_CLIENT_CONNECT_REQUEST,
+        _handled(CONNECT, _connect),
+        Anyone("it asks whether a coordinator is here"),
+    ),
+    CommandRow(pb.BaseCommand.NEW_TXN, _handled(NEW, _begin), _OWNERS),
+    CommandRow(pb.BaseCommand.ADD_PARTITION_TO_TXN, _handled(ADD_PARTITION, _add_partition), _OWNERS),
+    CommandRow(pb.BaseCommand.ADD_SUBSCRIPTION_TO_TXN, _handled(ADD_SUBSCRIPTION, _add_subscription), _OWNERS),
+    CommandRow(pb.BaseCommand.END_TXN, _handled(END, _end), _OWNERS),
+    CommandRow(
+        pb.BaseCommand.END_TXN_ON_PARTITION, _handled(END_ON_PARTITION, _end_on_partition), _asks(END_ON_PARTITION)
+    ),
+    CommandRow(
+        pb.BaseCommand.END_TXN_ON_SUBSCRIPTION,
+        _handled(END_ON_SUBSCRIPTION, _end_on_subscription),
+        _asks(END_ON_SUBSCRIPTION),
+    ),
 )

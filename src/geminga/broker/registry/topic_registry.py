@@ -39,7 +39,7 @@ from geminga.model.errors import (
     UnavailableError,
 )
 from geminga.model.position import Position
-from geminga.model.topic_name import CHANGE_EVENTS, PARTITION_SUFFIX, TopicName
+from geminga.model.topic_name import PARTITION_SUFFIX, TopicName, is_hidden
 from geminga.runtime import Clock, Part, Turns, get_logger, spawn
 
 #: What holds a topic that is closed; raises GemingaError where that can not be told.
@@ -477,7 +477,7 @@ class TopicRegistry:
                 if turns.is_over():
                     await turns.next()
                 local = unquote(encoded)
-                if has_system or local != CHANGE_EVENTS:
+                if has_system or not is_hidden(local):
                     found.append(f"persistent://{namespace}/{local}")
         if mode is not TopicMode.PERSISTENT:
             found += await self._non_persistent(namespace, turns)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from geminga.broker.core.dispatcher_shared import Candidate
@@ -72,6 +72,11 @@ class DispatchedSubscription(Part, Protocol):
 
     def recent_candidates(self) -> RecentCandidates | None:
         """What is known of entries dispatched lately; None if this is its topic's only subscription."""
+        ...
+
+    @property
+    def held(self) -> Callable[[Position], int] | None:
+        """Which messages of an entry transactions hold, as bits; None: none of any."""
         ...
 
 
@@ -172,6 +177,14 @@ class Dispatch(ABC):
     def redelivers_by_position(self) -> bool:
         """Whether it matters which entries a consumer gives back; else all come again, in order."""
         return False
+
+    @abstractmethod
+    def held(self, consumer: Consumer, positions: Sequence[Position]) -> None:
+        """``consumer`` acknowledged these entries in a transaction, which holds them now."""
+
+    @abstractmethod
+    def give_back(self, positions: Sequence[Position]) -> None:
+        """A transaction that held these entries, or parts of them, was aborted: they may be sent again."""
 
     @abstractmethod
     def wake(self) -> None:

@@ -151,6 +151,25 @@ class SharedDispatch(Dispatch):
         """An entry was acknowledged but for ``remaining`` messages; True if dispatch should look again."""
         return self._core.acknowledge(consumer, position, remaining)
 
+    def held(self, consumer: Consumer, positions: Sequence[Position]) -> None:
+        """A transaction holds these entries: no consumer does any more."""
+        wants_wake = False
+        for position in positions:
+            wants_wake = self._core.acknowledge(consumer, position, 0) or wants_wake
+        if wants_wake:
+            self.wake_later()
+
+    def give_back(self, positions: Sequence[Position]) -> None:
+        """A transaction holds these entries, or parts of them, no more: they are sent again."""
+        cursor = self.reader.cursor
+        for position in positions:
+            owner = next((each for each in self._core.consumers if position in each.pending), None)
+            if owner is not None:
+                owner.messages_redelivered += self._core.redeliver(owner, [position])
+            elif position < cursor.read_position and not cursor.is_acknowledged(position):
+                self._core.requeue(position)
+        self.wake_later()
+
     def acknowledged_up_to(self, position: Position) -> None:
         """The cursor was moved on past ``position``."""
         self._core.acknowledge_up_to(position)
@@ -298,6 +317,7 @@ class SharedDispatch(Dispatch):
             unwanted=unwanted,
             recent=self.subscription.recent_candidates(),
             hides=self.subscription.topic.hides,
+            held=self.subscription.held,
         )
         groups = core.assign(entries)
         for consumer, group in groups:

@@ -86,6 +86,16 @@ class SingleActiveDispatch(Dispatch):
         self.reader.rewind()
         self.wake()
 
+    def held(self, consumer: Consumer, positions: Sequence[Position]) -> None:
+        """What is sent is not counted here."""
+
+    def give_back(self, positions: Sequence[Position]) -> None:
+        """A transaction was aborted: all that is not acknowledged comes again, as order is kept."""
+        del positions
+        if self._core.active is not None and self._pause is None:
+            self.reader.rewind()
+            self.wake()
+
     def close(self) -> None:
         """No more dispatch."""
         super().close()
@@ -152,6 +162,7 @@ class SingleActiveDispatch(Dispatch):
                 unwanted=unwanted,
                 recent=recent,
                 hides=self.subscription.topic.hides,
+                held=self.subscription.held,
             )
             if ranges is not None:
                 # Left unacknowledged, as Pulsar leaves them: they are somebody else's.

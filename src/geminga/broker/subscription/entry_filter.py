@@ -7,6 +7,7 @@ come, on Shared and Key_Shared subscriptions.
 
 from __future__ import annotations
 
+import struct
 from base64 import b64decode
 from binascii import Error as Base64Error
 from collections.abc import Callable, Sequence
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 #: Key of messages that have nothing to hash (Pulsar's ``Commands.NONE_KEY``).
 NONE_KEY: Final = b"NONE_KEY"
 _WORD: Final = (1 << 64) - 1
+_WORD_BITS: Final = 64
 
 
 def sticky_key(metadata: pb.MessageMetadata) -> bytes:
@@ -53,6 +55,20 @@ def count_bits(words: Sequence[int]) -> int:
     return sum((word & _WORD).bit_count() for word in words)
 
 
+def bits_of_words(words: Sequence[int]) -> int:
+    """The int64 words of an ack set as one number, lowest word first."""
+    bits = 0
+    for index, word in enumerate(words):
+        bits |= (word & _WORD) << _WORD_BITS * index
+    return bits
+
+
+def words_of_bits(bits: int) -> tuple[int, ...]:
+    """The inverse of :func:`bits_of_words`, without trailing zero words."""
+    count = -(-bits.bit_length() // _WORD_BITS)
+    return struct.unpack(f"<{count}q", bits.to_bytes(8 * count, "little"))
+
+
 def filter_entries(
     entries: Sequence[Entry],
     cursor: ManagedCursor,
@@ -62,6 +78,7 @@ def filter_entries(
     unwanted: list[Position],
     recent: RecentCandidates | None = None,
     hides: Sequence[Callable[[Position, pb.MessageMetadata], bool]] = (),
+    held: Callable[[Position], int] | None = None,
 ) -> list[Candidate]:
     """Candidates in the given order; positions to acknowledge internally are appended to ``unwanted``.
 
@@ -69,10 +86,11 @@ def filter_entries(
     ``delayed``: where messages wait whose time has not come; None sends them now.
     ``recent``: what other subscriptions found out of the same entries, None where there are none.
     ``hides``: of the topic's parts; an entry that one of them hides is none for consumers.
+    ``held``: which messages of an entry transactions hold, as bits; they are nobody's now. None: there are none.
     """
     candidates: list[Candidate] = []
     ack_set_of = cursor.ack_set
-    if sticky_hash_of is not None:
+    if sticky_hash_of is not None or held is not None:
         recent = None
     for entry in entries:
         data = entry.data
@@ -94,6 +112,11 @@ def filter_entries(
         if message_count != 1:
             message_count = batch_size(metadata, len(data))
         ack_set = ack_set_of(position)
+        if held is not None and (bits := held(position)):
+            left = (bits_of_words(ack_set) if ack_set is not None else (1 << message_count) - 1) & ~bits
+            if not left:
+                continue
+            ack_set = words_of_bits(left)
         if ack_set is not None:
             message_count = count_bits(ack_set) or 1
         sticky_hash = sticky_hash_of(murmur3_32(sticky_key(metadata))) if sticky_hash_of else 0

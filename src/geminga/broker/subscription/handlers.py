@@ -20,7 +20,8 @@ from geminga.broker.subscription.long_commands import CommandConnection, Topics
 from geminga.broker.subscription.messages import message_id_data, position_from
 from geminga.broker.subscription.stats import consumer_stats_response
 from geminga.broker.subscription.subscription import Subscription
-from geminga.model import TopicName
+from geminga.broker.subscription.transaction_acks import acknowledged_bits
+from geminga.model import Position, TopicName
 from geminga.model.errors import (
     ConsumerNotFoundError,
     GemingaError,
@@ -29,7 +30,9 @@ from geminga.model.errors import (
     PreconditionFailedError,
     UnavailableError,
 )
+from geminga.model.txn_id import TxnId
 from geminga.runtime import Contained
+from geminga.transaction.core.pending_acks import TxnAck
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar import hot
 from geminga.wire.pulsar.commands import decode_command
@@ -99,9 +102,7 @@ def handle_ack_command(connection: CommandConnection, command: pb.BaseCommand) -
     ack = command.ack
     request_id = ack.request_id if ack.HasField("request_id") else None
     if ack.HasField("txnid_most_bits") or ack.HasField("txnid_least_bits"):
-        if request_id is not None:
-            error = NotAllowedError("transactions are not enabled on this broker")
-            _respond_to_ack(connection, ack.consumer_id, request_id, error)
+        connection.run(_acknowledge_in_transaction(connection, ack), f"ack in a transaction by {connection.peer}")
         return
     ids = long_commands.ids_of(ack)
     is_cumulative = ack.ack_type == pb.CommandAck.Cumulative
@@ -112,6 +113,31 @@ def handle_ack_command(connection: CommandConnection, command: pb.BaseCommand) -
             _respond_to_ack(connection, ack.consumer_id, request_id, error)
         return
     _acknowledge(connection, ack.consumer_id, ids, is_cumulative, request_id, properties)
+
+
+async def _acknowledge_in_transaction(connection: CommandConnection, ack: pb.CommandAck) -> None:
+    error: GemingaError | None = None
+    try:
+        consumer = connection.consumers.get(ack.consumer_id)
+        if consumer is None:
+            raise ConsumerNotFoundError(f"no consumer {ack.consumer_id}")
+        subscription = consumer.subscription
+        if not isinstance(subscription, Subscription) or subscription.transaction_acks is None:
+            raise NotAllowedError("transactions are not enabled on this broker, or not for this subscription")
+        acks = [
+            TxnAck(Position(one.ledgerId, one.entryId), *acknowledged_bits(one.ack_set, one.batch_size))
+            for one in ack.message_id
+        ]
+        await subscription.transaction_acks.acknowledge(
+            consumer,
+            TxnId(ack.txnid_most_bits, ack.txnid_least_bits),
+            acks,
+            is_cumulative=ack.ack_type == pb.CommandAck.Cumulative,
+        )
+    except GemingaError as raised:
+        error = raised
+    if ack.HasField("request_id") and not connection.is_closed:
+        _respond_to_ack(connection, ack.consumer_id, ack.request_id, error)
 
 
 def _acknowledge(

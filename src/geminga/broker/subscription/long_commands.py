@@ -63,6 +63,11 @@ class CommandConnection(ConsumerConnection, Part, Protocol):
         """Ids under creation: (command type, id) -> request id."""
         ...
 
+    @property
+    def is_closed(self) -> bool:
+        """Nothing is written to it any more."""
+        ...
+
     def request_ended(self, key: tuple[int, int], request_id: int) -> bool:
         """Take a creation out of :attr:`requests`; whether the client still waits for it."""
         ...

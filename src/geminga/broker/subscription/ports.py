@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from geminga.broker.core.delayed_delivery import TopicDelays
@@ -14,11 +14,28 @@ from geminga.broker.subscription.limits import TopicLimits, UnackedLimits
 from geminga.broker.subscription.throttling import DispatchThrottle
 from geminga.model import Position
 from geminga.model.topic_name import TopicName
-from geminga.runtime import Runtime
+from geminga.runtime import Part, Runtime
+from geminga.transaction.ports import RecordLog
 from geminga.wire._generated import pulsar_api_pb2 as pb
 
 if TYPE_CHECKING:
     from geminga.managed_ledger import ManagedLedger
+
+
+class PendingAckLogs(Protocol):
+    """Where subscriptions keep what they acknowledge in transactions. All of it may raise StorageError."""
+
+    async def exists(self, topic: TopicName, subscription: str) -> bool:
+        """Whether there is a log."""
+        ...
+
+    async def open(self, topic: TopicName, subscription: str, part: Part) -> RecordLog:
+        """The log, made if there is none."""
+        ...
+
+    async def delete(self, topic: TopicName, subscription: str) -> None:
+        """The subscription is gone."""
+        ...
 
 
 class SubscriptionServices(Protocol):
@@ -47,6 +64,20 @@ class SubscriptionServices(Protocol):
     @property
     def failures(self) -> Failures:
         """What broke."""
+        ...
+
+    @property
+    def pending_ack_logs(self) -> PendingAckLogs | None:
+        """None: the broker has no transactions."""
+        ...
+
+    @property
+    def whole(self) -> Part:
+        """Whose failure it is that is no single topic's."""
+        ...
+
+    def unload(self, name: TopicName) -> Coroutine[None, None, None]:
+        """Send a topic's clients away and close it."""
         ...
 
     def recount_unacked(self) -> None:

@@ -10,7 +10,7 @@ consumers are disconnected first, and those that subscribe meanwhile wait.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 from urllib.parse import quote_plus, unquote_plus
 
@@ -26,8 +26,10 @@ from geminga.broker.subscription.limits import is_reached
 from geminga.broker.subscription.ports import DispatchedTopic, SubscriptionServices
 from geminga.broker.subscription.rates import Rates
 from geminga.broker.subscription.throttling import DispatchThrottle
+from geminga.broker.subscription.transaction_acks import TransactionAcks
 from geminga.model import Position
-from geminga.model.errors import ConsumerBusyError, PreconditionFailedError, UnavailableError
+from geminga.model.errors import ConsumerBusyError, NotAllowedError, PreconditionFailedError, UnavailableError
+from geminga.model.txn_id import TxnId
 from geminga.runtime import Contained, spawn, unwound
 from geminga.wire._generated import pulsar_api_pb2 as pb
 
@@ -100,6 +102,7 @@ class Subscription:
         "name",
         "rates",
         "topic",
+        "transaction_acks",
         "type",
     )
 
@@ -111,6 +114,10 @@ class Subscription:
         self.cursor = cursor
         #: False for Readers: the cursor lives in memory only.
         self.is_durable = is_durable
+        #: What it acknowledges in transactions; None: it may not.
+        self.transaction_acks: TransactionAcks | None = None
+        if is_durable and topic.services.pending_ack_logs is not None:
+            self.transaction_acks = TransactionAcks(self)
         #: Present while there are consumers.
         self.dispatch: Dispatch | None = None
         #: Type of the last consumers; None if there was none since the topic was loaded.
@@ -254,6 +261,18 @@ class Subscription:
         """What is known of entries dispatched lately; None if this is its topic's only subscription."""
         return self.services.recent_candidates if len(self.topic.subscriptions) > 1 else None
 
+    @property
+    def held(self) -> Callable[[Position], int] | None:
+        """Which messages of an entry transactions hold, as bits; None: none of any."""
+        acks = self.transaction_acks
+        return acks.held if acks is not None and acks.is_holding else None
+
+    async def end_transaction(self, txn_id: TxnId, *, commit: bool, low_watermark: int) -> None:
+        """Let what a transaction acknowledged count, or come again; durable on return. Raises GemingaError."""
+        if self.transaction_acks is None:
+            raise NotAllowedError(f"Subscription {self.name} takes no transactions")
+        await self.transaction_acks.end(txn_id, commit=commit, low_watermark=low_watermark)
+
     def open_reader(self) -> CursorReader:
         """The reader of the cursor; one still busy with a read that was called off is used on."""
         if self._reader is None:
@@ -384,6 +403,8 @@ class Subscription:
         self.disconnect_consumers()
         if self._reader is not None:
             await self._reader.wait_idle()
+        if self.transaction_acks is not None:
+            await self.transaction_acks.close()
         if self.is_durable:
             await self.cursor.close()
 
@@ -393,6 +414,8 @@ class Subscription:
             raise PreconditionFailedError("Subscription has active connected consumers")
         await self.fence()
         try:
+            if self.transaction_acks is not None:
+                await self.transaction_acks.delete()
             if self.is_durable:
                 await self.topic.ledger.delete_cursor(self.cursor.name)
             else:

@@ -32,6 +32,7 @@ from geminga.model.errors import (
 )
 from geminga.model.position import Position
 from geminga.model.topic_name import TopicName
+from geminga.model.txn_id import TxnId
 from geminga.runtime import Contained, get_logger, spawn
 from geminga.wire._generated import pulsar_api_pb2 as pb
 
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from geminga.broker.subscription.consumer import Consumer, ConsumerConnection
     from geminga.broker.subscription.non_persistent import NonPersistentSubscription
     from geminga.broker.subscription.subscription import Subscription
+    from geminga.broker.topic.transaction_buffer import TransactionBuffer
 
     AnySubscription = Subscription | NonPersistentSubscription
 
@@ -194,6 +196,18 @@ class Topic:
         self.publish_throttles = ()
         if self.throttling is not None:
             self.throttling.close()
+
+    @property
+    def transaction_buffer(self) -> TransactionBuffer | None:
+        """What takes messages of transactions; None: the topic takes none."""
+        return None
+
+    async def end_transaction(self, txn_id: TxnId, *, commit: bool, low_watermark: int) -> None:
+        """See :meth:`TransactionBuffer.end`; raises NotAllowedError if the topic takes no transactions."""
+        buffer = self.transaction_buffer
+        if buffer is None:
+            raise NotAllowedError(f"Topic {self.name} takes no transactions")
+        await buffer.end(txn_id, commit=commit, low_watermark=low_watermark)
 
     async def store_epoch(self, epoch: int) -> None:
         """Make the epoch of exclusive access durable."""

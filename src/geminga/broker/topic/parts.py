@@ -18,6 +18,7 @@ from geminga.broker.core.read_limit import read_limit
 from geminga.broker.policies.rules import TopicRules
 from geminga.broker.topic.publish import PublishBatch
 from geminga.managed_ledger import AppendResult, ManagedLedger
+from geminga.managed_ledger.entry import AppendDone
 from geminga.model.errors import GemingaError
 from geminga.model.position import LATEST, Position
 from geminga.model.topic_name import TopicName
@@ -73,6 +74,12 @@ class PartTopic(Protocol):
     def read_limit_moved(self) -> None:
         """A part may say something else of how far may be read."""
 
+    def idleness_changed(self) -> None:
+        """A part has something to do now, or nothing any more."""
+
+    def append_own(self, entry: bytes, done: AppendDone) -> None:
+        """Store an entry of the broker's own, behind all that was published before; ``done`` is called once."""
+
     def broke(self, what: str, error: BaseException) -> None:
         """It can not be trusted any more."""
 
@@ -97,6 +104,14 @@ class TopicPart:
     @classmethod
     async def clear(cls, topic: PartTopic) -> None:
         """It is not wanted: remove what an earlier one left that would cost something. May raise StorageError."""
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it has nothing to do now: its hooks of the hot path are not asked.
+
+        Whoever changes it calls ``topic.idleness_changed()`` at once.
+        """
+        return False
 
     # ---- life
 
@@ -247,7 +262,12 @@ class Parts:
     def _set(self, active: Sequence[TopicPart]) -> None:
         self._active = tuple(sorted(active, key=lambda part: self._kinds.index(type(part))))
         for hook in _HOOKS:
-            setattr(self, hook, tuple(getattr(part, hook) for part in self._active if _overrides(type(part), hook)))
+            parts = (part for part in self._active if _overrides(type(part), hook) and not part.is_idle)
+            setattr(self, hook, tuple(getattr(part, hook) for part in parts))
+
+    def idleness_changed(self) -> None:
+        """A part has something to do now, or nothing any more."""
+        self._set(self._active)
 
     def limit_moved(self) -> None:
         """Let readers go as far as all parts let them."""

@@ -32,7 +32,9 @@ from geminga.broker.topic.publish import EntryStamps, PublishBatch, TurnAppend
 from geminga.broker.topic.quota_guard import BacklogQuotas, QuotaGuard
 from geminga.broker.topic.retention import Retention, is_internal_cursor
 from geminga.broker.topic.services import TopicServices
+from geminga.broker.topic.transaction_buffer import TransactionBuffer
 from geminga.managed_ledger import AppendResult, ManagedLedger
+from geminga.managed_ledger.entry import AppendDone
 from geminga.model.errors import ConflictError, GemingaError, LedgerFencedError, TopicTerminatedError
 from geminga.model.position import Position
 from geminga.model.topic_name import TopicName
@@ -122,6 +124,11 @@ class PersistentTopic(Topic):
     def dedup(self) -> TopicDeduplication | None:
         """None: deduplication is off."""
         return self.parts.find(TopicDeduplication)
+
+    @property
+    def transaction_buffer(self) -> TransactionBuffer | None:
+        """None: transactions are off, or it is one of the broker's own topics."""
+        return self.parts.find(TransactionBuffer)
 
     @property
     def quota_guard(self) -> QuotaGuard | None:
@@ -299,6 +306,9 @@ class PersistentTopic(Topic):
             if self._stamps is not None and self.services.config.appends_index:
                 self._stamps.index = await self._last_index()
             await self.apply_policies()
+            for subscription in self._subscriptions.values():
+                if subscription.transaction_acks is not None:
+                    await subscription.transaction_acks.load()
             is_loaded = True
         finally:
             if not is_loaded:
@@ -325,6 +335,18 @@ class PersistentTopic(Topic):
     def read_limit_moved(self) -> None:
         """A part may say something else of how far may be read: readers hear of it if they may go on."""
         self.parts.limit_moved()
+
+    def idleness_changed(self) -> None:
+        """A part has something to do now, or nothing any more."""
+        self.parts.idleness_changed()
+
+    def append_own(self, entry: bytes, done: AppendDone) -> None:
+        """Store an entry of the broker's own, behind all that was published before."""
+        self._append_turn()
+        entries = [entry]
+        if self._stamps is not None:
+            entries = self._stamps.stamped(entries, self.services.runtime.clock.wall_ms())
+        self.ledger.append(entries, done)
 
     async def add_producer(self, producer: Producer) -> bool:
         """As :meth:`Topic.add_producer`; raises what a part keeps it out with, too."""
@@ -400,6 +422,9 @@ class PersistentTopic(Topic):
         """Remove the ledger with all its cursors."""
         self._remove_tail_listener()
         await self.parts.delete()
+        for subscription in self._subscriptions.values():
+            if subscription.transaction_acks is not None:
+                await subscription.transaction_acks.delete()
         await self.services.ledgers.delete(self.name.managed_ledger_name)
 
     def _load_subscriptions(self) -> None:

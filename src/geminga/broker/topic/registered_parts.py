@@ -9,7 +9,14 @@ from geminga.broker.topic.delays import DelayedDelivery
 from geminga.broker.topic.parts import TopicPart
 from geminga.broker.topic.quota_guard import BacklogQuotas
 from geminga.broker.topic.retention import Retention
+from geminga.broker.topic.transaction_buffer import TransactionBuffer
 
-#: In the order in which they are made and asked. Deduplication is the last: it remembers what it admits, so that nobody
-#: behind it may refuse.
-PARTS: Final[tuple[type[TopicPart], ...]] = (Retention, BacklogQuotas, DelayedDelivery, TopicDeduplication)
+#: In the order in which they are made and asked. The last two remember what they admit, so that nobody refuses behind
+#: them; the buffer hears only of what is stored.
+PARTS: Final[tuple[type[TopicPart], ...]] = (
+    Retention,
+    BacklogQuotas,
+    DelayedDelivery,
+    TopicDeduplication,
+    TransactionBuffer,
+)

@@ -11,12 +11,14 @@ from geminga.broker.core.recent_candidates import RecentCandidates
 from geminga.broker.core.unacked_budget import UnackedBudget
 from geminga.broker.failures import Failures
 from geminga.broker.policies.rules import TopicRules
+from geminga.broker.subscription.ports import PendingAckLogs
 from geminga.broker.topic.throttling import NO_THROTTLES, BrokerThrottles
 from geminga.managed_ledger import ManagedLedgerFactory
 from geminga.metadata.ports import MetadataStore
 from geminga.model.histogram import Latencies
 from geminga.model.topic_name import TopicName
 from geminga.runtime import Part, Runtime
+from geminga.transaction.ports import BufferSnapshots
 from geminga.wire._generated import pulsar_api_pb2 as pb
 
 if TYPE_CHECKING:
@@ -53,6 +55,12 @@ class TopicServices:
     rules: Callable[[TopicName], Awaitable[TopicRules]]
     #: Raises IncompatibleSchemaError if the schema of a SUBSCRIBE does not fit.
     admit_consumer: Callable[[Topic, pb.CommandSubscribe], Awaitable[None]]
+
+    #: Where the snapshots of transaction buffers are kept; None: the broker has no transactions.
+    snapshots: BufferSnapshots | None = None
+
+    #: Where subscriptions keep what they acknowledge in transactions; None: the broker has no transactions.
+    pending_ack_logs: PendingAckLogs | None = None
 
     # ---- what topics and subscriptions of a broker have in common
     #: From the arrival of entries to their receipts.

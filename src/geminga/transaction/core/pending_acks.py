@@ -80,7 +80,9 @@ class PendingAcks:
             wanted[ack.position] = ack if before is None else ack._replace(bits=before.bits | ack.bits)
         fresh: list[TxnAck] = []
         for position, bits, batch_size in wanted.values():
-            if bits & acked(position):
+            gone = acked(position)
+            # All of an entry of which a part is acknowledged means the rest of it.
+            if gone == WHOLE or (bits != WHOLE and bits & gone):
                 raise TransactionConflictError(
                     f"Transaction:{txn_id} try to ack message:{position} already acked before."
                 )

@@ -9,10 +9,12 @@ from dataclasses import dataclass
 import pytest
 
 from geminga.broker.access.core.actions import (
+    EVERYTHING,
     Action,
     Anyone,
     NamespaceOperation,
     Resource,
+    SuperUser,
     TopicOperation,
     of_namespace,
     of_topic,
@@ -123,6 +125,21 @@ ASKED = {
             ),
         ),
     ),
+    "END_TXN_ON_PARTITION": Asked(
+        SuperUser.END_TRANSACTION,
+        EVERYTHING,
+        lambda c: _send(c, endTxnOnPartition=pb.CommandEndTxnOnPartition(request_id=70, topic=TOPIC)),
+    ),
+    "END_TXN_ON_SUBSCRIPTION": Asked(
+        SuperUser.END_TRANSACTION,
+        EVERYTHING,
+        lambda c: _send(
+            c,
+            endTxnOnSubscription=pb.CommandEndTxnOnSubscription(
+                request_id=71, subscription=pb.Subscription(topic=TOPIC, subscription="sub")
+            ),
+        ),
+    ),
 }
 #: What else a connection may do when nothing is allowed any more: it was decided before.
 ANSWERS = (
@@ -131,6 +148,8 @@ ANSWERS = (
     "partitionMetadataResponse",
     "getSchemaResponse",
     "getOrCreateSchemaResponse",
+    "endTxnOnPartitionResponse",
+    "endTxnOnSubscriptionResponse",
 )
 
 

@@ -167,6 +167,7 @@ def test_unknown_positions_validation_errors_and_transactions_harm_nothing():
         acknowledge(connection, 1, [far])
         acknowledge(connection, 77, positions, request_id=1)
         acknowledge(connection, 1, positions, txnid_least_bits=1, txnid_most_bits=0, request_id=2)
+        await settle()
         assert topic.subscriptions["sub"].cursor.backlog_count == 1
         assert [r.error for r in responses(connection)] == [
             ServerError.CONSUMER_NOT_FOUND,

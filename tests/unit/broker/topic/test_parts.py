@@ -16,6 +16,7 @@ from geminga.broker.topic.publish import PublishBatch, Refusal
 from geminga.broker.topic.quota_guard import BacklogQuotas
 from geminga.broker.topic.registered_parts import PARTS
 from geminga.broker.topic.retention import Retention
+from geminga.broker.topic.transaction_buffer import TransactionBuffer
 from geminga.managed_ledger import AppendResult
 from geminga.model.errors import DiskFullError, GemingaError, NotAllowedError
 from geminga.model.position import Position
@@ -121,8 +122,8 @@ def test_topic_without_features_pays_nothing_when_it_publishes() -> None:
     run_with_broker(scenario)
 
 
-def test_features_are_registered_in_one_order_and_deduplication_is_last() -> None:
-    assert PARTS[-1] is TopicDeduplication
+def test_features_are_registered_in_one_order_and_those_that_remember_are_last() -> None:
+    assert PARTS[-2:] == (TopicDeduplication, TransactionBuffer)
     assert len({kind.name for kind in PARTS}) == len(PARTS)
 
     async def scenario(world: BrokerWorld) -> None:

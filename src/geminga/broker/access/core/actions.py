@@ -93,6 +93,8 @@ class SuperUser(_Word):
     """What Pulsar has no word for, and leaves to super-users."""
 
     UNLOAD_NAMESPACE = auto()
+    #: The command by which coordinators of other brokers tell topics and subscriptions.
+    END_TRANSACTION = auto()
 
 
 class PolicyName(_Word):

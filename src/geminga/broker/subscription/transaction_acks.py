@@ -1,0 +1,234 @@
+"""What a durable subscription acknowledges in transactions: between its consumers, its cursor and the pending-ack log.
+
+What a transaction holds is with no consumer any more, and is delivered to none; an abort gives it back. The log is made
+with the first such acknowledgement, and read when the topic is loaded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from geminga.broker.subscription.consumer import INDIVIDUAL_ACK_TYPES, Consumer
+from geminga.broker.subscription.dispatch import Dispatch
+from geminga.broker.subscription.entry_filter import bits_of_words
+from geminga.broker.subscription.ports import SubscriptionServices, SubscriptionTopic
+from geminga.model.errors import GemingaError, NotAllowedError, StorageError, TopicClosingError
+from geminga.model.position import Position
+from geminga.model.txn_id import TxnId
+from geminga.runtime import Contained, Part, get_logger, spawn
+from geminga.transaction.core.pending_acks import WHOLE, CumulativeAck, Released, TxnAck
+from geminga.transaction.pending_ack_handle import PendingAckHandle, left_words
+
+if TYPE_CHECKING:
+    from geminga.managed_ledger import ManagedCursor
+
+_log = get_logger(__name__)
+
+
+class AckingSubscription(Part, Protocol):
+    """The subscription."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        ...
+
+    @property
+    def topic(self) -> SubscriptionTopic:
+        """Its topic."""
+        ...
+
+    @property
+    def services(self) -> SubscriptionServices:
+        """What it uses of the broker."""
+        ...
+
+    @property
+    def cursor(self) -> ManagedCursor:
+        """Its cursor."""
+        ...
+
+    @property
+    def dispatch(self) -> Dispatch | None:
+        """Present while there are consumers."""
+        ...
+
+
+def acknowledged_bits(ack_set: Sequence[int], batch_size: int) -> tuple[int, int]:
+    """What an ack set (a set bit: NOT acknowledged) of a batch acknowledges, and of how many messages.
+
+    :data:`WHOLE` where nothing is left.
+    """
+    left = bits_of_words(ack_set)
+    size = max(batch_size, left.bit_length())
+    bits = ~left & ((1 << size) - 1)
+    return (WHOLE, 0) if not left else (bits, size)
+
+
+class TransactionAcks:
+    """See the module."""
+
+    __slots__ = ("_handle", "_is_lost", "_opening", "_subscription")
+
+    def __init__(self, subscription: AckingSubscription) -> None:
+        self._subscription = subscription
+        #: None: it never acknowledged in a transaction.
+        self._handle: PendingAckHandle | None = None
+        self._opening = asyncio.Lock()
+        self._is_lost = False
+
+    # ---- life
+
+    async def load(self) -> None:
+        """Bring back what is held. Raises GemingaError."""
+        subscription = self._subscription
+        logs = subscription.services.pending_ack_logs
+        if logs is not None and await logs.exists(subscription.topic.name, subscription.name):
+            await self._open()
+
+    async def close(self) -> None:
+        """The topic is unloaded. Raises StorageError."""
+        if self._handle is not None and not self._is_lost:
+            await self._handle.close()
+
+    async def delete(self) -> None:
+        """The subscription is deleted: its log goes with it. Raises StorageError."""
+        handle, self._handle = self._handle, None
+        subscription = self._subscription
+        logs = subscription.services.pending_ack_logs
+        if handle is not None and logs is not None:
+            await handle.close()
+            await logs.delete(subscription.topic.name, subscription.name)
+
+    async def _open(self) -> PendingAckHandle:
+        subscription = self._subscription
+        logs = subscription.services.pending_ack_logs
+        if logs is None:
+            raise NotAllowedError("Transactions are not enabled on this broker")
+        async with self._opening:
+            if self._handle is None:
+                if self._is_lost:
+                    raise TopicClosingError(f"Topic {subscription.topic.name} is being closed")
+                log = await logs.open(subscription.topic.name, subscription.name, subscription)
+                self._handle = await PendingAckHandle.open(log, self, self._lost)
+        return self._handle
+
+    def _lost(self, error: GemingaError) -> None:
+        """Nobody knows what the log holds: the topic is loaded anew, and the log read."""
+        self._is_lost = True
+        services, topic = self._subscription.services, self._subscription.topic
+        _log.warning("%s %s: closed, its log of transactions failed: %s", topic.name, self._subscription.name, error)
+        spawn(services.unload(topic.name), name=f"unload {topic.name}", part=services.whole)
+
+    # ---- what transactions do
+
+    async def acknowledge(
+        self, consumer: Consumer, txn_id: TxnId, acks: Sequence[TxnAck], *, is_cumulative: bool
+    ) -> None:
+        """Hold these; durable on return. Raises NotAllowedError, TransactionConflictError, GemingaError."""
+        if is_cumulative and consumer.type in INDIVIDUAL_ACK_TYPES:
+            raise NotAllowedError("Cumulative acknowledgement is not allowed on Shared and Key_Shared")
+        if is_cumulative and len(acks) != 1:
+            raise NotAllowedError(f"Cumulative acknowledgement of {len(acks)} message ids instead of one")
+        handle = self._handle or await self._open()
+        await self._until_in_memory(acks)
+        if is_cumulative:
+            (position, bits, size) = acks[0]
+            await handle.acknowledge_cumulative(CumulativeAck(txn_id, position, bits, size))
+            return
+        await handle.acknowledge(txn_id, acks)
+        subscription = self._subscription
+        dispatch = subscription.dispatch
+        if dispatch is not None:
+            with Contained(subscription, "an acknowledgement in a transaction"):
+                dispatch.held(consumer, [ack.position for ack in acks if handle.acks.held(ack.position) == WHOLE])
+
+    async def end(self, txn_id: TxnId, *, commit: bool, low_watermark: int) -> None:
+        """Let it count, or give it back; durable on return. Raises GemingaError."""
+        if self._is_lost:
+            raise TopicClosingError(f"Topic {self._subscription.topic.name} is being closed")
+        if self._handle is not None:
+            await self._handle.end(txn_id, commit=commit, low_watermark=low_watermark)
+
+    async def _until_in_memory(self, acks: Sequence[TxnAck]) -> None:
+        """What was acknowledged of their ledgers is to be at hand."""
+        cursor = self._subscription.cursor
+        if cursor.is_in_memory:
+            return
+        ready: asyncio.Future[StorageError | None] = asyncio.get_running_loop().create_future()
+        cursor.when_loaded({ack.position.ledger_id for ack in acks}, lambda: ready.set_result(None), ready.set_result)
+        error = await ready
+        if error is not None:
+            raise error
+
+    # ---- the cursor, as the log's owner uses it
+
+    @property
+    def mark_delete_position(self) -> Position:
+        """Everything up to it is acknowledged."""
+        return self._subscription.cursor.mark_delete_position
+
+    def acked_bits(self, position: Position) -> int:
+        """Which messages of an entry are acknowledged."""
+        cursor = self._subscription.cursor
+        if cursor.is_acknowledged(position):
+            return WHOLE
+        words = cursor.ack_set(position)
+        # What is behind the end of the batch is asked of nobody.
+        return 0 if words is None else ~bits_of_words(words)
+
+    def apply(self, released: Released, done: Callable[[StorageError | None], None]) -> None:
+        """Acknowledge for good; ``done`` once that is durable."""
+        cursor = self._subscription.cursor
+        waiting = bool(released.acks) + (released.cumulative is not None)
+        errors: list[StorageError] = []
+
+        def one_done(error: StorageError | None) -> None:
+            nonlocal waiting
+            waiting -= 1
+            if error is not None:
+                errors.append(error)
+            if not waiting:
+                done(errors[0] if errors else None)
+
+        if released.acks:
+            words = [left_words(ack) or None for ack in released.acks]
+            cursor.acknowledge([ack.position for ack in released.acks], words if any(words) else None, one_done)
+        if released.cumulative is not None:
+            ack = released.cumulative
+            cursor.acknowledge_cumulative(ack.position, left_words(ack) or None, one_done)
+
+    def release(self, released: Released) -> None:
+        """What was held may be delivered again."""
+        subscription = self._subscription
+        dispatch = subscription.dispatch
+        if dispatch is not None:
+            with Contained(subscription, "the abort of a transaction"):
+                dispatch.give_back([ack.position for ack in released.acks])
+
+    # ---- dispatch
+
+    def held(self, position: Position) -> int:
+        """Which messages of an entry are not to be delivered now, as bits; 0: none."""
+        handle = self._handle
+        if handle is None:
+            return 0
+        bits = handle.acks.held(position)
+        cumulative = handle.acks.cumulative
+        if cumulative is not None and position <= cumulative.position:
+            bits |= cumulative.bits if position == cumulative.position else WHOLE
+        return bits
+
+    @property
+    def is_holding(self) -> bool:
+        """Whether anything is held."""
+        return self._handle is not None and bool(self._handle.acks)
+
+    def stats(self) -> dict[str, object]:
+        """As Pulsar names them."""
+        if self._handle is None:
+            return {"state": "None"}
+        marks = {str(number): mark for number, mark in self._handle.low_watermarks.items()}
+        return {"state": "Ready", "ongoingTxnSize": len(self._handle), "lowWaterMarks": marks}

@@ -1,0 +1,334 @@
+"""Transactions that publish to a topic: the shell around :mod:`geminga.transaction.core.buffer`.
+
+A topic without transactions pays nothing: the part is idle. Before the first message of a transaction is stored a
+snapshot is, so that whoever loads the topic next knows that its log must be read. Messages of open transactions hold
+readers back from the moment they come.
+
+After a write of which nobody knows whether it was stored the topic is closed: reading its log again tells, and until
+then nobody reads what may be uncommitted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import ClassVar, Final
+
+from geminga.broker.topic.parts import PartTopic, Stats, TopicPart
+from geminga.broker.topic.publish import PublishBatch
+from geminga.managed_ledger import AppendResult
+from geminga.model.errors import GemingaError, NotAllowedError, TopicClosingError, UnavailableError
+from geminga.model.position import LATEST, Position
+from geminga.model.txn_id import TxnId
+from geminga.runtime import Contained, get_logger, spawn
+from geminga.transaction.core.buffer import TransactionBufferState
+from geminga.transaction.ports import BufferSnapshot, BufferSnapshots
+from geminga.wire._generated import pulsar_api_pb2 as pb
+from geminga.wire.pulsar.markers import ABORT, COMMIT, transaction_marker, transaction_of
+from geminga.wire.pulsar.metadata import peek_metadata
+
+_log = get_logger(__name__)
+
+#: Entries, and bytes, that one read of a recovery brings.
+RECOVERY_ENTRIES: Final = 500
+RECOVERY_BYTES: Final = 4 << 20
+
+
+class TransactionBuffer(TopicPart):
+    """See the module."""
+
+    name: ClassVar[str] = "transactionBuffer"
+
+    __slots__ = (
+        "_began_ms",
+        "_beginning",
+        "_coming",
+        "_ending",
+        "_floor",
+        "_is_broken",
+        "_is_saving",
+        "_last_told",
+        "_snapshots",
+        "_topic",
+        "recovered_ms",
+        "saved_ms",
+        "state",
+    )
+
+    def __init__(self, topic: PartTopic) -> None:
+        self._topic = topic
+        snapshots = topic.services.snapshots
+        assert snapshots is not None
+        self._snapshots: BufferSnapshots = snapshots
+        #: None: the topic never had a transaction.
+        self.state: TransactionBufferState | None = None
+        #: Batches of transactions that are being stored.
+        self._coming: dict[PublishBatch, TxnId] = {}
+        #: Readers stop here while messages of transactions are being stored, and none is stored yet that stops them:
+        #: nobody knows where the first of them will lie.
+        self._floor = LATEST
+        #: Everything up to here is known to the state.
+        self._last_told = topic.ledger.readable_position
+        #: Transactions whose marker is being written; they take nothing more.
+        self._ending: dict[TxnId, asyncio.Future[None]] = {}
+        #: While the first snapshot is being written.
+        self._beginning: asyncio.Lock | None = None
+        self._is_saving = False
+        #: Nobody knows what is stored: readers stop, and the topic is being closed.
+        self._is_broken = False
+        #: When the state changed first since the last snapshot, ms since the epoch; 0: it has not.
+        self._began_ms = 0
+        self.recovered_ms = self.saved_ms = 0
+
+    @classmethod
+    def is_wanted(cls, topic: PartTopic) -> bool:
+        """Where transactions are on, for topics of users."""
+        return topic.services.snapshots is not None and not topic.name.is_system
+
+    @property
+    def is_idle(self) -> bool:
+        """There was no transaction yet."""
+        return self.state is None
+
+    # ---- life
+
+    async def load(self) -> None:
+        """From the newest snapshot, read the log forward. Raises GemingaError."""
+        snapshot = await self._snapshots.find(str(self._topic.name))
+        if snapshot is None:
+            return
+        state = TransactionBufferState()
+        for txn_id, marker in snapshot.aborts:
+            state.restored(txn_id, marker)
+        ledger = self._topic.ledger
+        position = max(ledger.next_position(snapshot.position), ledger.first_position)
+        while entries := await ledger.read_range(position, RECOVERY_ENTRIES, RECOVERY_BYTES, is_limited=False):
+            for entry in entries:
+                _take(state, entry.data, entry.position)
+            position = ledger.next_position(entries[-1].position)
+        self.state = state
+        self._last_told = ledger.last_confirmed_position
+        self.recovered_ms = self._topic.services.runtime.clock.wall_ms()
+
+    async def begin(self) -> TransactionBufferState:
+        """Be ready for messages of transactions. Raises GemingaError."""
+        if self.state is None:
+            if self._beginning is None:
+                self._beginning = asyncio.Lock()
+            async with self._beginning:
+                if self.state is None:
+                    await self._save(BufferSnapshot(self._topic.ledger.last_confirmed_position))
+                    self.state = TransactionBufferState()
+                    # Nothing of a transaction was taken until now.
+                    self._last_told = self._topic.ledger.readable_position
+                    self._topic.idleness_changed()
+        return self.state
+
+    def upkeep(self) -> None:
+        """Take a snapshot if the last change is long ago enough; forget aborts whose messages are gone."""
+        state = self.state
+        if state is None:
+            return
+        state.trimmed(self._topic.ledger.first_position.ledger_id)
+        config = self._topic.services.config
+        now_ms = self._topic.services.runtime.clock.wall_ms()
+        if self._began_ms and now_ms - self._began_ms >= config.transaction_buffer_snapshot_min_ms:
+            self._save_soon()
+
+    async def close(self) -> None:
+        """Save what spares the next load reading the log."""
+        if self.state is not None and self.state.changes and not self._is_broken:
+            await self._save(self._snapshot(self.state))
+
+    async def delete(self) -> None:
+        """The snapshot goes with the topic."""
+        if self.state is not None:
+            await self._snapshots.remove(str(self._topic.name))
+
+    def _snapshot(self, state: TransactionBufferState) -> BufferSnapshot:
+        aborts = tuple((txn_id, aborted.marker) for txn_id, aborted in state.aborted.items())
+        return BufferSnapshot(min(self._limit(state), self._last_told), aborts)
+
+    def _save_soon(self) -> None:
+        if not self._is_saving and not self._is_broken and self.state is not None:
+            self._is_saving = True
+            self.state.changes = self._began_ms = 0
+            name = f"save aborted transactions of {self._topic.name}"
+            spawn(self._save_quietly(self._snapshot(self.state)), name=name, part=self._topic)
+
+    async def _save_quietly(self, snapshot: BufferSnapshot) -> None:
+        try:
+            await self._save(snapshot)
+        except GemingaError as error:
+            _log.warning("%s: aborted transactions were not saved, a restart reads more: %s", self._topic.name, error)
+            self._changed()
+        finally:
+            self._is_saving = False
+
+    async def _save(self, snapshot: BufferSnapshot) -> None:
+        await self._snapshots.put(str(self._topic.name), snapshot)
+        self.saved_ms = self._topic.services.runtime.clock.wall_ms()
+
+    def _changed(self) -> None:
+        state, services = self.state, self._topic.services
+        if state is None:
+            return
+        if not self._began_ms:
+            self._began_ms = services.runtime.clock.wall_ms()
+        if state.changes >= services.config.transaction_buffer_snapshot_max_count:
+            self._save_soon()
+
+    # ---- publishing
+
+    def check_may_publish(self, txn_id: TxnId) -> None:
+        """Raise NotAllowedError if the transaction is over, or being ended."""
+        if self._is_broken:
+            raise TopicClosingError(f"Topic {self._topic.name} is being closed")
+        if self.state is None:
+            raise NotAllowedError(f"Topic {self._topic.name} was not prepared for transactions")
+        if txn_id in self._ending:
+            raise NotAllowedError(f"Transaction [{txn_id}] is being ended")
+        self.state.check_may_publish(txn_id)
+
+    def admit(self, batch: PublishBatch) -> Iterable[PublishBatch]:
+        """Hold readers back before a message of a transaction is where they could get it."""
+        if batch.transaction is not None and self.state is not None:
+            if not self._coming:
+                self._floor = self._last_told
+            self._coming[batch] = TxnId(*batch.transaction)
+            if not self.state.open:
+                self._topic.read_limit_moved()
+        return (batch,)
+
+    def stored(self, batch: PublishBatch, result: AppendResult) -> None:
+        """From now on the message itself holds readers back."""
+        self._last_told = Position(result.ledger_id, result.first_entry_id + result.count - 1)
+        txn_id = self._coming.get(batch)
+        if txn_id is None or self.state is None:
+            return
+        self.state.stored(txn_id, Position(result.ledger_id, result.first_entry_id))
+        if batch.is_answered:
+            self._has_come(batch)
+        self._topic.read_limit_moved()
+
+    def failed(self, batch: PublishBatch, error: GemingaError) -> None:
+        """A message of a transaction may be stored or not."""
+        if batch in self._coming:
+            if batch.is_answered:
+                self._has_come(batch)
+            self._lose(error)
+
+    def _has_come(self, batch: PublishBatch) -> None:
+        del self._coming[batch]
+        ended = self._ending.get(TxnId(*batch.transaction)) if batch.transaction is not None else None
+        if ended is not None and not ended.done():
+            ended.set_result(None)
+
+    def _lose(self, error: GemingaError) -> None:
+        if self._is_broken:
+            return
+        self._is_broken = True
+        services, name = self._topic.services, self._topic.name
+        _log.warning("%s: closed, for nobody knows whether a transaction's entry was stored: %s", name, error)
+        if not self._topic.is_closing:
+            spawn(services.unload(name), name=f"unload {name}", part=services.whole)
+
+    # ---- ends
+
+    async def end(self, txn_id: TxnId, *, commit: bool, low_watermark: int) -> None:
+        """Write the marker; on return it is on stable storage, and the same if it is done again. Raises GemingaError.
+
+        ``low_watermark``: everything of that coordinator up to this number is over; what is open here is aborted.
+        """
+        state = self.state
+        if state is None:
+            return  # it never published here
+        await self._end(state, txn_id, commit=commit)
+        for stray in state.low_watermark(txn_id.coordinator, low_watermark):
+            await self._end(state, stray, commit=False)
+
+    async def _end(self, state: TransactionBufferState, txn_id: TxnId, *, commit: bool) -> None:
+        if txn_id in self._ending:
+            raise UnavailableError(f"transaction {txn_id} is being ended on {self._topic.name}")
+        settled = self._ending[txn_id] = asyncio.get_running_loop().create_future()
+        try:
+            while txn_id in self._coming.values() and not self._is_broken:
+                await settled
+                settled = self._ending[txn_id] = asyncio.get_running_loop().create_future()
+            if self._is_broken or self._topic.is_closing:
+                raise TopicClosingError(f"Topic {self._topic.name} is being closed")
+            if txn_id in state.open:
+                marker = await self._append_marker(txn_id, commit=commit)
+                if commit:
+                    state.committed(txn_id)
+                else:
+                    state.was_aborted(txn_id, marker)
+                if not state.open:
+                    self._floor = self._last_told
+                self._topic.read_limit_moved()
+                self._changed()
+        finally:
+            del self._ending[txn_id]
+
+    async def _append_marker(self, txn_id: TxnId, *, commit: bool) -> Position:
+        stored: asyncio.Future[AppendResult] = asyncio.get_running_loop().create_future()
+
+        def done(result: AppendResult) -> None:
+            with Contained(self._topic, "the end of a transaction", is_last=True):
+                if result.error is None:
+                    self._last_told = Position(result.ledger_id, result.first_entry_id)
+                stored.set_result(result)
+
+        now_ms = self._topic.services.runtime.clock.wall_ms()
+        self._topic.append_own(transaction_marker(txn_id, commit=commit, now_ms=now_ms), done)
+        result = await stored
+        if result.error is not None:
+            self._lose(result.error)
+            raise UnavailableError(f"nobody knows whether the end of {txn_id} is stored") from result.error
+        return Position(result.ledger_id, result.first_entry_id)
+
+    # ---- reading
+
+    def _limit(self, state: TransactionBufferState) -> Position:
+        first = state.first_held
+        return LATEST if first is None else self._topic.ledger.previous_position(first)
+
+    def read_limit(self) -> Position:
+        """The entry before the first message of the first open transaction."""
+        if self.state is None:
+            return LATEST
+        limit = self._floor if self._coming and not self.state.open else self._limit(self.state)
+        return min(limit, self._topic.ledger.readable_position) if self._is_broken else limit
+
+    def hides(self, position: Position, metadata: pb.MessageMetadata) -> bool:
+        """Messages of aborted transactions."""
+        txn_id = transaction_of(metadata)
+        return txn_id is not None and self.state is not None and self.state.hides(txn_id, position)
+
+    def stats(self) -> Stats:
+        """As Pulsar names them."""
+        state = self.state
+        if state is None:
+            return {"state": "NoSnapshot"}
+        return {
+            "state": "Ready",
+            "maxReadPosition": str(self._topic.ledger.readable_position),
+            "ongoingTxnSize": len(state.open),
+            "totalAbortedTransactions": len(state.aborted),
+            "lowWaterMarks": {str(number): mark for number, mark in state.low_watermarks.items()},
+            "lastSnapshotTimestamps": self.saved_ms,
+            "recoverEndTime": self.recovered_ms,
+        }
+
+
+def _take(state: TransactionBufferState, data: bytes, position: Position) -> None:
+    metadata = peek_metadata(data)
+    txn_id = transaction_of(metadata) if metadata is not None else None
+    if metadata is None or txn_id is None:
+        return
+    if metadata.marker_type == COMMIT:
+        state.committed(txn_id)
+    elif metadata.marker_type == ABORT:
+        state.was_aborted(txn_id, position)
+    elif not metadata.marker_type:
+        state.stored(txn_id, position)

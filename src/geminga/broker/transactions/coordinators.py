@@ -1,0 +1,190 @@
+"""The transaction coordinators of a broker: those whose partitions of ``transaction_coordinator_assign`` are here.
+
+A coordinator with a log is opened when its partition comes here, for transactions in it time out; one without, when
+a client asks for it. One that lost its log is opened anew after a moment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from geminga.broker.ownership.ports import Here, Ownership, Topics
+from geminga.broker.resources.initialization import COORDINATORS_TOPIC
+from geminga.managed_ledger import ManagedLedger, ManagedLedgerFactory
+from geminga.model.errors import GemingaError, TransactionCoordinatorNotFoundError, UnavailableError
+from geminga.model.topic_name import SYSTEM_NAMESPACE
+from geminga.runtime import Part, Runtime, get_logger, spawn, wait_ms
+from geminga.transaction.coordinator import CoordinatorConfig, TransactionCoordinator
+from geminga.transaction.logs import LedgerRecordLog
+from geminga.transaction.ports import Participants
+
+_log = get_logger(__name__)
+
+#: Names of Pulsar: the managed ledger of a coordinator's log below the system namespace, and its cursor.
+LOG_PREFIX: Final = "__transaction_log_"
+LOG_CURSOR: Final = "transaction.subscription"
+#: Milliseconds until one that lost its log, or could not be opened, is tried again: doubled from the first to the last.
+REOPEN_FIRST_MS: Final = 500
+REOPEN_MAX_MS: Final = 60_000
+
+
+class Coordinators:
+    """See the module."""
+
+    __slots__ = (
+        "_config",
+        "_count",
+        "_is_closed",
+        "_ledgers",
+        "_logs",
+        "_open",
+        "_opening",
+        "_ownership",
+        "_part",
+        "_participants",
+        "_runtime",
+    )
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        ledgers: ManagedLedgerFactory,
+        ownership: Ownership,
+        participants: Participants,
+        config: CoordinatorConfig,
+        *,
+        count: Callable[[], Awaitable[int]],
+        part: Part,
+    ) -> None:
+        """``count``: how many coordinators the cluster has. ``part``: whose failure it is if one breaks."""
+        self._runtime = runtime
+        self._ledgers = ledgers
+        self._ownership = ownership
+        self._participants = participants
+        self._config = config
+        self._count = count
+        self._part = part
+        self._open: dict[int, TransactionCoordinator] = {}
+        self._logs: dict[int, ManagedLedger] = {}
+        self._opening: dict[int, asyncio.Lock] = {}
+        self._is_closed = False
+
+    # ---- life
+
+    def start(self) -> None:
+        """Go on with what was left, in the background; follow what comes and goes."""
+        self._ownership.listen(self)
+        self.given(lambda _name: True)
+
+    def given(self, topics: Topics) -> None:
+        """As :class:`OwnershipListener` says."""
+        if not self._is_closed:
+            spawn(self._open_left(topics), name="open transaction coordinators", part=self._part)
+
+    async def taken(self, topics: Topics) -> None:
+        """As :class:`OwnershipListener` says."""
+        for number in [number for number in self._open if topics(COORDINATORS_TOPIC.with_partition(number))]:
+            await self._close(number)
+
+    async def close(self) -> None:
+        """Close all; what is decided goes on where each is opened next."""
+        self._is_closed = True
+        for number in list(self._open):
+            await self._close(number)
+
+    async def _close(self, number: int) -> None:
+        coordinator, ledger = self._open.pop(number), self._logs.pop(number)
+        try:
+            await coordinator.close()
+        except GemingaError as error:
+            _log.warning("transaction coordinator %d was not closed cleanly: %s", number, error)
+            await ledger.close(is_broken=True)
+
+    async def _open_left(self, topics: Topics) -> None:
+        prefix = f"{SYSTEM_NAMESPACE}/persistent"
+        try:
+            names = await self._ledgers.encoded_names(prefix)
+        except GemingaError as error:
+            _log.warning("transaction coordinators are opened when clients ask for them: %s", error)
+            return
+        numbers = sorted(
+            int(name.removeprefix(LOG_PREFIX))
+            for name in names
+            if name.startswith(LOG_PREFIX) and name.removeprefix(LOG_PREFIX).isdecimal()
+        )
+        for number in numbers:
+            if topics(COORDINATORS_TOPIC.with_partition(number)):
+                try:
+                    await self.find(number)
+                except TransactionCoordinatorNotFoundError:
+                    continue
+                except GemingaError as error:
+                    _log.warning("transaction coordinator %d can not be opened now: %s", number, error)
+                    self._again(number, REOPEN_FIRST_MS)
+
+    # ---- finding
+
+    async def find(self, number: int) -> TransactionCoordinator:
+        """The coordinator, open. Raises TransactionCoordinatorNotFoundError, GemingaError."""
+        known = self._open.get(number)
+        if known is not None:
+            return known
+        async with self._opening.setdefault(number, asyncio.Lock()):
+            known = self._open.get(number)
+            if known is not None:
+                return known
+            if self._is_closed:
+                raise UnavailableError("the broker is closing")
+            if not 0 <= number < await self._count():
+                raise TransactionCoordinatorNotFoundError(f"Transaction coordinator not found: {number}")
+            owner = await self._ownership.owner_of(COORDINATORS_TOPIC.with_partition(number))
+            if not isinstance(owner, Here):
+                raise TransactionCoordinatorNotFoundError(f"Transaction coordinator {number} is not served here")
+            return await self._opened(number)
+
+    @property
+    def open(self) -> dict[int, TransactionCoordinator]:
+        """Those that are open, by number."""
+        return self._open
+
+    async def _opened(self, number: int) -> TransactionCoordinator:
+        ledger = await self._ledgers.open(f"{SYSTEM_NAMESPACE}/persistent/{LOG_PREFIX}{number}")
+        ledger.part = self._part
+        ledger.set_retention(retention_ms=0, retention_bytes=0)
+
+        def lost(error: GemingaError) -> None:
+            _log.warning("transaction coordinator %d lost its log, and is opened anew: %s", number, error)
+            if self._open.get(number) is coordinator:
+                del self._open[number], self._logs[number]
+            spawn(ledger.close(is_broken=True), name=f"close the log of coordinator {number}", part=self._part)
+            self._again(number, REOPEN_FIRST_MS)
+
+        log = await LedgerRecordLog.open(ledger, LOG_CURSOR, self._part)
+        coordinator = await TransactionCoordinator.open(
+            number,
+            log,
+            self._participants,
+            clock=self._runtime.clock,
+            rng=self._runtime.rng,
+            config=self._config,
+            part=self._part,
+            lost=lost,
+        )
+        self._open[number], self._logs[number] = coordinator, ledger
+        return coordinator
+
+    def _again(self, number: int, delay_ms: int) -> None:
+        if not self._is_closed:
+            spawn(self._open_later(number, delay_ms), name=f"open coordinator {number}", part=self._part)
+
+    async def _open_later(self, number: int, delay_ms: int) -> None:
+        await wait_ms(delay_ms)
+        try:
+            await self.find(number)
+        except TransactionCoordinatorNotFoundError:
+            return  # another broker has it
+        except GemingaError as error:
+            _log.warning("transaction coordinator %d can not be opened now: %s", number, error)
+            self._again(number, min(2 * delay_ms, REOPEN_MAX_MS))

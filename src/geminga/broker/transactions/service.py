@@ -1,0 +1,46 @@
+"""What a broker has for transactions, put together."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+from geminga.broker.config import BrokerConfig
+from geminga.broker.ownership.ports import Ownership
+from geminga.broker.schema.registry import SchemaRegistry
+from geminga.broker.transactions.coordinators import Coordinators
+from geminga.broker.transactions.participants import LoadTopics, LocalParticipants
+from geminga.broker.transactions.pending_ack_logs import LedgerPendingAckLogs
+from geminga.broker.transactions.snapshots import OpenTopics, TopicSnapshots
+from geminga.managed_ledger import ManagedLedgerFactory
+from geminga.runtime import Part, Runtime
+from geminga.transaction.coordinator import CoordinatorConfig
+
+
+class TopicsOfBroker(LoadTopics, OpenTopics, Protocol):
+    """The topics of this broker."""
+
+
+class TransactionService:
+    """See the module; where ``transactionCoordinatorEnabled`` is set."""
+
+    __slots__ = ("coordinators", "participants", "pending_ack_logs", "snapshots")
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        config: BrokerConfig,
+        ledgers: ManagedLedgerFactory,
+        topics: TopicsOfBroker,
+        schemas: SchemaRegistry,
+        ownership: Ownership,
+        *,
+        count: Callable[[], Awaitable[int]],
+        part: Part,
+    ) -> None:
+        """``count``: how many coordinators the cluster has."""
+        self.snapshots = TopicSnapshots(topics, schemas, runtime.clock)
+        self.participants = LocalParticipants(topics)
+        self.pending_ack_logs = LedgerPendingAckLogs(ledgers)
+        limits = CoordinatorConfig(config.active_transactions_max, config.transaction_timeout_max_ms)
+        self.coordinators = Coordinators(runtime, ledgers, ownership, self.participants, limits, count=count, part=part)

@@ -1,0 +1,97 @@
+"""Batches acknowledged in transactions, in part and by several; cumulative ones; what dispatch leaves out meanwhile."""
+
+from __future__ import annotations
+
+import pytest
+
+from geminga.broker.subscription.transaction_acks import acknowledged_bits
+from geminga.model.topic_name import TopicName
+from geminga.runtime import wait_ms
+from geminga.transaction.core.pending_acks import WHOLE
+from geminga.wire._generated import pulsar_api_pb2 as pb
+from support.broker_world import TOPIC, BrokerWorld, run_with_broker, send_frame
+from support.transacting import Transacting
+
+NAME = TopicName.parse(TOPIC)
+
+
+def test_ack_sets_say_what_is_left() -> None:
+    assert acknowledged_bits([], 0) == (WHOLE, 0)
+    assert acknowledged_bits([0], 3) == (WHOLE, 0)
+    assert acknowledged_bits([0b110], 3) == (0b001, 3)
+    assert acknowledged_bits([-1, 0b10], 0) == (1 << 64, 66)
+
+
+async def with_batch(world: BrokerWorld, sub_type: int) -> tuple[Transacting, pb.MessageIdData]:
+    """A consumer that got one batch of three messages, and the batch's id."""
+    client = Transacting(await world.client())
+    await client.client.subscribe(subType=sub_type)
+    await client.client.create_producer()
+    single = pb.SingleMessageMetadata(payload_size=1).SerializeToString()
+    payload = (len(single).to_bytes(4, "big") + single + b"x") * 3
+    client.client.send_bytes(send_frame(1, payload, metadata={"num_messages_in_batch": 3}, num_messages=3))
+    await wait_ms(50)
+    ((message_id, _),) = client.messages()
+    return client, message_id
+
+
+def part(of: pb.MessageIdData, left: int) -> pb.MessageIdData:
+    """The batch but for the messages in ``left``."""
+    return pb.MessageIdData(ledgerId=of.ledgerId, entryId=of.entryId, ack_set=[left], batch_size=3)
+
+
+@pytest.mark.parametrize("sub_type", [pb.CommandSubscribe.Exclusive, pb.CommandSubscribe.Shared])
+def test_a_batch_is_shared_out_between_transactions(sub_type: int) -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        client, batch = await with_batch(world, sub_type)
+        one, two = await client.begin(), await client.begin()
+        for txn_id in (one, two):
+            await client.add_subscription(txn_id)
+        assert not (await client.acknowledge([part(batch, 0b110)], one)).HasField("error")
+        assert not (await client.acknowledge([part(batch, 0b101)], two)).HasField("error")
+        assert (await client.acknowledge([part(batch, 0b100)], two)).error == pb.TransactionConflict
+        await client.end(one, commit=True)
+        await world.broker.unload_topic(NAME)
+        again = Transacting(await world.client())
+        await again.client.subscribe(subType=sub_type)
+        await wait_ms(50)
+        (command,) = [each for each, _ in again.client.received if each.type == pb.BaseCommand.MESSAGE]
+        assert list(command.message.ack_set) == [0b100], "one is acknowledged, one is held"
+        again.messages()
+        assert not (await again.acknowledge([part(batch, 0b011)])).HasField("error")
+        await client.end(two, commit=True)
+        topic = await world.broker.get_topic(NAME, create=False)
+        assert topic.subscriptions["sub"].cursor.backlog_count == 0
+
+    run_with_broker(scenario, transaction_coordinator_enabled=True)
+
+
+def test_cumulative_ones_are_for_one_transaction_and_one_type() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        client = Transacting(await world.client())
+        await client.client.subscribe()
+        await client.client.create_producer()
+        for payload in (b"a", b"b", b"c"):
+            await client.publish(payload)
+        await wait_ms(50)
+        ids = [message_id for message_id, _ in client.messages()]
+        one, two = await client.begin(), await client.begin()
+        for txn_id in (one, two):
+            await client.add_subscription(txn_id)
+        assert not (await client.acknowledge([ids[1]], one, is_cumulative=True)).HasField("error")
+        assert (await client.acknowledge([ids[2]], two, is_cumulative=True)).error == pb.TransactionConflict
+        assert (await client.acknowledge(ids, one, is_cumulative=True)).error == pb.NotAllowedError
+        await client.end(one, commit=False)
+        await wait_ms(50)
+        assert [payload for _, payload in client.messages()] == [b"a", b"b", b"c"]
+        assert not (await client.acknowledge([ids[1]], two, is_cumulative=True)).HasField("error")
+        await client.end(two, commit=True)
+        topic = await world.broker.get_topic(NAME, create=False)
+        assert topic.subscriptions["sub"].cursor.backlog_count == 1
+        shared = Transacting(await world.client())
+        await shared.client.subscribe(subscription="shared", subType=pb.CommandSubscribe.Shared)
+        three = await shared.begin()
+        refused = await shared.acknowledge([ids[1]], three, is_cumulative=True)
+        assert refused.error == pb.NotAllowedError
+
+    run_with_broker(scenario, transaction_coordinator_enabled=True)

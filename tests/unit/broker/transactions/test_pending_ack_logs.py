@@ -1,0 +1,60 @@
+"""Pending-ack logs: under Pulsar's names, hidden from lists, gone with their subscription."""
+
+from __future__ import annotations
+
+from geminga.broker.transactions.pending_ack_logs import log_name
+from geminga.model.topic_name import TopicName
+from geminga.wire._generated import pulsar_api_pb2 as pb
+from support.broker_world import TOPIC, BrokerWorld, run_with_broker
+from support.transacting import Transacting
+
+NAME = TopicName.parse(TOPIC)
+
+
+def test_names_are_pulsars() -> None:
+    assert log_name(NAME, "sub") == "public/default/persistent/topic-sub__transaction_pending_ack"
+    assert log_name(NAME, "a/b") == "public/default/persistent/topic-a%2Fb__transaction_pending_ack"
+
+
+def test_a_log_comes_with_the_first_acknowledgement_and_goes_with_its_subscription() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        client = Transacting(await world.client())
+        await client.client.create_producer()
+        await client.client.subscribe()
+        logs = world.broker.transactions.pending_ack_logs
+        await client.publish(b"a")
+        txn_id = await client.begin()
+        await client.add_subscription(txn_id)
+        assert not await logs.exists(NAME, "sub")
+        topic = await world.broker.get_topic(NAME, create=False)
+        first = topic.ledger.first_position
+        message_id = pb.MessageIdData(ledgerId=first.ledger_id, entryId=first.entry_id)
+        assert not (await client.acknowledge([message_id], txn_id)).HasField("error")
+        assert await logs.exists(NAME, "sub")
+        assert await world.broker.list_topics("public/default") == [TOPIC]
+        await topic.delete_subscription("sub", force=True)
+        assert not await logs.exists(NAME, "sub")
+        assert not (await client.end(txn_id, commit=True)).HasField("error"), "nobody is left who could hear"
+
+    run_with_broker(scenario, transaction_coordinator_enabled=True)
+
+
+def test_a_deleted_topic_leaves_no_log() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        client = Transacting(await world.client())
+        await client.client.create_producer()
+        await client.client.subscribe()
+        await client.publish(b"a")
+        txn_id = await client.begin()
+        await client.add_subscription(txn_id)
+        await client.add_partition(txn_id)
+        await client.publish(b"b", txn_id)
+        topic = await world.broker.get_topic(NAME, create=False)
+        first = topic.ledger.first_position
+        await client.acknowledge([pb.MessageIdData(ledgerId=first.ledger_id, entryId=first.entry_id)], txn_id)
+        await world.broker.delete_topic(NAME, force=True)
+        assert not await world.broker.transactions.pending_ack_logs.exists(NAME, "sub")
+        assert await world.broker.transactions.snapshots.find(TOPIC) is None
+        assert not (await client.end(txn_id, commit=True)).HasField("error")
+
+    run_with_broker(scenario, transaction_coordinator_enabled=True)

@@ -1,0 +1,79 @@
+"""Snapshots of transaction buffers: kept through restarts, written again when most are superseded, never in the way."""
+
+from __future__ import annotations
+
+import pytest
+
+from geminga.broker.topic.persistent import PersistentTopic
+from geminga.broker.transactions import snapshots as module
+from geminga.broker.transactions.snapshots import SCHEMA, decode_snapshot, encode_snapshot, parse_schema
+from geminga.managed_ledger import AppendResult
+from geminga.model.errors import CorruptionError
+from geminga.model.position import EARLIEST, Position
+from geminga.model.topic_name import TRANSACTION_SNAPSHOTS, TopicName
+from geminga.model.txn_id import TxnId
+from geminga.transaction.ports import BufferSnapshot
+from geminga.wire._generated import pulsar_api_pb2 as pb
+from geminga.wire.pulsar.metadata import encode_entry
+from support.broker_world import BrokerWorld, run_with_broker
+
+NAME = TopicName.parse(f"persistent://public/default/{TRANSACTION_SNAPSHOTS}")
+ONE, TWO = "persistent://public/default/one", "persistent://public/default/two"
+SNAPSHOT = BufferSnapshot(Position(3, 4), ((TxnId(1, 2), Position(3, 9)), (TxnId(0, 1 << 40), Position(5, 0))))
+
+
+def test_a_snapshot_comes_back_from_its_bytes_and_damage_is_told() -> None:
+    schema = parse_schema(SCHEMA)
+    data = encode_snapshot(ONE, SNAPSHOT)
+    assert decode_snapshot(data, schema) == (ONE, SNAPSHOT)
+    assert decode_snapshot(encode_snapshot(ONE, BufferSnapshot(EARLIEST)), schema) == (ONE, BufferSnapshot(EARLIEST))
+    for cut in range(len(data)):
+        with pytest.raises(CorruptionError):
+            decode_snapshot(data[:cut], schema)
+    with pytest.raises(CorruptionError):
+        parse_schema(b"{}")
+
+
+def test_snapshots_outlive_a_restart_and_the_newest_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SUPERSEDED_MAX", 5)
+
+    async def scenario(world: BrokerWorld) -> None:
+        snapshots = world.broker.transactions.snapshots
+        assert await snapshots.find(ONE) is None
+        assert not await world.broker.topic_exists(NAME), "asking makes nothing"
+        await snapshots.put(TWO, SNAPSHOT)
+        for number in range(40):
+            await snapshots.put(ONE, BufferSnapshot(Position(number, 0)))
+        topic = await world.broker.get_topic(NAME, create=False)
+        assert isinstance(topic, PersistentTopic)
+        (cursor,) = topic.ledger.cursors.values()
+        assert cursor.backlog_count < 15, "what is superseded goes"
+        await world.restart()
+        snapshots = world.broker.transactions.snapshots
+        assert await snapshots.find(ONE) == BufferSnapshot(Position(39, 0))
+        assert await snapshots.find(TWO) == SNAPSHOT
+        await snapshots.remove(ONE)
+        await snapshots.remove(ONE)
+        await world.restart()
+        assert await world.broker.transactions.snapshots.find(ONE) is None
+        assert await world.broker.list_topics("public/default") == []
+
+    run_with_broker(scenario, transaction_coordinator_enabled=True)
+
+
+def test_one_that_can_not_be_read_means_that_its_topic_is_read_as_a_whole() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        await world.broker.transactions.snapshots.put(TWO, SNAPSHOT)
+        topic = await world.broker.get_topic(NAME, create=False)
+        assert isinstance(topic, PersistentTopic)
+        results: list[AppendResult] = []
+        metadata = pb.MessageMetadata(producer_name="x", sequence_id=1, publish_time=1, partition_key=ONE)
+        topic.ledger.append([encode_entry(metadata, b"nonsense"), b"no entry at all"], results.append)
+        await topic.ledger.roll()
+        assert results[0].error is None
+        await world.restart()
+        snapshots = world.broker.transactions.snapshots
+        assert await snapshots.find(ONE) == BufferSnapshot(EARLIEST)
+        assert await snapshots.find(TWO) == SNAPSHOT
+
+    run_with_broker(scenario, transaction_coordinator_enabled=True)

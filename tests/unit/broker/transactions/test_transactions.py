@@ -1,0 +1,191 @@
+"""Transactions through a broker: what readers see, what counts, and what is left after an unload or a kill."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from geminga.model.topic_name import TopicName
+from geminga.model.txn_id import TxnId
+from geminga.runtime import wait_ms
+from geminga.wire._generated import pulsar_api_pb2 as pb
+from support.broker_world import TOPIC, BrokerWorld, Type, run_with_broker
+from support.transacting import Transacting
+
+NAME = TopicName.parse(TOPIC)
+OTHER = "persistent://public/default/other"
+
+
+def run(scenario: Callable[[BrokerWorld], Awaitable[None]], **settings) -> None:
+    run_with_broker(scenario, transaction_coordinator_enabled=True, **settings)
+
+
+async def transacting(world: BrokerWorld) -> Transacting:
+    return Transacting(await world.client())
+
+
+async def read(reader: Transacting) -> list[bytes]:
+    """What came since it was looked at last."""
+    await wait_ms(50)
+    return [payload for _, payload in reader.messages()]
+
+
+@pytest.mark.parametrize("sub_type", [pb.CommandSubscribe.Exclusive, pb.CommandSubscribe.Shared])
+def test_readers_see_committed_messages_and_nothing_else(sub_type: int) -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        writer, reader = await transacting(world), await transacting(world)
+        await reader.client.subscribe(subType=sub_type)
+        await writer.client.create_producer()
+        await writer.client.create_producer(OTHER, 2)
+        await reader.client.subscribe(OTHER, 2, subType=sub_type)
+        await writer.publish(b"before")
+        assert await read(reader) == [b"before"]
+        assert not (await writer.connect()).HasField("error")
+        one, two = await writer.begin(), await writer.begin()
+        for txn_id in (one, two):
+            assert not (await writer.add_partition(txn_id)).HasField("error")
+        await writer.publish(b"1a", one)
+        await writer.publish(b"plain")
+        await writer.publish(b"2a", two)
+        await writer.publish(b"1b", one)
+        assert await read(reader) == []
+        await writer.publish(b"elsewhere", producer_id=2)
+        assert await read(reader) == [b"elsewhere"], "another topic is held back by nothing"
+        assert not (await writer.end(one, commit=True)).HasField("error")
+        assert await read(reader) == [b"1a", b"plain"]
+        assert not (await writer.end(two, commit=False)).HasField("error")
+        assert await read(reader) == [b"1b"]
+        await writer.publish(b"after")
+        assert await read(reader) == [b"after"]
+        # Again is the same, the other way round is refused.
+        assert not (await writer.end(one, commit=True)).HasField("error")
+        assert (await writer.end(two, commit=True)).error == pb.InvalidTxnStatus
+        answer = await writer.send(b"late", one)
+        assert answer.send_error.error == pb.NotAllowedError
+        assert "has been ended" in answer.send_error.message
+        topic = await world.broker.get_topic(NAME, create=False)
+        assert topic.ledger.readable_position == topic.ledger.last_confirmed_position
+
+    run(scenario)
+
+
+def test_an_unload_and_a_restart_in_the_middle_change_nothing() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        writer = await transacting(world)
+        await writer.client.create_producer()
+        aborted, committed, open_one = [await writer.begin() for _ in range(3)]
+        for txn_id in (aborted, committed, open_one):
+            await writer.add_partition(txn_id)
+        await writer.publish(b"no", aborted)
+        await writer.publish(b"yes", committed)
+        await writer.end(aborted, commit=False)
+        await writer.publish(b"perhaps", open_one)
+        await writer.end(committed, commit=True)
+        await writer.publish(b"plain")
+        for again in (world.broker.unload_topic(NAME), world.restart()):
+            await again
+            reader = await transacting(world)
+            await reader.client.subscribe(subscription=f"sub-{id(again)}")
+            assert await read(reader) == [b"yes"]
+            reader.client.lose()
+        writer = await transacting(world)
+        assert not (await writer.end(open_one, commit=True)).HasField("error")
+        reader = await transacting(world)
+        await reader.client.subscribe(subscription="last")
+        assert await read(reader) == [b"yes", b"perhaps", b"plain"]
+        # A new transaction after the restart, with a number that was never given.
+        assert (await writer.begin()).number > open_one.number
+
+    run(scenario)
+
+
+def test_a_time_out_frees_the_topic() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        writer, reader = await transacting(world), await transacting(world)
+        await reader.client.subscribe()
+        await writer.client.create_producer()
+        txn_id = await writer.begin(timeout_ms=2_000)
+        await writer.add_partition(txn_id)
+        await writer.publish(b"held", txn_id)
+        await writer.publish(b"plain")
+        assert await read(reader) == []
+        await wait_ms(2_000)
+        assert await read(reader) == [b"plain"]
+        assert (await writer.end(txn_id, commit=True)).error == pb.InvalidTxnStatus
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("sub_type", [pb.CommandSubscribe.Exclusive, pb.CommandSubscribe.Shared])
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_acknowledgements_count_with_the_commit_and_come_again_with_the_abort(
+    sub_type: int, is_restarted: bool
+) -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        writer, reader = await transacting(world), await transacting(world)
+        await reader.client.subscribe(subType=sub_type)
+        await writer.client.create_producer()
+        for payload in (b"a", b"b", b"c"):
+            await writer.publish(payload)
+        assert await read(reader) == [b"a", b"b", b"c"]
+        one, two = await writer.begin(), await writer.begin()
+        for txn_id in (one, two):
+            assert not (await writer.add_subscription(txn_id)).HasField("error")
+        topic = await world.broker.get_topic(NAME, create=False)
+        ids = [pb.MessageIdData(ledgerId=topic.ledger.first_position.ledger_id, entryId=entry) for entry in range(3)]
+        assert not (await reader.acknowledge([ids[0]], one)).HasField("error")
+        assert not (await reader.acknowledge([ids[1]], two)).HasField("error")
+        conflict = await reader.acknowledge([ids[1]], one)
+        assert conflict.error == pb.TransactionConflict
+        if is_restarted:
+            await world.restart()
+            writer, reader = await transacting(world), await transacting(world)
+            await reader.client.subscribe(subType=sub_type)
+            assert await read(reader) == [b"c"], "what is held is nobody's"
+        assert not (await writer.end(one, commit=True)).HasField("error")
+        assert not (await writer.end(two, commit=False)).HasField("error")
+        came = await read(reader)
+        assert came in ([b"b"], [b"b", b"c"]), came
+        await world.broker.unload_topic(NAME)
+        reader = await transacting(world)
+        await reader.client.subscribe(subType=sub_type)
+        assert await read(reader) == [b"b", b"c"]
+        assert (await reader.acknowledge([ids[0]], await begun(writer))).error == pb.TransactionConflict
+
+    run(scenario)
+
+
+async def begun(writer: Transacting) -> TxnId:
+    txn_id = await writer.begin()
+    await writer.add_subscription(txn_id)
+    return txn_id
+
+
+def test_without_transactions_each_command_says_so() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        client = await transacting(world)
+        assert (await client.connect()).error == pb.NotAllowedError
+        txn_id = TxnId(0, 0)
+        for answer in (
+            await client.add_partition(txn_id),
+            await client.add_subscription(txn_id),
+            await client.end(txn_id, commit=True),
+        ):
+            assert answer.error == pb.NotAllowedError
+            assert "transactionCoordinatorEnabled" in answer.message
+        await client.client.create_producer()
+        assert (await client.send(b"x", txn_id)).type == Type.SEND_ERROR
+
+    run_with_broker(scenario)
+
+
+def test_a_coordinator_that_is_not_there_is_named() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        client = await transacting(world)
+        answer = await client.connect(7)
+        assert answer.error == pb.TransactionCoordinatorNotFound
+        assert "7" in answer.message
+        assert (await client.end(TxnId(1, 55), commit=True)).error == pb.TransactionNotFound
+
+    run(scenario)
