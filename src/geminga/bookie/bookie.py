@@ -29,6 +29,7 @@ from geminga.bookie.ports import LiveLedgers
 from geminga.bookie.recovery import enter_limbo, establish_identity, load_storage, replay_journal
 from geminga.bookie.stats import BookieStats
 from geminga.model.bookie_port import (
+    FIRST_ID_SURE,
     IDS_END,
     AddDone,
     Availability,
@@ -196,8 +197,13 @@ class LocalBookie:
         done: AddDone,
     ) -> None:
         """Store entries durably; ``done`` once, with all of ``entry_ids``, possibly within the call if refused."""
-        run = entry_ids if isinstance(entry_ids, range) and entry_ids.step == 1 else None
-        if run is None or not 0 <= run.start < run.stop <= IDS_END or len(run) != len(entries):
+        count = len(entries)
+        first = -1
+        if count == 1 == len(entry_ids):
+            first = entry_ids[0]
+        elif isinstance(entry_ids, range) and entry_ids.stop - entry_ids.start == count == len(entry_ids) > 1:
+            first = entry_ids.start
+        if not 0 <= first < FIRST_ID_SURE:
             error = ids_error(ledger_id, entry_ids, entries)
             if error is not None:
                 done(entry_ids, error)
@@ -218,20 +224,20 @@ class LocalBookie:
             if error is not None:
                 done(entry_ids, error)
                 return
-        size_bytes = len(entries[0]) if len(entries) == 1 else sum(map(len, entries))
-        if run is not None:
-            first = run.start
+        if first >= 0:
+            size_bytes = len(entries[0]) if count == 1 else sum(map(len, entries))
             cache.put(ledger_id, first, entries, size_bytes)
             crash_point(points.CACHE_AFTER_PUT)
             header = encode_add_header(ledger_id, first, entries, size_bytes)
             self._journal.add(header, entries, len(header) + size_bytes, entry_ids, done)
         else:
+            size_bytes = sum(map(len, entries))
             cache.put_each(ledger_id, entry_ids, entries, size_bytes)
             crash_point(points.CACHE_AFTER_PUT)
             buffers, records, header_bytes = encode_adds(ledger_id, entry_ids, entries)
             self._journal.add(buffers[0], buffers[1:], header_bytes + size_bytes, entry_ids, done, records)
         stats = self.stats
-        stats.added_entries += len(entries)
+        stats.added_entries += count
         stats.added_bytes += size_bytes
         if cache.filling_bytes >= cache.half_bytes_max and cache.flushing is None:
             self._start_flush()

@@ -52,7 +52,7 @@ def journal_name(journal_id: int) -> str:
 class _Group:
     """Records that are or will be written together."""
 
-    __slots__ = ("buffers", "dones", "entries", "ids", "records", "since_s", "size_bytes")
+    __slots__ = ("buffers", "dones", "entries", "records", "since_s", "size_bytes")
 
     def __init__(self) -> None:
         #: When its first record came, on the monotonic clock; entries count from then on.
@@ -60,8 +60,7 @@ class _Group:
         self.entries = 0
         self.buffers: list[bytes] = []
         #: By call: who is told, and of which entries.
-        self.dones: list[RecordDone] = []
-        self.ids: list[Sequence[int]] = []
+        self.dones: list[tuple[RecordDone, Sequence[int]]] = []
         self.records = 0
         self.size_bytes = 0
 
@@ -168,8 +167,7 @@ class Journal:
         group.entries += len(entry_ids)
         group.buffers.append(header)
         group.buffers.extend(rest)
-        group.dones.append(done)
-        group.ids.append(entry_ids)
+        group.dones.append((done, entry_ids))
         group.records += records
         group.size_bytes += size_bytes
         if group.size_bytes >= JOURNAL_GROUP_BYTES_MAX:
@@ -193,7 +191,7 @@ class Journal:
         """Write the group that is being filled, unless it waits for more records."""
         pacing, group = self._pacing, self._filling
         if pacing is not None and not self._sealed:
-            wait_s = pacing.wait_s(self._monotonic(), len(group.ids), group.entries)
+            wait_s = pacing.wait_s(self._monotonic(), len(group.dones), group.entries)
             if wait_s > 0:
                 self._is_held = True
                 if self._hold_timer is None:
@@ -222,7 +220,7 @@ class Journal:
             self._filling = _Group()
         self._submitted_s = self._monotonic()
         if self._pacing is not None:
-            self._pacing.begun(self._submitted_s, len(group.ids))
+            self._pacing.begun(self._submitted_s, len(group.dones))
         self.sequence += 1
         buffers = encode_group(
             group.buffers,
@@ -258,7 +256,7 @@ class Journal:
         if group.entries:
             self.add_latency.add((now_s - group.since_s) * 1000, group.entries)
         if self._pacing is not None:
-            self._pacing.durable(len(group.ids) + len(self._filling.ids))
+            self._pacing.durable(len(group.dones) + len(self._filling.dones))
         # The next group goes to the disk before this one's callbacks run: the disk is what is scarce.
         if self._sealed or (self._flush_when_queue_empty and self._filling.records):
             self._look()
@@ -273,7 +271,7 @@ class Journal:
 
     def _acknowledge(self, group: _Group) -> None:
         dones, group.dones = group.dones, []
-        for done, entry_ids in zip(dones, group.ids, strict=True):
+        for done, entry_ids in dones:
             done(entry_ids, None)
 
     def _become_idle(self) -> None:
@@ -300,8 +298,7 @@ class Journal:
         else:
             self._runtime.on_fatal("journal", error)
         for failed_group in failed:
-            # Empty where they were told before the sync (a planted defect).
-            for done, entry_ids in zip(failed_group.dones, failed_group.ids, strict=False):
+            for done, entry_ids in failed_group.dones:
                 done(entry_ids, self._error)
 
     async def _roll(self) -> None:

