@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import itertools
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from geminga.broker.connection.back_pressure import TURN_COMMANDS_MAX, TURN_S_MAX
-from geminga.broker.connection.connection import Connection
+from geminga.broker.connection.connection import Commands, Connection
 from geminga.broker.connection.pause_reason import PauseReason
-from geminga.broker.connection.services import Commands
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.commands import encode_command
 from geminga.wire.pulsar.frame import encode_frame
@@ -96,8 +94,7 @@ def outcome(
         client = await world.client(turn_commands_max=turn_commands_max)
         await client.create_producer(producer_id=1)
         await client.create_producer(producer_id=2)
-        services = client.connection.services
-        client.connection.services = dataclasses.replace(services, commands=Recorded(services.commands, handled))
+        client.connection.commands = Recorded(client.connection.commands, handled)
         places = [0, *sorted(cut % (len(stream) + 1) for cut in cuts), len(stream)]
         for count, (start, stop) in enumerate(itertools.pairwise(places), 1):
             if client.is_closed:

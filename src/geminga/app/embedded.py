@@ -114,7 +114,7 @@ class Standalone:
 
     def delete_namespace(self, namespace: str) -> None:
         """Delete ``tenant/namespace`` with its topics, also while clients are connected; raises NotFoundError."""
-        self._call(delete_namespace_and_topics(self._broker(), namespace))
+        self._call(delete_namespace_and_topics(self._broker().administered, namespace))
 
     # ---- life
 

@@ -246,7 +246,7 @@ class StandaloneServer:
 
     def _rest_context(self, broker: Broker, bookies: LocalBookies) -> RestContext:
         config = self._config.server
-        statistics = TopicStatistics(broker)
+        statistics = TopicStatistics(broker.runtime.clock, broker)
         metrics = Metrics(
             broker,
             statistics,
@@ -259,7 +259,18 @@ class StandaloneServer:
             labelled=bookies_metrics(bookies.opened, broker.runtime.clock.monotonic),
         )
         return RestContext(
-            broker=broker,
+            status=broker,
+            topics=broker.administered,
+            resources=broker.resources,
+            policies=broker.policies,
+            policies_changed=broker.policies_changed,
+            schemas=broker.schemas,
+            lookup=broker.lookup,
+            ownership=broker.ownership,
+            ledgers=broker.ledgers,
+            clock=broker.runtime.clock,
+            disk=broker.runtime.disk,
+            config=broker.config,
             metrics=metrics,
             statistics=statistics,
             cluster=config.cluster_name,

@@ -25,6 +25,7 @@ from geminga.broker.core.recent_candidates import RecentCandidates
 from geminga.broker.failures import Failures, Kind
 from geminga.broker.handlers import command_table
 from geminga.broker.handlers.producer_names import ProducerNames
+from geminga.broker.handlers.rows import CommandTable
 from geminga.broker.handlers.services import CommandServices
 from geminga.broker.ownership.endpoints import Endpoint, Endpoints
 from geminga.broker.ownership.lookup import TopicLookup
@@ -41,6 +42,7 @@ from geminga.broker.registry.ports import Belongings, PartitionedCalls
 from geminga.broker.registry.topic_registry import TopicRegistry
 from geminga.broker.resources import Document, Resources
 from geminga.broker.resources.initialization import COORDINATORS_TOPIC
+from geminga.broker.rest.services import AdministeredTopics
 from geminga.broker.schema.topic_schemas import Schemas
 from geminga.broker.topic.base import Topic
 from geminga.broker.topic.non_persistent import NonPersistentTopic
@@ -139,6 +141,9 @@ class Broker:
         )
         self._following = PolicyFollowing(self)
         self._policy_upkeep = PolicyUpkeep(self)
+        #: For those who administer topics: the REST, the embedded broker.
+        self.administered = self._new_administered_topics()
+        self.commands = self._new_commands()
         self.connection_services = self._new_connection_services()
 
     # ---- what it is made of
@@ -218,8 +223,22 @@ class Broker:
             part=self,
         )
 
-    def _new_connection_services(self) -> ConnectionServices:
-        command_services = CommandServices(
+    def _new_administered_topics(self) -> AdministeredTopics:
+        return AdministeredTopics(
+            registry=self.registry,
+            partitions=self.partitions,
+            resources=self.resources,
+            steps=self.admin_steps,
+            forget_policies=self.namespaces.forget,
+            forget_namespace=self._forget_namespace,
+        )
+
+    async def _forget_namespace(self, namespace: str) -> None:
+        await self.schemas.forget_namespace(namespace)
+        self.policies.topics.forget_namespace(namespace)
+
+    def _new_commands(self) -> CommandTable:
+        services = CommandServices(
             version=self.version,
             config=self.config,
             access=self.access,
@@ -232,11 +251,13 @@ class Broker:
             long_work=self.long_work,
             transactions=self.transactions,
         )
+        return command_table(services)
+
+    def _new_connection_services(self) -> ConnectionServices:
         return ConnectionServices(
             monotonic=self.runtime.clock.monotonic,
             config=self.config,
             access=self.access,
-            commands=command_table(command_services),
             connections=self.connections,
             failures=self.failures,
             frame_room=self.frame_room,
@@ -334,7 +355,7 @@ class Broker:
 
     def new_connection(self, listener: str = "", *, turn_commands_max: int = TURN_COMMANDS_MAX) -> Connection:
         """The protocol of a new connection; see :class:`Connection`."""
-        return Connection(self.connection_services, listener, turn_commands_max=turn_commands_max)
+        return Connection(self.connection_services, self.commands, listener, turn_commands_max=turn_commands_max)
 
     # ---- lookup
 

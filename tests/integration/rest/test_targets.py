@@ -32,14 +32,14 @@ def test_partitioned_topic_means_its_partitions(on_loop, namespace: str) -> None
     name = TopicName.parse(f"persistent://{namespace}/p")
 
     async def main(broker) -> None:
-        assert [each async for each in partitions_or_self(broker, name)] == [name]
+        assert [each async for each in partitions_or_self(broker.administered, name)] == [name]
         await broker.create_partitioned_topic(name, 2)
         partitions = [name.with_partition(0), name.with_partition(1)]
-        assert [each async for each in partitions_or_self(broker, name)] == partitions
-        assert [each async for each in partitions_or_self(broker, partitions[1])] == [partitions[1]]
-        await refuse_partitioned(broker, partitions[1], "this")
+        assert [each async for each in partitions_or_self(broker.administered, name)] == partitions
+        assert [each async for each in partitions_or_self(broker.administered, partitions[1])] == [partitions[1]]
+        await refuse_partitioned(broker.administered, partitions[1], "this")
         with pytest.raises(NotAllowedError, match=r"^this$"):
-            await refuse_partitioned(broker, name, "this")
+            await refuse_partitioned(broker.administered, name, "this")
 
     on_loop(main)
 
@@ -49,10 +49,10 @@ def test_topic_and_subscription_must_exist(on_loop, namespace: str) -> None:
 
     async def main(broker) -> None:
         with pytest.raises(TopicNotFoundError):
-            await persistent_topic(broker, name)
+            await persistent_topic(broker.administered, name)
         await broker.create_topic(name)
         with pytest.raises(SubscriptionNotFoundError):
-            await subscription_of(broker, name, "s")
+            await subscription_of(broker.administered, name, "s")
 
     on_loop(main)
 
@@ -61,14 +61,14 @@ def test_namespace_is_deleted_with_everything_and_a_second_call_finishes_the_fir
     async def main(broker) -> None:
         await broker.create_topic(TopicName.parse(f"persistent://{namespace}/t"))
         await broker.create_partitioned_topic(TopicName.parse(f"non-persistent://{namespace}/n"), 2)
-        assert len(await topics_of_namespace(broker, namespace)) == 3
-        assert len(await partitioned_topics_of_namespace(broker, namespace)) == 1
+        assert len(await topics_of_namespace(broker.administered, namespace)) == 3
+        assert len(await partitioned_topics_of_namespace(broker.administered, namespace)) == 1
         # As left behind by a deletion that was cut short.
         await broker.resources.namespaces.set_policy(namespace, "deleted", True)
-        await delete_namespace_and_topics(broker, namespace)
+        await delete_namespace_and_topics(broker.administered, namespace)
         assert await broker.resources.namespaces.find(namespace) is None
         assert await broker.ledgers.encoded_names(f"{namespace}/persistent") == []
         with pytest.raises(NotFoundError):
-            await delete_namespace_and_topics(broker, namespace)
+            await delete_namespace_and_topics(broker.administered, namespace)
 
     on_loop(main)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from geminga.broker.config import BrokerConfig
 from geminga.model.errors import GemingaError
 from geminga.runtime import Clock, SparseWarnings, get_logger
 from geminga.wire.pulsar import foreign
-
-if TYPE_CHECKING:
-    from geminga.broker.connection.connection import Connection
 
 _log = get_logger(__name__)
 
@@ -23,6 +20,33 @@ class Peer(Protocol):
     is_connected: bool
 
 
+class OpenConnection(Peer, Protocol):
+    """One that is open."""
+
+    def send_error(self, request_id: int, error: GemingaError) -> None:
+        """Answer ERROR."""
+
+    def close(self, reason: str = "") -> None:
+        """Close; what is still to be written is."""
+
+    def abort(self, reason: str = "") -> None:
+        """Cut it off at once."""
+
+    def must_wait(self) -> None:
+        """There is a shortage of room for what clients do not take."""
+
+    def may_write_again(self, *, has_turn: bool = False) -> None:
+        """It is over, or it is its turn."""
+
+    def cut_off(self, reason: str) -> None:
+        """It takes nothing, and others wait."""
+
+    @property
+    def unsent_bytes(self) -> int:
+        """What the client was sent and has not taken."""
+        ...
+
+
 class Connections:
     """See the module."""
 
@@ -33,11 +57,11 @@ class Connections:
         self._strangers = SparseWarnings(_log, clock.monotonic)
         self._by_ip: dict[str, int] = {}
         #: Those that are open.
-        self.open: set[Connection] = set()
+        self.open: set[OpenConnection] = set()
         #: Accepted since the start; read at scrape time.
         self.opened_count = 0
 
-    def opened(self, connection: Connection) -> str:
+    def opened(self, connection: OpenConnection) -> str:
         """Count a connection; why it can not stay, or an empty text."""
         self.open.add(connection)
         self.opened_count += 1
@@ -51,7 +75,7 @@ class Connections:
             return f"reached brokerMaxConnectionsPerIp={config.connections_per_ip_max}"
         return ""
 
-    def closed(self, connection: Connection) -> None:
+    def closed(self, connection: OpenConnection) -> None:
         """A connection is gone."""
         self.open.discard(connection)
         address = connection.peer.rpartition(":")[0]

@@ -49,7 +49,7 @@ DISCARDED_BYTES_MAX: Final = 1 << 20
 
 
 def _ownership(request: Request) -> Ownership:
-    return context_of(request).broker.ownership
+    return context_of(request).ownership
 
 
 def _policies_topic_of(request: Request) -> TopicName:

@@ -8,7 +8,7 @@ from starlette.responses import PlainTextResponse, Response
 from geminga.broker.access.core.actions import Anyone, BrokerOperation
 from geminga.broker.rest.requests import RestError, context_of, json_response
 from geminga.broker.rest.routing import Route
-from geminga.broker.service import Broker
+from geminga.broker.rest.services import BrokerStatus
 from geminga.model.errors import NotFoundError, UnavailableError
 
 #: Parts of key names whose values are not shown.
@@ -17,22 +17,21 @@ SECRET_WORDS = ("password", "secret", "token")
 
 async def health(request: Request) -> Response:
     """``ok`` if the broker serves and its storage takes writes; 503 otherwise."""
-    broker = context_of(request).broker
-    _require_ready(broker)
+    _require_ready(context_of(request).status)
     # Reading metadata goes through the store's thread: it answers only if that is alive.
-    await broker.resources.clusters.list()
+    await context_of(request).resources.clusters.list()
     return PlainTextResponse("ok")
 
 
 async def status(request: Request) -> Response:
     """``OK`` while the file that ``statusFilePath`` names is there, for load balancers; 404 otherwise."""
     context = context_of(request)
-    _require_ready(context.broker)
+    _require_ready(context.status)
     missing = NotFoundError("the file that statusFilePath names is not there")
     if not context.status_file:
         raise missing
     try:
-        await context.broker.runtime.disk.file_size(context.status_file)
+        await context.disk.file_size(context.status_file)
     except OSError as error:
         raise missing from error
     return PlainTextResponse("OK")
@@ -40,7 +39,7 @@ async def status(request: Request) -> Response:
 
 async def ready(request: Request) -> Response:
     """``ok`` once the broker takes connections."""
-    _require_ready(context_of(request).broker)
+    _require_ready(context_of(request).status)
     return PlainTextResponse("ok")
 
 
@@ -51,7 +50,7 @@ async def list_brokers(request: Request) -> Response:
 
 async def leader_broker(request: Request) -> Response:
     """The broker that leads the cluster: this one."""
-    web_url = context_of(request).broker.web_url
+    web_url = context_of(request).status.web_url
     return json_response({"serviceUrl": web_url, "brokerId": _broker_id(request)})
 
 
@@ -85,13 +84,13 @@ async def metrics(request: Request) -> Response:
     return Response(context_of(request).metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
-def _require_ready(broker: Broker) -> None:
-    if broker.is_closing or not broker.endpoints.default.broker_url:
+def _require_ready(status: BrokerStatus) -> None:
+    if status.is_closing or not status.endpoints.default.broker_url:
         raise UnavailableError("the broker is stopping")
 
 
 def _broker_id(request: Request) -> str:
-    return context_of(request).broker.web_url.partition("://")[2]
+    return context_of(request).status.web_url.partition("://")[2]
 
 
 ROUTES = [

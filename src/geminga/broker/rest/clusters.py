@@ -40,25 +40,25 @@ _ADDRESSES: Final = r"://[^\s/]+(?:/\S*)?"
 
 async def list_clusters(request: Request) -> Response:
     """Names of all clusters."""
-    return json_response([*await context_of(request).broker.resources.clusters.list()])
+    return json_response([*await context_of(request).resources.clusters.list()])
 
 
 async def get_cluster(request: Request) -> Response:
     """A cluster's data."""
-    data = await context_of(request).broker.resources.clusters.get(path_text(request, "cluster"))
+    data = await context_of(request).resources.clusters.get(path_text(request, "cluster"))
     return json_response({**dict.fromkeys(_FLAGS, False), **data})
 
 
 async def create_cluster(request: Request) -> Response:
     """Create."""
-    clusters = context_of(request).broker.resources.clusters
+    clusters = context_of(request).resources.clusters
     await clusters.create(path_text(request, "cluster"), await _data(request))
     return _done()
 
 
 async def update_cluster(request: Request) -> Response:
     """Replace a cluster's data."""
-    clusters = context_of(request).broker.resources.clusters
+    clusters = context_of(request).resources.clusters
     await clusters.update(path_text(request, "cluster"), await _data(request))
     return _done()
 
@@ -68,7 +68,7 @@ async def delete_cluster(request: Request) -> Response:
     context, cluster = context_of(request), path_text(request, "cluster")
     if cluster == context.cluster:
         raise RestError(412, "Cluster not empty")
-    await context.broker.resources.clusters.delete(cluster)
+    await context.resources.clusters.delete(cluster)
     return no_content()
 
 

@@ -2,26 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from geminga.broker.access.ports import Access
+from geminga.broker.config import BrokerConfig
 from geminga.broker.metrics import Metrics
+from geminga.broker.ownership.lookup import TopicLookup
+from geminga.broker.ownership.ports import Ownership
+from geminga.broker.policies.service import PolicyService
+from geminga.broker.resources import Resources
+from geminga.broker.rest.services import AdministeredTopics, BrokerStatus
 from geminga.broker.rest.stats import TopicStatistics
-
-if TYPE_CHECKING:
-    from geminga.broker.service import Broker
+from geminga.broker.schema.topic_schemas import Schemas
+from geminga.managed_ledger import ManagedLedgerFactory
+from geminga.runtime import Clock
+from geminga.runtime.ports import Disk
 
 #: Body of a request where ``httpMaxRequestSize`` sets no other bound, bytes.
 BODY_BYTES_MAX_DEFAULT: Final = 16 * 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RestContext:
     """Handed to every handler."""
 
-    broker: Broker
+    status: BrokerStatus
+    topics: AdministeredTopics
+    resources: Resources
+    policies: PolicyService
+    #: Returns when the loaded topics of a namespace follow its changed policies.
+    policies_changed: Callable[[str], Awaitable[None]]
+    schemas: Schemas
+    lookup: TopicLookup
+    ownership: Ownership
+    ledgers: ManagedLedgerFactory
+    clock: Clock
+    disk: Disk
+    config: BrokerConfig
     metrics: Metrics
     statistics: TopicStatistics
     cluster: str

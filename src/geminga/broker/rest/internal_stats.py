@@ -21,7 +21,7 @@ from geminga.model.errors import StorageError
 from geminga.model.position import Position
 
 if TYPE_CHECKING:
-    from geminga.broker.service import Broker
+    from geminga.broker.schema.topic_schemas import Schemas
 
 #: What Pulsar tells of the cursors of a non-persistent topic, and of its ledgers: there are none.
 NO_CURSOR: Final[Mapping[str, Json]] = {
@@ -54,7 +54,7 @@ NO_COMPACTED_LEDGER: Final[Mapping[str, Json]] = {
 }
 
 
-async def internal_stats(broker: Broker, topic: Topic) -> Document:
+async def internal_stats(schemas: Schemas, topic: Topic) -> Document:
     """``PersistentTopicInternalStats``, or what is left of it without a log. Raises StorageError."""
     if not isinstance(topic, PersistentTopic):
         added = topic.entries_in if isinstance(topic, NonPersistentTopic) else 0
@@ -72,7 +72,7 @@ async def internal_stats(broker: Broker, topic: Topic) -> Document:
             "offloaded": False,
             "underReplicated": False,
         }
-        for ledger in await broker.schemas.store.ledgers(schema_id_of(topic.name))
+        for ledger in await schemas.store.ledgers(schema_id_of(topic.name))
     ]
     return stats
 

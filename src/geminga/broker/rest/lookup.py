@@ -19,12 +19,14 @@ async def lookup(request: Request) -> Response:
 
     A URL that there is not is left out. 307 to the broker that is to take the topic where nobody has it.
     """
-    broker = context_of(request).broker
+    topics = context_of(request).topics
     listener = request.query_params.get("listenerName") or request.headers.get("X-Pulsar-ListenerName", "")
     name = topic_of(request)
-    if await broker.resources.namespaces.find(name.namespace) is None:
+    if await topics.resources.namespaces.find(name.namespace) is None:
         raise NotFoundError("Namespace not found")
-    endpoint, is_to_ask = await broker.lookup.find(name, listener, is_authoritative=is_authoritative(request))
+    endpoint, is_to_ask = await context_of(request).lookup.find(
+        name, listener, is_authoritative=is_authoritative(request)
+    )
     if is_to_ask:
         return redirection(request, endpoint)
     found = {
@@ -41,7 +43,7 @@ async def lookup(request: Request) -> Response:
 async def bundle(request: Request) -> Response:
     """The hash range of the topic's bundle, ``0x40000000_0x80000000``."""
     name = topic_of(request)
-    policies = await context_of(request).broker.resources.namespaces.get(name.namespace)
+    policies = await context_of(request).resources.namespaces.get(name.namespace)
     return PlainTextResponse(bundle_range(policies.bundle_boundaries, str(name)))
 
 

@@ -43,10 +43,10 @@ DECOMPRESSED_BYTES_MAX = 64 * 1024 * 1024
 
 async def peek(request: Request) -> Response:
     """The n-th (from 1) entry that the subscription has not acknowledged; nothing changes."""
-    broker, name = context_of(request).broker, topic_of(request)
-    await refuse_partitioned(broker, name, "Peek messages on a partitioned topic is not allowed")
+    topics, name = context_of(request).topics, topic_of(request)
+    await refuse_partitioned(topics, name, "Peek messages on a partitioned topic is not allowed")
     number = path_int(request, "position")
-    subscription = await subscription_of(broker, name, subscription_name(request), "Peek messages")
+    subscription = await subscription_of(topics, name, subscription_name(request), "Peek messages")
     if number < 1:
         raise RestError(412, "the position to peek at must be 1 or more")
     entry, _ = await seek.peek(subscription, number) if number <= PEEK_POSITION_MAX else (None, 0)
@@ -57,10 +57,10 @@ async def peek(request: Request) -> Response:
 
 async def entry_by_position(request: Request) -> Response:
     """The entry at a ledger id and entry id."""
-    broker, name = context_of(request).broker, topic_of(request)
+    topics, name = context_of(request).topics, topic_of(request)
     position = Position(path_int(request, "ledger", LONG_MAX), path_int(request, "entry", LONG_MAX))
-    await refuse_partitioned(broker, name, "GetMessageById is not allowed on partitioned-topic")
-    topic = await persistent_topic(broker, name, "GetMessageById")
+    await refuse_partitioned(topics, name, "GetMessageById is not allowed on partitioned-topic")
+    topic = await persistent_topic(topics, name, "GetMessageById")
     entries = await topic.ledger.read([position])
     if not entries:
         raise NotFoundError("Message id not found")
@@ -69,15 +69,15 @@ async def entry_by_position(request: Request) -> Response:
 
 async def message_id_by_time(request: Request) -> Response:
     """The id of the first message published at that time (ms since the epoch) or later."""
-    broker, name = context_of(request).broker, topic_of(request)
+    topics, name = context_of(request).topics, topic_of(request)
     timestamp_ms = path_int(request, "timestamp", LONG_MAX)
     if timestamp_ms < 0:
         raise RestError(412, "the timestamp must be 0 or more")
     what = "Get message ID by timestamp"
     await refuse_partitioned(
-        broker, name, f"{what} on a partitioned topic is not allowed, please try do it on specific topic partition"
+        topics, name, f"{what} on a partitioned topic is not allowed, please try do it on specific topic partition"
     )
-    ledger = (await persistent_topic(broker, name, what)).ledger
+    ledger = (await persistent_topic(topics, name, what)).ledger
     before = await ledger.find_last(lambda entry: entry_timestamp_ms(entry.data) < timestamp_ms)
     position = ledger.next_position(before if before is not None else EARLIEST)
     return json_response(message_id_json(position, name.partition))
@@ -85,12 +85,12 @@ async def message_id_by_time(request: Request) -> Response:
 
 async def backlog(request: Request) -> Response:
     """Stored bytes and messages, and what each subscription has not acknowledged."""
-    broker, name = context_of(request).broker, topic_of(request)
+    topics, name = context_of(request).topics, topic_of(request)
     size = entries = waiting = 0
     cursors: Document = {}
     ledgers: list[Json] = []
-    async for target in partitions_or_self(broker, name, used=True):
-        topic = await persistent_topic(broker, target, "Get backlog")
+    async for target in partitions_or_self(topics, name, used=True):
+        topic = await persistent_topic(topics, target, "Get backlog")
         size += topic.ledger.size_bytes
         entries += topic.ledger.entry_count
         ledgers += [
@@ -109,11 +109,11 @@ async def backlog(request: Request) -> Response:
             "storageSize": size,
             "totalMessages": entries,
             "messageBacklog": waiting,
-            "brokerName": broker.web_url.partition("://")[2],
+            "brokerName": context_of(request).status.web_url.partition("://")[2],
             "topicName": str(name),
             "dataLedgerDetails": ledgers,
             "cursorDetails": cursors,
-            "statGeneratedAt": broker.runtime.clock.wall_ms(),
+            "statGeneratedAt": context_of(request).clock.wall_ms(),
         }
     )
 

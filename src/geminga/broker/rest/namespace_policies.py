@@ -28,6 +28,7 @@ from geminga.broker.policies.core.values import (
 from geminga.broker.policies.rules import AGE_QUOTA, SIZE_QUOTA
 from geminga.broker.resources.documents import Document, Json
 from geminga.broker.resources.policies import Policies
+from geminga.broker.rest.context import RestContext
 from geminga.broker.rest.core.unbuilt import NAMESPACE_FIELDS, refuse_unbuilt
 from geminga.broker.rest.requests import (
     NO_BODY,
@@ -41,7 +42,6 @@ from geminga.broker.rest.requests import (
     path_text,
 )
 from geminga.broker.rest.routing import Route
-from geminga.broker.service import Broker
 from geminga.model.errors import NotFoundError
 from geminga.runtime import get_logger
 
@@ -103,22 +103,22 @@ async def _set(request: Request, row: PolicyRow[Any], level: NamespaceLevel, val
 
 
 async def _change(request: Request, change: Callable[[Document], Document], missing: str) -> Response:
-    broker, namespace = context_of(request).broker, namespace_of(request)
+    context, namespace = context_of(request), namespace_of(request)
     try:
-        await broker.resources.namespaces.update(namespace, change, missing)
+        await context.resources.namespaces.update(namespace, change, missing)
     except NotFoundError as error:
         # Pulsar says so only where authentication is on; it is the more helpful of the two.
-        if not await broker.resources.tenants.exists(namespace.partition("/")[0]):
+        if not await context.resources.tenants.exists(namespace.partition("/")[0]):
             raise NotFoundError("Tenant does not exist") from error
         raise
-    await _follow(broker, namespace)
+    await _follow(context, namespace)
     return no_content()
 
 
-async def _follow(broker: Broker, namespace: str) -> None:
+async def _follow(context: RestContext, namespace: str) -> None:
     try:
         async with asyncio.timeout(FOLLOW_S_MAX):
-            await broker.policies_changed(namespace)
+            await context.policies_changed(namespace)
     except TimeoutError:
         _log.info("%s: topics still adopt the changed policies after %g s", namespace, FOLLOW_S_MAX)
 
@@ -126,10 +126,10 @@ async def _follow(broker: Broker, namespace: str) -> None:
 def _routes_of(row: PolicyRow[Any], level: NamespaceLevel, rest: Rest) -> list[Route]:
     async def read(request: Request) -> Response:
         context = context_of(request)
-        policies = await context.broker.resources.namespaces.get(namespace_of(request))
+        policies = await context.resources.namespaces.get(namespace_of(request))
         value = level.told(policies.document, context.cluster)
         if value is None:
-            value = row.broker_level(context.broker.policies.settings) if rest.answers_broker else rest.unset
+            value = row.broker_level(context.policies.settings) if rest.answers_broker else rest.unset
         return nothing_set(rest.unset_status) if value is None else json_response(value)
 
     async def write(request: Request) -> Response:
@@ -140,7 +140,7 @@ def _routes_of(row: PolicyRow[Any], level: NamespaceLevel, rest: Rest) -> list[R
         if value is not None or rest.nothing is Nothing.IS_CHECKED:
             value = _checked(row, level, value)
             if row.bound is not None:
-                row.bound(value, context_of(request).broker.policies.settings)
+                row.bound(value, context_of(request).policies.settings)
         return await _set(request, row, level, value)
 
     async def remove(request: Request) -> Response:
@@ -157,7 +157,7 @@ def _routes_of(row: PolicyRow[Any], level: NamespaceLevel, rest: Rest) -> list[R
 
 async def get_backlog_quotas(request: Request) -> Response:
     """Quota type -> quota."""
-    policies = await context_of(request).broker.resources.namespaces.get(namespace_of(request))
+    policies = await context_of(request).resources.namespaces.get(namespace_of(request))
     return json_response(_quotas(policies))
 
 
@@ -205,7 +205,7 @@ def _quotas(policies: Policies) -> Document:
 
 async def get_properties(request: Request) -> Response:
     """Names and texts."""
-    policies = await context_of(request).broker.resources.namespaces.get(namespace_of(request))
+    policies = await context_of(request).resources.namespaces.get(namespace_of(request))
     return json_response(_properties(policies.document))
 
 
@@ -223,7 +223,7 @@ async def clear_properties(request: Request) -> Response:
 
 async def get_property(request: Request) -> Response:
     """The text of one name; no body if there is none."""
-    policies = await context_of(request).broker.resources.namespaces.get(namespace_of(request))
+    policies = await context_of(request).resources.namespaces.get(namespace_of(request))
     text = _properties(policies.document).get(path_text(request, "key"))
     return nothing_set() if text is None else Response(str(text), media_type="application/json")
 

@@ -35,18 +35,18 @@ ACTIONS = ("produce", "consume", "functions", "sources", "sinks", "packages")
 
 async def list_namespaces(request: Request) -> Response:
     """Full names of a tenant's namespaces."""
-    return json_response([*await context_of(request).broker.resources.namespaces.list(path_text(request, "tenant"))])
+    return json_response([*await context_of(request).resources.namespaces.list(path_text(request, "tenant"))])
 
 
 async def get_policies(request: Request) -> Response:
     """The whole policies document."""
-    broker = context_of(request).broker
-    policies = await broker.resources.namespaces.get(namespace_of(request))
+    topics = context_of(request).topics
+    policies = await topics.resources.namespaces.get(namespace_of(request))
     # What Pulsar shows of every namespace, and those made by older versions do not hold.
     whole: Document = {
         "allowed_clusters": [],
         "migrated": False,
-        "is_allow_auto_update_schema": broker.config.allow_auto_update_schema,
+        "is_allow_auto_update_schema": context_of(request).config.allow_auto_update_schema,
     }
     return json_response({**whole, **policies.document})
 
@@ -57,61 +57,61 @@ async def create_namespace(request: Request) -> Response:
     policies = checked_policies(await object_body(request), namespace)
     # As in Pulsar: this cluster, whatever else the tenant may use.
     policies["replication_clusters"] = policies.get("replication_clusters") or [context.cluster]
-    tenant = await context.broker.resources.tenants.get(namespace.partition("/")[0])
+    tenant = await context.resources.tenants.get(namespace.partition("/")[0])
     refuse_replication(policies, context.cluster, tenant.get("allowedClusters"))
-    await context.broker.resources.namespaces.create(namespace, policies)
+    await context.resources.namespaces.create(namespace, policies)
     return no_content()
 
 
 async def delete_namespace(request: Request) -> Response:
     """Delete an empty namespace; with ``force`` (and ``forceDeleteNamespaceAllowed``) also its topics."""
     context = context_of(request)
-    broker, namespace = context.broker, namespace_of(request)
+    topics, namespace = context.topics, namespace_of(request)
     is_forced = flag(request, "force")
     if is_forced and not context.force_delete_namespace:
         raise RestError(405, "Broker doesn't allow forced deletion of namespaces")
-    if await broker.resources.namespaces.find(namespace) is None:
+    if await topics.resources.namespaces.find(namespace) is None:
         raise NotFoundError(f"Namespace {namespace} does not exist.")
     if is_forced:
-        await delete_namespace_and_topics(broker, namespace)
+        await delete_namespace_and_topics(topics, namespace)
     else:
-        await delete_empty_namespace(broker, namespace)
+        await delete_empty_namespace(topics, namespace)
     return no_content()
 
 
 async def list_topics(request: Request) -> Response:
     """Topics of a namespace, partitions one by one; ``mode`` picks the domain."""
-    broker, namespace = context_of(request).broker, namespace_of(request)
-    await broker.resources.namespaces.get(namespace)
+    topics, namespace = context_of(request).topics, namespace_of(request)
+    await topics.resources.namespaces.get(namespace)
     mode = request.query_params.get("mode") or "PERSISTENT"
     if mode not in MODES:
         # What Pulsar's HTTP software says of a parameter that it can not read.
         raise RestError(404, f"mode={mode}: expected {', '.join(MODES)}")
-    return await names_response(broker, await broker.list_topics(namespace, mode=MODES[mode]))
+    return await names_response(topics, await topics.registry.list(namespace, mode=MODES[mode]))
 
 
 async def get_bundles(request: Request) -> Response:
     """The hash boundaries of the namespace's bundles."""
-    policies = await context_of(request).broker.resources.namespaces.get(namespace_of(request))
+    policies = await context_of(request).resources.namespaces.get(namespace_of(request))
     boundaries: list[Json] = [*policies.bundle_boundaries]
     return json_response({"boundaries": boundaries, "numBundles": len(boundaries) - 1})
 
 
 async def unload(request: Request) -> Response:
     """Unload every topic of the namespace."""
-    broker, namespace = context_of(request).broker, namespace_of(request)
-    if await broker.resources.namespaces.find(namespace) is None:
+    topics, namespace = context_of(request).topics, namespace_of(request)
+    if await topics.resources.namespaces.find(namespace) is None:
         raise NotFoundError("Namespace not found")
-    steps = broker.admin_steps()
-    for topic in [topic for topic in broker.topics.values() if topic.name.namespace == namespace]:
+    steps = topics.steps()
+    for topic in [topic for topic in topics.registry.loaded.values() if topic.name.namespace == namespace]:
         await steps.next()
-        await broker.unload_topic(topic.name)
+        await topics.registry.unload(topic.name)
     return no_content()
 
 
 async def get_permissions(request: Request) -> Response:
     """Role -> actions."""
-    policies = await context_of(request).broker.resources.namespaces.get(namespace_of(request))
+    policies = await context_of(request).resources.namespaces.get(namespace_of(request))
     return json_response(_granted(dict(policies.document)))
 
 
@@ -128,7 +128,7 @@ async def grant_permission(request: Request) -> Response:
     def grant(document: Document) -> Document:
         return _with_permissions(document, {**_granted(document), role: [*actions]})
 
-    namespaces = context_of(request).broker.resources.namespaces
+    namespaces = context_of(request).resources.namespaces
     await namespaces.update(namespace_of(request), grant, "Topic's namespace does not exist")
     return no_content()
 
@@ -140,7 +140,7 @@ async def revoke_permission(request: Request) -> Response:
     def revoke(document: Document) -> Document:
         return _with_permissions(document, {key: value for key, value in _granted(document).items() if key != role})
 
-    await context_of(request).broker.resources.namespaces.update(namespace_of(request), revoke)
+    await context_of(request).resources.namespaces.update(namespace_of(request), revoke)
     return no_content()
 
 

@@ -45,40 +45,40 @@ async def create(request: Request) -> Response:
     count, name = _count(body), topic_of(request)
     # As in Pulsar: its partitions could be taken for those of another topic.
     refuse_partition_name(name)
-    await require_namespace(context_of(request).broker, name)
+    await require_namespace(context_of(request).topics, name)
     if count < 1:
         raise RestError(406, "Number of partitions should be more than 0")
-    await context_of(request).broker.create_partitioned_topic(name, count, properties)
+    await context_of(request).topics.partitions.create(name, count, properties)
     return no_content()
 
 
 async def update(request: Request) -> Response:
     """Grow to the number of partitions in the body."""
-    broker, name = context_of(request).broker, topic_of(request)
+    topics, name = context_of(request).topics, topic_of(request)
     body = await json_body(request)
     if body is None:
         raise RestError(400, NO_BODY)
     refuse_partition_name(name)
     count = _count(body)
-    found = await broker.resources.partitioned_topics.find(name)
+    found = await topics.resources.partitioned_topics.find(name)
     if found is None:
         raise ConflictError(f"Topic {name} is not the partitioned topic.")
     if count < found.partitions:
         raise RestError(
             422, f"Desired partitions {count} can't be less than the current partitions {found.partitions}."
         )
-    await broker.update_partitions(name, count)
+    await topics.partitions.grow(name, count)
     return no_content()
 
 
 async def create_missing(request: Request) -> Response:
     """Create those partitions that are not there: what a stop or a crash cut off is completed."""
-    broker, name = context_of(request).broker, topic_of(request)
+    topics, name = context_of(request).topics, topic_of(request)
     refuse_partition_name(name)
-    if not await is_partitioned(broker, name):
-        await require_namespace(broker, name)
+    if not await is_partitioned(topics, name):
+        await require_namespace(topics, name)
         raise TopicNotFoundError(f"Topic {name} does not exist")
-    await broker.partitions.create_missing(name)
+    await topics.partitions.create_missing(name)
     return no_content()
 
 
@@ -87,13 +87,13 @@ async def read(request: Request) -> Response:
 
     With ``checkAllowAutoCreation`` a topic that does not exist is created if the policies say partitioned.
     """
-    broker, name = context_of(request).broker, topic_of(request)
+    topics, name = context_of(request).topics, topic_of(request)
     creates = flag(request, "checkAllowAutoCreation")
-    await require_namespace(broker, name)
-    await broker.partitioned_count(name, create=creates)
-    found = None if name.is_partition else await broker.resources.partitioned_topics.find(name)
+    await require_namespace(topics, name)
+    await topics.registry.partitioned_count(name, create=creates)
+    found = None if name.is_partition else await topics.resources.partitioned_topics.find(name)
     if found is None:
-        if not creates and not await broker.topic_exists(name):
+        if not creates and not await topics.registry.exists(name):
             raise TopicNotFoundError(f"Topic {name} not found")
         return json_response({"partitions": 0, "deleted": False})
     metadata: Document = {"partitions": found.partitions, "deleted": found.is_deleted}
@@ -104,13 +104,13 @@ async def read(request: Request) -> Response:
 
 async def delete(request: Request) -> Response:
     """Delete the topic with all its partitions."""
-    broker, name = context_of(request).broker, topic_of(request)
+    topics, name = context_of(request).topics, topic_of(request)
     if name.is_partition:
         refuse_partition_name(name)
     try:
-        await broker.delete_partitioned_topic(name, force=flag(request, "force"))
+        await topics.partitions.delete(name, force=flag(request, "force"))
     except TopicNotFoundError as error:
-        if await broker.topic_exists(name):
+        if await topics.registry.exists(name):
             raise ConflictError(
                 f"{name} is a non-partitioned topic. Instead of calling delete-partitioned-topic please call delete."
             ) from error

@@ -106,7 +106,7 @@ async def check_compatibility(request: Request) -> Response:
 
 
 def _schemas(request: Request) -> Schemas:
-    return context_of(request).broker.schemas
+    return context_of(request).schemas
 
 
 def _registry(request: Request) -> SchemaRegistry:
@@ -119,7 +119,7 @@ def _topic(request: Request) -> TopicName:
 
 async def _topic_in_namespace(request: Request, no_tenant: str = "") -> TopicName:
     """The topic; 404 without its namespace, and with ``no_tenant`` without its tenant, where that is said by itself."""
-    name, resources = _topic(request), context_of(request).broker.resources
+    name, resources = _topic(request), context_of(request).resources
     if no_tenant and not await resources.tenants.exists(name.tenant):
         raise NotFoundError(no_tenant)
     await resources.namespaces.get(name.namespace)

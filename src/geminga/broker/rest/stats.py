@@ -30,7 +30,8 @@ from geminga.broker.topic.persistent import PersistentTopic
 from geminga.broker.topic.producer import Producer
 
 if TYPE_CHECKING:
-    from geminga.broker.service import Broker
+    from geminga.broker.rest.services import BrokerStatus
+    from geminga.runtime import Clock
 
 #: Names of access modes as Pulsar prints them.
 ACCESS_MODES: Final = {
@@ -79,16 +80,17 @@ NOT_IN_GEMINGA: Final[Mapping[str, Json]] = dict.fromkeys(
 class TopicStatistics:
     """Statistics of one broker's topics."""
 
-    __slots__ = ("_broker",)
+    __slots__ = ("_clock", "_status")
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, clock: Clock, status: BrokerStatus) -> None:
+        self._clock = clock
+        self._status = status
 
     def rates_in(self, topic: Topic) -> tuple[float, float]:
         """Messages and bytes published to the topic per second."""
         if topic.rates is None:
             topic.rates = Rates()
-        rates = topic.rates.update(self._broker.runtime.clock.monotonic(), (topic.messages_in, topic.bytes_in))
+        rates = topic.rates.update(self._clock.monotonic(), (topic.messages_in, topic.bytes_in))
         return rates[0], rates[1]
 
     def of_topic(self, topic: Topic) -> Document:
@@ -113,7 +115,7 @@ class TopicStatistics:
             "subscriptions": {**subscriptions},
             "replication": {},
             "compaction": {**NO_COMPACTION},
-            "ownerBroker": self._broker.web_url.partition("://")[2],
+            "ownerBroker": self._status.web_url.partition("://")[2],
             "topicCreationTimeStamp": topic.created_ms,
             "lastPublishTimeStamp": topic.last_published_ms,
         }
@@ -122,7 +124,7 @@ class TopicStatistics:
         if producer.rates is None:
             producer.rates = Rates()
         counters = (producer.messages_in, producer.bytes_in, producer.chunks_in)
-        rates = producer.rates.update(self._broker.runtime.clock.monotonic(), counters)
+        rates = producer.rates.update(self._clock.monotonic(), counters)
         stats: Document = {
             "accessMode": ACCESS_MODES[producer.access_mode],
             "msgRateIn": rates[0],

@@ -29,6 +29,7 @@ from geminga.broker.rest.requests import (
     topic_of,
 )
 from geminga.broker.rest.routing import TOPIC_PATH, Route
+from geminga.broker.rest.services import AdministeredTopics
 from geminga.broker.rest.targets import (
     existing_topic,
     is_partitioned,
@@ -39,7 +40,6 @@ from geminga.broker.rest.targets import (
     require_namespace,
     subscription_of,
 )
-from geminga.broker.service import Broker
 from geminga.broker.subscription import seek
 from geminga.broker.subscription.subscription import Subscription
 from geminga.model.errors import (
@@ -60,11 +60,11 @@ NOT_CREATED: Final = "Topic does not exist and cannot be auto-created"
 
 async def list_subscriptions(request: Request) -> Response:
     """Names of the subscriptions; of all partitions together for a partitioned topic."""
-    broker, name = context_of(request).broker, topic_of(request)
+    topics, name = context_of(request).topics, topic_of(request)
     names: dict[str, None] = {}
-    async for target in partitions_or_self(broker, name, used=True):
+    async for target in partitions_or_self(topics, name, used=True):
         try:
-            topic = await existing_topic(broker, target)
+            topic = await existing_topic(topics, target)
         except TopicNotFoundError:
             if target == name:
                 raise
@@ -75,7 +75,7 @@ async def list_subscriptions(request: Request) -> Response:
 
 async def create_subscription(request: Request) -> Response:
     """Create a durable subscription at the position in the body (default: latest); makes the topic if allowed."""
-    broker, name = context_of(request).broker, topic_of(request)
+    topics, name = context_of(request).topics, topic_of(request)
     subscription = subscription_name(request)
     refuse_parameter(request.query_params, "replicated")
     body = await json_body(request)
@@ -90,10 +90,10 @@ async def create_subscription(request: Request) -> Response:
     if not name.is_persistent:
         # As in Pulsar: it would be there until its last consumer goes.
         raise RestError(400, "Create subscription on non-persistent topic can only be done through client")
-    await _require_creatable(broker, name)
+    await _require_creatable(topics, name)
     made = 0
-    async for target in partitions_or_self(broker, name):
-        topic = await broker.get_topic(target, create=True)
+    async for target in partitions_or_self(topics, name):
+        topic = await topics.registry.get(target, create=True)
         if subscription in topic.subscriptions:
             continue
         try:
@@ -107,27 +107,27 @@ async def create_subscription(request: Request) -> Response:
     return no_content()
 
 
-async def _require_creatable(broker: Broker, name: TopicName) -> None:
+async def _require_creatable(topics: AdministeredTopics, name: TopicName) -> None:
     """Raise unless the topic is there or may be made; it is made if it is to be partitioned."""
-    await require_namespace(broker, name)
-    if name.is_partition and not await broker.topic_exists(name):
-        if not await is_partitioned(broker, name.partitioned_topic):
+    await require_namespace(topics, name)
+    if name.is_partition and not await topics.registry.exists(name):
+        if not await is_partitioned(topics, name.partitioned_topic):
             raise ConflictError(f"Partition metadata not found for the partitioned topic: {name}")
         raise PreconditionFailedError(NOT_CREATED)
     try:
-        await broker.partitioned_count(name, create=True)
+        await topics.registry.partitioned_count(name, create=True)
     except TopicNotFoundError as error:
         raise PreconditionFailedError(NOT_CREATED) from error
 
 
 async def delete_subscription(request: Request) -> Response:
     """Delete; with ``force`` also while consumers are connected."""
-    broker, name = context_of(request).broker, topic_of(request)
+    topics, name = context_of(request).topics, topic_of(request)
     subscription = subscription_name(request)
     found = False
-    async for target in partitions_or_self(broker, name, used=True):
+    async for target in partitions_or_self(topics, name, used=True):
         try:
-            topic = await existing_topic(broker, target)
+            topic = await existing_topic(topics, target)
             if subscription not in topic.subscriptions:
                 raise no_subscription(target, subscription)
             await topic.delete_subscription(subscription, force=flag(request, "force"))
@@ -150,12 +150,12 @@ async def _each(request: Request, what: str = "") -> list[Subscription]:
 
     ``what`` is done to it is not allowed on a non-persistent topic; empty: it has none.
     """
-    broker, name = context_of(request).broker, topic_of(request)
+    topics, name = context_of(request).topics, topic_of(request)
     subscription = subscription_name(request)
     found: list[Subscription] = []
-    async for target in partitions_or_self(broker, name, used=True):
+    async for target in partitions_or_self(topics, name, used=True):
         try:
-            found.append(await subscription_of(broker, target, subscription, what))
+            found.append(await subscription_of(topics, target, subscription, what))
         except (TopicNotFoundError, SubscriptionNotFoundError):
             if target == name:
                 raise
@@ -173,12 +173,12 @@ async def skip_all(request: Request) -> Response:
 
 async def skip(request: Request) -> Response:
     """Acknowledge the next so many entries; one partition only."""
-    broker, name = context_of(request).broker, topic_of(request)
-    await refuse_partitioned(broker, name, "Skip messages on a partitioned topic is not allowed")
+    topics, name = context_of(request).topics, topic_of(request)
+    await refuse_partitioned(topics, name, "Skip messages on a partitioned topic is not allowed")
     count = path_int(request, "count")
     if count < 0:
         raise RestError(412, "the number of messages to skip can not be negative")
-    await seek.skip(await subscription_of(broker, name, subscription_name(request), "Skip messages"), count)
+    await seek.skip(await subscription_of(topics, name, subscription_name(request), "Skip messages"), count)
     return no_content()
 
 
@@ -209,20 +209,20 @@ async def _expire(subscriptions: list[Subscription], seconds: int) -> None:
 
 async def expire_messages_up_to(request: Request) -> Response:
     """Acknowledge everything up to the message id in the body; one partition only."""
-    broker, name = context_of(request).broker, topic_of(request)
+    topics, name = context_of(request).topics, topic_of(request)
     body = await json_body(request)
     if body is None:
         raise RestError(400, NO_BODY)
     position = position_of(body)
-    await refuse_partitioned(broker, name, "Expire message at position is not supported for partitioned-topic")
+    await refuse_partitioned(topics, name, "Expire message at position is not supported for partitioned-topic")
     given = body.get("partitionIndex") if isinstance(body, dict) else None
     if (-1 if given is None else number_of(given, "partitionIndex")) != name.partition:
         raise PreconditionFailedError(
             "Invalid parameter for expire message by position, partition index of passed in message position "
             "doesn't match partition index for the topic"
         )
-    subscription = await subscription_of(broker, name, subscription_name(request), "Expire messages")
-    topic = await persistent_topic(broker, name)
+    subscription = await subscription_of(topics, name, subscription_name(request), "Expire messages")
+    topic = await persistent_topic(topics, name)
     if position > topic.max_read_position:
         raise ConflictError(
             f"Expire message by position not issued on topic {name} for subscription {subscription.name} due to "
@@ -236,11 +236,11 @@ async def expire_messages_up_to(request: Request) -> Response:
 
 async def expire_all(request: Request) -> Response:
     """As :func:`expire_messages`, for every subscription."""
-    broker, name = context_of(request).broker, topic_of(request)
+    topics, name = context_of(request).topics, topic_of(request)
     seconds = path_int(request, "seconds")
     found: list[Subscription] = []
-    async for target in partitions_or_self(broker, name, used=True):
-        topic = await persistent_topic(broker, target, "Expire messages for all subscriptions")
+    async for target in partitions_or_self(topics, name, used=True):
+        topic = await persistent_topic(topics, target, "Expire messages for all subscriptions")
         found += [one for one in topic.subscriptions.values() if isinstance(one, Subscription)]
     await _expire(found, seconds)
     return no_content()
@@ -256,13 +256,13 @@ async def reset_to_time(request: Request) -> Response:
 
 async def reset_to_position(request: Request) -> Response:
     """The next message delivered is that of the id in the body, or the one behind it with ``isExcluded``."""
-    broker, name = context_of(request).broker, topic_of(request)
+    topics, name = context_of(request).topics, topic_of(request)
     body = await json_body(request)
     if body is None:
         raise RestError(400, NO_BODY)
     position = position_of(body)
-    await refuse_partitioned(broker, name, "Reset-cursor at position is not allowed for partitioned-topic")
-    subscription = await subscription_of(broker, name, subscription_name(request), "Reset-cursor")
+    await refuse_partitioned(topics, name, "Reset-cursor at position is not allowed for partitioned-topic")
+    subscription = await subscription_of(topics, name, subscription_name(request), "Reset-cursor")
     if position in (EARLIEST, LATEST):
         await seek.seek(subscription, position)
         return no_content()

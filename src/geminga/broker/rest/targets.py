@@ -9,7 +9,7 @@ from typing import Final
 from starlette.responses import Response
 
 from geminga.broker.rest.requests import RestError
-from geminga.broker.service import Broker
+from geminga.broker.rest.services import AdministeredTopics
 from geminga.broker.subscription.subscription import Subscription
 from geminga.broker.topic.base import Topic
 from geminga.broker.topic.persistent import PersistentTopic
@@ -23,31 +23,33 @@ NAMES_PER_STEP: Final = 2000
 UNUSED_LOADED_MAX: Final = 1000
 
 
-async def partitions_or_self(broker: Broker, name: TopicName, *, used: bool = False) -> AsyncIterator[TopicName]:
+async def partitions_or_self(
+    topics: AdministeredTopics, name: TopicName, *, used: bool = False
+) -> AsyncIterator[TopicName]:
     """The partitions of a partitioned topic, or the topic itself; in turns of the loop, until the broker stops.
 
     ``used``: those that nobody ever used have nothing to tell, and are left out where there are many. Raises
     TopicNotServedError, before the first of them, where one is another broker's.
     """
-    found = None if name.is_partition else await broker.resources.partitioned_topics.find(name)
+    found = None if name.is_partition else await topics.resources.partitioned_topics.find(name)
     if found is None:
         yield name
         return
-    steps = broker.admin_steps()
+    steps = topics.steps()
     for index in range(found.partitions):
         await steps.next()
-        await broker.registry.require_here(name.with_partition(index))
+        await topics.registry.require_here(name.with_partition(index))
     used = used and found.partitions > UNUSED_LOADED_MAX
     for index in range(found.partitions):
         await steps.next()
         partition = name.with_partition(index)
-        if not used or await broker.partitions.is_used(partition):
+        if not used or await topics.partitions.is_used(partition):
             yield partition
 
 
-async def names_response(broker: Broker, names: list[str]) -> Response:
+async def names_response(topics: AdministeredTopics, names: list[str]) -> Response:
     """Names as a JSON array, encoded in turns of the loop."""
-    steps = broker.admin_steps()
+    steps = topics.steps()
     parts = []
     for start in range(0, len(names), NAMES_PER_STEP):
         await steps.next()
@@ -55,14 +57,14 @@ async def names_response(broker: Broker, names: list[str]) -> Response:
     return Response(f"[{','.join(parts)}]", media_type="application/json")
 
 
-async def is_partitioned(broker: Broker, name: TopicName) -> bool:
+async def is_partitioned(topics: AdministeredTopics, name: TopicName) -> bool:
     """Whether ``name`` is that of a partitioned topic."""
-    return not name.is_partition and await broker.resources.partitioned_topics.find(name) is not None
+    return not name.is_partition and await topics.resources.partitioned_topics.find(name) is not None
 
 
-async def refuse_partitioned(broker: Broker, name: TopicName, refusal: str) -> None:
+async def refuse_partitioned(topics: AdministeredTopics, name: TopicName, refusal: str) -> None:
     """Raise :class:`NotAllowedError` (405) if ``name`` is a partitioned topic."""
-    if await is_partitioned(broker, name):
+    if await is_partitioned(topics, name):
         raise NotAllowedError(refusal)
 
 
@@ -72,46 +74,48 @@ def refuse_partition_name(name: TopicName) -> None:
         raise RestError(412, f"Partitioned Topic Name should not contain '{PARTITION_SUFFIX}'")
 
 
-async def missing_topic(broker: Broker, name: TopicName) -> NotFoundError | TopicNotFoundError:
+async def missing_topic(topics: AdministeredTopics, name: TopicName) -> NotFoundError | TopicNotFoundError:
     """Why there is no such topic, in Pulsar's words."""
-    if await broker.resources.namespaces.find(name.namespace) is None:
+    if await topics.resources.namespaces.find(name.namespace) is None:
         return NotFoundError("Namespace not found")
     if name.is_partition:
-        if await broker.resources.partitioned_topics.find(name.partitioned_topic) is not None:
+        if await topics.resources.partitioned_topics.find(name.partitioned_topic) is not None:
             return TopicNotFoundError("Topic partitions were not yet created")
         return TopicNotFoundError(f"Partitioned Topic not found: {name} has zero partitions")
     return TopicNotFoundError(f"Topic {name} not found")
 
 
-async def require_namespace(broker: Broker, name: TopicName) -> None:
+async def require_namespace(topics: AdministeredTopics, name: TopicName) -> None:
     """Raise :class:`NotFoundError` if the topic's namespace is not there."""
-    if await broker.resources.namespaces.find(name.namespace) is None:
+    if await topics.resources.namespaces.find(name.namespace) is None:
         raise NotFoundError("Namespace not found")
 
 
-async def existing_topic(broker: Broker, name: TopicName) -> Topic:
+async def existing_topic(topics: AdministeredTopics, name: TopicName) -> Topic:
     """The loaded topic; raises what :func:`missing_topic` gives (404)."""
     # A non-persistent topic would be made by being looked at.
-    if not name.is_persistent and await is_partitioned(broker, name):
+    if not name.is_persistent and await is_partitioned(topics, name):
         raise TopicNotFoundError(f"Topic {name} not found")
     try:
-        return await broker.get_topic(name, create=False)
+        return await topics.registry.get(name, create=False)
     except TopicNotFoundError as error:
-        raise await missing_topic(broker, name) from error
+        raise await missing_topic(topics, name) from error
 
 
-async def persistent_topic(broker: Broker, name: TopicName, what: str = "This") -> PersistentTopic:
+async def persistent_topic(topics: AdministeredTopics, name: TopicName, what: str = "This") -> PersistentTopic:
     """The loaded topic; raises what is raised for a missing one, NotAllowedError (405) for a non-persistent one."""
-    topic = await existing_topic(broker, name)
+    topic = await existing_topic(topics, name)
     if not isinstance(topic, PersistentTopic):
         raise NotAllowedError(f"{what} on a non-persistent topic is not allowed")
     return topic
 
 
-async def subscription_of(broker: Broker, name: TopicName, subscription: str, what: str = "") -> Subscription:
+async def subscription_of(
+    topics: AdministeredTopics, name: TopicName, subscription: str, what: str = ""
+) -> Subscription:
     """The subscription; raises SubscriptionNotFoundError (404), also for what a non-persistent topic has, unless
     ``what`` is to be done is not allowed there (405)."""
-    topic = await (persistent_topic(broker, name, what) if what else existing_topic(broker, name))
+    topic = await (persistent_topic(topics, name, what) if what else existing_topic(topics, name))
     found = topic.subscriptions.get(subscription)
     if not isinstance(found, Subscription):
         raise no_subscription(name, subscription)

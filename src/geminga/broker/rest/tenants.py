@@ -23,24 +23,24 @@ from geminga.broker.rest.routing import Route
 
 async def list_tenants(request: Request) -> Response:
     """Names of all tenants."""
-    return json_response([*await context_of(request).broker.resources.tenants.list()])
+    return json_response([*await context_of(request).resources.tenants.list()])
 
 
 async def get_tenant(request: Request) -> Response:
     """A tenant's info."""
-    return json_response(await context_of(request).broker.resources.tenants.get(path_text(request, "tenant")))
+    return json_response(await context_of(request).resources.tenants.get(path_text(request, "tenant")))
 
 
 async def create_tenant(request: Request) -> Response:
     """Create."""
-    tenants = context_of(request).broker.resources.tenants
+    tenants = context_of(request).resources.tenants
     await tenants.create(path_text(request, "tenant"), await _info(request))
     return no_content()
 
 
 async def update_tenant(request: Request) -> Response:
     """Replace a tenant's info."""
-    tenants = context_of(request).broker.resources.tenants
+    tenants = context_of(request).resources.tenants
     await tenants.update(path_text(request, "tenant"), await _info(request))
     return no_content()
 
@@ -61,13 +61,13 @@ def _texts(value: Json, what: str) -> list[str]:
 async def delete_tenant(request: Request) -> Response:
     """Delete; with ``force`` (and ``forceDeleteTenantAllowed``) also its namespaces and their topics."""
     context = context_of(request)
-    resources = context.broker.resources
+    resources = context.resources
     tenant = path_text(request, "tenant")
     if flag(request, "force"):
         if not context.force_delete_tenant:
             raise RestError(405, "Broker doesn't allow forced deletion of tenants")
         for namespace in await resources.namespaces.list(tenant):
-            await delete_namespace_and_topics(context.broker, namespace)
+            await delete_namespace_and_topics(context.topics, namespace)
     await resources.tenants.delete(tenant)
     return no_content()
 

@@ -41,24 +41,24 @@ from geminga.model.topic_name import TopicName
 
 async def _existing_topic(request: Request) -> TopicName:
     refuse_parameter(request.query_params, "isGlobal")
-    broker, name = context_of(request).broker, topic_of(request)
+    topics, name = context_of(request).topics, topic_of(request)
     if name.is_partition:
         raise PreconditionFailedError("Not allowed to set/get topic policy for a partition")
     if not name.is_persistent:
         raise NotBuiltError(NON_PERSISTENT_POLICIES)
-    if not await broker.topic_exists(name) and not await is_partitioned(broker, name):
-        raise await missing_topic(broker, name)
+    if not await topics.registry.exists(name) and not await is_partitioned(topics, name):
+        raise await missing_topic(topics, name)
     return name
 
 
 async def _document(request: Request, name: TopicName) -> Document:
-    found = await context_of(request).broker.policies.topics.get(name)
+    found = await context_of(request).policies.topics.get(name)
     return dict(found.document) if found is not None else {}
 
 
 async def _set(request: Request, row: PolicyRow[Any], level: TopicLevel, value: Json) -> Response:
     name = await _existing_topic(request)
-    store = context_of(request).broker.policies.topics
+    store = context_of(request).policies.topics
     await store.update(name, lambda document: level.changed(document, value))
     return no_content()
 
@@ -84,7 +84,7 @@ def _routes_of(row: PolicyRow[Any], level: TopicLevel, rest: Rest) -> list[Route
         name = await _existing_topic(request)
         value = level.told(await _document(request, name))
         if value is None and flag(request, "applied"):
-            value = (await context_of(request).broker.policies.levels_of(name)).merged(row)
+            value = (await context_of(request).policies.levels_of(name)).merged(row)
         if value is None:
             value = rest.unset
         return nothing_set(rest.unset_status) if value is None else json_response(level.shown(value))
@@ -99,7 +99,7 @@ def _routes_of(row: PolicyRow[Any], level: TopicLevel, rest: Rest) -> list[Route
         if value is not None or rest.nothing is Nothing.IS_CHECKED:
             value = (rest.check or row.check)(value)
             if row.bound is not None:
-                row.bound(value, context_of(request).broker.policies.settings)
+                row.bound(value, context_of(request).policies.settings)
         return await _set(request, row, level, value)
 
     async def remove(request: Request) -> Response:
@@ -119,7 +119,7 @@ async def get_quotas(request: Request) -> Response:
     name = await _existing_topic(request)
     quotas = _quotas(await _document(request, name))
     if not quotas and flag(request, "applied"):
-        levels = await context_of(request).broker.policies.levels_of(name)
+        levels = await context_of(request).policies.levels_of(name)
         found = levels.value(BACKLOG_QUOTAS)
         quotas = {
             kind: _quota_document(kind, quota)
@@ -148,7 +148,7 @@ async def _change_quotas(request: Request, name: TopicName, change: Callable[[Do
     def apply(document: Document) -> Document:
         return {**document, "backLogQuotaMap": change(_quotas(document)) or None}
 
-    await context_of(request).broker.policies.topics.update(name, apply)
+    await context_of(request).policies.topics.update(name, apply)
 
 
 def _quotas(document: Document) -> Document:
@@ -163,7 +163,7 @@ def _quota_document(kind: str, quota: Quota) -> Document:
 
 async def remove_all(request: Request) -> Response:
     """Remove every policy that the topic has of its own; also what was left by one that is gone."""
-    await context_of(request).broker.policies.topics.forget_topic(topic_of(request))
+    await context_of(request).policies.topics.forget_topic(topic_of(request))
     return no_content()
 
 

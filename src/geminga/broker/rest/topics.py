@@ -32,6 +32,7 @@ from geminga.broker.rest.requests import (
     topic_of,
 )
 from geminga.broker.rest.routing import TOPIC_PATH, TOPICS_PATH, Route
+from geminga.broker.rest.services import AdministeredTopics
 from geminga.broker.rest.stats import add_stored
 from geminga.broker.rest.targets import (
     existing_topic,
@@ -43,7 +44,6 @@ from geminga.broker.rest.targets import (
     refuse_partitioned,
     require_namespace,
 )
-from geminga.broker.service import Broker
 from geminga.broker.topic.base import Topic
 from geminga.broker.topic.persistent import EPOCH_PROPERTY, PersistentTopic
 from geminga.model.errors import (
@@ -63,19 +63,19 @@ INTERNAL_PROPERTIES = (EPOCH_PROPERTY,)
 
 async def list_topics(request: Request) -> Response:
     """Topics of a namespace and domain, or of its ``bundle``, partitions one by one."""
-    broker, namespace, domain = context_of(request).broker, namespace_of(request), domain_of(request)
-    policies = await broker.resources.namespaces.get(namespace)
+    topics, namespace, domain = context_of(request).topics, namespace_of(request), domain_of(request)
+    policies = await topics.resources.namespaces.get(namespace)
     mode = TopicMode.PERSISTENT if domain == "persistent" else TopicMode.NON_PERSISTENT
-    names = await broker.list_topics(namespace, mode=mode, has_system=flag(request, "includeSystemTopic"))
+    names = await topics.registry.list(namespace, mode=mode, has_system=flag(request, "includeSystemTopic"))
     bundle = request.query_params.get("bundle")
     if bundle:
         names = [name for name in names if bundle_range(policies.bundle_boundaries, name) == bundle]
-    return await names_response(broker, names)
+    return await names_response(topics, names)
 
 
 async def list_partitioned_topics(request: Request) -> Response:
     """Partitioned topics of a namespace and domain."""
-    resources, namespace = context_of(request).broker.resources, namespace_of(request)
+    resources, namespace = context_of(request).resources, namespace_of(request)
     await resources.namespaces.get(namespace)
     return json_response([*await resources.partitioned_topics.list(namespace, domain_of(request))])
 
@@ -85,24 +85,24 @@ async def create_topic(request: Request) -> Response:
     properties = await text_map_body(request)
     refuse_unbuilt(properties, TOPIC_PROPERTIES)
     namespace_of(request)  # has a reason of its own
-    broker, name = context_of(request).broker, topic_of(request)
-    await require_namespace(broker, name)
-    await _refuse_partition_of_nothing(broker, name)
-    if not await broker.topic_exists(name):
+    topics, name = context_of(request).topics, topic_of(request)
+    await require_namespace(topics, name)
+    await _refuse_partition_of_nothing(topics, name)
+    if not await topics.registry.exists(name):
         try:
-            await broker.registry.check_topic_limit(name, 1)
+            await topics.registry.check_topic_limit(name, 1)
         except PreconditionFailedError as error:
             raise ConflictError(error.told) from error
-    await broker.create_topic(name, properties)
+    await topics.registry.create(name, properties)
     return no_content()
 
 
-async def _refuse_partition_of_nothing(broker: Broker, name: TopicName) -> None:
+async def _refuse_partition_of_nothing(topics: AdministeredTopics, name: TopicName) -> None:
     """Raise 412 for a name such as ``t-partition-3`` unless the topic ``t`` has that partition, as Pulsar does."""
     whole, mark, index = name.local_name.rpartition(PARTITION_SUFFIX)
     if not mark or not _WHOLE_NUMBER.fullmatch(index):
         return
-    found = await broker.resources.partitioned_topics.find(TopicName.parse(f"{name.domain}://{name.namespace}/{whole}"))
+    found = await topics.resources.partitioned_topics.find(TopicName.parse(f"{name.domain}://{name.namespace}/{whole}"))
     refusal = f'Can\'t create topic {name.local_name} with "{PARTITION_SUFFIX}" followed by'
     if found is None:
         raise RestError(412, f"{refusal} numeric value if there isn't a partitioned topic {whole} created.")
@@ -112,39 +112,39 @@ async def _refuse_partition_of_nothing(broker: Broker, name: TopicName) -> None:
 
 async def delete_topic(request: Request) -> Response:
     """Delete; with ``force`` also while producers and consumers are connected."""
-    broker, name = context_of(request).broker, topic_of(request)
-    if await is_partitioned(broker, name):
+    topics, name = context_of(request).topics, topic_of(request)
+    if await is_partitioned(topics, name):
         raise ConflictError(
             f"{name} is a partitioned topic, instead of calling delete topic, please call delete-partitioned-topic."
         )
-    if not name.is_persistent and not await broker.topic_exists(name):
-        if await broker.resources.namespaces.find(name.namespace) is not None:
+    if not name.is_persistent and not await topics.registry.exists(name):
+        if await topics.resources.namespaces.find(name.namespace) is not None:
             return no_content()  # it stored nothing
         raise TopicNotFoundError(f"Topic {name} not found")
-    await broker.delete_topic(name, force=flag(request, "force"))
+    await topics.registry.delete(name, force=flag(request, "force"))
     return no_content()
 
 
 async def get_stats(request: Request) -> Response:
     """Statistics of one topic or partition."""
-    broker, name = context_of(request).broker, topic_of(request)
-    return json_response(await _stats_of(request, await existing_topic(broker, name)))
+    topics, name = context_of(request).topics, topic_of(request)
+    return json_response(await _stats_of(request, await existing_topic(topics, name)))
 
 
 async def get_partitioned_stats(request: Request) -> Response:
     """Sums over all partitions, and with ``perPartition`` (the default) each one's own."""
-    broker, name = context_of(request).broker, topic_of(request)
+    topics, name = context_of(request).topics, topic_of(request)
     refuse_partition_name(name)
-    found = await broker.resources.partitioned_topics.find(name)
+    found = await topics.resources.partitioned_topics.find(name)
     if found is None:
-        await require_namespace(broker, name)
+        await require_namespace(topics, name)
         raise TopicNotFoundError(
             f"Partitioned Topic {name} not found" if name.is_persistent else f"Partitioned topic not found {name}"
         )
     each: dict[str, Document] = {}
-    async for partition in partitions_or_self(broker, name, used=True):
+    async for partition in partitions_or_self(topics, name, used=True):
         try:
-            topic = await broker.get_topic(partition, create=False)
+            topic = await topics.registry.get(partition, create=False)
         except TopicNotFoundError:
             continue  # nobody used this partition yet
         each[str(partition)] = await _stats_of(request, topic)
@@ -156,79 +156,81 @@ async def get_partitioned_stats(request: Request) -> Response:
 
 async def get_internal_stats(request: Request) -> Response:
     """Ledgers and cursors of one topic or partition."""
-    broker, name = context_of(request).broker, topic_of(request)
+    topics, name = context_of(request).topics, topic_of(request)
     try:
-        topic = await existing_topic(broker, name)
+        topic = await existing_topic(topics, name)
     except TopicNotFoundError as error:
         if name.is_persistent:
             raise
         raise TopicNotFoundError("Topic not found") from error
-    return json_response(await internal_stats(broker, topic))
+    return json_response(await internal_stats(context_of(request).schemas, topic))
 
 
 async def get_partitioned_internal_stats(request: Request) -> Response:
     """Ledgers and cursors of every partition."""
-    broker, name = context_of(request).broker, topic_of(request)
-    found = None if name.is_partition else await broker.resources.partitioned_topics.find(name)
+    topics, name = context_of(request).topics, topic_of(request)
+    found = None if name.is_partition else await topics.resources.partitioned_topics.find(name)
     if found is None:
-        await require_namespace(broker, name)
+        await require_namespace(topics, name)
         raise TopicNotFoundError(f"Partitioned Topic {name} not found")
     each: Document = {}
-    async for partition in partitions_or_self(broker, name, used=True):
+    async for partition in partitions_or_self(topics, name, used=True):
         try:
-            topic = await broker.get_topic(partition, create=False)
+            topic = await topics.registry.get(partition, create=False)
         except TopicNotFoundError:
             continue  # nobody used this partition yet
-        each[str(partition)] = await internal_stats(broker, topic)
+        each[str(partition)] = await internal_stats(context_of(request).schemas, topic)
     return json_response({"metadata": {"partitions": found.partitions, "deleted": False}, "partitions": each})
 
 
 async def get_internal_info(request: Request) -> Response:
     """What is stored of the topic's ledgers and cursors, or of each partition's; nothing is loaded for it."""
-    broker, name = context_of(request).broker, topic_of(request)
+    topics, name = context_of(request).topics, topic_of(request)
     if not name.is_persistent:
         raise NotAllowedError("a non-persistent topic has nothing stored")
-    found = None if name.is_partition else await broker.resources.partitioned_topics.find(name)
+    found = None if name.is_partition else await topics.resources.partitioned_topics.find(name)
     if found is None:
-        info = await broker.ledgers.info(name.managed_ledger_name)
+        info = await context_of(request).ledgers.info(name.managed_ledger_name)
         if info is None:
-            await require_namespace(broker, name)
+            await require_namespace(topics, name)
             raise TopicNotFoundError(f"Topic {name} not found")
-        return json_response(internal_info(info, broker.runtime.clock.wall_ms()))
+        return json_response(internal_info(info, context_of(request).clock.wall_ms()))
     each: Document = {}
-    async for partition in partitions_or_self(broker, name):
-        info = await broker.ledgers.info(partition.managed_ledger_name)
+    async for partition in partitions_or_self(topics, name):
+        info = await context_of(request).ledgers.info(partition.managed_ledger_name)
         if info is not None:
-            each[str(partition)] = internal_info(info, broker.runtime.clock.wall_ms())
+            each[str(partition)] = internal_info(info, context_of(request).clock.wall_ms())
     return json_response({"version": 0, "partitions": each})
 
 
 async def unload(request: Request) -> Response:
     """Close the topic (or each partition): clients look it up again, its next use loads it again."""
-    broker, name = context_of(request).broker, topic_of(request)
-    async for each in partitions_or_self(broker, name):
+    topics, name = context_of(request).topics, topic_of(request)
+    async for each in partitions_or_self(topics, name):
         if each == name:
-            await existing_topic(broker, name)
-        await broker.unload_topic(each)
+            await existing_topic(topics, name)
+        await topics.registry.unload(each)
     return no_content()
 
 
 async def terminate(request: Request) -> Response:
     """End the topic: nothing can be published any more. Answers its last message id."""
-    broker, name = context_of(request).broker, topic_of(request)
+    topics, name = context_of(request).topics, topic_of(request)
     _require_persistent(name)
-    await refuse_partitioned(broker, name, "Termination of a partitioned topic is not allowed")
-    await existing_topic(broker, name)
-    position = await broker.terminate_topic(name)
+    await refuse_partitioned(topics, name, "Termination of a partitioned topic is not allowed")
+    await existing_topic(topics, name)
+    position = await topics.registry.terminate(name)
     return json_response(message_id_json(position, name.partition))
 
 
 async def terminate_partitions(request: Request) -> Response:
     """End every partition; answers index -> last message id."""
-    broker, name = context_of(request).broker, topic_of(request)
+    topics, name = context_of(request).topics, topic_of(request)
     ended: Document = {}
     async for partition in await _partitions(request, name):
-        ended[str(partition.partition)] = message_id_json(await broker.terminate_topic(partition), partition.partition)
+        ended[str(partition.partition)] = message_id_json(
+            await topics.registry.terminate(partition), partition.partition
+        )
     return json_response(ended)
 
 
@@ -236,7 +238,7 @@ async def last_message_id(request: Request) -> Response:
     """The id of the newest message."""
     name = topic_of(request)
     try:
-        topic = await persistent_topic(context_of(request).broker, name, "GetLastMessageId")
+        topic = await persistent_topic(context_of(request).topics, name, "GetLastMessageId")
     except NotFoundError as error:
         raise TopicNotFoundError(f"Topic {name} not found") from error
     return json_response(message_id_json(topic.max_read_position, name.partition))
@@ -246,7 +248,7 @@ async def get_properties(request: Request) -> Response:
     """The topic's properties."""
     _require_persistent(topic_of(request))
     properties: dict[str, Json] = {**_visible(await _properties(request))}
-    if not properties and await is_partitioned(context_of(request).broker, topic_of(request)):
+    if not properties and await is_partitioned(context_of(request).topics, topic_of(request)):
         return nothing_set()
     return json_response(properties)
 
@@ -275,21 +277,21 @@ def _require_persistent(name: TopicName) -> None:
 
 
 async def _properties(request: Request) -> dict[str, str]:
-    broker, name = context_of(request).broker, topic_of(request)
-    found = None if name.is_partition else await broker.resources.partitioned_topics.find(name)
+    topics, name = context_of(request).topics, topic_of(request)
+    found = None if name.is_partition else await topics.resources.partitioned_topics.find(name)
     if found is not None:
         return dict(found.properties)
-    topic = await broker.get_topic(name, create=False)
+    topic = await topics.registry.get(name, create=False)
     assert isinstance(topic, PersistentTopic)
     return dict(topic.ledger.properties)
 
 
 async def _replace_properties(request: Request, properties: dict[str, str]) -> None:
-    broker, name = context_of(request).broker, topic_of(request)
-    if not name.is_partition and await broker.resources.partitioned_topics.find(name) is not None:
-        await broker.resources.partitioned_topics.set_properties(name, properties)
+    topics, name = context_of(request).topics, topic_of(request)
+    if not name.is_partition and await topics.resources.partitioned_topics.find(name) is not None:
+        await topics.resources.partitioned_topics.set_properties(name, properties)
         return
-    ledger = (await persistent_topic(broker, name)).ledger
+    ledger = (await persistent_topic(topics, name)).ledger
     kept = {key: value for key, value in ledger.properties.items() if key in INTERNAL_PROPERTIES}
     await ledger.set_properties({**_visible(properties), **kept})
 
@@ -299,15 +301,15 @@ def _visible(properties: dict[str, str]) -> dict[str, str]:
 
 
 async def _partitions(request: Request, name: TopicName) -> AsyncIterator[TopicName]:
-    broker = context_of(request).broker
-    found = await broker.resources.partitioned_topics.find(name)
+    topics = context_of(request).topics
+    found = await topics.resources.partitioned_topics.find(name)
     if found is None or name.is_partition:
-        await require_namespace(broker, name)
+        await require_namespace(topics, name)
         raise NotAllowedError(
             "Termination of a non-partitioned topic is not allowed using partitioned-terminate, "
             "please use terminate commands"
         )
-    return partitions_or_self(broker, name)
+    return partitions_or_self(topics, name)
 
 
 async def _stats_of(request: Request, topic: Topic) -> Document:

@@ -101,7 +101,7 @@ def test_policies_go_with_their_namespace() -> None:
     async def scenario(world: BrokerWorld) -> None:
         await topic_of(world)
         await set_topic(world, "messageTTLInSeconds", 5)
-        await delete_namespace_and_topics(world.broker, NAMESPACE)
+        await delete_namespace_and_topics(world.broker.administered, NAMESPACE)
         await world.resources.namespaces.create(NAMESPACE, {})
         await world.broker.policies_changed(NAMESPACE)
         assert await document_of(world) is None

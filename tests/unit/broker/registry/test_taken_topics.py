@@ -163,9 +163,9 @@ def test_what_only_the_owner_of_each_partition_can_do_is_refused_with_nothing_do
         with pytest.raises(TopicNotServedError, match="topic-partition-1"):
             await broker.delete_partitioned_topic(NAME, force=True)
         with pytest.raises(TopicNotServedError, match="topic-partition-1"):
-            await delete_namespace_and_topics(broker, "public/default")
+            await delete_namespace_and_topics(broker.administered, "public/default")
         with pytest.raises(TopicNotServedError, match="topic-partition-1"):
-            async for _ in partitions_or_self(broker, NAME):
+            async for _ in partitions_or_self(broker.administered, NAME):
                 pytest.fail("something was done to the first partition")
         assert await broker.partitioned_count(NAME) == 3
         assert len(await broker.list_topics("public/default")) == 4

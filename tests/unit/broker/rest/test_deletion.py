@@ -43,7 +43,7 @@ def test_namespace_with_topics_is_refused_and_goes_on() -> None:
         await world.resources.namespaces.create(NAMESPACE)
         assert await store(world)
         with pytest.raises(ConflictError, match="non empty"):
-            await delete_empty_namespace(world.broker, NAMESPACE)
+            await delete_empty_namespace(world.broker.administered, NAMESPACE)
         assert not (await world.resources.namespaces.get(NAMESPACE)).is_deleted
         assert await store(world)
 
@@ -57,7 +57,7 @@ def test_topic_that_comes_while_an_empty_namespace_goes_is_refused_or_kept() -> 
         async def scenario(world: BrokerWorld) -> str:
             await world.resources.namespaces.create(NAMESPACE)
             world.metadata.faults.delay_ms_max = 100
-            deletion = asyncio.ensure_future(delete_empty_namespace(world.broker, NAMESPACE))
+            deletion = asyncio.ensure_future(delete_empty_namespace(world.broker.administered, NAMESPACE))
             await seconds(lead_ms / 1000)
             answered = await store(world)
             try:
@@ -90,13 +90,13 @@ def test_policies_changed_while_a_namespace_goes_are_not_deleted_unseen() -> Non
         await world.resources.namespaces.create(NAMESPACE)
         await store(world)
         world.metadata.faults.delay_ms_max = 50
-        deletion = asyncio.ensure_future(delete_namespace_and_topics(world.broker, NAMESPACE))
+        deletion = asyncio.ensure_future(delete_namespace_and_topics(world.broker.administered, NAMESPACE))
         while not (await world.resources.namespaces.get(NAMESPACE)).is_deleted:
             await seconds(0.001)
         await world.resources.namespaces.set_policy(NAMESPACE, "deduplicationEnabled", True)
         with pytest.raises(ConflictError):
             await deletion
-        await delete_namespace_and_topics(world.broker, NAMESPACE)
+        await delete_namespace_and_topics(world.broker.administered, NAMESPACE)
         assert await world.resources.namespaces.find(NAMESPACE) is None
 
     run_quietly(scenario)
@@ -151,7 +151,7 @@ def test_forced_deletion_leaves_nothing_of_topics_with_policies(events: str) -> 
             await world.broker.delete_topic(change_events, force=True)
         elif events == "after a restart":
             await world.restart()
-        await delete_namespace_and_topics(world.broker, NAMESPACE)
+        await delete_namespace_and_topics(world.broker.administered, NAMESPACE)
         assert await world.resources.namespaces.find(NAMESPACE) is None
         assert await left(world) == []
         # What comes by these names later has nothing of theirs.
@@ -195,13 +195,13 @@ def test_forced_deletion_that_fails_anywhere_is_finished_by_the_same_request() -
             store.writes_left = failing - 1
             result = "done"
             try:
-                await delete_namespace_and_topics(world.broker, NAMESPACE)
+                await delete_namespace_and_topics(world.broker.administered, NAMESPACE)
             except GemingaError:
                 result = "cut off"
             is_over, store.writes_left = store.writes_left > 0, None
             await world.restart()
             if result == "cut off" or await world.resources.namespaces.find(NAMESPACE) is not None:
-                await delete_namespace_and_topics(world.broker, NAMESPACE)
+                await delete_namespace_and_topics(world.broker.administered, NAMESPACE)
             assert await world.resources.namespaces.find(NAMESPACE) is None
             assert await left(world) == [], f"write {failing}"
             return "over" if is_over else result
@@ -219,7 +219,7 @@ def test_stop_ends_a_forced_deletion_at_its_next_step() -> None:
         await fill(world)
         world.broker.begin_stop()
         with pytest.raises(UnavailableError):
-            await delete_namespace_and_topics(world.broker, NAMESPACE)
+            await delete_namespace_and_topics(world.broker.administered, NAMESPACE)
         assert await world.broker.topic_exists(TOPICS[0])
 
     run_quietly(scenario)
@@ -234,7 +234,7 @@ def test_partitioned_topic_that_is_being_made_goes_with_its_namespace() -> None:
         creation = asyncio.ensure_future(world.broker.create_partitioned_topic(PARTITIONED, 1000))
         while not await world.broker.list_topics(NAMESPACE):
             await seconds(0.001)
-        await delete_namespace_and_topics(world.broker, NAMESPACE)
+        await delete_namespace_and_topics(world.broker.administered, NAMESPACE)
         await asyncio.wait([creation])
         assert isinstance(creation.exception(), TopicNotFoundError)
         assert await left(world) == []

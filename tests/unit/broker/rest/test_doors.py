@@ -28,16 +28,13 @@ from geminga.broker.access.core.actions import (
     writing,
 )
 from geminga.broker.access.core.principal import ANONYMOUS
-from geminga.broker.metrics import Metrics
 from geminga.broker.rest.application import ROUTES
-from geminga.broker.rest.context import RestContext
-from geminga.broker.rest.loading import application_maker
 from geminga.broker.rest.routing import DOMAIN, TOPIC_PATH, Route, distinct
-from geminga.broker.rest.stats import TopicStatistics
 from geminga.model.errors import InvariantError
 from geminga.model.topic_name import TopicName
 from support.broker_world import TOPIC, BrokerWorld, run_with_broker
 from support.deciding import Denying
+from support.rest_world import rest_application
 
 NAMES = {
     "tenant": "public",
@@ -93,20 +90,6 @@ async def ask(application: ASGIApp, method: str, path: str, body: bytes = b"{}")
     return Answer(sent[0]["status"], b"".join(message.get("body", b"") for message in sent[1:]))
 
 
-def application_of(world: BrokerWorld) -> ASGIApp:
-    statistics = TopicStatistics(world.broker)
-    metrics = Metrics(world.broker, statistics, cluster="standalone", has_topic_level=True)
-    context = RestContext(
-        broker=world.broker,
-        metrics=metrics,
-        statistics=statistics,
-        cluster="standalone",
-        version="test",
-        access=world.broker.access,
-    )
-    return application_maker(context)()
-
-
 def path_of(route: Route) -> str:
     return re.sub(r"\{([^}]*)\}", lambda found: NAMES.get(found[1], "x"), route.path.replace(DOMAIN, "persistent"))
 
@@ -153,7 +136,7 @@ def test_denied_request_is_refused_and_has_changed_nothing(is_slow: bool) -> Non
         await client.create_producer()
         await client.publish(0)
         await client.subscribe()
-        application = application_of(world)
+        application = rest_application(world.broker)
         before = state(world)
         for route in ASKING:
             assert not isinstance(route.needs, Anyone)
@@ -181,7 +164,7 @@ def let_through(route: Route, authorizer: Denying) -> Callable[[BrokerWorld], Aw
         await client.create_producer()
         await client.subscribe()
         authorizer.denied = {each.needs for each in ASKING if not isinstance(each.needs, Anyone)} - {route.needs}
-        answer = await ask(application_of(world), method_of(route), f"{path_of(route)}?force=true")
+        answer = await ask(rest_application(world.broker), method_of(route), f"{path_of(route)}?force=true")
         assert answer.status not in (401, 403, 500), (route.path, answer)
         authorizer.denied = ()
 
@@ -228,7 +211,7 @@ def test_question_is_about_what_the_path_names(method: str, path: str, action: A
     authorizer = Denying((action,), reason="not you")
 
     async def scenario(world: BrokerWorld) -> None:
-        answer = await ask(application_of(world), method, path)
+        answer = await ask(rest_application(world.broker), method, path)
         assert (answer.status, answer.reason) == (401, "not you")
         assert authorizer.asked == [(ANONYMOUS, action, resource)]
 
@@ -239,7 +222,7 @@ def test_name_that_can_be_none_is_refused_before_anybody_is_asked() -> None:
     authorizer = Denying()
 
     async def scenario(world: BrokerWorld) -> None:
-        answer = await ask(application_of(world), "PUT", "/admin/v2/namespaces/public/a$b")
+        answer = await ask(rest_application(world.broker), "PUT", "/admin/v2/namespaces/public/a$b")
         assert answer.status == 412
         assert not authorizer.asked
 

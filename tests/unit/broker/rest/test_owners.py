@@ -8,15 +8,12 @@ from collections.abc import Awaitable, Callable
 import pytest
 from starlette.types import ASGIApp, Message, Scope
 
-from geminga.broker.metrics import Metrics
 from geminga.broker.ownership.endpoints import Endpoint, Endpoints
 from geminga.broker.ownership.ports import Elsewhere
-from geminga.broker.rest.application import make_application
-from geminga.broker.rest.context import RestContext
-from geminga.broker.rest.stats import TopicStatistics
 from geminga.model.topic_name import TopicName
 from support.broker_world import TOPIC, BrokerWorld, run_with_broker
 from support.ownership import OwnershipTable, endpoints_of
+from support.rest_world import rest_application
 
 TOPIC_PATH = "/admin/v2/persistent/public/default/topic"
 Ask = Callable[..., Awaitable[tuple[int, str, object]]]
@@ -57,10 +54,7 @@ def run(scenario: Callable[[BrokerWorld, Ask, OwnershipTable], Awaitable[None]])
     table = OwnershipTable(["a", "b"])
 
     async def main(world: BrokerWorld) -> None:
-        statistics = TopicStatistics(world.broker)
-        metrics = Metrics(world.broker, statistics, cluster="standalone", has_topic_level=True, sources=())
-        context = RestContext(world.broker, metrics, statistics, "standalone", "test", world.broker.access)
-        await scenario(world, asker(make_application(context)), table)
+        await scenario(world, asker(rest_application(world.broker)), table)
 
     run_with_broker(main, ownership=table.brokers["a"])
 

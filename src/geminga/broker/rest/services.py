@@ -1,0 +1,44 @@
+"""What requests work on, in parts; made once, where the broker is put together."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from geminga.broker.ownership.endpoints import Endpoints
+from geminga.broker.registry.partitions import Partitions
+from geminga.broker.registry.topic_registry import TopicRegistry
+from geminga.broker.resources import Resources
+from geminga.broker.upkeep.admin_steps import AdminSteps
+
+
+class BrokerStatus(Protocol):
+    """The broker itself."""
+
+    is_closing: bool
+
+    @property
+    def endpoints(self) -> Endpoints:
+        """Its listeners; raises UnavailableError before it serves."""
+        ...
+
+    @property
+    def web_url(self) -> str:
+        """The HTTP service URL that clients are told."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdministeredTopics:
+    """Topics, and what is stored of them."""
+
+    registry: TopicRegistry
+    partitions: Partitions
+    resources: Resources
+    #: For a loop over many topics: a turn of the loop between two, until the broker stops.
+    steps: Callable[[], AdminSteps]
+    #: What was remembered of a namespace's policies is read anew.
+    forget_policies: Callable[[str], None]
+    #: Schemas and policies of topics that went with their namespace; raises GemingaError.
+    forget_namespace: Callable[[str], Awaitable[None]]
