@@ -73,6 +73,8 @@ _PURE_SIBLINGS = frozenset({"ports", "config", "errors"})
 
 MODULE_LINES_MAX = 600
 FUNCTION_LINES_MAX = 70
+#: Of a package's docstring.
+PACKAGE_WORDS_MIN = 5
 
 _BANNED_MODULE_WORDS = frozenset(
     ["util", "utils", "helper", "helpers", "manager", "managers", "common", "misc", "impl", "base2", "stuff"]
@@ -279,10 +281,13 @@ def told_violations(module: SourceModule) -> list[str]:
 
 
 def header_violations(module: SourceModule) -> list[str]:
-    """Missing module docstring or missing postponed annotations."""
+    """Missing module docstring, a package that tells no more than its name, or missing postponed annotations."""
     found = []
-    if not ast.get_docstring(module.tree):
+    told = ast.get_docstring(module.tree)
+    if not told:
         found.append(f"{module.name} has no docstring")
+    elif module.is_package_init and len(told.split()) < PACKAGE_WORDS_MIN:
+        found.append(f"{module.name}: {told!r} says little more than its name; say what the package promises")
     has_code = any(
         isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.AnnAssign)
         for node in ast.walk(module.tree)

@@ -64,6 +64,10 @@ def test_planted_sample_is_caught(rule: Rule, name: str, text: str) -> None:
     assert rule(SourceModule(name, text)) != []
 
 
+def test_package_that_tells_its_name_alone_is_caught() -> None:
+    assert header_violations(SourceModule("geminga.broker.core", "'''core.'''", is_package_init=True)) != []
+
+
 def test_package_that_imports_more_than_it_exports_is_caught() -> None:
     text = "from geminga.broker.topic import Topic\n__all__ = []"
     assert export_violations(SourceModule("geminga.broker", text, is_package_init=True)) != []
