@@ -74,7 +74,7 @@ _PURE_SIBLINGS = frozenset({"ports", "config", "errors"})
 MODULE_LINES_MAX = 600
 FUNCTION_LINES_MAX = 70
 #: Of a package's docstring.
-PACKAGE_WORDS_MIN = 5
+PACKAGE_WORDS_MIN = 4
 
 _BANNED_MODULE_WORDS = frozenset(
     ["util", "utils", "helper", "helpers", "manager", "managers", "common", "misc", "impl", "base2", "stuff"]
