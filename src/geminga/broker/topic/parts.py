@@ -198,7 +198,7 @@ _HOOKS: Final = ("admit", "stored", "failed", "settled", "hides", "read_limit")
 class Parts:
     """The parts that a topic has now."""
 
-    __slots__ = ("_active", "_busy", "_has_begun", "_is_closed", "_kinds", "_topic", *_HOOKS)
+    __slots__ = ("_active", "_busy", "_followers", "_has_begun", "_is_closed", "_kinds", "_topic", *_HOOKS)
 
     def __init__(self, topic: PartTopic, kinds: Sequence[type[TopicPart]]) -> None:
         """``kinds`` in their order; none is made before :meth:`follow`."""
@@ -206,8 +206,9 @@ class Parts:
         self._kinds = kinds
         #: In their order. A topic has few of them, and there are many topics.
         self._active: tuple[TopicPart, ...] = ()
-        #: One change at a time; made when first needed.
+        #: One change at a time, and how many there are now; None while there is none.
         self._busy: asyncio.Lock | None = None
+        self._followers = 0
         #: Readers have been let in: limits do not go back any more.
         self._has_begun = False
         self._is_closed = False
@@ -229,20 +230,30 @@ class Parts:
         """Have the parts that the topic's rules want. Raises StorageError; then a later call goes on."""
         if self._busy is None:
             self._busy = asyncio.Lock()
-        async with self._busy:
-            for kind in self._kinds:
-                if self._is_closed:
-                    return
-                if not kind.is_wanted(self._topic):
-                    self._remove(kind)
-                    await kind.clear(self._topic)
-                elif self.find(kind) is None:
-                    await self._add(kind)
-            if not self._is_closed:
-                self.limit_moved()
-                self._has_begun = True
-                for part in self._active:
-                    part.policies_changed()
+        self._followers += 1
+        try:
+            async with self._busy:
+                await self._follow()
+        finally:
+            self._followers -= 1
+            if not self._followers:
+                # An idle topic holds nothing that can be made again.
+                self._busy = None
+
+    async def _follow(self) -> None:
+        for kind in self._kinds:
+            if self._is_closed:
+                return
+            if not kind.is_wanted(self._topic):
+                self._remove(kind)
+                await kind.clear(self._topic)
+            elif self.find(kind) is None:
+                await self._add(kind)
+        if not self._is_closed:
+            self.limit_moved()
+            self._has_begun = True
+            for part in self._active:
+                part.policies_changed()
 
     async def _add(self, kind: type[TopicPart]) -> None:
         part = kind(self._topic)  # type: ignore[call-arg]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pytest
 
 from geminga.broker.core.deletion import Hold, why_topic_stays
@@ -10,11 +12,12 @@ from geminga.broker.subscription import seek
 from geminga.broker.subscription.last_message_id import NO_MESSAGE, last_message_id
 from geminga.broker.subscription.stats import backlog_bytes, subscription_stats
 from geminga.broker.topic.parts import PartTopic, TopicPart
-from geminga.managed_ledger import ManagedLedgerConfig
+from geminga.broker.topic.publish import PublishBatch
+from geminga.managed_ledger import AppendResult, ManagedLedgerConfig
 from geminga.model.position import EARLIEST, LATEST, Position
 from geminga.model.topic_name import TopicName
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from support.broker_world import TOPIC, BrokerWorld, Type
+from support.broker_world import TOPIC, BrokerWorld, Type, send_frame
 from support.held_story import Story, texts
 from support.holding_part import HoldingPart, with_parts
 from support.policy_levels import SMALL_LEDGERS, run_quietly, seconds, set_namespace, topic_of
@@ -429,3 +432,66 @@ def test_what_a_part_hides_reaches_nobody_and_is_acknowledged_for_all() -> None:
         assert {s.cursor.backlog_count for s in story.topic.subscriptions.values()} == {0}
 
     run_quietly(scenario)
+
+
+class Undecided(TopicPart):
+    """What the producer ``undecided`` sends waits for a decision; what comes behind it waits with it."""
+
+    __slots__ = ("_first", "_topic", "limit")
+
+    name = "undecided"
+
+    def __init__(self, topic: PartTopic) -> None:
+        self._topic = topic
+        self.limit = LATEST
+        #: Where the first of it is stored.
+        self._first: Position | None = None
+
+    def admit(self, batch: PublishBatch) -> Iterable[PublishBatch]:
+        if batch.producer.name == "undecided" and self.limit == LATEST:
+            self.limit = self._topic.ledger.readable_position
+            self._topic.read_limit_moved()
+        return (batch,)
+
+    def stored(self, batch: PublishBatch, result: AppendResult) -> None:
+        if batch.producer.name == "undecided" and self._first is None:
+            self._first = Position(result.ledger_id, result.first_entry_id)
+            # What was under way before it need not wait.
+            self.limit = self._topic.ledger.previous_position(self._first)
+            self._topic.read_limit_moved()
+
+    def read_limit(self) -> Position:
+        return self.limit
+
+    def decide(self) -> None:
+        self.limit, self._first = LATEST, None
+        self._topic.read_limit_moved()
+
+
+@pytest.mark.parametrize("sub_type", TYPES)
+def test_part_holds_back_what_is_just_coming_and_nothing_that_came_before(sub_type: int) -> None:
+    """In one turn of the loop, and one append, come entries that are free and entries that are not."""
+
+    async def scenario(world: BrokerWorld) -> None:
+        with_parts(world.broker, Undecided)
+        client = await world.client()
+        await client.create_producer(producer_name="free")
+        await client.create_producer(producer_id=2, producer_name="undecided")
+        await client.create_producer(producer_id=3, producer_name="free too")
+        story = Story(world, client, await topic_of(world))
+        await client.subscribe(subType=sub_type)
+        part = story.topic.parts.find(Undecided)
+        assert part is not None
+        for round_ in range(3):
+            first = 4 * round_
+            client.send_bytes(
+                send_frame(2 * round_, f"m{first}".encode(), 1)
+                + send_frame(2 * round_, f"m{first + 1}".encode(), 2)
+                + send_frame(round_, f"m{first + 2}".encode(), 3)
+                + send_frame(2 * round_ + 1, f"m{first + 3}".encode(), 2)
+            )
+            assert await story.take() == texts(*range(first + 1))
+            part.decide()
+            assert await story.take() == texts(*range(first + 4))
+
+    run_quietly(scenario, active_consumer_failover_delay_ms=0)
