@@ -17,6 +17,7 @@ from geminga.bookkeeper.memory import LocalBookiePool, MemoryBookie
 from geminga.broker.config import BrokerConfig
 from geminga.broker.ownership.endpoints import Endpoints
 from geminga.broker.ownership.ports import Elsewhere
+from geminga.broker.policies.client_event_reader import ClientEventReader
 from geminga.broker.resources import ClusterSetup, Resources, initialize_cluster
 from geminga.broker.service import Broker
 from geminga.managed_ledger import ManagedLedgerConfig, ManagedLedgerFactory
@@ -67,8 +68,10 @@ def where(topic: str, message_id: gc.MessageId) -> Where:
 class Cluster:
     """The brokers and what is below them."""
 
-    def __init__(self, world: sim.SimWorld) -> None:
+    def __init__(self, world: sim.SimWorld, *, reads_events: bool = False) -> None:
+        """``reads_events``: brokers read policies of topics at each other."""
         self.world = world
+        self.reads_events = reads_events
         self.rng = world.rng("cluster")
         self.server = MemoryMetadata()
         self.bookies = {f"bookie-{number}": MemoryBookie() for number in range(3)}
@@ -105,7 +108,19 @@ class Cluster:
         metadata.faults.delay_ms_max = 20
         bookkeeper = BookKeeper(runtime, metadata, LocalBookiePool(self.bookies), BookKeeperConfig())
         ledgers = ManagedLedgerFactory(runtime, metadata, bookkeeper, LEDGERS, is_shared=True)
-        broker = Broker(runtime, metadata, ledgers, BrokerConfig(), Resources(metadata), version="test", ownership=view)
+        reader = None
+        if self.reads_events:
+            reader = ClientEventReader(gc.connect(f"pulsar://{URL}", runtime=runtime, **CLIENT))
+        broker = Broker(
+            runtime,
+            metadata,
+            ledgers,
+            BrokerConfig(),
+            Resources(metadata),
+            version="test",
+            ownership=view,
+            event_reader=reader,
+        )
         await broker.start(endpoints_of(node.name))
         self.brokers[node.name] = broker
         await runtime.network.listen(broker.new_connection, "0.0.0.0", PORT)

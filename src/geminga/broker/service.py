@@ -31,6 +31,7 @@ from geminga.broker.ownership.endpoints import Endpoint, Endpoints
 from geminga.broker.ownership.lookup import TopicLookup
 from geminga.broker.ownership.ports import Ownership
 from geminga.broker.ownership.sole import SoleOwnership
+from geminga.broker.policies.event_reader import EventReader
 from geminga.broker.policies.following import PolicyFollowing
 from geminga.broker.policies.rules import broker_levels
 from geminga.broker.policies.service import PolicyService
@@ -84,9 +85,11 @@ class Broker:
         *,
         version: str = "",
         ownership: Ownership | None = None,
+        event_reader: EventReader | None = None,
         access: Access = OPEN,
     ) -> None:
         """``version``: of the program, told to clients. ``ownership``: which topics are its; None: all of them.
+        ``event_reader`` reads policies where another broker keeps them; None: that is refused.
 
         ``access``: who is let in, and to what.
         """
@@ -114,6 +117,7 @@ class Broker:
         self.output_budget = OutputBudget(runtime.clock.monotonic, self.connections.open)
         #: Which topics are this broker's.
         self.ownership = ownership if ownership is not None else SoleOwnership()
+        self.event_reader = event_reader
         self.namespaces = Namespaces(runtime.clock, resources, self._policies_watched, part=self)
         self.registry = self._new_registry()
         self.partitions = self._new_partitions()

@@ -3,15 +3,20 @@
 The newest event of a topic holds all its policies. A namespace's events are read once, when one of its topics is
 first loaded, and kept in memory; a change is on stable storage before it holds. A cursor of the broker's own keeps
 the events from being trimmed; when most of them are superseded, the live ones are written again and it moves on.
+
+Events are written by the broker that owns their topic. Another one, which serves topics of that namespace, reads them
+there (:mod:`.event_reader`) and goes on listening; when their topic changes hands, both begin anew.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
+from geminga.broker.ownership.ports import Here, Topics
 from geminga.broker.policies import events
+from geminga.broker.policies.event_reader import PolicyEvent
 from geminga.broker.resources.documents import Document
 from geminga.broker.resources.topic_policies import TopicPolicies
 from geminga.broker.schema.core.compatibility import Strategy
@@ -28,7 +33,7 @@ from geminga.model.errors import (
 )
 from geminga.model.position import EARLIEST, Position
 from geminga.model.topic_name import CHANGE_EVENTS, TopicName
-from geminga.runtime import Turns, get_logger
+from geminga.runtime import Contained, Turns, get_logger
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.metadata import encode_entry, split_entry, text_of
 from geminga.wire.pulsar.schema_info import SchemaInfo, SchemaType, decode_version, encode_version
@@ -56,10 +61,14 @@ PRODUCER_NAME: Final = "geminga-broker"
 class NamespaceEvents:
     """The policies of one namespace's topics, read from its events."""
 
-    __slots__ = ("_broker", "_busy", "_cursor", "_events", "_schemas", "_topic", "name", "policies")
+    __slots__ = ("_broker", "_busy", "_changed", "_cursor", "_end", "_events", "_schemas", "_topic", "name", "policies")
 
-    def __init__(self, broker: Broker, namespace: str) -> None:
+    def __init__(self, broker: Broker, namespace: str, changed: Callable[[TopicName], Awaitable[None]]) -> None:
+        """``changed``: another broker stored policies of the (partitioned) topic."""
         self._broker = broker
+        self._changed = changed
+        #: What ends the reading of another broker's events.
+        self._end: Callable[[], None] | None = None
         self.name = TopicName.parse(f"persistent://{namespace}/{CHANGE_EVENTS}")
         #: By full name of the (partitioned) topic.
         self.policies: dict[str, TopicPolicies] = {}
@@ -73,6 +82,10 @@ class NamespaceEvents:
 
     async def load(self) -> None:
         """Read what is stored. Raises GemingaError; then nothing is known and the next call begins again."""
+        reader = self._broker.event_reader
+        if reader is not None and not isinstance(await self._broker.ownership.owner_of(self.name), Here):
+            self._end = await reader.follow(self.name, self._heard)
+            return
         if not await self._broker.topic_exists(self.name):
             return
         # As it is there it is not created, so that it can be read in a namespace that is being deleted, too.
@@ -85,10 +98,21 @@ class NamespaceEvents:
             for entry in entries:
                 if turns.is_over():
                     await turns.next()
-                await self._apply(entry, policies)
+                await self._apply_entry(entry, policies)
             self._events += len(entries)
             position = topic.ledger.next_position(entries[-1].position)
         self.policies = policies
+
+    def end(self) -> None:
+        """Nothing is heard any more."""
+        if self._end is not None:
+            self._end()
+            self._end = None
+
+    async def _heard(self, event: PolicyEvent) -> None:
+        name = await self._apply(event, self.policies)
+        if name is not None and self._end is not None:
+            await self._changed(name)
 
     async def update(self, name: TopicName, change: Callable[[Document], Document]) -> None:
         """Change the policies of one topic; on return the change is on stable storage. Raises GemingaError."""
@@ -166,7 +190,7 @@ class NamespaceEvents:
         self._cursor.acknowledge_cumulative(topic.ledger.previous_position(first))
         self._events = len(live)
 
-    async def _apply(self, entry: Entry, policies: dict[str, TopicPolicies]) -> None:
+    async def _apply_entry(self, entry: Entry, policies: dict[str, TopicPolicies]) -> None:
         metadata, offset = split_entry(entry.data)
         if metadata is None or metadata.marker_type:
             return
@@ -175,19 +199,27 @@ class NamespaceEvents:
                 "%s %s: a policy event that is batched, compressed or encrypted is passed over", self.name, entry
             )
             return
+        key = text_of(metadata.partition_key) if metadata.null_value else ""
+        event = PolicyEvent(key, metadata.null_value, entry.data[offset:], metadata.schema_version, f"{entry.position}")
+        await self._apply(event, policies)
+
+    async def _apply(self, event: PolicyEvent, policies: dict[str, TopicPolicies]) -> TopicName | None:
+        """Take note of an event; whose policies it holds."""
         found: tuple[TopicName, Document | None] | None
         try:
-            if metadata.null_value:
-                found = TopicName.parse(text_of(metadata.partition_key)), None
+            if event.is_null:
+                found = TopicName.parse(event.key), None
             else:
-                schema = await self._schema(decode_version(metadata.schema_version))
-                found = events.decode(entry.data[offset:], schema)
+                schema = await self._schema(decode_version(event.schema_version))
+                found = events.decode(event.data, schema)
         except (CorruptionError, InvalidTopicNameError, ValueError) as error:
             # Anybody who may publish here can have written it: the other topics' policies count all the same.
-            _log.warning("%s %s: passed over: %s", self.name, entry.position, error)
-            return
-        if found is not None:
-            self._put(policies, found[0].partitioned_topic, found[1] or {})
+            _log.warning("%s %s: passed over: %s", self.name, event.place, error)
+            return None
+        if found is None:
+            return None
+        self._put(policies, found[0].partitioned_topic, found[1] or {})
+        return found[0].partitioned_topic
 
     async def _schema(self, version: int) -> Schema:
         known = self._schemas.get(version)
@@ -209,7 +241,7 @@ class NamespaceEvents:
 class TopicPolicyStore:
     """Policies of all topics, namespace by namespace."""
 
-    __slots__ = ("_broker", "_loading", "_namespaces", "changes")
+    __slots__ = ("_broker", "_loading", "_moves", "_namespaces", "changes")
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -217,6 +249,23 @@ class TopicPolicyStore:
         self._loading: dict[str, asyncio.Lock] = {}
         #: Counts changes, of whichever topic.
         self.changes = 0
+        #: Counts topics of events that changed hands: what was read meanwhile is not kept.
+        self._moves = 0
+        broker.ownership.listen(self)
+
+    def given(self, topics: Topics) -> None:
+        """What another broker stored is in our own log now."""
+        self._forget_moved(topics)
+
+    async def taken(self, topics: Topics) -> None:
+        """Another broker stores what comes next."""
+        self._forget_moved(topics)
+
+    def _forget_moved(self, topics: Topics) -> None:
+        self._moves += 1
+        for namespace, known in list(self._namespaces.items()):
+            if topics(known.name):
+                self.forget_namespace(namespace)
 
     async def get(self, name: TopicName) -> TopicPolicies | None:
         """What the topic (of a partition: its partitioned topic) has of its own; None: nothing. Raises GemingaError."""
@@ -235,10 +284,22 @@ class TopicPolicyStore:
             raise NotAllowedError(f"{name} is the broker's own: it has no policies")
         whole = name.partitioned_topic
         await (await self._namespace(name.namespace)).update(whole, change)
+        await self._changed(whole)
+
+    async def _changed(self, whole: TopicName) -> None:
+        """Loaded topics follow."""
         self.changes += 1
         for topic in list(self._broker.topics.values()):
             if topic.name.partitioned_topic == whole and not topic.is_closing:
                 await topic.apply_policies()
+
+    async def _heard(self, whole: TopicName) -> None:
+        """Another broker changed them."""
+        try:
+            with Contained(self._broker, "following policies"):
+                await self._changed(whole)
+        except GemingaError as error:
+            _log.warning("%s: changed policies could not be applied: %s", whole, error)
 
     async def judged(self, name: TopicName) -> Document:
         """What a topic has of its own, to be given to :meth:`forget_topic`. Raises GemingaError."""
@@ -262,7 +323,9 @@ class TopicPolicyStore:
 
     def forget_namespace(self, namespace: str) -> None:
         """The namespace was deleted, with its events."""
-        self._namespaces.pop(namespace, None)
+        known = self._namespaces.pop(namespace, None)
+        if known is not None:
+            known.end()
 
     async def _namespace(self, namespace: str) -> NamespaceEvents:
         known = self._namespaces.get(namespace)
@@ -271,13 +334,16 @@ class TopicPolicyStore:
         lock = self._loading.setdefault(namespace, asyncio.Lock())
         async with lock:
             known = self._namespaces.get(namespace)
-            if known is None:
-                known = NamespaceEvents(self._broker, namespace)
+            while known is None:
+                moves, read = self._moves, NamespaceEvents(self._broker, namespace, self._heard)
                 try:
-                    await known.load()
+                    await read.load()
                 except GemingaError as error:
                     _log.warning("policies of the topics of %s could not be read: %s", namespace, error)
                     raise
-                self._namespaces[namespace] = known
+                if moves == self._moves:
+                    known = self._namespaces[namespace] = read
+                else:
+                    read.end()
         self._loading.pop(namespace, None)
         return known
