@@ -222,10 +222,11 @@ class BrokerWorld:
         bookie: MemoryBookie | LocalBookie | None = None,
         ownership: Ownership | None = None,
         access: Access = OPEN,
+        bookies: int = 1,
     ) -> None:
         """``server`` (or a ``store`` on it) and ``bookie``: the storage of a broker before; else new and empty.
 
-        ``ownership``: which topics are the broker's; None: all.
+        ``ownership``: which topics are the broker's; None: all. ``bookies``: so many.
         """
         self.ownership = ownership
         self.access = access
@@ -234,14 +235,14 @@ class BrokerWorld:
         self.ledger_config = ledger_config
         self.metadata = store or MemoryMetadataStore(runtime, server)
         self.bookie = bookie or MemoryBookie()
+        self.more_bookies = {f"bookie-{number}": MemoryBookie() for number in range(2, bookies + 1)}
         self.resources = Resources(self.metadata)
         self._ports = 40000
         self.broker = self._new_broker()
 
     def _new_broker(self) -> Broker:
-        bookkeeper = BookKeeper(
-            self.runtime, self.metadata, LocalBookiePool({"bookie": self.bookie}), BookKeeperConfig()
-        )
+        pool = LocalBookiePool({"bookie": self.bookie, **self.more_bookies})
+        bookkeeper = BookKeeper(self.runtime, self.metadata, pool, BookKeeperConfig())
         self.ledgers = ManagedLedgerFactory(self.runtime, self.metadata, bookkeeper, self.ledger_config)
         return Broker(
             self.runtime,
@@ -292,6 +293,7 @@ def run_with_broker(
     ledger_config: ManagedLedgerConfig | None = None,
     ownership: Ownership | None = None,
     access: Access = OPEN,
+    bookies: int = 1,
     **settings,
 ) -> T:
     """Run ``scenario`` with a started broker in virtual time; it is stopped afterwards."""
@@ -304,6 +306,7 @@ def run_with_broker(
                 ledger_config or ManagedLedgerConfig(),
                 ownership=ownership,
                 access=access,
+                bookies=bookies,
             )
             await broker_world.start()
             result = await scenario(broker_world)

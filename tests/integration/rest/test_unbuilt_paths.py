@@ -25,6 +25,9 @@ NOT_BUILT = f"not built in Geminga {geminga.__version__}"
 PUBLISH_RATE_TEST = (
     "unit/broker/topic/test_publish_throttle.py::test_rate_holds_after_a_restart_and_one_of_zero_means_the_next_level"
 )
+PERSISTENCE_TEST = (
+    "unit/broker/topic/test_persistence.py::test_quorums_and_rate_of_each_level_hold_for_the_next_ledgers"
+)
 #: Members of Pulsar 4.2.4's ``Policies`` that have an effect here -> a test that shows it.
 NAMESPACE_EFFECTS = {
     "autoSubscriptionCreationOverride": "unit/broker/topic/test_topic_base.py"
@@ -75,6 +78,7 @@ NAMESPACE_EFFECTS = {
         "::test_dispatch_rate_sends_one_burst_and_then_exactly_the_rate_in_order",
     ),
     "publishMaxMessageRate": PUBLISH_RATE_TEST,
+    "persistence": PERSISTENCE_TEST,
     "subscription_types_enabled": "unit/broker/topic/test_topic_base.py"
     "::test_types_of_subscriptions_can_be_switched_off",
 }
@@ -120,6 +124,7 @@ TOPIC_EFFECTS = {
             ("autoSubscriptionCreationOverride", "autoSubscriptionCreation", "test_subscriptions_on_demand_by_level"),
         )
     },
+    "persistence": ("persistence", PERSISTENCE_TEST),
     "retentionPolicies": ("retention", NAMESPACE_EFFECTS["retention_policies"]),
     "subscriptionTypesEnabled": (
         "subscriptionTypesEnabled",
@@ -132,7 +137,6 @@ SET_VALUES = {
     "clusterDispatchRate": {"standalone": {"dispatchThrottlingRateInMsg": 1}},
     "replicatorDispatchRate": {"standalone": {"dispatchThrottlingRateInMsg": 1}},
     "latency_stats_sample_rate": {"standalone": 1},
-    "persistence": {"bookkeeperEnsemble": 3, "bookkeeperWriteQuorum": 3, "bookkeeperAckQuorum": 2},
     "encryption_required": True,
     "inactive_topic_policies": {"deleteWhileInactive": True, "maxInactiveDurationSeconds": 5},
     "subscription_auth_mode": "Prefix",

@@ -60,7 +60,8 @@ MEANT: Final = (
     ),
     Meant(
         "policies of a topic that hold, with `applied=true`",
-        r"body: none \| some|only Apache: (destination_storage|message_age).*|answer: 204 \| 200",
+        r"body: none \| some|only Apache: (destination_storage|message_age).*|answer: 204 \| 200"
+        r"|value managedLedgerMaxMarkDeleteRate: 1.0 \| 2.0",
         r"topic policy \w+: GET .+applied=true",
     ),
     # ---- values

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from geminga.broker.core.coercion import Json
 from geminga.broker.policies.core.rates import NO_RATES, TopicRates
-from geminga.broker.policies.core.readers import AGE_QUOTA, SIZE_QUOTA, Quota, QuotaAction, Retention
+from geminga.broker.policies.core.readers import AGE_QUOTA, SIZE_QUOTA, Persistence, Quota, QuotaAction, Retention
 from geminga.broker.policies.core.row import PolicyRow, Settings
 from geminga.broker.policies.core.rows import ROWS
 from geminga.broker.policies.core.rows.deletion import (
@@ -41,6 +41,7 @@ from geminga.broker.policies.core.rows.rates import (
     SUBSCRIPTION_DISPATCH_RATE,
     SUBSCRIPTION_POLICIES,
 )
+from geminga.broker.policies.core.rows.storage import PERSISTENCE
 from geminga.broker.subscription.limits import NO_LIMITS, TopicLimits, UnackedLimits
 from geminga.model.settings import settings_of
 
@@ -76,6 +77,11 @@ class TopicRules:
     def retention(self) -> Retention:
         """Minutes and MiB; -1 without limit."""
         return self[RETENTION]
+
+    @property
+    def persistence(self) -> Persistence | None:
+        """Quorums of new ledgers, and how often cursors are written; None: what is configured."""
+        return self[PERSISTENCE]
 
     @property
     def ttl_ms(self) -> int:

@@ -7,6 +7,7 @@ from typing import Final
 from geminga.broker.topic.deduplication import TopicDeduplication
 from geminga.broker.topic.delays import DelayedDelivery
 from geminga.broker.topic.parts import TopicPart
+from geminga.broker.topic.persistence import LedgerPersistence
 from geminga.broker.topic.quota_guard import BacklogQuotas
 from geminga.broker.topic.retention import Retention
 from geminga.broker.topic.transaction_buffer import TransactionBuffer
@@ -15,6 +16,7 @@ from geminga.broker.topic.transaction_buffer import TransactionBuffer
 #: them; the buffer hears only of what is stored.
 PARTS: Final[tuple[type[TopicPart], ...]] = (
     Retention,
+    LedgerPersistence,
     BacklogQuotas,
     DelayedDelivery,
     TopicDeduplication,

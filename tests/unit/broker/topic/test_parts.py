@@ -117,7 +117,7 @@ def test_topic_without_features_pays_nothing_when_it_publishes() -> None:
         assert parts.find(DelayedDelivery)
         assert not parts.find(BacklogQuotas)
         assert not parts.find(TopicDeduplication)
-        assert set(parts.stats()) == {"retention", "delayedDelivery"}
+        assert set(parts.stats()) == {"retention", "persistence", "delayedDelivery"}
 
     run_with_broker(scenario)
 

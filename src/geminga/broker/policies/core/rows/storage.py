@@ -45,15 +45,16 @@ def _offload_fields() -> dict[str, object]:
     }
 
 
-def _persistence(ensemble: object, write: object, ack: object) -> Json:
+def _persistence(ensemble: object, write: object, ack: object, rate: object) -> Json:
     assert isinstance(ensemble, int)
     assert isinstance(write, int)
     assert isinstance(ack, int)
+    assert isinstance(rate, int | float)
     return {
         "bookkeeperEnsemble": ensemble,
         "bookkeeperWriteQuorum": write,
         "bookkeeperAckQuorum": ack,
-        "managedLedgerMaxMarkDeleteRate": 1.0,
+        "managedLedgerMaxMarkDeleteRate": float(rate),
     }
 
 
@@ -67,6 +68,7 @@ PERSISTENCE: Final = PolicyRow(
         "managedLedgerDefaultEnsembleSize",
         "managedLedgerDefaultWriteQuorum",
         "managedLedgerDefaultAckQuorum",
+        "managedLedgerDefaultMarkDeleteRateLimit",
     ),
     of_broker=_persistence,
     namespace=NamespaceLevel("persistence", Rest("persistence", nothing=Nothing.IS_CHECKED)),
@@ -87,7 +89,7 @@ PERSISTENCE: Final = PolicyRow(
         },
         Rest("persistence", nothing=Nothing.IS_CHECKED),
     ),
-    unbuilt="policies of bookies and quorums",
+    followed_by=("topic/persistence.py",),
     text="Bookies of a ledger, copies of an entry, answers waited for (E, Qw, Qa), and how often cursors are stored.",
 )
 COMPACTION_THRESHOLD: Final = PolicyRow(
