@@ -10,9 +10,9 @@ from geminga.broker.core.producer_access import AccessMode
 from geminga.broker.handlers.rows import Asks, CommandRow, SettledBy
 from geminga.broker.handlers.services import CommandServices
 from geminga.broker.topic.base import Topic
+from geminga.broker.topic.ports import TakesTransactions
 from geminga.broker.topic.producer import Producer
 from geminga.broker.topic.publish import PublishBatch
-from geminga.broker.topic.transaction_buffer import TransactionBuffer
 from geminga.model.errors import (
     GemingaError,
     NotAllowedError,
@@ -221,7 +221,7 @@ def _publish_in_transaction(connection: Connection, batch: PublishBatch, produce
         producer.publish(batch)
 
 
-async def _publish_first(buffer: TransactionBuffer, batch: PublishBatch, producer: Producer, sequence_id: int) -> None:
+async def _publish_first(buffer: TakesTransactions, batch: PublishBatch, producer: Producer, sequence_id: int) -> None:
     try:
         await buffer.begin()
     except GemingaError as error:

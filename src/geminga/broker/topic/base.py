@@ -13,6 +13,7 @@ from geminga.broker.policies.core.rates import NO_RATES, TopicRates
 from geminga.broker.policies.core.rows.limits import AUTO_SUBSCRIPTION_CREATION
 from geminga.broker.subscription.limits import NO_LIMITS, is_reached
 from geminga.broker.subscription.rates import Rates
+from geminga.broker.topic.ports import TakesTransactions
 from geminga.broker.topic.producer import Producer
 from geminga.broker.topic.publish import PublishBatch
 from geminga.broker.topic.publish_throttle import PublishThrottle
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from geminga.broker.subscription.consumer import Consumer, ConsumerConnection
     from geminga.broker.subscription.non_persistent import NonPersistentSubscription
     from geminga.broker.subscription.subscription import Subscription
-    from geminga.broker.topic.transaction_buffer import TransactionBuffer
 
     AnySubscription = Subscription | NonPersistentSubscription
 
@@ -198,12 +198,12 @@ class Topic:
             self.throttling.close()
 
     @property
-    def transaction_buffer(self) -> TransactionBuffer | None:
+    def transaction_buffer(self) -> TakesTransactions | None:
         """What takes messages of transactions; None: the topic takes none."""
         return None
 
     async def end_transaction(self, txn_id: TxnId, *, commit: bool, low_watermark: int) -> None:
-        """See :meth:`TransactionBuffer.end`; raises NotAllowedError if the topic takes no transactions."""
+        """See :meth:`TakesTransactions.end`; raises NotAllowedError if the topic takes no transactions."""
         buffer = self.transaction_buffer
         if buffer is None:
             raise NotAllowedError(f"Topic {self.name} takes no transactions")
