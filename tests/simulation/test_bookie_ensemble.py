@@ -19,7 +19,7 @@ from geminga.sim import NodeCrashedError, SimNode, SimWorld, run_seeds
 from support.bookie_ensemble import Ensemble, completed
 from support.ledgers import payloads
 
-SEEDS = int(os.environ.get("GEMINGA_ENSEMBLE_SEEDS", "10"))
+SEEDS = int(os.environ.get("GEMINGA_ENSEMBLE_SEEDS", "15"))
 SEEDS_LONG = int(os.environ.get("GEMINGA_ENSEMBLE_SEEDS_LONG", "600"))
 QUORUMS = [(5, 3, 2), (5, 3, 2), (5, 5, 3), (5, 4, 3), (3, 3, 2), (5, 4, 2)]
 LIVES = 2
@@ -36,21 +36,33 @@ class EnsembleStory:
         self.node = world.node("broker")
         #: Of no node: timers in it outlive the writer.
         self.outside = copy_context()
-        #: The one that is away, and how.
+        #: The one that is away.
         self.away: str | None = None
+        self.quickest = ""
         self.acknowledged: dict[int, int] = {}
         self.ends: dict[int, int] = {}
 
     async def run(self) -> None:
         await self.ensemble.start()
+        # In half of the worlds one bookie has everything long before the others.
+        self.quickest = self.rng.choice(self.ensemble.names)
+        slow_s = self.rng.choice((0.002, 0.1))
+        for name, bookie in self.ensemble.far.items():
+            bookie.way_s_max = 0.001 if name == self.quickest else slow_s
         for _ in range(LIVES):
-            last = self.rng.uniform(0.05, 3) if self.rng.random() < 0.7 else 3600
+            last = self.rng.uniform(0.05, 1) if self.rng.random() < 0.7 else 3600
             crash = self.world.loop.call_later(last, self.world.crash, self.node)
             try:
                 await self.world.restart(self.node, self.live)
             except NodeCrashedError:
                 self.world.points.hits["writer died"] += 1
             crash.cancel()
+            self.world.crash(self.node)
+            # Whoever alone has what was acknowledged last may go at the same moment.
+            if self.rng.random() < 0.7:
+                await self.bring_back()
+                self.away = self.rng.choice((self.quickest, self.rng.choice(self.ensemble.names)))
+                self.ensemble.take_down(self.away)
             await self.world.restart(self.node, self.check)
         await self.bring_back()
         await self.world.restart(self.node, self.check)

@@ -196,3 +196,10 @@ def test_striped_topic_lies_on_two_bookies_each(tmp_path) -> None:
         assert max(added.values()) < sum(added.values()) / 2
     with Standalone(tmp_path / "d", settings, bookies=3) as broker:
         assert stored(broker, tmp_path, 40) == list(range(40))
+
+
+def test_several_bookies_in_memory_serve_too(tmp_path) -> None:
+    with Standalone(bookies=3) as broker:
+        publish(broker, tmp_path, 0, 10)
+        assert stored(broker, tmp_path, 10) == list(range(10))
+        assert len(metric(broker, "bookie_SERVER_STATUS")) == 3

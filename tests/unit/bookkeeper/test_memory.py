@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from geminga.bookkeeper import LacResult, LocalBookiePool, MemoryBookie
+from geminga.model.bookie_port import Availability
 from geminga.model.errors import (
     DiskIOError,
     LedgerFencedError,
@@ -105,3 +106,30 @@ def test_unknown_bookie_fails_every_call_and_never_says_absent():
     errors = [add(unknown, 0, b"a"), read(unknown, 0)[0], fence(unknown), lac(unknown)]
     assert all(isinstance(error, StorageError) for error in errors)
     assert not any(isinstance(error, (NoSuchEntryError, NoSuchLedgerError)) for error in errors)
+
+
+def test_pool_tells_which_bookie_changed():
+    bookies = {name: MemoryBookie() for name in "ab"}
+    pool, heard = LocalBookiePool(bookies), []
+    pool.watch(lambda name, now: heard.append((name, now)))
+    bookies["b"].is_writable = False
+    bookies["a"].go_down(DiskIOError("gone"))
+    bookies["a"].come_back()
+    assert heard == [("b", Availability.READ_ONLY), ("a", Availability.DOWN), ("a", Availability.WRITABLE)]
+    assert pool.available() == ["a"]
+
+
+def test_bookie_that_the_pool_does_not_have_fails_every_call_without_an_absence():
+    bookie, answers = LocalBookiePool({}).get("x"), []
+    bookie.add_entries(
+        1, (4, 7), [b"", b""], master_key=b"", recovery=True, done=lambda ids, e: answers.append((ids, e))
+    )
+    [(entry_ids, error)] = answers
+    assert entry_ids == (4, 7)
+    answers[:] = [error]
+    bookie.write_lac(1, b"", master_key=b"", done=answers.append)
+    bookie.list_entries(1, done=answers.append)
+    bookie.read_info(done=answers.append)
+    bookie.read_lac(1, done=answers.append)
+    assert [type(answer) for answer in answers] == [StorageError] * 5
+    assert (bookie.is_writable, bookie.availability) == (False, Availability.DOWN)
