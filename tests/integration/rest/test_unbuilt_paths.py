@@ -28,6 +28,7 @@ PUBLISH_RATE_TEST = (
 PERSISTENCE_TEST = (
     "unit/broker/topic/test_persistence.py::test_quorums_and_rate_of_each_level_hold_for_the_next_ledgers"
 )
+INACTIVE_TEST = "unit/broker/policies/test_policy_effects.py::test_topic_goes_when_its_own_policies_say_so"
 #: Members of Pulsar 4.2.4's ``Policies`` that have an effect here -> a test that shows it.
 NAMESPACE_EFFECTS = {
     "autoSubscriptionCreationOverride": "unit/broker/topic/test_topic_base.py"
@@ -70,6 +71,7 @@ NAMESPACE_EFFECTS = {
     "::test_where_schemas_are_enforced_producers_need_one",
     "subscription_expiration_time_minutes": "unit/broker/policies/test_upkeep.py"
     "::test_subscription_nobody_uses_expires_and_one_in_use_stays",
+    "inactive_topic_policies": INACTIVE_TEST,
     "clusterSubscribeRate": "unit/broker/topic/test_throttling.py"
     "::test_subscribe_rate_of_namespace_and_topic_hold_at_once",
     **dict.fromkeys(
@@ -109,6 +111,12 @@ TOPIC_EFFECTS = {
     "dispatchRate": ("dispatchRate", NAMESPACE_EFFECTS["topicDispatchRate"]),
     "subscriptionDispatchRate": ("subscriptionDispatchRate", NAMESPACE_EFFECTS["topicDispatchRate"]),
     "publishRate": ("publishRate", NAMESPACE_EFFECTS["publishMaxMessageRate"]),
+    "inactiveTopicPolicies": ("inactiveTopicPolicies", INACTIVE_TEST),
+    "maxMessageSize": (
+        "maxMessageSize",
+        "unit/broker/policies/test_policy_effects.py"
+        "::test_entries_larger_than_the_topic_takes_are_refused_and_no_others",
+    ),
     "messageTTLInSeconds": ("messageTTL", NAMESPACE_EFFECTS["message_ttl_in_seconds"]),
     "delayedDeliveryMaxDelayInMillis": ("delayedDelivery", NAMESPACE_EFFECTS["delayed_delivery_policies"]),
     **{
@@ -138,7 +146,6 @@ SET_VALUES = {
     "replicatorDispatchRate": {"standalone": {"dispatchThrottlingRateInMsg": 1}},
     "latency_stats_sample_rate": {"standalone": 1},
     "encryption_required": True,
-    "inactive_topic_policies": {"deleteWhileInactive": True, "maxInactiveDurationSeconds": 5},
     "subscription_auth_mode": "Prefix",
     "compaction_threshold": 1,
     "offload_threshold": 0,

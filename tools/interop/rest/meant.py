@@ -77,6 +77,11 @@ MEANT: Final = (
     ),
     Meant(
         "a choice that there is not, or its number instead of its name",
+        r"(only Geminga: inactiveTopicDeleteMode .+|value maxInactiveDurationSeconds: 5 \| -1)",
+        "namespace inactiveTopicPolicies: GET",
+    ),
+    Meant(
+        "a choice that there is not, or its number instead of its name",
         r"body: some \| none",
         "topic policy schemaCompatibilityStrategy: GET",
     ),

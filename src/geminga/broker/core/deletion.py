@@ -51,6 +51,7 @@ class Hold(StrEnum):
     CURSOR = "a cursor of the broker itself is behind"
     RECENT = "it was used a short time ago"
     RETENTION = "retention is in force"
+    KEPT = "topics that nobody uses are kept here"
     UNKNOWN = "its policies are not known"
     NEVER = "it never expires"
     MOVING = "its cursor is being moved"
@@ -86,10 +87,13 @@ class TopicFacts(NamedTuple):
     internal_backlog: int = 0
 
 
-def why_topic_stays(facts: TopicFacts, *, mode: str, idle_min_ms: int, retention_ms: int | None) -> Hold | None:
+def why_topic_stays(
+    facts: TopicFacts, *, mode: str, idle_min_ms: int, retention_ms: int | None, is_wanted: bool = True
+) -> Hold | None:
     """Why an idle topic is not deleted; None: it goes.
 
-    ``mode``: ``brokerDeleteInactiveTopicsMode``. ``retention_ms``: what is in force, -1 without limit; None: not known.
+    ``is_wanted``, ``mode`` and ``idle_min_ms``: ``inactiveTopicPolicies`` of the topic, its namespace or the broker.
+    ``retention_ms``: what is in force, -1 without limit; None: not known.
     """
     if facts.is_system:
         return Hold.SYSTEM
@@ -108,6 +112,8 @@ def why_topic_stays(facts: TopicFacts, *, mode: str, idle_min_ms: int, retention
             return Hold.BACKLOG
     elif facts.subscriptions:
         return Hold.SUBSCRIPTIONS
+    if not is_wanted:
+        return Hold.KEPT
     if facts.idle_ms < idle_min_ms:
         return Hold.RECENT
     if retention_ms is None:

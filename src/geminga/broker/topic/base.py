@@ -11,6 +11,7 @@ from geminga.broker.core.producer_access import Granted, ProducerAccess, Queued
 from geminga.broker.failures import Kind, subscription_name
 from geminga.broker.policies.core.rates import NO_RATES, TopicRates
 from geminga.broker.policies.core.rows.limits import AUTO_SUBSCRIPTION_CREATION
+from geminga.broker.policies.rules import TopicRules
 from geminga.broker.subscription.limits import NO_LIMITS, is_reached
 from geminga.broker.subscription.rates import Rates
 from geminga.broker.topic.ports import TakesTransactions
@@ -46,6 +47,8 @@ if TYPE_CHECKING:
 
 _log = get_logger(__name__)
 
+#: What holds until the policies are read; one object for all topics.
+NO_RULES: Final = TopicRules()
 #: What clients are told, in Pulsar's words.
 TERMINATED_TEXT: Final = "Topic was already terminated"
 
@@ -68,6 +71,7 @@ class Topic:
         "producers",
         "publish_throttles",
         "rates",
+        "rules",
         "services",
         "throttling",
     )
@@ -93,6 +97,8 @@ class Topic:
         self.is_closing = False
         #: How many producers, consumers and subscriptions it may have.
         self.limits = NO_LIMITS
+        #: What broker, namespace and topic want.
+        self.rules = NO_RULES
         #: What holds its clients to rates; None: there never was a rate.
         self.throttling: TopicThrottling | None = None
         #: By which its publishes are counted; prebuilt, empty as a rule.
@@ -166,7 +172,8 @@ class Topic:
 
     async def apply_policies(self) -> None:
         """The namespace's policies changed, or are applied for the first time."""
-        self.limits = (await self.services.rules(self.name)).limits
+        self.rules = await self.services.rules(self.name)
+        self.limits = self.rules.limits
 
     def hold_to(self, rates: TopicRates) -> None:
         """Hold its clients to these rates from now on, and to the broker's."""

@@ -51,7 +51,7 @@ class NonPersistentTopic(Topic):
     async def apply_policies(self) -> None:
         """As :meth:`Topic.apply_policies`; as in Pulsar nothing but publishing has a rate where nothing is stored."""
         await super().apply_policies()
-        self.hold_to((await self.services.rules(self.name)).rates)
+        self.hold_to(self.rules.rates)
 
     def publish(self, batch: PublishBatch) -> None:
         """Hand the entries to every subscription and answer at once."""

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Final
 
 from geminga.broker.core.delayed_delivery import TopicDelays
 from geminga.broker.core.deletion import TopicFacts
-from geminga.broker.policies.rules import TopicRules
 from geminga.broker.subscription.limits import UnackedLimits
 from geminga.broker.subscription.rates import Rates
 from geminga.broker.subscription.subscribe import create_subscription, subscribe
@@ -49,8 +48,6 @@ __all__ = ["PersistentTopic", "Topic", "is_internal_cursor"]
 
 _log = get_logger(__name__)
 
-#: What holds until the policies are read; one object for all topics.
-NO_RULES: Final = TopicRules()
 #: Property of the managed ledger that holds the epoch of exclusive access (Pulsar's name).
 EPOCH_PROPERTY: Final = "pulsar.topic.epoch"
 
@@ -66,7 +63,6 @@ class PersistentTopic(Topic):
         "_turn",
         "ledger",
         "parts",
-        "rules",
         "storage_rates",
     )
 
@@ -75,8 +71,6 @@ class PersistentTopic(Topic):
         super().__init__(services, name)
         self.ledger = ledger
         self._subscriptions: dict[str, Subscription] = {}
-        #: Retention, expiry, quotas and deduplication, as broker, namespace and topic want them.
-        self.rules = NO_RULES
         #: What it has beside its log.
         self.parts = Parts(self, services.parts)
         config = services.config
@@ -319,7 +313,6 @@ class PersistentTopic(Topic):
     async def apply_policies(self) -> None:
         """Have the limits, and the parts, that broker, namespace and topic want."""
         await super().apply_policies()
-        self.rules = await self.services.rules(self.name)
         self.hold_to(self.rules.rates)
         for subscription in self._subscriptions.values():
             subscription.apply_unacked_limits()

@@ -13,9 +13,9 @@ from typing import Final, Protocol
 
 from geminga.broker.config import BrokerConfig
 from geminga.broker.core.deletion import USES, Hold, why_topic_stays
+from geminga.broker.policies.core.rows.deletion import INACTIVE_TOPICS
 from geminga.broker.policies.rules import TopicRules
 from geminga.broker.topic.base import Topic
-from geminga.broker.topic.persistent import PersistentTopic
 from geminga.broker.upkeep.ports import LoadedTopics
 from geminga.model.errors import ConflictError, GemingaError, NotFoundError
 from geminga.model.topic_name import TopicName
@@ -64,9 +64,8 @@ class InactiveTopics:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """Begin to look, if it is enabled."""
-        if self._config.delete_inactive_topics:
-            self._arm()
+        """Begin to look: namespaces and topics may ask for it where the broker does not."""
+        self._arm()
 
     def close(self) -> None:
         """Stop looking."""
@@ -78,9 +77,7 @@ class InactiveTopics:
         """By what is in memory; None: nothing holds it."""
         if topic.is_closing:
             return Hold.CLOSING
-        if not isinstance(topic, PersistentTopic):
-            return self._judge(topic, 0)
-        return self._judge(topic, topic.rules.retention.limits[0])
+        return self._judge(topic, topic.rules)
 
     async def sweep(self) -> int:
         """Delete what nothing holds; how many were."""
@@ -114,18 +111,19 @@ class InactiveTopics:
 
     async def _why_it_stays_after_all(self, topic: Topic) -> Hold | None:
         """The topic is closed: by what is stored. Raises GemingaError."""
-        if not isinstance(topic, PersistentTopic):
-            return self._judge(topic, 0)
         rules = await self._rules_now(topic.name)
-        return self._judge(topic, None if rules is None else rules.retention.limits[0])
+        # Its namespace is not there any more: nobody knows what was to be kept.
+        return Hold.UNKNOWN if rules is None else self._judge(topic, rules)
 
-    def _judge(self, topic: Topic, retention_ms: int | None) -> Hold | None:
-        config = self._config
+    @staticmethod
+    def _judge(topic: Topic, rules: TopicRules) -> Hold | None:
+        inactivity = rules[INACTIVE_TOPICS]
         return why_topic_stays(
             topic.deletion_facts(),
-            mode=config.delete_inactive_topics_mode,
-            idle_min_ms=config.inactive_topic_duration_s * 1000,
-            retention_ms=retention_ms,
+            is_wanted=inactivity.is_deleted,
+            mode=inactivity.mode,
+            idle_min_ms=inactivity.after_s * 1000,
+            retention_ms=rules.retention.limits[0] if topic.name.is_persistent else 0,
         )
 
     async def _delete_partitioned(self, name: TopicName) -> None:

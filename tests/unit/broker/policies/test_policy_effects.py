@@ -7,9 +7,10 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from geminga.broker.policies.upkeep import PolicyUpkeep
+from geminga.broker.topic.message_size import MessageSize
 from geminga.model.position import EARLIEST
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from support.broker_world import TOPIC, BrokerWorld, Client, Type
+from support.broker_world import TOPIC, BrokerWorld, Client, Type, run_with_broker
 from support.policy_levels import LEVELS, NAME, run_quietly, seconds, set_namespace, set_topic, topic_of
 
 MINUTE_S = 60
@@ -284,3 +285,115 @@ def test_policy_that_changes_while_its_topic_loads_is_followed() -> None:
             client.lose()
 
     run_quietly(scenario)
+
+
+@pytest.mark.parametrize("deduplication", [False, True])
+def test_entries_larger_than_the_topic_takes_are_refused_and_no_others(deduplication: bool) -> None:
+    async def answers(world: BrokerWorld) -> list[bool]:
+        """Of messages of four sizes that come with one read, whether they are stored."""
+        client = await world.client()
+        await client.create_producer()
+        for sequence_id, size in enumerate((10, 2000, 10, 3000)):
+            client.send_message(sequence_id, b"x" * size)
+        found = []
+        for _ in range(4):
+            while not client.received:
+                await client.wait_for_news()
+            command, _ = client.received.popleft()
+            assert command.type in (Type.SEND_RECEIPT, Type.SEND_ERROR)
+            if command.type == Type.SEND_ERROR:
+                assert command.send_error.error == pb.NotAllowedError
+                assert command.send_error.message == "Exceed maximum message size"
+            found.append(command.type == Type.SEND_RECEIPT)
+        client.lose()
+        await seconds(0.1)
+        return found
+
+    async def scenario(world: BrokerWorld) -> None:
+        topic = await topic_of(world)
+        assert await answers(world) == [True] * 4
+        assert topic.parts.find(MessageSize) is None
+        await set_topic(world, "maxMessageSize", 1000)
+        assert await seen_everywhere(world, answers) == [[True, False, True, False]] * 3
+        await set_topic(world, "maxMessageSize", 2500)
+        assert await answers(world) == [True, True, True, False]
+        await set_topic(world, "maxMessageSize", 0)
+        assert await answers(world) == [True] * 4
+        assert (await topic_of(world)).parts.find(MessageSize) is None
+
+    run_quietly(scenario, deduplication=deduplication)
+
+
+def inactive(mode: str = "delete_when_no_subscriptions", after_s: int = 600, is_on: bool = True) -> dict[str, object]:
+    return {"deleteWhileInactive": is_on, "inactiveTopicDeleteMode": mode, "maxInactiveDurationSeconds": after_s}
+
+
+INACTIVE = {"namespace": "inactive_topic_policies", "topic": "inactiveTopicPolicies"}
+#: The broker itself keeps topics.
+KEEPS = {"keep_alive_interval_s": 1_000_000, "delete_inactive_topics": False}
+
+
+@pytest.mark.parametrize("level", ["namespace", "topic"])
+@pytest.mark.parametrize("moment", ["at once", "after an unload", "after a restart"])
+def test_topic_goes_when_its_own_policies_say_so(level: str, moment: str) -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        await topic_of(world)
+        await set_at(world, level, INACTIVE, inactive())
+        if moment == "after an unload":
+            await world.broker.unload_topic(NAME)
+        elif moment == "after a restart":
+            await world.restart()
+        await topic_of(world)
+        await seconds(540)
+        assert await world.broker.topic_exists(NAME)
+        await seconds(121)
+        assert not await world.broker.topic_exists(NAME)
+
+    run_with_broker(scenario, **KEEPS)
+
+
+def test_topic_stays_where_its_own_policies_keep_it_from_the_brokers() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        await topic_of(world)
+        await set_namespace(world, "inactive_topic_policies", inactive())
+        await set_topic(world, "inactiveTopicPolicies", inactive(is_on=False))
+        await seconds(3000)
+        assert await world.broker.topic_exists(NAME)
+        await set_topic(world, "inactiveTopicPolicies", None)
+        await seconds(700)
+        assert not await world.broker.topic_exists(NAME)
+
+    run_with_broker(scenario, keep_alive_interval_s=1_000_000)
+
+
+@pytest.mark.parametrize("hold", ["subscription", "backlog", "retention", "delayed"])
+def test_what_a_topic_still_needs_keeps_it_whatever_its_policies_say(hold: str) -> None:
+    """The mode of the topic's own policies decides of subscriptions; a backlog and retention hold it in both."""
+
+    async def scenario(world: BrokerWorld) -> None:
+        topic = await topic_of(world)
+        subscription = await topic.create_subscription("s", EARLIEST)
+        if hold in ("backlog", "delayed"):
+            client = await world.client()
+            await client.create_producer()
+            later = world.runtime.clock.wall_ms() + 10_000_000
+            client.send_message(0, metadata={"deliver_at_time": later} if hold == "delayed" else {})
+            await client.receipt()
+            client.lose()
+        if hold == "retention":
+            await set_topic(world, "retentionPolicies", {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1})
+        caught_up = inactive("delete_when_subscriptions_caught_up")
+        await set_topic(world, "inactiveTopicPolicies", inactive() if hold == "subscription" else caught_up)
+        await seconds(3000)
+        assert await world.broker.topic_exists(NAME)
+        # What held it goes.
+        if hold == "subscription":
+            await set_topic(world, "inactiveTopicPolicies", caught_up)
+        elif hold == "retention":
+            await set_topic(world, "retentionPolicies", None)
+        else:
+            await subscription.cursor.clear_backlog()
+        await seconds(800)
+        assert not await world.broker.topic_exists(NAME)
+
+    run_with_broker(scenario, **KEEPS)

@@ -32,6 +32,8 @@ AUTO_UPDATE_STRATEGIES: Final = {
     "ForwardTransitive": "FORWARD_TRANSITIVE",
     "FullTransitive": "FULL_TRANSITIVE",
 }
+#: The first is Pulsar's own.
+INACTIVE_MODES: Final = ("delete_when_no_subscriptions", CAUGHT_UP_MODE)
 #: Bound of E, Qw and Qa.
 _ENSEMBLE_MAX: Final = 5
 
@@ -98,7 +100,7 @@ class Inactivity(NamedTuple):
 
     is_deleted: bool = False
     #: Whether a subscription with nothing left to read keeps its topic.
-    is_kept_by_subscriptions: bool = True
+    mode: str = INACTIVE_MODES[0]
     after_s: int = 60
 
 
@@ -216,7 +218,8 @@ def inactivity_of(value: Json) -> Inactivity | None:
         return None
     seconds = count_of(value.get("maxInactiveDurationSeconds"))
     is_deleted = value.get("deleteWhileInactive") is True and bool(seconds)
-    return Inactivity(is_deleted, value.get("inactiveTopicDeleteMode") != CAUGHT_UP_MODE, seconds or 0)
+    mode = value.get("inactiveTopicDeleteMode")
+    return Inactivity(is_deleted, CAUGHT_UP_MODE if mode == CAUGHT_UP_MODE else INACTIVE_MODES[0], seconds or 0)
 
 
 def persistence_of(value: Json) -> Persistence | None:

@@ -24,7 +24,7 @@ from geminga.broker.core.coercion import (
     text_of,
     texts_of,
 )
-from geminga.broker.policies.core.readers import SIZE_QUOTA, SUBSCRIPTION_TYPES, Retention, retention_of
+from geminga.broker.policies.core.readers import INACTIVE_MODES, SIZE_QUOTA, SUBSCRIPTION_TYPES, Retention, retention_of
 from geminga.broker.schema.core.compatibility import Strategy
 from geminga.model.errors import PreconditionFailedError
 
@@ -33,7 +33,6 @@ PROPERTIES_MAX: Final = 1000
 PROPERTIES_CHARACTERS_MAX: Final = 128 * 1024
 #: Pulsar's bound of E, Qw and Qa.
 ENSEMBLE_MAX: Final = 5
-INACTIVE_MODES: Final = ("delete_when_no_subscriptions", "delete_when_subscriptions_caught_up")
 SCHEMA_STRATEGIES: Final = tuple(strategy.value for strategy in Strategy)
 QUOTA_POLICIES: Final = ("producer_request_hold", "producer_exception", "consumer_backlog_eviction")
 #: Limits of a quota and their largest values. ``limit`` is what ``limitSize`` was called.
@@ -57,20 +56,17 @@ def check_ttl(value: Json) -> Json:
 
 
 def check_inactive(value: Json) -> Json:
-    """Pulsar's ``InactiveTopicPolicies``: whether topics go, which, and after how many seconds."""
+    """Pulsar's ``InactiveTopicPolicies``: whether topics go, which, and after how many seconds; 0 and less: never."""
     document = object_of(value, "the body")
-    is_deleted = boolean_of(document.get("deleteWhileInactive"), "deleteWhileInactive")
+    is_deleted = document.get("deleteWhileInactive")
     mode = document.get("inactiveTopicDeleteMode")
     if mode is not None and mode not in INACTIVE_MODES:
         raise BodyError(f"inactiveTopicDeleteMode must be one of {', '.join(INACTIVE_MODES)}, not {shown(mode)}")
-    seconds = number_of(document.get("maxInactiveDurationSeconds"), "maxInactiveDurationSeconds")
-    if seconds < 1:
-        raise PreconditionFailedError("maxInactiveDurationSeconds must be 1 or more")
-    return {
-        "inactiveTopicDeleteMode": mode or INACTIVE_MODES[0],
-        "maxInactiveDurationSeconds": seconds,
-        "deleteWhileInactive": is_deleted,
+    found: Document = {
+        "maxInactiveDurationSeconds": _member_number(document, "maxInactiveDurationSeconds", INT_MAX, 0),
+        "deleteWhileInactive": is_deleted is not None and boolean_of(is_deleted, "deleteWhileInactive"),
     }
+    return found if mode is None else {"inactiveTopicDeleteMode": mode, **found}
 
 
 def check_persistence(value: Json) -> Json:

@@ -193,7 +193,6 @@ INACTIVE_TOPICS: Final = PolicyRow(
         },
         Rest("inactiveTopicPolicies"),
     ),
-    unbuilt="inactive topics by namespace or topic",
     followed_by=("upkeep/inactive_topics.py",),
     text="Whether, and after how many seconds, a topic that nobody uses is deleted.",
 )

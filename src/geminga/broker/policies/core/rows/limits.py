@@ -164,8 +164,7 @@ MAX_MESSAGE_SIZE: Final = PolicyRow(
     check=limit_check(_SIZE_REFUSAL),
     topic=TopicLevel({"maxMessageSize": _INT}, Rest("maxMessageSize", nothing=Nothing.IS_REFUSED, unset_status=204)),
     bound=_below_brokers,
-    unbuilt="this policy of a topic",
-    followed_by=("topic/producer.py",),
+    followed_by=("topic/message_size.py",),
     text="Bytes of the largest entry (a message, a batch or a chunk) that a topic takes; 0: the broker's own limit.",
 )
 
