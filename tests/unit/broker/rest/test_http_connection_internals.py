@@ -1,0 +1,64 @@
+"""What of uvicorn's and h11's insides the HTTP connection uses: both are pinned, and a new version must keep this."""
+
+from __future__ import annotations
+
+import inspect
+import tomllib
+from importlib.metadata import version
+
+import h11
+import pytest
+from uvicorn.config import Config
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
+from uvicorn.server import ServerState
+
+from geminga.broker.rest.http_connection import HttpConnection
+from support.source_tree import ROOT
+
+
+@pytest.mark.parametrize("package", ["uvicorn", "h11"])
+def test_version_is_the_one_that_was_read(package: str) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert f"{package}=={version(package)}" in project["dependencies"]
+
+
+def test_protocol_is_made_and_overridden_as_here() -> None:
+    assert list(inspect.signature(H11Protocol.__init__).parameters)[:4] == [
+        "self",
+        "config",
+        "server_state",
+        "app_state",
+    ]
+    for name in ("connection_lost", "data_received", "on_response_complete", "shutdown"):
+        assert callable(getattr(H11Protocol, name)), name
+    for name in ("connection_lost", "data_received"):
+        assert inspect.signature(getattr(HttpConnection, name)) == inspect.signature(getattr(H11Protocol, name)), name
+
+
+def test_protocol_has_the_members_that_are_read() -> None:
+    source = inspect.getsource(H11Protocol.__init__)
+    for member in ("self.transport", "self.cycle", "self.conn"):
+        assert f"{member}:" in source or f"{member} =" in source, member
+    source = inspect.getsource(RequestResponseCycle.__init__)
+    for member in ("self.response_started = False", "self.response_complete = False"):
+        assert member in source, member
+    state = ServerState()
+    assert state.connections == set()
+    assert state.tasks == set()
+
+
+def test_parser_tells_what_it_waits_for() -> None:
+    connection = h11.Connection(h11.SERVER)
+    assert connection.their_state is h11.IDLE
+    connection.receive_data(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Le")
+    assert connection.next_event() is h11.NEED_DATA
+    assert connection.trailing_data[0]
+    connection.receive_data(b"ngth: 1\r\n\r\n")
+    assert isinstance(connection.next_event(), h11.Request)
+    assert connection.their_state is h11.SEND_BODY
+
+
+def test_configuration_takes_the_limits_that_are_set() -> None:
+    taken = inspect.signature(Config.__init__).parameters
+    for name in ("http", "ws", "lifespan", "limit_concurrency", "timeout_keep_alive", "h11_max_incomplete_event_size"):
+        assert name in taken, name
