@@ -7,17 +7,19 @@ else the namespace's, else the broker's.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from geminga.broker.access.core.actions import PolicyName, reading, writing
 from geminga.broker.core.coercion import BodyError, NotBuiltError, number_of, shown
+from geminga.broker.policies.core.rates import dispatch_rate_of
 from geminga.broker.policies.core.row import Nothing, PolicyRow, Rest, TopicLevel
 from geminga.broker.policies.core.rows import ROWS
 from geminga.broker.policies.core.rows.deletion import BACKLOG_QUOTAS
-from geminga.broker.policies.core.values import check_quota
+from geminga.broker.policies.core.rows.rates import SUBSCRIPTION_DISPATCH_RATE
+from geminga.broker.policies.core.values import check_dispatch_rate, check_quota
 from geminga.broker.policies.rules import AGE_QUOTA, SIZE_QUOTA, Quota
 from geminga.broker.resources.documents import Document, Json
 from geminga.broker.rest.core.unbuilt import NON_PERSISTENT_POLICIES, refuse_parameter
@@ -31,12 +33,16 @@ from geminga.broker.rest.requests import (
     json_response,
     no_content,
     nothing_set,
+    subscription_name,
     topic_of,
 )
 from geminga.broker.rest.routing import TOPIC_PATH, Route
 from geminga.broker.rest.targets import is_partitioned, missing_topic
 from geminga.model.errors import PreconditionFailedError
 from geminga.model.topic_name import TopicName
+
+_SINGLE_RATE: Final = f"{TOPIC_PATH}/{{subscription}}/dispatchRate"
+_SINGLE: Final = "subscriptionPolicies"
 
 
 async def _existing_topic(request: Request) -> TopicName:
@@ -161,6 +167,52 @@ def _quota_document(kind: str, quota: Quota) -> Document:
     return {"limit": size, "limitSize": size, "limitTime": seconds, "policy": quota.action.value}
 
 
+async def get_single_rate(request: Request) -> Response:
+    """The dispatch rate of one subscription, whether there is such a one or not."""
+    name = await _existing_topic(request)
+    value = _single_rate(await _document(request, name), subscription_name(request))
+    if value is None and flag(request, "applied"):
+        value = (await context_of(request).policies.levels_of(name)).merged(SUBSCRIPTION_DISPATCH_RATE)
+    return nothing_set(200) if value is None else json_response(value)
+
+
+async def set_single_rate(request: Request) -> Response:
+    """Set it; nothing, and what limits nothing, changes nothing, as in Pulsar."""
+    name = await _existing_topic(request)
+    value = await json_body(request)
+    rate = None if value is None else check_dispatch_rate(value)
+    if dispatch_rate_of(rate) is not None:
+        await _change_single_rate(request, name, rate)
+    return no_content()
+
+
+async def remove_single_rate(request: Request) -> Response:
+    """Remove it: what holds for all subscriptions holds for this one."""
+    await _change_single_rate(request, await _existing_topic(request), None)
+    return no_content()
+
+
+async def _change_single_rate(request: Request, name: TopicName, value: Json) -> None:
+    subscription = subscription_name(request)
+
+    def apply(document: Document) -> Document:
+        present = document.get(_SINGLE)
+        policies: Document = dict(present) if isinstance(present, dict) else {}
+        own = policies.pop(subscription, None)
+        own = {**(own if isinstance(own, dict) else {}), "dispatchRate": value}
+        if any(item is not None for item in own.values()):
+            policies[subscription] = own
+        return {**document, _SINGLE: policies or None}
+
+    await context_of(request).policies.topics.update(name, apply)
+
+
+def _single_rate(document: Document, subscription: str) -> Json:
+    policies = document.get(_SINGLE)
+    own = policies.get(subscription) if isinstance(policies, dict) else None
+    return own.get("dispatchRate") if isinstance(own, dict) else None
+
+
 async def remove_all(request: Request) -> Response:
     """Remove every policy that the topic has of its own; also what was left by one that is gone."""
     await context_of(request).policies.topics.forget_topic(topic_of(request))
@@ -177,5 +229,8 @@ ROUTES = [
     Route(f"{TOPIC_PATH}/backlogQuotaMap", get_quotas, methods=["GET"], needs=reading(PolicyName.BACKLOG)),
     Route(f"{TOPIC_PATH}/backlogQuota", set_quota, methods=["POST"], needs=writing(PolicyName.BACKLOG)),
     Route(f"{TOPIC_PATH}/backlogQuota", remove_quota, methods=["DELETE"], needs=writing(PolicyName.BACKLOG)),
+    Route(_SINGLE_RATE, get_single_rate, methods=["GET"], needs=reading(PolicyName.RATE)),
+    Route(_SINGLE_RATE, set_single_rate, methods=["POST"], needs=writing(PolicyName.RATE)),
+    Route(_SINGLE_RATE, remove_single_rate, methods=["DELETE"], needs=writing(PolicyName.RATE)),
     Route(f"{TOPIC_PATH}/policies", remove_all, methods=["DELETE"], needs=writing(PolicyName.ALL)),
 ]

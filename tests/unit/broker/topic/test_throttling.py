@@ -116,3 +116,29 @@ def test_broker_without_rates_has_no_throttles(value) -> None:
     publish, dispatch = broker_throttles(config, lambda: 0.0, None)
     assert publish.rate == Rate(0, 5)
     assert dispatch.rate == Rate(3, 0)
+
+
+def test_rate_of_a_single_subscription_is_kept_and_holds_only_that_one() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        publisher = await world.client()
+        await publisher.create_producer()
+        for number in range(20):
+            publisher.send_message(number)
+            await publisher.receipt()
+        rate = {
+            "dispatchThrottlingRateInMsg": 3,
+            "dispatchThrottlingRateInByte": -1,
+            "ratePeriodInSecond": 1000,
+            "relativeToPublishRate": False,
+        }
+        await set_topic(world, "subscriptionPolicies", {"slow": {"dispatchRate": rate}})
+        for _ in range(2):
+            for name, count in (("slow", 3), ("fast", 20)):
+                client = await world.client()
+                await client.subscribe(subscription=name)
+                await seconds(1)
+                assert sum(command.type == Type.MESSAGE for command, _ in client.received) == count
+                client.lose()
+            await world.restart()
+
+    run_quietly(scenario)

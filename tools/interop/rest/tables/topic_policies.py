@@ -284,6 +284,12 @@ def _set(path: str, *value: object) -> Call:
     return (put if path in _PUT else post)(f"{_T}/{path}", *value)
 
 
+def _read_again(value: object, path: str) -> Iterator[Call]:
+    # What is taken from one broker to the next differs where the value is refused here.
+    if value in _PLAIN:
+        yield get(path, exact=True)
+
+
 def _life(path: str, values: list[Any]) -> Iterator[Call]:
     yield put(_T)
     yield get(f"{_T}/{path}", exact=True)
@@ -291,10 +297,8 @@ def _life(path: str, values: list[Any]) -> Iterator[Call]:
     yield get(f"{_T}/{path}?applied=true", exact=path != "delayedDelivery")
     yield delete(f"{_T}/{path}")
     for value in values:
-        # What is taken from one broker to the next differs where the value is refused here.
         yield _set(path, value)
-        if value in _PLAIN:
-            yield get(f"{_T}/{path}", exact=True)
+        yield from _read_again(value, f"{_T}/{path}")
     yield replace(_set(path, 0), body=b"{")
     yield _set(path, values[0])
     yield _set(path)
@@ -317,6 +321,38 @@ def _on_all_kinds(path: str, setter: Call) -> Iterator[Call]:
 
 STORIES: Final = [
     *(Story(f"topic policy {path}", *_life(path, values)) for path, values in _POLICIES),
+    Story(
+        "dispatch rates of single subscriptions",
+        put(_T),
+        get(f"{_T}/s/dispatchRate", exact=True),
+        get(f"{_T}/s/dispatchRate?applied=true", exact=True),
+        delete(f"{_T}/s/dispatchRate"),
+        *(
+            call
+            for value in DISPATCH_RATES
+            for call in (post(f"{_T}/s/dispatchRate", value), *_read_again(value, f"{_T}/s/dispatchRate"))
+        ),
+        post(f"{_T}/s/dispatchRate", DISPATCH_RATES[0]),
+        post(f"{_T}/s/dispatchRate"),
+        get(f"{_T}/s/dispatchRate", exact=True),
+        post(f"{_T}/subscriptionDispatchRate", DISPATCH_RATES[0]),
+        get(f"{_T}/other/dispatchRate", exact=True),
+        get(f"{_T}/other/dispatchRate?applied=true", exact=True),
+        post(f"{_T}/a%2Fb/dispatchRate", DISPATCH_RATES[0]),
+        get(f"{_T}/a%2Fb/dispatchRate", exact=True),
+        delete(f"{_T}/s/dispatchRate"),
+        get(f"{_T}/s/dispatchRate", exact=True),
+        get(f"{_T}/s/dispatchRate?applied=true", exact=True),
+        *(
+            call
+            for name in ("persistent/{ns}/m", "persistent/public/nowhere/m", "persistent/{ns}/t-partition-0")
+            for call in (
+                get(f"{name}/s/dispatchRate"),
+                post(f"{name}/s/dispatchRate", DISPATCH_RATES[0]),
+                delete(f"{name}/s/dispatchRate"),
+            )
+        ),
+    ),
     Story(
         "topic policies that are kept",
         put(_T),

@@ -102,10 +102,6 @@ def _policies() -> Iterable[UnbuiltRoute]:
 ROUTES: Final[tuple[UnbuiltRoute, ...]] = (
     *_policies(),
     *_routes(
-        "rate limits",
-        f"GET POST DELETE {_TOPIC}/{{subscription}}/dispatchRate",
-    ),
-    *_routes(
         "geo-replication",
         f"GET POST {_NAMESPACE}/replication",
         f"GET POST {_NAMESPACE}/allowedClusters",
