@@ -8,6 +8,8 @@ import pytest
 
 from geminga.broker.core.rate_limit import Rate
 from geminga.broker.subscription import handlers
+from geminga.model.errors import DiskIOError
+from geminga.runtime import SystemRng
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from support.subscriptions import RecordedTopic, RecordingConnection, Sub, settle, with_topic
 
@@ -304,3 +306,77 @@ def test_one_timer_however_many_subscriptions_wait(sub_type) -> None:
         assert timers() - before <= 2
 
     with_topic(scenario)
+
+
+#: Rates of topic and subscription that come and go: messages, bytes.
+CHANGES = [(0, 0), (3, 0), (50, 0), (0, 700), (1000, 1), (7, 10**6)]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_whatever_rates_consumers_and_redeliveries_come_and_go_everything_is_sent_and_every_token_given_back(
+    seed,
+) -> None:
+    async def scenario(topic: RecordedTopic) -> None:
+        rng = SystemRng(seed)
+        texts = [f"m{n}" for n in range(200)]
+        for start in range(0, 200, 40):
+            await topic.publish(*texts[start : start + 40], key=f"k{start}", batch=(0, 0, 5)[rng.below(3)])
+        got: dict[str, list[RecordingConnection]] = {"a": [], "b": [], "c": [], "d": []}
+        types = dict(zip(got, TYPES, strict=True))
+        for _ in range(12):
+            for level in (0, 1):
+                rates[level] = Rate(*CHANGES[rng.below(len(CHANGES))], 1 + rng.below(3))
+            topic.hold_to(
+                **{name: rate for name, rate in zip(LEVELS, rates, strict=True) if rate.messages or rate.size_bytes}
+            )
+            for name, connections in got.items():
+                if connections and rng.below(3) == 0 and not connections[-1].is_closed:
+                    connections[-1].drop()
+                if not connections or connections[-1].is_closed:
+                    connections.append(topic.connect())
+                    await topic.join(connections[-1], types[name], subscription=name, permits=10_000)
+                elif rng.below(3) == 0:
+                    request = pb.CommandRedeliverUnacknowledgedMessages(consumer_id=1)
+                    command = pb.BaseCommand(
+                        type=pb.BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES, redeliverUnacknowledgedMessages=request
+                    )
+                    handlers.handle_redeliver(connections[-1], command)
+            await settle(rng.below(3000) / 1000)
+        topic.hold_to()
+        await settle(1)
+        for name, connections in got.items():
+            if connections[-1].is_closed:
+                continue
+            last = connections[-1].texts()
+            assert set(last) == set(texts), name
+            if types[name] == Sub.Exclusive:
+                assert last[-1] == texts[-1]
+        # With nothing left to send every token that was reserved is there.
+        topic.hold_to(dispatch=Rate(messages=50, size_bytes=5000), subscription=Rate(messages=20))
+        await settle(10)
+        throttles = {throttle for one in topic.subscriptions.values() for throttle in one.throttles()}
+        assert len(throttles) == 1 + len(topic.subscriptions)
+        for throttle in throttles:
+            _, messages, size_bytes = throttle.left(throttle.now_ns())
+            assert (messages, size_bytes) in ((50, 5000), (20, 1 << 62))
+            assert throttle.waiting_count == 0
+
+    rates = [Rate(), Rate()]
+    with_topic(scenario)
+
+
+@pytest.mark.parametrize("sub_type", TYPES)
+def test_read_that_fails_gives_its_room_back(sub_type) -> None:
+    async def scenario(topic: RecordedTopic) -> None:
+        await fill(topic, 10)
+        topic.bookie.read_error = DiskIOError("broken")
+        topic.hold_to(dispatch=Rate(messages=5, period_s=1000))
+        connection = topic.connect()
+        await topic.join(connection, sub_type)
+        (throttle,) = topic.dispatch_throttles
+        assert throttle.left(throttle.now_ns())[1] == 5
+        topic.bookie.read_error = None
+        await settle(16)
+        assert len(connection.messages) == 5
+
+    with_topic(scenario, cache_size_mb=0)

@@ -6,12 +6,15 @@ import pytest
 
 from geminga.broker.connection.pause_reason import PauseReason
 from geminga.model.topic_name import TopicName
+from geminga.runtime import SystemRng
 from geminga.wire._generated import pulsar_api_pb2 as pb
+from geminga.wire.pulsar.metadata import split_entry
 from support.broker_world import BrokerWorld, Client, send_frame
 from support.policy_levels import NAME, run_quietly, seconds, set_namespace, set_topic, topic_of
 from support.rated_clients import EagerClient, receipts
 
 Type = pb.BaseCommand
+RATES = [(0, 0), (5, 0), (100, 0), (0, 2000), (1000, 1), (3, 10**9)]
 RATE = {"publishThrottlingRateInMsg": 10, "publishThrottlingRateInByte": 0}
 
 
@@ -22,6 +25,12 @@ async def eager(world: BrokerWorld, count: int, *, producer_id: int = 1, topic: 
     EagerClient(client).start([send_frame(n, producer_id=producer_id, **fields) for n in range(count)])
     await seconds(0)
     return client
+
+
+async def next_text(client: Client) -> bytes:
+    """Payload of the next message."""
+    _, data = await client.expect_with_payload(Type.MESSAGE)
+    return data[split_entry(data)[1] :]
 
 
 @pytest.mark.parametrize("topic", [str(NAME), "non-persistent://public/default/t"])
@@ -197,6 +206,60 @@ def test_clients_that_leave_while_they_wait_leave_nothing_behind() -> None:
     run_quietly(scenario, topic_publish_rate_messages=5)
 
 
+def test_client_that_waits_for_minutes_is_pinged_and_not_taken_for_dead() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        client = await eager(world, 3, num_messages=1000, metadata={"num_messages_in_batch": 1000})
+        await seconds(0.1)
+        assert receipts(client) == [0]
+        await seconds(900)
+        pings = [command for command, _ in client.received if command.type == Type.PING]
+        assert len(pings) == 30, "so that the client does not take the broker for dead"
+        assert not client.is_closed
+        await seconds(100)
+        assert not client.is_closed
+        assert receipts(client) == [1]
+
+    run_quietly(scenario, topic_publish_rate_messages=1, keep_alive_interval_s=30)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_whatever_rates_come_and_go_every_message_is_stored_once_and_in_order(seed) -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        rng = SystemRng(seed)
+        clients = [await world.client() for _ in range(3)]
+        feeds = []
+        for number, client in enumerate(clients):
+            for producer_id in range(2):
+                await client.create_producer(producer_id=producer_id, producer_name=f"p{number}{producer_id}")
+            frames = [
+                send_frame(n // 2, b"%d-%d-%d" % (number, n % 2, n // 2), n % 2, num_messages=(1, 1, 20)[rng.below(3)])
+                for n in range(400)
+            ]
+            feeds.append(EagerClient(client))
+            feeds[-1].start(frames)
+        for _ in range(3 + rng.below(5)):
+            messages, size = RATES[rng.below(len(RATES))]
+            rate = {"publishThrottlingRateInMsg": messages, "publishThrottlingRateInByte": size}
+            await set_namespace(world, "publishMaxMessageRate", {"standalone": rate})
+            await seconds(rng.below(5000) / 1000)
+        await set_namespace(world, "publishMaxMessageRate", {})
+        await seconds(1)
+        topic = await topic_of(world)
+        assert [feed.is_done for feed in feeds] == [True] * 3
+        assert [client.connection.paused for client in clients] == [PauseReason.NONE] * 3
+        reader = await world.client()
+        await reader.subscribe(permits=10_000)
+        found: dict[bytes, list[int]] = {}
+        for _ in range(1200):
+            number, producer_id, n = (await next_text(reader)).split(b"-")
+            found.setdefault(number + producer_id, []).append(int(n))
+        assert topic.messages_in >= 1200
+        assert sorted(found) == [b"00", b"01", b"10", b"11", b"20", b"21"]
+        assert all(numbers == list(range(200)) for numbers in found.values())
+
+    run_quietly(scenario)
+
+
 def test_what_was_read_of_a_lost_connection_is_stored_in_order() -> None:
     async def scenario(world: BrokerWorld) -> None:
         client = await world.client()
@@ -210,12 +273,7 @@ def test_what_was_read_of_a_lost_connection_is_stored_in_order() -> None:
         topic = await topic_of(world)
         assert topic.messages_in == 100
         await other.subscribe(subscription="new")
-        texts = []
-        for _ in range(100):
-            texts.append((await other.expect_with_payload(Type.MESSAGE))[1][-2:])
-        assert [int(text.lstrip(b"\x00 ")[-2:].decode("ascii", "replace")[-1]) for text in texts] == [
-            n % 10 for n in range(100)
-        ]
+        assert [await next_text(other) for _ in range(100)] == [b"%d" % n for n in range(100)]
 
     run_quietly(scenario, topic_publish_rate_messages=5)
 
