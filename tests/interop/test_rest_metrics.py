@@ -38,7 +38,7 @@ NOT_EXPOSED: Final = [
     (r"pulsar_connection_create_(success|fail)_count|pulsar_health", "the health check counts nothing"),
     (r"pulsar_(broker_)?storage_backlog_(age_seconds|quota_exceeded_evictions_total)", "ages are read when asked for"),
     (r"pulsar_storage_backlog_quota_check_duration_seconds.*", "quotas are not checked in rounds"),
-    (r"pulsar_subscription_dispatch_throttled_.*", "nothing throttles"),
+    (r"pulsar_subscription_dispatch_throttled_.*", "of subscriptions that a rate has held"),
     (r".*_created", "OpenMetrics' time of creation"),
 ]
 #: What Geminga exposes and Pulsar's standalone does not.

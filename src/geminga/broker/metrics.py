@@ -287,6 +287,12 @@ def _add_subscriptions(page: _Page, topic: Topic, stats: Mapping[str, Stats], la
         page.add("pulsar_subscription_consumers_count", own, len(subscription.consumers))
         for metric, field in (*SUBSCRIPTION_METRICS.items(), *BY_SUBSCRIPTION.items()):
             page.add(metric, own, _number_of(stats[name], field))
+        for metric, kind in (("msg", "Msg"), ("bytes", "Bytes")):
+            for level in ("Subscription", "Topic", "Broker"):
+                count = _number_of(stats[name], f"dispatchThrottled{kind}EventsBy{level}Limit")
+                if count:  # six more series for each subscription, of which most never are held
+                    reason = (*own, ("reason", level.lower()))
+                    page.add(f"pulsar_subscription_dispatch_throttled_{metric}_events", reason, count)
 
 
 def _number_of(stats: Stats, field: str) -> float:

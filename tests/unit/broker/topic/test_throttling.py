@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from geminga.broker.config import BrokerConfig
 from geminga.broker.core.rate_limit import Rate
 from geminga.broker.core.subscribe_rate import CONSUMERS_MAX, ConsumerIdentity, SubscribeCounts, SubscribeRate
+from geminga.broker.metrics import Metrics
+from geminga.broker.rest.stats import TopicStatistics
 from geminga.broker.topic.throttling import SUBSCRIBES_TOO_OFTEN, broker_throttles
 from geminga.model.errors import ServerError
 from geminga.wire._generated import pulsar_api_pb2 as pb
@@ -116,6 +120,32 @@ def test_broker_without_rates_has_no_throttles(value) -> None:
     publish, dispatch = broker_throttles(config, lambda: 0.0, None)
     assert publish.rate == Rate(0, 5)
     assert dispatch.rate == Rate(3, 0)
+
+
+def test_statistics_and_metrics_tell_who_was_held() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        publisher, consumer = await world.client(), await world.client()
+        await publisher.create_producer()
+        for number in range(20):
+            publisher.send_message(number)
+            await publisher.receipt()
+        await consumer.subscribe()
+        await seconds(2)
+        statistics = TopicStatistics(world.broker)
+        told = statistics.of_topic(await topic_of(world))
+        assert told["publishRateLimitedTimes"] == 11, "with the tenth token, and each after it"
+        of_subscription = told["subscriptions"]["sub"]
+        assert of_subscription["dispatchThrottledMsgEventsByTopicLimit"] >= 10
+        assert of_subscription["dispatchThrottledBytesEventsByTopicLimit"] == 0
+        text = Metrics(world.broker, statistics, cluster="standalone", has_topic_level=True).text()
+        (times,) = re.findall(r"^pulsar_publish_rate_limit_times.*", text, re.MULTILINE)
+        assert times.endswith('topic="persistent://public/default/topic"} 11')
+        found = re.findall(
+            r'^pulsar_subscription_dispatch_throttled_(\w+)_events\{.*reason="(\w+)"\}', text, re.MULTILINE
+        )
+        assert found == [("msg", "topic")]
+
+    run_quietly(scenario, topic_publish_rate_messages=10, topic_dispatch_rate_messages=5)
 
 
 def test_rate_of_a_single_subscription_is_kept_and_holds_only_that_one() -> None:
