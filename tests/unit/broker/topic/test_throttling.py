@@ -131,7 +131,7 @@ def test_statistics_and_metrics_tell_who_was_held() -> None:
             await publisher.receipt()
         await consumer.subscribe()
         await seconds(2)
-        statistics = TopicStatistics(world.broker)
+        statistics = TopicStatistics(world.broker.runtime.clock, world.broker)
         told = statistics.of_topic(await topic_of(world))
         assert told["publishRateLimitedTimes"] == 11, "with the tenth token, and each after it"
         of_subscription = told["subscriptions"]["sub"]
