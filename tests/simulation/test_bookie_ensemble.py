@@ -134,7 +134,7 @@ class EnsembleStory:
                 assert done_first == self.acknowledged[handle.ledger_id], "completed out of order"
                 self.acknowledged[handle.ledger_id] += done_count
             else:
-                # Two failures of one entry: of a bookie away, and of one that was when the entry came.
+                # Only where one entry met two: a bookie that is away now, and one that was when the entry came.
                 self.world.points.hits["add failed"] += 1
 
         handle.append([payload * self.rng.choice((1, 30)) for payload in payloads(first, count)], done)
@@ -180,4 +180,3 @@ def test_any_one_of_five_bookies_may_go_over_many_seeds(capsys):
     with capsys.disabled():
         print("\n" + report.table())
     report.check(hits_min=100, labels=("writer died", "trouble", "read with one away"))
-    assert report.hits["add failed"], report.table()
