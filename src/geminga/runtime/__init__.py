@@ -3,11 +3,14 @@
 Other packages import from here only; ``geminga.sim`` has the simulated twin of every port.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from geminga.runtime.attempt import Raised, attempt, attempt_await, tell
 from geminga.runtime.clock import SystemClock
 from geminga.runtime.containment import Contained, Part, contain, set_strict, unwound, unwound_storage, where
 from geminga.runtime.disk_memory import MemoryDisk
-from geminga.runtime.disk_threads import ThreadedDisk
 from geminga.runtime.log import SparseWarnings, get_logger
 from geminga.runtime.network import AsyncioNetwork, descriptor_limit
 from geminga.runtime.points import crash_point, is_halted, sometimes
@@ -26,12 +29,15 @@ from geminga.runtime.ports import (
     Runtime,
     Threads,
 )
-from geminga.runtime.real import real_runtime
 from geminga.runtime.rng import SystemRng
 from geminga.runtime.spawn import report_unexpected, set_fatal_handler, spawn
 from geminga.runtime.threads import LaneThreads
 from geminga.runtime.turns import Turns
 from geminga.runtime.waiting import next_turn, wait_ms
+
+if TYPE_CHECKING:
+    from geminga.runtime.disk_threads import ThreadedDisk
+    from geminga.runtime.real import real_runtime
 
 __all__ = [
     "AppendDone",
@@ -78,3 +84,16 @@ __all__ = [
     "wait_ms",
     "where",
 ]
+
+
+def __getattr__(name: str) -> object:
+    # Loaded where they are used: a client has no disk, and need not wait for ctypes.
+    if name == "ThreadedDisk":
+        from geminga.runtime.disk_threads import ThreadedDisk
+
+        return ThreadedDisk
+    if name == "real_runtime":
+        from geminga.runtime.real import real_runtime
+
+        return real_runtime
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
