@@ -80,7 +80,7 @@ class BrokerOnNode:
         await self.runtime.network.listen(self._new_connection, "0.0.0.0", PORT)
 
     def _new_connection(self) -> Connection:
-        return Connection(self.broker.connection_services, turn_commands_max=self.turn_commands_max)
+        return self.broker.new_connection(turn_commands_max=self.turn_commands_max)
 
     async def abandon(self) -> None:
         """Cut all connections without a word; another broker takes over and fences what this one still writes."""
