@@ -13,6 +13,7 @@ from pathlib import Path
 
 from starlette.routing import Route
 
+from geminga.broker.policies.core.rows import ROWS
 from geminga.broker.rest.application import ROUTES
 from geminga.broker.rest.core import unbuilt
 from geminga.broker.rest.routing import DOMAIN
@@ -42,8 +43,22 @@ def tables() -> dict[str, list[str]]:
     return {
         "unbuilt": ["| What is missing | Paths |", "|---|---|", *_unbuilt_rows()],
         "values": ["| Where | What is missing |", "|---|---|", *values],
+        "policies": [
+            "| Policy | Broker | Namespace | Topic | What it says |",
+            "|---|---|---|---|---|",
+            *_policy_rows(),
+        ],
         "built": ["| Path | Methods |", "|---|---|", *_built_rows(ROUTES)],
     }
+
+
+def _policy_rows() -> Iterable[str]:
+    for row in ROWS:
+        keys = "<br>".join(f"`{key}`" for key in row.keys) or "-"
+        namespace = f"`{row.namespace.key}`" if row.namespace is not None else "-"
+        topic = "<br>".join(f"`{name}`" for name in row.topic.avro) if row.topic is not None else "-"
+        text = f"{row.text} **Not built** ({row.unbuilt}): kept and told, can not be set." if row.unbuilt else row.text
+        yield f"| {row.name} | {keys} | {namespace} | {topic} | {text} |"
 
 
 def _unbuilt_rows() -> Iterable[str]:

@@ -10,9 +10,20 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final, cast
+from functools import cache
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
-from geminga.broker.policies.core.avro_types import array, enum, fitted, optional, record, written
+from geminga.broker.policies.core.avro_types import (
+    AvroType,
+    array,
+    enum,
+    fitted,
+    optional,
+    parsed,
+    record,
+    united,
+    written,
+)
 from geminga.broker.policies.core.rows import ROWS
 from geminga.broker.resources.documents import Document, Json
 from geminga.model.errors import CorruptionError
@@ -21,6 +32,8 @@ from geminga.model.topic_name import TopicName
 if TYPE_CHECKING:
     from fastavro.types import Schema
 
+#: Begins the keys of policies for all clusters, as in Pulsar.
+GLOBAL_PREFIX: Final = "__G__"
 _EVENTS: Final = "org.apache.pulsar.common.events"
 _TEXT: Final = optional("string")
 _POLICIES: Final = record(
@@ -52,14 +65,80 @@ _EVENT: Final = record(
 SCHEMA: Final = json.dumps(written(_EVENT), separators=(",", ":")).encode()
 
 
-def encode_update(name: TopicName, policies: Mapping[str, Json]) -> bytes:
-    """The event that ``policies`` are now all that the topic has of its own."""
+class EventSchema(NamedTuple):
+    """A schema that events are written with."""
+
+    #: As the registry has it.
+    definition: bytes
+    kind: AvroType
+    #: Ready to read and write with.
+    ready: Schema
+
+
+class Kept(NamedTuple):
+    """An event as it was read, and the schema it was written with: what we do not know of it is written again."""
+
+    event: Document
+    schema: EventSchema
+
+
+class PolicyChange(NamedTuple):
+    """What an event says."""
+
+    name: TopicName
+    #: Of all clusters, or of this one.
+    is_global: bool
+    #: All policies that the topic has there now; empty: none any more.
+    policies: Document
+    kept: Kept | None
+
+
+def schema_of(definition: bytes) -> EventSchema:
+    """A schema of the registry; raises CorruptionError."""
+    try:
+        # What a type means beside its bytes is nothing to us, and would change the values.
+        document = _plain(json.loads(definition))
+    except (ValueError, RecursionError) as error:
+        raise CorruptionError(f"the schema of a policy event is none: {error}") from error
+    return EventSchema(definition, parsed(document), parse(json.dumps(document).encode()))
+
+
+def _plain(kind: Json) -> Json:
+    if isinstance(kind, list):
+        return [_plain(member) for member in kind]
+    return {key: _plain(one) for key, one in kind.items() if key != "logicalType"} if isinstance(kind, dict) else kind
+
+
+@cache
+def own_schema() -> EventSchema:
+    """The one that new events are written with."""
+    return schema_of(SCHEMA)
+
+
+def schema_to_write(kept: Kept | None) -> EventSchema:
+    """What an event is written with again: all that it held fits in, and all that we may set."""
+    if kept is None:
+        return own_schema()
+    theirs = kept.schema
+    both = united(_EVENT, theirs.kind)
+    # The writer's own, byte for byte, if nothing is missing in it: the registry has it already.
+    return theirs if written(both) == written(theirs.kind) else schema_of(json.dumps(written(both)).encode())
+
+
+def encode_update(
+    name: TopicName, policies: Mapping[str, Json], kept: Kept | None = None, schema: EventSchema | None = None
+) -> bytes:
+    """The event that ``policies`` are now all that the topic has; ``kept``: the one before. Raises CorruptionError."""
     import fastavro
 
+    before = kept.event if kept is not None else {}
+    of_topic = before.get("topicPoliciesEvent")
     event = {
+        **before,
         "eventType": "TOPIC_POLICY",
         "actionType": "UPDATE",
         "topicPoliciesEvent": {
+            **(of_topic if isinstance(of_topic, dict) else {}),
             "domain": name.domain,
             "tenant": name.tenant,
             "namespace": name.namespace_name,
@@ -67,9 +146,23 @@ def encode_update(name: TopicName, policies: Mapping[str, Json]) -> bytes:
             "policies": dict(policies),
         },
     }
+    schema = schema or own_schema()
     buffer = io.BytesIO()
-    fastavro.schemaless_writer(buffer, parse(SCHEMA), fitted(event, _EVENT))
+    try:
+        fastavro.schemaless_writer(buffer, schema.ready, fitted(event, schema.kind))
+    except (ValueError, TypeError, LookupError, AttributeError, OverflowError) as error:
+        raise CorruptionError(f"policies of {name} do not fit their schema: {error}") from error
     return buffer.getvalue()
+
+
+def event_key(name: TopicName, *, is_global: bool) -> str:
+    """The key of a topic's events: those for all clusters have keys of their own."""
+    return f"{GLOBAL_PREFIX if is_global else ''}{name}"
+
+
+def removed(key: str) -> PolicyChange:
+    """What an event without a payload says. Raises InvalidTopicNameError."""
+    return PolicyChange(TopicName.parse(key.removeprefix(GLOBAL_PREFIX)), key.startswith(GLOBAL_PREFIX), {}, None)
 
 
 def parse(schema: bytes) -> Schema:
@@ -82,12 +175,12 @@ def parse(schema: bytes) -> Schema:
         raise CorruptionError(f"the schema of a policy event is none: {error}") from error
 
 
-def decode(payload: bytes, schema: Schema) -> tuple[TopicName, Document | None] | None:
-    """(topic, its policies; None: it has none any more); None for an event of another kind. Raises CorruptionError."""
+def decode(payload: bytes, schema: EventSchema) -> PolicyChange | None:
+    """What an event says; None for one of another kind. Raises CorruptionError."""
     import fastavro
 
     try:
-        event = cast("Document", fastavro.schemaless_reader(io.BytesIO(payload), schema, None))
+        event = cast("Document", fastavro.schemaless_reader(io.BytesIO(payload), schema.ready, None))
     except (EOFError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
         raise CorruptionError(f"a policy event can not be read: {error}") from error
     found = event.get("topicPoliciesEvent")
@@ -97,6 +190,9 @@ def decode(payload: bytes, schema: Schema) -> tuple[TopicName, Document | None] 
         f"{found.get('domain')}://{found.get('tenant')}/{found.get('namespace')}/{found.get('topic')}"
     )
     policies = found.get("policies")
-    if event.get("actionType") == "DELETE" or not isinstance(policies, dict):
-        return name, None
-    return name, {key: value for key, value in policies.items() if value is not None}
+    given = policies if isinstance(policies, dict) else {}
+    is_global = given.get("isGlobal") is True
+    if event.get("actionType") == "DELETE" or not given:
+        return PolicyChange(name, is_global, {}, None)
+    document: Document = {key: value for key, value in given.items() if value is not None}
+    return PolicyChange(name, is_global, document, Kept(event, schema))

@@ -18,7 +18,7 @@ from geminga.broker.ownership.ports import Here, Topics
 from geminga.broker.policies import events
 from geminga.broker.policies.event_reader import PolicyEvent
 from geminga.broker.resources.documents import Document
-from geminga.broker.resources.topic_policies import TopicPolicies
+from geminga.broker.resources.topic_policies import NO_TOPIC_POLICIES, TopicPolicies
 from geminga.broker.schema.core.compatibility import Strategy
 from geminga.broker.schema.registry import schema_id_of
 from geminga.broker.topic.persistent import PersistentTopic
@@ -39,8 +39,6 @@ from geminga.wire.pulsar.metadata import encode_entry, split_entry, text_of
 from geminga.wire.pulsar.schema_info import SchemaInfo, SchemaType, decode_version, encode_version
 
 if TYPE_CHECKING:
-    from fastavro.types import Schema
-
     from geminga.broker.service import Broker
 
 _log = get_logger(__name__)
@@ -61,7 +59,19 @@ PRODUCER_NAME: Final = "geminga-broker"
 class NamespaceEvents:
     """The policies of one namespace's topics, read from its events."""
 
-    __slots__ = ("_broker", "_busy", "_changed", "_cursor", "_end", "_events", "_schemas", "_topic", "name", "policies")
+    __slots__ = (
+        "_broker",
+        "_busy",
+        "_changed",
+        "_cursor",
+        "_end",
+        "_events",
+        "_kept",
+        "_schemas",
+        "_topic",
+        "name",
+        "policies",
+    )
 
     def __init__(self, broker: Broker, namespace: str, changed: Callable[[TopicName], Awaitable[None]]) -> None:
         """``changed``: another broker stored policies of the (partitioned) topic."""
@@ -76,7 +86,9 @@ class NamespaceEvents:
         self._topic: PersistentTopic | None = None
         self._cursor: ManagedCursor | None = None
         self._events = 0
-        self._schemas: dict[int, Schema] = {}
+        self._schemas: dict[int, events.EventSchema] = {}
+        #: By key, events that somebody wrote: what we do not know of them is written again with each change.
+        self._kept: dict[str, events.Kept] = {}
         #: One change at a time: each begins with what the one before it left.
         self._busy = asyncio.Lock()
 
@@ -114,18 +126,22 @@ class NamespaceEvents:
         if name is not None and self._end is not None:
             await self._changed(name)
 
-    async def update(self, name: TopicName, change: Callable[[Document], Document]) -> None:
-        """Change the policies of one topic; on return the change is on stable storage. Raises GemingaError."""
+    async def update(self, name: TopicName, change: Callable[[Document], Document], *, is_all: bool = False) -> None:
+        """Change the policies of one topic; on return the change is on stable storage. Raises GemingaError.
+
+        ``is_all``: those for all clusters go.
+        """
         async with self._busy:
-            key = str(name)
-            before = self.policies.get(key)
-            document: Document = {
-                k: v for k, v in change(dict(before.document if before else {})).items() if v is not None
-            }
-            if document == (before.document if before else {}):
+            before = self.policies.get(str(name)) or NO_TOPIC_POLICIES
+            changed: Document = {k: v for k, v in change(dict(before.document)).items() if v is not None}
+            changes = [self._change(name, changed)] if changed != before.document else []
+            if is_all and before.for_all:
+                changes.append(self._change(name, {}, is_global=True))
+            if not changes:
                 return
-            await self._append([(name, document)])
-            self._put(self.policies, name, document)
+            await self._append(changes)
+            for one in changes:
+                self._put(self.policies, one)
             if self._events > 2 * len(self.policies) + SUPERSEDED_MAX:
                 await self._rewrite()
 
@@ -143,13 +159,21 @@ class NamespaceEvents:
             topic.apply_retention()
         return topic
 
-    async def _append(self, changes: list[tuple[TopicName, Document]]) -> Position:
+    def _change(self, name: TopicName, document: Document, *, is_global: bool = False) -> events.PolicyChange:
+        return events.PolicyChange(
+            name, is_global, document, self._kept.get(events.event_key(name, is_global=is_global))
+        )
+
+    async def _append(self, changes: list[events.PolicyChange]) -> Position:
         """Store events, all or (after an error) nobody knows; the position of the first."""
         topic = await self._open()
-        info = SchemaInfo("PulsarEvent", SchemaType.AVRO, events.SCHEMA)
-        registry = self._broker.schemas.registry
-        version = await registry.put_if_absent(schema_id_of(self.name), info, Strategy.ALWAYS_COMPATIBLE)
-        entries = [self._encode(name, document, version) for name, document in changes]
+        versions: dict[bytes, int] = {}
+        entries = []
+        for one in changes:
+            schema = events.schema_to_write(one.kept)
+            if schema.definition not in versions:
+                versions[schema.definition] = await self._version_of(schema)
+            entries.append(self._encode(one, schema, versions[schema.definition]))
         stored: asyncio.Future[AppendResult] = asyncio.get_running_loop().create_future()
         first: list[AppendResult] = []
         left = len(entries)
@@ -168,21 +192,31 @@ class NamespaceEvents:
         self._events += len(entries)
         return Position(first[0].ledger_id, first[0].first_entry_id)
 
-    def _encode(self, name: TopicName, document: Document, version: int) -> bytes:
+    async def _version_of(self, schema: events.EventSchema) -> int:
+        info = SchemaInfo("PulsarEvent", SchemaType.AVRO, schema.definition)
+        registry = self._broker.schemas.registry
+        return await registry.put_if_absent(schema_id_of(self.name), info, Strategy.ALWAYS_COMPATIBLE)
+
+    def _encode(self, change: events.PolicyChange, schema: events.EventSchema, version: int) -> bytes:
         metadata = pb.MessageMetadata(
             producer_name=PRODUCER_NAME,
             sequence_id=self._events,
             publish_time=self._broker.runtime.clock.wall_ms(),
-            partition_key=str(name),
+            partition_key=events.event_key(change.name, is_global=change.is_global),
         )
-        if not document:
+        if not change.policies:
             metadata.null_value = True
             return encode_entry(metadata, b"")
         metadata.schema_version = encode_version(version)
-        return encode_entry(metadata, events.encode_update(name, document))
+        return encode_entry(metadata, events.encode_update(change.name, change.policies, change.kept, schema))
 
     async def _rewrite(self) -> None:
-        live = [(TopicName.parse(key), dict(found.document)) for key, found in self.policies.items()]
+        live = []
+        for key, found in self.policies.items():
+            name = TopicName.parse(key)
+            for is_global, document in ((False, found.document), (True, found.for_all)):
+                if document:
+                    live.append(self._change(name, dict(document), is_global=is_global))
         if self._cursor is None or not live:
             return
         first = await self._append(live)
@@ -205,10 +239,9 @@ class NamespaceEvents:
 
     async def _apply(self, event: PolicyEvent, policies: dict[str, TopicPolicies]) -> TopicName | None:
         """Take note of an event; whose policies it holds."""
-        found: tuple[TopicName, Document | None] | None
         try:
             if event.is_null:
-                found = TopicName.parse(event.key), None
+                found: events.PolicyChange | None = events.removed(event.key)
             else:
                 schema = await self._schema(decode_version(event.schema_version))
                 found = events.decode(event.data, schema)
@@ -218,24 +251,31 @@ class NamespaceEvents:
             return None
         if found is None:
             return None
-        self._put(policies, found[0].partitioned_topic, found[1] or {})
-        return found[0].partitioned_topic
+        found = found._replace(name=found.name.partitioned_topic)
+        self._put(policies, found)
+        return found.name
 
-    async def _schema(self, version: int) -> Schema:
+    async def _schema(self, version: int) -> events.EventSchema:
         known = self._schemas.get(version)
         if known is None:
             stored = await self._broker.schemas.registry.get(schema_id_of(self.name), version)
             if stored is None:
                 raise CorruptionError(f"its schema version {version} is not in the registry")
-            known = self._schemas[version] = events.parse(stored.info.schema)
+            known = self._schemas[version] = events.schema_of(stored.info.schema)
         return known
 
-    @staticmethod
-    def _put(policies: dict[str, TopicPolicies], name: TopicName, document: Document) -> None:
-        if document:
-            policies[str(name)] = TopicPolicies(document)
+    def _put(self, policies: dict[str, TopicPolicies], change: events.PolicyChange) -> None:
+        name, event = str(change.name), events.event_key(change.name, is_global=change.is_global)
+        before = policies.get(name) or NO_TOPIC_POLICIES
+        own, for_all = (before.document, change.policies) if change.is_global else (change.policies, before.for_all)
+        if own or for_all:
+            policies[name] = TopicPolicies(own, for_all)
         else:
-            policies.pop(str(name), None)
+            policies.pop(name, None)
+        if change.policies and change.kept is not None:
+            self._kept[event] = change.kept
+        else:
+            self._kept.pop(event, None)
 
 
 class TopicPolicyStore:
@@ -303,8 +343,9 @@ class TopicPolicyStore:
 
     async def judged(self, name: TopicName) -> Document:
         """What a topic has of its own, to be given to :meth:`forget_topic`. Raises GemingaError."""
-        found = await self.get(name)
-        return dict(found.document) if found is not None else {}
+        found = await self.get(name) or NO_TOPIC_POLICIES
+        # Those for all clusters go too: they are part of the judgement.
+        return {**found.document, "": dict(found.for_all)} if found else {}
 
     async def forget_topic(self, name: TopicName, *, judged: Document | None = None) -> None:
         """The topic is being deleted: so are its policies. Raises GemingaError.
@@ -314,12 +355,18 @@ class TopicPolicyStore:
         if not self._broker.config.topic_policies or name.is_system:
             return
 
-        def forget(present: Document) -> Document:
+        known = await self._namespace(name.namespace)
+        whole = name.partitioned_topic
+
+        def forget(_: Document) -> Document:
+            found = known.policies.get(str(whole)) or NO_TOPIC_POLICIES
+            present: Document = {**found.document, "": dict(found.for_all)} if found else {}
             if judged is not None and present != judged:
                 raise ConflictError(f"the policies of {name} changed while it was to be deleted")
             return {}
 
-        await (await self._namespace(name.namespace)).update(name.partitioned_topic, forget)
+        await known.update(whole, forget, is_all=True)
+        self.changes += 1
 
     def forget_namespace(self, namespace: str) -> None:
         """The namespace was deleted, with its events."""

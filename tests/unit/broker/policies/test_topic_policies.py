@@ -18,8 +18,8 @@ from geminga.broker.topic.persistent import PersistentTopic
 from geminga.model.errors import NotAllowedError
 from geminga.model.topic_name import TopicName
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from geminga.wire.pulsar.metadata import encode_entry
-from geminga.wire.pulsar.schema_info import SchemaInfo, SchemaType, encode_version
+from geminga.wire.pulsar.metadata import encode_entry, split_entry
+from geminga.wire.pulsar.schema_info import SchemaInfo, SchemaType, decode_version, encode_version
 from support.broker_world import TOPIC, BrokerWorld, run_with_broker
 from support.policy_levels import NAME, NAMESPACE, SMALL_LEDGERS, run_quietly, seconds, set_topic, topic_of
 from support.turn_probe import TurnProbe
@@ -310,5 +310,91 @@ def test_policies_of_many_topics_are_read_in_many_turns() -> None:
             assert await document_of(world, TopicName.parse(f"persistent://{NAMESPACE}/many-699"))
             await seconds(0)
         assert probe.longest_s < 0.05, probe.what
+
+    run_quietly(scenario)
+
+
+def newer_schema() -> bytes:
+    """Of a version that does not exist yet: more fields in the event, in the policies, and within a policy."""
+    document = json.loads(events.SCHEMA)
+
+    def field(of: dict, name: str) -> dict:
+        return next(one for one in of["fields"] if one["name"] == name)
+
+    event = field(document, "topicPoliciesEvent")["type"][1]
+    policies = field(event, "policies")["type"][1]
+    retention = field(policies, "retentionPolicies")["type"][1]
+    retention["fields"].append({"name": "kept", "type": "double"})
+    later = {"type": "record", "name": "Later", "fields": [{"name": "mode", "type": "string"}]}
+    policies["fields"] += [
+        {"name": "later", "type": ["null", later], "default": None},
+        {"name": "other", "type": ["null", "Later"], "default": None},
+    ]
+    # One that we have is not there.
+    policies["fields"] = [one for one in policies["fields"] if one["name"] != "messageTTLInSeconds"]
+    document["fields"].append({"name": "origin", "type": ["null", "string"], "default": None})
+    return json.dumps(document).encode()
+
+
+@pytest.mark.parametrize("is_rewritten", [False, True])
+def test_what_a_newer_version_wrote_is_kept_through_edit_and_rewrite(is_rewritten: bool, monkeypatch) -> None:
+    """Fields that we do not know, those whose effect is not built, and policies for all clusters."""
+    definition = newer_schema()
+    policies = {
+        "retentionPolicies": {"retentionTimeInMinutes": 5, "retentionSizeInMB": 7, "kept": 0.25},
+        "later": {"mode": "x"},
+        "other": {"mode": "y"},
+        "compactionThreshold": 99,
+        "entryFilters": {"entryFilterNames": "f"},
+        "subscriptionPolicies": {"s": {"dispatchRate": None}},
+        "isGlobal": False,
+    }
+
+    def event(held: dict) -> dict:
+        name = {"domain": "persistent", "tenant": "public", "namespace": "default", "topic": NAME.local_name}
+        of_topic = {**name, "policies": held}
+        common = {"eventType": "TOPIC_POLICY", "actionType": "UPDATE", "replicateTo": ["far"], "origin": "elsewhere"}
+        return {**common, "topicPoliciesEvent": of_topic}
+
+    async def scenario(world: BrokerWorld) -> None:
+        if is_rewritten:
+            monkeypatch.setattr(topic_policies, "SUPERSEDED_MAX", 0)
+        await topic_of(world)
+        await set_topic(world, "maxProducerPerTopic", 1)
+        registry = world.broker.schemas.registry
+        info = SchemaInfo("PulsarEvent", SchemaType.AVRO, definition)
+        version = await registry.put_if_absent(schema_id_of(EVENTS), info, Strategy.ALWAYS_COMPATIBLE)
+        for held in (policies, {**policies, "isGlobal": True, "compactionThreshold": 1, "maxConsumerPerTopic": 8}):
+            buffer = io.BytesIO()
+            fastavro.schemaless_writer(buffer, events.parse(definition), event(held))
+            await append(world, buffer.getvalue(), schema_version=encode_version(version))
+        await world.restart()
+        assert await document_of(world) == policies
+        # What the topic has for all clusters counts less than its own, and more than the namespace's.
+        assert (await topic_of(world)).limits.consumers == 8
+        for number in range(4):
+            await set_topic(world, "messageTTLInSeconds", 5 + number)
+        await world.restart()
+        assert await document_of(world) == {**policies, "messageTTLInSeconds": 8}
+        assert (await topic_of(world)).limits.consumers == 8
+        # As whoever knows the newer schema reads the newest event of the topic: by the schema it names.
+        topic = await events_topic(world)
+        found = []
+        for entry in await topic.ledger.read_range(topic.ledger.first_position, 100, 1 << 20):
+            metadata, offset = split_entry(entry.data)
+            assert metadata is not None
+            stored = await registry.get(schema_id_of(EVENTS), decode_version(metadata.schema_version))
+            assert stored is not None
+            if metadata.partition_key == str(NAME):
+                schema = events.parse(stored.info.schema)
+                found.append(fastavro.schemaless_reader(io.BytesIO(entry.data[offset:]), schema, None))
+        assert found[-1]["origin"] == "elsewhere"
+        assert found[-1]["replicateTo"] == ["far"]
+        held = {key: value for key, value in found[-1]["topicPoliciesEvent"]["policies"].items() if value is not None}
+        assert held == {**policies, "messageTTLInSeconds": 8}
+        # With the topic everything of it goes, also what it has for all clusters.
+        await world.broker.delete_topic(NAME)
+        await world.restart()
+        assert await world.broker.policies.topics.get(NAME) is None
 
     run_quietly(scenario)
