@@ -127,7 +127,7 @@ class Broker:
         #: Held by what takes long and many turns of the loop: each of them gets its turn beside everything else, so
         #: that their number must have a bound. Nothing waits for a client while it holds it.
         self.long_work = asyncio.Semaphore(LONG_WORK_AT_ONCE)
-        self.schemas = Schemas(self)
+        self.schemas = self._new_schemas()
         self._endpoints: Endpoints | None = None
         self.transactions = self._new_transactions()
         settings = {**broker_levels(config), **broker_levels(ledgers.config)}
@@ -225,6 +225,20 @@ class Broker:
             self.ownership,
             count=count,
             part=self,
+        )
+
+    def _new_schemas(self) -> Schemas:
+        async def exists(name: TopicName) -> bool:
+            if await self.registry.exists(name):
+                return True
+            return await self.resources.partitioned_topics.find(name) is not None
+
+        return Schemas(
+            self.runtime.clock,
+            self.metadata,
+            self.ledgers,
+            rules=lambda name: self.policies.rules(name),
+            exists=exists,
         )
 
     def _new_administered_topics(self) -> AdministeredTopics:

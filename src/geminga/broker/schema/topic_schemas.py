@@ -7,19 +7,23 @@ never looked at.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from geminga.broker.policies.core.rows.schemas import ALLOW_SCHEMA_UPDATE, SCHEMA_COMPATIBILITY, SCHEMA_VALIDATION
+from geminga.broker.policies.rules import TopicRules
 from geminga.broker.schema.core.compatibility import Strategy
 from geminga.broker.schema.registry import SchemaRegistry, schema_id_of
 from geminga.broker.schema.store import Quorums, SchemaStore, path_of
+from geminga.managed_ledger import ManagedLedgerFactory
+from geminga.metadata.ports import MetadataStore
 from geminga.model.errors import IncompatibleSchemaError
 from geminga.model.topic_name import TopicName
+from geminga.runtime import Clock
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.schema_info import SchemaInfo, SchemaType, encode_version
 
 if TYPE_CHECKING:
-    from geminga.broker.service import Broker
     from geminga.broker.topic.base import Topic
 
 #: "No version": what PRODUCER_SUCCESS says to a producer without a schema.
@@ -29,28 +33,38 @@ NO_VERSION = b""
 class Schemas:
     """See the module; ``registry`` is what the administration works on."""
 
-    __slots__ = ("_broker", "registry", "store")
+    __slots__ = ("_exists", "_metadata", "_rules", "registry", "store")
 
-    def __init__(self, broker: Broker) -> None:
-        config = broker.ledgers.config
+    def __init__(
+        self,
+        clock: Clock,
+        metadata: MetadataStore,
+        ledgers: ManagedLedgerFactory,
+        *,
+        rules: Callable[[TopicName], Awaitable[TopicRules]],
+        exists: Callable[[TopicName], Awaitable[bool]],
+    ) -> None:
+        """``rules``: of a topic; ``exists``: whether a topic, partitioned or not, is there. Both raise StorageError."""
+        config = ledgers.config
         quorums = Quorums(config.ensemble_size, config.write_quorum, config.ack_quorum)
-        wall_ms = broker.runtime.clock.wall_ms
-        self._broker = broker
-        self.store = SchemaStore(broker.metadata, broker.ledgers.bookkeeper, quorums)
-        self.registry = SchemaRegistry(wall_ms, self.store)
+        self._metadata = metadata
+        self._rules = rules
+        self._exists = exists
+        self.store = SchemaStore(metadata, ledgers.bookkeeper, quorums)
+        self.registry = SchemaRegistry(clock.wall_ms, self.store)
 
     # ---- policies
 
     async def strategy(self, name: TopicName) -> Strategy:
         """What a new schema of the topic must keep to."""
-        return (await self._broker.policies.rules(name))[SCHEMA_COMPATIBILITY]
+        return (await self._rules(name))[SCHEMA_COMPATIBILITY]
 
     async def may_add(self, name: TopicName) -> bool:
         """Whether producers may bring new schemas."""
-        return (await self._broker.policies.rules(name))[ALLOW_SCHEMA_UPDATE]
+        return (await self._rules(name))[ALLOW_SCHEMA_UPDATE]
 
     async def _is_enforced(self, name: TopicName) -> bool:
-        return (await self._broker.policies.rules(name))[SCHEMA_VALIDATION]
+        return (await self._rules(name))[SCHEMA_VALIDATION]
 
     # ---- admission
 
@@ -94,14 +108,13 @@ class Schemas:
         """
         domain = "non-persistent" if name.is_persistent else "persistent"
         other = TopicName.parse(f"{domain}://{name.namespace}/{name.local_name}")
-        broker = self._broker
-        if await broker.topic_exists(other) or await broker.resources.partitioned_topics.find(other) is not None:
+        if await self._exists(other):
             return
         await self.registry.delete(schema_id_of(name))
 
     async def forget_namespace(self, namespace: str) -> None:
         """The namespace is being deleted: so are schemas of topics that never were. Raises StorageError."""
-        for local_name in await self._broker.metadata.children(path_of(namespace)):
+        for local_name in await self._metadata.children(path_of(namespace)):
             await self.registry.delete(f"{namespace}/{local_name}")
 
 
