@@ -19,9 +19,7 @@ CIRCLE_GOAL = 4
 
 #: Package -> the size of the largest circle within it that no package below it answers for. A budget only shrinks: it
 #: is lowered together with its circle, and its line goes once the circle has reached the goal.
-BUDGETS: Mapping[str, int] = {
-    "geminga.broker": 5,
-}
+BUDGETS: Mapping[str, int] = {}
 
 Graph = Mapping[str, frozenset[str]]
 

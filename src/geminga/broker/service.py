@@ -143,7 +143,7 @@ class Broker:
         self.ledger_upkeep = LedgerUpkeep(
             runtime, metadata, ledgers.bookkeeper, config, self.registry.loaded, part=self
         )
-        self._following = PolicyFollowing(self)
+        self._following = PolicyFollowing(self.registry.loaded, self.namespaces.forget, self)
         self._policy_upkeep = PolicyUpkeep(self)
         #: For those who administer topics: the REST, the embedded broker.
         self.administered = self._new_administered_topics()

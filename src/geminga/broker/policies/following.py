@@ -7,13 +7,14 @@ may be newer than what the pass has read.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from geminga.model.errors import GemingaError
-from geminga.runtime import Contained, get_logger, next_turn, spawn
+from geminga.runtime import Contained, Part, get_logger, next_turn, spawn
 
 if TYPE_CHECKING:
-    from geminga.broker.service import Broker
+    from geminga.broker.topic.base import Topic
 
 _log = get_logger(__name__)
 
@@ -24,10 +25,16 @@ TOPICS_PER_TURN: Final = 64
 class PolicyFollowing:
     """See the module."""
 
-    __slots__ = ("_broker", "_running", "_waiting")
+    __slots__ = ("_forget", "_loaded", "_part", "_running", "_waiting")
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, loaded: Mapping[str, Topic], forget: Callable[[str], None], part: Part) -> None:
+        """``loaded``: topics by full name. ``forget``: what was remembered of a namespace's policies is read anew.
+
+        ``part``: whose failure it is that is no single topic's.
+        """
+        self._loaded = loaded
+        self._forget = forget
+        self._part = part
         self._running: dict[str, asyncio.Task[None]] = {}
         #: Passes that have not begun.
         self._waiting: dict[str, asyncio.Task[None]] = {}
@@ -39,7 +46,7 @@ class PolicyFollowing:
         """
         task = self._waiting.get(namespace)
         if task is None:
-            task = spawn(self._pass(namespace), name=f"apply policies of {namespace}", part=self._broker)
+            task = spawn(self._pass(namespace), name=f"apply policies of {namespace}", part=self._part)
             self._waiting[namespace] = task
         await asyncio.shield(task)
 
@@ -49,8 +56,8 @@ class PolicyFollowing:
             await asyncio.wait([before])
         self._running[namespace] = self._waiting.pop(namespace)
         try:
-            self._broker.namespaces.forget(namespace)
-            topics = [topic for topic in self._broker.topics.values() if topic.name.namespace == namespace]
+            self._forget(namespace)
+            topics = [topic for topic in self._loaded.values() if topic.name.namespace == namespace]
             for number, topic in enumerate(topics, 1):
                 if not topic.is_closing:
                     try:
