@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from geminga.broker.ownership.ports import Here, Topics
 from geminga.broker.policies import events
 from geminga.broker.policies.event_reader import PolicyEvent
+from geminga.broker.policies.ports import EventsBroker
 from geminga.broker.resources.documents import Document
 from geminga.broker.resources.topic_policies import NO_TOPIC_POLICIES, TopicPolicies
 from geminga.broker.schema.core.compatibility import Strategy
@@ -37,9 +38,6 @@ from geminga.runtime import Contained, Turns, get_logger
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.metadata import encode_entry, split_entry, text_of
 from geminga.wire.pulsar.schema_info import SchemaInfo, SchemaType, decode_version, encode_version
-
-if TYPE_CHECKING:
-    from geminga.broker.service import Broker
 
 _log = get_logger(__name__)
 
@@ -73,7 +71,7 @@ class NamespaceEvents:
         "policies",
     )
 
-    def __init__(self, broker: Broker, namespace: str, changed: Callable[[TopicName], Awaitable[None]]) -> None:
+    def __init__(self, broker: EventsBroker, namespace: str, changed: Callable[[TopicName], Awaitable[None]]) -> None:
         """``changed``: another broker stored policies of the (partitioned) topic."""
         self._broker = broker
         self._changed = changed
@@ -283,7 +281,7 @@ class TopicPolicyStore:
 
     __slots__ = ("_broker", "_loading", "_moves", "_namespaces", "changes")
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: EventsBroker) -> None:
         self._broker = broker
         self._namespaces: dict[str, NamespaceEvents] = {}
         self._loading: dict[str, asyncio.Lock] = {}

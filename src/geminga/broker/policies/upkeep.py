@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from geminga.broker.core.deletion import Hold, SubscriptionFacts, why_subscription_stays
+from geminga.broker.policies.ports import UpkeepBroker
 from geminga.broker.policies.rules import MINUTE_MS
 from geminga.broker.subscription import seek
 from geminga.broker.subscription.stats import oldest_stored_ms
@@ -18,7 +19,6 @@ from geminga.model.errors import GemingaError
 from geminga.runtime import Contained, get_logger
 
 if TYPE_CHECKING:
-    from geminga.broker.service import Broker
     from geminga.broker.subscription.subscription import Subscription
 
 _log = get_logger(__name__)
@@ -35,7 +35,7 @@ class PolicyUpkeep:
 
     __slots__ = ("_broker", "_timers")
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: UpkeepBroker) -> None:
         self._broker = broker
         self._timers = Timers(broker)
 

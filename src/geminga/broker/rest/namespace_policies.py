@@ -123,7 +123,9 @@ async def _follow(context: RestContext, namespace: str) -> None:
         _log.info("%s: topics still adopt the changed policies after %g s", namespace, FOLLOW_S_MAX)
 
 
-def _routes_of(row: PolicyRow[Any], level: NamespaceLevel, rest: Rest) -> list[Route]:
+def routes_of(row: PolicyRow[Any], level: NamespaceLevel, rest: Rest) -> list[Route]:
+    """What a row's level is read, set and removed by."""
+
     async def read(request: Request) -> Response:
         context = context_of(request)
         policies = await context.resources.namespaces.get(namespace_of(request))
@@ -274,7 +276,7 @@ ROUTES = [
         route
         for row in ROWS
         if row.namespace is not None and row.namespace.rest is not None and not row.namespace.rest.is_by_hand
-        for route in _routes_of(row, row.namespace, row.namespace.rest)
+        for route in routes_of(row, row.namespace, row.namespace.rest)
     ),
     Route(f"{_PATH}/backlogQuotaMap", get_backlog_quotas, methods=["GET"], needs=reading(PolicyName.BACKLOG)),
     Route(f"{_PATH}/backlogQuota", set_backlog_quota, methods=["POST"], needs=writing(PolicyName.BACKLOG)),

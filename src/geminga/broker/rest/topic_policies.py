@@ -85,7 +85,9 @@ async def _value(request: Request, parameter: str) -> Json:
     raise RestError(404, f"{parameter} must be a whole number, not {shown(text)}")
 
 
-def _routes_of(row: PolicyRow[Any], level: TopicLevel, rest: Rest) -> list[Route]:
+def routes_of(row: PolicyRow[Any], level: TopicLevel, rest: Rest) -> list[Route]:
+    """What a row's level is read, set and removed by."""
+
     async def read(request: Request) -> Response:
         name = await _existing_topic(request)
         value = level.told(await _document(request, name))
@@ -224,7 +226,7 @@ ROUTES = [
         route
         for row in ROWS
         if row.topic is not None and row.topic.rest is not None and not row.topic.rest.is_by_hand
-        for route in _routes_of(row, row.topic, row.topic.rest)
+        for route in routes_of(row, row.topic, row.topic.rest)
     ),
     Route(f"{TOPIC_PATH}/backlogQuotaMap", get_quotas, methods=["GET"], needs=reading(PolicyName.BACKLOG)),
     Route(f"{TOPIC_PATH}/backlogQuota", set_quota, methods=["POST"], needs=writing(PolicyName.BACKLOG)),
