@@ -108,6 +108,10 @@ TOPIC_EFFECTS = {
         NAMESPACE_EFFECTS["max_unacked_messages_per_subscription"],
     ),
     "subscribeRate": ("subscribeRate", NAMESPACE_EFFECTS["clusterSubscribeRate"]),
+    "subscriptionPolicies": (
+        "{subscription}/dispatchRate",
+        "unit/broker/subscription/test_throttling.py::test_subscription_with_a_rate_of_its_own_is_held_by_that_one",
+    ),
     "dispatchRate": ("dispatchRate", NAMESPACE_EFFECTS["topicDispatchRate"]),
     "subscriptionDispatchRate": ("subscriptionDispatchRate", NAMESPACE_EFFECTS["topicDispatchRate"]),
     "publishRate": ("publishRate", NAMESPACE_EFFECTS["publishMaxMessageRate"]),
