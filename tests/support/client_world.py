@@ -87,7 +87,7 @@ class BrokerOnNode:
         self.restarts += 1
         abandoned = self.broker
         self.broker = self._new_broker()
-        for connection in list(abandoned.connections):
+        for connection in list(abandoned.connections.open):
             connection.close("the broker is gone")
         await self.broker.start(_ENDPOINTS)
 
