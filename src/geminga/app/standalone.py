@@ -235,7 +235,9 @@ class StandaloneServer:
         advertised = endpoints(config, host_name=socket.gethostname(), broker_port=broker_port, web_port=web_port)
         default = advertised[0]
         urls = {"serviceUrl": default.web_url, "brokerServiceUrl": default.broker_url}
-        await initialize_cluster(broker.resources, ClusterSetup(config.cluster_name, urls))
+        coordinators = COORDINATORS if self._config.broker.transaction_coordinator_enabled else 0
+        setup = ClusterSetup(config.cluster_name, urls, transaction_coordinators=coordinators)
+        await initialize_cluster(broker.resources, setup)
         await broker.start(advertised)
         # Whoever connects from here on is served: the namespaces are there, and lookups are answered.
         await _opened("webServicePort", http.start)

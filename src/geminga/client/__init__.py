@@ -105,6 +105,7 @@ from geminga.client._producing.factory import ProducerArguments
 from geminga.client._producing.producer import EntryProducer, MessageFields, Producer, SendCallback
 from geminga.client._reader import Reader, ReaderListener
 from geminga.client._table_view import TableListener, TableView
+from geminga.client._transacting.transaction import Transaction
 from geminga.client._transport.authentication import (
     Authentication,
     AuthenticationBasic,
@@ -115,6 +116,8 @@ from geminga.client._world import client_runtime
 from geminga.client.core.batch_receive import BatchReceivePolicy
 from geminga.client.core.redelivery_backoff import MultiplierRedeliveryBackoff, RedeliveryBackoff
 from geminga.client.core.stats import ConsumerStats
+from geminga.client.core.transaction import TransactionState
+from geminga.model.txn_id import TxnId
 from geminga.runtime import Runtime
 
 
@@ -223,9 +226,12 @@ __all__ = [
     "TooManyLookupRequestException",
     "TopicNotFound",
     "TopicTerminated",
+    "Transaction",
     "TransactionConflict",
     "TransactionCoordinatorNotFoundError",
     "TransactionNotFound",
+    "TransactionState",
+    "TxnId",
     "UnexpectedError",
     "UnknownError",
     "UnknownOption",

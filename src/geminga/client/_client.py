@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from datetime import timedelta
 from types import TracebackType
 from typing import Final, Self, TypeVar, Unpack, overload
 
@@ -22,6 +23,8 @@ from geminga.client._producing.producer import Producer
 from geminga.client._reader import Reader, ReaderListener, create_reader
 from geminga.client._table_view import TableView, create_table_view
 from geminga.client._topic_names import parse_topic
+from geminga.client._transacting.coordinators import Coordinators
+from geminga.client._transacting.transaction import OpeningTransaction, Transaction, milliseconds, new_transaction
 from geminga.client._transport.cluster import Cluster
 from geminga.client._transport.lookup import Lookup
 from geminga.client._transport.pool import ConnectionPool
@@ -48,6 +51,8 @@ _STREAM_KINDS: Final[Mapping[str, Kind]] = {
     "is_read_compacted": FLAG,
     "wants_heads": FLAG,
 }
+#: Seconds a transaction may be open, unless it is said; the same in Pulsar's clients.
+TRANSACTION_TIMEOUT_S: Final = 60.0
 #: What closing waits for a key reader's thread; one that is stuck ends when it comes back.
 _THREADS_END_S_MAX: Final = 1.0
 
@@ -79,6 +84,7 @@ class Client:
         self.cluster = Cluster(runtime, options, self.pool, self.lookup, self.place)
         self.producers = ProducerFactory(self.cluster, self.memory, self.lifetime, self)
         self.consumers = ConsumerFactory(self.cluster, self.lifetime, self, self._make_letter_producer)
+        self.coordinators = Coordinators(self.cluster)
         self._closing: asyncio.Task[None] | None = None
 
     # ---- what users make
@@ -251,6 +257,24 @@ class Client:
             name=name,
             is_read_compacted=is_read_compacted,
             wants_heads=wants_heads,
+        )
+
+    def transaction(self, timeout: timedelta | float = TRANSACTION_TIMEOUT_S) -> Opening[Transaction]:
+        """A transaction: messages sent and acknowledged with ``txn=`` that count all together, or not at all.
+
+        To be awaited, or entered: ``async with client.transaction() as txn`` commits it at the end, and aborts it if an
+        exception comes out of the block. ``timeout``: seconds, or a timedelta, after which the broker aborts it if it
+        is open still; until then it holds back readers of its topics. Raises InvalidConfiguration, NotAllowedError
+        where the cluster has no transactions, the broker's error, or Timeout after ``operation_timeout_ms``.
+        """
+        return OpeningTransaction(
+            new_transaction(
+                self.coordinators,
+                self.lifetime,
+                self.runtime.clock,
+                milliseconds("timeout", timeout),
+                self.cluster.timeout_s,
+            )
         )
 
     async def get_topic_partitions(self, topic: str) -> list[str]:

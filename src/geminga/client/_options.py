@@ -11,6 +11,7 @@ from enum import Enum, IntEnum
 from typing import TYPE_CHECKING, Final, TypedDict, TypeVar
 
 from geminga.client._errors import InvalidConfiguration, UnknownOption
+from geminga.client._transacting.transaction import Transaction
 from geminga.client._transport.authentication import Authentication, AuthenticationTLS
 from geminga.client.core.option_kinds import (
     COUNT,
@@ -253,6 +254,7 @@ class OutgoingMessage:
     deliver_after: timedelta | None = None
     replication_clusters: Sequence[str] | None = None
     disable_replication: bool = False
+    txn: Transaction | None = None
 
 
 Options = TypeVar("Options")

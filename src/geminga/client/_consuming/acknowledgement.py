@@ -8,15 +8,17 @@ its batch.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from geminga.client._consuming.acks import AckSender, Receipt
+from geminga.client._consuming.acks_in_transactions import AcksInTransactions
 from geminga.client._consuming.redelivery import Redelivery
 from geminga.client._consuming.subscription import Subscription
 from geminga.client._entry_batch import EntryBatch
-from geminga.client._errors import OperationNotSupported
+from geminga.client._errors import OperationNotSupported, PulsarException
 from geminga.client._message_id import MessageId
+from geminga.client._transport.connection import ClientConnection
 from geminga.client.core.ack_grouping import AckGrouping, NoAckGrouping
 from geminga.client.core.batch_acker import BatchAcker
 
@@ -29,7 +31,7 @@ ACKERS_MAX: Final = 10_000
 class Acknowledgement:
     """See the module's docstring."""
 
-    __slots__ = ("_ackers", "_by_index", "_chunked", "_last_cumulative", "_redelivery", "sender")
+    __slots__ = ("_ackers", "_by_index", "_chunked", "_last_cumulative", "_redelivery", "in_transactions", "sender")
 
     def __init__(
         self,
@@ -37,10 +39,11 @@ class Acknowledgement:
         redelivery: Redelivery,
         *,
         consumer_id: int,
+        topic: str,
         is_persistent: bool,
         timeout_ms: float,
     ) -> None:
-        """``is_persistent``: brokers take no acknowledgements of other topics; ``timeout_ms``: for an answer."""
+        """``topic``: its whole name; ``is_persistent``: brokers take no acknowledgements of other topics; ``timeout_ms``: for an answer."""
         options = subscription.options
         self._redelivery = redelivery
         self._by_index = options.batch_index_ack_enabled
@@ -53,11 +56,37 @@ class Acknowledgement:
             timeout_ms=timeout_ms,
             counters=subscription.counters,
         )
+        #: Those of transactions: nothing of them is noted in the ackers before it counts.
+        self.in_transactions = AcksInTransactions(
+            consumer_id, (topic, subscription.name), self, timeout_s=timeout_ms / 1000, counters=subscription.counters
+        )
         #: Batches delivered and not acknowledged whole.
         self._ackers: dict[EntryKey, BatchAcker] = {}
         #: Last entry of a chunked message -> all of its entries.
         self._chunked: dict[EntryKey, Sequence[EntryKey]] = {}
         self._last_cumulative: EntryKey | None = None
+
+    # ---- connection
+
+    def connected(self, connection: ClientConnection) -> None:
+        """Subscribed: what waited goes out."""
+        self.sender.connected(connection)
+        self.in_transactions.connected(connection)
+
+    def disconnected(self) -> None:
+        """The connection is gone: what was not answered waits again."""
+        self.sender.disconnected()
+        self.in_transactions.disconnected()
+
+    def on_response(self, request_id: int, error: PulsarException | None) -> None:
+        """ACK_RESPONSE."""
+        if not self.in_transactions.on_response(request_id, error):
+            self.sender.on_response(request_id, error)
+
+    def close(self, error: PulsarException) -> None:
+        """Nothing is sent any more; who waits for an answer gets ``error``."""
+        self.sender.close(error)
+        self.in_transactions.close(error)
 
     # ---- entries come
 
@@ -115,6 +144,35 @@ class Acknowledgement:
                     self.sender.add(piece)
         return self.sender.add(key)
 
+    # ---- in transactions
+
+    def held(self, key: EntryKey) -> Sequence[EntryKey]:
+        """A transaction acknowledged the rest of an entry: nothing asks for it again. The entries of the message."""
+        self._redelivery.acknowledged(key)
+        return self.entries_of(key)
+
+    def committed(self, key: EntryKey, indexes: Collection[int], size: int) -> None:
+        """A transaction that acknowledged these messages of an entry counts; none: all of it, or no batch."""
+        acker = self._ackers.get(key)
+        if not indexes or acker is None:
+            self._ackers.pop(key, None)
+            self._chunked.pop(key, None)
+        elif [index for index in indexes if acker.acknowledge(index)]:
+            # What is left was acknowledged without a transaction, and the broker may not have heard of it.
+            self.acknowledge_entry(key)
+
+    def committed_up_to(self, key: EntryKey, index: int) -> None:
+        """A transaction that acknowledged everything up to there counts; ``index`` -1: all of the entry."""
+        acker = self._ackers.get(key)
+        is_whole = index < 0 or acker is None or acker.acknowledge_cumulative(index)
+        self._forget_up_to(key if is_whole else (key[0], key[1] - 1))
+
+    def batch_size_of(self, message_id: MessageId) -> int:
+        """Messages of the batch that an id is of; 0: of none."""
+        if message_id.batch_index() < 0:
+            return 0
+        return self._acker_of((message_id.ledger_id(), message_id.entry_id()), message_id).size
+
     def acknowledge_id(self, message_id: MessageId) -> Receipt:
         """One message by its id, also one that came from elsewhere."""
         key = (message_id.ledger_id(), message_id.entry_id())
@@ -160,6 +218,10 @@ class Acknowledgement:
             if key == self._last_cumulative:
                 return None
         self._last_cumulative = key
+        self._forget_up_to(key)
+        return self.sender.add_cumulative(key, None)
+
+    def _forget_up_to(self, key: EntryKey) -> None:
         ackers = self._ackers
         while ackers:
             first = next(iter(ackers))
@@ -169,4 +231,3 @@ class Acknowledgement:
         self._redelivery.acknowledged_up_to(key)
         for last in [last for last in self._chunked if last <= key]:
             del self._chunked[last]
-        return self.sender.add_cumulative(key, None)

@@ -26,10 +26,13 @@ from geminga.client._errors import (
 from geminga.client._message import Message
 from geminga.client._message_id import MessageId
 from geminga.client._place import Place, running_loop
+from geminga.client._transacting.transaction import Transaction, begin_in
 from geminga.client.core.option_kinds import NOTHING, TEXTS, TIME_MS_MAX, Either
+from geminga.client.core.transaction import TransactionCore
 
 if TYPE_CHECKING:
     from geminga.client._consuming.acks import AckSender, Receipt
+    from geminga.client._consuming.ports import EntryAcks
     from geminga.client._consuming.topic_consumer import TopicConsumer
 
 T = TypeVar("T")
@@ -57,11 +60,14 @@ class Acknowledging(Receiving[T]):
 
     # ---- what users call
 
-    async def acknowledge(self, message: Message[Any] | MessageId | Iterable[Message[Any] | MessageId]) -> None:
+    async def acknowledge(
+        self, message: Message[Any] | MessageId | Iterable[Message[Any] | MessageId], txn: Transaction | None = None
+    ) -> None:
         """See :meth:`Consumer.acknowledge`."""
         if self._is_closed:
             self._check_alive()
-        if type(message) is Message and self._interceptors is None:
+        # One comparison for both: that there are no interceptors, and no transaction.
+        if type(message) is Message and self._interceptors is txn:  # type: ignore[comparison-overlap]
             entry = message._entry
             source = entry.source
             if source is None:
@@ -83,9 +89,12 @@ class Acknowledging(Receiving[T]):
                 await source.acks.sender.heard(receipt)
             return
         self._check_alive()
-        await self._acknowledge_all(self._checked(message))
+        if txn is None:
+            await self._acknowledge_all(self._checked(message))
+        else:
+            await self._acknowledge_in(txn, self._checked(message))
 
-    async def acknowledge_cumulative(self, message: Message[Any] | MessageId) -> None:
+    async def acknowledge_cumulative(self, message: Message[Any] | MessageId, txn: Transaction | None = None) -> None:
         """See :meth:`Consumer.acknowledge_cumulative`."""
         if self._is_closed or running_loop() is not self._loop:
             self._check_alive()
@@ -94,7 +103,11 @@ class Acknowledging(Receiving[T]):
                 f"{self.options.consumer_type.name} subscriptions can not be acknowledged cumulatively: messages "
                 "before this one may be with other consumers; acknowledge each message"
             )
-        await self._acknowledge_up_to(self._checked(one_of(message))[0])
+        checked = self._checked(one_of(message))
+        if txn is None:
+            await self._acknowledge_up_to(checked[0])
+        else:
+            await self._acknowledge_in(txn, checked, is_cumulative=True)
 
     async def negative_acknowledge(self, message: Message[Any] | MessageId) -> None:
         """See :meth:`Consumer.negative_acknowledge`."""
@@ -246,6 +259,43 @@ class Acknowledging(Receiving[T]):
             self._interceptors.acknowledged_up_to(id_of(message), error)
         if error is not None:
             raise error
+
+    async def _acknowledge_in(self, txn: Transaction, messages: Acknowledged, *, is_cumulative: bool = False) -> None:
+        """What :meth:`_checked` gave, in a transaction; raises the first error."""
+        core = begin_in(txn, self._place)
+        first: PulsarException | None = None
+        try:
+            self.counters.acks_sent += len(messages)
+            answers = [(self._add_in(core, one, is_cumulative=is_cumulative), one) for one in messages]
+            for answer, one in answers:
+                error: PulsarException | None = None
+                try:
+                    # Shared by all that goes in one command: one that gives up does not end it.
+                    await asyncio.shield(answer)
+                except PulsarException as failure:
+                    error = failure
+                if self._interceptors is not None:
+                    tell = self._interceptors.acknowledged_up_to if is_cumulative else self._interceptors.acknowledged
+                    tell(id_of(one), error)
+                first = first or error
+        finally:
+            core.settle(None)
+        if first is not None:
+            raise first
+
+    def _add_in(
+        self, core: TransactionCore, message: Message[Any] | MessageId, *, is_cumulative: bool
+    ) -> asyncio.Future[None]:
+        if isinstance(message, MessageId):
+            key = (message.ledger_id(), message.entry_id())
+            acks: EntryAcks = self._source_of(message).acks
+            index, size = message.batch_index(), acks.batch_size_of(message)
+        else:
+            entry = message._entry
+            assert entry.source is not None
+            key, acks = entry.key, entry.source.acks
+            index, size = (message._index, entry.batch_size) if entry.is_batch else (-1, 0)
+        return acks.in_transactions.add(core, key, index, size, is_cumulative=is_cumulative)
 
     def _source_of(self, message_id: MessageId) -> TopicConsumer:
         if not message_id.is_possible:

@@ -15,6 +15,7 @@ from typing import Any, Generic, Self, TypeVar
 
 from geminga.client._message import Message
 from geminga.client._message_id import MessageId
+from geminga.client._transacting.transaction import Transaction
 from geminga.client.core.stats import ConsumerStats
 
 T = TypeVar("T")
@@ -52,18 +53,25 @@ class Consumer(ABC, Generic[T]):
     # ---- acknowledge
 
     @abstractmethod
-    async def acknowledge(self, message: Message[Any] | MessageId | Iterable[Message[Any] | MessageId]) -> None:
+    async def acknowledge(
+        self, message: Message[Any] | MessageId | Iterable[Message[Any] | MessageId], txn: Transaction | None = None
+    ) -> None:
         """One message (or its id), or several; they are sent in groups.
 
         With ``ack_receipt_enabled`` it returns when the broker has done it, and raises its error: what is awaited
         leaves at once, together with all that is acknowledged in the same turn of the loop. Without, it returns at
         once. Raises InvalidMessage for what is no message, OperationNotSupported for an id that says too little (then
         nothing of a list is acknowledged), and AlreadyClosed.
+
+        ``txn``: it counts once that is committed, and what was acknowledged comes again if it is aborted. It returns
+        when the broker holds it (so give lists), and raises TransactionConflict if another transaction does already;
+        what has failed lets the transaction be aborted only.
         """
 
     @abstractmethod
-    async def acknowledge_cumulative(self, message: Message[Any] | MessageId) -> None:
-        """Everything up to and with a message, of its topic or partition; receipts as in :meth:`acknowledge`.
+    async def acknowledge_cumulative(self, message: Message[Any] | MessageId, txn: Transaction | None = None) -> None:
+        """Everything up to and with a message, of its topic or partition; receipts and ``txn`` as in
+        :meth:`acknowledge`.
 
         Raises CumulativeAcknowledgementNotAllowedError on Shared and Key_Shared: others hold what lies before it.
         """

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from geminga.client._consuming.acks import AckSender, Receipt
+from geminga.client._consuming.acks_in_transactions import AcksInTransactions
 from geminga.client._errors import PulsarException
 from geminga.client.core.prefetch import FlowControl
 from geminga.client.schema._protocol import MessageDecoder
@@ -17,6 +18,7 @@ from geminga.model import TopicName
 
 if TYPE_CHECKING:
     from geminga.client._entry_batch import EntryBatch
+    from geminga.client._message_id import MessageId
 
 EntryKey = tuple[int, int]
 
@@ -27,6 +29,15 @@ class EntryAcks(Protocol):
     @property
     def sender(self) -> AckSender:
         """Groups and sends them."""
+        ...
+
+    @property
+    def in_transactions(self) -> AcksInTransactions:
+        """Sends those of transactions."""
+        ...
+
+    def batch_size_of(self, message_id: MessageId) -> int:
+        """Messages of the batch that an id is of; 0: of none."""
         ...
 
     def acknowledge(self, entry: EntryBatch, index: int) -> Receipt:

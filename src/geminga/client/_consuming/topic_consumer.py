@@ -115,6 +115,7 @@ class TopicConsumer:
             subscription,
             self._redelivery,
             consumer_id=self.consumer_id,
+            topic=str(topic),
             is_persistent=topic.is_persistent,
             timeout_ms=cluster.options.operation_timeout_ms,
         )
@@ -172,7 +173,7 @@ class TopicConsumer:
         self.start_over()
         if not self._options.is_durable:
             self._intake.start = self.standing.start_at(start)
-        self.acks.sender.connected(connection)
+        self.acks.connected(connection)
         self._is_asked = False
         permits = self.flow.restart()
         if permits:
@@ -199,13 +200,13 @@ class TopicConsumer:
     def _detached(self, assigned_url: str) -> None:
         if self._attachment.detach() is None:
             return
-        self.acks.sender.disconnected()
+        self.acks.disconnected()
         self._link.lost(assigned_url)
 
     def _on_failed(self, error: PulsarException) -> None:
         _log.warning("consumer of %s: %s", self.topic, error)
         self.error = error
-        self.acks.sender.close(error)
+        self.acks.close(error)
         self._attachment.fail(error)
         self._delivery.on_topic_failed(self.topic, error, is_found=self.is_found)
 
@@ -247,7 +248,7 @@ class TopicConsumer:
         connection = self._attachment.detach()
         self.start_over()
         self.acks.forget_batches()
-        self.acks.sender.close(error)
+        self.acks.close(error)
         self._intake.close()
         self._attachment.fail(error)
         return connection
@@ -306,7 +307,7 @@ class TopicConsumer:
 
     def on_ack_response(self, request_id: int, error: PulsarException | None) -> None:
         """ACK_RESPONSE."""
-        self.acks.sender.on_response(request_id, error)
+        self.acks.on_response(request_id, error)
 
     # ---- redelivery
 

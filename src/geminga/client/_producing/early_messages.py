@@ -57,19 +57,23 @@ class EarlyMessages:
 
     def fail(self, error: PulsarException) -> None:
         """The producer ended."""
-        for _, callback in self.take():
-            self.refuse(callback, error)
+        for message, callback in self.take():
+            self.refuse(message, callback, error)
 
-    def refuse(self, callback: SendCallback | None, error: PulsarException) -> None:
+    def refuse(self, message: EncodedMessage, callback: SendCallback | None, error: PulsarException) -> None:
         """One of them will never be stored."""
+        if message.txn is not None:
+            message.txn.settle(error)
         self._buffer.refuse([(-1, callback)] if callback is not None else None, 1, error)
 
     def _expire(self) -> None:
         self._timer = None
         before_s = self._clock.monotonic() - self._timeout_s
         while self._messages and self._messages[0][0] <= before_s:
-            _, _, callback = self._messages.popleft()
-            self.refuse(callback, Timeout(f"not connected within {self._timeout_s * 1000:g} ms: it was not stored"))
+            _, message, callback = self._messages.popleft()
+            self.refuse(
+                message, callback, Timeout(f"not connected within {self._timeout_s * 1000:g} ms: it was not stored")
+            )
         if self._messages:
             left_s = self._messages[0][0] - before_s
             self._timer = self._loop.call_later(max(left_s, 0.001), self._expire)

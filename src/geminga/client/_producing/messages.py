@@ -11,6 +11,7 @@ from typing import Final, Generic, TypeVar
 from geminga.client._errors import InvalidMessage
 from geminga.client._options import OutgoingMessage
 from geminga.client._producing.producer import MessageFields
+from geminga.client._transacting.transaction import Transaction
 from geminga.client.core.frame_maker import Encrypt
 from geminga.client.core.message import EncodedMessage
 from geminga.client.core.option_kinds import (
@@ -83,6 +84,11 @@ class MessageBuilder(Generic[T]):
         if len(fields) == 1 and "partition_key" in fields:  # by far the most frequent
             _set_key(message, fields["partition_key"])
             return
+        txn = fields.get("txn")
+        if isinstance(txn, Transaction):
+            message.txn = txn.core
+            if len(fields) == 1:
+                return
         check_names(fields)
         # Few are given as a rule: what is None costs nothing here.
         for name, value in fields.items():
@@ -139,6 +145,7 @@ def message_fields(message: OutgoingMessage) -> MessageFields:
         deliver_after=message.deliver_after,
         replication_clusters=message.replication_clusters,
         disable_replication=message.disable_replication,
+        txn=message.txn,
     )
 
 
@@ -185,5 +192,6 @@ _KINDS: Final[Mapping[str, Kind]] = {
     "deliver_after": Instance(timedelta, "a datetime.timedelta"),
     "replication_clusters": Many(TEXT),
     "disable_replication": FLAG,
+    "txn": Instance(Transaction, "a transaction, made by client.transaction()"),
 }
 _NAMES: Final = frozenset(_KINDS)

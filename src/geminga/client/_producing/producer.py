@@ -10,6 +10,7 @@ from typing import Generic, Self, TypedDict, TypeVar, Unpack
 
 from geminga.client._errors import PulsarException
 from geminga.client._message_id import MessageId
+from geminga.client._transacting.transaction import Transaction
 from geminga.client.core.encoded_batch import EncodedBatch
 from geminga.client.core.message import EncodedMessage
 
@@ -40,6 +41,8 @@ class MessageFields(TypedDict, total=False):
     replication_clusters: Sequence[str] | None
     #: It stays in this cluster.
     disable_replication: bool
+    #: The transaction it is sent in: it is seen once that is committed, and never if it is aborted.
+    txn: Transaction | None
 
 
 class Producer(ABC, Generic[T]):

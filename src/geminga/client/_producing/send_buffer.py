@@ -11,13 +11,15 @@ from collections.abc import Iterator
 from itertools import repeat
 from typing import cast
 
-from geminga.client._errors import NotConnected, PulsarException, Timeout
+from geminga.client._errors import NotConnected, PulsarException, Timeout, as_client_error
 from geminga.client._message_id import MessageId
 from geminga.client._producing.producer import SendCallback as UserCallback
+from geminga.client._transacting.transaction import wanted
 from geminga.client._transport.connection import ClientConnection
 from geminga.client.core.memory_limit import MemoryLimit
 from geminga.client.core.send_queue import PendingSend, ReceiptMismatch, SendCallback, SendQueue
-from geminga.runtime import Clock, get_logger
+from geminga.client.core.transaction import TransactionCore
+from geminga.runtime import Clock, Raised, attempt, get_logger
 
 _log = get_logger(__name__)
 
@@ -67,6 +69,29 @@ class SendBuffer:
         if self._timer is None and self._timeout_ms:
             self._arm_timer()
         self.write()
+
+    def add_in(self, txn: TransactionCore, topic: str, pending: PendingSend) -> None:
+        """The same in a transaction: it is held, with all behind it, until the coordinator knows of ``topic``."""
+        txn.join()
+        pending.waiters = [lambda: txn.settle(pending.error)]
+        if txn.is_registered((topic,)):
+            self.add(pending)
+            return
+        self.queue.hold(pending, txn)
+        self.add(pending)
+
+        def registered(error: Exception | None) -> None:
+            if error is None:
+                self.queue.open_gate(txn)
+                self.write()
+                return
+            for refused in self.queue.refuse_gate(txn):
+                self._finish(refused, -1, -1, as_client_error(error, "sending"))
+            self.write()
+
+        asked = attempt(wanted, txn, (topic,), registered)
+        if isinstance(asked, Raised):
+            registered(asked.error)
 
     def connected(self, connection: ClientConnection) -> None:
         """Write everything, from the oldest on, to a new connection."""
@@ -149,6 +174,7 @@ class SendBuffer:
             shared.append((ledger_id, entry_id))
         callbacks = pending.callbacks
         if error is not None:
+            pending.error = error
             self.refuse(callbacks, pending.messages, error)
         elif callbacks is not None:
             index, receiver = callbacks[0]

@@ -8,7 +8,7 @@ future, no object per message. A batch is encoded, checksummed and written when 
 from __future__ import annotations
 
 import asyncio
-from typing import Final, TypeVar, Unpack
+from typing import Final, TypeVar, Unpack, cast
 
 from geminga.client._errors import (
     AlreadyClosed,
@@ -27,6 +27,7 @@ from geminga.client._producing.messages import MessageBuilder, check_callback
 from geminga.client._producing.producer import EntryProducer, MessageFields
 from geminga.client._producing.producer import SendCallback as UserCallback
 from geminga.client._producing.send_buffer import SendBuffer
+from geminga.client._transacting.transaction import Transaction, begin_in
 from geminga.client.core.batcher import Batch
 from geminga.client.core.encoded_batch import EncodedBatch
 from geminga.client.core.frame_maker import FrameMaker, TooBig
@@ -34,7 +35,8 @@ from geminga.client.core.key_batcher import KeyBatcher
 from geminga.client.core.memory_limit import MemoryLimit
 from geminga.client.core.message import EncodedMessage
 from geminga.client.core.producer_state import OPEN, State
-from geminga.client.core.send_queue import SendCallback
+from geminga.client.core.send_queue import PendingSend, SendCallback
+from geminga.client.core.transaction import TransactionCore
 from geminga.runtime import Clock, Raised, attempt, get_logger, next_turn
 
 T = TypeVar("T")
@@ -152,8 +154,36 @@ class Sending(EntryProducer[T]):
                 if len(payloads) >= self._batch_messages_max:
                     self._close_batch()
                 return
+        if fields and fields.get("txn") is not None:
+            self._send_in_transaction(content, callback, fields)
+            return
         check_callback(callback)
         self._send(self._builder.build(content, fields), callback)
+
+    def _send_in_transaction(self, content: T | None, callback: UserCallback | None, fields: MessageFields) -> None:
+        batch = self.batch
+        txn = fields["txn"]
+        # An open batch of an open transaction, and nothing but bytes: as quick as without one.
+        is_plain = len(fields) == 1 and type(content) is bytes and callback is None and self._builder.is_plain
+        if (
+            is_plain
+            and batch.txn is not None
+            and isinstance(txn, Transaction)
+            and txn.core is batch.txn
+            and not batch.is_custom
+        ):
+            payload = cast("bytes", content)
+            size = batch.size_bytes + len(payload)
+            if size <= self._batch_bytes_max and len(batch.payloads) < self._batch_messages_max - 1:
+                batch.payloads.append(payload)
+                batch.size_bytes = size
+                return
+        check_callback(callback)
+        core = begin_in(txn, self._place)
+        try:
+            self._send(self._builder.build(content, fields), callback)
+        finally:
+            core.settle(None)
 
     def send_encoded(self, entry: EncodedBatch | EncodedMessage, callback: UserCallback | None = None) -> None:
         """See :meth:`EntryProducer.send_encoded`."""
@@ -172,11 +202,17 @@ class Sending(EntryProducer[T]):
 
     async def send(self, content: T | None, **fields: Unpack[MessageFields]) -> MessageId:
         """See :meth:`Producer.send`."""
-        if self._options.block_if_queue_full:
-            while self._state in OPEN and self._is_full():
-                await self._wait_for_room()
+        # From here on it is under way in its transaction, also while it waits for room.
+        core = begin_in(fields["txn"], self._place) if fields and fields.get("txn") is not None else None
         receipt: asyncio.Future[MessageId] = self._loop.create_future()
-        self._send(self._builder.build(content, fields), receipt)
+        try:
+            if self._options.block_if_queue_full:
+                while self._state in OPEN and self._is_full():
+                    await self._wait_for_room()
+            self._send(self._builder.build(content, fields), receipt)
+        finally:
+            if core is not None:
+                core.settle(None)
         if self._is_batching:
             self._flush_when_idle()
         try:
@@ -188,6 +224,8 @@ class Sending(EntryProducer[T]):
     def _send(self, message: EncodedMessage, callback: SendCallback | None) -> None:
         if self._state is State.NEW:
             self._check_may_send()
+            if message.txn is not None:
+                message.txn.join()  # until it is taken from there
             self._early.add(message, callback)
         elif not (self._is_batching and message.is_batchable):
             self._check_may_send()
@@ -205,8 +243,11 @@ class Sending(EntryProducer[T]):
                 self._check_may_send()
                 self._place.check()
                 is_custom = message.sequence_id is not None
-                batch = self.batch = Batch(self._clock.monotonic(), is_custom=is_custom)
-                self._is_plain = not is_custom and self._builder.is_plain
+                txn = message.txn
+                batch = self.batch = Batch(self._clock.monotonic(), is_custom=is_custom, txn=txn)
+                self._is_plain = not is_custom and txn is None and self._builder.is_plain
+                if txn is not None:
+                    self._opened_in(txn)
                 self._arm_batch_timer(self._delay_s)
             batch.add(message, callback)
             if len(batch.payloads) >= self._batch_messages_max or batch.size_bytes >= self._batch_bytes_max:
@@ -218,6 +259,8 @@ class Sending(EntryProducer[T]):
         if not keyed.messages:
             self._check_may_send()
             self._place.check()
+            if message.txn is not None:
+                self._opened_in(message.txn)
             self._arm_batch_timer(self._delay_s)
         keyed.add(message, callback, self._clock.monotonic())
         if keyed.messages >= self._batch_messages_max or keyed.size_bytes >= self._batch_bytes_max:
@@ -276,15 +319,25 @@ class Sending(EntryProducer[T]):
             else:
                 self._close_batch()
 
+    def _opened_in(self, txn: TransactionCore) -> None:
+        """What is open now is the transaction's: it is under way, and leaves at the latest when that is to end."""
+        txn.join()
+        txn.flush_at_end(self._close_batch)
+
     def _close_batch(self) -> None:
         """What is in open batches becomes frames."""
         if self._keyed is not None:
+            txn = self._keyed.txn
             for keyed in self._keyed.take():
                 self._add_batch(keyed)
+            if txn is not None:
+                txn.settle(None)
         elif self.batch.payloads:
             batch, self.batch = self.batch, Batch(0.0)
             self._is_plain = False
             self._add_batch(batch)
+            if batch.txn is not None:
+                batch.txn.settle(None)
 
     def _add_batch(self, batch: Batch) -> None:
         # Who sent it has gone on: whatever is raised here ends in the futures and callbacks of the batch, nowhere else.
@@ -293,7 +346,13 @@ class Sending(EntryProducer[T]):
             self._refuse_batch(batch, pending.error)
         else:
             self._next_sequence_id = max(self._next_sequence_id, pending.highest_sequence_id + 1)
+            self._add_frame(pending, batch.txn)
+
+    def _add_frame(self, pending: PendingSend, txn: TransactionCore | None) -> None:
+        if txn is None:
             self._buffer.add(pending)
+        else:
+            self._buffer.add_in(txn, self._topic, pending)
 
     def _refuse_batch(self, batch: Batch, error: Exception) -> None:
         count = len(batch)
@@ -305,6 +364,8 @@ class Sending(EntryProducer[T]):
         failure = MessageTooBig(str(error)) if isinstance(error, TooBig) else as_client_error(error, "encoding")
         if isinstance(failure, UnexpectedError):
             _log.error("producer %s of %s: %s", self._name, self._topic, failure, exc_info=error)
+        if batch.txn is not None:
+            batch.txn.fail(failure)
         self._buffer.refuse(batch.callbacks, count, failure)
 
     def _add_alone(self, message: EncodedMessage, callback: SendCallback | None) -> None:
@@ -316,7 +377,7 @@ class Sending(EntryProducer[T]):
             raise MessageTooBig(str(error)) from None
         self._next_sequence_id = max(self._next_sequence_id, sequence_id + 1)
         for pending in frames:
-            self._buffer.add(pending)
+            self._add_frame(pending, message.txn)
 
     # ---- waiting
 

@@ -122,7 +122,9 @@ class TopicProducer(Sending[T]):
         for message, callback in self._early.take():
             sent = attempt(self._send, message, callback)
             if isinstance(sent, Raised):
-                self._early.refuse(callback, as_client_error(sent.error, "sending"))
+                self._early.refuse(message, callback, as_client_error(sent.error, "sending"))
+            elif message.txn is not None:
+                message.txn.settle(None)
 
     def _begin(self, last_sequence_id: int) -> None:
         if self._next_sequence_id < 0:

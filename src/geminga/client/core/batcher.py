@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from geminga.client.core.message import EncodedMessage
 from geminga.client.core.send_queue import SendCallback
+from geminga.client.core.transaction import TransactionCore
 from geminga.wire.pulsar.batch import encode_batch, single_message_head
 
 
 class Batch:
     """Messages that will be one entry."""
 
-    __slots__ = ("callbacks", "is_awaited", "is_custom", "opened_s", "payloads", "size_bytes", "specials")
+    __slots__ = ("callbacks", "is_awaited", "is_custom", "opened_s", "payloads", "size_bytes", "specials", "txn")
 
-    def __init__(self, opened_s: float, *, is_custom: bool = False) -> None:
+    def __init__(self, opened_s: float, *, is_custom: bool = False, txn: TransactionCore | None = None) -> None:
         #: Monotonic seconds of its first message.
         self.opened_s = opened_s
         self.payloads: list[bytes] = []
@@ -27,6 +28,8 @@ class Batch:
         self.callbacks: list[tuple[int, SendCallback]] | None = None
         #: Its messages have sequence ids of the user's own.
         self.is_custom = is_custom
+        #: The transaction of all of its messages.
+        self.txn = txn
         #: Somebody awaits a receipt: it leaves as soon as nothing else is in flight.
         self.is_awaited = False
 
@@ -59,12 +62,12 @@ class Batch:
         self.callbacks.append((len(self.payloads), callback))
 
     def fits(self, message: EncodedMessage, size_bytes_max: int, stored_sequence_id: int = -1) -> bool:
-        """Whether ``message`` may join: within the size, and with the same kind of sequence id.
+        """Whether ``message`` may join: within the size, of the same transaction and kind of sequence id.
 
         With ids of the user's own a batch ends at ``stored_sequence_id``, the last one that the broker has: a batch
         of stored and new messages would be no duplicate as a whole, and is not taken by deduplication.
         """
-        if self.is_custom != (message.sequence_id is not None):
+        if self.is_custom != (message.sequence_id is not None) or self.txn is not message.txn:
             return False
         if message.sequence_id is not None and self.specials is not None:
             last = self.specials[len(self.payloads) - 1].sequence_id
@@ -75,14 +78,14 @@ class Batch:
     def message(self, index: int) -> EncodedMessage:
         """One of its messages."""
         special = self.specials.get(index) if self.specials else None
-        return special if special is not None else EncodedMessage(self.payloads[index])
+        return special if special is not None else EncodedMessage(self.payloads[index], txn=self.txn)
 
     def singles(self) -> list[Batch]:
         """The same messages as batches of one each: what is left if together they are larger than the broker takes."""
         callbacks = dict(self.callbacks or ())
         singles = []
         for index in range(len(self.payloads)):
-            single = Batch(self.opened_s, is_custom=self.is_custom)
+            single = Batch(self.opened_s, is_custom=self.is_custom, txn=self.txn)
             single.add(self.message(index), callbacks.get(index))
             singles.append(single)
         return singles

@@ -192,6 +192,8 @@ class FrameMaker:
                 metadata.partition_key_b64_encoded = True
         if message.ordering_key is not None:
             metadata.ordering_key = message.ordering_key
+        if message.txn is not None:
+            metadata.txnid_most_bits, metadata.txnid_least_bits = message.txn.txn_id
         if is_batch:
             return metadata
         if message.properties:
@@ -232,6 +234,9 @@ class FrameMaker:
         if len(payload) > self.message_bytes_max:
             raise TooBig(f"{len(payload)} bytes, while the broker takes {self.message_bytes_max}")
         head = metadata.SerializeToString()
+        txn_id = (metadata.txnid_most_bits, metadata.txnid_least_bits) if metadata.HasField("txnid_most_bits") else None
         if len(head) + len(payload) > self.message_bytes_max + FRAME_PADDING_BYTES - _COMMAND_BYTES_MAX:
             raise TooBig(f"{len(head)} bytes of properties and keys are more than the broker takes")
-        return self._encoder.encode(head, payload, first, highest_sequence_id=last, messages=count, is_chunk=is_chunk)
+        return self._encoder.encode(
+            head, payload, first, highest_sequence_id=last, messages=count, is_chunk=is_chunk, txn_id=txn_id
+        )

@@ -9,12 +9,13 @@ from __future__ import annotations
 from geminga.client.core.batcher import Batch
 from geminga.client.core.message import EncodedMessage
 from geminga.client.core.send_queue import SendCallback
+from geminga.client.core.transaction import TransactionCore
 
 
 class KeyBatcher:
     """Open batches by key, in the order of their first messages."""
 
-    __slots__ = ("_batches", "_is_custom", "is_awaited", "messages", "opened_s", "size_bytes")
+    __slots__ = ("_batches", "_is_custom", "is_awaited", "messages", "opened_s", "size_bytes", "txn")
 
     def __init__(self) -> None:
         self._batches: dict[bytes, Batch] = {}
@@ -23,6 +24,8 @@ class KeyBatcher:
         self.opened_s = 0.0
         self.messages = 0
         self.size_bytes = 0
+        #: The transaction of all messages.
+        self.txn: TransactionCore | None = None
         #: Somebody awaits a receipt.
         self.is_awaited = False
 
@@ -31,10 +34,11 @@ class KeyBatcher:
         if not self.messages:
             self.opened_s = now_s
             self._is_custom = message.sequence_id is not None
+            self.txn = message.txn
         key = message.key or b""
         batch = self._batches.get(key)
         if batch is None:
-            batch = self._batches[key] = Batch(now_s, is_custom=self._is_custom)
+            batch = self._batches[key] = Batch(now_s, is_custom=self._is_custom, txn=self.txn)
         batch.add(message, callback)
         self.messages += 1
         self.size_bytes += len(message.payload)
@@ -46,12 +50,15 @@ class KeyBatcher:
             return False
         if self.size_bytes + len(message.payload) > size_bytes_max:
             return False
-        return not self.messages or self._is_custom == (message.sequence_id is not None)
+        if not self.messages:
+            return True
+        return self._is_custom == (message.sequence_id is not None) and self.txn is message.txn
 
     def take(self) -> list[Batch]:
         """All batches, oldest first; none is open afterwards."""
         batches = list(self._batches.values())
         self._batches.clear()
         self.messages = self.size_bytes = 0
+        self.txn = None
         self.is_awaited = False
         return batches

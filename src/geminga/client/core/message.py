@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from geminga.client.core.transaction import TransactionCore
+
 
 class EncodedMessage:
     """What a producer sends as one message; ``payload`` is empty for a null value."""
@@ -19,6 +21,7 @@ class EncodedMessage:
         "properties",
         "replicate_to",
         "sequence_id",
+        "txn",
     )
 
     def __init__(
@@ -34,6 +37,7 @@ class EncodedMessage:
         deliver_at_ms: int | None = None,
         replicate_to: Sequence[str] | None = None,
         is_null: bool = False,
+        txn: TransactionCore | None = None,
     ) -> None:
         self.payload = payload
         self.properties = properties
@@ -48,6 +52,8 @@ class EncodedMessage:
         #: Clusters it goes to; None: as the namespace says.
         self.replicate_to = replicate_to
         self.is_null = is_null
+        #: The transaction it is sent in.
+        self.txn = txn
 
     @property
     def is_batchable(self) -> bool:
@@ -65,6 +71,7 @@ class EncodedMessage:
             and self.deliver_at_ms is None
             and self.replicate_to is None
             and not self.is_null
+            and self.txn is None
         )
 
     @property

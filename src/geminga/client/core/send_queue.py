@@ -1,8 +1,12 @@
 """What a producer sent, or will send, and has no receipt for: the queue that makes resending exact.
 
-Two parts in one order: *in flight* (written to the present connection) before *queued* (not written yet). Receipts
-match the head of what is in flight; a lost connection puts everything back into *queued*, in order. Nothing leaves
-the queue but by a receipt, a refusal, expiry, or the end of the producer: each exactly once.
+Three parts in one order: *in flight* (written to the present connection) before *queued* (not written yet) before
+*held* (behind a frame that may not be written yet, which is the first of them). Receipts match the head of what is in
+flight; a lost connection puts all of that back into *queued*, in order. Nothing leaves the queue but by a receipt, a
+refusal, expiry, or the end of the producer: each exactly once.
+
+Frames are held for a *gate* (the transaction of theirs, until its coordinator knows of the topic) that is opened or
+refused. Where nothing is held, nothing of this is looked at.
 """
 
 from __future__ import annotations
@@ -24,6 +28,7 @@ class PendingSend:
         "chunk_index",
         "chunks",
         "created_s",
+        "error",
         "first_chunk_id",
         "frame",
         "highest_sequence_id",
@@ -57,6 +62,8 @@ class PendingSend:
         self.callbacks = callbacks
         #: Written to any connection: only then may it be stored without our knowing.
         self.was_written = False
+        #: Why it was not stored, for those who hear that it is out of the queue.
+        self.error: Exception | None = None
         #: Called once it is out of the queue, whatever became of it; None: nobody waits.
         self.waiters: list[Callable[[], None]] | None = None
         #: Of chunked messages: which chunk of how many; 0 of 0 for others.
@@ -73,17 +80,22 @@ class ReceiptMismatch(Exception):
 class SendQueue:
     """See the module's docstring."""
 
-    __slots__ = ("_in_flight", "_queued", "bytes", "messages")
+    __slots__ = ("_gates", "_held", "_in_flight", "_queued", "_tail", "bytes", "messages")
 
     def __init__(self) -> None:
         self._in_flight: deque[PendingSend] = deque()
         self._queued: deque[PendingSend] = deque()
+        self._held: deque[PendingSend] = deque()
+        #: Where the next one goes: what is queued, or what is held if anything is.
+        self._tail = self._queued
+        #: Those in ``_held`` that wait for a gate themselves.
+        self._gates: dict[PendingSend, object] = {}
         #: Messages and bytes without receipt.
         self.messages = 0
         self.bytes = 0
 
     def __len__(self) -> int:
-        return len(self._in_flight) + len(self._queued)
+        return len(self._in_flight) + len(self._queued) + len(self._held)
 
     @property
     def in_flight(self) -> int:
@@ -93,23 +105,51 @@ class SendQueue:
     @property
     def queued(self) -> int:
         """Frames not written to the present connection."""
-        return len(self._queued)
+        return len(self._queued) + len(self._held)
 
     @property
     def newest(self) -> PendingSend | None:
         """The one sent last."""
-        return self._queued[-1] if self._queued else self._in_flight[-1] if self._in_flight else None
+        return next((part[-1] for part in (self._held, self._queued, self._in_flight) if part), None)
 
     @property
     def oldest(self) -> PendingSend | None:
         """The one whose receipt comes next."""
-        return self._in_flight[0] if self._in_flight else self._queued[0] if self._queued else None
+        return next((part[0] for part in (self._in_flight, self._queued, self._held) if part), None)
 
     def add(self, pending: PendingSend) -> None:
         """Behind everything else."""
-        self._queued.append(pending)
+        self._tail.append(pending)
         self.messages += pending.messages
         self.bytes += pending.size_bytes
+
+    def hold(self, pending: PendingSend, gate: object) -> None:
+        """``pending`` is to be added next: neither it nor what comes behind it is written before ``gate`` is opened."""
+        self._tail = self._held
+        self._gates[pending] = gate
+
+    def open_gate(self, gate: object) -> None:
+        """What was held for it may be written."""
+        for pending in [pending for pending, its in self._gates.items() if its is gate]:
+            del self._gates[pending]
+        self._release()
+
+    def refuse_gate(self, gate: object) -> list[PendingSend]:
+        """What was held for it will never be written: take it out."""
+        refused = [pending for pending in self._held if self._gates.get(pending) is gate]
+        for pending in refused:
+            self._held.remove(pending)
+            del self._gates[pending]
+            self._removed(pending)
+        self._release()
+        return refused
+
+    def _release(self) -> None:
+        held, gates = self._held, self._gates
+        while held and held[0] not in gates:
+            self._queued.append(held.popleft())
+        if not held:
+            self._tail = self._queued
 
     def next_to_write(self) -> PendingSend | None:
         """The next one to write, which counts as written now; None if there is none."""
@@ -144,26 +184,33 @@ class SendQueue:
     def expire(self, created_before_s: float) -> list[PendingSend]:
         """Take out those from the head on that are older."""
         expired = []
-        for part in (self._in_flight, self._queued):
+        for part in (self._in_flight, self._queued, self._held):
             while part and part[0].created_s <= created_before_s:
                 pending = part.popleft()
+                self._gates.pop(pending, None)
                 self._removed(pending)
                 expired.append(pending)
             if part:
                 break
+        self._release()
         return expired
 
     def take_all(self) -> list[PendingSend]:
         """The end: take out everything, oldest first."""
-        everything = [*self._in_flight, *self._queued]
+        everything = [*self._in_flight, *self._queued, *self._held]
         self._in_flight.clear()
         self._queued.clear()
+        self._held.clear()
+        self._gates.clear()
+        self._tail = self._queued
         self.messages = self.bytes = 0
         return everything
 
     def check_invariants(self) -> None:
         """Counters and queue agree."""
-        everything = [*self._in_flight, *self._queued]
+        everything = [*self._in_flight, *self._queued, *self._held]
+        invariant(not self._held or self._held[0] in self._gates, "frames are held, and none of them waits")
+        invariant(self._tail is (self._held or self._queued), "the order of the send queue is broken")
         invariant(self.messages == sum(p.messages for p in everything), "messages of the send queue are miscounted")
         invariant(self.bytes == sum(p.size_bytes for p in everything), "bytes of the send queue are miscounted")
 

@@ -180,11 +180,14 @@ class SendEncoder:
         highest_sequence_id: int,
         messages: int = 1,
         is_chunk: bool = False,
+        txn_id: tuple[int, int] | None = None,
     ) -> bytes:
-        """A whole frame around encoded ``MessageMetadata`` and the payload behind it."""
+        """A whole frame around encoded ``MessageMetadata`` and the payload behind it; ``txn_id``: most, least bits."""
         fields = self._prefix + encode_varint(sequence_id)
         if messages != 1:
             fields += b"\x18" + encode_varint(messages)
+        if txn_id is not None:
+            fields += b"\x20" + encode_varint(txn_id[1]) + b"\x28" + encode_varint(txn_id[0])
         if highest_sequence_id != sequence_id:
             fields += b"\x30" + encode_varint(highest_sequence_id)
         if is_chunk:

@@ -1,0 +1,1 @@
+"""Transactions: how they end, and the coordinators that keep them."""
