@@ -33,14 +33,20 @@ CLASSES = {
     "Consumer": "_consumer",
     "Reader": "_reader",
     "TableView": "_table_view",
+    "Transaction": "_transaction",
 }
-HOMES = {"Producer": "_producing.producer", "Consumer": "_consuming.consumer"}
+HOMES = {
+    "Producer": "_producing.producer",
+    "Consumer": "_consuming.consumer",
+    "Transaction": "_transacting.transaction",
+}
 #: What the class stands on, if it is not ``Facade``.
-BASES = {"Producer": "ProducerFacade"}
+BASES = {"Producer": "ProducerFacade", "Transaction": "TransactionFacade"}
 #: Bodies that the general rules do not give, and what the docstring says more then.
 BODIES = {
     ("Producer", "send_nowait"): "self._post(content, callback, fields)",
     ("Producer", "flush"): "self._flush()",
+    ("Transaction", "__aexit__"): "self._run(lambda: self._target.__aexit__(kind, error, traceback))",
     ("TableView", "__iter__"): "return iter(self._call(lambda: list(self._target)))",
     ("TableView", "keys"): "return self._call(lambda: dict(self._target.items()).keys())",
     ("TableView", "values"): "return self._call(lambda: dict(self._target.items()).values())",
@@ -397,22 +403,29 @@ class ClassWriter:
         given += [f"{a.arg}={self._passed(node, a.arg)}" for a in node.args.kwonlyargs]
         if node.args.kwarg:
             name = node.args.kwarg.arg
-            given.append(f"**with_listener({name}, self._thread)" if self._has_own_options(node) else f"**{name}")
+            given.append(f"**{self._passed_options(node, name)}")
         return ", ".join(given)
 
     def _passed(self, node: Function, name: str) -> str:
+        if name == "txn":
+            self.out.import_name("geminga.client.blocking._facade", "asynchronous")
+            return "asynchronous(txn)"
         through = LISTENERS.get((self.name, node.name, name))
         if through is None:
             return name
         self.out.import_name("geminga.client.blocking._listeners", through.partition("(")[0])
         return through.format(name)
 
-    def _has_own_options(self, node: Function) -> bool:
+    def _passed_options(self, node: Function, name: str) -> str:
         annotation = node.args.kwarg.annotation if node.args.kwarg else None
-        if annotation is None or not any(name in self.out.done for name in names_in(annotation)):
-            return False
-        self.out.import_name("geminga.client.blocking._listeners", "with_listener")
-        return True
+        own = {used for used in names_in(annotation) if used in self.out.done} if annotation is not None else set()
+        if "MessageFields" in own:
+            self.out.import_name("geminga.client.blocking._facade", "with_transaction")
+            return f"with_transaction({name})"
+        if own:
+            self.out.import_name("geminga.client.blocking._listeners", "with_listener")
+            return f"with_listener({name}, self._thread)"
+        return name
 
 
 def package_text() -> str:
@@ -438,7 +451,7 @@ def package_text() -> str:
             if found is not None and speaks_of_classes(original, found):
                 home = next(m for m in classes().values() if f"{original}" in generated(m))
                 out.import_name(f"geminga.client.blocking.{home}", name)
-            elif module.startswith("geminga.client"):
+            elif module.startswith(("geminga.client", "geminga.model")):
                 out.import_name(module, original, name)
         elif name in classes():
             out.import_name(f"geminga.client.blocking.{CLASSES[name]}", name)

@@ -23,6 +23,35 @@ class SendQueueMachine(RuleBasedStateMachine):
         self.model: list[int] = []
         self.written = 0
         self.given_up: list[int] = []
+        #: Which of them wait for a gate.
+        self.gates: dict[int, str] = {}
+
+    @property
+    def free(self) -> int:
+        """How many may be written: those before the first that waits."""
+        return next((index for index, one in enumerate(self.model) if one in self.gates), len(self.model))
+
+    @rule(gate=st.sampled_from("ab"))
+    def add_held(self, gate: str) -> None:
+        held = pending(self.next_id, self.now_s)
+        self.queue.hold(held, gate)
+        self.queue.add(held)
+        self.model.append(self.next_id)
+        self.gates[self.next_id] = gate
+        self.next_id += 1
+
+    @rule(gate=st.sampled_from("ab"))
+    def open_gate(self, gate: str) -> None:
+        self.queue.open_gate(gate)
+        self.gates = {one: its for one, its in self.gates.items() if its != gate}
+
+    @rule(gate=st.sampled_from("ab"))
+    def refuse_gate(self, gate: str) -> None:
+        refused = [one for one in self.model if self.gates.get(one) == gate]
+        assert [p.sequence_id for p in self.queue.refuse_gate(gate)] == refused
+        self.model = [one for one in self.model if one not in refused]
+        for one in refused:
+            del self.gates[one]
 
     @rule(delay=st.floats(0, 3))
     def add(self, delay: float) -> None:
@@ -34,7 +63,7 @@ class SendQueueMachine(RuleBasedStateMachine):
     @rule()
     def write(self) -> None:
         taken = self.queue.next_to_write()
-        if self.written < len(self.model):
+        if self.written < self.free:
             assert taken is not None
             assert taken.sequence_id == self.model[self.written]
             self.written += 1
@@ -71,6 +100,7 @@ class SendQueueMachine(RuleBasedStateMachine):
             assert done.created_s <= self.now_s - age
             assert self.model.pop(0) == done.sequence_id
             self.given_up.append(done.sequence_id)
+            self.gates.pop(done.sequence_id, None)
             self.written = max(self.written - 1, 0)
         oldest = self.queue.oldest
         assert oldest is None or oldest.created_s > self.now_s - age
@@ -79,7 +109,7 @@ class SendQueueMachine(RuleBasedStateMachine):
     def take_all(self) -> None:
         assert [p.sequence_id for p in self.queue.take_all()] == self.model
         self.given_up += self.model
-        self.model, self.written = [], 0
+        self.model, self.written, self.gates = [], 0, {}
 
     @invariant()
     def queue_agrees_with_the_list(self) -> None:

@@ -29,6 +29,8 @@ from geminga.wire.pulsar.metadata import split_entry
 
 PORT = 6650
 URL = f"pulsar://proxy:{PORT}"
+#: Of transactions, where the broker has them.
+COORDINATORS = 3
 #: Short times, so that faults are noticed within some virtual seconds.
 CLIENT: gc.ClientArguments = {
     "operation_timeout_ms": 8_000,
@@ -75,7 +77,9 @@ class BrokerOnNode:
         return Broker(self.runtime, self.metadata, self.ledgers, self.config, resources, version="test")
 
     async def start(self) -> None:
-        await initialize_cluster(self.broker.resources, ClusterSetup("standalone", {"brokerServiceUrl": URL}))
+        coordinators = COORDINATORS if self.config.transaction_coordinator_enabled else 0
+        setup = ClusterSetup("standalone", {"brokerServiceUrl": URL}, transaction_coordinators=coordinators)
+        await initialize_cluster(self.broker.resources, setup)
         await self.broker.start(_ENDPOINTS)
         await self.runtime.network.listen(self._new_connection, "0.0.0.0", PORT)
 

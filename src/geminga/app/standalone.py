@@ -44,6 +44,8 @@ from geminga.runtime import Listener, MemoryDisk, Runtime, descriptor_limit, get
 from geminga.runtime.ports import FatalHandler
 from geminga.wire.pulsar import commands
 
+#: Of transactions, where the broker has them; Pulsar's default.
+COORDINATORS: Final = 16
 #: Directory of the bookies where there is no data directory.
 MEMORY_DIRECTORY: Final = "/geminga"
 
@@ -235,7 +237,7 @@ class StandaloneServer:
         advertised = endpoints(config, host_name=socket.gethostname(), broker_port=broker_port, web_port=web_port)
         default = advertised[0]
         urls = {"serviceUrl": default.web_url, "brokerServiceUrl": default.broker_url}
-        coordinators = COORDINATORS if self._config.broker.transaction_coordinator_enabled else 0
+        coordinators = COORDINATORS if broker.config.transaction_coordinator_enabled else 0
         setup = ClusterSetup(config.cluster_name, urls, transaction_coordinators=coordinators)
         await initialize_cluster(broker.resources, setup)
         await broker.start(advertised)

@@ -51,8 +51,6 @@ _STREAM_KINDS: Final[Mapping[str, Kind]] = {
     "is_read_compacted": FLAG,
     "wants_heads": FLAG,
 }
-#: Seconds a transaction may be open, unless it is said; the same in Pulsar's clients.
-TRANSACTION_TIMEOUT_S: Final = 60.0
 #: What closing waits for a key reader's thread; one that is stuck ends when it comes back.
 _THREADS_END_S_MAX: Final = 1.0
 
@@ -259,7 +257,7 @@ class Client:
             wants_heads=wants_heads,
         )
 
-    def transaction(self, timeout: timedelta | float = TRANSACTION_TIMEOUT_S) -> Opening[Transaction]:
+    def transaction(self, timeout: timedelta | float = 60.0) -> Opening[Transaction]:
         """A transaction: messages sent and acknowledged with ``txn=`` that count all together, or not at all.
 
         To be awaited, or entered: ``async with client.transaction() as txn`` commits it at the end, and aborts it if an

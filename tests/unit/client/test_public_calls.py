@@ -138,6 +138,15 @@ TABLE: Mapping[str, Mapping[str, tuple[Takes, str]]] = {
         "version": (lambda v: v is None or isinstance(v, bytes), "version"),
     },
     "Client.close": {},
+    "Client.transaction": {
+        "timeout": (
+            lambda v: (
+                v == timedelta(seconds=1) or (isinstance(v, int | float) and not isinstance(v, bool) and 0 < v < 9)
+            ),
+            "timeout",
+        )
+    },
+    **{f"Transaction.{name}": {} for name in ("id", "state", "commit", "abort", "close")},
     "Producer.send": {
         "content": (lambda v: v is None or isinstance(v, bytes), "content"),
         # Half a surrogate pair is found when it is encoded, and told then.
@@ -150,6 +159,7 @@ TABLE: Mapping[str, Mapping[str, tuple[Takes, str]]] = {
         "deliver_after": (lambda v: v is None or isinstance(v, timedelta), "deliver_after"),
         "replication_clusters": (lambda v: v is None or v in ([], ["text"]), "replication_clusters"),
         "disable_replication": (lambda v: isinstance(v, bool), "disable_replication"),
+        "txn": (lambda v: v is None, "expected a transaction"),
     },
     "Producer.send_nowait": {
         "callback": (lambda v: v is None or callable(v), "callback"),
@@ -157,8 +167,14 @@ TABLE: Mapping[str, Mapping[str, tuple[Takes, str]]] = {
     **{f"Producer.{name}": {} for name in ("flush", "drain", "close", "topic", "producer_name", "is_connected")},
     **{f"Producer.{name}": {} for name in ("last_sequence_id", "pending_messages")},
     "Consumer.receive": {"timeout_millis": (lambda v: v is None or (is_number(v) and v == 5), "timeout_millis")},
-    "Consumer.acknowledge": {"message": (lambda v: is_id(v) or v == [], "expected a message")},
-    "Consumer.acknowledge_cumulative": {"message": (is_id, "expected a message")},
+    "Consumer.acknowledge": {
+        "message": (lambda v: is_id(v) or v == [], "expected a message"),
+        "txn": (lambda v: v is None, "expected a transaction"),
+    },
+    "Consumer.acknowledge_cumulative": {
+        "message": (is_id, "expected a message"),
+        "txn": (lambda v: v is None, "expected a transaction"),
+    },
     "Consumer.negative_acknowledge": {"message": (is_id, "expected a message")},
     "Consumer.reconsume_later": {
         "message": (lambda v: False, "expected a message"),
@@ -210,7 +226,7 @@ def wrong_values(takes: Takes) -> Iterator[Any]:
 
 def test_the_table_has_every_public_method_and_parameter() -> None:
     public = set()
-    for kind in (gc.Client, gc.Producer, gc.Consumer, gc.Reader, gc.TableView):
+    for kind in (gc.Client, gc.Producer, gc.Consumer, gc.Reader, gc.TableView, gc.Transaction):
         source = inspect.getsource(kind)
         own = source.partition("# ---- for the client's own parts")[0]
         for name in re.findall(r"^    (?:async )?def ([a-z]\w*)\(", own, re.MULTILINE):
@@ -253,7 +269,7 @@ def test_every_wrong_value_is_refused_at_the_call_by_name(called: str) -> None:
         method = getattr(parts[kind], name)
         for parameter, (takes, text) in TABLE[called].items():
             beside = dict(BESIDE.get(called, {}))
-            if called == "Consumer.reconsume_later":
+            if called in ("Consumer.reconsume_later", "Consumer.acknowledge", "Consumer.acknowledge_cumulative"):
                 beside["message"] = message
             for value in wrong_values(takes):
                 arguments = {**beside, parameter: value}

@@ -43,7 +43,7 @@ class Acknowledgement:
         is_persistent: bool,
         timeout_ms: float,
     ) -> None:
-        """``topic``: its whole name; ``is_persistent``: brokers take no acknowledgements of other topics; ``timeout_ms``: for an answer."""
+        """``is_persistent``: brokers take no acknowledgements of other topics; ``timeout_ms``: for an answer."""
         options = subscription.options
         self._redelivery = redelivery
         self._by_index = options.batch_index_ack_enabled

@@ -17,6 +17,7 @@ from geminga.client._errors import (
     NotAllowedError,
     NotConnected,
     PulsarException,
+    TopicNotFound,
     TransactionCoordinatorNotFoundError,
     TransactionNotFound,
 )
@@ -27,6 +28,8 @@ from geminga.model.txn_id import TxnId
 from geminga.wire._generated import pulsar_api_pb2 as pb
 
 ASSIGN_TOPIC: Final = "persistent://pulsar/system/transaction_coordinator_assign"
+#: How often one is asked that says nothing, within the operation timeout.
+ATTEMPTS_IN_SILENCE: Final = 3
 _Type = pb.BaseCommand
 
 #: Request id -> command.
@@ -51,7 +54,10 @@ class Coordinators:
     async def begin(self, timeout_ms: int) -> TxnId:
         """A new transaction. Raises NotAllowedError where there are none, the broker's error, or Timeout."""
         if not self._count:
-            self._count = await self._cluster.lookup.partitions(ASSIGN_TOPIC, auto_create=False)
+            try:
+                self._count = await self._cluster.lookup.partitions(ASSIGN_TOPIC, auto_create=False)
+            except TopicNotFound:
+                pass
             if not self._count:
                 raise NotAllowedError(
                     "the cluster has no transaction coordinators: transactionCoordinatorEnabled=true and "
@@ -130,7 +136,8 @@ class Coordinators:
         connection = await self._connected(coordinator)
         request_id = connection.next_request_id()
         try:
-            return await connection.request(make(request_id), request_id, self._cluster.timeout_s)
+            patience_s = self._cluster.timeout_s / ATTEMPTS_IN_SILENCE
+            return await connection.request(make(request_id), request_id, patience_s)
         except (TransactionCoordinatorNotFoundError, NotConnected):
             # It has moved, or will have: who has it is looked up again.
             if self._connections.get(coordinator) is connection:

@@ -103,7 +103,7 @@ from geminga.client._options import (
     ProducerOptions,
 )
 from geminga.client._producing.factory import ProducerArguments
-from geminga.client._producing.producer import EntryProducer, MessageFields, SendCallback
+from geminga.client._producing.producer import EntryProducer, SendCallback
 from geminga.client._table_view import TableListener
 from geminga.client._transport.authentication import (
     Authentication,
@@ -114,12 +114,15 @@ from geminga.client._transport.authentication import (
 from geminga.client.blocking._client import Client, ConsumerArguments, MessageListener, ReaderListener
 from geminga.client.blocking._consumer import Consumer
 from geminga.client.blocking._facade import on_loop
-from geminga.client.blocking._producer import Producer
+from geminga.client.blocking._producer import MessageFields, Producer
 from geminga.client.blocking._reader import Reader
 from geminga.client.blocking._table_view import TableView
+from geminga.client.blocking._transaction import Transaction
 from geminga.client.core.batch_receive import BatchReceivePolicy
 from geminga.client.core.redelivery_backoff import MultiplierRedeliveryBackoff, RedeliveryBackoff
 from geminga.client.core.stats import ConsumerStats
+from geminga.client.core.transaction import TransactionState
+from geminga.model.txn_id import TxnId
 from geminga.runtime import Runtime
 
 
@@ -227,9 +230,12 @@ __all__ = [
     "TooManyLookupRequestException",
     "TopicNotFound",
     "TopicTerminated",
+    "Transaction",
     "TransactionConflict",
     "TransactionCoordinatorNotFoundError",
     "TransactionNotFound",
+    "TransactionState",
+    "TxnId",
     "UnexpectedError",
     "UnknownError",
     "UnknownOption",

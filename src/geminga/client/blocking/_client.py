@@ -6,6 +6,7 @@ Generated from ``client/_client.py`` by ``tools/generate_blocking.py``: do not e
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
 from types import TracebackType
 from typing import Any, Self, TypedDict, Unpack, overload
 
@@ -36,6 +37,7 @@ from geminga.client.blocking._listeners import for_reader, with_listener
 from geminga.client.blocking._producer import Producer
 from geminga.client.blocking._reader import Reader
 from geminga.client.blocking._table_view import TableView
+from geminga.client.blocking._transaction import Transaction
 from geminga.client.core.batch_receive import BatchReceivePolicy
 from geminga.client.core.redelivery_backoff import RedeliveryBackoff
 from geminga.client.schema._protocol import TopicSchema, VersionedSchema
@@ -234,6 +236,16 @@ class Client(Facade[AsyncClient]):
             lambda: self._target.create_table_view(topic, subscription_name, schema=schema, **options)
         )
         return TableView[Any](made, self._thread)
+
+    def transaction(self, timeout: timedelta | float = 60.0) -> Transaction:
+        """A transaction: messages sent and acknowledged with ``txn=`` that count all together, or not at all.
+
+        ``with client.transaction() as txn`` commits it at the end, and aborts it if an
+        exception comes out of the block. ``timeout``: seconds, or a timedelta, after which the broker aborts it if it
+        is open still; until then it holds back readers of its topics. Raises InvalidConfiguration, NotAllowedError
+        where the cluster has no transactions, the broker's error, or Timeout after ``operation_timeout_ms``.
+        """
+        return Transaction(self._run(lambda: self._target.transaction(timeout)), self._thread)
 
     def get_topic_partitions(self, topic: str) -> list[str]:
         """The names of the topic's partitions, or the topic itself if it has none."""

@@ -14,7 +14,8 @@ from geminga.client._consuming.consumer import Consumer as AsyncConsumer
 from geminga.client._consuming.consumer import T
 from geminga.client._message import Message
 from geminga.client._message_id import MessageId
-from geminga.client.blocking._facade import Facade
+from geminga.client.blocking._facade import Facade, asynchronous
+from geminga.client.blocking._transaction import Transaction
 from geminga.client.core.stats import ConsumerStats
 
 
@@ -50,22 +51,29 @@ class Consumer(Facade[AsyncConsumer[T]], Generic[T]):
         except StopAsyncIteration:
             raise StopIteration from None
 
-    def acknowledge(self, message: Message[Any] | MessageId | Iterable[Message[Any] | MessageId]) -> None:
+    def acknowledge(
+        self, message: Message[Any] | MessageId | Iterable[Message[Any] | MessageId], txn: Transaction | None = None
+    ) -> None:
         """One message (or its id), or several; they are sent in groups.
 
         With ``ack_receipt_enabled`` it returns when the broker has done it, and raises its error: what is awaited
         leaves at once, together with all that is acknowledged in the same turn of the loop. Without, it returns at
         once. Raises InvalidMessage for what is no message, OperationNotSupported for an id that says too little (then
         nothing of a list is acknowledged), and AlreadyClosed.
-        """
-        self._run(lambda: self._target.acknowledge(message))
 
-    def acknowledge_cumulative(self, message: Message[Any] | MessageId) -> None:
-        """Everything up to and with a message, of its topic or partition; receipts as in :meth:`acknowledge`.
+        ``txn``: it counts once that is committed, and what was acknowledged comes again if it is aborted. It returns
+        when the broker holds it (so give lists), and raises TransactionConflict if another transaction does already;
+        what has failed lets the transaction be aborted only.
+        """
+        self._run(lambda: self._target.acknowledge(message, asynchronous(txn)))
+
+    def acknowledge_cumulative(self, message: Message[Any] | MessageId, txn: Transaction | None = None) -> None:
+        """Everything up to and with a message, of its topic or partition; receipts and ``txn`` as in
+        :meth:`acknowledge`.
 
         Raises CumulativeAcknowledgementNotAllowedError on Shared and Key_Shared: others hold what lies before it.
         """
-        self._run(lambda: self._target.acknowledge_cumulative(message))
+        self._run(lambda: self._target.acknowledge_cumulative(message, asynchronous(txn)))
 
     def negative_acknowledge(self, message: Message[Any] | MessageId) -> None:
         """It could not be processed: deliver it again after the redelivery delay (or backoff).

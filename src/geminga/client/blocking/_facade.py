@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, Final, Generic, TypeVar, cast
+from typing import Any, Final, Generic, Protocol, TypeVar, cast
 
 from geminga.client._errors import (
     AlreadyClosed,
@@ -20,6 +20,7 @@ from geminga.client._errors import (
 from geminga.client._message_id import MessageId
 from geminga.client._producing.producer import MessageFields, SendCallback
 from geminga.client._producing.producer import Producer as AsyncProducer
+from geminga.client._transacting.transaction import Transaction as AsyncTransaction
 from geminga.model.errors import LocalError
 from geminga.runtime import Raised, attempt
 from geminga.runtime.loop_thread import ForkedError, HandOver, LoopThread, loop_thread
@@ -76,6 +77,49 @@ def on_loop(function: Callable[[], R]) -> tuple[R, LoopThread]:
     return thread.call(function), thread
 
 
+class TransactionFacade(Facade[AsyncTransaction]):
+    """A transaction: it ends behind the messages that producers were given for it and the loop has not taken yet."""
+
+    __slots__ = ("_hand_overs",)
+
+    def __init__(self, target: AsyncTransaction, thread: LoopThread) -> None:
+        super().__init__(target, thread)
+        #: Of the producers that were given messages; any thread adds.
+        self._hand_overs: dict[_Emptied, None] = {}
+
+    def used_by(self, hand_over: _Emptied) -> None:
+        """A message of it is in there."""
+        self._hand_overs[hand_over] = None
+
+    def _run(self, make: Callable[[], Coroutine[Any, Any, R]]) -> R:
+        async def behind() -> R:
+            for hand_over in list(self._hand_overs):
+                await hand_over.empty()
+            return await make()
+
+        return super()._run(behind)
+
+
+class _Emptied(Protocol):
+    """Messages on their way to the loop."""
+
+    async def empty(self) -> None:
+        """Until the loop has all of them."""
+        ...
+
+
+def asynchronous(txn: TransactionFacade | None) -> AsyncTransaction | None:
+    """The transaction of the asynchronous client; what is none stays what it is, to be refused there."""
+    return txn._target if isinstance(txn, TransactionFacade) else cast("AsyncTransaction | None", txn)
+
+
+def with_transaction(fields: Mapping[str, Any]) -> MessageFields:
+    """A message's fields for the asynchronous client."""
+    if "txn" not in fields:
+        return cast("MessageFields", fields)
+    return cast("MessageFields", {**fields, "txn": asynchronous(fields["txn"])})
+
+
 class ProducerFacade(Facade[AsyncProducer[T]], Generic[T]):
     """A producer: messages of ``send_nowait`` reach the loop in groups, and everything else goes behind them."""
 
@@ -99,8 +143,11 @@ class ProducerFacade(Facade[AsyncProducer[T]], Generic[T]):
     def _post(self, content: T | None, callback: SendCallback | None, fields: Mapping[str, object]) -> None:
         if callback is not None:
             callback = self._on_callback_thread(callback)
+        txn = fields.get("txn")
+        if isinstance(txn, TransactionFacade):
+            txn.used_by(self._hand_over)
         try:
-            self._hand_over.put((content, callback, cast("MessageFields", fields)))
+            self._hand_over.put((content, callback, with_transaction(fields)))
         except (ForkedError, LocalError) as error:
             raise _as_client_error(error) from None
 
@@ -127,6 +174,9 @@ class ProducerFacade(Facade[AsyncProducer[T]], Generic[T]):
                     return
                 # Also what an interceptor, a router or a schema raises: those behind it must not wait for ever.
                 error = as_client_error(sent.error, "sending")
+                txn = fields.get("txn")
+                if isinstance(txn, AsyncTransaction):
+                    txn.core.fail(error)  # it was taken, and will not be stored
                 if callback is not None:
                     callback(error, None)
                 elif self._unheard is None:

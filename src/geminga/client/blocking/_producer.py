@@ -5,12 +5,40 @@ Generated from ``client/_producing/producer.py`` by ``tools/generate_blocking.py
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from types import TracebackType
-from typing import Generic, Self, Unpack
+from typing import Generic, Self, TypedDict, Unpack
 
 from geminga.client._message_id import MessageId
-from geminga.client._producing.producer import MessageFields, SendCallback, T
-from geminga.client.blocking._facade import ProducerFacade
+from geminga.client._producing.producer import SendCallback, T
+from geminga.client.blocking._facade import ProducerFacade, with_transaction
+from geminga.client.blocking._transaction import Transaction
+
+
+class MessageFields(TypedDict, total=False):
+    """What a message may have beside its content."""
+
+    #: Text by text.
+    properties: Mapping[str, str] | None
+    #: Decides the partition, and the consumer on Key_Shared subscriptions; compaction keeps the newest of each key.
+    partition_key: str | bytes | None
+    #: Goes before ``partition_key`` on Key_Shared subscriptions.
+    ordering_key: str | bytes | None
+    #: Own number, ascending; deduplication goes by it. Messages without one count on from the highest.
+    sequence_id: int | None
+    #: When it happened, milliseconds since the epoch.
+    event_timestamp: int | None
+    #: Not delivered before, milliseconds since the epoch (Shared and Key_Shared subscriptions).
+    deliver_at: int | None
+    #: Not delivered before so much time has passed.
+    deliver_after: timedelta | None
+    #: Clusters it goes to.
+    replication_clusters: Sequence[str] | None
+    #: It stays in this cluster.
+    disable_replication: bool
+    #: The transaction it is sent in: it is seen once that is committed, and never if it is aborted.
+    txn: Transaction | None
 
 
 class Producer(ProducerFacade[T], Generic[T]):
@@ -29,7 +57,7 @@ class Producer(ProducerFacade[T], Generic[T]):
         MemoryBufferIsFull (only with ``block_if_queue_full=False``), MessageTooBig, AlreadyClosed, or what the broker
         said.
         """
-        return self._run(lambda: self._target.send(content, **fields))
+        return self._run(lambda: self._target.send(content, **with_transaction(fields)))
 
     def send_nowait(
         self, content: T | None, callback: SendCallback | None = None, **fields: Unpack[MessageFields]

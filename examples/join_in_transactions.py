@@ -1,0 +1,118 @@
+"""Two topics joined into a third, exactly once: what is consumed is acknowledged in the transaction that produces.
+
+::
+
+    geminga standalone --set transactionCoordinatorEnabled=true
+    python examples/join_in_transactions.py pulsar://localhost:6650 orders payments paid-orders
+
+A message of the first topic and one of the second with the same key become one message of the third: both payloads,
+joined by ``+``. Whatever is killed in between (this program, the broker), each pair is in the third topic once, and no
+message is lost: either all of a transaction counts, or none of it, and then its inputs come again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+
+import geminga.client as gc
+
+#: Pairs of one transaction; fewer if no more input comes.
+PAIRS_MAX = 100
+#: What input is waited for before a transaction with fewer.
+PAUSE_MS = 50
+#: After something went wrong.
+RETRY_S = 0.5
+
+Pair = tuple[gc.Message[bytes], gc.Message[bytes]]
+
+
+class Join:
+    """Messages that wait for their other half, by topic and key."""
+
+    def __init__(self, first: str) -> None:
+        self._first = first
+        self._firsts: dict[str, gc.Message[bytes]] = {}
+        self._seconds: dict[str, gc.Message[bytes]] = {}
+
+    def add(self, message: gc.Message[bytes]) -> Pair | None:
+        """The pair that ``message`` completes."""
+        key = message.partition_key()
+        is_first = message.topic_name().removesuffix("/").endswith(f"/{self._first}")
+        (self._firsts if is_first else self._seconds)[key] = message
+        if key in self._firsts and key in self._seconds:
+            return self._firsts.pop(key), self._seconds.pop(key)
+        return None
+
+    def forget(self) -> None:
+        """All of it comes again."""
+        self._firsts.clear()
+        self._seconds.clear()
+
+
+async def gather(consumer: gc.Consumer[bytes], join: Join) -> list[Pair]:
+    """The next pairs, at least one."""
+    pairs: list[Pair] = []
+    while len(pairs) < PAIRS_MAX:
+        try:
+            message = await consumer.receive(PAUSE_MS if pairs else None)
+        except gc.Timeout:
+            break
+        pair = join.add(message)
+        if pair is not None:
+            pairs.append(pair)
+    return pairs
+
+
+async def pass_on(
+    client: gc.Client, producer: gc.Producer[bytes], consumer: gc.Consumer[bytes], pairs: list[Pair]
+) -> None:
+    """Produce the results and acknowledge the inputs: all of it, or none."""
+    async with client.transaction(timeout=10) as txn:
+        for first, second in pairs:
+            producer.send_nowait(first.data() + b"+" + second.data(), partition_key=first.partition_key(), txn=txn)
+        await consumer.acknowledge([message for pair in pairs for message in pair], txn=txn)
+
+
+async def join_topics(url: str, first: str, second: str, result: str, results_max: int = 0) -> int:
+    """Run until ``results_max`` results are there (0: for ever); how many this call made."""
+    join, made = Join(first), 0
+    async with (
+        gc.connect(url) as client,
+        client.create_producer(result) as producer,
+        client.subscribe(
+            [first, second],
+            "join",
+            consumer_type=gc.ConsumerType.Shared,
+            initial_position=gc.InitialPosition.Earliest,
+            batch_index_ack_enabled=True,
+        ) as consumer,
+    ):
+        while not results_max or made < results_max:
+            pairs = await gather(consumer, join)
+            try:
+                await pass_on(client, producer, consumer, pairs)
+                made += len(pairs)
+            except gc.PulsarException as error:
+                # None of it counts, or nobody knows: what does not count comes again.
+                print(f"{len(pairs)} pairs again: {type(error).__name__}: {error}", flush=True)
+                await asyncio.sleep(RETRY_S)  # noqa: TID251 - a program of its own
+                join.forget()
+                await consumer.redeliver_unacknowledged_messages()
+    return made
+
+
+def main() -> None:
+    """Run as a command."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("url")
+    parser.add_argument("first")
+    parser.add_argument("second")
+    parser.add_argument("result")
+    parser.add_argument("--results", type=int, default=0, help="stop after so many; 0: never")
+    given = parser.parse_args()
+    asyncio.run(join_topics(given.url, given.first, given.second, given.result, given.results))
+
+
+if __name__ == "__main__":
+    main()
