@@ -17,10 +17,10 @@ from geminga.model.errors import (
     TransactionNotFoundError,
 )
 from geminga.model.position import Position
-from geminga.model.txn_id import TxnId, TxnStatus
+from geminga.model.txn_id import TxnId, TxnStatus, TxnSubscription
 from geminga.transaction.core import coordinator
 from geminga.transaction.core.coordinator import PARTICIPANTS_MAX, CoordinatorState
-from geminga.wire.pulsar.transaction_log import LogOp, TransactionRecord, TxnSubscription
+from geminga.wire.pulsar.transaction_log import LogOp, TransactionRecord
 
 Log = list[tuple[Position, TransactionRecord]]
 

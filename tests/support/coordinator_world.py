@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from geminga.model.errors import GemingaError, TopicNotFoundError, UnavailableError
-from geminga.model.txn_id import TxnId
+from geminga.model.txn_id import TxnId, TxnSubscription
 from geminga.sim import SimWorld
 from geminga.transaction.coordinator import CoordinatorConfig, TransactionCoordinator
 from geminga.transaction.ports import RecordLog
-from geminga.wire.pulsar.transaction_log import TxnSubscription
 
 
 class Heard:

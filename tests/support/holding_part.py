@@ -13,7 +13,6 @@ from typing import ClassVar, Final
 from geminga.broker.service import Broker
 from geminga.broker.topic.parts import PartTopic, TopicPart
 from geminga.broker.topic.persistent import PersistentTopic
-from geminga.broker.topic.registered_parts import PARTS
 from geminga.model.position import LATEST, Position
 
 #: Where the limit is stored.
@@ -60,7 +59,7 @@ class HoldingPart(TopicPart):
 
 def with_parts(broker: Broker, *kinds: type[TopicPart]) -> None:
     """Topics that are loaded from now on have these parts before all others."""
-    broker.topic_services = replace(broker.topic_services, parts=(*kinds, *PARTS))
+    broker.topic_services = replace(broker.topic_services, parts=(*kinds, *broker.topic_services.parts))
 
 
 def holder_of(topic: PersistentTopic) -> HoldingPart:

@@ -7,6 +7,7 @@ is acknowledged after it.
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from typing import Annotated, Final, NoReturn
@@ -102,9 +103,13 @@ def standalone(
     log_level: Annotated[str, typer.Option("--log-level", help="debug, info, warning or error.")] = "info",
 ) -> None:
     """Run a broker with its storage and metadata in this process, until SIGTERM or SIGINT."""
+    # What is imported stays as long as the process does: no collection need look at it, now or later.
+    gc.disable()
     from geminga.app.config import load_config
     from geminga.app.process import configure_logging, run_standalone
 
+    gc.freeze()
+    gc.enable()
     configure_logging(log_level)
     overrides = list(assignments or ())
     if broker_port is not None:

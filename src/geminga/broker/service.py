@@ -48,7 +48,7 @@ from geminga.broker.schema.topic_schemas import Schemas
 from geminga.broker.topic.base import Topic
 from geminga.broker.topic.non_persistent import NonPersistentTopic
 from geminga.broker.topic.persistent import PersistentTopic
-from geminga.broker.topic.registered_parts import PARTS
+from geminga.broker.topic.registered_parts import PARTS, with_transactions
 from geminga.broker.topic.services import TopicServices
 from geminga.broker.topic.throttling import broker_throttles
 from geminga.broker.upkeep.admin_steps import AdminSteps
@@ -192,7 +192,7 @@ class Broker:
             config=self.config,
             metadata=self.metadata,
             ledgers=self.ledgers,
-            parts=PARTS,
+            parts=with_transactions() if self.transactions is not None else PARTS,
             failures=self.failures,
             whole=self,
             unload=self.registry.unload,

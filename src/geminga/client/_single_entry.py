@@ -13,10 +13,9 @@ from collections.abc import Callable
 from struct import Struct
 from typing import Final
 
-import crc32c
-
 from geminga.client._entry_batch import EntryBatch
 from geminga.client.core.batch_layout import HAS_KEY
+from geminga.model.crc32c import crc32c
 from geminga.wire.pulsar.metadata import MAGIC_CHECKSUM
 
 EntryKey = tuple[int, int]
@@ -69,7 +68,7 @@ def single_entry(
         entry._key_ends = (start,)
     else:
         return None
-    if crc32c.crc32c(data[_CHECKED_AT:] if size < _COPY_BYTES_MAX else memoryview(data)[_CHECKED_AT:]) != checksum:
+    if crc32c(data[_CHECKED_AT:] if size < _COPY_BYTES_MAX else memoryview(data)[_CHECKED_AT:]) != checksum:
         return None
     entry.data = data
     entry._metadata = None

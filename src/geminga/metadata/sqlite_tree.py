@@ -10,10 +10,9 @@ import sqlite3
 import struct
 from typing import Final, TypeAlias
 
-from crc32c import crc32c
-
 from geminga.metadata.core.tree import NO_SESSION, PutOutcome, check_expected_version, sequential_path, split_path
 from geminga.metadata.ports import ChangeKind, Node, Notification, PutResult, Stat
+from geminga.model.crc32c import crc32c
 from geminga.model.errors import (
     BadVersionError,
     CorruptionError,

@@ -1,4 +1,4 @@
-"""The id of a transaction, and the states it goes through."""
+"""The id of a transaction, what it acknowledges in, and the states it goes through."""
 
 from __future__ import annotations
 
@@ -14,6 +14,13 @@ class TxnId(NamedTuple):
 
     def __str__(self) -> str:
         return f"({self.coordinator},{self.number})"
+
+
+class TxnSubscription(NamedTuple):
+    """A subscription in which a transaction acknowledges."""
+
+    topic: str
+    subscription: str
 
 
 class TxnStatus(IntEnum):

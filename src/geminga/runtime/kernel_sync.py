@@ -15,7 +15,6 @@ import asyncio
 import ctypes
 import errno
 import os
-import platform
 import struct
 import sys
 from collections.abc import Callable
@@ -92,8 +91,10 @@ class KernelSyncs:
     @classmethod
     def open(cls, loop: asyncio.AbstractEventLoop) -> KernelSyncs | None:
         """Syncs whose answers come to ``loop``; None where the kernel has none to give."""
-        numbers = _NUMBERS.get(platform.machine())
-        if sys.platform != "linux" or numbers is None or ctypes.sizeof(ctypes.c_void_p) != 8:
+        if sys.platform != "linux":
+            return None
+        numbers = _NUMBERS.get(os.uname().machine)
+        if numbers is None or ctypes.sizeof(ctypes.c_void_p) != 8:
             return None
         syscall = ctypes.CDLL(None, use_errno=True).syscall
         syscall.restype = ctypes.c_long

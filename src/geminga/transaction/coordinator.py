@@ -23,13 +23,12 @@ from geminga.model.errors import (
     UnavailableError,
 )
 from geminga.model.position import Position
-from geminga.model.txn_id import TxnId, TxnStatus
+from geminga.model.txn_id import TxnId, TxnStatus, TxnSubscription
 from geminga.runtime import Clock, Part, Rng, get_logger, spawn, wait_ms
 from geminga.transaction.core.coordinator import CoordinatorState, Transaction
 from geminga.transaction.ports import Participants, RecordLog
 from geminga.wire.pulsar.transaction_log import (
     TransactionRecord,
-    TxnSubscription,
     decode_transaction_records,
     encode_transaction_record,
 )

@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from geminga.model.position import Position
-from geminga.model.txn_id import TxnId
-from geminga.wire.pulsar.transaction_log import TxnSubscription
+from geminga.model.txn_id import TxnId, TxnSubscription
 
 
 class Participants(Protocol):

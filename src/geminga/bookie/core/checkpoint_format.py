@@ -21,7 +21,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from crc32c import crc32c
+from geminga.model.crc32c import crc32c
 
 MAGIC: Final = b"GMCP"
 FORMAT_VERSION: Final = 1

@@ -24,7 +24,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Final, NamedTuple
 
-from crc32c import crc32c
+from geminga.model.crc32c import crc32c
 
 FILE_MAGIC: Final = b"GMEL"
 CHUNK_MAGIC: Final = b"GMEC"

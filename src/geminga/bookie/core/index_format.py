@@ -18,10 +18,9 @@ from array import array
 from collections.abc import Iterable
 from typing import Final
 
-from crc32c import crc32c
-
 from geminga.bookie.core.index import Run
 from geminga.bookie.core.ledger_states import LedgerState, decode_states, encode_states
+from geminga.model.crc32c import crc32c
 
 MAGIC: Final = b"GMIX"
 FORMAT_VERSION: Final = 1

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final, NamedTuple
 
-from crc32c import crc32c
+from geminga.model.crc32c import crc32c
 
 FILE_MAGIC: Final = b"GMJF"
 GROUP_MAGIC: Final = b"GMJG"

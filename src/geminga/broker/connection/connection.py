@@ -18,8 +18,6 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
-import crc32c
-
 from geminga.broker.connection.back_pressure import (
     COMMAND_BYTES_MAX,
     LONG_COMMAND_BYTES,
@@ -31,6 +29,7 @@ from geminga.broker.connection.life import UNREQUESTED
 from geminga.broker.connection.services import ConnectionServices
 from geminga.broker.connection.turns import ConnectionTurns
 from geminga.broker.topic.publish import PublishBatch
+from geminga.model.crc32c import crc32c
 from geminga.model.errors import NotAllowedError, ProtocolError
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar import hot
@@ -46,8 +45,6 @@ if TYPE_CHECKING:
 _OF_HANDSHAKE: Final = (pb.BaseCommand.CONNECT, pb.BaseCommand.AUTH_RESPONSE)
 #: Payloads up to this size are copied for the checksum: cheaper than a memoryview.
 _CHECKSUM_COPY_BYTES_MAX: Final = 2048
-
-_crc32c = crc32c.crc32c
 
 
 class Commands(Protocol):
@@ -149,7 +146,7 @@ class Connection(ConnectionTurns, asyncio.Protocol):
                         size < 10
                         or payload[:2] != MAGIC_CHECKSUM
                         or int.from_bytes(payload[2:6], "big")
-                        != _crc32c(payload[6:] if size < _CHECKSUM_COPY_BYTES_MAX else memoryview(payload)[6:])
+                        != crc32c(payload[6:] if size < _CHECKSUM_COPY_BYTES_MAX else memoryview(payload)[6:])
                         or ((payload[9] > plain or payload[8]) and is_suspect(payload))
                     ) and (refusal := send_refusal(payload)) is not None:
                         if entries:

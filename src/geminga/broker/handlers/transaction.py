@@ -21,9 +21,8 @@ from geminga.model.errors import (
     TransactionNotFoundError,
 )
 from geminga.model.topic_name import TopicName
-from geminga.model.txn_id import TxnId
+from geminga.model.txn_id import TxnId, TxnSubscription
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from geminga.wire.pulsar.transaction_log import TxnSubscription
 
 TEXT: Final = (
     "Transaction manager is not started, please set transactionCoordinatorEnabled=true on a broker that has it"

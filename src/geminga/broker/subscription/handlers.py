@@ -20,8 +20,7 @@ from geminga.broker.subscription.long_commands import CommandConnection, Topics
 from geminga.broker.subscription.messages import message_id_data, position_from
 from geminga.broker.subscription.stats import consumer_stats_response
 from geminga.broker.subscription.subscription import Subscription
-from geminga.broker.subscription.transaction_acks import acknowledged_bits
-from geminga.model import Position, TopicName
+from geminga.model import TopicName
 from geminga.model.errors import (
     ConsumerNotFoundError,
     GemingaError,
@@ -32,7 +31,6 @@ from geminga.model.errors import (
 )
 from geminga.model.txn_id import TxnId
 from geminga.runtime import Contained
-from geminga.transaction.core.pending_acks import TxnAck
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar import hot
 from geminga.wire.pulsar.commands import decode_command
@@ -124,14 +122,10 @@ async def _acknowledge_in_transaction(connection: CommandConnection, ack: pb.Com
         subscription = consumer.subscription
         if not isinstance(subscription, Subscription) or subscription.transaction_acks is None:
             raise NotAllowedError("transactions are not enabled on this broker, or not for this subscription")
-        acks = [
-            TxnAck(Position(one.ledgerId, one.entryId), *acknowledged_bits(one.ack_set, one.batch_size))
-            for one in ack.message_id
-        ]
         await subscription.transaction_acks.acknowledge(
             consumer,
             TxnId(ack.txnid_most_bits, ack.txnid_least_bits),
-            acks,
+            ack.message_id,
             is_cumulative=ack.ack_type == pb.CommandAck.Cumulative,
         )
     except GemingaError as raised:

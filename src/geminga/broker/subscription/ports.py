@@ -15,11 +15,11 @@ from geminga.broker.subscription.throttling import DispatchThrottle
 from geminga.model import Position
 from geminga.model.topic_name import TopicName
 from geminga.runtime import Part, Runtime
-from geminga.transaction.ports import RecordLog
 from geminga.wire._generated import pulsar_api_pb2 as pb
 
 if TYPE_CHECKING:
     from geminga.managed_ledger import ManagedLedger
+    from geminga.transaction.ports import RecordLog
 
 
 class PendingAckLogs(Protocol):

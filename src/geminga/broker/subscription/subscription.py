@@ -26,7 +26,6 @@ from geminga.broker.subscription.limits import is_reached
 from geminga.broker.subscription.ports import DispatchedTopic, SubscriptionServices
 from geminga.broker.subscription.rates import Rates
 from geminga.broker.subscription.throttling import DispatchThrottle
-from geminga.broker.subscription.transaction_acks import TransactionAcks
 from geminga.model import Position
 from geminga.model.errors import ConsumerBusyError, NotAllowedError, PreconditionFailedError, UnavailableError
 from geminga.model.txn_id import TxnId
@@ -34,6 +33,7 @@ from geminga.runtime import Contained, spawn, unwound
 from geminga.wire._generated import pulsar_api_pb2 as pb
 
 if TYPE_CHECKING:
+    from geminga.broker.subscription.transaction_acks import TransactionAcks
     from geminga.managed_ledger import ManagedCursor
 
 #: How long a non-durable subscription whose consumers were disconnected by a seek waits for one to come back.
@@ -117,6 +117,8 @@ class Subscription:
         #: What it acknowledges in transactions; None: it may not.
         self.transaction_acks: TransactionAcks | None = None
         if is_durable and topic.services.pending_ack_logs is not None:
+            from geminga.broker.subscription.transaction_acks import TransactionAcks
+
             self.transaction_acks = TransactionAcks(self)
         #: Present while there are consumers.
         self.dispatch: Dispatch | None = None

@@ -20,6 +20,7 @@ from geminga.model.txn_id import TxnId
 from geminga.runtime import Contained, Part, get_logger, spawn
 from geminga.transaction.core.pending_acks import WHOLE, CumulativeAck, Released, TxnAck
 from geminga.transaction.pending_ack_handle import PendingAckHandle, left_words
+from geminga.wire._generated import pulsar_api_pb2 as pb
 
 if TYPE_CHECKING:
     from geminga.managed_ledger import ManagedCursor
@@ -125,9 +126,12 @@ class TransactionAcks:
     # ---- what transactions do
 
     async def acknowledge(
-        self, consumer: Consumer, txn_id: TxnId, acks: Sequence[TxnAck], *, is_cumulative: bool
+        self, consumer: Consumer, txn_id: TxnId, ids: Sequence[pb.MessageIdData], *, is_cumulative: bool
     ) -> None:
         """Hold these; durable on return. Raises NotAllowedError, TransactionConflictError, GemingaError."""
+        acks = [
+            TxnAck(Position(one.ledgerId, one.entryId), *acknowledged_bits(one.ack_set, one.batch_size)) for one in ids
+        ]
         if is_cumulative and consumer.type in INDIVIDUAL_ACK_TYPES:
             raise NotAllowedError("Cumulative acknowledgement is not allowed on Shared and Key_Shared")
         if is_cumulative and len(acks) != 1:

@@ -31,7 +31,6 @@ from geminga.broker.topic.publish import EntryStamps, PublishBatch, TurnAppend
 from geminga.broker.topic.quota_guard import BacklogQuotas, QuotaGuard
 from geminga.broker.topic.retention import Retention, is_internal_cursor
 from geminga.broker.topic.services import TopicServices
-from geminga.broker.topic.transaction_buffer import TransactionBuffer
 from geminga.managed_ledger import AppendResult, ManagedLedger
 from geminga.managed_ledger.entry import AppendDone
 from geminga.model.errors import ConflictError, GemingaError, LedgerFencedError, TopicTerminatedError
@@ -43,6 +42,7 @@ from geminga.wire.pulsar.metadata import broker_entry_metadata
 
 if TYPE_CHECKING:
     from geminga.broker.subscription.consumer import Consumer, ConsumerConnection
+    from geminga.broker.topic.transaction_buffer import TransactionBuffer
 
 __all__ = ["PersistentTopic", "Topic", "is_internal_cursor"]
 
@@ -122,6 +122,10 @@ class PersistentTopic(Topic):
     @property
     def transaction_buffer(self) -> TransactionBuffer | None:
         """None: transactions are off, or it is one of the broker's own topics."""
+        if self.services.snapshots is None:
+            return None
+        from geminga.broker.topic.transaction_buffer import TransactionBuffer
+
         return self.parts.find(TransactionBuffer)
 
     @property

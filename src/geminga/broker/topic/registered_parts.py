@@ -11,10 +11,9 @@ from geminga.broker.topic.parts import TopicPart
 from geminga.broker.topic.persistence import LedgerPersistence
 from geminga.broker.topic.quota_guard import BacklogQuotas
 from geminga.broker.topic.retention import Retention
-from geminga.broker.topic.transaction_buffer import TransactionBuffer
 
-#: In the order in which they are made and asked. The last two remember what they admit, so that nobody refuses behind
-#: them; the buffer hears only of what is stored.
+#: In the order in which they are made and asked. The last one remembers what it admits: nobody refuses
+#: behind it.
 PARTS: Final[tuple[type[TopicPart], ...]] = (
     Retention,
     LedgerPersistence,
@@ -22,5 +21,14 @@ PARTS: Final[tuple[type[TopicPart], ...]] = (
     MessageSize,
     DelayedDelivery,
     TopicDeduplication,
-    TransactionBuffer,
 )
+
+
+def with_transactions() -> tuple[type[TopicPart], ...]:
+    """The parts where transactions are on. Only a broker that has them loads their code.
+
+    The buffer is the last one: it too remembers what it admits, and hears only of what is stored.
+    """
+    from geminga.broker.topic.transaction_buffer import TransactionBuffer
+
+    return (*PARTS, TransactionBuffer)

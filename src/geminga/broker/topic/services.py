@@ -18,12 +18,12 @@ from geminga.metadata.ports import MetadataStore
 from geminga.model.histogram import Latencies
 from geminga.model.topic_name import TopicName
 from geminga.runtime import Part, Runtime
-from geminga.transaction.ports import BufferSnapshots
 from geminga.wire._generated import pulsar_api_pb2 as pb
 
 if TYPE_CHECKING:
     from geminga.broker.topic.base import Topic
     from geminga.broker.topic.parts import TopicPart
+    from geminga.transaction.ports import BufferSnapshots
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,8 +8,7 @@ from geminga.broker.subscription.subscription import Subscription
 from geminga.broker.topic.base import Topic
 from geminga.model.errors import SubscriptionNotFoundError
 from geminga.model.topic_name import TopicName
-from geminga.model.txn_id import TxnId
-from geminga.wire.pulsar.transaction_log import TxnSubscription
+from geminga.model.txn_id import TxnId, TxnSubscription
 
 
 class LoadTopics(Protocol):

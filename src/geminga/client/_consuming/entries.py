@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-import crc32c
 from google.protobuf.message import DecodeError
 
 from geminga.client._consuming.options import ConsumerCryptoFailureAction
@@ -21,6 +20,7 @@ from geminga.client._single_entry import single_entry
 from geminga.client.core.batch_layout import BatchFormatError
 from geminga.client.core.chunk_assembly import Chunk, ChunkAssembly
 from geminga.client.core.discards import Discard
+from geminga.model.crc32c import crc32c
 from geminga.runtime import get_logger
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.compression import DecompressionError, decompress
@@ -150,7 +150,7 @@ class EntryReader:
             unreadable = Discard.BROKEN
             stored = int.from_bytes(data[start + 2 : start + 6], "big")
             start += 6
-            is_damaged = crc32c.crc32c(memoryview(data)[start:]) != stored
+            is_damaged = crc32c(memoryview(data)[start:]) != stored
         payload_start = start + 4 + int.from_bytes(data[start : start + 4], "big")
         if is_damaged or payload_start > len(data):
             self._on_discard(key, Discard.CHECKSUM if is_damaged else unreadable, 1)

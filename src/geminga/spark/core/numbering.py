@@ -17,8 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, cast
 
-import crc32c
-
+from geminga.model.crc32c import crc32c
 from geminga.spark.core.message_columns import BYTE_COLUMNS, MessageColumns
 from geminga.spark.sink.errors import ReplayDiffersError, SupersededError
 
@@ -183,13 +182,13 @@ def columns_checksum(messages: MessageColumns, checksum: int) -> int:
             else:
                 known = cast("Sequence[bytes]", part)
                 sizes = array("q", map(len, known))
-            checksum = crc32c.crc32c(b"".join(known), _ints_checksum(sizes, checksum))
+            checksum = crc32c(b"".join(known), _ints_checksum(sizes, checksum))
     for times in (messages.event_times_ms, messages.deliver_at_ms):
         if times is not None:
             checksum = _ints_checksum(array("q", [-1 if time is None else time for time in times]), checksum)
     is_any_base64 = messages.base64_keys is not None and any(messages.base64_keys)
     if messages.base64_keys is not None and is_any_base64:
-        checksum = crc32c.crc32c(bytes(messages.base64_keys), checksum)
+        checksum = crc32c(bytes(messages.base64_keys), checksum)
     shape = [count, is_any_base64, *(column is None for column in (messages.keys, messages.event_times_ms))]
     return _ints_checksum(array("q", map(int, shape)), checksum)
 
@@ -198,13 +197,13 @@ def _ints_checksum(values: array[int], checksum: int) -> int:
     # The same on every machine, whatever its byte order.
     if array("H", [1]).tobytes() != b"\x01\x00":
         values.byteswap()
-    return crc32c.crc32c(values.tobytes(), checksum)
+    return crc32c(values.tobytes(), checksum)
 
 
 def text_checksum(text: str, checksum: int) -> int:
     """CRC32C over a text with its length, from ``checksum`` on."""
     data = text.encode()
-    return crc32c.crc32c(b"%d:%b" % (len(data), data), checksum)
+    return crc32c(b"%d:%b" % (len(data), data), checksum)
 
 
 def plan_record(identity: TaskIdentity, checksum: int, rows: Mapping[str, int]) -> bytes:

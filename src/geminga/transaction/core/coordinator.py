@@ -20,8 +20,8 @@ from geminga.model.errors import (
     TransactionNotFoundError,
 )
 from geminga.model.position import Position
-from geminga.model.txn_id import TxnId, TxnStatus
-from geminga.wire.pulsar.transaction_log import LogOp, TransactionRecord, TxnSubscription
+from geminga.model.txn_id import TxnId, TxnStatus, TxnSubscription
+from geminga.wire.pulsar.transaction_log import LogOp, TransactionRecord
 
 #: Topics and subscriptions that one transaction may touch, together.
 PARTICIPANTS_MAX: Final = 10_000

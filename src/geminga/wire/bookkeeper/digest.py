@@ -28,8 +28,7 @@ from enum import IntEnum
 from functools import lru_cache
 from typing import Final, NamedTuple, Protocol
 
-from crc32c import crc32c
-
+from geminga.model.crc32c import crc32c
 from geminga.model.errors import CorruptionError
 
 #: Passwords whose master key is kept; ledgers of one cluster nearly always have the same.

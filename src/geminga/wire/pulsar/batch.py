@@ -21,9 +21,9 @@ from collections.abc import Mapping, Sequence
 from struct import Struct
 from typing import Final
 
-import crc32c
 from google.protobuf.message import DecodeError
 
+from geminga.model.crc32c import crc32c
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.metadata import MAGIC_CHECKSUM
 from geminga.wire.pulsar.varint import decode_varint, encode_varint, signed64
@@ -194,7 +194,7 @@ class SendEncoder:
             fields += b"\x38\x01"
         command = _SEND_PREFIX + encode_varint(len(fields)) + fields
         rest = _UINT32.pack(len(metadata)) + metadata
-        checksum = crc32c.crc32c(payload, crc32c.crc32c(rest))
+        checksum = crc32c(payload, crc32c(rest))
         size = len(command)
         total = size + 10 + len(rest) + len(payload)
         head = _HEAD.pack(total, size) + command + MAGIC_CHECKSUM + _UINT32.pack(checksum) + rest

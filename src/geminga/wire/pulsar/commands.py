@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, cast
 
-import crc32c
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 
+from geminga.model.crc32c import crc32c
 from geminga.model.errors import ProtocolError, ServerError
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.frame import encode_frame
@@ -227,7 +227,7 @@ def topics_hash(topics: Sequence[str]) -> str:
     Hex digits of the four bytes, lowest byte first (as Guava prints an int hash).
     """
     joined = ",".join(sorted(topics)).encode()
-    return int(crc32c.crc32c(joined)).to_bytes(4, "little").hex()
+    return int(crc32c(joined)).to_bytes(4, "little").hex()
 
 
 def error_code(code: ServerError) -> pb.ServerError:

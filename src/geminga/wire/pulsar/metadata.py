@@ -26,9 +26,9 @@ from collections.abc import Iterable
 from struct import Struct
 from typing import Final
 
-import crc32c
 from google.protobuf.message import DecodeError
 
+from geminga.model.crc32c import crc32c
 from geminga.wire._generated import pulsar_api_pb2 as pb
 
 MAGIC_CHECKSUM: Final = b"\x0e\x01"
@@ -47,7 +47,7 @@ def checksum_matches(headers_and_payload: bytes) -> bool:
     if len(headers_and_payload) < _CHECKSUM_HEADER_BYTES:
         return False
     stored = int.from_bytes(headers_and_payload[2:6], "big")
-    return bool(crc32c.crc32c(memoryview(headers_and_payload)[6:]) == stored)
+    return bool(crc32c(memoryview(headers_and_payload)[6:]) == stored)
 
 
 def broker_entry_metadata(entry: bytes) -> pb.BrokerEntryMetadata | None:
@@ -110,7 +110,7 @@ def encode_entry(metadata: pb.MessageMetadata, payload: bytes) -> bytes:
     """Headers and payload of a message, with checksum: what a producer puts behind SEND."""
     encoded: bytes = metadata.SerializeToString()
     rest = _UINT32.pack(len(encoded)) + encoded + payload
-    return MAGIC_CHECKSUM + _UINT32.pack(crc32c.crc32c(rest)) + rest
+    return MAGIC_CHECKSUM + _UINT32.pack(crc32c(rest)) + rest
 
 
 def encode_broker_entry_metadata(*, broker_timestamp_ms: int | None, index: int | None) -> bytes:

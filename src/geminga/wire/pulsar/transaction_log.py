@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, cast
 from google.protobuf.message import DecodeError
 
 from geminga.model.errors import CorruptionError
-from geminga.model.txn_id import TxnId, TxnStatus
+from geminga.model.txn_id import TxnId, TxnStatus, TxnSubscription
 from geminga.wire._generated import transaction_log_pb2 as pb
 
 #: In front of the batched form: a tag that no single record begins with, and the version.
@@ -38,13 +38,6 @@ class AckOp(IntEnum):
     ACK = 1
     COMMIT = 2
     ABORT = 3
-
-
-class TxnSubscription(NamedTuple):
-    """A subscription in which a transaction acknowledges."""
-
-    topic: str
-    subscription: str
 
 
 @dataclass(frozen=True, slots=True)

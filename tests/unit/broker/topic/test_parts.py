@@ -14,7 +14,7 @@ from geminga.broker.topic.parts import PartTopic, TopicPart
 from geminga.broker.topic.persistent import PersistentTopic
 from geminga.broker.topic.publish import PublishBatch, Refusal
 from geminga.broker.topic.quota_guard import BacklogQuotas
-from geminga.broker.topic.registered_parts import PARTS
+from geminga.broker.topic.registered_parts import PARTS, with_transactions
 from geminga.broker.topic.retention import Retention
 from geminga.broker.topic.transaction_buffer import TransactionBuffer
 from geminga.managed_ledger import AppendResult
@@ -123,8 +123,9 @@ def test_topic_without_features_pays_nothing_when_it_publishes() -> None:
 
 
 def test_features_are_registered_in_one_order_and_those_that_remember_are_last() -> None:
-    assert PARTS[-2:] == (TopicDeduplication, TransactionBuffer)
-    assert len({kind.name for kind in PARTS}) == len(PARTS)
+    assert PARTS[-1] == TopicDeduplication
+    assert with_transactions() == (*PARTS, TransactionBuffer)
+    assert len({kind.name for kind in with_transactions()}) == len(PARTS) + 1
 
     async def scenario(world: BrokerWorld) -> None:
         parts = (await topic_of(world)).parts

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from geminga.model.errors import NotAllowedError, SubscriptionNotFoundError, TopicNotFoundError
-from geminga.model.txn_id import TxnId
-from geminga.wire.pulsar.transaction_log import TxnSubscription
+from geminga.model.txn_id import TxnId, TxnSubscription
 from support.broker_world import TOPIC, BrokerWorld, run_with_broker
 
 PLAIN = "non-persistent://public/default/plain"

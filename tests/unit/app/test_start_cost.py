@@ -1,0 +1,61 @@
+"""What a standalone loads until it is ready: a start costs what it loads, and that is counted here.
+
+The budgets only shrink. What most brokers never use is loaded by the first that uses it; where every broker needs a
+new module, another one that it does not need at its start pays for it.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Final
+
+#: Modules of Geminga.
+MODULES_MAX: Final = 368
+#: Dataclasses, each of which is written as text and compiled when its module is loaded: as long as three modules take.
+#: Small values are tuples with names (``typing.NamedTuple``).
+DATACLASSES_MAX: Final = 94
+#: What nobody needs who was not asked for it, with all that is below.
+NOT_LOADED: Final = (
+    "argparse",
+    "fastavro",
+    "geminga.broker.topic.transaction_buffer",
+    "geminga.broker.transactions",
+    "geminga.client",
+    "geminga.sim",
+    "geminga.transaction",
+    "geminga.wire.pulsar.transaction_log",
+    "importlib.metadata",
+    "platform",
+    "starlette",
+    "uvicorn",
+)
+
+PROGRAM: Final = """
+import dataclasses, json, sys
+made = []
+process = dataclasses._process_class
+def counted(cls, *arguments):
+    made.append(cls.__module__ + "." + cls.__qualname__)
+    return process(cls, *arguments)
+dataclasses._process_class = counted
+import geminga
+with geminga.Standalone(sys.argv[1]):
+    print(json.dumps([sorted(sys.modules), made]))
+"""
+
+
+def test_standalone_loads_no_more_than_it_did(tmp_path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(tmp_path / "data")], capture_output=True, text=True, timeout=60, check=True
+    )
+    loaded, dataclasses = json.loads(done.stdout)
+    unasked = [name for name in loaded for kept in NOT_LOADED if name == kept or name.startswith(f"{kept}.")]
+    assert unasked == []
+    modules = [name for name in loaded if name.partition(".")[0] == "geminga"]
+    dataclasses = [name for name in dataclasses if name.partition(".")[0] == "geminga"]
+    assert len(modules) <= MODULES_MAX, modules
+    assert len(dataclasses) <= DATACLASSES_MAX, dataclasses
+    # What was won is kept.
+    assert (len(modules), len(dataclasses)) == (MODULES_MAX, DATACLASSES_MAX), "less is loaded: lower the budgets"
