@@ -118,6 +118,32 @@ def test_batch_acker_is_a_set(size, in_a_row, steps) -> None:
         assert BatchAcker.from_words(words, size).unacknowledged() == sorted(model)
 
 
+@given(
+    st.integers(1, 200),
+    st.lists(st.tuples(st.sampled_from(["acknowledge", "cumulative", "deliver"]), st.integers(0, 199)), max_size=30),
+    st.data(),
+)
+def test_batch_acker_says_nothing_of_what_was_not_delivered(size, steps, data) -> None:
+    acker = BatchAcker(size)
+    acknowledged: set[int] = set()
+    delivered = set(range(size))
+    for what, at in steps:
+        index = at % size
+        if what == "deliver":
+            delivered = data.draw(st.sets(st.integers(0, size - 1)))
+            acker.withhold([sum(1 << i - 64 * word for i in delivered if i // 64 == word) for word in range(4)])
+        elif what == "cumulative":
+            acknowledged |= set(range(index + 1))
+            assert acker.acknowledge_cumulative(index) == (not delivered - acknowledged)
+        elif index in delivered:
+            acknowledged.add(index)
+            assert acker.acknowledge(index) == (not delivered - acknowledged)
+    words = acker.words() or ()
+    unsaid = {i for i in range(len(words) * 64) if words[i // 64] >> i % 64 & 1}
+    assert unsaid == set(range(size)) - acknowledged, "the entry is whole only if all of it was acknowledged here"
+    assert set(acker.unacknowledged()) == delivered - acknowledged
+
+
 @given(st.integers(1, 200), st.lists(st.integers(0, 199), max_size=40), st.data())
 def test_batch_acker_takes_many_as_it_takes_one_by_one(size, acknowledged, data) -> None:
     many, single = BatchAcker(size), BatchAcker(size)

@@ -49,6 +49,7 @@ SUITES: Final = [
     ("Key_Shared and Failover: who gets what", "tests/interop/test_client_key_shared.py"),
     ("what brokers refuse", "tests/interop/test_client_refusals.py"),
     ("deduplication and sequence ids", "tests/interop/test_client_deduplication.py"),
+    ("transactions", "tests/interop/test_client_transactions.py"),
     ("rates", "tests/interop/test_rates.py"),
     ("what the tests of the official client expect", "tests/integration/test_official_client.py"),
     ("the official client while topics are unloaded", "tests/integration/test_unload.py"),

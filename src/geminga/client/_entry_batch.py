@@ -162,7 +162,7 @@ class EntryBatch:
         acker = acker or BatchAcker(self.batch_size)
         self.acker = acker
         if ack_set:
-            acker.retain(ack_set)
+            acker.withhold(ack_set)
         if acker.remaining < self.batch_size:
             self.order = [index for index in self.order if not acker.is_acknowledged(index)]
         if len(self.order) < self.batch_size:

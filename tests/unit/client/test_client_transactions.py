@@ -170,6 +170,47 @@ def test_plain_and_transactional_acknowledgements_of_one_batch_make_it_whole() -
     run(scenario)
 
 
+@pytest.mark.parametrize("by_index", [True, False])
+@pytest.mark.parametrize("how", ["plain", "transaction", "cumulative"])
+def test_what_another_transaction_holds_of_a_batch_is_not_acknowledged_with_the_rest(how: str, by_index: bool) -> None:
+    """It was not delivered, and no word may be said of it: the transaction may be aborted."""
+
+    async def scenario(client: gc.Client, broker: BrokerOnNode) -> None:
+        producer = await client.create_producer(TOPIC)
+        options: gc.ConsumerArguments = {"ack_receipt_enabled": True, "batch_index_ack_enabled": by_index}
+        if how != "cumulative":
+            options["consumer_type"] = gc.ConsumerType.Shared
+        first = await subscribed(client, **options)
+        for index in range(5):
+            producer.send_nowait(b"%d" % index)
+        await producer.flush()
+        holder = await client.transaction()
+        held = await came(first)
+        await first.acknowledge(held[4 if how == "cumulative" else 2], txn=holder)
+        await first.close()
+        second = await subscribed(client, **options)
+        rest = await came(second)
+        assert [m.data() for m in rest] == [
+            m.data() for m in held if m.data() != (b"4" if how == "cumulative" else b"2")
+        ]
+        if how == "plain":
+            await second.acknowledge(rest)
+        elif how == "cumulative":
+            await second.acknowledge_cumulative(rest[-1])
+        else:
+            async with client.transaction() as txn:
+                await second.acknowledge(rest, txn=txn)
+        await holder.abort()
+        await second.redeliver_unacknowledged_messages()
+        again = await came(second)
+        assert [m.data() for m in again] == [b"4" if how == "cumulative" else b"2"]
+        await second.acknowledge(again)
+        await second.close()
+        assert await payloads(await subscribed(client, **options)) == []
+
+    run(scenario)
+
+
 def test_a_conflict_is_told_and_lets_the_transaction_be_aborted_only() -> None:
     async def scenario(client: gc.Client, broker: BrokerOnNode) -> None:
         producer = await client.create_producer(TOPIC)

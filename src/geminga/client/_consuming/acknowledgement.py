@@ -134,10 +134,11 @@ class Acknowledgement:
         return self.acknowledge_entry(entry.key)
 
     def acknowledge_entry(self, key: EntryKey) -> Receipt:
-        """A whole entry, with the chunks before it."""
-        if self._ackers:
-            self._ackers.pop(key, None)
+        """A whole entry, with the chunks before it; of a batch what the broker delivered of it."""
+        acker = self._ackers.pop(key, None) if self._ackers else None
         self._redelivery.acknowledged(key)
+        if acker is not None and acker.withheld:
+            return self.sender.add_partial(key, acker)
         if self._chunked:
             for piece in self._chunked.pop(key, ()):
                 if piece != key:
@@ -210,8 +211,8 @@ class Acknowledgement:
         return self._acknowledge_up_to(key, self._acker_of(key, message_id) if index >= 0 else None, index)
 
     def _acknowledge_up_to(self, key: EntryKey, acker: BatchAcker | None, index: int) -> Receipt:
-        if acker is not None and not acker.acknowledge_cumulative(index):
-            if self._by_index:
+        if acker is not None and (not acker.acknowledge_cumulative(index) or acker.withheld):
+            if self._by_index or not acker.remaining:
                 return self.sender.add_cumulative(key, acker)
             # The batch is not through; everything before it is.
             key = (key[0], key[1] - 1)

@@ -22,7 +22,7 @@ _NO_RUN: Final = -2
 class BatchAcker:
     """Bit set of one batch; shared by every delivery of the entry to one consumer."""
 
-    __slots__ = ("_bits", "_last", "_remaining", "_run", "is_waiting", "size")
+    __slots__ = ("_bits", "_last", "_remaining", "_run", "is_waiting", "size", "withheld")
 
     def __init__(self, size: int) -> None:
         """``size`` messages, none of them acknowledged."""
@@ -30,6 +30,9 @@ class BatchAcker:
         self.size = size
         #: A group that was not sent yet will hold what is left by then: nothing need be said of further messages.
         self.is_waiting = False
+        #: Bits of what the broker did not deliver: acknowledged for good, or held by a transaction that may be aborted.
+        #: The broker alone knows which, so nothing may be said of them: where they are, the entry is never whole.
+        self.withheld = 0
         #: Bits set in ``_bits``.
         self._remaining = size
         #: Messages acknowledged from the first on, not in ``_bits`` yet; :data:`_NO_RUN` once there were others.
@@ -94,6 +97,7 @@ class BatchAcker:
 
     def acknowledge_all(self) -> None:
         """Every message."""
+        self.withheld = 0
         self._run = _NO_RUN
         self._bits = bytearray(len(self._bits))
         self._remaining = 0
@@ -101,11 +105,20 @@ class BatchAcker:
     def acknowledge_cumulative(self, index: int) -> bool:
         """Every message up to and with ``index``; True if none is left."""
         self._end_run()
+        self.withheld &= ~((1 << (index + 1)) - 1)
         self._clear(index + 1)
         return self._remaining == 0
 
+    def withhold(self, words: Sequence[int]) -> None:
+        """Only the messages whose bit is set in ``words`` were delivered (a broker's ``ack_set``)."""
+        self._end_run()
+        ours = int.from_bytes(self._bits, "little") | self.withheld
+        self._bits = bytearray(ours.to_bytes(len(self._bits), "little"))
+        self.retain(words)
+        self.withheld = ours & ~int.from_bytes(self._bits, "little")
+
     def retain(self, words: Sequence[int]) -> None:
-        """Only the messages whose bit is set in ``words`` may still be unacknowledged (a broker's ``ack_set``)."""
+        """Only the messages whose bit is set in ``words`` may still be unacknowledged."""
         self._end_run()
         wanted = b"".join([(word & 0xFFFFFFFFFFFFFFFF).to_bytes(8, "little") for word in words])
         size = len(self._bits)
@@ -114,13 +127,16 @@ class BatchAcker:
         self._count()
 
     def words(self) -> tuple[int, ...] | None:
-        """Signed 64-bit words, lowest first, without empty ones at the end; None if nothing is left."""
+        """Signed 64-bit words, lowest first, without empty ones at the end; None if nothing is left, or withheld."""
         self._end_run()
-        if not self._remaining:
+        bits = self._bits
+        if self.withheld:
+            bits = bytearray((int.from_bytes(bits, "little") | self.withheld).to_bytes(len(bits), "little"))
+        elif not self._remaining:
             return None
-        used = self._bits.rstrip(b"\0")
+        used = bits.rstrip(b"\0")
         count = -(-len(used) // 8)
-        words: tuple[int, ...] = Struct(f"<{count}q").unpack_from(self._bits)
+        words: tuple[int, ...] = Struct(f"<{count}q").unpack_from(bits)
         return words
 
     def unacknowledged(self) -> list[int]:
