@@ -15,8 +15,8 @@ import asyncio
 import os.path
 import socket
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
-from typing import Final, TypeVar
+from dataclasses import replace
+from typing import Final, NamedTuple, TypeVar
 
 from geminga import __version__
 from geminga.app.bookies import LocalBookies
@@ -62,8 +62,7 @@ T = TypeVar("T")
 _log = get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Addresses:
+class Addresses(NamedTuple):
     """Where a running standalone is reached."""
 
     broker_service_url: str

@@ -10,7 +10,7 @@ while the previous one was synced; with ``journalAdaptiveGroupWrites`` it waits 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from geminga.model.settings import setting
 
@@ -70,8 +70,7 @@ class BookieConfig:
         return int(self.read_cache_max_size_mb * MEBIBYTE)
 
 
-@dataclass(frozen=True, slots=True)
-class Defects:
+class Defects(NamedTuple):
     """Defects that long tests plant to prove that their checkers see them. Production never sets one."""
 
     #: Groups are acknowledged after the write, without fdatasync.

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 
 from geminga.runtime import Buffer, Disk, DiskFile, ReadRequest
 
@@ -15,8 +14,7 @@ from geminga.runtime import Buffer, Disk, DiskFile, ReadRequest
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.ENFILE})
 
 
-@dataclass(frozen=True, slots=True)
-class DiskLanes:
+class DiskLanes(NamedTuple):
     """The lanes of one bookie: none of these waits for another, and no bookie for another bookie's."""
 
     journal: str = "journal"

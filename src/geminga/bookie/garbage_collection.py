@@ -11,7 +11,7 @@ then unlink those. A crash anywhere leaves either the old or the new checkpoint 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from pyroaring import BitMap64
 
@@ -40,8 +40,7 @@ QUARANTINE_NAME = "quarantine"
 Moves = dict[int, tuple[int, int]]
 
 
-@dataclass(frozen=True, slots=True)
-class GcResult:
+class GcResult(NamedTuple):
     """What one round did."""
 
     deleted_ledgers: int = 0

@@ -10,7 +10,8 @@ are in limbo, where nothing absent is certain and nothing new is taken.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 from pyroaring import BitMap64
 
@@ -55,8 +56,7 @@ _log = get_logger(__name__)
 COOKIE_NAME = "cookie"
 
 
-@dataclass(frozen=True, slots=True)
-class ReplayResult:
+class ReplayResult(NamedTuple):
     """Where the journal ended."""
 
     last_sequence: int

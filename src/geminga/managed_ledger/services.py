@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from geminga.managed_ledger.config import ManagedLedgerConfig
 from geminga.managed_ledger.core.acked_entries import MakeAckedEntries
@@ -22,8 +21,7 @@ _META_NAME: Final = "pulsar/managed-ledger"
 _META_CURSOR: Final = "pulsar/cursor"
 
 
-@dataclass(frozen=True, slots=True)
-class Defects:
+class Defects(NamedTuple):
     """Planted faults, for the tests that must catch them."""
 
     #: Ledgers are deleted before the list without them is written.
@@ -34,8 +32,7 @@ class Defects:
     index_before_data: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class StorageServices:
+class StorageServices(NamedTuple):
     """Where a managed ledger is stored, and by which rules; one value for all of a process."""
 
     clock: Clock
@@ -66,8 +63,7 @@ class StorageServices:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class CursorServices:
+class CursorServices(NamedTuple):
     """What all cursors of a process share."""
 
     memory: CursorMemory

@@ -15,7 +15,7 @@ from typing import Final
 MODULES_MAX: Final = 368
 #: Dataclasses, each of which is written as text and compiled when its module is loaded: as long as three modules take.
 #: Small values are tuples with names (``typing.NamedTuple``).
-DATACLASSES_MAX: Final = 94
+DATACLASSES_MAX: Final = 55
 #: What nobody needs who was not asked for it, with all that is below.
 NOT_LOADED: Final = (
     "argparse",

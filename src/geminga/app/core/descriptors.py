@@ -12,8 +12,7 @@ files whatever connects. HTTP has an upper bound of its own too, so that it neve
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 #: Descriptors of the storage beside entry logs: journals (writing, spare, closing), logs being written and compacted,
 #: directories being synced, files read as a whole, the metadata store, and modules that are loaded late.
@@ -30,8 +29,7 @@ LIMIT_MIN: Final = 64
 LIMIT_ASSUMED: Final = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class DescriptorPlan:
+class DescriptorPlan(NamedTuple):
     """Numbers of descriptors."""
 
     #: Of the process.

@@ -19,7 +19,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from geminga.model.crc32c import crc32c
 
@@ -97,8 +97,7 @@ def decode_checkpoint(data: bytes, instance_id: bytes) -> Checkpoint | None:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Cookie:
+class Cookie(NamedTuple):
     """Identity of a directory: a wiped, swapped or foreign one must not pass for ours."""
 
     instance_id: bytes

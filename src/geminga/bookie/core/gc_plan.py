@@ -7,13 +7,12 @@ account that could be wrong and let live data be deleted.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from geminga.bookie.core.index import Row, log_of
 
 
-@dataclass(frozen=True, slots=True)
-class GcPlan:
+class GcPlan(NamedTuple):
     """Logs without live entries, and logs whose live entries are worth copying."""
 
     remove: Sequence[int]

@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final, NamedTuple
 
@@ -88,8 +87,7 @@ class Ledger(NamedTuple):
 Record = Add | Fence | Ledger
 
 
-@dataclass(frozen=True, slots=True)
-class JournalScan:
+class JournalScan(NamedTuple):
     """What a journal file holds behind its header."""
 
     #: Valid groups in file order.

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from geminga.bookkeeper.core.distribution import Distribution
 from geminga.bookkeeper.core.ensemble_change import change_ensemble
@@ -35,8 +35,7 @@ class MarkInRecovery:
     """Set the ledger's state to IN_RECOVERY by CAS, unless it is closed. Reply: the metadata after it."""
 
 
-@dataclass(frozen=True, slots=True)
-class FenceAndReadLac:
+class FenceAndReadLac(NamedTuple):
     """Fence the bookies of the ensemble and ask each for its LAC. Reply: the largest, once covered."""
 
     ensemble: tuple[str, ...]
@@ -51,8 +50,7 @@ class ReadForward:
     count: int
 
 
-@dataclass(frozen=True, slots=True)
-class WriteBack:
+class WriteBack(NamedTuple):
     """Store entries with the recovery flag. Reply: :class:`WriteBackResult`."""
 
     fragments: tuple[LedgerFragment, ...]
@@ -60,8 +58,7 @@ class WriteBack:
     entries: tuple[bytes, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class CloseLedger:
+class CloseLedger(NamedTuple):
     """Close by CAS, unless closed already. Reply: the metadata after it, whoever wrote it."""
 
     fragments: tuple[LedgerFragment, ...]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Coroutine
 from dataclasses import dataclass
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from geminga.broker.access.core.actions import Action, Resource
 from geminga.broker.access.core.handshake import Credentials, HandshakeRules, Verdict
@@ -16,8 +16,7 @@ class Allowed:
     """It may be done."""
 
 
-@dataclass(frozen=True, slots=True)
-class Denied:
+class Denied(NamedTuple):
     """It may not."""
 
     #: What the client is told of it; empty: which action it is.

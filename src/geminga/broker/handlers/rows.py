@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from geminga.broker.access.core.actions import Action, Anyone, Resource
 from geminga.broker.access.ports import Allowed, Decision, Denied
@@ -28,8 +28,7 @@ Refuse: TypeAlias = Callable[[Connection, pb.BaseCommand, GemingaError], None]
 About: TypeAlias = Callable[[Connection, pb.BaseCommand], Resource | None]
 
 
-@dataclass(frozen=True, slots=True)
-class Asks:
+class Asks(NamedTuple):
     """May be done by who is allowed an action."""
 
     action: Action
@@ -39,8 +38,7 @@ class Asks:
     also: tuple[tuple[Action, About], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class SettledBy:
+class SettledBy(NamedTuple):
     """Was decided by an earlier command of the connection, without which this one finds nothing."""
 
     command: int
@@ -54,8 +52,7 @@ class Handshake:
 Needs: TypeAlias = Asks | SettledBy | Handshake | Anyone
 
 
-@dataclass(frozen=True, slots=True)
-class CommandRow:
+class CommandRow(NamedTuple):
     """A command."""
 
     #: ``BaseCommand.Type``.
@@ -70,8 +67,7 @@ class CommandRow:
         return command_name(self.command)
 
 
-@dataclass(frozen=True, slots=True)
-class HotCommands:
+class HotCommands(NamedTuple):
     """Entries of the commands that have hand-written codecs; their rows say who settled them."""
 
     flow: Callable[[Connection, int, int], None]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from geminga.broker.ownership.endpoints import Endpoints
 from geminga.model.topic_name import TopicName
@@ -19,8 +19,7 @@ class Here:
     """This broker serves it, and nobody else may."""
 
 
-@dataclass(frozen=True, slots=True)
-class Elsewhere:
+class Elsewhere(NamedTuple):
     """Another broker serves it, or is to."""
 
     #: The listeners of that broker.
@@ -29,8 +28,7 @@ class Elsewhere:
     is_owner: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Unknown:
+class Unknown(NamedTuple):
     """Nobody can tell now: the topic is on its way, or those who know do not answer."""
 
     why: str = "nobody serves it now"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from geminga.broker.resources import Document
 from geminga.broker.topic.base import Topic
@@ -14,8 +14,7 @@ from geminga.model.topic_name import TopicName
 MakeTopic = Callable[[TopicName, ManagedLedger | None], Topic]
 
 
-@dataclass(frozen=True, slots=True)
-class Belongings:
+class Belongings(NamedTuple):
     """What a topic has outside of its log, and loses with it: policies and schemas."""
 
     #: The policies of a topic; empty: none of its own. Raises GemingaError.
@@ -25,8 +24,7 @@ class Belongings:
     forget: Callable[[TopicName, Document | None], Awaitable[None]]
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionedCalls:
+class PartitionedCalls(NamedTuple):
     """What single topics need of the partitioned ones."""
 
     #: Create a partitioned topic of so many partitions; raises ConflictError.

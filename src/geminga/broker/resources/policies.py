@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from geminga.broker.policies.core.rows import ROWS
 from geminga.broker.resources.documents import Document, Json
@@ -26,8 +25,7 @@ BUNDLES_MAX: Final = 128
 _LEVELS: Final = tuple(row.namespace for row in ROWS if row.namespace is not None)
 
 
-@dataclass(frozen=True, slots=True)
-class Policies:
+class Policies(NamedTuple):
     """A namespace's policies as stored, with the version of their metadata node."""
 
     document: Mapping[str, Json]

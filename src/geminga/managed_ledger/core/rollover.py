@@ -7,7 +7,6 @@ so many bytes or so much age, but never before its minimum age.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 #: While a full ledger waits for its minimum age, the age is looked at again after so many entries.
@@ -21,8 +20,7 @@ class Room(NamedTuple):
     size_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class RolloverPolicy:
+class RolloverPolicy(NamedTuple):
     """The limits of one ledger; 0 for ``min_age_ms`` means none."""
 
     max_entries: int

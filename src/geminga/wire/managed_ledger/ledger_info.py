@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from google.protobuf.message import DecodeError
 
@@ -19,8 +19,7 @@ from geminga.wire._generated import managed_ledger_pb2 as pb
 COMPRESSED_MAGIC: Final = b"\x47\x78"
 
 
-@dataclass(frozen=True, slots=True)
-class LedgerRecord:
+class LedgerRecord(NamedTuple):
     """One ledger of the list; ``closed_ms`` 0 means it was open when the list was written."""
 
     ledger_id: int

@@ -6,9 +6,8 @@ rules and plugins that were written for them mean the same here.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum, auto
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from geminga.model.topic_name import TopicName
 
@@ -142,8 +141,7 @@ class PolicyOperation(_Word):
     WRITE = auto()
 
 
-@dataclass(frozen=True, slots=True)
-class PolicyAction:
+class PolicyAction(NamedTuple):
     """Reading or changing a policy: of a topic where the resource names one, else of a namespace."""
 
     policy: PolicyName
@@ -174,8 +172,7 @@ def writing(policy: PolicyName) -> PolicyAction:
     return PolicyAction(policy, PolicyOperation.WRITE)
 
 
-@dataclass(frozen=True, slots=True)
-class Resource:
+class Resource(NamedTuple):
     """What an action is about: the most particular of its members; none of them: the cluster as a whole."""
 
     #: Name of a cluster.
@@ -208,8 +205,7 @@ def of_namespace(namespace: str) -> Resource:
     return Resource(namespace=namespace, tenant=namespace.partition("/")[0])
 
 
-@dataclass(frozen=True, slots=True)
-class Anyone:
+class Anyone(NamedTuple):
     """The decision of a door that asks nothing of those who are let in at all."""
 
     #: Why that is right.

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from geminga.broker.access.core.principal import ANONYMOUS, Principal
 
@@ -38,8 +38,7 @@ class Credentials:
     data: bytes = field(default=b"", repr=False)
 
 
-@dataclass(frozen=True, slots=True)
-class Hello:
+class Hello(NamedTuple):
     """What CONNECT says of the one who sends it."""
 
     credentials: Credentials = Credentials()
@@ -50,8 +49,7 @@ class Hello:
     can_refresh: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class HandshakeRules:
+class HandshakeRules(NamedTuple):
     """How handshakes are held at a broker."""
 
     #: Seconds from the connection's beginning until it must be done.
@@ -69,8 +67,7 @@ class HandshakeRules:
 # ---- what is found out about credentials
 
 
-@dataclass(frozen=True, slots=True)
-class Known:
+class Known(NamedTuple):
     """They are good."""
 
     #: Empty: anonymous.
@@ -108,8 +105,7 @@ class Whose(Enum):
     ORIGINAL = auto()
 
 
-@dataclass(frozen=True, slots=True)
-class Verify:
+class Verify(NamedTuple):
     """Find out about credentials; :meth:`HandshakeMachine.verdict` is told."""
 
     whose: Whose
@@ -124,8 +120,7 @@ class SendChallenge:
     data: bytes = field(repr=False)
 
 
-@dataclass(frozen=True, slots=True)
-class Accept:
+class Accept(NamedTuple):
     """It is this one: answer CONNECTED, and take other commands."""
 
     principal: Principal

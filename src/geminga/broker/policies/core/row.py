@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from geminga.broker.access.core.actions import PolicyName
 from geminga.broker.core.coercion import Document, Json
@@ -60,8 +60,7 @@ class Rest:
     is_by_hand: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class NamespaceLevel:
+class NamespaceLevel(NamedTuple):
     """A member of Pulsar's ``Policies``."""
 
     key: str

@@ -7,8 +7,8 @@ by progress, since its size is ours.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 
 class Part(Enum):
@@ -22,8 +22,7 @@ class Part(Enum):
     OTHER = "answer"
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(NamedTuple):
     """Seconds for the headers, for the body, and without progress of an answer that is to be read."""
 
     head_s: float

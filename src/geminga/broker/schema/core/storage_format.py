@@ -39,8 +39,7 @@ class Locator:
         return self.index[-1]
 
 
-@dataclass(frozen=True, slots=True)
-class StoredSchema:
+class StoredSchema(NamedTuple):
     """One version of a topic's schema; ``info`` of the mark of a deletion has type NONE."""
 
     version: int
