@@ -223,11 +223,14 @@ class BrokerWorld:
         ownership: Ownership | None = None,
         access: Access = OPEN,
         bookies: int = 1,
+        is_shared: bool = False,
     ) -> None:
         """``server`` (or a ``store`` on it) and ``bookie``: the storage of a broker before; else new and empty.
 
-        ``ownership``: which topics are the broker's; None: all. ``bookies``: so many.
+        ``ownership``: which topics are the broker's; None: all. ``bookies``: so many. ``is_shared``: another broker may
+        be there that does not know yet that it lost its topics.
         """
+        self.is_shared = is_shared
         self.ownership = ownership
         self.access = access
         self.runtime = runtime
@@ -243,7 +246,9 @@ class BrokerWorld:
     def _new_broker(self) -> Broker:
         pool = LocalBookiePool({"bookie": self.bookie, **self.more_bookies})
         bookkeeper = BookKeeper(self.runtime, self.metadata, pool, BookKeeperConfig())
-        self.ledgers = ManagedLedgerFactory(self.runtime, self.metadata, bookkeeper, self.ledger_config)
+        self.ledgers = ManagedLedgerFactory(
+            self.runtime, self.metadata, bookkeeper, self.ledger_config, is_shared=self.is_shared
+        )
         return Broker(
             self.runtime,
             self.metadata,

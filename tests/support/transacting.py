@@ -103,6 +103,11 @@ class Transacting:
                         return command
                 await wait_ms(1)
 
+    def flow(self, consumer_id: int, permits: int) -> None:
+        """Let so many more messages come."""
+        command = pb.CommandFlow(consumer_id=consumer_id, messagePermits=permits)
+        self.client.send(pb.BaseCommand(type=Type.FLOW, flow=command))
+
     def messages(self) -> list[tuple[Id, bytes]]:
         """What consumers of this connection were sent until now."""
         found = []

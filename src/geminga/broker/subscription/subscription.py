@@ -269,6 +269,10 @@ class Subscription:
         acks = self.transaction_acks
         return acks.held if acks is not None and acks.is_holding else None
 
+    async def claim(self) -> None:
+        """Raise LedgerFencedError if another broker owns the topic."""
+        await self.topic.ledger.claim()
+
     async def end_transaction(self, txn_id: TxnId, *, commit: bool, low_watermark: int) -> None:
         """Let what a transaction acknowledged count, or come again; durable on return. Raises GemingaError."""
         if self.transaction_acks is None:

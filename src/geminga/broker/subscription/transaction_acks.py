@@ -56,6 +56,10 @@ class AckingSubscription(Part, Protocol):
         """Present while there are consumers."""
         ...
 
+    async def claim(self) -> None:
+        """Raise LedgerFencedError if another broker owns the topic."""
+        ...
+
 
 def acknowledged_bits(ack_set: Sequence[int], batch_size: int) -> tuple[int, int]:
     """What an ack set (a set bit: NOT acknowledged) of a batch acknowledges, and of how many messages.
@@ -153,6 +157,9 @@ class TransactionAcks:
         """Let it count, or give it back; durable on return. Raises GemingaError."""
         if self._is_lost:
             raise TopicClosingError(f"Topic {self._subscription.topic.name} is being closed")
+        if self._handle is None or not self._handle.acks.held_by(txn_id):
+            # Before it is said that there is nothing to end: another broker may own the topic, and the log, now.
+            await self._subscription.claim()
         if self._handle is not None:
             await self._handle.end(txn_id, commit=commit, low_watermark=low_watermark)
 

@@ -17,7 +17,7 @@ from typing import ClassVar, Final
 from geminga.broker.topic.parts import PartTopic, Stats, TopicPart
 from geminga.broker.topic.publish import PublishBatch
 from geminga.managed_ledger import AppendResult
-from geminga.model.errors import GemingaError, NotAllowedError, TopicClosingError, UnavailableError
+from geminga.model.errors import GemingaError, LedgerFencedError, NotAllowedError, TopicClosingError, UnavailableError
 from geminga.model.position import LATEST, Position
 from geminga.model.txn_id import TxnId
 from geminga.runtime import Contained, get_logger, spawn
@@ -138,7 +138,7 @@ class TransactionBuffer(TopicPart):
     async def close(self) -> None:
         """Save what spares the next load reading the log."""
         if self.state is not None and self.state.changes and not self._is_broken:
-            await self._save(self._snapshot(self.state))
+            await self._save_quietly(self._snapshot(self.state))
 
     async def delete(self) -> None:
         """The snapshot goes with the topic."""
@@ -242,7 +242,8 @@ class TransactionBuffer(TopicPart):
         """
         state = self.state
         if state is None:
-            return  # it never published here
+            await self._make_sure()  # it never published here
+            return
         await self._end(state, txn_id, commit=commit)
         for stray in state.low_watermark(txn_id.coordinator, low_watermark):
             await self._end(state, stray, commit=False)
@@ -267,8 +268,21 @@ class TransactionBuffer(TopicPart):
                     self._floor = self._last_told
                 self._topic.read_limit_moved()
                 self._changed()
+            elif not state.has_ended(txn_id):
+                await self._make_sure()
         finally:
             del self._ending[txn_id]
+
+    async def _make_sure(self) -> None:
+        """Before it is said that there is nothing to end: another broker, which has messages, may own the topic now.
+
+        Raises LedgerFencedError.
+        """
+        try:
+            await self._topic.ledger.claim()
+        except LedgerFencedError as error:
+            self._lose(error)
+            raise
 
     async def _append_marker(self, txn_id: TxnId, *, commit: bool) -> Position:
         stored: asyncio.Future[AppendResult] = asyncio.get_running_loop().create_future()

@@ -78,6 +78,10 @@ class TransactionBufferState:
         if first is not None:
             self.aborted[txn_id] = Aborted(first if known is None else min(first, known.first), marker)
 
+    def has_ended(self, txn_id: TxnId) -> bool:
+        """Whether its marker is known to be in the log."""
+        return txn_id in self._ended or txn_id in self.aborted
+
     def low_watermark(self, coordinator: int, number: int) -> list[TxnId]:
         """Every transaction of ``coordinator`` up to ``number`` is over: those still open here, to be aborted."""
         if number > self._low_watermarks.get(coordinator, -1):
