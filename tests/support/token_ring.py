@@ -207,6 +207,9 @@ class Ring:
         for number in range(2):
             coordinator = await coordinators.find(number)
             assert not coordinator.state.open, f"coordinator {number} has {list(coordinator.state.open)} open"
+        for index in range(TOPICS):
+            # One that did not know yet that it had lost them may have had them last, and this one does not know that.
+            await self.brokers.broker.unload_topic(TopicName.parse(topic(index)))
         client = Transacting(await self.brokers.client())
         for index in range(TOPICS):
             await client.client.subscribe(topic(index), index, permits=0, subType=pb.CommandSubscribe.Shared)

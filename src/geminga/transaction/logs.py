@@ -102,6 +102,11 @@ class LedgerRecordLog:
         await self._cursor.close()
         await self._ledger.close()
 
+    async def abandon(self) -> None:
+        """As :class:`RecordLog` says."""
+        self._is_closed = True
+        await self._ledger.close(is_broken=True)
+
 
 class MemoryRecordLog:
     """A log that ends with the process: for trying out, and as the model of the other."""
@@ -136,3 +141,6 @@ class MemoryRecordLog:
 
     async def close(self) -> None:
         """As :class:`RecordLog` says; the entries stay for who opens it again."""
+
+    async def abandon(self) -> None:
+        """As :class:`RecordLog` says."""

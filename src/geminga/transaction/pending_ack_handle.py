@@ -89,6 +89,11 @@ class PendingAckHandle:
         self._is_closed = True
         await self._log.close()
 
+    async def abandon(self) -> None:
+        """As :meth:`close`, of one that is not to be trusted any more: nothing is saved."""
+        self._is_closed = True
+        await self._log.abandon()
+
     # ---- what transactions do
 
     async def acknowledge(self, txn_id: TxnId, acks: Sequence[TxnAck]) -> None:

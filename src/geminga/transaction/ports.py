@@ -79,3 +79,7 @@ class RecordLog(Protocol):
     async def close(self) -> None:
         """Save what was deleted; nothing can be appended any more."""
         ...
+
+    async def abandon(self) -> None:
+        """As :meth:`close`, of one that broke or has another owner: nothing is saved, the next open begins anew."""
+        ...

@@ -14,7 +14,7 @@ from geminga.broker.subscription.consumer import INDIVIDUAL_ACK_TYPES, Consumer
 from geminga.broker.subscription.dispatch import Dispatch
 from geminga.broker.subscription.entry_filter import bits_of_words
 from geminga.broker.subscription.ports import SubscriptionServices, SubscriptionTopic
-from geminga.model.errors import GemingaError, NotAllowedError, StorageError, TopicClosingError
+from geminga.model.errors import GemingaError, LedgerFencedError, NotAllowedError, StorageError, TopicClosingError
 from geminga.model.position import Position
 from geminga.model.txn_id import TxnId
 from geminga.runtime import Contained, Part, get_logger, spawn
@@ -95,8 +95,15 @@ class TransactionAcks:
 
     async def close(self) -> None:
         """The topic is unloaded. Raises StorageError."""
-        if self._handle is not None and not self._is_lost:
+        if self._handle is not None and self._is_lost:
+            await self._handle.abandon()
+        elif self._handle is not None:
             await self._handle.close()
+
+    async def abandon(self) -> None:
+        """The topic broke, or is another broker's: nothing is saved."""
+        if self._handle is not None:
+            await self._handle.abandon()
 
     async def delete(self) -> None:
         """The subscription is deleted: its log goes with it. Raises StorageError."""
@@ -122,9 +129,13 @@ class TransactionAcks:
 
     def _lost(self, error: GemingaError) -> None:
         """Nobody knows what the log holds: the topic is loaded anew, and the log read."""
+        if self._is_lost:
+            return
         self._is_lost = True
         services, topic = self._subscription.services, self._subscription.topic
-        _log.warning("%s %s: closed, its log of transactions failed: %s", topic.name, self._subscription.name, error)
+        _log.warning(
+            "%s %s: closed, its transactions may be another broker's: %s", topic.name, self._subscription.name, error
+        )
         spawn(services.unload(topic.name), name=f"unload {topic.name}", part=services.whole)
 
     # ---- what transactions do
@@ -159,7 +170,11 @@ class TransactionAcks:
             raise TopicClosingError(f"Topic {self._subscription.topic.name} is being closed")
         if self._handle is None or not self._handle.acks.held_by(txn_id):
             # Before it is said that there is nothing to end: another broker may own the topic, and the log, now.
-            await self._subscription.claim()
+            try:
+                await self._subscription.claim()
+            except LedgerFencedError as error:
+                self._lost(error)
+                raise
         if self._handle is not None:
             await self._handle.end(txn_id, commit=commit, low_watermark=low_watermark)
 

@@ -387,6 +387,9 @@ class PersistentTopic(Topic):
         """As :meth:`Topic.drop_storage`: what was published is safe, cursors are found as they were last saved."""
         self._remove_tail_listener()
         self.parts.drop()
+        for subscription in self._subscriptions.values():
+            if subscription.transaction_acks is not None:
+                await subscription.transaction_acks.abandon()
         await self.ledger.close(is_broken=True)
 
     def deletion_facts(self) -> TopicFacts:
