@@ -168,6 +168,8 @@ async def hostile_transactions(world: sim.SimWorld) -> None:
 
     async def prepare(_: sim.SimNode) -> None:
         async with stage.connect() as client, client.create_producer("in", batching_max_messages=5) as producer:
+            for topic in ("out-a", "out-b"):  # what nobody subscribes to is trimmed
+                await client.subscribe(topic, "keep")
             for number in range(NUMBERS):
                 producer.send_nowait(b"%d" % number)
             await producer.flush()
@@ -182,6 +184,7 @@ async def hostile_transactions(world: sim.SimWorld) -> None:
             await worker.run(client)
 
     async def look(_: sim.SimNode) -> None:
+        await world.sleep(2 * TIMEOUT_S)  # what was left open holds readers back until then
         async with stage.connect() as client:
             check(worker, {topic: await read_all(client, topic) for topic in ("out-a", "out-b")})
             async with client.subscribe("in", "worker") as consumer:
