@@ -2,12 +2,13 @@
 
 ::
 
-    geminga standalone --set transactionCoordinatorEnabled=true
+    geminga standalone --set transactionCoordinatorEnabled=true --set brokerDeduplicationEnabled=true
     python examples/join_in_transactions.py pulsar://localhost:6650 orders payments paid-orders
 
 A message of the first topic and one of the second with the same key become one message of the third: both payloads,
 joined by ``+``. Whatever is killed in between (this program, the broker), each pair is in the third topic once, and no
-message is lost: either all of a transaction counts, or none of it, and then its inputs come again.
+message is lost: either all of a transaction counts, or none of it, and then its inputs come again. (Deduplication: what
+is sent again because its receipt was lost with a connection is not in the transaction twice.)
 """
 
 from __future__ import annotations
