@@ -21,6 +21,7 @@ WITH_A_PAGE = (
     "runtime",
     "sim",
     "spark",
+    "transaction",
     "wire",
 )
 LINES_MAX = 80
