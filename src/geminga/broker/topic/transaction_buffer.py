@@ -40,7 +40,6 @@ class TransactionBuffer(TopicPart):
     name: ClassVar[str] = "transactionBuffer"
 
     __slots__ = (
-        "_began_ms",
         "_beginning",
         "_coming",
         "_ending",
@@ -49,6 +48,7 @@ class TransactionBuffer(TopicPart):
         "_is_saving",
         "_last_told",
         "_snapshots",
+        "_timer",
         "_topic",
         "recovered_ms",
         "saved_ms",
@@ -76,8 +76,8 @@ class TransactionBuffer(TopicPart):
         self._is_saving = False
         #: Nobody knows what is stored: readers stop, and the topic is being closed.
         self._is_broken = False
-        #: When the state changed first since the last snapshot, ms since the epoch; 0: it has not.
-        self._began_ms = 0
+        #: Runs from the first change since the last snapshot to the next one.
+        self._timer: asyncio.TimerHandle | None = None
         self.recovered_ms = self.saved_ms = 0
 
     @classmethod
@@ -124,24 +124,19 @@ class TransactionBuffer(TopicPart):
                     self._topic.idleness_changed()
         return self.state
 
-    def upkeep(self) -> None:
-        """Take a snapshot if the last change is long ago enough; forget aborts whose messages are gone."""
-        state = self.state
-        if state is None:
-            return
-        state.trimmed(self._topic.ledger.first_position.ledger_id)
-        config = self._topic.services.config
-        now_ms = self._topic.services.runtime.clock.wall_ms()
-        if self._began_ms and now_ms - self._began_ms >= config.transaction_buffer_snapshot_min_ms:
-            self._save_soon()
-
     async def close(self) -> None:
         """Save what spares the next load reading the log."""
+        self._stop_timer()
         if self.state is not None and self.state.changes and not self._is_broken:
             await self._save_quietly(self._snapshot(self.state))
 
+    def drop(self) -> None:
+        """Nothing is saved: the next load reads the log."""
+        self._stop_timer()
+
     async def delete(self) -> None:
         """The snapshot goes with the topic."""
+        self._stop_timer()
         if self.state is not None:
             await self._snapshots.remove(str(self._topic.name))
 
@@ -152,7 +147,10 @@ class TransactionBuffer(TopicPart):
     def _save_soon(self) -> None:
         if not self._is_saving and not self._is_broken and self.state is not None:
             self._is_saving = True
-            self.state.changes = self._began_ms = 0
+            self._stop_timer()
+            self.state.changes = 0
+            # What is forgotten here keeps the aborted transactions as few as the log's ledgers have.
+            self.state.trimmed(self._topic.ledger.first_position.ledger_id)
             name = f"save aborted transactions of {self._topic.name}"
             spawn(self._save_quietly(self._snapshot(self.state)), name=name, part=self._topic)
 
@@ -173,10 +171,21 @@ class TransactionBuffer(TopicPart):
         state, services = self.state, self._topic.services
         if state is None:
             return
-        if not self._began_ms:
-            self._began_ms = services.runtime.clock.wall_ms()
+        if self._timer is None:
+            delay_s = services.config.transaction_buffer_snapshot_min_ms / 1000
+            self._timer = asyncio.get_running_loop().call_later(delay_s, self._on_timer)
         if state.changes >= services.config.transaction_buffer_snapshot_max_count:
             self._save_soon()
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        with Contained(self._topic, "a snapshot of aborted transactions"):
+            self._save_soon()
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     # ---- publishing
 

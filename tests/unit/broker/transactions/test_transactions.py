@@ -189,3 +189,35 @@ def test_a_coordinator_that_is_not_there_is_named() -> None:
         assert (await client.end(TxnId(1, 55), commit=True)).error == pb.TransactionNotFound
 
     run(scenario)
+
+
+def test_a_snapshot_is_taken_some_time_after_a_change_and_forgets_what_is_trimmed() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        writer = await transacting(world)
+        await writer.client.create_producer()
+        txn_id = await writer.begin()
+        await writer.add_partition(txn_id)
+        await writer.publish(b"no", txn_id)
+        await writer.end(txn_id, commit=False)
+        snapshots = world.broker.transactions.snapshots
+        first = await snapshots.find(TOPIC)
+        assert first is not None
+        assert not first.aborts
+        await wait_ms(1_100)
+        saved = await snapshots.find(TOPIC)
+        assert saved is not None
+        assert [each for each, _ in saved.aborts] == [txn_id]
+        topic = await world.broker.get_topic(NAME, create=False)
+        await topic.ledger.truncate()
+        await writer.publish(b"another ledger")
+        again = await writer.begin()
+        await writer.add_partition(again)
+        await writer.publish(b"no", again)
+        await writer.end(again, commit=False)
+        await wait_ms(1_100)
+        saved = await snapshots.find(TOPIC)
+        assert saved is not None
+        assert [each for each, _ in saved.aborts] == [again]
+        assert list(topic.transaction_buffer.state.aborted) == [again]
+
+    run(scenario, transaction_buffer_snapshot_min_ms=1_000)
