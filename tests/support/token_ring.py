@@ -165,7 +165,7 @@ class Ring:
             assert not (await client.add_subscription(txn_id, topic(number))).HasField("error")
             assert not (await client.add_partition(txn_id, topic(number + 1))).HasField("error")
         for message_id, payload in found:
-            await self._take(client, txn_id, message_id, payload, rng)
+            await self._take(client, txn_id, number, message_id, payload, rng)
         client.flow(1, len(found))
         choice = rng.random()
         if choice < 0.12:
@@ -184,12 +184,13 @@ class Ring:
             async with asyncio.timeout(PATIENCE_S):
                 await client.end(txn_id, commit=commit)
 
-    async def _take(self, client: Transacting, txn_id: TxnId, message_id: Id, payload: bytes, rng) -> None:
+    async def _take(self, client: Transacting, txn_id: TxnId, number: int, message_id: Id, payload: bytes, rng) -> None:
         async with asyncio.timeout(PATIENCE_S):
             answer = await client.acknowledge([message_id], txn_id)
             assert not answer.HasField("error"), "nothing of this transaction may count"
             if rng.random() < 0.15:
                 other = await client.begin(TIMEOUT_MS, coordinator=rng.randrange(2))
+                assert not (await client.add_subscription(other, topic(number))).HasField("error")
                 answer = await client.acknowledge([message_id], other)
                 self.world.points.hits["ring.conflict"] += answer.error == pb.TransactionConflict
                 if not answer.HasField("error"):

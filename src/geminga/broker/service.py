@@ -200,6 +200,7 @@ class Broker:
             rules=self.policies.rules,
             admit_consumer=self.schemas.admit_consumer,
             snapshots=self.transactions.snapshots if self.transactions is not None else None,
+            registrations=self.transactions.coordinators if self.transactions is not None else None,
             pending_ack_logs=self.transactions.pending_ack_logs if self.transactions is not None else None,
             publish_latency=self.publish_latency,
             recent_candidates=self.recent_candidates,

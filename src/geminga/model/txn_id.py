@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enum import IntEnum
+from enum import Enum, IntEnum
 from typing import NamedTuple
 
 
@@ -41,3 +41,16 @@ class TxnStatus(IntEnum):
     def is_ending(self) -> bool:
         """Whether the end is decided and participants are being told."""
         return self in (TxnStatus.COMMITTING, TxnStatus.ABORTING)
+
+
+class Standing(Enum):
+    """How a transaction stands to a topic it publishes to, or a subscription it acknowledges in."""
+
+    #: Open, and the participant will be told how it ends.
+    TAKING = "taking"
+    #: Its end is decided, and the participant is told of it, or was.
+    ENDING = "ending"
+    #: Not over, and the participant will not be told.
+    UNTOLD = "untold"
+    #: Over, or there never was one.
+    OVER = "over"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from geminga.model.position import Position
-from geminga.model.txn_id import TxnId, TxnSubscription
+from geminga.model.txn_id import Standing, TxnId, TxnSubscription
 
 
 class Participants(Protocol):
@@ -24,6 +24,18 @@ class Participants(Protocol):
         self, txn_id: TxnId, subscription: TxnSubscription, *, commit: bool, low_watermark: int
     ) -> None:
         """Let what it acknowledged there count, or come again; on return that is on stable storage."""
+        ...
+
+
+class Registrations(Protocol):
+    """What coordinators know of participants: whoever holds something for a transaction must be told of its end."""
+
+    def standing(self, txn_id: TxnId, participant: str | TxnSubscription) -> Standing | None:
+        """As :meth:`find_standing`, if that is known at once; None: ask that."""
+        ...
+
+    async def find_standing(self, txn_id: TxnId, participant: str | TxnSubscription) -> Standing:
+        """How the transaction stands to a topic (its full name) or a subscription. Raises GemingaError."""
         ...
 
 

@@ -209,21 +209,31 @@ def _publish_in_transaction(connection: Connection, batch: PublishBatch, produce
     buffer = producer.topic.transaction_buffer
     if buffer is None or batch.transaction is None:
         producer.reject(sequence_id, NotAllowedError("Transactions are not enabled on this broker"))
-    elif buffer.is_idle:
-        # The first one of the topic; whatever the client sent behind it waits.
-        connection.run_in_turns(_publish_first(buffer, batch, producer, sequence_id))
+        return
+    txn_id = TxnId(*batch.transaction)
+    if buffer.is_ready_for(txn_id):
+        _publish_if_taken(buffer, txn_id, batch, producer, sequence_id)
     else:
-        try:
-            buffer.check_may_publish(TxnId(*batch.transaction))
-        except GemingaError as error:
-            producer.reject(sequence_id, error)
-            return
-        producer.publish(batch)
+        # The first one of the topic, or its coordinator is just being opened; what the client sent behind it waits.
+        connection.run_in_turns(_publish_first(buffer, txn_id, batch, producer, sequence_id))
 
 
-async def _publish_first(buffer: TakesTransactions, batch: PublishBatch, producer: Producer, sequence_id: int) -> None:
+async def _publish_first(
+    buffer: TakesTransactions, txn_id: TxnId, batch: PublishBatch, producer: Producer, sequence_id: int
+) -> None:
     try:
-        await buffer.begin()
+        await buffer.get_ready_for(txn_id)
+    except GemingaError as error:
+        producer.reject(sequence_id, error)
+        return
+    _publish_if_taken(buffer, txn_id, batch, producer, sequence_id)
+
+
+def _publish_if_taken(
+    buffer: TakesTransactions, txn_id: TxnId, batch: PublishBatch, producer: Producer, sequence_id: int
+) -> None:
+    try:
+        buffer.check_may_publish(txn_id)
     except GemingaError as error:
         producer.reject(sequence_id, error)
         return

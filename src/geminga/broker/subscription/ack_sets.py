@@ -13,6 +13,7 @@ from geminga.wire.pulsar.numbers import batch_size
 
 if TYPE_CHECKING:
     from geminga.broker.subscription.subscription import Subscription
+    from geminga.managed_ledger import ManagedLedger
 
 
 def is_short(ack_set: Sequence[int]) -> bool:
@@ -31,11 +32,37 @@ async def fitting(
         return True, None
     if is_short(ack_set):
         return True, tuple(ack_set)
+    _check_length(ack_set)
+    size = await _size(subscription.topic.ledger, position)
+    return (False, None) if size is None else (True, cut_to_batch(ack_set, size))
+
+
+async def size_and_words(
+    ledger: ManagedLedger, position: Position, ack_set: Sequence[int]
+) -> tuple[int, tuple[int, ...]]:
+    """How many messages the entry really has, and the ack set without what lies behind them.
+
+    NotAllowedError if there is no such entry, or no batch can have such a set; StorageError if it can not be read.
+    """
+    _check_length(ack_set)
+    size = await _size(ledger, position)
+    if size is None:
+        raise NotAllowedError(
+            f"There is no message {position.ledger_id}:{position.entry_id} that could be acknowledged"
+        )
+    return size, cut_to_batch(ack_set, size)
+
+
+def _check_length(ack_set: Sequence[int]) -> None:
     if len(ack_set) > WORDS_MAX:
         raise NotAllowedError(f"An ack set of more than {WORDS_MAX} words")
-    entries = await subscription.topic.ledger.read([position])
+
+
+async def _size(ledger: ManagedLedger, position: Position) -> int | None:
+    """Messages of the entry; None: there is none."""
+    entries = await ledger.read([position])
     if not entries:
-        return False, None
+        return None
     data = entries[0].data
     metadata = peek_metadata(data)
-    return True, cut_to_batch(ack_set, batch_size(metadata, len(data)) if metadata is not None else 1)
+    return batch_size(metadata, len(data)) if metadata is not None else 1

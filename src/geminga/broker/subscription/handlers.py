@@ -29,7 +29,6 @@ from geminga.model.errors import (
     PreconditionFailedError,
     UnavailableError,
 )
-from geminga.model.txn_id import TxnId
 from geminga.runtime import Contained
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar import hot
@@ -116,18 +115,7 @@ def handle_ack_command(connection: CommandConnection, command: pb.BaseCommand) -
 async def _acknowledge_in_transaction(connection: CommandConnection, ack: pb.CommandAck) -> None:
     error: GemingaError | None = None
     try:
-        consumer = connection.consumers.get(ack.consumer_id)
-        if consumer is None:
-            raise ConsumerNotFoundError(f"no consumer {ack.consumer_id}")
-        subscription = consumer.subscription
-        if not isinstance(subscription, Subscription) or subscription.transaction_acks is None:
-            raise NotAllowedError("transactions are not enabled on this broker, or not for this subscription")
-        await subscription.transaction_acks.acknowledge(
-            consumer,
-            TxnId(ack.txnid_most_bits, ack.txnid_least_bits),
-            ack.message_id,
-            is_cumulative=ack.ack_type == pb.CommandAck.Cumulative,
-        )
+        await long_commands.acknowledge_in_transaction(connection, ack)
     except GemingaError as raised:
         error = raised
     if ack.HasField("request_id") and not connection.is_closed:

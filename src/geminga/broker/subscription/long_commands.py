@@ -21,6 +21,7 @@ from geminga.broker.subscription.subscription import Subscription
 from geminga.model import Position
 from geminga.model.errors import ConsumerNotFoundError, GemingaError, NotAllowedError, ProtocolError
 from geminga.model.topic_name import TopicName
+from geminga.model.txn_id import TxnId
 from geminga.runtime import Part, next_turn
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.hot import AckedId
@@ -186,11 +187,11 @@ async def _acknowledge_pieces(connection: CommandConnection, raw: bytes, respond
     if consumer is None:
         answers.seal(ConsumerNotFoundError(f"no consumer {head.consumer_id}"))
         return
-    if head.HasField("txnid_most_bits") or head.HasField("txnid_least_bits"):
-        answers.seal(NotAllowedError("transactions are not enabled on this broker"))
-        return
     if is_cumulative and len(pieces.stretches) != 1:
         answers.seal(NotAllowedError("Cumulative acknowledgement of many message ids instead of one"))
+        return
+    if head.HasField("txnid_most_bits") or head.HasField("txnid_least_bits"):
+        answers.seal(await _acknowledge_pieces_in_transaction(connection, raw, pieces))
         return
     try:
         properties = ack_properties((pair.key, pair.value) for pair in head.properties)
@@ -202,6 +203,37 @@ async def _acknowledge_pieces(connection: CommandConnection, raw: bytes, respond
         await _acknowledge(consumer, ids_of(ack), is_cumulative, answers, properties)
         await next_turn()
     await _answer(consumer, answers)
+
+
+async def _acknowledge_pieces_in_transaction(
+    connection: CommandConnection, raw: bytes, pieces: Pieces
+) -> GemingaError | None:
+    """What went wrong. The client aborts the transaction then, which frees what was held of the pieces before."""
+    try:
+        for start, end in pieces.stretches:
+            await acknowledge_in_transaction(connection, _parsed(pb.CommandAck(), pieces.single + raw[start:end]))
+            await next_turn()
+    except ProtocolError:
+        raise
+    except GemingaError as error:
+        return error
+    return None
+
+
+async def acknowledge_in_transaction(connection: CommandConnection, ack: pb.CommandAck) -> None:
+    """Hold what an ACK of a transaction names; durable on return. Raises GemingaError."""
+    consumer = connection.consumers.get(ack.consumer_id)
+    if consumer is None:
+        raise ConsumerNotFoundError(f"no consumer {ack.consumer_id}")
+    subscription = consumer.subscription
+    if not isinstance(subscription, Subscription) or subscription.transaction_acks is None:
+        raise NotAllowedError("transactions are not enabled on this broker, or not for this subscription")
+    await subscription.transaction_acks.acknowledge(
+        consumer,
+        TxnId(ack.txnid_most_bits, ack.txnid_least_bits),
+        ack.message_id,
+        is_cumulative=ack.ack_type == pb.CommandAck.Cumulative,
+    )
 
 
 def ids_of(ack: pb.CommandAck) -> list[AckedId]:

@@ -19,7 +19,7 @@ from geminga.wire._generated import pulsar_api_pb2 as pb
 
 if TYPE_CHECKING:
     from geminga.managed_ledger import ManagedLedger
-    from geminga.transaction.ports import RecordLog
+    from geminga.transaction.ports import RecordLog, Registrations
 
 
 class PendingAckLogs(Protocol):
@@ -68,6 +68,11 @@ class SubscriptionServices(Protocol):
 
     @property
     def pending_ack_logs(self) -> PendingAckLogs | None:
+        """None: the broker has no transactions."""
+        ...
+
+    @property
+    def registrations(self) -> Registrations | None:
         """None: the broker has no transactions."""
         ...
 

@@ -10,17 +10,20 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from geminga.broker.subscription.ack_sets import is_short, size_and_words
 from geminga.broker.subscription.consumer import INDIVIDUAL_ACK_TYPES, Consumer
 from geminga.broker.subscription.dispatch import Dispatch
 from geminga.broker.subscription.entry_filter import bits_of_words
-from geminga.broker.subscription.ports import SubscriptionServices, SubscriptionTopic
+from geminga.broker.subscription.ports import DispatchedTopic, SubscriptionServices
 from geminga.model.errors import GemingaError, LedgerFencedError, NotAllowedError, StorageError, TopicClosingError
 from geminga.model.position import Position
-from geminga.model.txn_id import TxnId
+from geminga.model.txn_id import TxnId, TxnSubscription
 from geminga.runtime import Contained, Part, get_logger, spawn
 from geminga.transaction.core.pending_acks import WHOLE, CumulativeAck, Released, TxnAck
 from geminga.transaction.pending_ack_handle import PendingAckHandle, left_words
+from geminga.transaction.strays import check_is_taking, settle_strays
 from geminga.wire._generated import pulsar_api_pb2 as pb
+from geminga.wire.pulsar.numbers import BATCH_MESSAGES_BELIEVED
 
 if TYPE_CHECKING:
     from geminga.managed_ledger import ManagedCursor
@@ -37,7 +40,7 @@ class AckingSubscription(Part, Protocol):
         ...
 
     @property
-    def topic(self) -> SubscriptionTopic:
+    def topic(self) -> DispatchedTopic:
         """Its topic."""
         ...
 
@@ -75,7 +78,7 @@ def acknowledged_bits(ack_set: Sequence[int], batch_size: int) -> tuple[int, int
 class TransactionAcks:
     """See the module."""
 
-    __slots__ = ("_handle", "_is_lost", "_opening", "_subscription")
+    __slots__ = ("_handle", "_is_lost", "_opening", "_settling", "_subscription", "_whose")
 
     def __init__(self, subscription: AckingSubscription) -> None:
         self._subscription = subscription
@@ -83,6 +86,10 @@ class TransactionAcks:
         self._handle: PendingAckHandle | None = None
         self._opening = asyncio.Lock()
         self._is_lost = False
+        #: As coordinators know it.
+        self._whose = TxnSubscription(str(subscription.topic.name), subscription.name)
+        #: Asks what becomes of transactions that held something when it was loaded.
+        self._settling: asyncio.Task[None] | None = None
 
     # ---- life
 
@@ -90,11 +97,29 @@ class TransactionAcks:
         """Bring back what is held. Raises GemingaError."""
         subscription = self._subscription
         logs = subscription.services.pending_ack_logs
-        if logs is not None and await logs.exists(subscription.topic.name, subscription.name):
-            await self._open()
+        registrations = subscription.services.registrations
+        if logs is None or registrations is None or not await logs.exists(subscription.topic.name, subscription.name):
+            return
+        handle = await self._open()
+        if handle.acks:
+
+            async def abort(txn_id: TxnId) -> None:
+                await handle.end(txn_id, commit=False, low_watermark=-1)
+
+            self._settling = spawn(
+                settle_strays(lambda: handle.acks, self._whose, registrations, abort),
+                name=f"strays of {subscription.name} of {subscription.topic.name}",
+                part=subscription,
+            )
+
+    def _stop(self) -> None:
+        if self._settling is not None:
+            self._settling.cancel()
+            self._settling = None
 
     async def close(self) -> None:
         """The topic is unloaded. Raises StorageError."""
+        self._stop()
         if self._handle is not None and self._is_lost:
             await self._handle.abandon()
         elif self._handle is not None:
@@ -102,11 +127,13 @@ class TransactionAcks:
 
     async def abandon(self) -> None:
         """The topic broke, or is another broker's: nothing is saved."""
+        self._stop()
         if self._handle is not None:
             await self._handle.abandon()
 
     async def delete(self) -> None:
         """The subscription is deleted: its log goes with it. Raises StorageError."""
+        self._stop()
         handle, self._handle = self._handle, None
         subscription = self._subscription
         logs = subscription.services.pending_ack_logs
@@ -144,15 +171,19 @@ class TransactionAcks:
         self, consumer: Consumer, txn_id: TxnId, ids: Sequence[pb.MessageIdData], *, is_cumulative: bool
     ) -> None:
         """Hold these; durable on return. Raises NotAllowedError, TransactionConflictError, GemingaError."""
-        acks = [
-            TxnAck(Position(one.ledgerId, one.entryId), *acknowledged_bits(one.ack_set, one.batch_size)) for one in ids
-        ]
         if is_cumulative and consumer.type in INDIVIDUAL_ACK_TYPES:
             raise NotAllowedError("Cumulative acknowledgement is not allowed on Shared and Key_Shared")
-        if is_cumulative and len(acks) != 1:
-            raise NotAllowedError(f"Cumulative acknowledgement of {len(acks)} message ids instead of one")
+        if is_cumulative and len(ids) != 1:
+            raise NotAllowedError(f"Cumulative acknowledgement of {len(ids)} message ids instead of one")
+        acks = await self._checked(ids)
+        registrations = self._subscription.services.registrations
+        if registrations is None:
+            raise NotAllowedError("Transactions are not enabled on this broker")
+        standing = await registrations.find_standing(txn_id, self._whose)
         handle = self._handle or await self._open()
         await self._until_in_memory(acks)
+        # Nothing may come between this question and the holding: an end that is told finds all there is to end.
+        check_is_taking(registrations.standing(txn_id, self._whose) or standing, txn_id, self._whose)
         if is_cumulative:
             (position, bits, size) = acks[0]
             await handle.acknowledge_cumulative(CumulativeAck(txn_id, position, bits, size))
@@ -163,6 +194,21 @@ class TransactionAcks:
         if dispatch is not None:
             with Contained(subscription, "an acknowledgement in a transaction"):
                 dispatch.held(consumer, [ack.position for ack in acks if handle.acks.held(ack.position) == WHOLE])
+
+    async def _checked(self, ids: Sequence[pb.MessageIdData]) -> list[TxnAck]:
+        """Message ids of a client; NotAllowedError for one that names nothing that anybody could have got."""
+        ledger = self._subscription.topic.ledger
+        readable = ledger.readable_position
+        acks: list[TxnAck] = []
+        for one in ids:
+            position, size = Position(one.ledgerId, one.entryId), one.batch_size
+            words: Sequence[int] = one.ack_set
+            if position > readable:
+                raise NotAllowedError(f"There is no message {one.ledgerId}:{one.entryId} that could be acknowledged")
+            if size > BATCH_MESSAGES_BELIEVED or not is_short(words):
+                size, words = await size_and_words(ledger, position, words)
+            acks.append(TxnAck(position, *acknowledged_bits(words, size)))
+        return acks
 
     async def end(self, txn_id: TxnId, *, commit: bool, low_watermark: int) -> None:
         """Let it count, or give it back; durable on return. Raises GemingaError."""

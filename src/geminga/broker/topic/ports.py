@@ -10,17 +10,16 @@ from geminga.model.txn_id import TxnId
 class TakesTransactions(Protocol):
     """The part of a topic that takes messages of transactions."""
 
-    @property
-    def is_idle(self) -> bool:
-        """There was none yet: :meth:`begin` comes first."""
+    def is_ready_for(self, txn_id: TxnId) -> bool:
+        """Whether :meth:`check_may_publish` can tell; otherwise :meth:`get_ready_for` comes first."""
         ...
 
-    async def begin(self) -> object:
-        """Be ready for them. Raises GemingaError."""
+    async def get_ready_for(self, txn_id: TxnId) -> None:
+        """Be ready for messages of a transaction. Raises GemingaError."""
         ...
 
     def check_may_publish(self, txn_id: TxnId) -> None:
-        """Raise GemingaError if the transaction takes nothing more here."""
+        """Raise GemingaError if the transaction takes nothing more here, or never did."""
         ...
 
     async def end(self, txn_id: TxnId, *, commit: bool, low_watermark: int) -> None:

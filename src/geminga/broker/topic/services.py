@@ -23,7 +23,7 @@ from geminga.wire._generated import pulsar_api_pb2 as pb
 if TYPE_CHECKING:
     from geminga.broker.topic.base import Topic
     from geminga.broker.topic.parts import TopicPart
-    from geminga.transaction.ports import BufferSnapshots
+    from geminga.transaction.ports import BufferSnapshots, Registrations
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +58,9 @@ class TopicServices:
 
     #: Where the snapshots of transaction buffers are kept; None: the broker has no transactions.
     snapshots: BufferSnapshots | None = None
+
+    #: What coordinators know of participants; None: the broker has no transactions.
+    registrations: Registrations | None = None
 
     #: Where subscriptions keep what they acknowledge in transactions; None: the broker has no transactions.
     pending_ack_logs: PendingAckLogs | None = None

@@ -22,7 +22,8 @@ from geminga.model.position import LATEST, Position
 from geminga.model.txn_id import TxnId
 from geminga.runtime import Contained, get_logger, spawn
 from geminga.transaction.core.buffer import TransactionBufferState
-from geminga.transaction.ports import BufferSnapshot, BufferSnapshots
+from geminga.transaction.ports import BufferSnapshot, BufferSnapshots, Registrations
+from geminga.transaction.strays import check_is_taking, settle_strays
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.markers import ABORT, COMMIT, transaction_marker, transaction_of
 from geminga.wire.pulsar.metadata import peek_metadata
@@ -47,6 +48,8 @@ class TransactionBuffer(TopicPart):
         "_is_broken",
         "_is_saving",
         "_last_told",
+        "_registrations",
+        "_settling",
         "_snapshots",
         "_timer",
         "_topic",
@@ -58,8 +61,13 @@ class TransactionBuffer(TopicPart):
     def __init__(self, topic: PartTopic) -> None:
         self._topic = topic
         snapshots = topic.services.snapshots
+        registrations = topic.services.registrations
         assert snapshots is not None
+        assert registrations is not None
         self._snapshots: BufferSnapshots = snapshots
+        self._registrations: Registrations = registrations
+        #: Asks what becomes of transactions that were open when the topic was loaded.
+        self._settling: asyncio.Task[None] | None = None
         #: None: the topic never had a transaction.
         self.state: TransactionBufferState | None = None
         #: Batches of transactions that are being stored.
@@ -109,6 +117,16 @@ class TransactionBuffer(TopicPart):
         self.state = state
         self._last_told = ledger.last_confirmed_position
         self.recovered_ms = self._topic.services.runtime.clock.wall_ms()
+        if state.open:
+            self._settling = spawn(
+                settle_strays(lambda: state.open, str(self._topic.name), self._registrations, self._abort_stray),
+                name=f"strays of {self._topic.name}",
+                part=self._topic,
+            )
+
+    async def _abort_stray(self, txn_id: TxnId) -> None:
+        if self.state is not None:
+            await self._end(self.state, txn_id, commit=False)
 
     async def begin(self) -> TransactionBufferState:
         """Be ready for messages of transactions. Raises GemingaError."""
@@ -126,17 +144,17 @@ class TransactionBuffer(TopicPart):
 
     async def close(self) -> None:
         """Save what spares the next load reading the log."""
-        self._stop_timer()
+        self._stop()
         if self.state is not None and self.state.changes and not self._is_broken:
             await self._save_quietly(self._snapshot(self.state))
 
     def drop(self) -> None:
         """Nothing is saved: the next load reads the log."""
-        self._stop_timer()
+        self._stop()
 
     async def delete(self) -> None:
         """The snapshot goes with the topic."""
-        self._stop_timer()
+        self._stop()
         if self.state is not None:
             await self._snapshots.remove(str(self._topic.name))
 
@@ -182,6 +200,12 @@ class TransactionBuffer(TopicPart):
         with Contained(self._topic, "a snapshot of aborted transactions"):
             self._save_soon()
 
+    def _stop(self) -> None:
+        self._stop_timer()
+        if self._settling is not None:
+            self._settling.cancel()
+            self._settling = None
+
     def _stop_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
@@ -189,8 +213,20 @@ class TransactionBuffer(TopicPart):
 
     # ---- publishing
 
+    def is_ready_for(self, txn_id: TxnId) -> bool:
+        """As :class:`TakesTransactions` says."""
+        if self.state is None:
+            return False
+        return txn_id in self.state.open or self._registrations.standing(txn_id, str(self._topic.name)) is not None
+
+    async def get_ready_for(self, txn_id: TxnId) -> None:
+        """As :class:`TakesTransactions` says."""
+        name = str(self._topic.name)
+        check_is_taking(await self._registrations.find_standing(txn_id, name), txn_id, name)
+        await self.begin()
+
     def check_may_publish(self, txn_id: TxnId) -> None:
-        """Raise NotAllowedError if the transaction is over, or being ended."""
+        """Raise NotAllowedError if the transaction is over, being ended, or not one that this topic will hear of."""
         if self._is_broken:
             raise TopicClosingError(f"Topic {self._topic.name} is being closed")
         if self.state is None:
@@ -198,6 +234,11 @@ class TransactionBuffer(TopicPart):
         if txn_id in self._ending:
             raise NotAllowedError(f"Transaction [{txn_id}] is being ended")
         self.state.check_may_publish(txn_id)
+        if txn_id not in self.state.open:
+            name = str(self._topic.name)
+            standing = self._registrations.standing(txn_id, name)
+            if standing is not None:  # else it was asked, before it was ready
+                check_is_taking(standing, txn_id, name)
 
     def admit(self, batch: PublishBatch) -> Iterable[PublishBatch]:
         """Hold readers back before a message of a transaction is where they could get it."""

@@ -15,6 +15,7 @@ from geminga.broker.resources.initialization import COORDINATORS_TOPIC
 from geminga.managed_ledger import ManagedLedger, ManagedLedgerFactory
 from geminga.model.errors import GemingaError, TransactionCoordinatorNotFoundError, UnavailableError
 from geminga.model.topic_name import SYSTEM_NAMESPACE
+from geminga.model.txn_id import Standing, TxnId, TxnSubscription
 from geminga.runtime import Part, Runtime, get_logger, spawn, wait_ms
 from geminga.transaction.coordinator import CoordinatorConfig, TransactionCoordinator
 from geminga.transaction.logs import LedgerRecordLog
@@ -143,6 +144,19 @@ class Coordinators:
             if not isinstance(owner, Here):
                 raise TransactionCoordinatorNotFoundError(f"Transaction coordinator {number} is not served here")
             return await self._opened(number)
+
+    def standing(self, txn_id: TxnId, participant: str | TxnSubscription) -> Standing | None:
+        """As :class:`Registrations` says."""
+        coordinator = self._open.get(txn_id.coordinator)
+        return None if coordinator is None else coordinator.state.standing(txn_id, participant)
+
+    async def find_standing(self, txn_id: TxnId, participant: str | TxnSubscription) -> Standing:
+        """As :class:`Registrations` says; of a coordinator that another broker has it is believed that it will tell."""
+        try:
+            coordinator = await self.find(txn_id.coordinator)
+        except TransactionCoordinatorNotFoundError:
+            return Standing.TAKING if txn_id.coordinator < await self._count() else Standing.OVER
+        return coordinator.state.standing(txn_id, participant)
 
     @property
     def open(self) -> dict[int, TransactionCoordinator]:

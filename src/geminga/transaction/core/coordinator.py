@@ -20,7 +20,7 @@ from geminga.model.errors import (
     TransactionNotFoundError,
 )
 from geminga.model.position import Position
-from geminga.model.txn_id import TxnId, TxnStatus, TxnSubscription
+from geminga.model.txn_id import Standing, TxnId, TxnStatus, TxnSubscription
 from geminga.wire.pulsar.transaction_log import LogOp, TransactionRecord
 
 #: Topics and subscriptions that one transaction may touch, together.
@@ -262,6 +262,16 @@ class CoordinatorState:
         if transaction.status is not TxnStatus.OPEN or transaction.pending_status is not None:
             raise _wrong_status(txn_id, TxnStatus.OPEN, transaction.pending_status or transaction.status)
         return transaction
+
+    def standing(self, txn_id: TxnId, participant: str | TxnSubscription) -> Standing:
+        """How a transaction stands to a topic, or to a subscription."""
+        transaction = self.open.get(txn_id.number) if txn_id.coordinator == self.coordinator else None
+        if transaction is None:
+            return Standing.OVER
+        if participant not in transaction.partitions and participant not in transaction.subscriptions:
+            return Standing.UNTOLD
+        is_taking = transaction.status is TxnStatus.OPEN and transaction.pending_status is None
+        return Standing.TAKING if is_taking else Standing.ENDING
 
     @property
     def low_watermark(self) -> int:

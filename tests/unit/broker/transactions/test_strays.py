@@ -1,0 +1,243 @@
+"""What comes for a transaction that nobody will end is refused, and what is found of one is given up."""
+
+from __future__ import annotations
+
+import pytest
+
+from geminga.broker.subscription.handlers import LONG_COMMAND_BYTES
+from geminga.model.topic_name import TopicName
+from geminga.model.txn_id import TxnId
+from geminga.runtime import wait_ms
+from geminga.wire._generated import pulsar_api_pb2 as pb
+from support.broker_world import TOPIC, BrokerWorld, run_with_broker
+from support.transacting import Transacting
+
+NAME = TopicName.parse(TOPIC)
+LOG = "pulsar/system/persistent/__transaction_log_0"
+LONG_MAX = (1 << 63) - 1
+
+
+async def transacting(world: BrokerWorld) -> Transacting:
+    return Transacting(await world.client())
+
+
+async def read(reader: Transacting) -> list[bytes]:
+    await wait_ms(50)
+    return [payload for _, payload in reader.messages()]
+
+
+@pytest.mark.parametrize(
+    "txn_id", [TxnId(0, 0), TxnId(0, LONG_MAX), TxnId(0, (1 << 64) - 1), TxnId(16, 0), TxnId((1 << 64) - 1, 7)]
+)
+def test_a_message_of_a_transaction_that_never_was_holds_nothing_back(txn_id: TxnId) -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        writer, reader = await transacting(world), await transacting(world)
+        await reader.client.subscribe()
+        await writer.client.create_producer()
+        for _ in range(2):
+            answer = await writer.send(b"stray", txn_id)
+            assert answer.send_error.error == pb.NotAllowedError, answer
+            await writer.publish(b"plain")
+            assert await read(reader) == [b"plain"]
+        own = await writer.begin()
+        answer = await writer.send(b"not added", own)
+        assert "must be added to the transaction first" in answer.send_error.message
+        await writer.add_partition(own)
+        await writer.publish(b"added", own)
+        await writer.end(own, commit=True)
+        assert await read(reader) == [b"added"]
+
+    run_with_broker(scenario, transaction_coordinator_enabled=True)
+
+
+def test_a_message_that_comes_after_the_end_is_refused_also_after_a_restart() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        writer = await transacting(world)
+        await writer.client.create_producer()
+        ended = [await writer.begin() for _ in range(2)]
+        for txn_id in ended:
+            await writer.add_partition(txn_id)
+            await writer.publish(b"in time", txn_id)
+        await writer.end(ended[0], commit=True)
+        await writer.end(ended[1], commit=False)
+        # Saved when it is closed: the markers are not read again.
+        await world.broker.unload_topic(NAME)
+        await world.restart()
+        writer, reader = await transacting(world), await transacting(world)
+        await writer.client.create_producer()
+        await reader.client.subscribe()
+        for txn_id in ended:
+            answer = await writer.send(b"late", txn_id)
+            assert answer.send_error.error == pb.NotAllowedError, answer
+        await writer.publish(b"plain")
+        assert await read(reader) == [b"in time", b"plain"]
+
+    run_with_broker(scenario, transaction_coordinator_enabled=True)
+
+
+async def forget_transactions(world: BrokerWorld) -> None:
+    """Coordinator 0 begins anew, knowing nothing: its log is gone."""
+
+    async def gone() -> None:
+        await world.broker.transactions.coordinators.close()
+        await world.broker.ledgers.delete(LOG)
+
+    await gone()
+    await world.restart()
+
+
+def test_a_topic_is_not_held_back_by_what_its_coordinator_does_not_know() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        writer = await transacting(world)
+        await writer.client.create_producer()
+        strays = [await writer.begin() for _ in range(3)]
+        for txn_id in strays:
+            await writer.add_partition(txn_id)
+            await writer.publish(b"stray", txn_id)
+        await writer.publish(b"plain")
+        await forget_transactions(world)
+        reader = await transacting(world)
+        await reader.client.subscribe()
+        assert await read(reader) == [b"plain"]
+        topic = await world.broker.get_topic(NAME, create=False)
+        assert topic.transaction_buffer.stats()["ongoingTxnSize"] == 0
+
+    run_with_broker(scenario, transaction_coordinator_enabled=True)
+
+
+def test_what_is_open_when_a_topic_is_loaded_stays_open_if_its_coordinator_knows_it() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        writer = await transacting(world)
+        await writer.client.create_producer()
+        txn_id = await writer.begin(timeout_ms=200_000)
+        await writer.add_partition(txn_id)
+        await writer.publish(b"held", txn_id)
+        await world.restart()
+        writer, reader = await transacting(world), await transacting(world)
+        await reader.client.subscribe()
+        await wait_ms(20_000)
+        assert await read(reader) == []
+        assert not (await writer.end(txn_id, commit=True)).HasField("error")
+        assert await read(reader) == [b"held"]
+
+    run_with_broker(scenario, transaction_coordinator_enabled=True)
+
+
+@pytest.mark.parametrize("sub_type", [pb.CommandSubscribe.Exclusive, pb.CommandSubscribe.Shared])
+def test_acknowledgements_that_nobody_would_end_hold_nothing(sub_type: int) -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        client = await transacting(world)
+        await client.client.subscribe(subType=sub_type)
+        await client.client.create_producer()
+        await client.publish(b"a")
+        await wait_ms(50)
+        ((message_id, _),) = client.messages()
+        ended, not_added, held = [await client.begin() for _ in range(3)]
+        for txn_id in (ended, held):
+            await client.add_subscription(txn_id)
+        await client.end(ended, commit=True)
+        for txn_id in (ended, not_added, TxnId(0, LONG_MAX), TxnId(5, 0)):
+            answer = await client.acknowledge([message_id], txn_id)
+            assert answer.error == pb.NotAllowedError, (txn_id, answer)
+        # None of them holds it: another one may.
+        assert not (await client.acknowledge([message_id], held)).HasField("error")
+        await forget_transactions(world)
+        client = await transacting(world)
+        await client.client.subscribe(subType=sub_type)
+        assert await read(client) == [b"a"]
+
+    run_with_broker(scenario, transaction_coordinator_enabled=True)
+
+
+def test_a_late_acknowledgement_of_a_transaction_that_timed_out_holds_nothing() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        client = await transacting(world)
+        await client.client.subscribe(subType=pb.CommandSubscribe.Shared)
+        await client.client.create_producer()
+        await client.publish(b"a")
+        await wait_ms(50)
+        ((message_id, _),) = client.messages()
+        txn_id = await client.begin(timeout_ms=1_000)
+        await client.add_subscription(txn_id)
+        await wait_ms(3_000)
+        assert (await client.acknowledge([message_id], txn_id)).error == pb.NotAllowedError
+        client.client.lose()
+        client = await transacting(world)
+        await client.client.subscribe(subType=pb.CommandSubscribe.Shared)
+        assert await read(client) == [b"a"]
+
+    run_with_broker(scenario, transaction_coordinator_enabled=True)
+
+
+def test_very_many_messages_are_acknowledged_in_one_command() -> None:
+    count = LONG_COMMAND_BYTES // 4
+
+    async def scenario(world: BrokerWorld) -> None:
+        client = await transacting(world)
+        await client.client.subscribe(subType=pb.CommandSubscribe.Shared)
+        await client.client.create_producer()
+        for _ in range(count):
+            await client.publish(b"x")
+        topic = await world.broker.get_topic(NAME, create=False)
+        ids = [
+            pb.MessageIdData(ledgerId=topic.ledger.first_position.ledger_id, entryId=entry) for entry in range(count)
+        ]
+        one, two = await client.begin(), await client.begin()
+        for txn_id in (one, two):
+            await client.add_subscription(txn_id)
+        assert not (await client.acknowledge(ids, one)).HasField("error")
+        assert (await client.acknowledge(ids, two)).error == pb.TransactionConflict
+        await client.end(one, commit=True)
+        assert topic.subscriptions["sub"].cursor.backlog_count == 0
+
+    run_with_broker(scenario, transaction_coordinator_enabled=True)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"entryId": 1},
+        {"entryId": LONG_MAX},
+        {"entryId": (1 << 64) - 1},
+        {"ledgerId": (1 << 64) - 1, "entryId": 0},
+        {"entryId": 0, "ack_set": [1] * 20_000, "batch_size": 3},
+        {"ledgerId": 0, "entryId": 12, "ack_set": [1], "batch_size": (1 << 31) - 1},
+    ],
+)
+def test_message_ids_of_nothing_are_refused(fields: dict) -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        client = await transacting(world)
+        await client.client.subscribe(subType=pb.CommandSubscribe.Shared)
+        await client.client.create_producer()
+        await client.publish(b"a")
+        await wait_ms(50)
+        ((message_id, _),) = client.messages()
+        txn_id = await client.begin()
+        await client.add_subscription(txn_id)
+        strange = pb.MessageIdData(**{"ledgerId": message_id.ledgerId, **fields})
+        assert (await client.acknowledge([strange], txn_id)).HasField("error")
+        assert not (await client.acknowledge([message_id], txn_id)).HasField("error")
+        await client.end(txn_id, commit=True)
+        topic = await world.broker.get_topic(NAME, create=False)
+        assert topic.subscriptions["sub"].cursor.backlog_count == 0
+
+    run_with_broker(scenario, transaction_coordinator_enabled=True)
+
+
+def test_a_size_that_no_batch_has_is_not_believed() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        client = await transacting(world)
+        await client.client.subscribe(subType=pb.CommandSubscribe.Shared)
+        await client.client.create_producer()
+        await client.publish(b"a")
+        await wait_ms(50)
+        ((message_id, _),) = client.messages()
+        txn_id = await client.begin()
+        await client.add_subscription(txn_id)
+        part = pb.MessageIdData(ledgerId=message_id.ledgerId, entryId=message_id.entryId, batch_size=(1 << 31) - 1)
+        part.ack_set.append(1)
+        assert not (await client.acknowledge([part], txn_id)).HasField("error")
+        subscription = (await world.broker.get_topic(NAME, create=False)).subscriptions["sub"]
+        assert subscription.transaction_acks.held(subscription.topic.ledger.first_position).bit_length() <= 1
+
+    run_with_broker(scenario, transaction_coordinator_enabled=True)
