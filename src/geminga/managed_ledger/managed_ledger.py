@@ -378,10 +378,16 @@ class ManagedLedger:
             await close_quietly(handle)
         return position
 
-    async def set_properties(self, properties: Mapping[str, str]) -> None:
-        """Replace the text properties. Durable on return."""
+    async def set_properties(self, properties: Mapping[str, str], *, kept: Collection[str] = ()) -> None:
+        """Replace the text properties but for ``kept``. Durable on return."""
         async with self.stored.lock():
-            await self.stored.put(self.ledgers.infos, properties=properties)
+            stay = {name: value for name, value in self.properties.items() if name in kept}
+            await self.stored.put(self.ledgers.infos, properties={**properties, **stay})
+
+    async def add_properties(self, properties: Mapping[str, str]) -> None:
+        """Add text properties, or replace those of the same names. Durable on return."""
+        async with self.stored.lock():
+            await self.stored.put(self.ledgers.infos, properties={**self.properties, **properties})
 
     def set_retention(self, *, retention_ms: int, retention_bytes: int) -> None:
         """How long consumed ledgers stay: see ``core.trim``. Takes effect with the next trim."""

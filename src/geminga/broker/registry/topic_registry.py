@@ -146,7 +146,7 @@ class TopicRegistry:
         await self.check_topic_limit(name, 1)
         topic = await self._load(name, create=True)
         if properties and isinstance(topic, PersistentTopic):
-            await topic.ledger.set_properties({**topic.ledger.properties, **properties})
+            await topic.ledger.add_properties(properties)
         return topic
 
     async def load(self, name: TopicName) -> Topic:

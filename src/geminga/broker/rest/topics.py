@@ -46,6 +46,7 @@ from geminga.broker.rest.targets import (
 )
 from geminga.broker.topic.base import Topic
 from geminga.broker.topic.persistent import EPOCH_PROPERTY, PersistentTopic
+from geminga.broker.topic.ports import TRANSACTIONS_PROPERTY
 from geminga.model.errors import (
     ConflictError,
     NotAllowedError,
@@ -58,7 +59,7 @@ from geminga.model.topic_name import PARTITION_SUFFIX, TopicName
 #: What is a number to Pulsar behind the name of a partitioned topic.
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,18}")
 #: Properties of a topic that are the broker's own and are neither shown nor changed here.
-INTERNAL_PROPERTIES = (EPOCH_PROPERTY,)
+INTERNAL_PROPERTIES = (EPOCH_PROPERTY, TRANSACTIONS_PROPERTY)
 
 
 async def list_topics(request: Request) -> Response:
@@ -292,8 +293,7 @@ async def _replace_properties(request: Request, properties: dict[str, str]) -> N
         await topics.resources.partitioned_topics.set_properties(name, properties)
         return
     ledger = (await persistent_topic(topics, name)).ledger
-    kept = {key: value for key, value in ledger.properties.items() if key in INTERNAL_PROPERTIES}
-    await ledger.set_properties({**_visible(properties), **kept})
+    await ledger.set_properties(_visible(properties), kept=INTERNAL_PROPERTIES)
 
 
 def _visible(properties: dict[str, str]) -> dict[str, str]:

@@ -360,7 +360,7 @@ class PersistentTopic(Topic):
 
     async def store_epoch(self, epoch: int) -> None:
         """Make the epoch of exclusive access durable; raises StorageError."""
-        await self.ledger.set_properties({**self.ledger.properties, EPOCH_PROPERTY: str(epoch)})
+        await self.ledger.add_properties({EPOCH_PROPERTY: str(epoch)})
 
     def stored_epoch(self) -> int | None:
         """The epoch of exclusive access as stored, None if there never was one."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Final, Protocol
 
 from geminga.model.txn_id import TxnId
+
+#: Of a managed ledger: it has messages of transactions, and without a snapshot all of it is read. Geminga's own.
+TRANSACTIONS_PROPERTY: Final = "geminga.transactions"
 
 
 class TakesTransactions(Protocol):

@@ -15,10 +15,11 @@ from collections.abc import Iterable
 from typing import ClassVar, Final
 
 from geminga.broker.topic.parts import PartTopic, Stats, TopicPart
+from geminga.broker.topic.ports import TRANSACTIONS_PROPERTY
 from geminga.broker.topic.publish import PublishBatch
 from geminga.managed_ledger import AppendResult
 from geminga.model.errors import GemingaError, LedgerFencedError, NotAllowedError, TopicClosingError, UnavailableError
-from geminga.model.position import LATEST, Position
+from geminga.model.position import EARLIEST, LATEST, Position
 from geminga.model.txn_id import TxnId
 from geminga.runtime import Contained, get_logger, spawn
 from geminga.transaction.core.buffer import TransactionBufferState
@@ -104,7 +105,10 @@ class TransactionBuffer(TopicPart):
         """From the newest snapshot, read the log forward. Raises GemingaError."""
         snapshot = await self._snapshots.find(str(self._topic.name))
         if snapshot is None:
-            return
+            if TRANSACTIONS_PROPERTY not in self._topic.ledger.properties:
+                return
+            _log.warning("%s: the snapshot of its transactions is gone, all of it is read", self._topic.name)
+            snapshot = BufferSnapshot(EARLIEST)
         state = TransactionBufferState()
         for txn_id, marker in snapshot.aborts:
             state.restored(txn_id, marker)
@@ -135,7 +139,10 @@ class TransactionBuffer(TopicPart):
                 self._beginning = asyncio.Lock()
             async with self._beginning:
                 if self.state is None:
-                    await self._save(BufferSnapshot(self._topic.ledger.last_confirmed_position))
+                    ledger = self._topic.ledger
+                    if TRANSACTIONS_PROPERTY not in ledger.properties:
+                        await ledger.add_properties({TRANSACTIONS_PROPERTY: "true"})
+                    await self._save(BufferSnapshot(ledger.last_confirmed_position))
                     self.state = TransactionBufferState()
                     # Nothing of a transaction was taken until now.
                     self._last_told = self._topic.ledger.readable_position

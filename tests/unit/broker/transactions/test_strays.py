@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from geminga.broker.subscription.handlers import LONG_COMMAND_BYTES
+from geminga.model.topic_name import TRANSACTION_SNAPSHOTS as SNAPSHOTS
 from geminga.model.topic_name import TopicName
 from geminga.model.txn_id import TxnId
 from geminga.runtime import wait_ms
@@ -119,6 +120,30 @@ def test_what_is_open_when_a_topic_is_loaded_stays_open_if_its_coordinator_knows
         assert await read(reader) == []
         assert not (await writer.end(txn_id, commit=True)).HasField("error")
         assert await read(reader) == [b"held"]
+
+    run_with_broker(scenario, transaction_coordinator_enabled=True)
+
+
+def test_what_was_aborted_stays_hidden_though_somebody_deletes_the_snapshots() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        writer = await transacting(world)
+        await writer.client.create_producer()
+        aborted, committed, open_one = [await writer.begin() for _ in range(3)]
+        for txn_id in (aborted, committed, open_one):
+            await writer.add_partition(txn_id)
+            await writer.publish(b"%d" % txn_id.number, txn_id)
+        await writer.end(aborted, commit=False)
+        await writer.end(committed, commit=True)
+        await world.broker.unload_topic(NAME)
+        await world.broker.registry.delete(TopicName.parse(f"persistent://public/default/{SNAPSHOTS}"), force=True)
+        await world.restart()
+        reader = await transacting(world)
+        await reader.client.subscribe()
+        assert await read(reader) == [b"%d" % committed.number]
+        await reader.end(open_one, commit=False)
+        await reader.client.create_producer()
+        await reader.publish(b"plain")
+        assert await read(reader) == [b"plain"]
 
     run_with_broker(scenario, transaction_coordinator_enabled=True)
 
