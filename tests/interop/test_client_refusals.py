@@ -122,10 +122,11 @@ def test_partitions_are_named_and_a_topic_without_them_is_itself(broker, rest, t
         producer = await client.create_producer(topic, auto_update_partitions_interval_ms=100)
         consumer = await client.subscribe(topic, "sub", auto_update_partitions_interval_ms=100)
         assert rest.post(f"persistent/public/default/{topic}/partitions", 5).status == 204
-        seen = set()
-        while len(seen) < 5:
-            seen.add((await producer.send(b"m0")).partition())
-        assert len(await drain(consumer, 1000)) >= 5
+        sent = []
+        while len({each.partition() for each in sent}) < 5:
+            sent.append(await producer.send(b"m0"))
+        found = await drain(consumer, count=len(sent))
+        assert {message.message_id() for message in found} == set(sent)
         await publish(client, f"{topic}-single", 1)
         assert await client.get_topic_partitions(f"{topic}-single") == [f"{full}-single"]
 

@@ -99,9 +99,23 @@ class Teller:
             assert time.monotonic() < deadline, (path, answer)
             time.sleep(0.05)
 
-    def until_stats(self, name: str, holds: Callable[[Any], bool]) -> None:
+    def until_stats(self, name: str, holds: Callable[[Any], bool], domain: str = "persistent") -> None:
         """As :meth:`until`, of the topic's statistics."""
-        self.until(f"persistent/{self.namespace}/{name}/stats", holds)
+        self.until(f"{domain}/{self.namespace}/{name}/stats", holds)
+
+    def until_sent(
+        self, name: str, count: int = MESSAGES, domain: str = "persistent", *, is_partitioned: bool = False
+    ) -> None:
+        """As :meth:`until`: ``count`` messages are counted as sent, each time one was sent.
+
+        Apache's broker counts a message once it is written to the connection: whoever received it may ask before that.
+        """
+        kind = "partitioned-stats" if is_partitioned else "stats"
+        self.until(f"{domain}/{self.namespace}/{name}/{kind}", lambda stats: stats["msgOutCounter"] >= count)
+
+    def until_permitted(self, name: str, domain: str = "persistent") -> None:
+        """As :meth:`until`: the consumer's first permits have come; it is subscribed before it sends them."""
+        self.until_stats(name, lambda stats: stats["subscriptions"]["s"]["consumers"][0]["availablePermits"], domain)
 
 
 def _receive(consumer: pulsar.Consumer, count: int = MESSAGES) -> list[pulsar.Message]:
@@ -126,6 +140,7 @@ def exclusive(teller: Teller) -> None:
     teller.ask("exclusive", "produced")
     consumer = teller.subscribe("exclusive", ConsumerType.Exclusive)
     messages = _receive(consumer)
+    teller.until_sent("exclusive")
     teller.ask("exclusive", "received")
     for message in messages[:4]:
         consumer.acknowledge(message)
@@ -140,9 +155,11 @@ def exclusive(teller: Teller) -> None:
 
 def _individual(teller: Teller, name: str, kind: ConsumerType) -> None:
     consumer = teller.subscribe(name, kind)
+    teller.until_permitted(name)
     teller.ask(name, "before the first message")
     producer = teller.produce(name)
     messages = _receive(consumer)
+    teller.until_sent(name)
     teller.ask(name, "received")
     for index in (0, 4, 5):
         consumer.acknowledge(messages[index])
@@ -150,6 +167,7 @@ def _individual(teller: Teller, name: str, kind: ConsumerType) -> None:
     teller.ask(name, "acknowledged with holes")
     consumer.redeliver_unacknowledged_messages()
     _receive(consumer, 7)
+    teller.until_sent(name, MESSAGES + 7)
     teller.ask(name, "redelivered")
     assert teller.rest.put(f"persistent/{teller.namespace}/{name}/unload").status == 204
     connected: Callable[[Any], bool] = lambda stats: bool(  # noqa: E731
@@ -182,6 +200,7 @@ def batches(teller: Teller) -> None:
     consumer = teller.subscribe("batches")
     teller.produce("batches", batching_enabled=True, batching_max_publish_delay_ms=1000)
     messages = _receive(consumer)
+    teller.until_sent("batches")
     teller.ask("batches", "received")
     for message in messages:
         consumer.acknowledge(message)
@@ -209,15 +228,18 @@ def partitioned(teller: Teller) -> None:
         consumer.acknowledge(message)
     path = f"persistent/{teller.namespace}/partitioned/partitioned-stats"
     teller.until(path, lambda stats: stats["subscriptions"]["s"]["msgBacklog"] == MESSAGES - 4)
+    teller.until_sent("partitioned", is_partitioned=True)
     teller.ask("partitioned", "used", is_partitioned=True)
 
 
 def not_stored(teller: Teller) -> None:
     """A non-persistent topic."""
     consumer = teller.subscribe("lost", domain="non-persistent")
+    teller.until_permitted("lost", "non-persistent")
     teller.ask("lost", "before the first message", "non-persistent")
     teller.produce("lost", "non-persistent")
     _receive(consumer)
+    teller.until_sent("lost", domain="non-persistent")
     teller.ask("lost", "received", "non-persistent")
 
 
@@ -227,6 +249,7 @@ def not_stored_partitions(teller: Teller) -> None:
     consumer = teller.subscribe("lost-partitions", domain="non-persistent")
     teller.produce("lost-partitions", "non-persistent")
     _receive(consumer)
+    teller.until_sent("lost-partitions", domain="non-persistent", is_partitioned=True)
     teller.ask("lost-partitions", "received", "non-persistent", is_partitioned=True)
 
 
@@ -244,6 +267,7 @@ def read(teller: Teller) -> None:
         teller.topic("read"), pulsar.MessageId.earliest, subscription_role_prefix="r", reader_name="r"
     )
     reader.read_next(RECEIVE_MS)
+    teller.until_sent("read")
     teller.ask("read", "read")
 
 
