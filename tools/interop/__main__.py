@@ -51,6 +51,7 @@ SUITES: Final = [
     ("deduplication and sequence ids", "tests/interop/test_client_deduplication.py"),
     ("transactions", "tests/interop/test_client_transactions.py"),
     ("rates", "tests/interop/test_rates.py"),
+    ("policies of topics, edited here", "tests/interop/test_policy_events.py"),
     ("what the tests of the official client expect", "tests/integration/test_official_client.py"),
     ("the official client while topics are unloaded", "tests/integration/test_unload.py"),
     ("statistics, beside Geminga's own", "tests/interop/test_rest_statistics.py"),
