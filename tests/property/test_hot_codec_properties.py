@@ -35,34 +35,72 @@ def test_varint_round_trips(value: int) -> None:
     assert encode_varint(signed64(value)) == encoded
 
 
-@given(INT63, INT63, optional(UINT31), optional(INT63), optional(st.booleans()), optional(st.booleans()))
-def test_send_is_read_as_generated(producer_id, sequence_id, messages, highest, is_chunk, is_marker) -> None:
+@given(
+    INT63,
+    INT63,
+    optional(UINT31),
+    optional(INT63),
+    optional(st.booleans()),
+    optional(st.booleans()),
+    optional(INT63),
+    optional(INT63),
+)
+def test_send_is_read_as_generated(producer_id, sequence_id, messages, highest, is_chunk, is_marker, most, least):
     send = pb.CommandSend(
         producer_id=producer_id,
         sequence_id=sequence_id,
-        **given_fields(num_messages=messages, highest_sequence_id=highest, is_chunk=is_chunk, marker=is_marker),
+        **given_fields(
+            num_messages=messages,
+            highest_sequence_id=highest,
+            is_chunk=is_chunk,
+            marker=is_marker,
+            txnid_most_bits=most,
+            txnid_least_bits=least,
+        ),
     )
     data = pb.BaseCommand(type=pb.BaseCommand.SEND, send=send).SerializeToString()
     if send.num_messages > BATCH_MESSAGES_MAX:
         assert hot.decode_send(data) is None  # to be refused by who reads the whole command
         return
     flags = (hot.SEND_IS_CHUNK if is_chunk else 0) | (hot.SEND_IS_MARKER if is_marker else 0)
+    is_in_transaction = send.HasField("txnid_most_bits") or send.HasField("txnid_least_bits")
     assert hot.decode_send(data) == (
         producer_id,
         sequence_id,
         send.highest_sequence_id,
         send.num_messages,
         flags,
+        (send.txnid_most_bits, send.txnid_least_bits) if is_in_transaction else None,
     )
 
 
-@given(INT63, optional(UINT64), st.booleans())
-def test_send_with_more_than_the_usual_is_left_to_the_generated(producer_id, txn, has_id) -> None:
-    send = pb.CommandSend(producer_id=producer_id, sequence_id=1, **given_fields(txnid_least_bits=txn))
+@given(INT63, st.booleans(), st.booleans())
+def test_send_with_more_than_the_usual_is_left_to_the_generated(producer_id, is_negative, has_id) -> None:
+    send = pb.CommandSend(producer_id=producer_id, sequence_id=1, txnid_least_bits=1, txnid_most_bits=2)
+    if is_negative:
+        send.txnid_least_bits = (1 << 64) - 1
     if has_id:
         send.message_id.ledgerId = send.message_id.entryId = 1
     data = pb.BaseCommand(type=pb.BaseCommand.SEND, send=send).SerializeToString()
-    assert (hot.decode_send(data) is None) == (txn is not None or has_id)
+    assert (hot.decode_send(data) is None) == (is_negative or has_id)
+
+
+@given(st.data(), INT63, INT63, optional(INT63), optional(INT63))
+def test_a_damaged_send_is_read_as_generated_or_not_at_all(data, producer_id, sequence_id, most, least) -> None:
+    send = pb.CommandSend(
+        producer_id=producer_id,
+        sequence_id=sequence_id,
+        **given_fields(txnid_most_bits=most, txnid_least_bits=least),
+    )
+    command = pb.BaseCommand(type=pb.BaseCommand.SEND, send=send).SerializeToString()
+    at = data.draw(st.integers(4, len(command) - 1))
+    damaged = command[:at] + bytes((data.draw(st.integers(0, 255)),)) + command[at + 1 :]
+    fields = hot.decode_send(damaged)
+    if fields is not None:
+        read = decode_command(damaged).send
+        assert fields[:2] == (read.producer_id, read.sequence_id)
+        has_txn = read.HasField("txnid_most_bits") or read.HasField("txnid_least_bits")
+        assert fields[5] == ((read.txnid_most_bits, read.txnid_least_bits) if has_txn else None)
 
 
 @given(INT63, st.integers(0, (1 << 32) - 1))

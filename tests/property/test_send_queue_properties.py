@@ -25,6 +25,8 @@ class SendQueueMachine(RuleBasedStateMachine):
         self.given_up: list[int] = []
         #: Which of them wait for a gate.
         self.gates: dict[int, str] = {}
+        #: Gates that hold, or held until it expired, something.
+        self.asked: set[str] = set()
 
     @property
     def free(self) -> int:
@@ -34,7 +36,11 @@ class SendQueueMachine(RuleBasedStateMachine):
     @rule(gate=st.sampled_from("ab"))
     def add_held(self, gate: str) -> None:
         held = pending(self.next_id, self.now_s)
-        self.queue.hold(held, gate)
+        if self.queue.hold(held, gate):  # else who opens it was asked already
+            assert gate not in self.asked
+        else:
+            assert gate in self.asked
+        self.asked.add(gate)
         self.queue.add(held)
         self.model.append(self.next_id)
         self.gates[self.next_id] = gate
@@ -43,12 +49,14 @@ class SendQueueMachine(RuleBasedStateMachine):
     @rule(gate=st.sampled_from("ab"))
     def open_gate(self, gate: str) -> None:
         self.queue.open_gate(gate)
+        self.asked.discard(gate)
         self.gates = {one: its for one, its in self.gates.items() if its != gate}
 
     @rule(gate=st.sampled_from("ab"))
     def refuse_gate(self, gate: str) -> None:
         refused = [one for one in self.model if self.gates.get(one) == gate]
         assert [p.sequence_id for p in self.queue.refuse_gate(gate)] == refused
+        self.asked.discard(gate)
         self.model = [one for one in self.model if one not in refused]
         for one in refused:
             del self.gates[one]
@@ -109,7 +117,7 @@ class SendQueueMachine(RuleBasedStateMachine):
     def take_all(self) -> None:
         assert [p.sequence_id for p in self.queue.take_all()] == self.model
         self.given_up += self.model
-        self.model, self.written, self.gates = [], 0, {}
+        self.model, self.written, self.gates, self.asked = [], 0, {}, set()
 
     @invariant()
     def queue_agrees_with_the_list(self) -> None:

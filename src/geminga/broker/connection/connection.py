@@ -28,7 +28,7 @@ from geminga.broker.connection.back_pressure import (
 from geminga.broker.connection.life import UNREQUESTED
 from geminga.broker.connection.services import ConnectionServices
 from geminga.broker.connection.turns import ConnectionTurns
-from geminga.broker.topic.publish import PublishBatch
+from geminga.broker.topic.publish import PublishBatch, TransactionId
 from geminga.model.crc32c import crc32c
 from geminga.model.errors import NotAllowedError, ProtocolError
 from geminga.wire._generated import pulsar_api_pb2 as pb
@@ -48,7 +48,7 @@ _CHECKSUM_COPY_BYTES_MAX: Final = 2048
 
 
 class Commands(Protocol):
-    """What is done with commands; the first four are those that have hand-written codecs, or a payload."""
+    """What is done with commands; the first five are those that have hand-written codecs, or a payload."""
 
     @property
     def flow(self) -> Callable[[Connection, int, int], None]:
@@ -68,6 +68,11 @@ class Commands(Protocol):
     @property
     def send(self) -> Callable[[Connection, pb.CommandSend, bytes], None]:
         """A SEND that is not plain, and its payload."""
+        ...
+
+    @property
+    def publish_in_transaction(self) -> Callable[[Connection, Producer, PublishBatch], None]:
+        """SENDs of one producer in one transaction."""
         ...
 
     def run(self, connection: Connection, command: pb.BaseCommand) -> bool:
@@ -116,6 +121,7 @@ class Connection(ConnectionTurns, asyncio.Protocol):
         monotonic = self._monotonic
         producer: Producer | None = None
         producer_id = -1
+        txn: TransactionId | None = None
         entries: list[bytes] = []
         sequence_ids: list[tuple[int, int]] = []
         messages = 0
@@ -124,14 +130,13 @@ class Connection(ConnectionTurns, asyncio.Protocol):
             if command[:3] == hot.SEND_PREFIX and self.is_connected:
                 send = hot.decode_send(command)
                 if send is not None:
-                    if send[0] != producer_id:
+                    if send[0] != producer_id or send[5] != txn:
                         if entries and producer is not None:
-                            batch = PublishBatch(producer, entries, sequence_ids, messages, chunks, markers)
-                            producer.publish(batch)
+                            batch = PublishBatch(producer, entries, sequence_ids, messages, chunks, markers, txn)
                             entries, sequence_ids, messages, chunks, markers = [], [], 0, 0, 0
-                            if monotonic() >= deadline:
+                            if self._publish(producer, batch) or monotonic() >= deadline:
                                 return frames[position:]
-                        producer_id = send[0]
+                        producer_id, txn = send[0], send[5]
                         producer = self.sending_producer(producer_id)
                         plain = producer.plain_metadata_bytes if producer is not None else 0
                     if producer is None:
@@ -150,9 +155,10 @@ class Connection(ConnectionTurns, asyncio.Protocol):
                         or ((payload[9] > plain or payload[8]) and is_suspect(payload))
                     ) and (refusal := send_refusal(payload)) is not None:
                         if entries:
-                            batch = PublishBatch(producer, entries, sequence_ids, messages, chunks, markers)
-                            producer.publish(batch)
+                            batch = PublishBatch(producer, entries, sequence_ids, messages, chunks, markers, txn)
                             entries, sequence_ids, messages, chunks, markers = [], [], 0, 0, 0
+                            if self._publish(producer, batch):
+                                return frames[position:]
                         producer.reject(sequence_id, refusal)
                         if monotonic() >= deadline:
                             return frames[position + 1 :]
@@ -165,16 +171,27 @@ class Connection(ConnectionTurns, asyncio.Protocol):
                         markers += send[4] & hot.SEND_IS_MARKER != 0
                     continue
             if entries and producer is not None:
-                producer.publish(PublishBatch(producer, entries, sequence_ids, messages, chunks, markers))
+                batch = PublishBatch(producer, entries, sequence_ids, messages, chunks, markers, txn)
                 entries, sequence_ids, messages, chunks, markers = [], [], 0, 0, 0
+                if self._publish(producer, batch):
+                    return frames[position:]
             producer_id = -1
             if self.is_closed or not self._handle_command(command, payload):
                 return []
             if monotonic() >= deadline or self._is_command_under_way:
                 return frames[position + 1 :]
         if entries and producer is not None:
-            producer.publish(PublishBatch(producer, entries, sequence_ids, messages, chunks, markers))
+            batch = PublishBatch(producer, entries, sequence_ids, messages, chunks, markers, txn)
+            self._publish(producer, batch)
         return []
+
+    def _publish(self, producer: Producer, batch: PublishBatch) -> bool:
+        """Publish what was collected; True: what follows has to wait (the first transaction of a topic)."""
+        if batch.transaction is None:
+            producer.publish(batch)
+            return False
+        self.commands.publish_in_transaction(self, producer, batch)
+        return self._is_command_under_way
 
     def _handle_command(self, command: bytes, payload: bytes) -> bool:
         """Handle one command that is no plain SEND; False if the connection is closed now."""

@@ -30,5 +30,6 @@ def command_table(services: CommandServices) -> CommandTable:
         ack=subscription.handle_ack_bytes,
         redeliver=subscription.handle_redeliver_bytes,
         send=producer.handle_send,
+        publish_in_transaction=producer.publish_in_transaction,
     )
     return CommandTable(ROWS, hot, services)

@@ -12,7 +12,7 @@ from geminga.broker.handlers.services import CommandServices
 from geminga.broker.topic.base import Topic
 from geminga.broker.topic.ports import TakesTransactions
 from geminga.broker.topic.producer import Producer
-from geminga.broker.topic.publish import PublishBatch
+from geminga.broker.topic.publish import PublishBatch, Refusal
 from geminga.model.errors import (
     GemingaError,
     NotAllowedError,
@@ -180,7 +180,7 @@ def _numbers_refused(request: pb.CommandSend) -> str:
 
 
 def handle_send(connection: Connection, request: pb.CommandSend, payload: bytes) -> None:
-    """A SEND with a transaction, a message id of its own, or in an unusual form."""
+    """A SEND with a message id of its own, or in an unusual form."""
     producer = connection.sending_producer(request.producer_id)
     if producer is None:
         return
@@ -200,42 +200,39 @@ def handle_send(connection: Connection, request: pb.CommandSend, payload: bytes)
     )
     if request.HasField("txnid_most_bits") or request.HasField("txnid_least_bits"):
         batch.transaction = (request.txnid_most_bits, request.txnid_least_bits)
-        _publish_in_transaction(connection, batch, producer, request.sequence_id)
+        publish_in_transaction(connection, producer, batch)
     else:
         producer.publish(batch)
 
 
-def _publish_in_transaction(connection: Connection, batch: PublishBatch, producer: Producer, sequence_id: int) -> None:
+def publish_in_transaction(connection: Connection, producer: Producer, batch: PublishBatch) -> None:
+    """SENDs of one producer in one transaction, answered one by one."""
     buffer = producer.topic.transaction_buffer
     if buffer is None or batch.transaction is None:
-        producer.reject(sequence_id, NotAllowedError("Transactions are not enabled on this broker"))
+        producer.refuse(batch, Refusal(NotAllowedError("Transactions are not enabled on this broker")))
         return
     txn_id = TxnId(*batch.transaction)
     if buffer.is_ready_for(txn_id):
-        _publish_if_taken(buffer, txn_id, batch, producer, sequence_id)
+        _publish_if_taken(buffer, txn_id, producer, batch)
     else:
-        # The first one of the topic, or its coordinator is just being opened; what the client sent behind it waits.
-        connection.run_in_turns(_publish_first(buffer, txn_id, batch, producer, sequence_id))
+        # The first ones of the topic, or its coordinator is just being opened; what the client sent behind them waits.
+        connection.run_in_turns(_publish_first(buffer, txn_id, producer, batch))
 
 
-async def _publish_first(
-    buffer: TakesTransactions, txn_id: TxnId, batch: PublishBatch, producer: Producer, sequence_id: int
-) -> None:
+async def _publish_first(buffer: TakesTransactions, txn_id: TxnId, producer: Producer, batch: PublishBatch) -> None:
     try:
         await buffer.get_ready_for(txn_id)
     except GemingaError as error:
-        producer.reject(sequence_id, error)
+        producer.refuse(batch, Refusal(error))
         return
-    _publish_if_taken(buffer, txn_id, batch, producer, sequence_id)
+    _publish_if_taken(buffer, txn_id, producer, batch)
 
 
-def _publish_if_taken(
-    buffer: TakesTransactions, txn_id: TxnId, batch: PublishBatch, producer: Producer, sequence_id: int
-) -> None:
+def _publish_if_taken(buffer: TakesTransactions, txn_id: TxnId, producer: Producer, batch: PublishBatch) -> None:
     try:
         buffer.check_may_publish(txn_id)
     except GemingaError as error:
-        producer.reject(sequence_id, error)
+        producer.refuse(batch, Refusal(error))
         return
     producer.publish(batch)
 

@@ -16,6 +16,8 @@ from geminga.broker.access.ports import Allowed, Decision, Denied
 from geminga.broker.access.refusals import refused_command
 from geminga.broker.connection.connection import Connection
 from geminga.broker.handlers.services import CommandServices
+from geminga.broker.topic.producer import Producer
+from geminga.broker.topic.publish import PublishBatch
 from geminga.model.errors import GemingaError, InvariantError
 from geminga.wire._generated import pulsar_api_pb2 as pb
 
@@ -74,12 +76,22 @@ class HotCommands(NamedTuple):
     ack: Callable[[Connection, bytes], None]
     redeliver: Callable[[Connection, bytes], None]
     send: Callable[[Connection, pb.CommandSend, bytes], None]
+    publish_in_transaction: Callable[[Connection, Producer, PublishBatch], None]
 
 
 class CommandTable:
     """The rows by type, and who decides."""
 
-    __slots__ = ("_authorizer", "_services", "ack", "flow", "redeliver", "rows", "send")
+    __slots__ = (
+        "_authorizer",
+        "_services",
+        "ack",
+        "flow",
+        "publish_in_transaction",
+        "redeliver",
+        "rows",
+        "send",
+    )
 
     def __init__(self, rows: Iterable[CommandRow], hot: HotCommands, services: CommandServices) -> None:
         """Raises InvariantError for a second row of a command, and for one settled by what asks nothing."""
@@ -90,6 +102,7 @@ class CommandTable:
         self.ack = hot.ack
         self.redeliver = hot.redeliver
         self.send = hot.send
+        self.publish_in_transaction = hot.publish_in_transaction
 
     def run(self, connection: Connection, command: pb.BaseCommand) -> bool:
         """Handle a command if that is allowed, else refuse it; False for one that no client sends."""

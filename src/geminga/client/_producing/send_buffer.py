@@ -74,11 +74,13 @@ class SendBuffer:
         """The same in a transaction: it is held, with all behind it, until the coordinator knows of ``topic``."""
         txn.join()
         pending.waiters = [lambda: txn.settle(pending.error)]
-        if txn.is_registered((topic,)):
-            self.add(pending)
-            return
-        self.queue.hold(pending, txn)
+        is_asked = txn.is_registered((topic,)) or not self.queue.hold(pending, txn)
         self.add(pending)
+        if not is_asked:
+            self._ask(txn, topic)
+
+    def _ask(self, txn: TransactionCore, topic: str) -> None:
+        """Have what is held for the transaction written, or refused."""
 
         def registered(error: Exception | None) -> None:
             if error is None:
@@ -186,7 +188,8 @@ class SendBuffer:
                 first_chunk = MessageId(self._partition, *shared[0]) if shared else None
                 self._tell_ids(callbacks, ledger_id, entry_id, pending.messages, first_chunk)
         if pending.waiters is not None:
-            for wake in pending.waiters:
+            waiters, pending.waiters = pending.waiters, None  # they know it, too: no circle stays
+            for wake in waiters:
                 wake()
         if self._room_waiters and not self.is_full(0):
             self._wake_all()

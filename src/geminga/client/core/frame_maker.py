@@ -9,9 +9,10 @@ from geminga.client.core.batcher import Batch
 from geminga.client.core.encoded_batch import EncodedBatch
 from geminga.client.core.message import EncodedMessage
 from geminga.client.core.send_queue import PendingSend, SendCallback
+from geminga.client.core.transaction import TransactionCore
 from geminga.model.limits import FRAME_PADDING_BYTES
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from geminga.wire.pulsar.batch import SendEncoder
+from geminga.wire.pulsar.batch import SendEncoder, metadata_txn_fields, send_txn_fields
 from geminga.wire.pulsar.compression import compress
 from geminga.wire.pulsar.varint import encode_varint
 
@@ -36,9 +37,11 @@ class FrameMaker:
         "_compression",
         "_encoder",
         "_encrypt",
+        "_fields_of_txn",
         "_head",
         "_is_plain",
         "_tail",
+        "_txn",
         "chunk_bytes_max",
         "is_chunking",
         "message_bytes_max",
@@ -69,6 +72,9 @@ class FrameMaker:
         #: id and publish time, and the tail.
         self._is_plain = not (compression or is_chunking or encrypt)
         self._head = self._tail = b""
+        #: The transaction of the last frame, and its fields of commands and of metadata.
+        self._txn: TransactionCore | None = None
+        self._fields_of_txn = (b"", b"")
 
     def connected(self, producer_name: str, message_bytes_max: int, schema_version: bytes) -> None:
         """What PRODUCER_SUCCESS and CONNECTED said; an empty schema version leaves the one before."""
@@ -88,11 +94,19 @@ class FrameMaker:
             callback = batch.callbacks[0][1] if batch.callbacks else None
             return self.message(batch.message(0), first, callback, batch.opened_s, publish_time_ms)[0]
         payload = batch.encode(first)
-        metadata = self._metadata(batch.message(0), first, publish_time_ms, is_batch=True)
-        metadata.num_messages_in_batch = count
-        if last != first:
-            metadata.highest_sequence_id = last
-        frame = self._frame(metadata, payload, first, last, count)
+        if self._is_plain and not batch.specials and len(payload) <= self.message_bytes_max:
+            txn_command, txn_metadata = self._txn_fields(batch.txn)
+            head = self._head + encode_varint(first) + b"\x18" + encode_varint(publish_time_ms) + b"\x58"
+            head += encode_varint(count) + self._tail + txn_metadata + b"\xc0\x01" + encode_varint(last)
+            frame = self._encoder.encode(
+                head, payload, first, highest_sequence_id=last, messages=count, txn_fields=txn_command
+            )
+        else:
+            metadata = self._metadata(batch.message(0), first, publish_time_ms, is_batch=True)
+            metadata.num_messages_in_batch = count
+            if last != first:
+                metadata.highest_sequence_id = last
+            frame = self._frame(metadata, payload, first, last, count)
         size = batch.size_bytes + MESSAGE_OVERHEAD_BYTES * count
         return PendingSend(frame, first, last, count, size, batch.opened_s, batch.callbacks)
 
@@ -129,7 +143,13 @@ class FrameMaker:
         callbacks = [(-1, callback)] if callback is not None else None
         if self._is_plain and message.is_plain and len(message.payload) <= self.message_bytes_max:
             head = self._head + encode_varint(sequence_id) + b"\x18" + encode_varint(publish_time_ms) + self._tail
-            frame = self._encoder.encode(head, message.payload, sequence_id, highest_sequence_id=sequence_id)
+            txn_command = b""
+            if message.txn is not None:
+                txn_command, txn_metadata = self._txn_fields(message.txn)
+                head += txn_metadata
+            frame = self._encoder.encode(
+                head, message.payload, sequence_id, highest_sequence_id=sequence_id, txn_fields=txn_command
+            )
             size = len(message.payload) + MESSAGE_OVERHEAD_BYTES
             return [PendingSend(frame, sequence_id, sequence_id, 1, size, now_s, callbacks)]
         metadata = self._metadata(message, sequence_id, publish_time_ms, is_batch=False)
@@ -176,6 +196,15 @@ class FrameMaker:
             pending.chunk_index, pending.chunks, pending.first_chunk_id = index, count, shared
             chunks.append(pending)
         return chunks
+
+    def _txn_fields(self, txn: TransactionCore | None) -> tuple[bytes, bytes]:
+        """Of the command, and of the metadata; remembered, for the next message is the same transaction's as a rule."""
+        if txn is not self._txn:
+            self._txn = txn
+            self._fields_of_txn = (b"", b"")
+            if txn is not None:
+                self._fields_of_txn = (send_txn_fields(*txn.txn_id), metadata_txn_fields(*txn.txn_id))
+        return self._fields_of_txn
 
     def _metadata(
         self, message: EncodedMessage, sequence_id: int, publish_time_ms: int, *, is_batch: bool
@@ -234,9 +263,11 @@ class FrameMaker:
         if len(payload) > self.message_bytes_max:
             raise TooBig(f"{len(payload)} bytes, while the broker takes {self.message_bytes_max}")
         head = metadata.SerializeToString()
-        txn_id = (metadata.txnid_most_bits, metadata.txnid_least_bits) if metadata.HasField("txnid_most_bits") else None
+        txn_fields = b""
+        if metadata.HasField("txnid_most_bits"):
+            txn_fields = send_txn_fields(metadata.txnid_most_bits, metadata.txnid_least_bits)
         if len(head) + len(payload) > self.message_bytes_max + FRAME_PADDING_BYTES - _COMMAND_BYTES_MAX:
             raise TooBig(f"{len(head)} bytes of properties and keys are more than the broker takes")
         return self._encoder.encode(
-            head, payload, first, highest_sequence_id=last, messages=count, is_chunk=is_chunk, txn_id=txn_id
+            head, payload, first, highest_sequence_id=last, messages=count, is_chunk=is_chunk, txn_fields=txn_fields
         )

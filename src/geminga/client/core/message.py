@@ -62,7 +62,7 @@ class EncodedMessage:
 
     @property
     def is_plain(self) -> bool:
-        """Nothing but a payload, and perhaps a sequence id."""
+        """Nothing but a payload, and perhaps a sequence id and a transaction."""
         return (
             self.partition_key is None
             and not self.properties
@@ -71,7 +71,6 @@ class EncodedMessage:
             and self.deliver_at_ms is None
             and self.replicate_to is None
             and not self.is_null
-            and self.txn is None
         )
 
     @property

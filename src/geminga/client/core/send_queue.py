@@ -80,7 +80,7 @@ class ReceiptMismatch(Exception):
 class SendQueue:
     """See the module's docstring."""
 
-    __slots__ = ("_gates", "_held", "_in_flight", "_queued", "_tail", "bytes", "messages")
+    __slots__ = ("_closed", "_gates", "_held", "_in_flight", "_queued", "_tail", "bytes", "messages")
 
     def __init__(self) -> None:
         self._in_flight: deque[PendingSend] = deque()
@@ -90,6 +90,8 @@ class SendQueue:
         self._tail = self._queued
         #: Those in ``_held`` that wait for a gate themselves.
         self._gates: dict[PendingSend, object] = {}
+        #: Gate -> what was held for it, in order; some of it may have expired.
+        self._closed: dict[object, list[PendingSend]] = {}
         #: Messages and bytes without receipt.
         self.messages = 0
         self.bytes = 0
@@ -123,24 +125,35 @@ class SendQueue:
         self.messages += pending.messages
         self.bytes += pending.size_bytes
 
-    def hold(self, pending: PendingSend, gate: object) -> None:
-        """``pending`` is to be added next: neither it nor what comes behind it is written before ``gate`` is opened."""
+    def hold(self, pending: PendingSend, gate: object) -> bool:
+        """``pending`` is to be added next: neither it nor what comes behind it is written before ``gate`` is opened.
+
+        True: it is the first that this gate holds; whoever opens or refuses it is to be asked.
+        """
         self._tail = self._held
         self._gates[pending] = gate
+        others = self._closed.get(gate)
+        if others is None:
+            self._closed[gate] = [pending]
+            return True
+        others.append(pending)
+        return False
 
     def open_gate(self, gate: object) -> None:
         """What was held for it may be written."""
-        for pending in [pending for pending, its in self._gates.items() if its is gate]:
-            del self._gates[pending]
+        for pending in self._closed.pop(gate, ()):
+            self._gates.pop(pending, None)
         self._release()
 
     def refuse_gate(self, gate: object) -> list[PendingSend]:
         """What was held for it will never be written: take it out."""
-        refused = [pending for pending in self._held if self._gates.get(pending) is gate]
+        refused = [pending for pending in self._closed.pop(gate, ()) if self._gates.pop(pending, None) is not None]
         for pending in refused:
-            self._held.remove(pending)
-            del self._gates[pending]
             self._removed(pending)
+        gone = set(refused)
+        left = [pending for pending in self._held if pending not in gone]
+        self._held.clear()
+        self._held.extend(left)
         self._release()
         return refused
 
@@ -202,6 +215,7 @@ class SendQueue:
         self._queued.clear()
         self._held.clear()
         self._gates.clear()
+        self._closed.clear()
         self._tail = self._queued
         self.messages = self.bytes = 0
         return everything

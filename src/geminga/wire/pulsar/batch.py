@@ -163,6 +163,16 @@ def decode_batch(payload: bytes, count: int) -> list[tuple[pb.SingleMessageMetad
     return messages
 
 
+def send_txn_fields(most: int, least: int) -> bytes:
+    """The fields of a SEND command that say its transaction."""
+    return b"\x20" + encode_varint(least) + b"\x28" + encode_varint(most)
+
+
+def metadata_txn_fields(most: int, least: int) -> bytes:
+    """The fields of ``MessageMetadata`` that say the message's transaction."""
+    return b"\xb0\x01" + encode_varint(least) + b"\xb8\x01" + encode_varint(most)
+
+
 class SendEncoder:
     """SEND frames of one producer id."""
 
@@ -180,14 +190,17 @@ class SendEncoder:
         highest_sequence_id: int,
         messages: int = 1,
         is_chunk: bool = False,
-        txn_id: tuple[int, int] | None = None,
+        txn_fields: bytes = b"",
     ) -> bytes:
-        """A whole frame around encoded ``MessageMetadata`` and the payload behind it; ``txn_id``: most, least bits."""
+        """A whole frame around encoded ``MessageMetadata`` and the payload behind it.
+
+        ``txn_fields``: of the command (:func:`send_txn_fields`), if it is sent in a transaction.
+        """
         fields = self._prefix + encode_varint(sequence_id)
         if messages != 1:
             fields += b"\x18" + encode_varint(messages)
-        if txn_id is not None:
-            fields += b"\x20" + encode_varint(txn_id[1]) + b"\x28" + encode_varint(txn_id[0])
+        if txn_fields:
+            fields += txn_fields
         if highest_sequence_id != sequence_id:
             fields += b"\x30" + encode_varint(highest_sequence_id)
         if is_chunk:

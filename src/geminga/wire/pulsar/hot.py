@@ -30,8 +30,9 @@ _SHORT_ENTRY_ID: Final = 1 << 21
 SEND_IS_CHUNK: Final = 1
 SEND_IS_MARKER: Final = 2
 
-#: producer id, sequence id, highest sequence id (0: not given), number of messages, flags.
-SendFields = tuple[int, int, int, int, int]
+#: producer id, sequence id, highest sequence id (0: not given), number of messages, flags, transaction (most and least
+#: significant bits of its id; None: none).
+SendFields = tuple[int, int, int, int, int, tuple[int, int] | None]
 
 
 class AckedId(NamedTuple):
@@ -53,11 +54,11 @@ class AckFields(NamedTuple):
 
 
 def decode_send(command: bytes) -> SendFields | None:
-    """Fields of a SEND command; None if it has a transaction, a message id, or is not such a command."""
+    """Fields of a SEND command; None if it has a message id, or is not such a command."""
     # Only the short form: a SEND longer than 127 bytes carries something this codec does not know.
     if command[:3] != SEND_PREFIX or command[3:4] != bytes((len(command) - 4 & 127,)) or len(command) > 131:
         return None
-    producer_id = sequence_id = -1
+    producer_id = sequence_id = most = least = -1
     highest_sequence_id = flags = 0
     messages = 1
     size = len(command)
@@ -87,6 +88,10 @@ def decode_send(command: bytes) -> SendFields | None:
                 messages = value
             elif tag == 0x30:
                 highest_sequence_id = value
+            elif tag == 0x20:
+                least = value
+            elif tag == 0x28:
+                most = value
             elif tag == 0x38:
                 flags = flags & ~SEND_IS_CHUNK | (SEND_IS_CHUNK if value else 0)
             elif tag == 0x40:
@@ -97,7 +102,8 @@ def decode_send(command: bytes) -> SendFields | None:
         return None
     if producer_id < 0 or sequence_id < 0 or messages > BATCH_MESSAGES_MAX:
         return None
-    return producer_id, sequence_id, highest_sequence_id, messages, flags
+    transaction = None if most == least == -1 else (max(most, 0), max(least, 0))
+    return producer_id, sequence_id, highest_sequence_id, messages, flags, transaction
 
 
 #: How a REDELIVER_UNACKNOWLEDGED_MESSAGES begins.
