@@ -21,13 +21,14 @@ INTEROP_ARGS ?=
 PYTEST_ARGS ?=
 MUTANTS_ARGS ?=
 CRASH_ROUNDS ?= 100
+KILLS ?= 200
 WORKERS ?= 2
 MUTATED_FRAMES ?= 100000
 # The seed that was asked for, if any: the draw of `make mutants` is the same without one.
 DRAW := $(SEED)
 SEED := $(or $(SEED),$(shell echo $$RANDOM))
 
-.PHONY: help setup demo test test-long search mutants check fmt tidy bench bench-compare conformance interop peers protos blocking rest-docs lock clean
+.PHONY: help setup demo kills test test-long search mutants check fmt tidy bench bench-compare conformance interop peers protos blocking rest-docs lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,6 +41,9 @@ $(STAMP): requirements.lock pyproject.toml tools/make_environment.sh
 
 demo: $(STAMP) ## real events through a broker, then through Spark; both are killed (EVENTS=file.jsonl[.gz] DEDUP=1 PLOT=file.png)
 	@EVENTS="$(EVENTS)" DEDUP="$(DEDUP)" PLOT="$(PLOT)" $(BIN)/python -m demo
+
+kills: $(STAMP) ## the example of transactions, killed 200 times with its broker: each result once (KILLS=number SEED=number)
+	@$(BIN)/python -m tools.join_kills --kills $(KILLS) --seed $(or $(DRAW),1)
 
 test: $(STAMP) ## everything but the long tests, two at a time (WORKERS=0: one after the other)
 	@$(BIN)/python -m pytest -q -m "not long" -n $(WORKERS) $(PYTEST_ARGS)

@@ -24,6 +24,8 @@ PAIRS_MAX = 100
 PAUSE_MS = 50
 #: After something went wrong.
 RETRY_S = 0.5
+#: Seconds after which the broker aborts what a killed program left open: so long its inputs come to nobody.
+TIMEOUT_S = 10.0
 
 Pair = tuple[gc.Message[bytes], gc.Message[bytes]]
 
@@ -32,14 +34,15 @@ class Join:
     """Messages that wait for their other half, by topic and key."""
 
     def __init__(self, first: str) -> None:
-        self._first = first
+        self._first = first.rpartition("/")[2]
         self._firsts: dict[str, gc.Message[bytes]] = {}
         self._seconds: dict[str, gc.Message[bytes]] = {}
 
     def add(self, message: gc.Message[bytes]) -> Pair | None:
         """The pair that ``message`` completes."""
         key = message.partition_key()
-        is_first = message.topic_name().removesuffix("/").endswith(f"/{self._first}")
+        # A partition has a name of its own behind the topic's.
+        is_first = message.topic_name().rpartition("/")[2].partition("-partition-")[0] == self._first
         (self._firsts if is_first else self._seconds)[key] = message
         if key in self._firsts and key in self._seconds:
             return self._firsts.pop(key), self._seconds.pop(key)
@@ -51,10 +54,10 @@ class Join:
         self._seconds.clear()
 
 
-async def gather(consumer: gc.Consumer[bytes], join: Join) -> list[Pair]:
+async def gather(consumer: gc.Consumer[bytes], join: Join, pairs_max: int) -> list[Pair]:
     """The next pairs, at least one."""
     pairs: list[Pair] = []
-    while len(pairs) < PAIRS_MAX:
+    while len(pairs) < pairs_max:
         try:
             message = await consumer.receive(PAUSE_MS if pairs else None)
         except gc.Timeout:
@@ -66,16 +69,25 @@ async def gather(consumer: gc.Consumer[bytes], join: Join) -> list[Pair]:
 
 
 async def pass_on(
-    client: gc.Client, producer: gc.Producer[bytes], consumer: gc.Consumer[bytes], pairs: list[Pair]
+    client: gc.Client, producer: gc.Producer[bytes], consumer: gc.Consumer[bytes], pairs: list[Pair], timeout_s: float
 ) -> None:
     """Produce the results and acknowledge the inputs: all of it, or none."""
-    async with client.transaction(timeout=10) as txn:
+    async with client.transaction(timeout=timeout_s) as txn:
         for first, second in pairs:
             producer.send_nowait(first.data() + b"+" + second.data(), partition_key=first.partition_key(), txn=txn)
         await consumer.acknowledge([message for pair in pairs for message in pair], txn=txn)
 
 
-async def join_topics(url: str, first: str, second: str, result: str, results_max: int = 0) -> int:
+async def join_topics(
+    url: str,
+    first: str,
+    second: str,
+    result: str,
+    results_max: int = 0,
+    pairs_max: int = PAIRS_MAX,
+    timeout_s: float = TIMEOUT_S,
+    consumer_type: gc.ConsumerType = gc.ConsumerType.Shared,
+) -> int:
     """Run until ``results_max`` results are there (0: for ever); how many this call made."""
     join, made = Join(first), 0
     async with (
@@ -84,15 +96,15 @@ async def join_topics(url: str, first: str, second: str, result: str, results_ma
         client.subscribe(
             [first, second],
             "join",
-            consumer_type=gc.ConsumerType.Shared,
+            consumer_type=consumer_type,
             initial_position=gc.InitialPosition.Earliest,
             batch_index_ack_enabled=True,
         ) as consumer,
     ):
         while not results_max or made < results_max:
-            pairs = await gather(consumer, join)
+            pairs = await gather(consumer, join, pairs_max)
             try:
-                await pass_on(client, producer, consumer, pairs)
+                await pass_on(client, producer, consumer, pairs, timeout_s)
                 made += len(pairs)
             except gc.PulsarException as error:
                 # None of it counts, or nobody knows: what does not count comes again.
@@ -111,8 +123,13 @@ def main() -> None:
     parser.add_argument("second")
     parser.add_argument("result")
     parser.add_argument("--results", type=int, default=0, help="stop after so many; 0: never")
+    parser.add_argument("--pairs", type=int, default=PAIRS_MAX, help="of one transaction, at most (%(default)s)")
+    parser.add_argument("--timeout", type=float, default=TIMEOUT_S, help="of a transaction, seconds (%(default)s)")
+    parser.add_argument("--exclusive", action="store_true", help="one program at a time, instead of a part for each")
     given = parser.parse_args()
-    asyncio.run(join_topics(given.url, given.first, given.second, given.result, given.results))
+    consumer_type = gc.ConsumerType.Exclusive if given.exclusive else gc.ConsumerType.Shared
+    limits = (given.results, given.pairs, given.timeout)
+    asyncio.run(join_topics(given.url, given.first, given.second, given.result, *limits, consumer_type))
 
 
 if __name__ == "__main__":
