@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from starlette.types import ASGIApp
+import json
+from typing import NamedTuple
+
+from starlette.types import ASGIApp, Message, Scope
 
 from geminga.broker.metrics import Metrics
 from geminga.broker.rest.context import RestContext
@@ -32,5 +35,42 @@ def rest_application(broker: Broker) -> ASGIApp:
         cluster="standalone",
         version="test",
         access=broker.access,
+        transactions=broker.transactions,
     )
     return application_maker(context)()
+
+
+class Answer(NamedTuple):
+    status: int
+    body: bytes
+
+    @property
+    def reason(self) -> str:
+        reason: str = json.loads(self.body)["reason"]
+        return reason
+
+
+async def ask(application: ASGIApp, method: str, path: str, body: bytes = b"{}") -> Answer:
+    sent: list[Message] = []
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    path, _, query = path.partition("?")
+    scope: Scope = {
+        "type": "http",
+        "http_version": "1.1",
+        "method": method,
+        "path": path,
+        "raw_path": path.encode(),
+        "root_path": "",
+        "scheme": "http",
+        "headers": [(b"content-type", b"application/json")],
+        "query_string": query.encode(),
+        "server": ("broker", 8080),
+    }
+    await application(scope, receive, send)
+    return Answer(sent[0]["status"], b"".join(message.get("body", b"") for message in sent[1:]))

@@ -279,6 +279,7 @@ class StandaloneServer:
             cluster=config.cluster_name,
             version=__version__,
             access=broker.access,
+            transactions=broker.transactions,
             body_bytes_max=config.http_body_bytes_max,
             status_file=config.status_file,
             force_delete_namespace=config.force_delete_namespace,

@@ -14,6 +14,9 @@ FRAME_PADDING_BYTES: Final = 10 * 1024
 #: Largest value of a metadata node, bytes (ZooKeeper's ``jute.maxbuffer`` default).
 METADATA_VALUE_BYTES_MAX: Final = 1024 * 1024
 
+#: Transaction coordinators of a cluster. Each is a log of its own, which whoever starts looks for.
+TRANSACTION_COORDINATORS_MAX: Final = 1 << 10
+
 
 def count_within(sizes: Iterable[int], bytes_max: int) -> int:
     """How many of the first sizes are no more than ``bytes_max`` together; the first one counts in any case."""

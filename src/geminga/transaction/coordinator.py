@@ -22,6 +22,7 @@ from geminga.model.errors import (
     TransactionCoordinatorNotFoundError,
     UnavailableError,
 )
+from geminga.model.histogram import Histogram
 from geminga.model.position import Position
 from geminga.model.txn_id import TxnId, TxnStatus, TxnSubscription
 from geminga.runtime import Clock, Part, Rng, get_logger, spawn, wait_ms
@@ -43,6 +44,11 @@ NUMBERS_AT_ONCE: Final = 1_000
 TELLING_AT_ONCE: Final = 100
 #: Transactions whose time is up that are ended before others have their turn.
 DUE_AT_ONCE: Final = 100
+#: Bounds of how long transactions take, as Pulsar tells it, ms.
+EXECUTION_BOUNDS_MS: Final = (
+    *(10, 20, 50, 100, 500, 1_000, 5_000, 15_000, 30_000, 60_000),
+    *(300_000, 1_500_000, 3_000_000),
+)
 #: How often the clock is looked at, though nothing is due: it may be set.
 LOOK_MS_MAX: Final = 10_000
 #: Milliseconds between attempts to tell a participant: doubled from the first to the last.
@@ -70,12 +76,17 @@ class CoordinatorStats(NamedTuple):
     active: int
     last_number: int
     low_watermark: int
+    #: Records stored.
+    appended: int = 0
+    #: Ends that participants are being told.
+    telling: int = 0
 
 
 class TransactionCoordinator:
     """See the module. Made by :meth:`open`."""
 
     __slots__ = (
+        "_appended",
         "_begun",
         "_clock",
         "_config",
@@ -94,7 +105,9 @@ class TransactionCoordinator:
         "_telling",
         "_timer",
         "_timer_ms",
+        "execution_ms",
         "recovered_ms",
+        "recovering_ms",
         "state",
     )
 
@@ -135,8 +148,11 @@ class TransactionCoordinator:
         #: Records of transactions that are over, but share such an entry with one that is not.
         self._kept: list[Sequence[Position]] = []
         self._is_closed = False
-        self._begun = 0
-        #: When its log had been read, ms since the epoch.
+        self._begun = self._appended = 0
+        #: How long transactions took from their beginning until every participant had heard of the end.
+        self.execution_ms = Histogram(EXECUTION_BOUNDS_MS)
+        #: When its log began to be read, and had been read, ms since the epoch.
+        self.recovering_ms = clock.wall_ms()
         self.recovered_ms = 0
 
     @classmethod
@@ -268,8 +284,10 @@ class TransactionCoordinator:
                 self.stop()
                 self._lost(error)
             raise UnavailableError(f"nobody knows whether transaction {record.txn_id} was changed: {error}") from error
+        self._appended += 1
         over = self.state.stored(record, position)
         if over is not None:
+            self.execution_ms.add(self._clock.wall_ms() - over.start_ms)
             self._delete(over.positions)
         return over
 
@@ -404,6 +422,8 @@ class TransactionCoordinator:
             len(state.open),
             state.last_number,
             state.low_watermark,
+            self._appended,
+            len(self._ending),
         )
 
     def owner(self, txn_id: TxnId) -> str | None:

@@ -12,6 +12,10 @@ is named in ``tables/__init__.py``)::
         post("persistent/{ns}/t/subscription/s/skip/x", "3"),  # a body goes as JSON; raw=b"..." as it is
     )
 
+Between the calls a client may do something in transactions (``transacting.py``): ``Begin("a")`` makes ``{a}`` of later
+paths its numbers, and its id in answers ``(a)``; ``{acked}`` is the message that the last ``Acknowledge`` received.
+Tables with settings of their own are told to brokers of their own (``tables.SETTINGS``).
+
 Paths are relative to ``/admin/v2/`` unless they begin with a slash, and are sent as they are written. ``{ns}`` stands
 for the story's namespace, in bodies too; ``{ledger}`` for the ledger that the last :class:`Publish` wrote to. A call is
 known as ``story: METHOD path body``, with ``#2`` where it comes again.

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
+
+from tools.interop.rest.transacting import Step
 
 _NOTHING: Final = object()
 #: Characters of a body that its call's name shows.
@@ -26,6 +28,8 @@ class Call:
     exact: bool = False
     #: Whether the answer's body is compared at all.
     keys: bool = True
+    #: Paths of leaves of the body whose values are compared.
+    values: tuple[str, ...] = ()
 
     def target(self, namespace: str) -> str:
         """What stands in the request line."""
@@ -47,6 +51,14 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
+class Until:
+    """A call that is made again until it is answered with this status; not compared."""
+
+    path: str
+    status: int
+
+
+@dataclass(frozen=True, slots=True)
 class Publish:
     """Messages ``m0``, ``m1``, ... by a client; not compared."""
 
@@ -61,9 +73,9 @@ class Story:
     """Calls one after the other, in a namespace that nothing else uses."""
 
     name: str
-    steps: tuple[Call | Publish, ...]
+    steps: tuple[Call | Publish | Until | Step, ...]
 
-    def __init__(self, name: str, *steps: Call | Publish) -> None:
+    def __init__(self, name: str, *steps: Call | Publish | Until | Step) -> None:
         object.__setattr__(self, "name", name)
         object.__setattr__(self, "steps", steps)
 
@@ -72,11 +84,11 @@ class Story:
         """``public/NAME``; made before the story begins."""
         return f"public/{self.name.replace(' ', '-')}"
 
-    def named_steps(self) -> Iterator[tuple[str, Call | Publish]]:
+    def named_steps(self) -> Iterator[tuple[str, Call | Publish | Until | Step]]:
         """Each step with its name, which is its own within the table."""
         seen: Counter[str] = Counter()
         for step in self.steps:
-            if isinstance(step, Publish):
+            if not isinstance(step, Call):
                 yield "", step
                 continue
             seen[step.text] += 1
@@ -96,9 +108,16 @@ def _call(method: str, path: str, body: object, raw: bytes | None, headers: dict
     return Call(method, path, data, tuple(given.items()) if headers is not None else (), exact)
 
 
-def get(path: str, *, headers: dict[str, str] | None = None, exact: bool = False, keys: bool = True) -> Call:
-    """GET; ``keys`` False: the body is not compared."""
-    return replace(_call("GET", path, _NOTHING, None, headers, exact), keys=keys)
+def get(
+    path: str,
+    *,
+    headers: dict[str, str] | None = None,
+    exact: bool = False,
+    keys: bool = True,
+    values: Iterable[str] = (),
+) -> Call:
+    """GET; ``keys`` False: the body is not compared; ``values``: those of these paths are."""
+    return replace(_call("GET", path, _NOTHING, None, headers, exact), keys=keys, values=tuple(values))
 
 
 def put(path: str, body: object = _NOTHING, *, raw: bytes | None = None, headers: dict[str, str] | None = None) -> Call:

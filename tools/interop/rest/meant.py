@@ -121,8 +121,40 @@ MEANT: Final = (
     ),
     Meant("the bundle of a topic whose namespace is not there", r"answer: 200 \| 404 Namespace .+", "lookup: "),
     Meant("a topic's name with a slash", r"answer: (412 Topic name is not valid|500 <html>) \| 20[04]"),
+    Meant(
+        "a topic's name with a slash", r"answer: 500 domain\(\) invoked from wrong resource \| .+", "topics without "
+    ),
     Meant("a plus sign in a subscription's name", r"value \.: \['p q'\] \| \['p\+q'\]"),
     Meant("TLS in the data of the own cluster", r"only Apache: brokerClient\w+ string", "clusters: GET clusters/stand"),
     Meant("configuration at run time", r"only Apache: \[\] string", "broker configuration: "),
     Meant("partitions of a non-persistent topic in lists", r"only Geminga: \[\] string", ".+mode=NON_PERSISTENT"),
+    # ---- transactions
+    Meant(
+        "a transaction coordinator that nobody used yet",
+        r"answer: 404 Transaction coordinator not found! .+ \| 200",
+        "coordinators: GET .+coordinatorStats",
+    ),
+    Meant("aborting a transaction that is aborted", r"answer: 500 <exception> \| 204", ".+: POST .+/abortTransaction/"),
+    Meant(
+        "transactions of a topic that is not loaded",
+        r"answer: 404 Topic not found .+ \| (200|404 .+)",
+        "topics without transactions: .+-partition-0",
+    ),
+    Meant(
+        "snapshots of a topic without transactions",
+        r"answer: 200 \| 404 Transaction buffer Snapshot .+",
+        "topics without transactions: .+transactionBufferInternalStats",
+    ),
+    Meant(
+        "cursors of the topic of snapshots, and what Pulsar has no names for",
+        r"only (Apache|Geminga): \w+\.managedLedgerInternalStats\.(.+\.)?"
+        r"(__compaction|__system_reader|pulsar\.transaction-snapshots|geminga)[^ ]* .+",
+    ),
+    Meant("`metadata=true` of internal statistics", r"only Apache: .+\.ledgers\[\]\.metadata string"),
+    Meant("positions before the first message of a subscription", r"value state: NotInPendingAck \| MarkDelete"),
+    Meant(
+        "transactions that acknowledge cumulatively",
+        r"value ongoingTxnSize: 0 \| 1|only Geminga: lowWaterMarks\.\d+ number",
+        "a cumulative acknowledgement: ",
+    ),
 )

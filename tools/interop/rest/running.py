@@ -16,7 +16,7 @@ from tools.interop.rest.comparing import Compared, compare
 from tools.interop.rest.meant import MEANT
 from tools.interop.rest.recording import names_of, record, recorded
 from tools.interop.rest.sending import Answer, send_all
-from tools.interop.rest.tables import TABLES
+from tools.interop.rest.tables import TABLES, by_settings
 from tools.standalone_process import StandaloneProcess
 
 
@@ -28,16 +28,22 @@ def run(console: Console, version: str, arguments: list[str]) -> int:
     parser.add_argument("--geminga", action="store_true", help="compare with the answers that were kept; no Java")
     options = parser.parse_args(arguments)
     tables = {name: [story for story in stories if options.part in story.name] for name, stories in TABLES.items()}
-    stories = [story for chosen in tables.values() for story in chosen]
+    ours: dict[str, Answer] = {}
+    theirs: dict[str, Answer] = {}
     started = time.perf_counter()
-    with tempfile.TemporaryDirectory(prefix="geminga-rest-") as directory:
-        with StandaloneProcess(Path(directory) / "geminga", log=BUILD / "rest-geminga.log") as process:
-            ours = send_all(stories, process.web_url, process.service_url)
-        if options.geminga:
-            kept = {name: answer for table in tables for name, answer in recorded(table).items()}
-            theirs = {name: kept[name] for name in names_of(stories)}
-        else:
-            theirs = _ask_apache(stories, Path(directory), version)
+    for settings, names in by_settings():
+        stories = [story for name in names for story in tables[name]]
+        if not stories:
+            continue
+        with tempfile.TemporaryDirectory(prefix="geminga-rest-") as directory:
+            data = Path(directory)
+            with StandaloneProcess(data / "geminga", log=BUILD / "rest-geminga.log", settings=settings) as process:
+                ours |= send_all(stories, process.web_url, process.service_url)
+            if options.geminga:
+                kept = {name: answer for table in names for name, answer in recorded(table).items()}
+                theirs |= {name: kept[name] for name in names_of(stories)}
+            else:
+                theirs |= _ask_apache(stories, data, version, settings)
     compared = compare(theirs, ours, MEANT)
     if options.record and not options.part:
         for table, chosen in tables.items():
@@ -47,9 +53,9 @@ def run(console: Console, version: str, arguments: list[str]) -> int:
     return 1 if compared.unexplained or (compared.idle and not options.part) else 0
 
 
-def _ask_apache(stories: list[Story], directory: Path, version: str) -> dict[str, Answer]:
+def _ask_apache(stories: list[Story], directory: Path, version: str, settings: dict[str, str]) -> dict[str, Answer]:
     log = BUILD / f"rest-broker-{version}.log"
-    with ApacheStandalone(directory / "apache", log=log, version=version) as process:
+    with ApacheStandalone(directory / "apache", log=log, version=version, settings=settings) as process:
         return send_all(stories, process.web_url, process.service_url)
 
 

@@ -12,6 +12,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from geminga.model.errors import ConfigurationError
+from geminga.model.limits import TRANSACTION_COORDINATORS_MAX
 from geminga.model.topic_name import is_valid_named_entity
 
 #: Of a metadata store that is a file in a data directory.
@@ -20,7 +21,6 @@ SQLITE: Final = "sqlite:"
 BUNDLES_DEFAULT: Final = 16
 #: As a namespace may have.
 BUNDLES_MAX: Final = 128
-COORDINATORS_MAX: Final = 1 << 10
 PROXY_PROTOCOLS: Final = ("SNI",)
 
 
@@ -66,7 +66,7 @@ def check(options: ClusterOptions) -> None:
         raise ConfigurationError(f"--proxy-protocol {options.proxy_protocol}: expected SNI")
     for option, number, least, most in (
         ("--default-namespace-bundle-number", options.bundles, 0, BUNDLES_MAX),
-        ("--initial-num-transaction-coordinators", options.transaction_coordinators, 1, COORDINATORS_MAX),
+        ("--initial-num-transaction-coordinators", options.transaction_coordinators, 1, TRANSACTION_COORDINATORS_MAX),
         ("--initial-num-stream-storage-containers", options.stream_storage_containers, 0, 1 << 31),
         ("--zookeeper-session-timeout-ms", options.session_timeout_ms, 1, 1 << 31),
     ):

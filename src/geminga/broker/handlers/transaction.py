@@ -27,6 +27,8 @@ from geminga.wire._generated import pulsar_api_pb2 as pb
 TEXT: Final = (
     "Transaction manager is not started, please set transactionCoordinatorEnabled=true on a broker that has it"
 )
+#: Of Java's long in an uint64.
+_SIGN_BIT: Final = 63
 #: Pulsar's word to clients that are not whom the transaction belongs to.
 NOT_YOURS: Final = "Client is not the owner of the transaction"
 
@@ -112,7 +114,9 @@ async def _connect(transactions: Transactions, connection: Connection, command: 
 async def _begin(transactions: Transactions, connection: Connection, command: pb.BaseCommand) -> TxnId:
     request = command.newTxn
     coordinator = await transactions.coordinators.find(request.tc_id)
-    return await coordinator.begin(request.txn_ttl_millis, connection.principal.role or None)
+    # Java's negative numbers are no time at all.
+    timeout_ms = 0 if request.txn_ttl_millis >> _SIGN_BIT else request.txn_ttl_millis
+    return await coordinator.begin(timeout_ms, connection.principal.role or None)
 
 
 async def _add_partition(transactions: Transactions, connection: Connection, command: pb.BaseCommand) -> None:
@@ -167,7 +171,7 @@ def _watermark(request: pb.CommandEndTxnOnPartition | pb.CommandEndTxnOnSubscrip
     if not request.HasField("txnid_least_bits_of_low_watermark"):
         return -1
     watermark = request.txnid_least_bits_of_low_watermark
-    return -1 if watermark >> 63 else watermark  # Java's -1
+    return -1 if watermark >> _SIGN_BIT else watermark  # Java's -1
 
 
 def _persistent(text: str) -> TopicName:

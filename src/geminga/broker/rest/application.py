@@ -1,7 +1,7 @@
 """The admin REST, lookup and metrics as one ASGI application.
 
-``/admin/v2`` (clusters, tenants, namespaces, topics, schemas, brokers), ``/lookup/v2`` and ``/metrics``, at Pulsar's
-paths.
+``/admin/v2`` (clusters, tenants, namespaces, topics, schemas, brokers), ``/admin/v3/transactions``, ``/lookup/v2`` and
+``/metrics``, at Pulsar's paths.
 Errors are ``{"reason": ...}`` with Pulsar's status; an unexpected one is logged in full here and answered as 500
 without any of it.
 """
@@ -32,6 +32,7 @@ from geminga.broker.rest import (
     tenants,
     topic_policies,
     topics,
+    transactions,
 )
 from geminga.broker.rest.context import RestContext
 from geminga.broker.rest.doors import decided
@@ -73,6 +74,10 @@ ROUTES = distinct(
         *at_owner(topic_policies.ROUTES, _policies_topic_of, _ownership),
         *topics.LISTS,
         *at_owner(topics.ROUTES, topic_of, _ownership),
+        *transactions.where_enabled(transactions.OF_CLUSTER),
+        *transactions.where_enabled(at_owner(transactions.OF_COORDINATORS, transactions.coordinator_topic, _ownership)),
+        *transactions.where_enabled(at_owner(transactions.OF_TOPICS, transactions.persistent_of, _ownership)),
+        *at_owner(transactions.ALWAYS, transactions.persistent_of, _ownership),
     ]
 )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from geminga.broker.access.ports import Access
 from geminga.broker.config import BrokerConfig
@@ -19,6 +19,9 @@ from geminga.broker.schema.topic_schemas import Schemas
 from geminga.managed_ledger import ManagedLedgerFactory
 from geminga.runtime import Clock
 from geminga.runtime.ports import Disk
+
+if TYPE_CHECKING:
+    from geminga.broker.transactions.service import TransactionService
 
 #: Body of a request where ``httpMaxRequestSize`` sets no other bound, bytes.
 BODY_BYTES_MAX_DEFAULT: Final = 16 * 1024 * 1024
@@ -53,5 +56,7 @@ class RestContext:
     status_file: str = ""
     force_delete_namespace: bool = False
     force_delete_tenant: bool = False
+    #: None: the broker has no transactions.
+    transactions: TransactionService | None = None
     #: Every configuration key in force, for ``brokers/configuration/runtime``.
     configuration: Mapping[str, str] = field(default_factory=dict)

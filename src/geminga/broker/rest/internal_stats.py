@@ -14,6 +14,7 @@ from geminga.broker.subscription.subscription import Subscription
 from geminga.broker.topic.base import Topic
 from geminga.broker.topic.non_persistent import NonPersistentTopic
 from geminga.broker.topic.persistent import PersistentTopic
+from geminga.managed_ledger import ManagedLedger
 from geminga.managed_ledger.info import StoredInfo
 from geminga.managed_ledger.stats import internal_stats as ledger_stats
 from geminga.metadata.ports import Stat
@@ -77,14 +78,21 @@ async def internal_stats(schemas: Schemas, topic: Topic) -> Document:
     return stats
 
 
+def ledger_document(ledger: ManagedLedger) -> Document:
+    """``ManagedLedgerInternalStats`` of a log that nobody dispatches from."""
+    stats = cast("Document", ledger_stats(ledger))
+    stats["lastLedgerCreatedTimestamp"] = iso_time(cast("int", stats["lastLedgerCreatedTimestamp"]))
+    for cursor in cast("dict[str, Document]", stats["cursors"]).values():
+        cursor["lastLedgerSwitchTimestamp"] = iso_time(cast("int", cursor["lastLedgerSwitchTimestamp"]))
+    return stats
+
+
 def log_stats(topic: PersistentTopic) -> Document:
     """The log and its cursors, and what Pulsar has no names for."""
-    stats = cast("Document", ledger_stats(topic.ledger))
-    stats["lastLedgerCreatedTimestamp"] = iso_time(cast("int", stats["lastLedgerCreatedTimestamp"]))
+    stats = ledger_document(topic.ledger)
     by_cursor = {item.cursor.name: item for item in topic.subscriptions.values()}
     waiting = 0
     for name, cursor in cast("dict[str, Document]", stats["cursors"]).items():
-        cursor["lastLedgerSwitchTimestamp"] = iso_time(cast("int", cursor["lastLedgerSwitchTimestamp"]))
         dispatch = by_cursor[name].dispatch if name in by_cursor else None
         if dispatch is not None:
             waiting += dispatch.is_waiting

@@ -108,7 +108,16 @@ def _checked_text(text: str, name: str) -> str:
 
 def path_int(request: Request, name: str, most: int = INT_MAX) -> int:
     """A whole number from ``-most - 1`` to ``most`` in the path; 404 otherwise, as for a path that does not exist."""
-    text = request.path_params[name]
+    return _whole(unquote(request.path_params[name]), name, most)
+
+
+def query_int(request: Request, name: str, most: int = INT_MAX) -> int | None:
+    """As :func:`path_int`, of the query; None if nothing is said."""
+    text = request.query_params.get(name)
+    return _whole(text, name, most) if text else None
+
+
+def _whole(text: str, name: str, most: int) -> int:
     if not _WHOLE_NUMBER.fullmatch(text) or not -most - 1 <= int(text) <= most:
         raise RestError(404, f"{name} must be a whole number, not {text[:40]!r}")
     return int(text)

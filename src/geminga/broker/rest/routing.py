@@ -79,7 +79,7 @@ def _parameter_of(needs: Needs) -> str:
     """What a path must name for this to be about something."""
     if isinstance(needs, TopicOperation):
         return "topic"
-    if isinstance(needs, NamespaceOperation | PolicyAction | SuperUser):
+    if isinstance(needs, NamespaceOperation | PolicyAction) or needs is SuperUser.UNLOAD_NAMESPACE:
         return "namespace"
     return ""
 

@@ -1,8 +1,8 @@
 """Statistics of topics under Pulsar's JSON names (``TopicStats``, ``NonPersistentTopicStats``).
 
 Computed when somebody asks: counters are plain ints, rates are the change since the last question (see
-``subscription.rates``). Fields for what this version does not have are there with the value that says so (no offloads,
-no transactions), because administration tools read them without asking whether they exist.
+``subscription.rates``). Fields for what this version does not have are there with the value that says so (no offloads),
+because administration tools read them without asking whether they exist.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ NO_COMPACTION: Final[Mapping[str, Json]] = dict.fromkeys(
     ),
     0,
 )
-#: Of a topic that had no transaction, no compaction, no offload, and no limit of its publish rate.
+#: Of a topic that had no compaction, no offload, and no limit of its publish rate.
 NOT_IN_GEMINGA: Final[Mapping[str, Json]] = dict.fromkeys(
     (
         "systemTopicBytesInCounter",
@@ -69,9 +69,6 @@ NOT_IN_GEMINGA: Final[Mapping[str, Json]] = dict.fromkeys(
         "lastOffloadLedgerId",
         "lastOffloadSuccessTimeStamp",
         "lastOffloadFailureTimeStamp",
-        "ongoingTxnCount",
-        "abortedTxnCount",
-        "committedTxnCount",
     ),
     0,
 )
@@ -109,6 +106,7 @@ class TopicStatistics:
             **_stored(topic),
             "earliestMsgPublishTimeInBacklogs": 0,
             **NOT_IN_GEMINGA,
+            **_transactions(topic),
             "publishRateLimitedTimes": topic.publish_limited_times,
             "publishers": [self._publisher(topic, producer) for producer in publishers],
             "waitingPublishers": len(topic.producers) - len(publishers),
@@ -143,6 +141,12 @@ class TopicStatistics:
             # Only for want of permits is anything dropped, which is the subscriptions' to tell.
             stats["msgDropRate"] = 0.0
         return stats
+
+
+def _transactions(topic: Topic) -> Document:
+    buffer = topic.transaction_buffer if isinstance(topic, PersistentTopic) else None
+    counts = buffer.counts() if buffer is not None else (0, 0, 0)
+    return {"ongoingTxnCount": counts[0], "abortedTxnCount": counts[1], "committedTxnCount": counts[2]}
 
 
 def _stored(topic: Topic) -> Document:

@@ -78,7 +78,16 @@ def acknowledged_bits(ack_set: Sequence[int], batch_size: int) -> tuple[int, int
 class TransactionAcks:
     """See the module."""
 
-    __slots__ = ("_handle", "_is_lost", "_opening", "_settling", "_subscription", "_whose")
+    __slots__ = (
+        "_handle",
+        "_is_lost",
+        "_opening",
+        "_settling",
+        "_subscription",
+        "_whose",
+        "recovered_ms",
+        "recovering_ms",
+    )
 
     def __init__(self, subscription: AckingSubscription) -> None:
         self._subscription = subscription
@@ -90,6 +99,8 @@ class TransactionAcks:
         self._whose = TxnSubscription(str(subscription.topic.name), subscription.name)
         #: Asks what becomes of transactions that held something when it was loaded.
         self._settling: asyncio.Task[None] | None = None
+        #: When its log began to be read, and had been read, ms since the epoch; 0: never.
+        self.recovering_ms = self.recovered_ms = 0
 
     # ---- life
 
@@ -150,8 +161,11 @@ class TransactionAcks:
             if self._handle is None:
                 if self._is_lost:
                     raise TopicClosingError(f"Topic {subscription.topic.name} is being closed")
+                clock = subscription.services.runtime.clock
+                self.recovering_ms = clock.wall_ms()
                 log = await logs.open(subscription.topic.name, subscription.name, subscription)
                 self._handle = await PendingAckHandle.open(log, self, self._lost)
+                self.recovered_ms = clock.wall_ms()
         return self._handle
 
     def _lost(self, error: GemingaError) -> None:
@@ -298,9 +312,45 @@ class TransactionAcks:
         """Whether anything is held."""
         return self._handle is not None and bool(self._handle.acks)
 
+    # ---- questions
+
     def stats(self) -> dict[str, object]:
         """As Pulsar names them."""
+        handle = self._handle
+        marks = handle.low_watermarks if handle is not None else {}
+        return {
+            "state": "None" if handle is None else "Ready",
+            "lowWaterMarks": {str(number): mark for number, mark in marks.items()},
+            "ongoingTxnSize": len(handle) if handle is not None else 0,
+            "recoverStartTime": self.recovering_ms,
+            "recoverEndTime": self.recovered_ms,
+        }
+
+    def stats_of(self, txn_id: TxnId) -> dict[str, object]:
+        """What a transaction holds cumulatively, as Pulsar names it; of one that was never here too."""
+        cumulative = self._handle.acks.cumulative if self._handle is not None else None
+        if cumulative is None or cumulative.txn_id != txn_id:
+            return {}
+        position = str(cumulative.position)
+        if cumulative.bits != WHOLE:
+            position += f":{cumulative.bits.bit_length() - 1}"
+        return {"cumulativeAckPosition": position}
+
+    def position_state(self, position: Position, batch_index: int | None, batch_size: int) -> str:
+        """Pulsar's word for how an entry, or a message of it, stands here.
+
+        ``batch_size``: how many messages the entry has; 0: it is no batch.
+        """
         if self._handle is None:
-            return {"state": "None"}
-        marks = {str(number): mark for number, mark in self._handle.low_watermarks.items()}
-        return {"state": "Ready", "ongoingTxnSize": len(self._handle), "lowWaterMarks": marks}
+            return "PendingAckNotReady"
+        if position <= self.mark_delete_position:
+            return "MarkDelete"
+        acks = self._handle.acks
+        bits = acks.held(position)
+        if not bits:
+            return "NotInPendingAck"
+        if batch_index is None:
+            return "PendingAck"
+        if batch_index >= (acks.batch_size(position) or batch_size):
+            return "InvalidPosition"
+        return "PendingAck" if bits >> batch_index & 1 else "NotInPendingAck"

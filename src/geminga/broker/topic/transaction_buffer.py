@@ -55,6 +55,7 @@ class TransactionBuffer(TopicPart):
         "_timer",
         "_topic",
         "recovered_ms",
+        "recovering_ms",
         "saved_ms",
         "state",
     )
@@ -87,7 +88,8 @@ class TransactionBuffer(TopicPart):
         self._is_broken = False
         #: Runs from the first change since the last snapshot to the next one.
         self._timer: asyncio.TimerHandle | None = None
-        self.recovered_ms = self.saved_ms = 0
+        #: When the log began to be read, and had been read; when a snapshot was stored; ms since the epoch, 0: never.
+        self.recovering_ms = self.recovered_ms = self.saved_ms = 0
 
     @classmethod
     def is_wanted(cls, topic: PartTopic) -> bool:
@@ -109,6 +111,7 @@ class TransactionBuffer(TopicPart):
                 return
             _log.warning("%s: the snapshot of its transactions is gone, all of it is read", self._topic.name)
             snapshot = BufferSnapshot(EARLIEST)
+        self.recovering_ms = self._topic.services.runtime.clock.wall_ms()
         state = TransactionBufferState()
         for txn_id, marker in snapshot.aborts:
             state.restored(txn_id, marker)
@@ -379,17 +382,28 @@ class TransactionBuffer(TopicPart):
     def stats(self) -> Stats:
         """As Pulsar names them."""
         state = self.state
-        if state is None:
-            return {"state": "NoSnapshot"}
         return {
-            "state": "Ready",
+            "state": "NoSnapshot" if state is None else "Ready",
             "maxReadPosition": str(self._topic.ledger.readable_position),
-            "ongoingTxnSize": len(state.open),
-            "totalAbortedTransactions": len(state.aborted),
-            "lowWaterMarks": {str(number): mark for number, mark in state.low_watermarks.items()},
             "lastSnapshotTimestamps": self.saved_ms,
+            "lowWaterMarks": {str(number): mark for number, mark in state.low_watermarks.items()} if state else {},
+            "ongoingTxnSize": len(state.open) if state else 0,
+            "recoverStartTime": self.recovering_ms,
             "recoverEndTime": self.recovered_ms,
+            "totalAbortedTransactions": len(state.aborted) if state else 0,
         }
+
+    def stats_of(self, txn_id: TxnId) -> Stats:
+        """What the topic has of a transaction, as Pulsar names it; of one that it never saw too."""
+        state = self.state
+        first = state.open.get(txn_id) if state is not None else None
+        is_aborted = state is not None and txn_id in state.aborted
+        return {**({"startPosition": str(first)} if first is not None else {}), "aborted": is_aborted}
+
+    def counts(self) -> tuple[int, int, int]:
+        """Transactions that are open, committed and aborted; the latter two since the topic was loaded."""
+        state = self.state
+        return (0, 0, 0) if state is None else (len(state.open), state.aborted_count, state.committed_count)
 
 
 def _take(state: TransactionBufferState, data: bytes, position: Position) -> None:

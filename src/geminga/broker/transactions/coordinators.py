@@ -31,6 +31,11 @@ REOPEN_FIRST_MS: Final = 500
 REOPEN_MAX_MS: Final = 60_000
 
 
+def log_name(number: int) -> str:
+    """The managed ledger of a coordinator's log."""
+    return f"{SYSTEM_NAMESPACE}/persistent/{LOG_PREFIX}{number}"
+
+
 class Coordinators:
     """See the module."""
 
@@ -158,13 +163,24 @@ class Coordinators:
             return Standing.TAKING if txn_id.coordinator < await self._count() else Standing.OVER
         return coordinator.state.standing(txn_id, participant)
 
+    async def find_used(self, number: int) -> TransactionCoordinator | None:
+        """The coordinator if anybody ever began a transaction with it; none is made. Raises as :meth:`find`."""
+        known = self._open.get(number)
+        if known is None and 0 <= number < await self._count() and await self._ledgers.exists(log_name(number)):
+            known = await self.find(number)
+        return known
+
+    async def count(self) -> int:
+        """How many the cluster has. Raises GemingaError."""
+        return await self._count()
+
     @property
     def open(self) -> dict[int, TransactionCoordinator]:
         """Those that are open, by number."""
         return self._open
 
     async def _opened(self, number: int) -> TransactionCoordinator:
-        ledger = await self._ledgers.open(f"{SYSTEM_NAMESPACE}/persistent/{LOG_PREFIX}{number}")
+        ledger = await self._ledgers.open(log_name(number))
         ledger.part = self._part
         ledger.set_retention(retention_ms=0, retention_bytes=0)
 

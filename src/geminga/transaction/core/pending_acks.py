@@ -177,6 +177,10 @@ class PendingAcks:
         """Which messages of an entry must not be delivered again now; 0: none is held."""
         return self._held.get(position, 0)
 
+    def batch_size(self, position: Position) -> int:
+        """Messages of an entry of which a part is held; 0: all of it is held, or nothing."""
+        return self._sizes.get(position, 0)
+
     def __iter__(self) -> Iterator[TxnId]:
         """Transactions that hold something."""
         yield from self._by_transaction

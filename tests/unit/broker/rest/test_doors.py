@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Awaitable, Callable
-from typing import NamedTuple
 
 import pytest
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import ASGIApp, Message, Scope
 
 from geminga.broker.access.core.actions import (
     EVERYTHING,
@@ -34,7 +31,7 @@ from geminga.model.errors import InvariantError
 from geminga.model.topic_name import TopicName
 from support.broker_world import TOPIC, BrokerWorld, run_with_broker
 from support.deciding import Denying
-from support.rest_world import rest_application
+from support.rest_world import ask, rest_application
 
 NAMES = {
     "tenant": "public",
@@ -52,42 +49,6 @@ NAMES = {
     "position": "1",
 }
 HERE = TopicName.parse(TOPIC)
-
-
-class Answer(NamedTuple):
-    status: int
-    body: bytes
-
-    @property
-    def reason(self) -> str:
-        reason: str = json.loads(self.body)["reason"]
-        return reason
-
-
-async def ask(application: ASGIApp, method: str, path: str, body: bytes = b"{}") -> Answer:
-    sent: list[Message] = []
-
-    async def receive() -> Message:
-        return {"type": "http.request", "body": body, "more_body": False}
-
-    async def send(message: Message) -> None:
-        sent.append(message)
-
-    path, _, query = path.partition("?")
-    scope: Scope = {
-        "type": "http",
-        "http_version": "1.1",
-        "method": method,
-        "path": path,
-        "raw_path": path.encode(),
-        "root_path": "",
-        "scheme": "http",
-        "headers": [(b"content-type", b"application/json")],
-        "query_string": query.encode(),
-        "server": ("broker", 8080),
-    }
-    await application(scope, receive, send)
-    return Answer(sent[0]["status"], b"".join(message.get("body", b"") for message in sent[1:]))
 
 
 def path_of(route: Route) -> str:

@@ -18,6 +18,8 @@ from tools.interop.rest.tables import (
     tenants,
     topic_policies,
     topics,
+    transactions,
+    transactions_off,
     unbuilt,
 )
 
@@ -27,5 +29,24 @@ TABLES: Final[dict[str, list[Story]]] = {
     for module in (
         *(brokers, clusters, tenants, namespaces, namespace_policies, common),
         *(topics, partitions, subscriptions, messages, schemas, topic_policies, unbuilt),
+        *(transactions_off, transactions),
     )
 }
+
+#: Tables whose stories are told to brokers of their own, and how these are configured.
+SETTINGS: Final[dict[str, dict[str, str]]] = {"transactions": {"transactionCoordinatorEnabled": "true"}}
+#: Of the others.
+USUAL: Final = {"transactionCoordinatorEnabled": "false"}
+
+
+def by_settings() -> list[tuple[dict[str, str], list[str]]]:
+    """The tables that one broker is told after the other, and how it is configured."""
+    groups: list[tuple[dict[str, str], list[str]]] = []
+    for table in TABLES:
+        settings = SETTINGS.get(table, USUAL)
+        group = next((group for group in groups if group[0] == settings), None)
+        if group is None:
+            groups.append((settings, [table]))
+        else:
+            group[1].append(table)
+    return groups

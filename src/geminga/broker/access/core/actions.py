@@ -94,6 +94,10 @@ class SuperUser(_Word):
     UNLOAD_NAMESPACE = auto()
     #: The command by which coordinators of other brokers tell topics and subscriptions.
     END_TRANSACTION = auto()
+    #: Transactions of whomever, and their coordinators.
+    LOOK_AT_TRANSACTIONS = auto()
+    ABORT_TRANSACTION = auto()
+    SCALE_COORDINATORS = auto()
 
 
 class PolicyName(_Word):

@@ -18,7 +18,6 @@ _CLUSTER: Final = "/admin/v2/clusters/{cluster}"
 _FUNCTION: Final = "{tenant}/{namespace}/{function}"
 _BUNDLE: Final = "{tenant}/{namespace}/{bundle}"
 _SUBSCRIPTION: Final = f"{_TOPIC}/subscription/{{subscription}}"
-_TRANSACTIONS: Final = "/admin/v3/transactions"
 _PACKAGES: Final = "/admin/v3/packages/{type}/{tenant}/{namespace}"
 
 
@@ -227,25 +226,6 @@ ROUTES: Final[tuple[UnbuiltRoute, ...]] = (
         "GET /admin/v2/proxy-stats/metrics",
         "GET /admin/v2/proxy-stats/stats",
         "GET /admin/v2/proxy-stats/{domain}/{tenant}/{namespace}/{topic}/stats",
-    ),
-    *_routes(
-        "transactions",
-        f"GET {_TRANSACTIONS}/coordinators",
-        f"GET {_TRANSACTIONS}/coordinatorStats",
-        f"GET {_TRANSACTIONS}/coordinatorInternalStats/{{coordinator}}",
-        f"POST {_TRANSACTIONS}/transactionCoordinator/replicas",
-        f"GET {_TRANSACTIONS}/slowTransactions/{{timeout}}",
-        f"GET {_TRANSACTIONS}/transactionMetadata/{{most}}/{{least}}",
-        f"POST {_TRANSACTIONS}/abortTransaction/{{most}}/{{least}}",
-        f"GET {_TRANSACTIONS}/transactionBufferStats/{{tenant}}/{{namespace}}/{{topic}}",
-        f"GET {_TRANSACTIONS}/transactionBufferInternalStats/{{tenant}}/{{namespace}}/{{topic}}",
-        f"GET {_TRANSACTIONS}/transactionInBufferStats/{{tenant}}/{{namespace}}/{{topic}}/{{most}}/{{least}}",
-        f"GET {_TRANSACTIONS}/pendingAckStats/{{tenant}}/{{namespace}}/{{topic}}/{{subscription}}",
-        f"GET {_TRANSACTIONS}/pendingAckInternalStats/{{tenant}}/{{namespace}}/{{topic}}/{{subscription}}",
-        f"GET {_TRANSACTIONS}/transactionInPendingAckStats"
-        "/{tenant}/{namespace}/{topic}/{subscription}/{most}/{least}",
-        f"GET {_TRANSACTIONS}/positionStatsInPendingAck"
-        "/{tenant}/{namespace}/{topic}/{subscription}/{ledger}/{entry}",
     ),
     *_functions("/admin/v2/functions", f"GET /admin/v2/functions/{_FUNCTION}/state/{{key}}"),
     *_functions(
