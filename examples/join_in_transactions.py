@@ -2,7 +2,7 @@
 
 ::
 
-    geminga standalone --set transactionCoordinatorEnabled=true --set brokerDeduplicationEnabled=true
+    geminga standalone --set brokerDeduplicationEnabled=true
     python examples/join_in_transactions.py pulsar://localhost:6650 orders payments paid-orders
 
 A message of the first topic and one of the second with the same key become one message of the third: both payloads,

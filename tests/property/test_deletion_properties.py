@@ -16,8 +16,9 @@ from geminga.broker.core.deletion import (
     why_topic_stays,
 )
 from geminga.managed_ledger.core.positions import LedgerInfo
-from geminga.managed_ledger.core.trim import ledgers_to_trim
+from geminga.managed_ledger.core.trim import has_unread, ledgers_to_trim
 from geminga.model.position import Position
+from geminga.wire.managed_ledger import LedgerRecord
 
 NOW_MS = 10_000_000
 MODES = ("delete_when_no_subscriptions", CAUGHT_UP_MODE)
@@ -160,3 +161,28 @@ def test_topic_that_was_loaded_long_ago_stays_as_long_as_what_it_stored():
     rules = {"mode": "delete_when_no_subscriptions", "idle_min_ms": 60}
     assert why_topic_stays(facts, **rules, retention_ms=11) is Hold.RETENTION
     assert why_topic_stays(facts, **rules, retention_ms=10) is None
+
+
+@given(
+    entries=st.lists(st.integers(0, 3), max_size=5),
+    acknowledged=st.integers(0, 15),
+    is_open=st.booleans(),
+    is_known=st.booleans(),
+)
+def test_nothing_is_unread_only_where_every_entry_was_acknowledged(
+    entries: list[int], acknowledged: int, is_open: bool, is_known: bool
+) -> None:
+    """A log with its entries as a plain list, of which the first ``acknowledged`` are; the last ledger may be open."""
+    log = [Position(7 + number, entry) for number, count in enumerate(entries) for entry in range(count)]
+    acknowledged = min(acknowledged, len(log))
+    mark = log[acknowledged - 1] if acknowledged else Position(-1, -1)
+    ledgers = [
+        LedgerRecord(7 + number, 0, 0, 0)
+        if is_open and number == len(entries) - 1
+        else LedgerRecord(7 + number, n, n, 1)
+        for number, n in enumerate(entries)
+    ]
+    unread = has_unread(ledgers, mark if is_known else None)
+    assert unread or acknowledged == len(log), "nothing that is left is missed"
+    if not (is_open and entries):
+        assert unread == (acknowledged < len(log) or (bool(log) and not is_known))

@@ -35,7 +35,7 @@ def rest_application(broker: Broker) -> ASGIApp:
         cluster="standalone",
         version="test",
         access=broker.access,
-        transactions=broker.transactions,
+        transactions=broker.use_transactions if broker.late_transactions is not None else None,
     )
     return application_maker(context)()
 

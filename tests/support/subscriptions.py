@@ -152,6 +152,7 @@ class RecordedTopic:
             runtime=runtime,
             config=config,
             unacked_budget=config.new_unacked_budget(),
+            has_transactions=False,
             pending_ack_logs=None,
             recent_candidates=RecentCandidates(),
         )

@@ -39,6 +39,11 @@ QUORUM_KEYS: Final = (
 #: Values of keys with such a word in their name are not shown.
 SECRET_WORDS: Final = ("password", "secret", "token", "basicauthconf", "authenticationparameters")
 
+#: Where one process is the whole cluster, its defaults are others than those of a broker in one of several.
+STANDALONE_DEFAULTS: Final[Mapping[str, str]] = {"transactionCoordinatorEnabled": "true"}
+#: Settings that may ask for what is not there.
+ASKED_OF_ALL: Final = ("authenticationEnabled", "authorizationEnabled")
+
 #: A parsed value.
 Value = bool | int | float | str | tuple[str, ...] | None
 C = TypeVar("C", bound="DataclassInstance")
@@ -86,8 +91,11 @@ def load_config(
 def config_from(entries: Iterable[ConfigEntry]) -> Config:
     """Configuration from ``entries``, later ones winning; raises :class:`ConfigurationError`."""
     latest = {entry.key: entry for entry in entries}
+    for key, text in STANDALONE_DEFAULTS.items():
+        if key not in latest or not latest[key].text.strip():
+            latest[key] = ConfigEntry(key, text, "default")
     known = {key for config_class in CONFIG_CLASSES for key in settings_of(config_class)}
-    warnings = list(_asked_in_vain(latest.values()))
+    warnings = list(_asked_in_vain(entry for key, entry in latest.items() if key in ASKED_OF_ALL or key not in known))
     server = _built(ServerConfig, latest)
     bookie = _built(BookieConfig, latest)
     managed_ledger, lowered = _with_quorums_met(_built(ManagedLedgerConfig, latest), latest, server)

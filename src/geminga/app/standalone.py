@@ -279,7 +279,7 @@ class StandaloneServer:
             cluster=config.cluster_name,
             version=__version__,
             access=broker.access,
-            transactions=broker.transactions,
+            transactions=broker.use_transactions if broker.late_transactions is not None else None,
             body_bytes_max=config.http_body_bytes_max,
             status_file=config.status_file,
             force_delete_namespace=config.force_delete_namespace,

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from functools import cached_property
+from typing import TYPE_CHECKING, Final, cast
 
 from geminga.broker.access.anonymous import OPEN
 from geminga.broker.access.ports import Access
@@ -27,6 +28,7 @@ from geminga.broker.handlers import command_table
 from geminga.broker.handlers.producer_names import ProducerNames
 from geminga.broker.handlers.rows import CommandTable
 from geminga.broker.handlers.services import CommandServices
+from geminga.broker.late_transactions import LateTransactions
 from geminga.broker.ownership.endpoints import Endpoint, Endpoints
 from geminga.broker.ownership.lookup import TopicLookup
 from geminga.broker.ownership.ports import Ownership
@@ -48,7 +50,7 @@ from geminga.broker.schema.topic_schemas import Schemas
 from geminga.broker.topic.base import Topic
 from geminga.broker.topic.non_persistent import NonPersistentTopic
 from geminga.broker.topic.persistent import PersistentTopic
-from geminga.broker.topic.registered_parts import PARTS, with_transactions
+from geminga.broker.topic.registered_parts import PARTS
 from geminga.broker.topic.services import TopicServices
 from geminga.broker.topic.throttling import broker_throttles
 from geminga.broker.upkeep.admin_steps import AdminSteps
@@ -129,10 +131,10 @@ class Broker:
         self.long_work = asyncio.Semaphore(LONG_WORK_AT_ONCE)
         self.schemas = self._new_schemas()
         self._endpoints: Endpoints | None = None
-        self.transactions = self._new_transactions()
+        #: None: transactions are off.
+        self.late_transactions = self._new_late_transactions()
         settings = {**broker_levels(config), **broker_levels(ledgers.config)}
         self.policies = PolicyService(self.namespaces, TopicPolicyStore(self), settings, config.cluster_name)
-        self.topic_services = self._new_topic_services()
         self._inactive_topics = InactiveTopics(
             config,
             self.registry,
@@ -186,22 +188,22 @@ class Broker:
             part=self,
         )
 
-    def _new_topic_services(self) -> TopicServices:
+    @cached_property
+    def topic_services(self) -> TopicServices:
+        """What topics use of the broker; made with the first of them."""
         return TopicServices(
             runtime=self.runtime,
             config=self.config,
             metadata=self.metadata,
             ledgers=self.ledgers,
-            parts=with_transactions() if self.transactions is not None else PARTS,
+            parts=PARTS,
             failures=self.failures,
             whole=self,
             unload=self.registry.unload,
             drop_soon=self.registry.drop_soon,
             rules=self.policies.rules,
             admit_consumer=self.schemas.admit_consumer,
-            snapshots=self.transactions.snapshots if self.transactions is not None else None,
-            registrations=self.transactions.coordinators if self.transactions is not None else None,
-            pending_ack_logs=self.transactions.pending_ack_logs if self.transactions is not None else None,
+            transactions=self.late_transactions,
             publish_latency=self.publish_latency,
             recent_candidates=self.recent_candidates,
             unacked_budget=self.unacked_budget,
@@ -209,9 +211,12 @@ class Broker:
             throttles=broker_throttles(self.config, self.runtime.clock.monotonic, self),
         )
 
-    def _new_transactions(self) -> TransactionService | None:
+    def _new_late_transactions(self) -> LateTransactions | None:
         if not self.config.transaction_coordinator_enabled:
             return None
+        return LateTransactions(self.ledgers, self.ownership, self._new_transactions, self)
+
+    def _new_transactions(self) -> TransactionService:
         from geminga.broker.transactions.service import TransactionService
 
         async def count() -> int:
@@ -268,7 +273,7 @@ class Broker:
             name_producer=ProducerNames(self.metadata, self.config.cluster_name).next,
             watch_topics=lambda watcher: self.topic_watches.open(watcher),
             long_work=self.long_work,
-            transactions=self.transactions,
+            transactions=self.use_transactions if self.late_transactions is not None else None,
         )
         return command_table(services)
 
@@ -304,8 +309,8 @@ class Broker:
         self._inactive_topics.start()
         self.ledger_upkeep.start()
         self._policy_upkeep.start()
-        if self.transactions is not None:
-            self.transactions.coordinators.start()
+        if self.late_transactions is not None:
+            self.late_transactions.start()
 
     def begin_stop(self) -> None:
         """Long work of administrators ends at its next step; clients are served until :meth:`close`."""
@@ -326,13 +331,26 @@ class Broker:
         if self._topic_watches is not None:
             self._topic_watches.close()
         self.namespaces.close()
-        if self.transactions is not None:
-            await self.transactions.coordinators.close()
+        if self.late_transactions is not None:
+            await self.late_transactions.close()
         await self.registry.close()
         for connection in list(self.connections.open):
             connection.close()
         self.frame_room.close()
         self.output_budget.close()
+
+    @property
+    def transactions(self) -> TransactionService | None:
+        """The coordinators and what belongs to them, loaded with the first use; None: transactions are off.
+
+        Raises UnavailableError.
+        """
+        return self.use_transactions() if self.late_transactions is not None else None
+
+    def use_transactions(self) -> TransactionService:
+        """:attr:`transactions`, where they are on."""
+        assert self.late_transactions is not None
+        return cast("TransactionService", self.late_transactions.service())
 
     @property
     def topic_watches(self) -> TopicWatches:

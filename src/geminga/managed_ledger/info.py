@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
+from geminga.managed_ledger.core.trim import has_unread
 from geminga.managed_ledger.metadata_io import cursor_path, ledger_path
 from geminga.metadata.ports import MetadataStore, Stat
 from geminga.wire.managed_ledger import (
@@ -13,6 +14,9 @@ from geminga.wire.managed_ledger import (
     decode_managed_ledger_info,
 )
 
+#: Of a cursor whose node is its state.
+NO_LEDGER: Final = -1
+
 
 class StoredInfo(NamedTuple):
     """The nodes of a managed ledger as they are stored."""
@@ -21,6 +25,12 @@ class StoredInfo(NamedTuple):
     stat: Stat
     #: By the name of the cursor's node, in order.
     cursors: dict[str, tuple[CursorInfoRecord, Stat]]
+
+    def has_unread(self, cursor_name: str) -> bool:
+        """Whether a cursor may have entries in front of it; False only where these nodes say that it has none."""
+        found = self.cursors.get(cursor_name)
+        is_whole = found is not None and found[0].cursor_ledger_id == NO_LEDGER
+        return has_unread(self.record.ledgers, found[0].mark_delete if found is not None and is_whole else None)
 
 
 async def read_info(metadata: MetadataStore, name: str) -> StoredInfo | None:

@@ -27,6 +27,10 @@ _SYSTEM_LOCAL_NAMES: Final = frozenset(
 )
 #: Ends the name of the log of a subscription's acknowledgements in transactions.
 PENDING_ACK_SUFFIX: Final = "__transaction_pending_ack"
+#: Begins the names of the coordinators' logs in the system namespace; a number follows.
+TRANSACTION_LOG_PREFIX: Final = "__transaction_log_"
+#: ... and the cursor of such a log.
+TRANSACTION_LOG_CURSOR: Final = "transaction.subscription"
 
 
 def is_hidden(local_name: str) -> bool:
@@ -113,6 +117,11 @@ class TopicName:
         """Whether the broker keeps its own matters there: neither listed for clients nor deleted when unused."""
         local = self.partitioned_topic.local_name
         return local in _SYSTEM_LOCAL_NAMES or local.endswith(PENDING_ACK_SUFFIX) or self.namespace == SYSTEM_NAMESPACE
+
+    def pending_ack_log(self, subscription: str) -> TopicName:
+        """Where a subscription of it keeps what it acknowledges in transactions."""
+        local = f"{self.local_name}-{subscription}{PENDING_ACK_SUFFIX}"
+        return TopicName(self.domain, self.tenant, self.namespace_name, local)
 
     def with_partition(self, index: int) -> TopicName:
         """The name of partition ``index``."""

@@ -4,10 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from geminga.app.config import Config, config_from, load_config, parse_value, value_text
+from geminga.app.config import (
+    ASKED_OF_ALL,
+    CONFIG_CLASSES,
+    Config,
+    config_from,
+    load_config,
+    parse_value,
+    value_text,
+)
 from geminga.app.config_sources import ConfigEntry
+from geminga.app.core.unbuilt_keys import GROUPS
+from geminga.broker.config import BrokerConfig
 from geminga.model.errors import ConfigurationError
-from geminga.model.settings import Setting
+from geminga.model.settings import Setting, settings_of
 
 
 def entry(text: str) -> ConfigEntry:
@@ -180,3 +190,25 @@ def test_value_text_is_what_a_file_would_hold() -> None:
         "x",
         "a,b",
     ]
+
+
+def test_transactions_are_on_where_one_process_is_the_cluster_and_off_in_a_broker_of_its_own(tmp_path) -> None:
+    key = "transactionCoordinatorEnabled"
+    assert BrokerConfig().transaction_coordinator_enabled is False, "Pulsar's default"
+    assert load_config().broker.transaction_coordinator_enabled is True
+    assert load_config().warnings == ()
+    assert load_config().values()[key] == "true"
+    assert config_from([]).broker.transaction_coordinator_enabled is True
+    # Said by hand, or by a file of Pulsar's, it is as it was said; nothing said leaves it.
+    conf = tmp_path / "standalone.conf"
+    conf.write_text(f"{key}=false\n")
+    assert load_config([str(conf)]).broker.transaction_coordinator_enabled is False
+    assert load_config(env={f"GEMINGA_{key}": "false"}).broker.transaction_coordinator_enabled is False
+    assert load_config([str(conf)], {}, [f"{key}=true"]).broker.transaction_coordinator_enabled is True
+    assert load_config(overrides=[f"{key}="]).broker.transaction_coordinator_enabled is True
+
+
+def test_settings_that_may_ask_in_vain_are_all_named() -> None:
+    settings = {key for config_class in CONFIG_CLASSES for key in settings_of(config_class)}
+    asked = {key for key in settings for group in GROUPS if key in group.keys}
+    assert asked == set(ASKED_OF_ALL)

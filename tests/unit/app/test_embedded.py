@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading  # noqa: TID251 - which threads are left is what is tested
 import urllib.request
 
@@ -11,6 +12,8 @@ import pytest
 
 import geminga
 from geminga.app.embedded import Standalone
+from geminga.client import InitialPosition, blocking
+from geminga.client import NotAllowedError as ClientNotAllowedError
 from geminga.model.errors import (
     ConfigurationError,
     ConflictError,
@@ -178,3 +181,32 @@ def test_fatal_error_cuts_clients_off_and_is_raised_by_stop() -> None:
     with pytest.raises(DiskIOError, match="fsync failed"):
         broker.stop()
     assert broker_threads() == []
+
+
+def test_transactions_work_on_a_directory_from_before_there_were_any(tmp_path) -> None:
+    with Standalone(tmp_path / "data", {"transactionCoordinatorEnabled": False}) as broker:
+        with blocking.connect(broker.service_url) as client:
+            client.create_producer(TOPIC).send(b"old")
+            with pytest.raises(ClientNotAllowedError, match="transactionCoordinatorEnabled"):
+                client.transaction()
+        assert partitions(broker) == 0
+    for attempt in range(2):
+        with Standalone(tmp_path / "data") as broker, blocking.connect(broker.service_url) as client:
+            assert partitions(broker) == 16
+            with client.transaction() as txn:
+                client.create_producer(TOPIC).send(b"%d" % attempt, txn=txn)
+    with Standalone(tmp_path / "data") as broker, blocking.connect(broker.service_url) as client:
+        consumer = client.subscribe(TOPIC, "s", initial_position=InitialPosition.Earliest)
+        assert [consumer.receive(10_000).data() for _ in range(3)] == [b"old", b"0", b"1"]
+
+
+def partitions(broker: Standalone) -> int:
+    """Coordinators of transactions."""
+
+    def get(path: str):
+        with urllib.request.urlopen(f"{broker.web_service_url}/admin/v2/persistent/pulsar/system/{path}") as answer:
+            return json.load(answer)
+
+    if not get("partitioned"):
+        return 0
+    return get("transaction_coordinator_assign/partitions")["partitions"]

@@ -46,6 +46,37 @@ with geminga.Standalone(sys.argv[1]):
 """
 
 
+#: What is not loaded either while no transaction is used, though transactions are on.
+OF_TRANSACTIONS: Final = (
+    "geminga.broker.subscription.transaction_acks",
+    "geminga.broker.topic.transaction_buffer",
+    "geminga.broker.transactions",
+    "geminga.transaction",
+    "geminga.wire.pulsar.transaction_log",
+)
+#: Publishes and receives, twice in two processes; the topic of the second has been there before.
+PLAIN_PROGRAM: Final = """
+import json, sys
+import geminga
+from geminga.client import blocking
+with geminga.Standalone(sys.argv[1]) as broker, blocking.connect(broker.service_url) as client:
+    consumer = client.subscribe("plain", "s")
+    client.create_producer("plain").send(b"x")
+    consumer.acknowledge(consumer.receive(10_000))
+    assert broker._server.broker.late_transactions is not None
+    print(json.dumps(sorted(sys.modules)))
+"""
+
+
+def test_plain_messages_load_nothing_of_transactions(tmp_path) -> None:
+    for _ in range(2):
+        command = [sys.executable, "-c", PLAIN_PROGRAM, str(tmp_path / "data")]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+        loaded = json.loads(done.stdout)
+        unasked = [name for name in loaded for kept in OF_TRANSACTIONS if name == kept or name.startswith(f"{kept}.")]
+        assert unasked == []
+
+
 def test_standalone_loads_no_more_than_it_did(tmp_path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(tmp_path / "data")], capture_output=True, text=True, timeout=60, check=True

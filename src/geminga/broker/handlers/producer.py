@@ -208,19 +208,20 @@ def handle_send(connection: Connection, request: pb.CommandSend, payload: bytes)
 def publish_in_transaction(connection: Connection, producer: Producer, batch: PublishBatch) -> None:
     """SENDs of one producer in one transaction, answered one by one."""
     buffer = producer.topic.transaction_buffer
-    if buffer is None or batch.transaction is None:
+    if not producer.topic.takes_transactions or batch.transaction is None:
         producer.refuse(batch, Refusal(NotAllowedError("Transactions are not enabled on this broker")))
         return
     txn_id = TxnId(*batch.transaction)
-    if buffer.is_ready_for(txn_id):
+    if buffer is not None and buffer.is_ready_for(txn_id):
         _publish_if_taken(buffer, txn_id, producer, batch)
     else:
         # The first ones of the topic, or its coordinator is just being opened; what the client sent behind them waits.
-        connection.run_in_turns(_publish_first(buffer, txn_id, producer, batch))
+        connection.run_in_turns(_publish_first(txn_id, producer, batch))
 
 
-async def _publish_first(buffer: TakesTransactions, txn_id: TxnId, producer: Producer, batch: PublishBatch) -> None:
+async def _publish_first(txn_id: TxnId, producer: Producer, batch: PublishBatch) -> None:
     try:
+        buffer = await producer.topic.use_transactions()
         await buffer.get_ready_for(txn_id)
     except GemingaError as error:
         producer.refuse(batch, Refusal(error))

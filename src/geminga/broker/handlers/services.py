@@ -102,5 +102,5 @@ class CommandServices:
     watch_topics: Callable[[TopicListWatcher], None]
     #: Held by what takes many turns of the loop.
     long_work: asyncio.Semaphore
-    #: None: the broker has no transactions.
-    transactions: Transactions | None = None
+    #: Loaded with the first use, raises UnavailableError; None: the broker has no transactions.
+    transactions: Callable[[], Transactions] | None = None

@@ -96,10 +96,10 @@ def _handled(kind: Kind, work: Work) -> Callable[[CommandServices, Connection, p
             return
         connection.run(run(services.transactions, connection, command), f"{kind.request} of {connection.peer}")
 
-    async def run(transactions: Transactions, connection: Connection, command: pb.BaseCommand) -> None:
+    async def run(transactions: Callable[[], Transactions], connection: Connection, command: pb.BaseCommand) -> None:
         txn_id, error = None, None
         try:
-            txn_id = await work(transactions, connection, command)
+            txn_id = await work(transactions(), connection, command)
         except GemingaError as raised:
             error = raised
         kind.answered(connection, command, error, txn_id)

@@ -56,7 +56,7 @@ class RestContext:
     status_file: str = ""
     force_delete_namespace: bool = False
     force_delete_tenant: bool = False
-    #: None: the broker has no transactions.
-    transactions: TransactionService | None = None
+    #: Loaded with the first use, raises UnavailableError; None: the broker has no transactions.
+    transactions: Callable[[], TransactionService] | None = None
     #: Every configuration key in force, for ``brokers/configuration/runtime``.
     configuration: Mapping[str, str] = field(default_factory=dict)

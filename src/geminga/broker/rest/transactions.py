@@ -53,7 +53,6 @@ from geminga.wire.pulsar.metadata import peek_metadata
 
 if TYPE_CHECKING:
     from geminga.broker.subscription.transaction_acks import TransactionAcks
-    from geminga.broker.topic.transaction_buffer import TransactionBuffer
     from geminga.broker.transactions.service import TransactionService
     from geminga.transaction.coordinator import TransactionCoordinator
     from geminga.transaction.core.coordinator import Transaction
@@ -77,10 +76,10 @@ UNUSED: Final[Document] = {
 
 
 def _transactions(request: Request) -> TransactionService:
-    found = context_of(request).transactions
-    if found is None:
+    use = context_of(request).transactions
+    if use is None:
         raise RestError(503, OFF)
-    return found
+    return use()
 
 
 def where_enabled(routes: Iterable[Route]) -> list[Route]:
@@ -91,7 +90,8 @@ def where_enabled(routes: Iterable[Route]) -> list[Route]:
 
         @wraps(handler)
         async def serve(request: Request) -> Response:
-            _transactions(request)
+            if context_of(request).transactions is None:
+                raise RestError(503, OFF)
             answer: Response = await handler(request)
             return answer
 
@@ -279,7 +279,7 @@ async def _metadata_of(request: Request, transaction: Transaction) -> Document:
 async def _produced(request: Request, topic: str, txn_id: TxnId) -> Document:
     """Of a topic that is gone, what one says that never saw the transaction."""
     try:
-        buffer = _buffer(await _loaded(request, TopicName.parse(topic)))
+        buffer = await (await _loaded(request, TopicName.parse(topic))).use_transactions()
     except (NotFoundError, TopicNotFoundError):
         return {"aborted": False}
     return cast("Document", buffer.stats_of(txn_id))
@@ -322,16 +322,9 @@ async def _topic(request: Request) -> PersistentTopic:
     return await _loaded(request, persistent_of(request))
 
 
-def _buffer(topic: PersistentTopic) -> TransactionBuffer:
-    """Raises NotAllowedError."""
-    if topic.transaction_buffer is None:
-        raise NotAllowedError(f"Topic {topic.name} takes no transactions")
-    return topic.transaction_buffer
-
-
 async def buffer_stats(request: Request) -> Response:
     """What a topic has of transactions."""
-    buffer = _buffer(await _topic(request))
+    buffer = await (await _topic(request)).use_transactions()
     stats = cast("Document", {**buffer.stats(), "snapshotType": "Single"})
     if not flag(request, "lowWaterMarks"):
         del stats["lowWaterMarks"]
@@ -359,7 +352,8 @@ async def buffer_internal_stats(request: Request) -> Response:
 
 async def in_buffer_stats(request: Request) -> Response:
     """What a topic has of one transaction."""
-    return json_response(cast("Document", _buffer(await _topic(request)).stats_of(_txn_id(request))))
+    buffer = await (await _topic(request)).use_transactions()
+    return json_response(cast("Document", buffer.stats_of(_txn_id(request))))
 
 
 # ---- subscriptions

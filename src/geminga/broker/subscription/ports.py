@@ -67,8 +67,13 @@ class SubscriptionServices(Protocol):
         ...
 
     @property
+    def has_transactions(self) -> bool:
+        """Whether the broker has transactions."""
+        ...
+
+    @property
     def pending_ack_logs(self) -> PendingAckLogs | None:
-        """None: the broker has no transactions."""
+        """Loads the code of transactions; None: the broker has none."""
         ...
 
     @property

@@ -84,6 +84,7 @@ class Subscription:
         "_redeliveries",
         "_throttle",
         "_throttled",
+        "_transaction_acks",
         "bytes_out_closed",
         "chunks_out_closed",
         "cursor",
@@ -102,7 +103,6 @@ class Subscription:
         "name",
         "rates",
         "topic",
-        "transaction_acks",
         "type",
     )
 
@@ -114,12 +114,8 @@ class Subscription:
         self.cursor = cursor
         #: False for Readers: the cursor lives in memory only.
         self.is_durable = is_durable
-        #: What it acknowledges in transactions; None: it may not.
-        self.transaction_acks: TransactionAcks | None = None
-        if is_durable and topic.services.pending_ack_logs is not None:
-            from geminga.broker.subscription.transaction_acks import TransactionAcks
-
-            self.transaction_acks = TransactionAcks(self)
+        #: What it acknowledges in transactions; None: nothing yet.
+        self._transaction_acks: TransactionAcks | None = None
         #: Present while there are consumers.
         self.dispatch: Dispatch | None = None
         #: Type of the last consumers; None if there was none since the topic was loaded.
@@ -266,12 +262,31 @@ class Subscription:
     @property
     def held(self) -> Callable[[Position], int] | None:
         """Which messages of an entry transactions hold, as bits; None: none of any."""
-        acks = self.transaction_acks
+        acks = self._transaction_acks
         return acks.held if acks is not None and acks.is_holding else None
 
     async def claim(self) -> None:
         """Raise LedgerFencedError if another broker owns the topic."""
         await self.topic.ledger.claim()
+
+    @property
+    def transaction_acks(self) -> TransactionAcks | None:
+        """What it acknowledges in transactions, made with the first use; None: it may not."""
+        if self._transaction_acks is None and self.is_durable and self.services.has_transactions:
+            from geminga.broker.subscription.transaction_acks import TransactionAcks
+
+            self._transaction_acks = TransactionAcks(self)
+        return self._transaction_acks
+
+    @property
+    def used_transaction_acks(self) -> TransactionAcks | None:
+        """The same if it was used; None: nothing was acknowledged in transactions."""
+        return self._transaction_acks
+
+    async def load_transaction_acks(self) -> None:
+        """There is a log: bring back what transactions hold. Raises GemingaError."""
+        if self.transaction_acks is not None:
+            await self.transaction_acks.load()
 
     async def end_transaction(self, txn_id: TxnId, *, commit: bool, low_watermark: int) -> None:
         """Let what a transaction acknowledged count, or come again; durable on return. Raises GemingaError."""
@@ -409,8 +424,8 @@ class Subscription:
         self.disconnect_consumers()
         if self._reader is not None:
             await self._reader.wait_idle()
-        if self.transaction_acks is not None:
-            await self.transaction_acks.close()
+        if self._transaction_acks is not None:
+            await self._transaction_acks.close()
         if self.is_durable:
             await self.cursor.close()
 
@@ -420,8 +435,8 @@ class Subscription:
             raise PreconditionFailedError("Subscription has active connected consumers")
         await self.fence()
         try:
-            if self.transaction_acks is not None:
-                await self.transaction_acks.delete()
+            if self._transaction_acks is not None:
+                await self._transaction_acks.delete()
             if self.is_durable:
                 await self.topic.ledger.delete_cursor(self.cursor.name)
             else:

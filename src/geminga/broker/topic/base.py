@@ -205,15 +205,22 @@ class Topic:
             self.throttling.close()
 
     @property
+    def takes_transactions(self) -> bool:
+        """Whether messages of transactions may be published."""
+        return False
+
+    @property
     def transaction_buffer(self) -> TakesTransactions | None:
-        """What takes messages of transactions; None: the topic takes none."""
+        """What takes messages of transactions; None: there was none yet."""
         return None
+
+    async def use_transactions(self) -> TakesTransactions:
+        """The buffer, made with the first use. Raises NotAllowedError if the topic takes none, GemingaError."""
+        raise NotAllowedError(f"Topic {self.name} takes no transactions")
 
     async def end_transaction(self, txn_id: TxnId, *, commit: bool, low_watermark: int) -> None:
         """See :meth:`TakesTransactions.end`; raises NotAllowedError if the topic takes no transactions."""
-        buffer = self.transaction_buffer
-        if buffer is None:
-            raise NotAllowedError(f"Topic {self.name} takes no transactions")
+        buffer = self.transaction_buffer or await self.use_transactions()
         await buffer.end(txn_id, commit=commit, low_watermark=low_watermark)
 
     async def store_epoch(self, epoch: int) -> None:

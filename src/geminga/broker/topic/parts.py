@@ -226,6 +226,10 @@ class Parts:
                 return part
         return None
 
+    def register(self, kind: type[TopicPart]) -> None:
+        """One more, behind all others; it is made with the next :meth:`follow`."""
+        self._kinds = (*self._kinds, kind)
+
     async def follow(self) -> None:
         """Have the parts that the topic's rules want. Raises StorageError; then a later call goes on."""
         if self._busy is None:

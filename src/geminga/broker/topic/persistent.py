@@ -26,6 +26,7 @@ from geminga.broker.topic.base import TERMINATED_TEXT, Topic, closing_error
 from geminga.broker.topic.deduplication import DEDUP_CURSOR, TopicDeduplication
 from geminga.broker.topic.delays import DelayedDelivery
 from geminga.broker.topic.parts import AdmitHook, HidesHook, Parts
+from geminga.broker.topic.ports import TRANSACTIONS_PROPERTY
 from geminga.broker.topic.producer import Producer, is_terminal
 from geminga.broker.topic.publish import EntryStamps, PublishBatch, TurnAppend
 from geminga.broker.topic.quota_guard import BacklogQuotas, QuotaGuard
@@ -56,6 +57,7 @@ class PersistentTopic(Topic):
     """A topic whose messages are stored."""
 
     __slots__ = (
+        "_has_buffer",
         "_pending_batches",
         "_remove_tail_listener",
         "_stamps",
@@ -73,6 +75,8 @@ class PersistentTopic(Topic):
         self._subscriptions: dict[str, Subscription] = {}
         #: What it has beside its log.
         self.parts = Parts(self, services.parts)
+        #: It had transactions, or has; most topics never do.
+        self._has_buffer = False
         config = services.config
         #: None: entries are stored as they came.
         self._stamps: EntryStamps | None = None
@@ -120,13 +124,38 @@ class PersistentTopic(Topic):
         return self.parts.find(TopicDeduplication)
 
     @property
+    def takes_transactions(self) -> bool:
+        """Where transactions are on, for topics of users."""
+        return self.services.has_transactions and not self.name.is_system
+
+    @property
     def transaction_buffer(self) -> TransactionBuffer | None:
-        """None: transactions are off, or it is one of the broker's own topics."""
-        if self.services.snapshots is None:
+        """None: there was no transaction yet."""
+        if not self._has_buffer:
             return None
         from geminga.broker.topic.transaction_buffer import TransactionBuffer
 
         return self.parts.find(TransactionBuffer)
+
+    async def use_transactions(self) -> TransactionBuffer:
+        """As :meth:`Topic.use_transactions`."""
+        if not self.takes_transactions:
+            await super().use_transactions()
+        if not self._has_buffer:
+            self._add_buffer()
+        if self.transaction_buffer is None:
+            await self.parts.follow()
+        buffer = self.transaction_buffer
+        if buffer is None:
+            raise closing_error(self.name)
+        return buffer
+
+    def _add_buffer(self) -> None:
+        from geminga.broker.topic.transaction_buffer import TransactionBuffer
+
+        # The last one: it too remembers what it admits, and hears only of what is stored.
+        self.parts.register(TransactionBuffer)
+        self._has_buffer = True
 
     @property
     def quota_guard(self) -> QuotaGuard | None:
@@ -303,10 +332,14 @@ class PersistentTopic(Topic):
             self._load_subscriptions()
             if self._stamps is not None and self.services.config.appends_index:
                 self._stamps.index = await self._last_index()
+            transactions = self.services.transactions if self.takes_transactions else None
+            has_property = TRANSACTIONS_PROPERTY in self.ledger.properties
+            if transactions is not None and (has_property or await transactions.has_snapshots(self.name)):
+                self._add_buffer()
             await self.apply_policies()
-            for subscription in self._subscriptions.values():
-                if subscription.transaction_acks is not None:
-                    await subscription.transaction_acks.load()
+            if transactions is not None:
+                for name in await transactions.with_logs(self.name, self._subscriptions):
+                    await self._subscriptions[name].load_transaction_acks()
             is_loaded = True
         finally:
             if not is_loaded:
@@ -388,8 +421,8 @@ class PersistentTopic(Topic):
         self._remove_tail_listener()
         self.parts.drop()
         for subscription in self._subscriptions.values():
-            if subscription.transaction_acks is not None:
-                await subscription.transaction_acks.abandon()
+            if subscription.used_transaction_acks is not None:
+                await subscription.used_transaction_acks.abandon()
         await self.ledger.close(is_broken=True)
 
     def deletion_facts(self) -> TopicFacts:
@@ -423,8 +456,8 @@ class PersistentTopic(Topic):
         self._remove_tail_listener()
         await self.parts.delete()
         for subscription in self._subscriptions.values():
-            if subscription.transaction_acks is not None:
-                await subscription.transaction_acks.delete()
+            if subscription.used_transaction_acks is not None:
+                await subscription.used_transaction_acks.delete()
         await self.services.ledgers.delete(self.name.managed_ledger_name)
 
     def _load_subscriptions(self) -> None:

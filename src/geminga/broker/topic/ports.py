@@ -1,13 +1,46 @@
-"""What publishing in transactions asks of a topic."""
+"""What publishing in transactions asks of a topic, and a topic of what is kept of them."""
 
 from __future__ import annotations
 
-from typing import Final, Protocol
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Final, Protocol
 
+from geminga.model.topic_name import TopicName
 from geminga.model.txn_id import TxnId
+
+if TYPE_CHECKING:
+    from geminga.broker.subscription.ports import PendingAckLogs
+    from geminga.transaction.ports import BufferSnapshots, Registrations
 
 #: Of a managed ledger: it has messages of transactions, and without a snapshot all of it is read. Geminga's own.
 TRANSACTIONS_PROPERTY: Final = "geminga.transactions"
+
+
+class KeptTransactions(Protocol):
+    """What topics and subscriptions keep of transactions. What is awaited may raise MetadataError."""
+
+    async def has_snapshots(self, topic: TopicName) -> bool:
+        """Whether topics of its namespace had transactions. Loads no code."""
+        ...
+
+    async def with_logs(self, topic: TopicName, subscriptions: Collection[str]) -> list[str]:
+        """Those that acknowledged in transactions. Loads no code."""
+        ...
+
+    @property
+    def snapshots(self) -> BufferSnapshots:
+        """Of transaction buffers."""
+        ...
+
+    @property
+    def registrations(self) -> Registrations:
+        """What coordinators know of participants."""
+        ...
+
+    @property
+    def pending_ack_logs(self) -> PendingAckLogs:
+        """Of subscriptions."""
+        ...
 
 
 class TakesTransactions(Protocol):

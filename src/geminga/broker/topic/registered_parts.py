@@ -13,7 +13,7 @@ from geminga.broker.topic.quota_guard import BacklogQuotas
 from geminga.broker.topic.retention import Retention
 
 #: In the order in which they are made and asked. The last one remembers what it admits: nobody refuses
-#: behind it.
+#: behind it. The transaction buffer, which comes with a topic's first transaction, is behind all of them.
 PARTS: Final[tuple[type[TopicPart], ...]] = (
     Retention,
     LedgerPersistence,
@@ -22,13 +22,3 @@ PARTS: Final[tuple[type[TopicPart], ...]] = (
     DelayedDelivery,
     TopicDeduplication,
 )
-
-
-def with_transactions() -> tuple[type[TopicPart], ...]:
-    """The parts where transactions are on. Only a broker that has them loads their code.
-
-    The buffer is the last one: it too remembers what it admits, and hears only of what is stored.
-    """
-    from geminga.broker.topic.transaction_buffer import TransactionBuffer
-
-    return (*PARTS, TransactionBuffer)

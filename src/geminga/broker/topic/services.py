@@ -12,6 +12,7 @@ from geminga.broker.core.unacked_budget import UnackedBudget
 from geminga.broker.failures import Failures
 from geminga.broker.policies.rules import TopicRules
 from geminga.broker.subscription.ports import PendingAckLogs
+from geminga.broker.topic.ports import KeptTransactions
 from geminga.broker.topic.throttling import NO_THROTTLES, BrokerThrottles
 from geminga.managed_ledger import ManagedLedgerFactory
 from geminga.metadata.ports import MetadataStore
@@ -56,14 +57,8 @@ class TopicServices:
     #: Raises IncompatibleSchemaError if the schema of a SUBSCRIBE does not fit.
     admit_consumer: Callable[[Topic, pb.CommandSubscribe], Awaitable[None]]
 
-    #: Where the snapshots of transaction buffers are kept; None: the broker has no transactions.
-    snapshots: BufferSnapshots | None = None
-
-    #: What coordinators know of participants; None: the broker has no transactions.
-    registrations: Registrations | None = None
-
-    #: Where subscriptions keep what they acknowledge in transactions; None: the broker has no transactions.
-    pending_ack_logs: PendingAckLogs | None = None
+    #: What topics and subscriptions keep of transactions; None: the broker has none.
+    transactions: KeptTransactions | None = None
 
     # ---- what topics and subscriptions of a broker have in common
     #: From the arrival of entries to their receipts.
@@ -76,3 +71,23 @@ class TopicServices:
     recount_unacked: Callable[[], None]
     #: Rates of all topics together.
     throttles: BrokerThrottles = NO_THROTTLES
+
+    @property
+    def snapshots(self) -> BufferSnapshots | None:
+        """Where the snapshots of transaction buffers are kept; None: the broker has no transactions."""
+        return self.transactions.snapshots if self.transactions is not None else None
+
+    @property
+    def registrations(self) -> Registrations | None:
+        """What coordinators know of participants; None: the broker has no transactions."""
+        return self.transactions.registrations if self.transactions is not None else None
+
+    @property
+    def pending_ack_logs(self) -> PendingAckLogs | None:
+        """Where subscriptions keep what they acknowledge in transactions; None: the broker has no transactions."""
+        return self.transactions.pending_ack_logs if self.transactions is not None else None
+
+    @property
+    def has_transactions(self) -> bool:
+        """Whether the broker has them."""
+        return self.transactions is not None

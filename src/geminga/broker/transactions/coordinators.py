@@ -1,20 +1,20 @@
 """The transaction coordinators of a broker: those whose partitions of ``transaction_coordinator_assign`` are here.
 
-A coordinator with a log is opened when its partition comes here, for transactions in it time out; one without, when
-a client asks for it. One that lost its log is opened anew after a moment.
+A coordinator whose log has something that is not over is opened when its partition comes here, for transactions in it
+time out; any other, when a client asks for it. One that lost its log is opened anew after a moment.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from typing import Final
 
 from geminga.broker.ownership.ports import Here, Ownership, Topics
 from geminga.broker.resources.initialization import COORDINATORS_TOPIC
 from geminga.managed_ledger import ManagedLedger, ManagedLedgerFactory
 from geminga.model.errors import GemingaError, TransactionCoordinatorNotFoundError, UnavailableError
-from geminga.model.topic_name import SYSTEM_NAMESPACE
+from geminga.model.topic_name import SYSTEM_NAMESPACE, TRANSACTION_LOG_CURSOR, TRANSACTION_LOG_PREFIX
 from geminga.model.txn_id import Standing, TxnId, TxnSubscription
 from geminga.runtime import Part, Runtime, get_logger, spawn, wait_ms
 from geminga.transaction.coordinator import CoordinatorConfig, TransactionCoordinator
@@ -23,9 +23,6 @@ from geminga.transaction.ports import Participants
 
 _log = get_logger(__name__)
 
-#: Names of Pulsar: the managed ledger of a coordinator's log below the system namespace, and its cursor.
-LOG_PREFIX: Final = "__transaction_log_"
-LOG_CURSOR: Final = "transaction.subscription"
 #: Milliseconds until one that lost its log, or could not be opened, is tried again: doubled from the first to the last.
 REOPEN_FIRST_MS: Final = 500
 REOPEN_MAX_MS: Final = 60_000
@@ -33,7 +30,7 @@ REOPEN_MAX_MS: Final = 60_000
 
 def log_name(number: int) -> str:
     """The managed ledger of a coordinator's log."""
-    return f"{SYSTEM_NAMESPACE}/persistent/{LOG_PREFIX}{number}"
+    return f"{SYSTEM_NAMESPACE}/persistent/{TRANSACTION_LOG_PREFIX}{number}"
 
 
 class Coordinators:
@@ -79,15 +76,16 @@ class Coordinators:
 
     # ---- life
 
-    def start(self) -> None:
-        """Go on with what was left, in the background; follow what comes and goes."""
-        self._ownership.listen(self)
-        self.given(lambda _name: True)
-
-    def given(self, topics: Topics) -> None:
-        """As :class:`OwnershipListener` says."""
-        if not self._is_closed:
-            spawn(self._open_left(topics), name="open transaction coordinators", part=self._part)
+    async def resume(self, numbers: Collection[int]) -> None:
+        """Go on with these, which left something; again after a moment where that fails."""
+        for number in numbers:
+            try:
+                await self.find(number)
+            except TransactionCoordinatorNotFoundError:
+                continue  # another broker has it
+            except GemingaError as error:
+                _log.warning("transaction coordinator %d can not be opened now: %s", number, error)
+                self._again(number, REOPEN_FIRST_MS)
 
     async def taken(self, topics: Topics) -> None:
         """As :class:`OwnershipListener` says."""
@@ -108,28 +106,6 @@ class Coordinators:
             _log.warning("transaction coordinator %d was not closed cleanly: %s", number, error)
             await ledger.close(is_broken=True)
 
-    async def _open_left(self, topics: Topics) -> None:
-        prefix = f"{SYSTEM_NAMESPACE}/persistent"
-        try:
-            names = await self._ledgers.encoded_names(prefix)
-        except GemingaError as error:
-            _log.warning("transaction coordinators are opened when clients ask for them: %s", error)
-            return
-        numbers = sorted(
-            int(name.removeprefix(LOG_PREFIX))
-            for name in names
-            if name.startswith(LOG_PREFIX) and name.removeprefix(LOG_PREFIX).isdecimal()
-        )
-        for number in numbers:
-            if topics(COORDINATORS_TOPIC.with_partition(number)):
-                try:
-                    await self.find(number)
-                except TransactionCoordinatorNotFoundError:
-                    continue
-                except GemingaError as error:
-                    _log.warning("transaction coordinator %d can not be opened now: %s", number, error)
-                    self._again(number, REOPEN_FIRST_MS)
-
     # ---- finding
 
     async def find(self, number: int) -> TransactionCoordinator:
@@ -137,14 +113,17 @@ class Coordinators:
         known = self._open.get(number)
         if known is not None:
             return known
+        if self._is_closed:
+            raise UnavailableError("the broker is closing")
+        # A client says which: nothing is kept of those that are not there.
+        if not 0 <= number < await self._count():
+            raise TransactionCoordinatorNotFoundError(f"Transaction coordinator not found: {number}")
         async with self._opening.setdefault(number, asyncio.Lock()):
             known = self._open.get(number)
             if known is not None:
                 return known
             if self._is_closed:
                 raise UnavailableError("the broker is closing")
-            if not 0 <= number < await self._count():
-                raise TransactionCoordinatorNotFoundError(f"Transaction coordinator not found: {number}")
             owner = await self._ownership.owner_of(COORDINATORS_TOPIC.with_partition(number))
             if not isinstance(owner, Here):
                 raise TransactionCoordinatorNotFoundError(f"Transaction coordinator {number} is not served here")
@@ -191,7 +170,7 @@ class Coordinators:
             spawn(ledger.close(is_broken=True), name=f"close the log of coordinator {number}", part=self._part)
             self._again(number, REOPEN_FIRST_MS)
 
-        log = await LedgerRecordLog.open(ledger, LOG_CURSOR, self._part)
+        log = await LedgerRecordLog.open(ledger, TRANSACTION_LOG_CURSOR, self._part)
         coordinator = await TransactionCoordinator.open(
             number,
             log,

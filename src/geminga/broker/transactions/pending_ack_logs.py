@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from geminga.managed_ledger import ManagedLedgerFactory
-from geminga.model.topic_name import PENDING_ACK_SUFFIX, TopicName
+from geminga.model.topic_name import TopicName
 from geminga.runtime import Part
 from geminga.transaction.logs import LedgerRecordLog
 from geminga.transaction.ports import RecordLog
@@ -16,8 +16,7 @@ LOG_CURSOR: Final = "__pending_ack_state"
 
 def log_name(topic: TopicName, subscription: str) -> str:
     """The managed ledger's name."""
-    local = f"{topic.local_name}-{subscription}{PENDING_ACK_SUFFIX}"
-    return TopicName(topic.domain, topic.tenant, topic.namespace_name, local).managed_ledger_name
+    return topic.pending_ack_log(subscription).managed_ledger_name
 
 
 class LedgerPendingAckLogs:

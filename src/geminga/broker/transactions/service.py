@@ -15,6 +15,7 @@ from geminga.broker.transactions.snapshots import OpenTopics, TopicSnapshots
 from geminga.managed_ledger import ManagedLedgerFactory
 from geminga.runtime import Part, Runtime
 from geminga.transaction.coordinator import CoordinatorConfig
+from geminga.transaction.ports import Registrations
 
 
 class TopicsOfBroker(LoadTopics, OpenTopics, Protocol):
@@ -44,3 +45,8 @@ class TransactionService:
         self.pending_ack_logs = LedgerPendingAckLogs(ledgers)
         limits = CoordinatorConfig(config.active_transactions_max, config.transaction_timeout_max_ms)
         self.coordinators = Coordinators(runtime, ledgers, ownership, self.participants, limits, count=count, part=part)
+
+    @property
+    def registrations(self) -> Registrations:
+        """What coordinators know of participants."""
+        return self.coordinators

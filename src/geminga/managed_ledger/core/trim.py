@@ -9,6 +9,7 @@ already reach ``retention_bytes``.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 from geminga.managed_ledger.core.positions import LedgerInfo
 from geminga.model.position import Position
@@ -17,6 +18,33 @@ from geminga.model.position import Position
 def is_consumed(info: LedgerInfo, slowest: Position | None) -> bool:
     """Whether every durable cursor is past the ledger; ``slowest``: smallest mark-delete, None without cursors."""
     return slowest is None or slowest >= (info.ledger_id, info.entries - 1)
+
+
+class StoredLedger(Protocol):
+    """A ledger of a stored list."""
+
+    @property
+    def ledger_id(self) -> int:
+        """Its id."""
+
+    @property
+    def entries(self) -> int:
+        """How many it has, once it is closed."""
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the list says where it ends."""
+
+
+def has_unread(ledgers: Sequence[StoredLedger], mark_delete: Position | None) -> bool:
+    """Whether a cursor may have entries in front of it, by what is stored of list and cursor and without any ledger.
+
+    ``mark_delete``: where the cursor stands; None: that is not known here. After an orderly close both are exact.
+    """
+    if any(not ledger.is_closed for ledger in ledgers):
+        return True
+    ends = [Position(ledger.ledger_id, ledger.entries - 1) for ledger in ledgers if ledger.entries]
+    return bool(ends) and (mark_delete is None or mark_delete < ends[-1])
 
 
 def ledgers_to_trim(

@@ -14,7 +14,7 @@ from geminga.broker.topic.parts import PartTopic, TopicPart
 from geminga.broker.topic.persistent import PersistentTopic
 from geminga.broker.topic.publish import PublishBatch, Refusal
 from geminga.broker.topic.quota_guard import BacklogQuotas
-from geminga.broker.topic.registered_parts import PARTS, with_transactions
+from geminga.broker.topic.registered_parts import PARTS
 from geminga.broker.topic.retention import Retention
 from geminga.broker.topic.transaction_buffer import TransactionBuffer
 from geminga.managed_ledger import AppendResult
@@ -124,14 +124,18 @@ def test_topic_without_features_pays_nothing_when_it_publishes() -> None:
 
 def test_features_are_registered_in_one_order_and_those_that_remember_are_last() -> None:
     assert PARTS[-1] == TopicDeduplication
-    assert with_transactions() == (*PARTS, TransactionBuffer)
-    assert len({kind.name for kind in with_transactions()}) == len(PARTS) + 1
+    assert len({kind.name for kind in (*PARTS, TransactionBuffer)}) == len(PARTS) + 1
 
     async def scenario(world: BrokerWorld) -> None:
-        parts = (await topic_of(world)).parts
+        topic = await topic_of(world)
+        parts = topic.parts
         assert [hook.__self__.name for hook in parts.stored] == ["backlogQuotas", "deduplication"]  # type: ignore[attr-defined]
+        assert "transactionBuffer" not in parts.stats()
+        await (await topic.use_transactions()).begin()
+        await topic.apply_policies()
+        assert [hook.__self__.name for hook in parts.admit][-1] == "transactionBuffer", "behind all that refuse"  # type: ignore[attr-defined]
 
-    run_with_broker(scenario, deduplication=True, backlog_quota_bytes=1000)
+    run_with_broker(scenario, deduplication=True, backlog_quota_bytes=1000, transaction_coordinator_enabled=True)
 
 
 def test_part_hears_of_its_topic_in_order(witness: type[Witness]) -> None:

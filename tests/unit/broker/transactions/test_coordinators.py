@@ -26,7 +26,7 @@ class Given:
         return Unknown()
 
     def listen(self, listener: OwnershipListener) -> None:
-        if type(listener).__name__ == "Coordinators":
+        if type(listener).__name__ == "LateTransactions":
             self.listener = listener
 
 
