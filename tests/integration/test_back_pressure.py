@@ -13,7 +13,7 @@ from pulsar import InitialPosition
 from geminga import Standalone
 from geminga.broker.connection.back_pressure import WRITE_BUFFER_STOP_READING_BYTES
 from geminga.broker.connection.connection import Connection
-from geminga.broker.connection.pause_reason import PauseReason
+from geminga.broker.connection.traffic import PauseReason
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from support.official import quiet_client
 from support.raw_protocol import RawConnection, frame

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from geminga.broker.connection.back_pressure import TURN_COMMANDS_MAX, TURN_S_MAX
 from geminga.broker.connection.connection import Commands, Connection
-from geminga.broker.connection.pause_reason import PauseReason
+from geminga.broker.connection.traffic import PauseReason
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.commands import encode_command
 from geminga.wire.pulsar.frame import encode_frame

@@ -28,7 +28,6 @@ from geminga.managed_ledger.reads import LedgerReads, ReadDone
 from geminga.managed_ledger.services import LedgerHome, StorageServices
 from geminga.managed_ledger.stored_list import StoredList
 from geminga.managed_ledger.tail import Tail
-from geminga.managed_ledger.tail_listeners import TailListeners
 from geminga.managed_ledger.trimming import TrimRule, trim_list
 from geminga.metadata.ports import Stat
 from geminga.model.errors import (
@@ -56,7 +55,6 @@ class ManagedLedger:
         "_cursors",
         "_home",
         "_is_trimming",
-        "_listeners",
         "_read_limit",
         "_reads",
         "_services",
@@ -112,11 +110,10 @@ class ManagedLedger:
         self.retention_ms = self.retention_bytes = -1
         #: Quorums of new ledgers, and how often cursors are written.
         self.persistence = services.persistence
-        #: Recently appended entries, while anybody reads.
+        #: Recently appended entries, while anybody reads, and who is told of them.
         self.tail = Tail(home.cursor_services.cache, home.cache_entries)
         self._appender: Appender | None = None
         self._reads: LedgerReads | None = None
-        self._listeners = TailListeners()
         self._is_trimming = False
 
     # ---- what is stored of it
@@ -199,9 +196,10 @@ class ManagedLedger:
             self.readable_position = last
         elif self.readable is self.ledgers:
             is_readable = self._cut_readable()
-        self.tail.confirmed(ledger_id, first_entry_id, entries, size_bytes)
+        tail = self.tail
+        tail.confirmed(ledger_id, first_entry_id, entries, size_bytes)
         if is_readable:
-            self._listeners.tell_later(self.part)
+            tail.tell_later(self.part)
 
     def set_read_limit(self, position: Position) -> None:
         """Readers stop at ``position``, whatever is stored behind it; LATEST, as at first: they do not.
@@ -214,7 +212,7 @@ class ManagedLedger:
         if self._cut_readable():
             for cursor in self._cursors.all():
                 cursor.on_more_readable()
-            self._listeners.tell_later(self.part)
+            self.tail.tell_later(self.part)
 
     @property
     def is_limited(self) -> bool:
@@ -236,7 +234,7 @@ class ManagedLedger:
         self.last_confirmed_position = max(self.last_confirmed_position, self.ledgers.last_position)
         self._cut_readable()
         if info.entries:
-            self._listeners.tell_later(self.part)
+            self.tail.tell_later(self.part)
 
     def on_fenced(self, error: LedgerFencedError) -> None:
         """Another owner took over."""
@@ -249,7 +247,7 @@ class ManagedLedger:
 
     def add_tail_listener(self, callback: Callable[[], None]) -> Callable[[], None]:
         """Call ``callback`` whenever entries became readable, once per group; returns what removes it."""
-        return self._listeners.add(callback)
+        return self.tail.add_listener(callback)
 
     # ---- the ledger list
 

@@ -1,15 +1,18 @@
-"""The newest entries of one managed ledger in the entry cache, for the cursors that read them.
+"""The tail of one managed ledger: its newest entries in the entry cache, and who is told that there is more to read.
 
-Kept while any cursor reads, and until all that do have passed.
+Entries are kept while any cursor reads, and until all that do have passed. Listeners are told once for all that one
+turn of the loop brought.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from geminga.managed_ledger.entry_cache import EntryCache, TailWindow
 from geminga.model.position import Position
+from geminga.runtime import Contained, Part
 
 #: Keeps payloads of a window in the cache, with their bytes.
 KeepEntries = Callable[[TailWindow, Sequence[bytes], int], None]
@@ -31,7 +34,7 @@ _NO_READERS: Final[frozenset[TailReader]] = frozenset()
 class Tail:
     """See the module."""
 
-    __slots__ = ("_cache", "_keep", "_readers", "window")
+    __slots__ = ("_cache", "_is_due", "_keep", "_listeners", "_readers", "window")
 
     def __init__(self, cache: EntryCache, keep: KeepEntries) -> None:
         #: Recently appended entries of the open ledger; None: nobody reads.
@@ -39,6 +42,10 @@ class Tail:
         self._cache = cache
         self._keep = keep
         self._readers = _NO_READERS
+        self._listeners: tuple[Callable[[], None], ...] = ()
+        self._is_due = False
+
+    # ---- the newest entries
 
     def confirmed(self, ledger_id: int, first_entry_id: int, entries: Sequence[bytes], size_bytes: int) -> None:
         """The next entries of the open ledger are stored."""
@@ -75,3 +82,34 @@ class Tail:
         if self.window is not None:
             self._cache.drop(self.window)
             self.window = None
+
+    # ---- who is told of more
+
+    @property
+    def listener_count(self) -> int:
+        """How many are told."""
+        return len(self._listeners)
+
+    def add_listener(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """Tell ``callback`` from now on; returns what removes it."""
+        self._listeners += (callback,)
+
+        def remove() -> None:
+            listeners = list(self._listeners)
+            if callback in listeners:
+                listeners.remove(callback)
+                self._listeners = tuple(listeners)
+
+        return remove
+
+    def tell_later(self, part: Part | None) -> None:
+        """On the loop's next turn; what fails there closes ``part``."""
+        if self._listeners and not self._is_due:
+            self._is_due = True
+            asyncio.get_running_loop().call_soon(self._tell, part)
+
+    def _tell(self, part: Part | None) -> None:
+        self._is_due = False
+        with Contained(part, "new entries"):
+            for callback in self._listeners:
+                callback()

@@ -1,7 +1,8 @@
-"""What is kept of the newest entries, and for whom."""
+"""What is kept of the newest entries and for whom, and who is told that there is more to read."""
 
 from __future__ import annotations
 
+from geminga import sim
 from geminga.managed_ledger.entry_cache import EntryCache
 from geminga.managed_ledger.tail import Tail
 from geminga.model.position import Position
@@ -58,3 +59,25 @@ def test_the_last_reader_to_go_frees_the_cache():
     tail.confirmed(7, 0, [b"a"], 1)
     tail.remove_reader(reader)
     assert (tail.window, cache.size_bytes) == (None, 0)
+
+
+def test_each_is_told_once_a_turn_until_it_is_removed():
+    async def story(world):
+        told = []
+        cache = EntryCache(1000)
+        tail = Tail(cache, cache.add)
+        remove = tail.add_listener(lambda: told.append("a"))
+        tail.add_listener(lambda: told.append("b"))
+        for _ in range(3):
+            tail.tell_later(None)
+        assert told == []
+        await world.sleep(0.01)
+        assert told == ["a", "b"]
+        remove()
+        remove()
+        assert tail.listener_count == 1
+        tail.tell_later(None)
+        await world.sleep(0.01)
+        assert told == ["a", "b", "b"]
+
+    sim.run(story)

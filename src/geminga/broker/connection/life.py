@@ -17,9 +17,8 @@ from geminga.broker.access.core.handshake import (
 from geminga.broker.access.core.principal import ANONYMOUS
 from geminga.broker.access.ports import Exchange
 from geminga.broker.connection.liveness import LivenessCheck
-from geminga.broker.connection.pause_reason import PauseReason
-from geminga.broker.connection.pauses import ConnectionPauses
 from geminga.broker.connection.services import ConnectionServices
+from geminga.broker.connection.traffic import ConnectionTraffic, PauseReason
 from geminga.broker.failures import Kind
 from geminga.model.errors import AuthenticationError, GemingaError
 from geminga.runtime import get_logger
@@ -34,7 +33,7 @@ UNREQUESTED: Final = (1 << 64) - 1
 CLOSE_GRACE_S: Final = 5.0
 
 
-class ConnectionLife(ConnectionPauses):
+class ConnectionLife(ConnectionTraffic):
     """A connection's beginning and end, and whether its peer is still there."""
 
     __slots__ = (

@@ -9,17 +9,14 @@ from collections.abc import Callable
 class LivenessCheck:
     """Of one connection. All who ask while a PING is out hear the same answer."""
 
-    __slots__ = ("_loop", "_timer", "_waiters")
+    __slots__ = ("_loop", "_timer", "_waiters", "is_under_way")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
+        #: Whether anybody waits; looked at whenever something is heard of the peer.
+        self.is_under_way = False
         self._waiters: list[asyncio.Future[bool]] = []
         self._timer: asyncio.TimerHandle | None = None
-
-    @property
-    def is_under_way(self) -> bool:
-        """Whether anybody waits."""
-        return bool(self._waiters)
 
     def known(self, is_alive: bool) -> asyncio.Future[bool]:
         """An answer without a question."""
@@ -31,14 +28,15 @@ class LivenessCheck:
         """Whether the peer is heard of; ``timed_out`` is called if it is not within ``timeout_s`` of the PING."""
         future: asyncio.Future[bool] = self._loop.create_future()
         self._waiters.append(future)
-        if len(self._waiters) == 1:
+        if not self.is_under_way:
+            self.is_under_way = True
             self._timer = self._loop.call_later(timeout_s, self._timeout, timed_out)
             ping()
         return future
 
     def _timeout(self, timed_out: Callable[[], None]) -> None:
         self._timer = None
-        if self._waiters:
+        if self.is_under_way:
             timed_out()
 
     def answer(self, is_alive: bool) -> None:
@@ -46,6 +44,7 @@ class LivenessCheck:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        self.is_under_way = False
         waiters, self._waiters = self._waiters, []
         for future in waiters:
             if not future.done():

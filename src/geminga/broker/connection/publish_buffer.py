@@ -13,33 +13,31 @@ class Publishing(Protocol):
 
 
 class PublishBuffer:
-    """Counts bytes; connections that publish above the bound pause until half of it is free again."""
+    """Connections that publish above the bound pause until half of it is free again.
 
-    __slots__ = ("_bytes_max", "_paused", "size_bytes")
+    They count by themselves what they bring and what is answered, twice a batch, and call only what follows from it.
+    """
+
+    __slots__ = ("bytes_max", "held", "size_bytes")
 
     def __init__(self, bytes_max: int) -> None:
         """``bytes_max``: ``maxMessagePublishBufferSizeInMB`` in bytes."""
-        self._bytes_max = bytes_max
+        self.bytes_max = bytes_max
         #: Bytes not answered yet.
         self.size_bytes = 0
-        self._paused: dict[Publishing, None] = {}
+        #: Who pauses.
+        self.held: dict[Publishing, None] = {}
 
-    def add(self, size_bytes: int, connection: Publishing) -> bool:
-        """Count bytes; True if the connection must pause (it is told when to go on)."""
-        self.size_bytes += size_bytes
-        if self.size_bytes <= self._bytes_max:
-            return False
-        self._paused[connection] = None
-        return True
+    def hold(self, connection: Publishing) -> None:
+        """What it brought is beyond the bound: it pauses, and is told when to go on."""
+        self.held[connection] = None
 
-    def remove(self, size_bytes: int) -> None:
-        """Bytes were answered."""
-        self.size_bytes -= size_bytes
-        if self._paused and self.size_bytes <= self._bytes_max // 2:
-            paused, self._paused = self._paused, {}
-            for connection in paused:
-                connection.publish_buffer_has_room()
+    def free(self) -> None:
+        """Half of the bound is free: all go on."""
+        held, self.held = self.held, {}
+        for connection in held:
+            connection.publish_buffer_has_room()
 
     def forget(self, connection: Publishing) -> None:
         """The connection is closed."""
-        self._paused.pop(connection, None)
+        self.held.pop(connection, None)

@@ -7,11 +7,12 @@ acknowledgement of part of a batch is dropped (the client will acknowledge the w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
 from geminga.broker.core.ack_properties import NO_PROPERTIES
+from geminga.broker.subscription.ack_sets import is_short
 from geminga.broker.subscription.consumer import INDIVIDUAL_ACK_TYPES, Consumer
 from geminga.broker.subscription.dispatch_shared import SharedDispatch
 from geminga.broker.subscription.entry_filter import count_bits
@@ -25,6 +26,14 @@ if TYPE_CHECKING:
 
 #: Called once the acknowledgement is durable, or with what went wrong.
 AckDone = Callable[[GemingaError | None], None]
+
+
+def needs_turns(ids: Iterable[AckedId]) -> bool:
+    """Whether an ack set among them is long enough to be checked against its entry first (``long_commands``)."""
+    found = False
+    for _, _, ack_set in ids:  # any(...) would make a generator for each acknowledgement
+        found |= ack_set is not None and not is_short(ack_set)
+    return found
 
 
 def acknowledge(
@@ -42,7 +51,7 @@ def acknowledge(
 
     Its ack sets are short, or known to fit their batches (``ack_sets``).
     """
-    consumer.last_acked_ms = subscription.now_ms()
+    consumer.last_acked_ms = subscription.topic.services.runtime.clock.wall_ms()
     cursor = subscription.cursor
     if cursor.is_in_memory:
         _apply(subscription, consumer, ids, is_cumulative, done, properties)
@@ -91,7 +100,7 @@ def _acknowledge_cumulative(
     position = Position(ledger_id, entry_id)
     if ack_set is not None and not any(ack_set):
         ack_set = None
-    if ack_set is not None and not subscription.services.config.acknowledgment_at_batch_index_level_enabled:
+    if ack_set is not None and not subscription.topic.services.config.acknowledgment_at_batch_index_level_enabled:
         # The batch itself is not through: everything before it is.
         position, ack_set = subscription.topic.ledger.previous_position(position), None
     consumer.messages_acked += 1
@@ -105,7 +114,7 @@ def _acknowledge_individual(
     positions: list[Position] = []
     ack_sets: list[Sequence[int] | None] = []
     has_ack_set = False
-    by_index = subscription.services.config.acknowledgment_at_batch_index_level_enabled
+    by_index = subscription.topic.services.config.acknowledgment_at_batch_index_level_enabled
     for ledger_id, entry_id, ack_set in ids:
         if ack_set is not None and any(ack_set):
             if not by_index:

@@ -149,7 +149,7 @@ def _acknowledge(
         if done is not None:
             done(None)
         return
-    if long_commands.needs_turns(ids):
+    if acknowledgment.needs_turns(ids):
         work = long_commands.acknowledge(consumer, ids, is_cumulative=is_cumulative, done=done, properties=properties)
         connection.run_in_turns(work)
         return

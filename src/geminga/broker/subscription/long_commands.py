@@ -6,7 +6,7 @@ changes, it changes piece by piece; an ACK that asks for a response gets it when
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, MutableMapping, Sequence
 from typing import Final, Protocol, TypeVar
 
 from google.protobuf.message import DecodeError, Message
@@ -14,7 +14,7 @@ from google.protobuf.message import DecodeError, Message
 from geminga.broker.core.ack_properties import ack_properties
 from geminga.broker.core.ack_set import WORDS_MAX
 from geminga.broker.subscription import acknowledgment
-from geminga.broker.subscription.ack_sets import fitting, is_short
+from geminga.broker.subscription.ack_sets import fitting
 from geminga.broker.subscription.consumer import NO_EPOCH, Consumer, ConsumerConnection
 from geminga.broker.subscription.messages import position_from
 from geminga.broker.subscription.subscription import Subscription
@@ -142,14 +142,6 @@ class AckAnswers:
             answer(self._error)
 
 
-def needs_turns(ids: Iterable[AckedId]) -> bool:
-    """Whether an ack set among them is long enough to be checked against its entry."""
-    found = False
-    for _, _, ack_set in ids:  # any(...) would make a generator for each acknowledgement
-        found |= ack_set is not None and not is_short(ack_set)
-    return found
-
-
 async def acknowledge(
     consumer: Consumer,
     ids: Sequence[AckedId],
@@ -255,7 +247,7 @@ async def _acknowledge(
     if not isinstance(subscription, Subscription):
         consumer.messages_acked += len(ids)
         return
-    if needs_turns(ids):
+    if acknowledgment.needs_turns(ids):
         checked: list[AckedId] = []
         try:
             for ledger_id, entry_id, ack_set in ids:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from geminga.broker.connection.back_pressure import REQUESTS_PENDING_MAX
-from geminga.broker.connection.pause_reason import PauseReason
+from geminga.broker.connection.traffic import PauseReason
 from support.broker_world import BrokerWorld, run_with_broker, send_frame
 from support.policy_levels import seconds
 
@@ -44,6 +44,27 @@ def test_full_publish_buffer_pauses_publishers_until_it_is_half_empty() -> None:
         await client.receipt()
         assert client.connection.paused == PauseReason.NONE
         assert world.broker.publish_buffer.size_bytes == 0
+
+    run_with_broker(scenario, publish_buffer_mb=1)
+
+
+def test_publishers_beyond_the_publish_buffer_go_on_together_at_half_of_it_and_no_sooner() -> None:
+    bound, half = 1 << 20, 1 << 19
+
+    async def scenario(world: BrokerWorld) -> None:
+        first, second = [(await world.client()).connection for _ in range(2)]
+        first.publish_started(1, bound)
+        assert first.paused == PauseReason.NONE  # at the bound, not beyond it
+        second.publish_started(1, 1)
+        assert (first.paused, second.paused) == (PauseReason.NONE, PauseReason.PUBLISH_BUFFER)
+        first.publish_started(1, 1)
+        assert first.paused == PauseReason.PUBLISH_BUFFER
+        first.publish_finished(1, half + 1)
+        assert first.paused == second.paused == PauseReason.PUBLISH_BUFFER
+        first.publish_finished(1, 1)
+        assert first.paused == second.paused == PauseReason.NONE
+        assert world.broker.publish_buffer.size_bytes == half
+        second.publish_finished(1, half)
 
     run_with_broker(scenario, publish_buffer_mb=1)
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from geminga.broker.connection.back_pressure import TURN_COMMANDS_MAX, TURN_S_MAX, WRITE_BUFFER_STOP_READING_BYTES
-from geminga.broker.connection.pause_reason import PauseReason
+from geminga.broker.connection.traffic import PauseReason
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.commands import PING_FRAME, encode_command
 from support.broker_world import TOPIC, BrokerWorld, Client, Type, run_with_broker, send_frame

@@ -8,7 +8,7 @@ import tracemalloc
 import pytest
 
 from geminga.broker.connection.back_pressure import COMMAND_BYTES_MAX
-from geminga.broker.connection.pause_reason import PauseReason
+from geminga.broker.connection.traffic import PauseReason
 from geminga.model import Position
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.commands import PING_FRAME, encode_command

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from geminga.broker.connection.back_pressure import REQUESTS_PENDING_MAX, WRITE_BUFFER_STOP_READING_BYTES
-from geminga.broker.connection.pause_reason import PauseReason
+from geminga.broker.connection.traffic import PauseReason
 from geminga.broker.core.ack_set import WORDS_MAX
 from geminga.model.errors import StorageError
 from geminga.model.topic_name import TopicName

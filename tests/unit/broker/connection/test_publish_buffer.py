@@ -15,17 +15,16 @@ class Publisher:
         self.resumed += 1
 
 
-def test_publishers_over_the_bound_go_on_at_half_of_it() -> None:
+def test_publishers_over_the_bound_go_on_when_half_of_it_is_free() -> None:
     buffer = PublishBuffer(100)
     publisher, other = Publisher(), Publisher()
-    assert not buffer.add(100, publisher)
-    assert buffer.add(1, publisher)
-    assert buffer.add(1, other)
+    buffer.hold(publisher)
+    buffer.hold(publisher)
+    buffer.hold(other)
     buffer.forget(other)
-    buffer.remove(51)
     assert publisher.resumed == 0
-    buffer.remove(1)
+    buffer.free()
     assert (publisher.resumed, other.resumed) == (1, 0)
-    buffer.remove(50)
+    assert not buffer.held
+    buffer.free()
     assert publisher.resumed == 1
-    assert buffer.size_bytes == 0

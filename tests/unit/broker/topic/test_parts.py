@@ -215,7 +215,7 @@ def test_part_that_can_not_load_leaves_a_topic_that_is_not_loaded_and_nothing_of
         client.request_producer(producer_id=2)
         await client.expect(Type.PRODUCER_SUCCESS)
         topic = await topic_of(world)
-        assert len(topic.ledger._listeners) == 1
+        assert topic.ledger.tail.listener_count == 1
         await client.publish(0, producer_id=2)
         assert witness.events.count("drop") == 0
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from geminga.broker.connection.pause_reason import PauseReason
+from geminga.broker.connection.traffic import PauseReason
 from geminga.model.topic_name import TopicName
 from geminga.runtime import SystemRng
 from geminga.wire._generated import pulsar_api_pb2 as pb
