@@ -44,6 +44,7 @@ class TransactionBuffer(TopicPart):
     __slots__ = (
         "_beginning",
         "_coming",
+        "_coming_of",
         "_ending",
         "_floor",
         "_is_broken",
@@ -74,6 +75,8 @@ class TransactionBuffer(TopicPart):
         self.state: TransactionBufferState | None = None
         #: Batches of transactions that are being stored.
         self._coming: dict[PublishBatch, TxnId] = {}
+        #: How many of those each transaction has.
+        self._coming_of: dict[TxnId, int] = {}
         #: Readers stop here while messages of transactions are being stored, and none is stored yet that stops them:
         #: nobody knows where the first of them will lie.
         self._floor = LATEST
@@ -255,7 +258,8 @@ class TransactionBuffer(TopicPart):
         if batch.transaction is not None and self.state is not None:
             if not self._coming:
                 self._floor = self._last_told
-            self._coming[batch] = TxnId(*batch.transaction)
+            txn_id = self._coming[batch] = TxnId(*batch.transaction)
+            self._coming_of[txn_id] = self._coming_of.get(txn_id, 0) + 1
             if not self.state.open:
                 self._topic.read_limit_moved()
         return (batch,)
@@ -279,8 +283,12 @@ class TransactionBuffer(TopicPart):
             self._lose(error)
 
     def _has_come(self, batch: PublishBatch) -> None:
-        del self._coming[batch]
-        ended = self._ending.get(TxnId(*batch.transaction)) if batch.transaction is not None else None
+        txn_id = self._coming.pop(batch)
+        left = self._coming_of.pop(txn_id) - 1
+        if left:
+            self._coming_of[txn_id] = left
+            return
+        ended = self._ending.get(txn_id)
         if ended is not None and not ended.done():
             ended.set_result(None)
 
@@ -288,6 +296,9 @@ class TransactionBuffer(TopicPart):
         if self._is_broken:
             return
         self._is_broken = True
+        for ended in self._ending.values():
+            if not ended.done():
+                ended.set_result(None)  # it does not wait for what is still coming
         services, name = self._topic.services, self._topic.name
         _log.warning("%s: closed, for nobody knows whether a transaction's entry was stored: %s", name, error)
         if not self._topic.is_closing:
@@ -313,7 +324,7 @@ class TransactionBuffer(TopicPart):
             raise UnavailableError(f"transaction {txn_id} is being ended on {self._topic.name}")
         settled = self._ending[txn_id] = asyncio.get_running_loop().create_future()
         try:
-            while txn_id in self._coming.values() and not self._is_broken:
+            while txn_id in self._coming_of and not self._is_broken:
                 await settled
                 settled = self._ending[txn_id] = asyncio.get_running_loop().create_future()
             if self._is_broken or self._topic.is_closing:

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 from geminga.model.errors import NotAllowedError
 from geminga.model.position import EARLIEST, Position
 from geminga.model.txn_id import TxnId
+from geminga.transaction.core.numbers import ByNumber
 
 #: Ended transactions above a coordinator's low watermark that are remembered, so that late messages are refused.
 ENDED_MAX: Final = 100_000
@@ -29,7 +30,17 @@ class Aborted(NamedTuple):
 class TransactionBufferState:
     """See the module."""
 
-    __slots__ = ("_ended", "_low_watermarks", "aborted", "aborted_count", "changes", "committed_count", "open")
+    __slots__ = (
+        "_ended",
+        "_ended_numbers",
+        "_low_watermarks",
+        "_open_numbers",
+        "aborted",
+        "aborted_count",
+        "changes",
+        "committed_count",
+        "open",
+    )
 
     def __init__(self) -> None:
         #: Position of the first message of each open transaction; ascending, for entries come in the log's order.
@@ -39,6 +50,7 @@ class TransactionBufferState:
         self._low_watermarks: dict[int, int] = {}
         #: Ended here and above the low watermark, oldest first.
         self._ended: dict[TxnId, None] = {}
+        self._open_numbers, self._ended_numbers = ByNumber(), ByNumber()
         #: Ends since the last snapshot.
         self.changes = 0
         self.committed_count = self.aborted_count = 0
@@ -56,6 +68,7 @@ class TransactionBufferState:
         """A message of a transaction is stored."""
         if txn_id not in self.open and not self.hides(txn_id, position):
             self.open[txn_id] = position
+            self._open_numbers.add(txn_id, self.open)
 
     def restored(self, txn_id: TxnId, marker: Position) -> None:
         """A snapshot says that it was aborted by a marker there."""
@@ -86,14 +99,18 @@ class TransactionBufferState:
         """Every transaction of ``coordinator`` up to ``number`` is over: those still open here, to be aborted."""
         if number > self._low_watermarks.get(coordinator, -1):
             self._low_watermarks[coordinator] = number
-            for txn_id in [each for each in self._ended if self._is_below(each)]:
+            for txn_id in self._ended_numbers.take_up_to(coordinator, number, self._ended):
                 del self._ended[txn_id]
-        return [txn_id for txn_id in self.open if self._is_below(txn_id)]
+        strays = self._open_numbers.take_up_to(coordinator, self._low_watermarks.get(coordinator, -1), self.open)
+        for txn_id in strays:
+            self._open_numbers.add(txn_id, self.open)  # until their marker is stored
+        return strays
 
     def _has_ended(self, txn_id: TxnId) -> None:
         self.changes += 1
         if not self._is_below(txn_id):
             self._ended[txn_id] = None
+            self._ended_numbers.add(txn_id, self._ended)
             if len(self._ended) > ENDED_MAX:
                 del self._ended[next(iter(self._ended))]
 

@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 from geminga.model.errors import TransactionConflictError
 from geminga.model.position import Position
 from geminga.model.txn_id import TxnId
+from geminga.transaction.core.numbers import ByNumber
 
 #: Every message of an entry. (-1 has every bit.)
 WHOLE: Final = -1
@@ -53,7 +54,7 @@ class Released(NamedTuple):
 class PendingAcks:
     """See the module."""
 
-    __slots__ = ("_by_transaction", "_held", "_sizes", "cumulative")
+    __slots__ = ("_by_transaction", "_held", "_numbers", "_sizes", "cumulative")
 
     def __init__(self) -> None:
         #: By entry, what all transactions together hold of it.
@@ -62,6 +63,7 @@ class PendingAcks:
         self._sizes: dict[Position, int] = {}
         #: Transactions in the order in which they came.
         self._by_transaction: dict[TxnId, dict[Position, int]] = {}
+        self._numbers = ByNumber()
         #: Only one transaction at a time acknowledges cumulatively.
         self.cumulative: CumulativeAck | None = None
 
@@ -128,7 +130,10 @@ class PendingAcks:
 
     def _hold(self, txn_id: TxnId, acks: Iterable[TxnAck]) -> None:
         for position, bits, batch_size in acks:
-            mine = self._by_transaction.setdefault(txn_id, {})
+            mine = self._by_transaction.get(txn_id)
+            if mine is None:
+                mine = self._by_transaction[txn_id] = {}
+                self._numbers.add(txn_id, self._by_transaction)
             mine[position] = mine.get(position, 0) | bits
             if bits != WHOLE:
                 self._sizes[position] = batch_size
@@ -165,7 +170,9 @@ class PendingAcks:
 
     def below(self, coordinator: int, number: int) -> list[TxnId]:
         """Transactions of ``coordinator`` up to ``number`` that hold something: they are over, and lost track of."""
-        found = [each for each in self._by_transaction if each.coordinator == coordinator and each.number <= number]
+        found = self._numbers.take_up_to(coordinator, number, self._by_transaction)
+        for txn_id in found:
+            self._numbers.add(txn_id, self._by_transaction)  # until their end is stored
         held = self.cumulative
         if held is not None and held.txn_id.coordinator == coordinator and held.txn_id.number <= number:
             found += [] if held.txn_id in found else [held.txn_id]
