@@ -33,11 +33,14 @@ PROGRAMS: Final = ROOT / "tests" / "peers"
 BUILD: Final = ROOT / "build" / "peers"
 #: Nothing of this may hang: a run of one program takes some two minutes on two cores.
 RUN_LIMIT_S: Final = 1500.0
+#: Letters of a problem that are shown.
+PROBLEM_MAX: Final = 2_000
 #: Go and Maven fetch what they need the first time.
 BUILD_LIMIT_S: Final = 900.0
 #: What the checks want besides the defaults.
 SETTINGS: Final = {
     "delayedDeliveryTickTimeMillis": "100",
+    "transactionCoordinatorEnabled": "true",
     "exposingBrokerEntryMetadataToClientEnabled": "true",
     "brokerEntryMetadataInterceptors": ",".join(
         f"org.apache.pulsar.common.intercept.Append{name}MetadataInterceptor" for name in ("Index", "BrokerTimestamp")
@@ -113,7 +116,7 @@ def run(command: list[str], broker: StandaloneProcess, log: Path, console: Conso
             console.print(f"{mark} {verdict.seconds:6.1f} s  ", end="")
             console.print(verdict.check, markup=False, highlight=False)
             if verdict.problem:
-                console.print("    " + verdict.problem, markup=False, highlight=False)
+                console.print("    " + verdict.problem[:PROBLEM_MAX], markup=False, highlight=False)
         code = program.wait(10.0)
         if code:
             verdicts.append(Verdict("the program's end", 0.0, f"exit code {code}; see {log.with_suffix('.err')}"))
@@ -125,13 +128,14 @@ def run(command: list[str], broker: StandaloneProcess, log: Path, console: Conso
 
 
 def _obey(wish: str, broker: StandaloneProcess, answers: IO[str]) -> None:
-    match wish:
-        case "kill":
+    match wish.split():
+        case ["kill"]:
             broker.kill()
-        case "start":
+        case ["start", *settings]:
+            broker.settings.update(setting.split("=", 1) for setting in settings)
             broker.start()
         case _:
-            raise AssertionError(f"the program asked for {wish!r}: kill and start are known")
+            raise AssertionError(f"the program asked for {wish!r}: kill, and start (with key=value), are known")
     answers.write("done\n")
     answers.flush()
 

@@ -2,7 +2,7 @@
 // client's documentation promises was seen.
 //
 // It is started by "python -m tools.peers go", which starts the broker. One line of JSON for each check goes to standard
-// output; a check that wants the broker stopped or started asks on standard output ("!kill", "!start") and waits for a
+// output; a check that wants the broker stopped or started asks on standard output ("!kill", "!start key=value") and waits for a
 // line on standard input.
 package main
 
@@ -243,6 +243,10 @@ func (t *T) receiveWithin(c pulsar.Consumer, d time.Duration) pulsar.Message {
 		t.failf("Receive within %v: %v", d, err)
 	}
 	return m
+}
+
+func contextFor(d time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, d)
 }
 
 // none: nothing comes for a while.

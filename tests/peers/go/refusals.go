@@ -80,15 +80,6 @@ func init() {
 		t.send(p, &pulsar.ProducerMessage{Payload: []byte("x")})
 		equal(t, t.receiveTexts(c, 1, true), []string{"x"}, "received")
 	})
-	add("transactions: a clear error, at once", func(t *T) {
-		start := time.Now()
-		client, err := t.tryClient(pulsar.ClientOptions{EnableTransaction: true, OperationTimeout: 10 * time.Second})
-		if err == nil {
-			_, err = client.NewTransaction(time.Minute)
-		}
-		t.expect(err != nil, "no error")
-		t.expect(time.Since(start) < 12*time.Second, "took %v: %v", time.Since(start), err)
-	})
 	add("service URLs: http, several hosts, several connections", func(t *T) {
 		topic := t.topic()
 		for _, o := range []pulsar.ClientOptions{

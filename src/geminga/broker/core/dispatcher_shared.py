@@ -254,6 +254,12 @@ class SharedDispatcher(Generic[C]):
     def acknowledge(self, consumer: C, position: Position, remaining: int = 0) -> bool:
         """``consumer`` acknowledged an entry, but for ``remaining`` of its messages. Any consumer may acknowledge
         what another one holds. True if an entry that waited for this can be sent now."""
+        if not remaining:
+            self.tracker.forget(position)
+        return self.hold(consumer, position, remaining)
+
+    def hold(self, consumer: C, position: Position, remaining: int = 0) -> bool:
+        """As :meth:`acknowledge`, but it may come again (:meth:`unhold`): how often it was sent stays known."""
         owner = consumer
         if position not in consumer.pending:
             for other in self.consumers:
@@ -263,10 +269,14 @@ class SharedDispatcher(Generic[C]):
         if remaining:
             count, sticky_hash = owner.pending.reduce(position, remaining), 0
         else:
-            self.tracker.forget(position)
             self.replay.discard(position)
             count, sticky_hash = owner.pending.remove(position) or (0, 0)
         return self._release(owner, count, sticky_hash)
+
+    def unhold(self, position: Position) -> None:
+        """An entry that was held, and that no consumer has, must be sent again."""
+        self.tracker.increment(position)
+        self.requeue(position)
 
     def acknowledge_up_to(self, position: Position) -> None:
         """The cursor was moved past ``position`` by an operator: nobody needs to acknowledge or resend it."""

@@ -24,6 +24,7 @@ from geminga.model.topic_name import TopicName
 from geminga.model.txn_id import TxnId
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar import commands
+from geminga.wire.pulsar.metadata import in_transaction
 from geminga.wire.pulsar.numbers import command_refusal, send_refusal
 
 
@@ -212,6 +213,11 @@ def publish_in_transaction(connection: Connection, producer: Producer, batch: Pu
         producer.refuse(batch, Refusal(NotAllowedError("Transactions are not enabled on this broker")))
         return
     txn_id = TxnId(*batch.transaction)
+    named = in_transaction(batch.entries, txn_id)
+    if named is None:
+        producer.refuse(batch, Refusal(NotAllowedError(f"A message sent in transaction {txn_id} names another")))
+        return
+    batch.entries = named
     if buffer is not None and buffer.is_ready_for(txn_id):
         _publish_if_taken(buffer, txn_id, producer, batch)
     else:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Protocol
 
 from geminga.broker.core.dispatcher_shared import Candidate
@@ -179,8 +179,9 @@ class Dispatch(ABC):
         return False
 
     @abstractmethod
-    def held(self, consumer: Consumer, positions: Sequence[Position]) -> None:
-        """``consumer`` acknowledged these entries in a transaction, which holds them now."""
+    def held(self, consumer: Consumer, entries: Iterable[tuple[Position, int]]) -> None:
+        """``consumer`` acknowledged these entries, but for so many messages of each, in a transaction, which holds them
+        now."""
 
     @abstractmethod
     def give_back(self, positions: Sequence[Position]) -> None:

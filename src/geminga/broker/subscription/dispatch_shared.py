@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -151,11 +151,11 @@ class SharedDispatch(Dispatch):
         """An entry was acknowledged but for ``remaining`` messages; True if dispatch should look again."""
         return self._core.acknowledge(consumer, position, remaining)
 
-    def held(self, consumer: Consumer, positions: Sequence[Position]) -> None:
-        """A transaction holds these entries: no consumer does any more."""
+    def held(self, consumer: Consumer, entries: Iterable[tuple[Position, int]]) -> None:
+        """A transaction holds messages of these entries: no consumer does any more."""
         wants_wake = False
-        for position in positions:
-            wants_wake = self._core.acknowledge(consumer, position, 0) or wants_wake
+        for position, remaining in entries:
+            wants_wake = self._core.hold(consumer, position, remaining) or wants_wake
         if wants_wake:
             self.wake_later()
 
@@ -167,7 +167,7 @@ class SharedDispatch(Dispatch):
             if owner is not None:
                 owner.messages_redelivered += self._core.redeliver(owner, [position])
             elif position < cursor.read_position and not cursor.is_acknowledged(position):
-                self._core.requeue(position)
+                self._core.unhold(position)
         self.wake_later()
 
     def acknowledged_up_to(self, position: Position) -> None:

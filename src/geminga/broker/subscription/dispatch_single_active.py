@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from geminga.broker.core.dispatcher_single_active import SingleActiveDispatcher
@@ -86,7 +86,7 @@ class SingleActiveDispatch(Dispatch):
         self.reader.rewind()
         self.wake()
 
-    def held(self, consumer: Consumer, positions: Sequence[Position]) -> None:
+    def held(self, consumer: Consumer, entries: Iterable[tuple[Position, int]]) -> None:
         """What is sent is not counted here."""
 
     def give_back(self, positions: Sequence[Position]) -> None:

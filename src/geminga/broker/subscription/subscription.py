@@ -306,6 +306,12 @@ class Subscription:
             self._redeliveries = RedeliveryTracker()
         return self._redeliveries
 
+    def forget_redeliveries_of(self, positions: Sequence[Position]) -> None:
+        """These are acknowledged: how often they were sent matters no more."""
+        if self._redeliveries is not None:
+            for position in positions:
+                self._redeliveries.forget(position)
+
     def forget_redeliveries(self) -> None:
         """The cursor was moved on while there were no consumers."""
         if self._redeliveries is not None:

@@ -59,6 +59,10 @@ class AckingSubscription(Part, Protocol):
         """Present while there are consumers."""
         ...
 
+    def forget_redeliveries_of(self, positions: Sequence[Position]) -> None:
+        """These are acknowledged: how often they were sent matters no more."""
+        ...
+
     async def claim(self) -> None:
         """Raise LedgerFencedError if another broker owns the topic."""
         ...
@@ -207,7 +211,12 @@ class TransactionAcks:
         dispatch = subscription.dispatch
         if dispatch is not None:
             with Contained(subscription, "an acknowledgement in a transaction"):
-                dispatch.held(consumer, [ack.position for ack in acks if handle.acks.held(ack.position) == WHOLE])
+                dispatch.held(consumer, [(ack.position, self._left(handle, ack)) for ack in acks])
+
+    def _left(self, handle: PendingAckHandle, ack: TxnAck) -> int:
+        """How many messages of the entry are neither held nor acknowledged."""
+        bits = handle.acks.held(ack.position) | self.acked_bits(ack.position)
+        return 0 if bits == WHOLE else (~bits & ((1 << ack.batch_size) - 1)).bit_count()
 
     async def _checked(self, ids: Sequence[pb.MessageIdData]) -> list[TxnAck]:
         """Message ids of a client; NotAllowedError for one that names nothing that anybody could have got."""
@@ -219,7 +228,8 @@ class TransactionAcks:
             words: Sequence[int] = one.ack_set
             if position > readable:
                 raise NotAllowedError(f"There is no message {one.ledgerId}:{one.entryId} that could be acknowledged")
-            if size > BATCH_MESSAGES_BELIEVED or not is_short(words):
+            # The Go client says what is left of a batch, and not how large it is.
+            if size > BATCH_MESSAGES_BELIEVED or not is_short(words) or (words and not size):
                 size, words = await size_and_words(ledger, position, words)
             acks.append(TxnAck(position, *acknowledged_bits(words, size)))
         return acks
@@ -282,6 +292,9 @@ class TransactionAcks:
         if released.acks:
             words = [left_words(ack) or None for ack in released.acks]
             cursor.acknowledge([ack.position for ack in released.acks], words if any(words) else None, one_done)
+            self._subscription.forget_redeliveries_of(
+                [ack.position for ack in released.acks if cursor.is_acknowledged(ack.position)]
+            )
         if released.cumulative is not None:
             ack = released.cumulative
             cursor.acknowledge_cumulative(ack.position, left_words(ack) or None, one_done)

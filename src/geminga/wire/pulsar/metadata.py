@@ -22,13 +22,14 @@ takes, so there is none here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from struct import Struct
 from typing import Final
 
 from google.protobuf.message import DecodeError
 
 from geminga.model.crc32c import crc32c
+from geminga.model.txn_id import TxnId
 from geminga.wire._generated import pulsar_api_pb2 as pb
 
 MAGIC_CHECKSUM: Final = b"\x0e\x01"
@@ -111,6 +112,32 @@ def encode_entry(metadata: pb.MessageMetadata, payload: bytes) -> bytes:
     encoded: bytes = metadata.SerializeToString()
     rest = _UINT32.pack(len(encoded)) + encoded + payload
     return MAGIC_CHECKSUM + _UINT32.pack(crc32c(rest)) + rest
+
+
+def in_transaction(entries: Sequence[bytes], txn_id: TxnId) -> list[bytes] | None:
+    """What a producer sent in a transaction, with the transaction's id in all metadata; None if one names another.
+
+    Clients name the transaction in their command; the Go client does so nowhere else. But the metadata are what is
+    stored: they say after a restart, and to whoever reads, whose a message is. Damaged ones are left as they are.
+    """
+    coordinator, number = txn_id
+    fields: bytes = pb.MessageMetadata(txnid_most_bits=coordinator, txnid_least_bits=number).SerializePartialToString()
+    named: list[bytes] = []
+    for entry in entries:
+        start = _CHECKSUM_HEADER_BYTES if entry[:2] == MAGIC_CHECKSUM else 0
+        end = start + 4 + int.from_bytes(entry[start : start + 4], "big")
+        # As nearly all are. (Who writes these bytes into another field says nothing with it but whose the message is.)
+        metadata = peek_metadata(entry) if entry.find(fields, start + 4, end) < 0 else None
+        if metadata is not None:
+            if metadata.HasField("txnid_most_bits") or metadata.HasField("txnid_least_bits"):
+                if (metadata.txnid_most_bits, metadata.txnid_least_bits) != txn_id:
+                    return None
+            else:
+                before = entry[start + 4 : end]
+                rest = _UINT32.pack(len(before) + len(fields)) + before + fields + entry[end:]
+                entry = MAGIC_CHECKSUM + _UINT32.pack(crc32c(rest)) + rest if start else rest
+        named.append(entry)
+    return named
 
 
 def encode_broker_entry_metadata(*, broker_timestamp_ms: int | None, index: int | None) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from geminga.model.txn_id import TxnId
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar import metadata
 
@@ -40,6 +41,21 @@ def test_entry_without_checksum_is_accepted() -> None:
 @pytest.mark.parametrize("size", range(len(ENTRY) - len(b"payload")))
 def test_truncated_headers_give_nothing(size: int) -> None:
     assert metadata.split_entry(ENTRY[:size]) == (None, 0)
+
+
+@pytest.mark.parametrize("entry", [ENTRY, ENTRY[6:]], ids=["checksum", "none"])
+def test_the_id_of_a_transaction_is_added_where_it_is_not(entry: bytes) -> None:
+    txn_id = TxnId(2**63, 300)
+    first = metadata.in_transaction([entry], txn_id)
+    assert first is not None
+    found, offset = metadata.split_entry(first[0])
+    want = pb.MessageMetadata(txnid_most_bits=txn_id.coordinator, txnid_least_bits=txn_id.number)
+    want.MergeFrom(MESSAGE)
+    assert found == want
+    assert first[0][offset:] == b"payload"
+    assert metadata.checksum_matches(first[0])
+    assert metadata.in_transaction([*first, entry], txn_id) == [first[0]] * 2, "what names it stays as it is"
+    assert metadata.in_transaction([entry, *first], TxnId(0, 300)) is None
 
 
 def test_broker_entry_metadata_is_found_skipped_and_stripped() -> None:

@@ -28,14 +28,19 @@ public final class Main {
         void run(World world) throws Exception;
     }
 
-    private record Check(String name, boolean alone, Body body) {}
+    private record Check(String name, boolean alone, boolean transacting, Body body) {}
 
     static void add(String name, Body body) {
-        CHECKS.add(new Check(name, false, body));
+        CHECKS.add(new Check(name, false, false, body));
     }
 
     static void alone(String name, Body body) {
-        CHECKS.add(new Check(name, true, body));
+        CHECKS.add(new Check(name, true, false, body));
+    }
+
+    /** As the two above, with a client that has transactions. */
+    static void transacting(String name, boolean alone, Body body) {
+        CHECKS.add(new Check("transactions: " + name, alone, true, body));
     }
 
     /** Ask for something to be done to the broker, and wait until it is done. */
@@ -80,7 +85,7 @@ public final class Main {
     private static void run(Check check, String url, String web, ExecutorService bodies) {
         long start = System.nanoTime();
         String problem = "";
-        try (World world = new World(url, web)) {
+        try (World world = new World(url, web, check.transacting)) {
             Future<?> done = bodies.submit(() -> {
                 check.body.run(world);
                 return null;
@@ -110,6 +115,9 @@ public final class Main {
         Consuming.declare();
         Reading.declare();
         Faults.declare();
+        TransactedMessages.declare();
+        TransactedAcks.declare();
+        TransactionFaults.declare();
         String only = options.getOrDefault("-k", "");
         ExecutorService bodies = Executors.newCachedThreadPool();
         ExecutorService checks = Executors.newFixedThreadPool(PARALLEL);

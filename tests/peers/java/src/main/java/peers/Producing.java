@@ -269,14 +269,6 @@ final class Producing {
             q.flush();
             q.send(new byte[1]);
         });
-        add("transactions: a clear error, at once", w -> {
-            long start = System.nanoTime();
-            refused(() -> {
-                PulsarClient t = w.other(PulsarClient.builder().serviceUrl(w.url).enableTransaction(true).operationTimeout(10, TimeUnit.SECONDS).build());
-                t.newTransaction().withTransactionTimeout(1, TimeUnit.MINUTES).build().get(15, TimeUnit.SECONDS);
-            }, PulsarClientException.class, org.apache.pulsar.client.api.transaction.TransactionCoordinatorClientException.class);
-            expect(System.nanoTime() - start < 12_000_000_000L, "took too long");
-        });
         add("service URLs: http, several connections, keep-alive, a dead host first", w -> {
             String topic = w.topic();
             for (ClientBuilder b : List.of(PulsarClient.builder().serviceUrl(w.web), PulsarClient.builder().serviceUrl(w.url).connectionsPerBroker(4),

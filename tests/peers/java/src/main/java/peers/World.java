@@ -32,10 +32,10 @@ final class World implements AutoCloseable {
     final PulsarClient client;
     private final List<PulsarClient> others = new ArrayList<>();
 
-    World(String url, String web) throws Exception {
+    World(String url, String web, boolean transacting) throws Exception {
         this.url = url;
         this.web = web;
-        this.client = PulsarClient.builder().serviceUrl(url).operationTimeout(20, TimeUnit.SECONDS).build();
+        this.client = PulsarClient.builder().serviceUrl(url).operationTimeout(20, TimeUnit.SECONDS).enableTransaction(transacting).build();
     }
 
     /** An expectation that was not met. */
