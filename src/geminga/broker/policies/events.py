@@ -160,6 +160,12 @@ def event_key(name: TopicName, *, is_global: bool) -> str:
     return f"{GLOBAL_PREFIX if is_global else ''}{name}"
 
 
+def clusters_of(kept: Kept | None) -> list[str]:
+    """The clusters that an event is for, as its message says, too; none: any. (Pulsar keeps a cluster's own there.)"""
+    clusters = kept.event.get("replicateTo") if kept is not None else None
+    return [each for each in clusters if isinstance(each, str)] if isinstance(clusters, list) else []
+
+
 def removed(key: str) -> PolicyChange:
     """What an event without a payload says. Raises InvalidTopicNameError."""
     return PolicyChange(TopicName.parse(key.removeprefix(GLOBAL_PREFIX)), key.startswith(GLOBAL_PREFIX), {}, None)

@@ -201,6 +201,7 @@ class NamespaceEvents:
             sequence_id=self._events,
             publish_time=self._broker.runtime.clock.wall_ms(),
             partition_key=events.event_key(change.name, is_global=change.is_global),
+            replicate_to=events.clusters_of(change.kept),
         )
         if not change.policies:
             metadata.null_value = True
