@@ -12,6 +12,7 @@ from geminga.broker.policies.rules import TopicRules
 from geminga.broker.resources.policies import Policies
 from geminga.broker.schema.registry import SchemaRegistry
 from geminga.broker.topic.base import Topic
+from geminga.broker.topic.services import TopicServices
 from geminga.model.topic_name import TopicName
 from geminga.runtime import Part, Runtime
 
@@ -56,6 +57,11 @@ class UpkeepBroker(LoadedTopics, Protocol):
     @property
     def policies(self) -> CurrentRules:
         """What holds."""
+        ...
+
+    @property
+    def topic_services(self) -> TopicServices:
+        """Which parts topics may have."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""What topics need from time to time: expiry of messages and subscriptions, a look at quotas and deduplication.
+"""What topics need from time to time: expiry of messages and subscriptions, and the upkeep of their parts.
 
 One timer each for all topics.
 """
@@ -6,6 +6,7 @@ One timer each for all topics.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from geminga.broker.core.deletion import Hold, SubscriptionFacts, why_subscription_stays
@@ -13,6 +14,7 @@ from geminga.broker.policies.ports import UpkeepBroker
 from geminga.broker.policies.rules import MINUTE_MS
 from geminga.broker.subscription import seek
 from geminga.broker.subscription.stats import oldest_stored_ms
+from geminga.broker.topic.parts import TopicPart
 from geminga.broker.topic.persistent import PersistentTopic
 from geminga.broker.upkeep.timers import Timers
 from geminga.model.errors import GemingaError
@@ -46,9 +48,10 @@ class PolicyUpkeep:
         self._timers.repeat(
             "expire subscriptions", config.subscription_expiry_check_minutes * _MINUTE_S, self._expire_subscriptions
         )
-        self._timers.repeat("deduplication", config.deduplication_check_s, self._keep_deduplication)
-        if config.backlog_quota_check:
-            self._timers.repeat("backlog quotas", config.backlog_quota_check_interval_s, self._check_quotas)
+        for kind in self._broker.topic_services.parts:
+            interval_s = kind.upkeep_s(config)
+            if interval_s is not None:
+                self._timers.repeat(f"upkeep of {kind.name}", interval_s, partial(self._keep_parts, kind, interval_s))
 
     def close(self) -> None:
         """Stop."""
@@ -126,15 +129,10 @@ class PolicyUpkeep:
                 _log.warning("%s: subscriptions could not be expired: %s", topic.name, error)
         return self._broker.config.subscription_expiry_check_minutes * _MINUTE_S
 
-    async def _keep_deduplication(self) -> float:
+    async def _keep_parts(self, kind: type[TopicPart], interval_s: float) -> float:
         for topic in self._topics():
-            if topic.dedup is not None:
-                with Contained(topic, "upkeep of deduplication"):
-                    topic.dedup.upkeep()
-        return self._broker.config.deduplication_check_s
-
-    async def _check_quotas(self) -> float:
-        for topic in self._topics():
-            if topic.quota_guard is not None:
-                topic.quota_guard.check_soon()
-        return self._broker.config.backlog_quota_check_interval_s
+            part = topic.parts.find(kind)
+            if part is not None:
+                with Contained(topic, f"upkeep of {kind.name}"):
+                    part.upkeep()
+        return interval_s

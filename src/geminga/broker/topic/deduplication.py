@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from typing import ClassVar, Final
 
 from geminga.broker.core.dedup import UNKNOWN_TEXT, Deduplication, Verdict
+from geminga.broker.policies.config import PolicyConfig
 from geminga.broker.topic.parts import PartTopic, Stats, TopicPart
 from geminga.broker.topic.producer import Producer, is_terminal
 from geminga.broker.topic.publish import DUPLICATE, PublishBatch, Refusal, message_count
@@ -246,8 +247,13 @@ class TopicDeduplication(TopicPart):
             if name not in self._topic.producers:
                 self.state.gone(name, now_ms)
 
+    @classmethod
+    def upkeep_s(cls, config: PolicyConfig) -> float | None:
+        """As often as configured."""
+        return config.deduplication_check_s
+
     def upkeep(self) -> None:
-        """Forget producers that left long ago; take a snapshot if the last one is old. Called from time to time."""
+        """Forget producers that left long ago; take a snapshot if the last one is old."""
         config, now_ms = self._topic.services.config, self._now_ms()
         self.state.forget_inactive(now_ms - config.deduplication_inactivity_minutes * 60_000)
         interval_ms = self._topic.rules.dedup_snapshot_ms

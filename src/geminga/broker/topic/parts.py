@@ -25,6 +25,7 @@ from geminga.model.topic_name import TopicName
 from geminga.wire._generated import pulsar_api_pb2 as pb
 
 if TYPE_CHECKING:
+    from geminga.broker.policies.config import PolicyConfig
     from geminga.broker.subscription.subscription import Subscription
     from geminga.broker.topic.producer import Producer
     from geminga.broker.topic.services import TopicServices
@@ -125,8 +126,17 @@ class TopicPart:
     def policies_changed(self) -> None:
         """The topic's rules are others than before; also called once after :meth:`load`."""
 
+    @classmethod
+    def upkeep_s(cls, config: PolicyConfig) -> float | None:
+        """Seconds between two calls of :meth:`upkeep` of each of its kind, with one timer for all topics; None: none.
+
+        Only of kinds that are registered from the beginning (``registered_parts``).
+        """
+        del config
+        return None
+
     def upkeep(self) -> None:
-        """Called from time to time."""
+        """Called every :meth:`upkeep_s`."""
 
     async def close(self) -> None:
         """The topic is unloaded: save what a quick load needs."""

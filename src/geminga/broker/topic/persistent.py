@@ -29,7 +29,6 @@ from geminga.broker.topic.parts import AdmitHook, HidesHook, Parts
 from geminga.broker.topic.ports import TRANSACTIONS_PROPERTY
 from geminga.broker.topic.producer import Producer, is_terminal
 from geminga.broker.topic.publish import EntryStamps, PublishBatch, TurnAppend
-from geminga.broker.topic.quota_guard import BacklogQuotas, QuotaGuard
 from geminga.broker.topic.retention import Retention, is_internal_cursor
 from geminga.broker.topic.services import TopicServices
 from geminga.managed_ledger import AppendResult, ManagedLedger
@@ -156,12 +155,6 @@ class PersistentTopic(Topic):
         # The last one: it too remembers what it admits, and hears only of what is stored.
         self.parts.register(TransactionBuffer)
         self._has_buffer = True
-
-    @property
-    def quota_guard(self) -> QuotaGuard | None:
-        """None: no backlog quota."""
-        quotas = self.parts.find(BacklogQuotas)
-        return quotas.guard if quotas is not None else None
 
     @property
     def is_terminated(self) -> bool:

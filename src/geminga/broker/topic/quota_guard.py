@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, ClassVar, Final
 
+from geminga.broker.policies.config import PolicyConfig
 from geminga.broker.policies.core.backlog_quota import RoomLeft, eviction_target, position_leaving
 from geminga.broker.policies.rules import Quota, QuotaAction, TopicRules
 from geminga.broker.subscription import seek
@@ -187,6 +188,16 @@ class BacklogQuotas(TopicPart):
         self.drop()
         if not self._topic.is_closing:
             self.guard = QuotaGuard(self._topic, self._topic.rules)
+
+    @classmethod
+    def upkeep_s(cls, config: PolicyConfig) -> float | None:
+        """As often as configured, if the broker looks at quotas at all."""
+        return config.backlog_quota_check_interval_s if config.backlog_quota_check else None
+
+    def upkeep(self) -> None:
+        """Look at the quotas: consumers may have fallen behind without a publish."""
+        if self.guard is not None:
+            self.guard.check_soon()
 
     async def admit_producer(self) -> None:
         """Raises BacklogQuotaHoldError, BacklogQuotaExceededError."""

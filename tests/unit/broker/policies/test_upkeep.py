@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
+from typing import ClassVar
 
 import pytest
 
+from geminga.broker.config import BrokerConfig
+from geminga.broker.policies.config import PolicyConfig
 from geminga.broker.policies.core.rows.deletion import MESSAGE_TTL
 from geminga.broker.policies.rules import TopicRules
 from geminga.broker.policies.upkeep import PolicyUpkeep
+from geminga.broker.topic.deduplication import TopicDeduplication
+from geminga.broker.topic.parts import PartTopic, TopicPart
+from geminga.broker.topic.persistent import PersistentTopic
+from geminga.broker.topic.quota_guard import BacklogQuotas
+from geminga.broker.topic.registered_parts import PARTS
 from geminga.model.position import EARLIEST
+from geminga.model.topic_name import TopicName
 from geminga.runtime import SystemRng, next_turn
 from support.broker_world import BrokerWorld
+from support.holding_part import with_parts
 from support.policy_levels import (
     LEVELS,
     NAME,
@@ -86,6 +97,75 @@ def test_messages_expire_by_the_timer() -> None:
         assert subscription.entries_expired == 1
 
     run_quietly(scenario, message_ttl_s=30)
+
+
+class KeptPart(TopicPart):
+    """Counts how often it was kept up."""
+
+    name: ClassVar[str] = "kept"
+
+    def __init__(self, topic: PartTopic) -> None:
+        self.times = 0
+
+    @classmethod
+    def upkeep_s(cls, config: PolicyConfig) -> float | None:
+        return 7
+
+    def upkeep(self) -> None:
+        self.times += 1
+
+
+class UnkeptPart(KeptPart):
+    """Does not ask for it."""
+
+    name: ClassVar[str] = "unkept"
+
+    @classmethod
+    def upkeep_s(cls, config: PolicyConfig) -> float | None:
+        return None
+
+
+def test_parts_are_kept_up_as_often_as_their_kind_asks_for() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        with_parts(world.broker, KeptPart, UnkeptPart)
+        topic = await topic_of(world)
+        other = await world.broker.get_topic(TopicName.parse("persistent://public/default/other"), create=True)
+        assert isinstance(other, PersistentTopic)
+        upkeep = PolicyUpkeep(world.broker)
+        upkeep.start()
+        await seconds(6)
+        part, unkept = topic.parts.find(KeptPart), topic.parts.find(UnkeptPart)
+        assert part is not None
+        assert unkept is not None
+        assert part.times == 0
+        await seconds(2)
+        assert part.times == 1
+        await seconds(14)
+        assert (part.times, unkept.times) == (3, 0)
+        another = other.parts.find(KeptPart)
+        assert another is not None
+        assert another.times == 3
+        upkeep.close()
+        await seconds(20)
+        assert part.times == 3
+
+    run_quietly(scenario)
+
+
+def test_kinds_that_ask_for_upkeep_are_registered_from_the_beginning() -> None:
+    # The transaction buffer comes later, and with its package.
+    importlib.import_module("geminga.broker.topic.transaction_buffer")
+    kinds = [kind for kind in TopicPart.__subclasses__() if kind.__module__.startswith("geminga.")]
+    keeping = {kind for kind in kinds if "upkeep_s" in vars(kind)}
+    assert keeping == {TopicDeduplication, BacklogQuotas}
+    assert keeping <= set(PARTS)
+    assert keeping == {kind for kind in kinds if "upkeep" in vars(kind)}
+
+
+def test_quotas_are_not_looked_at_where_the_broker_does_not() -> None:
+    assert BacklogQuotas.upkeep_s(BrokerConfig(backlog_quota_check_interval_s=9)) == 9
+    assert BacklogQuotas.upkeep_s(BrokerConfig(backlog_quota_check=False)) is None
+    assert TopicDeduplication.upkeep_s(BrokerConfig(deduplication_check_s=11)) == 11
 
 
 def test_time_to_live_of_zero_at_the_topic_keeps_messages_for_ever() -> None:

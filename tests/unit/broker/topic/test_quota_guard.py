@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from geminga.broker.topic.quota_guard import BacklogQuotas
 from geminga.model.position import EARLIEST
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from support.broker_world import BrokerWorld
@@ -219,7 +220,7 @@ def test_quotas_are_not_looked_at_when_switched_off() -> None:
         publisher = await prepared(world, "broker", action="producer_exception", size=SIZE)
         for _ in range(20):
             await publisher.publish(PAYLOAD)
-        assert (await topic_of(world)).quota_guard is None
+        assert (await topic_of(world)).parts.find(BacklogQuotas) is None
 
     settings = broker_settings("broker", action="producer_exception", size=SIZE)
     run_quietly(scenario, backlog_quota_check=False, **settings)
