@@ -35,7 +35,7 @@ SETTINGS: Final = {"transactionCoordinatorEnabled": "true", "brokerDeduplication
 KILLS: Final = 200
 #: Pairs that come after each kill, and then at a time until the next one: there is always something to do.
 PAIRS_AT_ONCE: Final = 50
-PAIRS: Final = 5
+PAIRS: Final = 10
 PAIRS_S: Final = 0.05
 #: Seconds between the end of one restart and the next kill, at most.
 WORK_S_MAX: Final = 1.5

@@ -68,11 +68,18 @@ class Transacting:
         self.ask_end(txn_id, commit=commit)
         return (await self._next(Type.END_TXN_RESPONSE)).endTxnResponse
 
-    async def send(self, payload: bytes, txn_id: TxnId | None = None, producer_id: int = 1) -> pb.BaseCommand:
-        """Publish, in a transaction or in none; SEND_RECEIPT or SEND_ERROR."""
+    async def send(
+        self, payload: bytes, txn_id: TxnId | None = None, producer_id: int = 1, *, number: int | None = None, **more
+    ) -> pb.BaseCommand:
+        """Publish, in a transaction or in none; SEND_RECEIPT or SEND_ERROR.
+
+        ``number``: the sequence id, else the next one; ``more`` is the command's and the metadata's.
+        """
         self._sequence_id += 1
-        fields = _bits(txn_id) if txn_id is not None else {}
-        self.client.send_bytes(send_frame(self._sequence_id, payload, producer_id, metadata=dict(fields), **fields))
+        bits = _bits(txn_id) if txn_id is not None else {}
+        sequence_id = self._sequence_id if number is None else number
+        metadata = {**bits, **more.pop("metadata", {})}
+        self.client.send_bytes(send_frame(sequence_id, payload, producer_id, metadata=metadata, **bits, **more))
         return await self._next(Type.SEND_RECEIPT, Type.SEND_ERROR)
 
     async def publish(self, payload: bytes, txn_id: TxnId | None = None, producer_id: int = 1) -> None:

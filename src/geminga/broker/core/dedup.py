@@ -9,6 +9,10 @@ stored again its old ones would be there twice. It is refused (apache/pulsar#627
 
 Producers that are gone are remembered for a time, the longest gone are forgotten first.
 
+What a transaction published counts only if it is committed: its numbers, and those of aborted ones, are kept apart
+(:mod:`.dedup_runs`). What is sent again in the same transaction is a duplicate; while the transaction is open another
+one's message with these numbers is refused, for nobody knows yet; after an abort it is new.
+
 After a failed write nothing in between is certain until the topic's tail was read again: from
 :meth:`begin_settling` to :meth:`settled` every message at hand is unknown.
 """
@@ -19,7 +23,9 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Final
 
+from geminga.broker.core.dedup_runs import SequenceRuns
 from geminga.model.errors import invariant
+from geminga.model.txn_id import TxnId
 
 #: Said to a producer whose message can not be judged now; it reconnects and sends again.
 UNKNOWN_TEXT: Final = "Cannot determine whether the message is a duplicate at this time"
@@ -33,12 +39,14 @@ class Verdict(Enum):
     UNKNOWN = "unknown"
     #: A batch that begins with messages that are stored and ends with others.
     MIXED = "mixed"
+    #: Published by another transaction, which is open: nobody knows whether it counts.
+    HELD = "held"
 
 
 class Deduplication:
     """The sequence ids of one topic's producers."""
 
-    __slots__ = ("_gone_since_ms", "_is_settling", "_persisted", "_pushed")
+    __slots__ = ("_gone_since_ms", "_is_settling", "_persisted", "_pushed", "runs")
 
     def __init__(self) -> None:
         #: Highest sequence id handed to the ledger, by producer name. Invariant: never below persisted.
@@ -48,6 +56,8 @@ class Deduplication:
         #: When each producer that is not connected left, wall-clock milliseconds; the longest gone first.
         self._gone_since_ms: dict[str, int] = {}
         self._is_settling = False
+        #: Numbers at or below the highest stored one that are not stored for good.
+        self.runs = SequenceRuns()
 
     @property
     def is_settling(self) -> bool:
@@ -59,21 +69,70 @@ class Deduplication:
         """Highest stored sequence id of each producer."""
         return self._persisted
 
-    def published(self, producer_name: str, sequence_id: int, highest_sequence_id: int) -> Verdict:
+    def published(
+        self, producer_name: str, sequence_id: int, highest_sequence_id: int, txn_id: TxnId | None = None
+    ) -> Verdict:
         """Judge a message about to be stored; if accepted, it counts as pushed.
 
         ``highest_sequence_id`` is that of the batch's last message, or at most ``sequence_id`` without one.
+        ``txn_id``: published in this transaction.
         """
         if self._is_settling:
             return Verdict.UNKNOWN
         pushed = self._pushed.get(producer_name, -1)
         if sequence_id <= pushed:
+            if producer_name in self.runs:
+                verdict = self.judged(producer_name, sequence_id, highest_sequence_id, txn_id)
+                if verdict is Verdict.ACCEPTED:
+                    self.runs.coming(producer_name, sequence_id, highest_sequence_id)
+                    self._pushed[producer_name] = max(pushed, highest_sequence_id)
+                return verdict
             if sequence_id <= self._persisted.get(producer_name, -1):
                 persisted = self._persisted[producer_name]
                 return Verdict.DUPLICATE if highest_sequence_id <= persisted else Verdict.MIXED
             return Verdict.UNKNOWN
         self._pushed[producer_name] = max(sequence_id, highest_sequence_id)
         return Verdict.ACCEPTED
+
+    def judged(self, producer_name: str, sequence_id: int, highest_sequence_id: int, txn_id: TxnId | None) -> Verdict:
+        """What is known of a message, which is not taken up by that."""
+        persisted, last = self._persisted.get(producer_name, -1), max(sequence_id, highest_sequence_id)
+        count = max(0, min(last, persisted) - sequence_id + 1)
+        free = 0
+        for run in self.runs.within(producer_name, sequence_id, min(last, persisted)):
+            if run.is_coming:
+                return Verdict.UNKNOWN
+            if run.is_free:
+                free += min(last, run.last) - max(sequence_id, run.first) + 1
+            elif run.txn_id != txn_id:
+                return Verdict.HELD
+        if free < count:
+            # Some are stored.
+            return Verdict.MIXED if free or last > persisted else Verdict.DUPLICATE
+        above = max(sequence_id, persisted + 1)
+        return Verdict.UNKNOWN if above <= min(last, self._pushed.get(producer_name, -1)) else Verdict.ACCEPTED
+
+    def stored_in(self, producer_name: str, sequence_id: int, highest_sequence_id: int, txn_id: TxnId | None) -> None:
+        """As :meth:`stored`, of a message that a transaction published, or whose producer has numbers in runs."""
+        before = self._persisted.get(producer_name, -1)
+        self.runs.stored(producer_name, sequence_id, max(sequence_id, highest_sequence_id), txn_id, before)
+        self.stored(producer_name, max(sequence_id, highest_sequence_id))
+
+    def transaction_ended(self, txn_id: TxnId, *, is_committed: bool) -> None:
+        """What it published is stored for good, or as if it had never been; once more is the same as once."""
+        for name in self.runs.ended(txn_id, is_committed=is_committed):
+            self._sink(name)
+
+    def _sink(self, name: str) -> None:
+        """The highest stored number is not a free one, so that the producer learns where it really is."""
+        persisted = self._persisted.get(name, -1)
+        if persisted != self._pushed.get(name, -1):
+            return
+        highest = self.runs.top(name, persisted)
+        if highest >= 0:
+            self._persisted[name] = self._pushed[name] = highest
+        elif persisted >= 0:
+            del self._persisted[name], self._pushed[name]
 
     def stored(self, producer_name: str, highest_sequence_id: int) -> None:
         """An entry of this producer is on stable storage (or was found there by a replay)."""
@@ -90,7 +149,10 @@ class Deduplication:
         """The topic's tail was read again through :meth:`stored`, with no write under way: persisted is the truth."""
         self._pushed = dict(self._persisted)
         # Who left with nothing stored has nothing to be remembered.
-        self._gone_since_ms = {name: since for name, since in self._gone_since_ms.items() if name in self._pushed}
+        self.runs.settled()
+        for name in {name for name, _ in self.runs}:
+            self._sink(name)
+        self._gone_since_ms = {name: since for name, since in self._gone_since_ms.items() if self._remembers(name)}
         self._is_settling = False
 
     def is_known(self, producer_name: str) -> bool:
@@ -105,13 +167,16 @@ class Deduplication:
 
     # ---- who is there
 
+    def _remembers(self, producer_name: str) -> bool:
+        return producer_name in self._pushed or producer_name in self.runs
+
     def connected(self, producer_name: str) -> None:
         """The producer is there: it is remembered as long as it stays."""
         self._gone_since_ms.pop(producer_name, None)
 
     def gone(self, producer_name: str, now_ms: int) -> None:
         """The producer left."""
-        if producer_name in self._pushed:
+        if self._remembers(producer_name):
             self._gone_since_ms.pop(producer_name, None)
             self._gone_since_ms[producer_name] = now_ms
 
@@ -122,9 +187,11 @@ class Deduplication:
             if since_ms >= before_ms:
                 break
             # What is being written still counts.
-            if self._pushed[name] == self._persisted.get(name, -1):
-                del self._gone_since_ms[name], self._pushed[name]
+            if self._pushed.get(name, -1) == self._persisted.get(name, -1):
+                del self._gone_since_ms[name]
+                self._pushed.pop(name, None)
                 self._persisted.pop(name, None)
+                self.runs.forget(name)
                 forgotten += 1
         return forgotten
 
@@ -140,7 +207,7 @@ class Deduplication:
 
     def check_invariants(self) -> None:
         """Raise InvariantError if pushed is behind persisted anywhere, or who is gone has nothing to be remembered."""
-        invariant(self._gone_since_ms.keys() <= self._pushed.keys(), "a producer is gone that never pushed")
+        invariant(all(map(self._remembers, self._gone_since_ms)), "a producer is gone that never pushed")
         for name, persisted in sorted(self._persisted.items()):
             invariant(
                 self._pushed.get(name, -1) >= persisted,

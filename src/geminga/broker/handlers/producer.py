@@ -12,7 +12,7 @@ from geminga.broker.handlers.services import CommandServices
 from geminga.broker.topic.base import Topic
 from geminga.broker.topic.ports import TakesTransactions
 from geminga.broker.topic.producer import Producer
-from geminga.broker.topic.publish import PublishBatch, Refusal
+from geminga.broker.topic.publish import DUPLICATE, PublishBatch, Refusal
 from geminga.model.errors import (
     GemingaError,
     NotAllowedError,
@@ -230,7 +230,7 @@ async def _publish_first(txn_id: TxnId, producer: Producer, batch: PublishBatch)
         buffer = await producer.topic.use_transactions()
         await buffer.get_ready_for(txn_id)
     except GemingaError as error:
-        producer.refuse(batch, Refusal(error))
+        _refuse(batch, producer, error)
         return
     _publish_if_taken(buffer, txn_id, producer, batch)
 
@@ -239,9 +239,16 @@ def _publish_if_taken(buffer: TakesTransactions, txn_id: TxnId, producer: Produc
     try:
         buffer.check_may_publish(txn_id)
     except GemingaError as error:
-        producer.refuse(batch, Refusal(error))
+        _refuse(batch, producer, error)
         return
     producer.publish(batch)
+
+
+def _refuse(batch: PublishBatch, producer: Producer, error: GemingaError) -> None:
+    """Not taken; but what came before the end, and of which only the receipt was lost, is there."""
+    for index in range(batch.count):
+        one = batch if batch.count == 1 else batch.cut(index, index + 1, 0)
+        producer.refuse(one, DUPLICATE if producer.topic.is_stored(one) else Refusal(error))
 
 
 def _published_to(connection: Connection, command: pb.BaseCommand) -> Resource:

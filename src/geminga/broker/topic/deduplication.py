@@ -8,7 +8,8 @@ snapshot and replays the entries behind it. The cursor also keeps what is not in
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
+import json
+from collections.abc import Iterable, Iterator, Mapping
 from typing import ClassVar, Final
 
 from geminga.broker.core.dedup import UNKNOWN_TEXT, Deduplication, Verdict
@@ -19,7 +20,9 @@ from geminga.broker.topic.publish import DUPLICATE, PublishBatch, Refusal, messa
 from geminga.managed_ledger import AppendResult, Entry, ManagedCursor
 from geminga.model.errors import GemingaError, LedgerFencedError, NotAllowedError, StorageError, UnavailableError
 from geminga.model.position import EARLIEST, Position
+from geminga.model.txn_id import TxnId
 from geminga.runtime import Contained, get_logger, next_turn, spawn
+from geminga.wire.pulsar.markers import ABORT, COMMIT, transaction_of
 from geminga.wire.pulsar.metadata import peek_metadata
 from geminga.wire.pulsar.numbers import as_long
 
@@ -27,6 +30,9 @@ _log = get_logger(__name__)
 
 #: The cursor that keeps the snapshots (Pulsar's name).
 DEDUP_CURSOR: Final = "pulsar.dedup"
+#: Its text property: JSON, of each producer the sequence ids of aborted transactions below its highest stored one, as
+#: pairs of the first and the last.
+FREE_PROPERTY: Final = "geminga.aborted-sequence-ids"
 #: One read of a replay.
 REPLAY_ENTRIES: Final = 500
 REPLAY_BYTES: Final = 4 << 20
@@ -88,17 +94,20 @@ class TopicDeduplication(TopicPart):
         """Judge each entry; neighbours with the same verdict stay together."""
         judge = self.state.published
         name = batch.producer.name
+        txn_id = None if batch.transaction is None else TxnId(*batch.transaction)
         sequence_ids = batch.sequence_ids
         accepted = 0
         if not batch.chunks:
             verdicts = []
             for sequence_id, highest in sequence_ids:
-                verdict = judge(name, sequence_id, highest)
+                verdict = judge(name, sequence_id, highest, txn_id)
                 verdicts.append((verdict, True))
                 accepted += verdict is Verdict.ACCEPTED
         else:
             verdicts = [
-                (Verdict.ACCEPTED, False) if _is_chunk_before_last(entry) else (judge(name, sequence_id, highest), True)
+                (Verdict.ACCEPTED, False)
+                if _is_chunk_before_last(entry)
+                else (judge(name, sequence_id, highest, txn_id), True)
                 for entry, (sequence_id, highest) in zip(batch.entries, sequence_ids, strict=True)
             ]
         if accepted == batch.count:
@@ -126,6 +135,13 @@ class TopicDeduplication(TopicPart):
         if verdict is Verdict.UNKNOWN:
             return Refusal(UnavailableError(UNKNOWN_TEXT), disconnects=True)
         first, last = run.sequence_ids[0][0], run.sequence_ids[-1][1]
+        if verdict is Verdict.HELD:
+            return Refusal(
+                NotAllowedError(
+                    f"sequence ids from {first} to {last} were published in another transaction, which is open: "
+                    "whether they count is known when it ends"
+                )
+            )
         return Refusal(
             NotAllowedError(
                 f"the batch begins with sequence id {first}, which is stored already, and ends with new ones up to "
@@ -138,8 +154,13 @@ class TopicDeduplication(TopicPart):
         if batch.is_recorded:
             end = batch.answered_count
             name = batch.producer.name
-            highest = max([pair[1] for pair in batch.sequence_ids[end - result.count : end]])
-            self.state.stored(name, highest)
+            pairs = batch.sequence_ids[end - result.count : end]
+            if batch.transaction is not None or name in self.state.runs:
+                txn_id = None if batch.transaction is None else TxnId(*batch.transaction)
+                for first, last in pairs:
+                    self.state.stored_in(name, first, last, txn_id)
+            else:
+                self.state.stored(name, max([pair[1] for pair in pairs]))
         if self._waiting:
             self._changed()
         self._last_stored = Position(result.ledger_id, result.first_entry_id + result.count - 1)
@@ -148,6 +169,22 @@ class TopicDeduplication(TopicPart):
         self._stored_since_snapshot += result.count
         if self._stored_since_snapshot >= self._topic.services.config.deduplication_snapshot_entries:
             self._save_soon()
+
+    def is_stored(self, batch: PublishBatch) -> bool:
+        """Whether all of it is there already, so that it needs no more than its receipts."""
+        txn_id = None if batch.transaction is None else TxnId(*batch.transaction)
+        return not self.state.is_settling and all(
+            self.state.judged(batch.producer.name, first, last, txn_id) is Verdict.DUPLICATE
+            for first, last in batch.sequence_ids
+        )
+
+    def transaction_ended(self, txn_id: TxnId, *, is_committed: bool) -> None:
+        """Its sequence ids are stored for good, or free again."""
+        self.state.transaction_ended(txn_id, is_committed=is_committed)
+        if self._waiting:
+            self._changed()
+        if self._dirty_since_ms is None:
+            self._dirty_since_ms = self._now_ms()
 
     async def producer_joined(self, producer: Producer) -> None:
         """It is told its last sequence id: that must be known."""
@@ -240,6 +277,7 @@ class TopicDeduplication(TopicPart):
         self._cursor = await ledger.open_cursor(DEDUP_CURSOR, initial=EARLIEST)
         for name, sequence_id in self._cursor.properties.items():
             self.state.stored(name, sequence_id)
+        self.state.runs.restored(free_ids(self._cursor.cursor_properties.get(FREE_PROPERTY, "")))
         self._last_stored = self._cursor.mark_delete_position
         await self._replay()
         now_ms = self._now_ms()
@@ -278,11 +316,15 @@ class TopicDeduplication(TopicPart):
         metadata = peek_metadata(entry.data)
         if metadata is None or not isinstance(metadata.producer_name, str):
             return
+        txn_id = transaction_of(metadata)
+        if metadata.marker_type:
+            if txn_id is not None and metadata.marker_type in (COMMIT, ABORT):
+                self.state.transaction_ended(txn_id, is_committed=metadata.marker_type == COMMIT)
+            return
         if metadata.HasField("chunk_id") and metadata.chunk_id < metadata.num_chunks_from_msg - 1:
             return
-        self.state.stored(
-            metadata.producer_name, max(as_long(metadata.sequence_id), as_long(metadata.highest_sequence_id))
-        )
+        first, last = as_long(metadata.sequence_id), as_long(metadata.highest_sequence_id)
+        self.state.stored_in(metadata.producer_name, first, last, txn_id)
 
     async def close(self) -> None:
         """Save a snapshot, so that the next load replays little."""
@@ -312,17 +354,31 @@ class TopicDeduplication(TopicPart):
         cursor = self._cursor
         position = self._last_stored
         snapshot = self.state.snapshot(self._topic.services.config.deduplication_producers_max)
+        free = free_text(self.state.runs.free())
         self._stored_since_snapshot = 0
         self._dirty_since_ms = None
         try:
             if cursor is not None:
-                # The snapshot first: replaying entries it covers is harmless, missing some is not.
+                # The snapshot first: replaying entries it covers is harmless, missing some is not. (What of it open
+                # transactions published is replayed: the cursor stays behind the read limit.)
+                if free != cursor.cursor_properties.get(FREE_PROPERTY, ""):
+                    await cursor.set_cursor_properties({FREE_PROPERTY: free} if free else {})
                 await cursor.set_properties(snapshot)
                 cursor.acknowledge_cumulative(position)
         except GemingaError as error:
             _log.warning("%s: sequence ids could not be saved: %s", self._topic.name, error)
         finally:
             self._is_saving = False
+
+
+def free_text(free: Mapping[str, list[tuple[int, int]]]) -> str:
+    """As it is stored (:data:`FREE_PROPERTY`); nothing if there is nothing."""
+    return json.dumps(free, separators=(",", ":")) if free else ""
+
+
+def free_ids(text: str) -> dict[str, list[tuple[int, int]]]:
+    """The reverse of :func:`free_text`."""
+    return {name: [(first, last) for first, last in pairs] for name, pairs in json.loads(text or "{}").items()}
 
 
 def _is_chunk_before_last(entry: bytes) -> bool:

@@ -22,6 +22,7 @@ from geminga.managed_ledger.entry import AppendDone
 from geminga.model.errors import GemingaError
 from geminga.model.position import LATEST, Position
 from geminga.model.topic_name import TopicName
+from geminga.model.txn_id import TxnId
 from geminga.wire._generated import pulsar_api_pb2 as pb
 
 if TYPE_CHECKING:
@@ -80,6 +81,9 @@ class PartTopic(Protocol):
 
     def append_own(self, entry: bytes, done: AppendDone) -> None:
         """Store an entry of the broker's own, behind all that was published before; ``done`` is called once."""
+
+    def transaction_ended(self, txn_id: TxnId, *, is_committed: bool) -> None:
+        """Its marker is stored: the other parts hear of it."""
 
     def broke(self, what: str, error: BaseException) -> None:
         """It can not be trusted any more."""
@@ -174,6 +178,9 @@ class TopicPart:
 
     def settled(self) -> None:
         """Nothing is being stored now."""
+
+    def transaction_ended(self, txn_id: TxnId, *, is_committed: bool) -> None:
+        """Its marker is stored."""
 
     # ---- reading
 
@@ -317,6 +324,11 @@ class Parts:
         """As :meth:`TopicPart.producer_left`."""
         for part in self._active:
             part.producer_left(producer)
+
+    def transaction_ended(self, txn_id: TxnId, *, is_committed: bool) -> None:
+        """As :meth:`TopicPart.transaction_ended`."""
+        for part in self._active:
+            part.transaction_ended(txn_id, is_committed=is_committed)
 
     def stats(self) -> dict[str, Stats]:
         """Of each part, by name."""

@@ -36,6 +36,7 @@ from geminga.managed_ledger.entry import AppendDone
 from geminga.model.errors import ConflictError, GemingaError, LedgerFencedError, TopicTerminatedError
 from geminga.model.position import Position
 from geminga.model.topic_name import TopicName
+from geminga.model.txn_id import TxnId
 from geminga.runtime import Contained, get_logger, spawn
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.metadata import broker_entry_metadata
@@ -155,6 +156,15 @@ class PersistentTopic(Topic):
         # The last one: it too remembers what it admits, and hears only of what is stored.
         self.parts.register(TransactionBuffer)
         self._has_buffer = True
+
+    def transaction_ended(self, txn_id: TxnId, *, is_committed: bool) -> None:
+        """As :meth:`PartTopic.transaction_ended`."""
+        self.parts.transaction_ended(txn_id, is_committed=is_committed)
+
+    def is_stored(self, batch: PublishBatch) -> bool:
+        """As :meth:`Topic.is_stored`."""
+        dedup = self.dedup
+        return dedup is not None and dedup.is_stored(batch)
 
     @property
     def is_terminated(self) -> bool:

@@ -335,6 +335,7 @@ class TransactionBuffer(TopicPart):
                     state.committed(txn_id)
                 else:
                     state.was_aborted(txn_id, marker)
+                self._topic.transaction_ended(txn_id, is_committed=commit)
                 if not state.open:
                     self._floor = self._last_told
                 self._topic.read_limit_moved()

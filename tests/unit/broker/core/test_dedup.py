@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from geminga.broker.core.dedup import Deduplication, Verdict
+from geminga.model.txn_id import TxnId
+
+TXN = TxnId(0, 1)
 
 
 def test_ascending_ids_are_accepted_and_repeats_are_unknown_until_stored() -> None:
@@ -101,3 +104,66 @@ def test_producer_that_left_before_anything_of_it_was_stored_is_not_looked_for_l
     dedup.check_invariants()
     assert dedup.forget_inactive(10) == 0
     assert dedup.published("p", 1, 1) is Verdict.ACCEPTED
+
+
+def with_aborted(*, later: int) -> Deduplication:
+    """Numbers 0 to 2 of ``p`` are of an aborted transaction; ``later`` is stored for good."""
+    dedup = Deduplication()
+    dedup.published("p", 0, 2, TXN)
+    dedup.stored_in("p", 0, 2, TXN)
+    dedup.published("p", later, later)
+    dedup.stored_in("p", later, later, None)
+    dedup.transaction_ended(TXN, is_committed=False)
+    return dedup
+
+
+def test_what_was_aborted_and_is_being_sent_again_is_unknown() -> None:
+    dedup = with_aborted(later=3)
+    assert dedup.published("p", 1, 1) is Verdict.ACCEPTED
+    assert dedup.published("p", 1, 1) is Verdict.UNKNOWN
+    assert dedup.published("p", 0, 2) is Verdict.UNKNOWN
+    assert dedup.published("p", 0, 0) is Verdict.ACCEPTED
+    dedup.stored_in("p", 1, 1, None)
+    assert dedup.published("p", 1, 1) is Verdict.DUPLICATE
+
+
+def test_what_was_aborted_and_failed_to_be_stored_again_can_be_sent_once_more() -> None:
+    dedup = with_aborted(later=3)
+    dedup.published("p", 1, 1)
+    dedup.begin_settling()
+    assert dedup.published("p", 1, 1) is Verdict.UNKNOWN
+    dedup.settled()
+    assert dedup.published("p", 1, 1) is Verdict.ACCEPTED
+
+
+def test_an_abort_forgets_nothing_that_is_being_stored() -> None:
+    dedup = Deduplication()
+    dedup.published("p", 0, 2, TXN)
+    dedup.stored_in("p", 0, 2, TXN)
+    dedup.published("p", 3, 3)
+    dedup.transaction_ended(TXN, is_committed=False)
+    assert dedup.published("p", 3, 3) is Verdict.UNKNOWN
+    dedup.begin_settling()
+    dedup.settled()
+    # Nothing of it is there.
+    assert dedup.last_sequence_id("p") == -1
+    assert dedup.published("p", 0, 3) is Verdict.ACCEPTED
+
+
+def test_batch_of_aborted_and_stored_numbers_is_neither() -> None:
+    dedup = with_aborted(later=3)
+    assert dedup.published("p", 2, 3) is Verdict.MIXED
+    assert dedup.published("p", 3, 4) is Verdict.MIXED
+    assert dedup.published("p", 0, 2) is Verdict.ACCEPTED
+
+
+def test_gone_producer_of_which_only_aborted_numbers_are_left_is_forgotten_too() -> None:
+    dedup = Deduplication()
+    dedup.published("p", 0, 0, TXN)
+    dedup.stored_in("p", 0, 0, TXN)
+    dedup.transaction_ended(TXN, is_committed=False)
+    assert dedup.runs
+    dedup.gone("p", 0)
+    dedup.check_invariants()
+    assert dedup.forget_inactive(10) == 1
+    assert not dedup.runs
