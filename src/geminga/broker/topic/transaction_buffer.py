@@ -18,7 +18,14 @@ from geminga.broker.topic.parts import PartTopic, Stats, TopicPart
 from geminga.broker.topic.ports import TRANSACTIONS_PROPERTY
 from geminga.broker.topic.publish import PublishBatch
 from geminga.managed_ledger import AppendResult
-from geminga.model.errors import GemingaError, LedgerFencedError, NotAllowedError, TopicClosingError, UnavailableError
+from geminga.model.errors import (
+    GemingaError,
+    LedgerFencedError,
+    NotAllowedError,
+    TopicClosingError,
+    TopicTerminatedError,
+    UnavailableError,
+)
 from geminga.model.position import EARLIEST, LATEST, Position
 from geminga.model.txn_id import TxnId
 from geminga.runtime import Contained, get_logger, spawn
@@ -51,6 +58,7 @@ class TransactionBuffer(TopicPart):
         "_is_saving",
         "_last_told",
         "_registrations",
+        "_sealed",
         "_settling",
         "_snapshots",
         "_timer",
@@ -84,6 +92,8 @@ class TransactionBuffer(TopicPart):
         self._last_told = topic.ledger.readable_position
         #: Transactions whose marker is being written; they take nothing more.
         self._ending: dict[TxnId, asyncio.Future[None]] = {}
+        #: Of a topic that was terminated: how transactions ended of which no snapshot says so yet (True: committed).
+        self._sealed: dict[TxnId, bool] = {}
         #: While the first snapshot is being written.
         self._beginning: asyncio.Lock | None = None
         self._is_saving = False
@@ -280,7 +290,10 @@ class TransactionBuffer(TopicPart):
         if batch in self._coming:
             if batch.is_answered:
                 self._has_come(batch)
-            self._lose(error)
+            if isinstance(error, TopicTerminatedError):
+                self._topic.read_limit_moved()  # what is behind the end of a topic was not stored, for certain
+            else:
+                self._lose(error)
 
     def _has_come(self, batch: PublishBatch) -> None:
         txn_id = self._coming.pop(batch)
@@ -329,7 +342,9 @@ class TransactionBuffer(TopicPart):
                 settled = self._ending[txn_id] = asyncio.get_running_loop().create_future()
             if self._is_broken or self._topic.is_closing:
                 raise TopicClosingError(f"Topic {self._topic.name} is being closed")
-            if txn_id in state.open:
+            if txn_id in state.open and self._topic.ledger.terminated_position is not None:
+                await self._end_sealed(state, txn_id, commit=commit)
+            elif txn_id in state.open:
                 marker = await self._append_marker(txn_id, commit=commit)
                 if commit:
                     state.committed(txn_id)
@@ -344,6 +359,28 @@ class TransactionBuffer(TopicPart):
                 await self._make_sure()
         finally:
             del self._ending[txn_id]
+
+    async def _end_sealed(self, state: TransactionBufferState, txn_id: TxnId, *, commit: bool) -> None:
+        """The topic was terminated, and takes no marker: a snapshot of its end says how all that were open ended.
+
+        It can say so of all of them alone, for it names those that were aborted, and its position says that the others
+        were not: who comes before the last one is told to come again.
+        """
+        self._sealed[txn_id] = commit
+        if any(each not in self._sealed for each in state.open):
+            raise UnavailableError(
+                f"{self._topic.name} is terminated: transaction {txn_id} ends with the others that are open on it"
+            )
+        end = self._topic.ledger.last_confirmed_position
+        aborts = {each: aborted.marker for each, aborted in state.aborted.items()}
+        aborts.update((each, end) for each in state.open if not self._sealed[each])
+        await self._save(BufferSnapshot(end, tuple(aborts.items())))
+        for each in list(state.open):
+            if self._sealed[each]:
+                state.committed(each)
+            else:
+                state.was_aborted(each, end)
+        self._topic.read_limit_moved()
 
     async def _make_sure(self) -> None:
         """Before it is said that there is nothing to end: another broker, which has messages, may own the topic now.
@@ -368,6 +405,8 @@ class TransactionBuffer(TopicPart):
         now_ms = self._topic.services.runtime.clock.wall_ms()
         self._topic.append_own(transaction_marker(txn_id, commit=commit, now_ms=now_ms), done)
         result = await stored
+        if isinstance(result.error, TopicTerminatedError):
+            raise UnavailableError(f"{self._topic.name} was terminated while {txn_id} ended")
         if result.error is not None:
             self._lose(result.error)
             raise UnavailableError(f"nobody knows whether the end of {txn_id} is stored") from result.error

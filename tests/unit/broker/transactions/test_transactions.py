@@ -221,3 +221,36 @@ def test_a_snapshot_is_taken_some_time_after_a_change_and_forgets_what_is_trimme
         assert list(topic.transaction_buffer.state.aborted) == [again]
 
     run(scenario, transaction_buffer_snapshot_min_ms=1_000)
+
+
+@pytest.mark.parametrize("first_commits", [True, False])
+def test_what_is_open_on_a_topic_that_is_terminated_ends_all_the_same(first_commits: bool) -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        writer, reader = await transacting(world), await transacting(world)
+        await reader.client.subscribe()
+        await writer.client.create_producer()
+        one, two = await writer.begin(), await writer.begin()
+        for txn_id in (one, two):
+            await writer.add_partition(txn_id)
+        for payload, txn_id in ((b"1a", one), (b"2a", two), (b"1b", one), (b"2b", two)):
+            await writer.publish(payload, txn_id)
+        await writer.publish(b"plain")
+        await world.broker.terminate_topic(NAME)
+        topic = await world.broker.get_topic(NAME, create=False)
+        writer.ask_end(two, commit=not first_commits)
+        assert await read(reader) == []
+        writer.ask_end(one, commit=first_commits)
+        seen = [b"1a", b"1b", b"plain"] if first_commits else [b"2a", b"2b", b"plain"]
+        assert await read(reader) == seen
+        await wait_ms(20_000)
+        answers = [
+            command.endTxnResponse for command, _ in writer.client.received if command.type == Type.END_TXN_RESPONSE
+        ]
+        assert {(each.txnid_least_bits, each.HasField("error")) for each in answers} == {(0, False), (1, False)}
+        assert await world.broker.get_topic(NAME, create=False) is topic, "nobody was sent away"
+        await world.broker.unload_topic(NAME)
+        again = await transacting(world)
+        await again.client.subscribe(subscription="other")
+        assert await read(again) == seen, "a restart knows it too"
+
+    run(scenario)
