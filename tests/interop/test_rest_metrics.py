@@ -12,6 +12,8 @@ from typing import Final
 import pytest
 from tools.standalone_process import StandaloneProcess
 
+from geminga.client import ConsumerType
+from geminga.client.blocking import connect
 from support.exposition import Sample, label_names, samples
 from support.official import quiet_client
 from support.rest import Rest
@@ -27,7 +29,7 @@ NOT_EXPOSED: Final = [
     (r"pulsar_ml_(?!count|cache_used_size).*", "the same by namespace that topics have, and of its cache's parts"),
     (r"pulsar_broker_load_manager_.*|pulsar_lb_.*|pulsar_loadbalance_.*", "one broker balances nothing"),
     (r"pulsar_resource_group_.*", "there are no resource groups"),
-    (r"pulsar_txn_.*|pulsar_compaction_.*", "there are no transactions, and there is no compaction"),
+    (r"pulsar_txn_.*|pulsar_compaction_.*", "nothing is done in a transaction here; there is no compaction"),
     (r"pulsar_schema_.*", "schemas are not timed"),
     (
         r"pulsar_broker_lookup.*|(pulsar_)?topic_load_.*|pulsar_broker_topic_load_.*",
@@ -39,6 +41,13 @@ NOT_EXPOSED: Final = [
     (r"pulsar_(broker_)?storage_backlog_(age_seconds|quota_exceeded_evictions_total)", "ages are read when asked for"),
     (r"pulsar_storage_backlog_quota_check_duration_seconds.*", "quotas are not checked in rounds"),
     (r"pulsar_subscription_dispatch_throttled_.*", "of subscriptions that a rate has held"),
+    (r".*_created", "OpenMetrics' time of creation"),
+]
+#: The same of transactions.
+NOT_EXPOSED_OF_TRANSACTIONS: Final = [
+    (r"pulsar_txn_tb_client_.*", "coordinators tell topics without a client"),
+    (r"pulsar_txn_tp_commit_latency.*", "commits are timed as a whole, by their coordinators"),
+    (r"pulsar_txn_(tc|pending_ack_store)_bufferedwriter_.*", "nothing waits for a batch"),
     (r".*_created", "OpenMetrics' time of creation"),
 ]
 #: What Geminga exposes and Pulsar's standalone does not.
@@ -54,7 +63,8 @@ def pages(standalone, tmp_path_factory) -> tuple[list[Sample], list[Sample]]:
     if not APACHE_VERSION:
         pytest.skip("two brokers are compared: Apache's must be the judge")
     directory = tmp_path_factory.mktemp("beside")
-    with StandaloneProcess(directory / "data", log=directory / "geminga.log") as geminga:
+    off = {"transactionCoordinatorEnabled": "false"}
+    with StandaloneProcess(directory / "data", log=directory / "geminga.log", settings=off) as geminga:
         pulsars, ours = (_page_of(broker, directory) for broker in (standalone, geminga))
     # Pulsar's page breaks rules of the format that ours is held to: families that are interrupted.
     return [sample for line in pulsars.splitlines() if (sample := _loose(line))], samples(ours)
@@ -74,6 +84,42 @@ def test_what_is_declared_as_not_exposed_is_pulsars(pages) -> None:
     pulsars, ours = (label_names(page) for page in pages)
     assert [name for name in ours if _is_any(name, NOT_EXPOSED) and name in pulsars] == []
     assert len(pulsars.keys() & ours.keys()) > 100
+
+
+def test_metrics_of_transactions_have_pulsars_names_and_labels(tmp_path) -> None:
+    if not APACHE_VERSION:
+        pytest.skip("two brokers are compared: Apache's must be the judge")
+    from tools.interop.apache_standalone import ApacheStandalone
+
+    on = {"transactionCoordinatorEnabled": "true"}
+    found = []
+    for name, kind in (("apache", ApacheStandalone), ("geminga", StandaloneProcess)):
+        with kind(tmp_path / name, log=tmp_path / f"{name}.log", settings=on) as broker:
+            lines = _transacted(broker).splitlines()
+        names = label_names([sample for line in lines if (sample := _loose(line))])
+        found.append({name: labels for name, labels in names.items() if name.startswith("pulsar_txn_")})
+    pulsars, ours = found
+    assert [name for name in pulsars if name not in ours and not _is_any(name, NOT_EXPOSED_OF_TRANSACTIONS)] == []
+    assert {name: pulsars.get(name) for name in ours} == ours
+    assert len(ours) == 25
+
+
+def _transacted(broker: StandaloneProcess) -> str:
+    """The page after a transaction that was committed and one that was aborted."""
+    with connect(broker.service_url) as client:
+        consumer = client.subscribe("t", "s", consumer_type=ConsumerType.Shared)
+        with client.create_producer("t") as producer:
+            for commit in (True, False):
+                producer.send(b"plain")
+                txn = client.transaction(30)
+                consumer.acknowledge(consumer.receive(10_000), txn=txn)
+                producer.send(b"in it", txn=txn)
+                if commit:
+                    txn.commit()
+                    consumer.acknowledge(consumer.receive(10_000))
+                else:
+                    txn.abort()
+    return Rest(broker.web_url).get("/metrics/").body.decode()
 
 
 def _page_of(broker: StandaloneProcess, directory) -> str:

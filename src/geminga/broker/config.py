@@ -107,6 +107,10 @@ class BrokerConfig(PolicyConfig):
     transaction_timeout_max_ms: int = setting(
         "gemingaTransactionTimeoutMaxMillis", 86_400_000, "milliseconds > 0", minimum=1, maximum=1 << 40
     )
+    #: Geminga's own: a transaction that holds something back for so long is told of in the log; 0: none is.
+    transaction_alarm_ms: int = setting(
+        "gemingaTransactionAlarmMillis", 120_000, "milliseconds >= 0, 0: off", minimum=0, maximum=1 << 40
+    )
     transaction_buffer_snapshot_max_count: int = setting(
         "transactionBufferSnapshotMaxTransactionCount", 1000, "an integer > 0", minimum=1
     )

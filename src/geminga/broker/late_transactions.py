@@ -28,7 +28,7 @@ from geminga.runtime import Part, get_logger, spawn, wait_ms
 
 if TYPE_CHECKING:
     from geminga.broker.subscription.ports import PendingAckLogs
-    from geminga.transaction.ports import BufferSnapshots, Registrations
+    from geminga.transaction.ports import BufferSnapshots, HoldsBack, Registrations
 
 _log = get_logger(__name__)
 
@@ -48,10 +48,6 @@ class Coordinators(Protocol):
 
     async def taken(self, topics: Topics) -> None:
         """As :class:`OwnershipListener` says."""
-        ...
-
-    async def close(self) -> None:
-        """Close all."""
         ...
 
 
@@ -76,6 +72,14 @@ class Service(Protocol):
     @property
     def pending_ack_logs(self) -> PendingAckLogs:
         """Of subscriptions."""
+        ...
+
+    def watch_held(self, holding: HoldsBack) -> None:
+        """It begins to wait for the end of a transaction."""
+        ...
+
+    async def close(self) -> None:
+        """Close all."""
         ...
 
 
@@ -119,6 +123,10 @@ class LateTransactions:
         """Of subscriptions."""
         return self.service().pending_ack_logs
 
+    def watch_held(self, holding: HoldsBack) -> None:
+        """It begins to wait for the end of a transaction."""
+        self.service().watch_held(holding)
+
     # ---- life
 
     def start(self) -> None:
@@ -140,7 +148,7 @@ class LateTransactions:
         """Close what was used; what is decided goes on where it is opened next."""
         self._is_closed = True
         if self.used is not None:
-            await self.used.coordinators.close()
+            await self.used.close()
 
     async def _go_on(self, topics: Topics) -> None:
         delay_ms = LOOK_FIRST_MS

@@ -85,6 +85,12 @@ assert len(SIZE_ENDINGS) == len(SIZE_BOUNDS) + 1
 OF_ONE_TOPIC: Final = frozenset(
     ("pulsar_average_msg_size", "pulsar_storage_backlog_quota_limit", "pulsar_storage_backlog_quota_limit_time")
 )
+#: Transactions of a topic that are open, aborted and committed.
+OF_TRANSACTION_BUFFERS: Final = (
+    "pulsar_txn_tb_active_total",
+    "pulsar_txn_tb_aborted_total",
+    "pulsar_txn_tb_committed_total",
+)
 #: As Pulsar has them for ``pulsar_broker_publish_latency``.
 PUBLISH_QUANTILES: Final = (0.0, 0.5, 0.95, 0.99, 0.999, 0.9999, 1.0)
 #: Totals that have a series for each subscription where there are series for each topic, as in Pulsar.
@@ -146,6 +152,7 @@ class Metrics:
             for name, value in values.items():
                 totals[name] = totals.get(name, 0) + value
         self._add_broker(page, cluster, totals)
+        self._add_transactions(page, cluster)
         for labels, source in self._sources:
             for name, found in source().items():
                 if isinstance(found, Quantiles):
@@ -207,6 +214,18 @@ class Metrics:
         for part, count in broker.failures.counts.items():
             page.add("geminga_failures_total", (*cluster, ("part", part)), count)
 
+    def _add_transactions(self, page: _Page, cluster: Labels) -> None:
+        broker = self._broker
+        if broker.late_transactions is None or broker.late_transactions.used is None:
+            return  # there was none yet
+        from geminga.broker.transactions.metrics import pending_ack_metrics, transaction_metrics
+
+        for labels, values in transaction_metrics(broker.use_transactions(), broker.runtime.clock.monotonic()):
+            page.add_all(values, (*cluster, *labels))
+        if self._has_topic_level:
+            for labels, values in pending_ack_metrics(broker.topics.values()):
+                page.add_all(values, (*cluster, *labels))
+
     def _storage_values(self, topic: PersistentTopic) -> dict[str, float]:
         """Rates of entries, and how long and how large they were; the latter only of what was published to."""
         now_s = self._broker.runtime.clock.monotonic()
@@ -260,6 +279,10 @@ class Metrics:
             values["pulsar_delayed_message_index_size_bytes"] = topic.delays_stats().get("memoryBytes", 0)
             values |= _quota_values(topic)
             values |= self._storage_values(topic)
+            if topic.services.has_transactions:
+                buffer = topic.transaction_buffer
+                counts = buffer.counts() if buffer is not None else (0, 0, 0)
+                values |= zip(OF_TRANSACTION_BUFFERS, counts, strict=True)
             values["pulsar_msg_backlog"] = sum(item.cursor.backlog_count for item in topic.subscriptions.values())
         return values
 

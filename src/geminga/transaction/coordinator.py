@@ -134,7 +134,12 @@ class TransactionCoordinator:
         #: No number above it is given before the property says so.
         self._reserved = int(log.properties.get(NUMBER_PROPERTY, "-1"))
         self._numbers = asyncio.Lock()
-        self.state = CoordinatorState(number, last_number=self._reserved, active_max=config.active_max)
+        self.state = CoordinatorState(
+            number,
+            last_number=self._reserved,
+            active_max=config.active_max,
+            timeout_max_ms=config.timeout_max_ms,
+        )
         #: Until every participant has heard, by number.
         self._ending: dict[int, asyncio.Future[GemingaError | None]] = {}
         self._telling = asyncio.Semaphore(TELLING_AT_ONCE)

@@ -52,7 +52,7 @@ class AcknowledgedCursor(Protocol):
 class PendingAckHandle:
     """See the module. Made by :meth:`open`."""
 
-    __slots__ = ("_cursor", "_is_closed", "_log", "_lost", "_records", "acks", "low_watermarks")
+    __slots__ = ("_cursor", "_is_closed", "_log", "_lost", "_records", "aborted", "acks", "committed", "low_watermarks")
 
     def __init__(self, log: RecordLog, cursor: AcknowledgedCursor, lost: Callable[[GemingaError], None]) -> None:
         """``lost`` is called once, when nobody knows what the log holds: it must be opened anew."""
@@ -65,6 +65,8 @@ class PendingAckHandle:
         #: By coordinator: every transaction up to this number is over.
         self.low_watermarks: dict[int, int] = {}
         self._is_closed = False
+        #: Transactions that held something and ended since it was opened.
+        self.committed = self.aborted = 0
 
     @classmethod
     async def open(
@@ -131,6 +133,10 @@ class PendingAckHandle:
         op = AckOp.COMMIT if commit else AckOp.ABORT
         await self._store(PendingAckRecord(op, txn_id, is_cumulative=held.cumulative is not None and not held.acks))
         self._ended(txn_id, commit=commit)
+        if commit:
+            self.committed += 1
+        else:
+            self.aborted += 1
 
     # ---- inside
 

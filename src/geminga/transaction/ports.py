@@ -7,6 +7,7 @@ from typing import NamedTuple, Protocol
 
 from geminga.model.position import Position
 from geminga.model.txn_id import Standing, TxnId, TxnSubscription
+from geminga.transaction.core.held_back import Hold
 
 
 class Participants(Protocol):
@@ -60,6 +61,14 @@ class BufferSnapshots(Protocol):
 
     async def remove(self, topic: str) -> None:
         """The topic is deleted."""
+        ...
+
+
+class HoldsBack(Protocol):
+    """What waits for the end of transactions: a topic, or a subscription."""
+
+    def hold(self) -> Hold | None:
+        """What it waits for longest now; None: nothing."""
         ...
 
 

@@ -213,6 +213,31 @@ def test_who_lost_the_log_stops_and_says_so() -> None:
     sim.run(main)
 
 
+@pytest.mark.parametrize("timeout_ms", [1 << 62, (1 << 63) - 1, (1 << 64) - 1])
+def test_time_out_in_a_log_of_another_broker_has_the_bound_too(timeout_ms: int) -> None:
+    """Pulsar's broker takes any number from its clients, and never ends the transaction."""
+
+    async def main(world: sim.SimWorld) -> None:
+        log = MemoryRecordLog()
+
+        async def open_log() -> MemoryRecordLog:
+            return log
+
+        coordinators = CoordinatorWorld(world, open_log, CoordinatorConfig(timeout_max_ms=MINUTE))
+        now_ms = coordinators.runtime.clock.wall_ms()
+        begun = TransactionRecord(LogOp.NEW, TxnId(3, 0), timeout_ms=timeout_ms, start_ms=now_ms, max_number=0)
+        await log.append(encode_transaction_record(begun))
+        added = TransactionRecord(LogOp.ADD_PARTITION, TxnId(3, 0), partitions=("a",), max_number=0)
+        await log.append(encode_transaction_record(added))
+        await coordinators.open()
+        await world.sleep(MINUTE / 1000 - 1)
+        assert not coordinators.heard.told
+        await world.sleep(2)
+        assert coordinators.heard.told == {(TxnId(3, 0), "a"): {False}}
+
+    sim.run(main)
+
+
 def test_an_entry_of_several_transactions_goes_with_the_last_of_them() -> None:
     """As Pulsar's broker writes them where ``transactionLogBatchedWriteEnabled`` is set."""
 

@@ -19,7 +19,7 @@ from geminga.wire._generated import pulsar_api_pb2 as pb
 
 if TYPE_CHECKING:
     from geminga.managed_ledger import ManagedLedger
-    from geminga.transaction.ports import RecordLog, Registrations
+    from geminga.transaction.ports import HoldsBack, RecordLog, Registrations
 
 
 class PendingAckLogs(Protocol):
@@ -74,6 +74,10 @@ class SubscriptionServices(Protocol):
     @property
     def pending_ack_logs(self) -> PendingAckLogs | None:
         """Loads the code of transactions; None: the broker has none."""
+        ...
+
+    def watch_held(self, holding: HoldsBack) -> None:
+        """It begins to hold something for a transaction."""
         ...
 
     @property

@@ -19,6 +19,7 @@ from geminga.model.errors import GemingaError, LedgerFencedError, NotAllowedErro
 from geminga.model.position import Position
 from geminga.model.txn_id import TxnId, TxnSubscription
 from geminga.runtime import Contained, Part, get_logger, spawn
+from geminga.transaction.core.held_back import Hold
 from geminga.transaction.core.pending_acks import WHOLE, CumulativeAck, Released, TxnAck
 from geminga.transaction.pending_ack_handle import PendingAckHandle, left_words
 from geminga.transaction.strays import check_is_taking, settle_strays
@@ -85,8 +86,10 @@ class TransactionAcks:
     __slots__ = (
         "_handle",
         "_is_lost",
+        "_is_stopped",
         "_opening",
         "_settling",
+        "_since",
         "_subscription",
         "_whose",
         "recovered_ms",
@@ -98,7 +101,10 @@ class TransactionAcks:
         #: None: it never acknowledged in a transaction.
         self._handle: PendingAckHandle | None = None
         self._opening = asyncio.Lock()
-        self._is_lost = False
+        self._is_lost = self._is_stopped = False
+        #: When each transaction that holds something began to, ms since the epoch; without those that did when it was
+        #: loaded.
+        self._since: dict[TxnId, int] = {}
         #: As coordinators know it.
         self._whose = TxnSubscription(str(subscription.topic.name), subscription.name)
         #: Asks what becomes of transactions that held something when it was loaded.
@@ -117,6 +123,7 @@ class TransactionAcks:
             return
         handle = await self._open()
         if handle.acks:
+            self._subscription.services.watch_held(self)
 
             async def abort(txn_id: TxnId) -> None:
                 await handle.end(txn_id, commit=False, low_watermark=-1)
@@ -128,6 +135,8 @@ class TransactionAcks:
             )
 
     def _stop(self) -> None:
+        self._since.clear()
+        self._is_stopped = True
         if self._settling is not None:
             self._settling.cancel()
             self._settling = None
@@ -205,8 +214,10 @@ class TransactionAcks:
         if is_cumulative:
             (position, bits, size) = acks[0]
             await handle.acknowledge_cumulative(CumulativeAck(txn_id, position, bits, size))
+            self._begin_hold(txn_id)
             return
         await handle.acknowledge(txn_id, acks)
+        self._begin_hold(txn_id)
         subscription = self._subscription
         dispatch = subscription.dispatch
         if dispatch is not None:
@@ -247,6 +258,24 @@ class TransactionAcks:
                 raise
         if self._handle is not None:
             await self._handle.end(txn_id, commit=commit, low_watermark=low_watermark)
+            self._since.pop(txn_id, None)
+            if not self._handle.acks:
+                self._since.clear()
+
+    # ---- what waits
+
+    def _begin_hold(self, txn_id: TxnId) -> None:
+        if txn_id not in self._since:
+            self._since[txn_id] = self._subscription.services.runtime.clock.wall_ms()
+            self._subscription.services.watch_held(self)
+
+    def hold(self) -> Hold | None:
+        """The transaction that holds something for longest, as :class:`HoldsBack` says."""
+        holding = list(self._handle.acks) if self._handle is not None and not self._is_stopped else []
+        if not holding:
+            return None
+        since_ms, txn_id = min((self._since.get(each, self.recovered_ms), each) for each in holding)
+        return Hold(txn_id, since_ms, self._whose.topic, self._whose.subscription)
 
     async def _until_in_memory(self, acks: Sequence[TxnAck]) -> None:
         """What was acknowledged of their ledgers is to be at hand."""
@@ -326,6 +355,11 @@ class TransactionAcks:
         return self._handle is not None and bool(self._handle.acks)
 
     # ---- questions
+
+    @property
+    def ended(self) -> tuple[int, int]:
+        """Transactions that held something here and were committed, and aborted, since it was loaded."""
+        return (0, 0) if self._handle is None else (self._handle.committed, self._handle.aborted)
 
     def stats(self) -> dict[str, object]:
         """As Pulsar names them."""

@@ -10,7 +10,7 @@ from geminga.model.txn_id import TxnId
 
 if TYPE_CHECKING:
     from geminga.broker.subscription.ports import PendingAckLogs
-    from geminga.transaction.ports import BufferSnapshots, Registrations
+    from geminga.transaction.ports import BufferSnapshots, HoldsBack, Registrations
 
 #: Of a managed ledger: it has messages of transactions, and without a snapshot all of it is read. Geminga's own.
 TRANSACTIONS_PROPERTY: Final = "geminga.transactions"
@@ -40,6 +40,10 @@ class KeptTransactions(Protocol):
     @property
     def pending_ack_logs(self) -> PendingAckLogs:
         """Of subscriptions."""
+        ...
+
+    def watch_held(self, holding: HoldsBack) -> None:
+        """It begins to wait for the end of a transaction."""
         ...
 
 

@@ -24,7 +24,7 @@ from geminga.wire._generated import pulsar_api_pb2 as pb
 if TYPE_CHECKING:
     from geminga.broker.topic.base import Topic
     from geminga.broker.topic.parts import TopicPart
-    from geminga.transaction.ports import BufferSnapshots, Registrations
+    from geminga.transaction.ports import BufferSnapshots, HoldsBack, Registrations
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +86,11 @@ class TopicServices:
     def pending_ack_logs(self) -> PendingAckLogs | None:
         """Where subscriptions keep what they acknowledge in transactions; None: the broker has no transactions."""
         return self.transactions.pending_ack_logs if self.transactions is not None else None
+
+    def watch_held(self, holding: HoldsBack) -> None:
+        """It begins to wait for the end of a transaction."""
+        if self.transactions is not None:
+            self.transactions.watch_held(holding)
 
     @property
     def has_transactions(self) -> bool:

@@ -30,6 +30,7 @@ from geminga.model.position import EARLIEST, LATEST, Position
 from geminga.model.txn_id import TxnId
 from geminga.runtime import Contained, get_logger, spawn
 from geminga.transaction.core.buffer import TransactionBufferState
+from geminga.transaction.core.held_back import Hold
 from geminga.transaction.ports import BufferSnapshot, BufferSnapshots, Registrations
 from geminga.transaction.strays import check_is_taking, settle_strays
 from geminga.wire._generated import pulsar_api_pb2 as pb
@@ -41,6 +42,8 @@ _log = get_logger(__name__)
 #: Entries, and bytes, that one read of a recovery brings.
 RECOVERY_ENTRIES: Final = 500
 RECOVERY_BYTES: Final = 4 << 20
+#: Of transactions: ms since the epoch, and a producer.
+Beginnings = dict[TxnId, tuple[int, str]]
 
 
 class TransactionBuffer(TopicPart):
@@ -56,10 +59,12 @@ class TransactionBuffer(TopicPart):
         "_floor",
         "_is_broken",
         "_is_saving",
+        "_is_stopped",
         "_last_told",
         "_registrations",
         "_sealed",
         "_settling",
+        "_since",
         "_snapshots",
         "_timer",
         "_topic",
@@ -81,6 +86,8 @@ class TransactionBuffer(TopicPart):
         self._settling: asyncio.Task[None] | None = None
         #: None: the topic never had a transaction.
         self.state: TransactionBufferState | None = None
+        #: Since when each open transaction holds readers back, ms since the epoch, and who published its first message.
+        self._since: Beginnings = {}
         #: Batches of transactions that are being stored.
         self._coming: dict[PublishBatch, TxnId] = {}
         #: How many of those each transaction has.
@@ -96,7 +103,7 @@ class TransactionBuffer(TopicPart):
         self._sealed: dict[TxnId, bool] = {}
         #: While the first snapshot is being written.
         self._beginning: asyncio.Lock | None = None
-        self._is_saving = False
+        self._is_saving = self._is_stopped = False
         #: Nobody knows what is stored: readers stop, and the topic is being closed.
         self._is_broken = False
         #: Runs from the first change since the last snapshot to the next one.
@@ -132,12 +139,13 @@ class TransactionBuffer(TopicPart):
         position = max(ledger.next_position(snapshot.position), ledger.first_position)
         while entries := await ledger.read_range(position, RECOVERY_ENTRIES, RECOVERY_BYTES, is_limited=False):
             for entry in entries:
-                _take(state, entry.data, entry.position)
+                _take(state, self._since, entry.data, entry.position)
             position = ledger.next_position(entries[-1].position)
         self.state = state
         self._last_told = ledger.last_confirmed_position
         self.recovered_ms = self._topic.services.runtime.clock.wall_ms()
         if state.open:
+            self._topic.services.watch_held(self)
             self._settling = spawn(
                 settle_strays(lambda: state.open, str(self._topic.name), self._registrations, self._abort_stray),
                 name=f"strays of {self._topic.name}",
@@ -224,6 +232,7 @@ class TransactionBuffer(TopicPart):
             self._save_soon()
 
     def _stop(self) -> None:
+        self._is_stopped = True
         self._stop_timer()
         if self._settling is not None:
             self._settling.cancel()
@@ -281,9 +290,24 @@ class TransactionBuffer(TopicPart):
         if txn_id is None or self.state is None:
             return
         self.state.stored(txn_id, Position(result.ledger_id, result.first_entry_id))
+        if txn_id not in self._since and txn_id in self.state.open:
+            self._since[txn_id] = (self._topic.services.runtime.clock.wall_ms(), batch.producer.name)
+            self._topic.services.watch_held(self)
         if batch.is_answered:
             self._has_come(batch)
         self._topic.read_limit_moved()
+
+    def hold(self) -> Hold | None:
+        """The transaction that readers wait for, as :class:`HoldsBack` says."""
+        if self.state is None or not self.state.open or self._is_stopped:
+            return None
+        txn_id = next(iter(self.state.open))
+        since_ms, producer = self._since[txn_id]
+        if since_ms < self.recovered_ms:
+            # A client's clock said so; nothing is open for longer than transactions may be.
+            since_ms = max(since_ms, self.recovered_ms - self._topic.services.config.transaction_timeout_max_ms)
+        now_ms = self._topic.services.runtime.clock.wall_ms()
+        return Hold(txn_id, min(since_ms, now_ms), str(self._topic.name), producer=producer)
 
     def failed(self, batch: PublishBatch, error: GemingaError) -> None:
         """A message of a transaction may be stored or not."""
@@ -346,6 +370,7 @@ class TransactionBuffer(TopicPart):
                 await self._end_sealed(state, txn_id, commit=commit)
             elif txn_id in state.open:
                 marker = await self._append_marker(txn_id, commit=commit)
+                self._since.pop(txn_id, None)
                 if commit:
                     state.committed(txn_id)
                 else:
@@ -457,14 +482,18 @@ class TransactionBuffer(TopicPart):
         return (0, 0, 0) if state is None else (len(state.open), state.aborted_count, state.committed_count)
 
 
-def _take(state: TransactionBufferState, data: bytes, position: Position) -> None:
+def _take(state: TransactionBufferState, since: Beginnings, data: bytes, position: Position) -> None:
     metadata = peek_metadata(data)
     txn_id = transaction_of(metadata) if metadata is not None else None
     if metadata is None or txn_id is None:
         return
     if metadata.marker_type == COMMIT:
         state.committed(txn_id)
+        since.pop(txn_id, None)
     elif metadata.marker_type == ABORT:
         state.was_aborted(txn_id, position)
+        since.pop(txn_id, None)
     elif not metadata.marker_type:
         state.stored(txn_id, position)
+        if txn_id in state.open:
+            since.setdefault(txn_id, (metadata.publish_time, metadata.producer_name))

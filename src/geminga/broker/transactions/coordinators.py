@@ -149,6 +149,17 @@ class Coordinators:
             known = await self.find(number)
         return known
 
+    def described(self, txn_id: TxnId) -> str:
+        """What is known here of a transaction, as the end of a sentence; empty: nothing."""
+        coordinator = self._open.get(txn_id.coordinator)
+        transaction = coordinator.state.open.get(txn_id.number) if coordinator is not None else None
+        if transaction is None:
+            return ""
+        owner = f", {transaction.owner} began it" if transaction.owner is not None else ""
+        left_s = (transaction.deadline_ms - self._runtime.clock.wall_ms()) / 1000
+        ends = f", it times out in {left_s:.1f} s" if left_s > 0 and not transaction.status.is_ending else ""
+        return f": it is {transaction.status.name}{owner}{ends}"
+
     async def count(self) -> int:
         """How many the cluster has. Raises GemingaError."""
         return await self._count()

@@ -8,6 +8,7 @@ from typing import Protocol
 from geminga.broker.config import BrokerConfig
 from geminga.broker.ownership.ports import Ownership
 from geminga.broker.schema.registry import SchemaRegistry
+from geminga.broker.transactions.alarm import HeldBackAlarm
 from geminga.broker.transactions.coordinators import Coordinators
 from geminga.broker.transactions.participants import LoadTopics, LocalParticipants
 from geminga.broker.transactions.pending_ack_logs import LedgerPendingAckLogs
@@ -15,7 +16,7 @@ from geminga.broker.transactions.snapshots import OpenTopics, TopicSnapshots
 from geminga.managed_ledger import ManagedLedgerFactory
 from geminga.runtime import Part, Runtime
 from geminga.transaction.coordinator import CoordinatorConfig
-from geminga.transaction.ports import Registrations
+from geminga.transaction.ports import HoldsBack, Registrations
 
 
 class TopicsOfBroker(LoadTopics, OpenTopics, Protocol):
@@ -25,7 +26,7 @@ class TopicsOfBroker(LoadTopics, OpenTopics, Protocol):
 class TransactionService:
     """See the module; where ``transactionCoordinatorEnabled`` is set."""
 
-    __slots__ = ("coordinators", "participants", "pending_ack_logs", "snapshots")
+    __slots__ = ("alarm", "coordinators", "participants", "pending_ack_logs", "snapshots")
 
     def __init__(
         self,
@@ -45,8 +46,18 @@ class TransactionService:
         self.pending_ack_logs = LedgerPendingAckLogs(ledgers)
         limits = CoordinatorConfig(config.active_transactions_max, config.transaction_timeout_max_ms)
         self.coordinators = Coordinators(runtime, ledgers, ownership, self.participants, limits, count=count, part=part)
+        self.alarm = HeldBackAlarm(runtime.clock, config.transaction_alarm_ms, self.coordinators.described, part)
 
     @property
     def registrations(self) -> Registrations:
         """What coordinators know of participants."""
         return self.coordinators
+
+    def watch_held(self, holding: HoldsBack) -> None:
+        """It begins to wait for the end of a transaction."""
+        self.alarm.watch(holding)
+
+    async def close(self) -> None:
+        """Close the coordinators; what is decided goes on where each is opened next."""
+        self.alarm.close()
+        await self.coordinators.close()

@@ -83,10 +83,15 @@ class CoordinatorState:
         "last_number",
         "open",
         "timed_out",
+        "timeout_max_ms",
     )
 
-    def __init__(self, coordinator: int, *, last_number: int = -1, active_max: int = 0) -> None:
+    def __init__(
+        self, coordinator: int, *, last_number: int = -1, active_max: int = 0, timeout_max_ms: int = 1 << 62
+    ) -> None:
         self.coordinator = coordinator
+        #: No transaction has longer, whatever its record says.
+        self.timeout_max_ms = timeout_max_ms
         #: The highest number given; -1: none.
         self.last_number = last_number
         self.active_max = active_max
@@ -224,7 +229,9 @@ class CoordinatorState:
             transaction.pending_status = None
 
     def _opened(self, record: TransactionRecord, position: Position) -> None:
-        transaction = Transaction(record.txn_id, record.start_ms or 0, record.timeout_ms or 0, record.owner)
+        # The log may be another broker's, which had another bound or none.
+        timeout_ms = min(record.timeout_ms or 0, self.timeout_max_ms)
+        transaction = Transaction(record.txn_id, record.start_ms or 0, timeout_ms, record.owner)
         transaction.positions.append(position)
         self.open[record.txn_id.number] = transaction
         heappush(self._timeouts, (transaction.deadline_ms, record.txn_id.number))
