@@ -74,6 +74,10 @@ class Service(Protocol):
         """Of subscriptions."""
         ...
 
+    def forget_namespace(self, namespace: str) -> None:
+        """It is deleted."""
+        ...
+
     def watch_held(self, holding: HoldsBack) -> None:
         """It begins to wait for the end of a transaction."""
         ...
@@ -126,6 +130,11 @@ class LateTransactions:
     def watch_held(self, holding: HoldsBack) -> None:
         """It begins to wait for the end of a transaction."""
         self.service().watch_held(holding)
+
+    def forget_namespace(self, namespace: str) -> None:
+        """It is deleted, with what was kept in it."""
+        if self.used is not None:
+            self.used.forget_namespace(namespace)
 
     # ---- life
 

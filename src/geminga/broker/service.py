@@ -260,6 +260,8 @@ class Broker:
     async def _forget_namespace(self, namespace: str) -> None:
         await self.schemas.forget_namespace(namespace)
         self.policies.topics.forget_namespace(namespace)
+        if self.late_transactions is not None:
+            self.late_transactions.forget_namespace(namespace)
 
     def _new_commands(self) -> CommandTable:
         services = CommandServices(

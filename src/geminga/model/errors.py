@@ -130,6 +130,12 @@ class NotAllowedError(RemoteError):
     http_status = 405
 
 
+class TransactionTopicError(NotAllowedError):
+    """The name is that of a log which transactions keep, which is no topic for anybody (Pulsar's words and status)."""
+
+    http_status = 409
+
+
 class InvalidTopicNameError(RemoteError):
     """Not a topic name; the text says what one looks like."""
 

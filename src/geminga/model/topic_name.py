@@ -27,6 +27,8 @@ _SYSTEM_LOCAL_NAMES: Final = frozenset(
 )
 #: Ends the name of the log of a subscription's acknowledgements in transactions.
 PENDING_ACK_SUFFIX: Final = "__transaction_pending_ack"
+#: Local name of the topic in the system namespace whose partitions are the coordinators of transactions.
+TRANSACTION_COORDINATORS: Final = "transaction_coordinator_assign"
 #: Begins the names of the coordinators' logs in the system namespace; a number follows.
 TRANSACTION_LOG_PREFIX: Final = "__transaction_log_"
 #: ... and the cursor of such a log.
@@ -36,6 +38,13 @@ TRANSACTION_LOG_CURSOR: Final = "transaction.subscription"
 def is_hidden(local_name: str) -> bool:
     """Whether a topic of that local name is the broker's own in every namespace: clients are not told of it."""
     return local_name in _SYSTEM_LOCAL_NAMES or local_name.endswith(PENDING_ACK_SUFFIX)
+
+
+def is_of_transactions(namespace: str, local_name: str) -> bool:
+    """Whether transactions keep something of their own under that name, which is no topic for anybody, as in Pulsar."""
+    if local_name.endswith(PENDING_ACK_SUFFIX):
+        return True
+    return namespace == SYSTEM_NAMESPACE and local_name.startswith((TRANSACTION_COORDINATORS, TRANSACTION_LOG_PREFIX))
 
 
 # Pulsar's NamedEntity: the characters allowed in the names of tenants and namespaces.
@@ -117,6 +126,11 @@ class TopicName:
         """Whether the broker keeps its own matters there: neither listed for clients nor deleted when unused."""
         local = self.partitioned_topic.local_name
         return local in _SYSTEM_LOCAL_NAMES or local.endswith(PENDING_ACK_SUFFIX) or self.namespace == SYSTEM_NAMESPACE
+
+    @property
+    def is_of_transactions(self) -> bool:
+        """See :func:`is_of_transactions`."""
+        return is_of_transactions(self.namespace, self.local_name)
 
     def pending_ack_log(self, subscription: str) -> TopicName:
         """Where a subscription of it keeps what it acknowledges in transactions."""

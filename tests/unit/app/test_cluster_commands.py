@@ -34,7 +34,7 @@ def test_a_cluster_is_set_up_once_and_a_standalone_starts_in_it(tmp_path: Path) 
         answer = rest.get("clusters/c1").json
         assert {key: answer[key] for key in data} == data
         assert rest.get("namespaces/public/default/bundles").json["numBundles"] == 16
-        assert rest.get("persistent/pulsar/system/partitioned").json == [
+        assert rest.get("persistent/pulsar/system/partitioned?includeSystemTopic=true").json == [
             "persistent://pulsar/system/transaction_coordinator_assign"
         ]
         # A directory in use is left alone.

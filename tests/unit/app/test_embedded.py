@@ -207,6 +207,6 @@ def partitions(broker: Standalone) -> int:
         with urllib.request.urlopen(f"{broker.web_service_url}/admin/v2/persistent/pulsar/system/{path}") as answer:
             return json.load(answer)
 
-    if not get("partitioned"):
+    if not get("partitioned?includeSystemTopic=true"):
         return 0
     return get("transaction_coordinator_assign/partitions")["partitions"]

@@ -26,9 +26,15 @@ from geminga.broker.subscription.subscription import decode_cursor_name
 from geminga.broker.topic.retention import is_internal_cursor
 from geminga.broker.upkeep.admin_steps import AdminSteps
 from geminga.managed_ledger import ManagedLedgerFactory
-from geminga.model.errors import ConflictError, GemingaError, PreconditionFailedError, TopicNotFoundError
+from geminga.model.errors import (
+    ConflictError,
+    GemingaError,
+    PreconditionFailedError,
+    TopicNotFoundError,
+    TransactionTopicError,
+)
 from geminga.model.position import EARLIEST
-from geminga.model.topic_name import PARTITION_SUFFIX, TopicName
+from geminga.model.topic_name import PARTITION_SUFFIX, SYSTEM_NAMESPACE, TopicName
 from geminga.runtime import Clock, Part, get_logger, spawn
 
 _log = get_logger(__name__)
@@ -131,6 +137,8 @@ class Partitions:
         marked. ``is_namespace_going``: its policies and schemas are left to who deletes the namespace.
         """
         topics = self._resources.partitioned_topics
+        if name.is_of_transactions and name.namespace == SYSTEM_NAMESPACE:
+            raise TransactionTopicError(f"{name} is what the cluster's transaction coordinators are, and stays")
         if await topics.find_stored(name) is None or name.is_partition:
             raise TopicNotFoundError(f"Partitioned topic not found {name}")
         async with self._turn(name):

@@ -36,10 +36,11 @@ from geminga.model.errors import (
     TooManyRequestsError,
     TopicNotFoundError,
     TopicNotServedError,
+    TransactionTopicError,
     UnavailableError,
 )
 from geminga.model.position import Position
-from geminga.model.topic_name import PARTITION_SUFFIX, TopicName, is_hidden
+from geminga.model.topic_name import PARTITION_SUFFIX, SYSTEM_NAMESPACE, TopicName, is_hidden, is_of_transactions
 from geminga.runtime import Clock, Part, Turns, get_logger, spawn
 
 #: What holds a topic that is closed; raises GemingaError where that can not be told.
@@ -242,6 +243,9 @@ class TopicRegistry:
 
     async def _load(self, name: TopicName, *, create: bool, is_for_deletion: bool = False) -> Topic:
         key = str(name)
+        if name.is_of_transactions:
+            # Whoever loads it could acknowledge, unload or delete what its owner has open.
+            raise TransactionTopicError(f"Can not create transaction system topic {name}")
         while True:
             while (ending := self._ending.get(key)) is not None:
                 await asyncio.shield(ending)
@@ -468,21 +472,29 @@ class TopicRegistry:
     ) -> list[str]:
         """Full names of the topics of ``tenant/namespace`` (partitions one by one), sorted.
 
-        ``has_system``: also the broker's own, which clients and administrators do not see.
+        ``has_system``: also the broker's own, which clients and administrators do not see; never logs of transactions.
         """
         found: list[str] = []
+        is_own = namespace == SYSTEM_NAMESPACE
         turns = Turns(self._clock)
         if mode is not TopicMode.NON_PERSISTENT:
             for encoded in await self._ledgers.encoded_names(f"{namespace}/persistent"):
                 if turns.is_over():
                     await turns.next()
                 local = unquote(encoded)
-                if has_system or not is_hidden(local):
+                is_shown = not is_of_transactions(namespace, local) if has_system else not (is_own or is_hidden(local))
+                if is_shown:
                     found.append(f"persistent://{namespace}/{local}")
         if mode is not TopicMode.PERSISTENT:
             found += await self._non_persistent(namespace, turns)
         found.sort()  # nearly sorted, so that it takes time linear in their number
         return found
+
+    async def delete_logs(self, namespace: str) -> None:
+        """What transactions keep in a namespace whose topics were deleted. Raises StorageError."""
+        for encoded in await self._ledgers.encoded_names(f"{namespace}/persistent"):
+            if is_of_transactions(namespace, unquote(encoded)):
+                await self._ledgers.delete(f"{namespace}/persistent/{encoded}")
 
     async def _non_persistent(self, namespace: str, turns: Turns) -> set[str]:
         prefix = f"non-persistent://{namespace}/"

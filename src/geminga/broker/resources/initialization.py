@@ -16,10 +16,10 @@ from geminga.broker.resources.namespaces import Namespaces
 from geminga.broker.resources.partitioned_topics import PARTITIONED_TOPICS_PATH, PartitionedTopics
 from geminga.broker.resources.tenants import POLICIES_PATH, Tenants
 from geminga.model.errors import ConflictError
-from geminga.model.topic_name import DEFAULT_NAMESPACE, SYSTEM_NAMESPACE, TopicName
+from geminga.model.topic_name import DEFAULT_NAMESPACE, SYSTEM_NAMESPACE, TRANSACTION_COORDINATORS, TopicName
 
 #: Its partitions are the transaction coordinators of a cluster.
-COORDINATORS_TOPIC: Final = TopicName.parse(f"persistent://{SYSTEM_NAMESPACE}/transaction_coordinator_assign")
+COORDINATORS_TOPIC: Final = TopicName.parse(f"persistent://{SYSTEM_NAMESPACE}/{TRANSACTION_COORDINATORS}")
 
 
 class Stores(Protocol):

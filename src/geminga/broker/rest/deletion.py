@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from geminga.broker.registry.namespaces import TopicMode
+from geminga.broker.resources.initialization import COORDINATORS_TOPIC
 from geminga.broker.rest.services import AdministeredTopics
 from geminga.model.errors import ConflictError, NotFoundError, TopicNotFoundError
-from geminga.model.topic_name import TopicName
+from geminga.model.topic_name import SYSTEM_NAMESPACE, TopicName
 
 
 async def topics_of_namespace(
@@ -39,10 +40,12 @@ async def delete_namespace_and_topics(topics: AdministeredTopics, namespace: str
     """Delete all topics by force, then the namespace.
 
     The namespace is marked as deleted first, so that clients that reconnect do not bring topics back. Cut short, it
-    is finished by the next call. Raises ConflictError if its policies are changed meanwhile; TopicNotServedError, with
-    nothing done, if another broker has one of its topics.
+    is finished by the next call. Raises ConflictError if its policies are changed meanwhile, or it has the coordinators
+    of transactions; TopicNotServedError, with nothing done, if another broker has one of its topics.
     """
     steps = topics.steps()
+    if namespace == SYSTEM_NAMESPACE and await topics.resources.partitioned_topics.find_stored(COORDINATORS_TOPIC):
+        raise ConflictError(f"{namespace} has the cluster's transaction coordinators, and stays")
     for name in await topics_of_namespace(topics, namespace, has_system=True):
         await steps.next()
         await topics.registry.require_here(name)
@@ -63,6 +66,7 @@ async def delete_namespace_and_topics(topics: AdministeredTopics, namespace: str
         except (TopicNotFoundError, NotFoundError):
             if await topics.registry.exists(name):
                 raise
+    await topics.registry.delete_logs(namespace)
     await topics.forget_namespace(namespace)
     await topics.resources.namespaces.delete(namespace, expected_version=version)
 

@@ -78,7 +78,10 @@ async def list_partitioned_topics(request: Request) -> Response:
     """Partitioned topics of a namespace and domain."""
     resources, namespace = context_of(request).resources, namespace_of(request)
     await resources.namespaces.get(namespace)
-    return json_response([*await resources.partitioned_topics.list(namespace, domain_of(request))])
+    names = await resources.partitioned_topics.list(namespace, domain_of(request))
+    if not flag(request, "includeSystemTopic"):
+        names = [name for name in names if not TopicName.parse(name).is_system]
+    return json_response([*names])
 
 
 async def create_topic(request: Request) -> Response:

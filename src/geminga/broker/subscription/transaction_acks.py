@@ -15,7 +15,14 @@ from geminga.broker.subscription.consumer import INDIVIDUAL_ACK_TYPES, Consumer
 from geminga.broker.subscription.dispatch import Dispatch
 from geminga.broker.subscription.entry_filter import bits_of_words
 from geminga.broker.subscription.ports import DispatchedTopic, SubscriptionServices
-from geminga.model.errors import GemingaError, LedgerFencedError, NotAllowedError, StorageError, TopicClosingError
+from geminga.model.errors import (
+    GemingaError,
+    LedgerFencedError,
+    NotAllowedError,
+    StorageError,
+    SubscriptionNotFoundError,
+    TopicClosingError,
+)
 from geminga.model.position import Position
 from geminga.model.txn_id import TxnId, TxnSubscription
 from geminga.runtime import Contained, Part, get_logger, spawn
@@ -85,6 +92,7 @@ class TransactionAcks:
 
     __slots__ = (
         "_handle",
+        "_is_deleted",
         "_is_lost",
         "_is_stopped",
         "_opening",
@@ -102,6 +110,8 @@ class TransactionAcks:
         self._handle: PendingAckHandle | None = None
         self._opening = asyncio.Lock()
         self._is_lost = self._is_stopped = False
+        #: No log is made any more: the next one of that name would find it.
+        self._is_deleted = False
         #: When each transaction that holds something began to, ms since the epoch; without those that did when it was
         #: loaded.
         self._since: dict[TxnId, int] = {}
@@ -157,8 +167,10 @@ class TransactionAcks:
 
     async def delete(self) -> None:
         """The subscription is deleted: its log goes with it. Raises StorageError."""
+        self._is_deleted = True
         self._stop()
-        handle, self._handle = self._handle, None
+        async with self._opening:
+            handle, self._handle = self._handle, None
         subscription = self._subscription
         logs = subscription.services.pending_ack_logs
         if handle is not None and logs is not None:
@@ -172,6 +184,8 @@ class TransactionAcks:
             raise NotAllowedError("Transactions are not enabled on this broker")
         async with self._opening:
             if self._handle is None:
+                if self._is_deleted:
+                    raise SubscriptionNotFoundError(f"Subscription {subscription.name} is deleted")
                 if self._is_lost:
                     raise TopicClosingError(f"Topic {subscription.topic.name} is being closed")
                 clock = subscription.services.runtime.clock

@@ -33,7 +33,12 @@ from geminga.broker.topic.retention import Retention, is_internal_cursor
 from geminga.broker.topic.services import TopicServices
 from geminga.managed_ledger import AppendResult, ManagedLedger
 from geminga.managed_ledger.entry import AppendDone
-from geminga.model.errors import ConflictError, GemingaError, LedgerFencedError, TopicTerminatedError
+from geminga.model.errors import (
+    ConflictError,
+    GemingaError,
+    LedgerFencedError,
+    TopicTerminatedError,
+)
 from geminga.model.position import Position
 from geminga.model.topic_name import TopicName
 from geminga.model.txn_id import TxnId

@@ -23,6 +23,7 @@ from geminga.model.errors import (
     LedgerFencedError,
     NotAllowedError,
     TopicClosingError,
+    TopicNotFoundError,
     TopicTerminatedError,
     UnavailableError,
 )
@@ -187,7 +188,10 @@ class TransactionBuffer(TopicPart):
         """The snapshot goes with the topic."""
         self._stop()
         if self.state is not None:
-            await self._snapshots.remove(str(self._topic.name))
+            try:
+                await self._snapshots.remove(str(self._topic.name))
+            except TopicNotFoundError:
+                pass  # the namespace goes, and its snapshots with it
 
     def _snapshot(self, state: TransactionBufferState) -> BufferSnapshot:
         aborts = tuple((txn_id, aborted.marker) for txn_id, aborted in state.aborted.items())

@@ -61,3 +61,7 @@ class TransactionService:
         """Close the coordinators; what is decided goes on where each is opened next."""
         self.alarm.close()
         await self.coordinators.close()
+
+    def forget_namespace(self, namespace: str) -> None:
+        """It is deleted."""
+        self.snapshots.forget(namespace)

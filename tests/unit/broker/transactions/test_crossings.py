@@ -1,0 +1,274 @@
+"""What deletes, trims, moves or closes, across an open transaction: it ends, and nothing else is hurt."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from geminga.broker.rest.deletion import delete_namespace_and_topics
+from geminga.broker.subscription import seek
+from geminga.model.errors import GemingaError
+from geminga.model.position import EARLIEST
+from geminga.model.topic_name import TopicName
+from geminga.model.txn_id import TxnId
+from geminga.runtime import next_turn, wait_ms
+from geminga.wire._generated import pulsar_api_pb2 as pb
+from support.broker_world import TOPIC, BrokerWorld, run_with_broker
+from support.transacting import Transacting
+
+NAME = TopicName.parse(TOPIC)
+SHARED = pb.CommandSubscribe.Shared
+COORDINATOR_LOG = "persistent://pulsar/system/__transaction_log_0"
+ASSIGNED = "persistent://pulsar/system/transaction_coordinator_assign-partition-0"
+ACK_LOG = f"{TOPIC}-sub__transaction_pending_ack"
+
+
+def run(scenario, **settings) -> None:
+    run_with_broker(scenario, transaction_coordinator_enabled=True, **settings)
+
+
+async def transacting(world: BrokerWorld) -> Transacting:
+    return Transacting(await world.client())
+
+
+async def holding(world: BrokerWorld, timeout_ms: int = 600_000) -> tuple[Transacting, TxnId]:
+    """A consumer with messages a, b, c, of which an open transaction holds the first, and has published one."""
+    client = await transacting(world)
+    await client.client.create_producer()
+    await client.client.subscribe(subType=SHARED)
+    for payload in (b"a", b"b", b"c"):
+        await client.publish(payload)
+    await wait_ms(50)
+    (first, _), *_ = client.messages()
+    txn_id = await client.begin(timeout_ms)
+    assert not (await client.add_subscription(txn_id)).HasField("error")
+    assert not (await client.add_partition(txn_id)).HasField("error")
+    assert not (await client.acknowledge([first], txn_id)).HasField("error")
+    await client.publish(b"in it", txn_id)
+    return client, txn_id
+
+
+async def everything(world: BrokerWorld, subscription: str = "sub") -> list[bytes]:
+    reader = await transacting(world)
+    await reader.client.subscribe(subscription=subscription, subType=SHARED)
+    await wait_ms(50)
+    found = [payload for _, payload in reader.messages()]
+    reader.client.lose()
+    await wait_ms(50)
+    return found
+
+
+async def is_over(world: BrokerWorld, txn_id: TxnId) -> bool:
+    coordinator = await world.broker.transactions.coordinators.find(txn_id.coordinator)
+    return not coordinator.state.open
+
+
+def test_topic_with_an_open_transaction_is_not_inactive() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        client, txn_id = await holding(world)
+        topic = await world.broker.get_topic(NAME, create=False)
+        await topic.subscriptions["sub"].delete(force=True)
+        client.client.lose()
+        await wait_ms(300_000)
+        assert NAME.managed_ledger_name in world.ledgers._open
+        assert not (await (await transacting(world)).end(txn_id, commit=True)).HasField("error")
+        assert await everything(world, "later") == [b"a", b"b", b"c", b"in it"]
+        await (await world.broker.get_topic(NAME, create=False)).subscriptions["later"].delete(force=True)
+        await wait_ms(300_000)
+        assert not await world.broker.topic_exists(NAME)
+        snapshots = TopicName.parse("persistent://public/default/__transaction_buffer_snapshot")
+        assert await world.broker.topic_exists(snapshots), "the broker's own is never inactive"
+
+    run(scenario, delete_inactive_topics_frequency_s=60, delete_inactive_topics_after_s=60)
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_messages_that_expire_while_a_transaction_holds_them_are_gone_either_way(commit: bool) -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        client, txn_id = await holding(world)
+        topic = await world.broker.get_topic(NAME, create=False)
+        subscription = topic.subscriptions["sub"]
+        await wait_ms(20_000)
+        await seek.expire(subscription, 1_000, is_wanted=lambda: True)
+        assert subscription.cursor.backlog_count == 0, "as far as may be read"
+        await client.publish(b"later")
+        assert not (await client.end(txn_id, commit=commit)).HasField("error")
+        await wait_ms(50)
+        assert [payload for _, payload in client.messages()] == ([b"in it", b"later"] if commit else [b"later"])
+        client.client.lose()
+        await world.restart()
+        expected = [b"in it", b"later"] if commit else [b"later"]
+        assert await everything(world) == expected
+        assert not (await world.broker.get_topic(NAME, create=False)).subscriptions["sub"].transaction_acks.is_holding
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_seek_back_across_what_a_transaction_holds(commit: bool) -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        client, txn_id = await holding(world)
+        topic = await world.broker.get_topic(NAME, create=False)
+        await seek.seek(topic.subscriptions["sub"], EARLIEST)
+        assert await everything(world) == [b"b", b"c"], "what is held is nobody's"
+        assert not (await client.end(txn_id, commit=commit)).HasField("error")
+        rest = [b"b", b"c", b"in it"] if commit else [b"a", b"b", b"c"]
+        assert await everything(world) == rest
+        await world.restart()
+        assert await everything(world) == rest
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_unsubscribed_with_acknowledgements_in_a_transaction(commit: bool) -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        client, txn_id = await holding(world)
+        topic = await world.broker.get_topic(NAME, create=False)
+        await topic.delete_subscription("sub", force=True)
+        names = await world.ledgers.encoded_names("public/default/persistent")
+        assert [name for name in names if name.endswith("pending_ack")] == []
+        # One of that name that is made anew knows nothing of it.
+        assert await everything(world) == [b"a", b"b", b"c"]
+        assert not (await client.end(txn_id, commit=commit)).HasField("error")
+        assert await is_over(world, txn_id)
+        assert await everything(world) == [b"a", b"b", b"c", *([b"in it"] if commit else [])]
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("steps", range(0, 12, 2))
+def test_acknowledgement_that_meets_the_deletion_of_its_subscription_leaves_no_log(steps: int) -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        client = await transacting(world)
+        await client.client.create_producer()
+        await client.client.subscribe(subType=SHARED)
+        await client.publish(b"a")
+        await wait_ms(50)
+        ((first, _),) = client.messages()
+        txn_id = await client.begin()
+        await client.add_subscription(txn_id)
+        topic = await world.broker.get_topic(NAME, create=False)
+        acks = topic.subscriptions["sub"].transaction_acks
+        consumer = topic.subscriptions["sub"].consumers[0]
+        acknowledging = asyncio.ensure_future(acks.acknowledge(consumer, txn_id, [first], is_cumulative=False))
+        for _ in range(steps):
+            await next_turn()
+        await topic.delete_subscription("sub", force=True)
+        await asyncio.wait([acknowledging])
+        error = acknowledging.exception()
+        assert isinstance(error, GemingaError) or (error is None and steps)
+        names = await world.ledgers.encoded_names("public/default/persistent")
+        assert [name for name in names if name.endswith("pending_ack")] == []
+        assert not (await client.end(txn_id, commit=True)).HasField("error")
+        assert await everything(world) == [b"a"]
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("commit", [True, False])
+@pytest.mark.parametrize("comes_back", [True, False])
+def test_topic_deleted_with_a_transaction_in_it(commit: bool, comes_back: bool) -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        client, txn_id = await holding(world)
+        await world.broker.delete_topic(NAME, force=True)
+        names = await world.ledgers.encoded_names("public/default/persistent")
+        assert names == ["__transaction_buffer_snapshot"]
+        if comes_back:
+            again = await transacting(world)
+            await again.client.create_producer()
+            await again.publish(b"new")
+            assert await everything(world) == [b"new"]
+        assert not (await client.end(txn_id, commit=commit)).HasField("error")
+        assert await is_over(world, txn_id)
+        if comes_back:
+            assert await everything(world) == [b"new"]
+            await world.restart()
+            assert await everything(world) == [b"new"]
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("other", ["a", "z"])
+def test_namespace_deleted_by_force_with_open_transactions_and_made_again(other: str) -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        client, txn_id = await holding(world)
+        name = f"persistent://public/default/{other}"
+        await client.client.create_producer(name, 2)
+        await client.add_partition(txn_id, name)
+        await client.publish(b"there", txn_id, 2)
+        await delete_namespace_and_topics(world.broker.administered, "public/default")
+        assert await world.ledgers.encoded_names("public/default/persistent") == []
+        await world.resources.namespaces.create("public/default", {"replication_clusters": ["standalone"]})
+        again = await transacting(world)
+        await again.client.create_producer()
+        await again.publish(b"new")
+        fresh = await again.begin()
+        assert not (await again.add_partition(fresh)).HasField("error")
+        await again.publish(b"in a new one", fresh)
+        assert not (await again.end(txn_id, commit=True)).HasField("error")
+        assert not (await again.end(fresh, commit=True)).HasField("error")
+        for _ in range(2):
+            assert await everything(world) == [b"new", b"in a new one"]
+            await world.restart()
+        assert await is_over(world, txn_id)
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("name", [COORDINATOR_LOG, ASSIGNED, ACK_LOG])
+def test_what_transactions_store_is_no_topic(name: str) -> None:
+    """Whoever could subscribe to a log could acknowledge its records, unload it or delete it."""
+
+    async def scenario(world: BrokerWorld) -> None:
+        client, txn_id = await holding(world)
+        before = await world.ledgers.encoded_names("public/default/persistent")
+        stranger = await world.client()
+        stranger.request_producer(name, 9)
+        assert (await stranger.error()).error == pb.NotAllowedError
+        request = pb.CommandSubscribe(
+            topic=name, subscription="x", subType=SHARED, consumer_id=9, request_id=stranger.next_request_id()
+        )
+        stranger.send(pb.BaseCommand(type=pb.BaseCommand.SUBSCRIBE, subscribe=request))
+        assert (await stranger.error()).error == pb.NotAllowedError
+        parsed = TopicName.parse(name)
+        for call in (
+            world.broker.get_topic(parsed, create=True),
+            world.broker.create_topic(parsed),
+            world.broker.delete_topic(parsed, force=True),
+            world.broker.terminate_topic(parsed),
+        ):
+            with pytest.raises(GemingaError):
+                await call
+        assert await world.ledgers.encoded_names("public/default/persistent") == before
+        assert not (await client.end(txn_id, commit=True)).HasField("error")
+        client.client.lose()
+        assert await everything(world) == [b"b", b"c", b"in it"]
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_topic_terminated_with_a_transaction_in_it(commit: bool) -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        client, txn_id = await holding(world)
+        await world.broker.terminate_topic(NAME)
+        assert not (await client.end(txn_id, commit=commit)).HasField("error")
+        client.client.lose()
+        expected = [b"b", b"c", b"in it"] if commit else [b"a", b"b", b"c"]
+        assert await everything(world) == expected
+
+    run(scenario)
+
+
+def test_unloaded_between_decision_and_marker_everything_ends() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        client, txn_id = await holding(world)
+        client.ask_end(txn_id, commit=True)
+        await world.broker.unload_topic(NAME)
+        await wait_ms(5_000)
+        assert await is_over(world, txn_id)
+        assert await everything(world) == [b"b", b"c", b"in it"]
+
+    run(scenario)
