@@ -9,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from geminga.model.errors import NotAllowedError
-from geminga.model.position import Position
+from geminga.model.position import EARLIEST, Position
 from geminga.model.txn_id import TxnId
 from geminga.transaction.core import buffer
 from geminga.transaction.core.buffer import TransactionBufferState
+from geminga.transaction.core.segments import Segment, SegmentedSnapshot, SegmentPlace, whole
 
 #: (what, transaction)
 Event = tuple[str, TxnId | None]
@@ -96,6 +97,40 @@ def test_readers_see_what_is_committed_and_nothing_else(seed: int) -> None:
             recovered.restored(txn_id, marker)
         for index in range(limit, len(log)):
             tell(recovered, log[index], at(index))
+        assert seen(recovered, log) == delivered(log)
+
+
+@given(st.integers(0, 1 << 32), st.integers(1, 4))
+def test_recovery_from_segments_shows_the_same(seed: int, capacity: int) -> None:
+    """As Pulsar writes them: every ``capacity`` aborted ones are a segment with the position of the last marker."""
+    random = Random(seed)
+    log = a_log(random)
+    segments: dict[Position, Segment] = {}
+    places: list[SegmentPlace] = []
+    loose: list[TxnId] = []
+    aborted: set[TxnId] = set()
+    taken: list[SegmentedSnapshot] = []
+    for index, (what, txn_id) in enumerate(log):
+        if what == "abort" and txn_id is not None and txn_id not in aborted:
+            aborted.add(txn_id)
+            loose.append(txn_id)
+        if len(loose) == capacity:
+            place = SegmentPlace(len(places), at(index), Position(99, len(places)))
+            segments[place.place] = Segment("t", place.sequence_id, at(index), tuple(loose))
+            places.append(place)
+            loose = []
+        limit, _ = delivered(log[: index + 1])
+        before = at(limit - 1) if limit else EARLIEST
+        taken.append(SegmentedSnapshot("t", before, tuple(places), tuple(loose)))
+    for snapshot in random.sample(taken, min(5, len(taken))):
+        found = whole(snapshot, segments)
+        assert found.position == snapshot.position
+        recovered = TransactionBufferState()
+        for txn_id, marker in found.aborts:
+            recovered.restored(txn_id, marker)
+        for index, event in enumerate(log):
+            if at(index) > snapshot.position:
+                tell(recovered, event, at(index))
         assert seen(recovered, log) == delivered(log)
 
 

@@ -33,8 +33,8 @@ from geminga.broker.ownership.endpoints import Endpoint, Endpoints
 from geminga.broker.ownership.lookup import TopicLookup
 from geminga.broker.ownership.ports import Ownership
 from geminga.broker.ownership.sole import SoleOwnership
-from geminga.broker.policies.event_reader import EventReader
 from geminga.broker.policies.following import PolicyFollowing
+from geminga.broker.policies.ports import EventReader
 from geminga.broker.policies.rules import broker_levels
 from geminga.broker.policies.service import PolicyService
 from geminga.broker.policies.topic_policies import TopicPolicyStore

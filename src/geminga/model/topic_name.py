@@ -17,12 +17,14 @@ SYSTEM_NAMESPACE: Final = "pulsar/system"
 CHANGE_EVENTS: Final = "__change_events"
 #: ... which of their topics' transactions were aborted (Pulsar's names; the last two where it is kept in segments).
 TRANSACTION_SNAPSHOTS: Final = "__transaction_buffer_snapshot"
+TRANSACTION_SNAPSHOT_SEGMENTS: Final = "__transaction_buffer_snapshot_segments"
+TRANSACTION_SNAPSHOT_INDEXES: Final = "__transaction_buffer_snapshot_indexes"
 _SYSTEM_LOCAL_NAMES: Final = frozenset(
     (
         CHANGE_EVENTS,
         TRANSACTION_SNAPSHOTS,
-        "__transaction_buffer_snapshot_segments",
-        "__transaction_buffer_snapshot_indexes",
+        TRANSACTION_SNAPSHOT_SEGMENTS,
+        TRANSACTION_SNAPSHOT_INDEXES,
     )
 )
 #: Ends the name of the log of a subscription's acknowledgements in transactions.

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from geminga.broker.policies.event_reader import PolicyEvent
+from geminga.broker.topic.table import TableMessage
 from geminga.client import Client, Message, MessageId, PulsarException, Reader
 from geminga.model.errors import UnavailableError
 from geminga.model.topic_name import TopicName
@@ -26,7 +26,7 @@ class ClientEventReader:
         self._client = client
         self._part = part
 
-    async def follow(self, name: TopicName, heard: Callable[[PolicyEvent], Awaitable[None]]) -> Callable[[], None]:
+    async def follow(self, name: TopicName, heard: Callable[[TableMessage], Awaitable[None]]) -> Callable[[], None]:
         """See ``EventReader.follow``."""
         try:
             reader = await self._client.create_reader(str(name), MessageId.earliest)
@@ -49,7 +49,7 @@ class ClientEventReader:
         return end
 
 
-async def _go_on(reader: Reader[Any], heard: Callable[[PolicyEvent], Awaitable[None]]) -> None:
+async def _go_on(reader: Reader[Any], heard: Callable[[TableMessage], Awaitable[None]]) -> None:
     try:
         while True:
             await heard(_event(await reader.read_next()))
@@ -60,9 +60,9 @@ async def _go_on(reader: Reader[Any], heard: Callable[[PolicyEvent], Awaitable[N
         await reader.close()
 
 
-def _event(message: Message[Any]) -> PolicyEvent:
+def _event(message: Message[Any]) -> TableMessage:
     is_null = message.has_null_value()
     data = b"" if is_null else message.data()
-    return PolicyEvent(
+    return TableMessage(
         message.partition_key(), is_null, data, message.schema_version(), f"message {message.message_id()}"
     )

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol
 
 from geminga.broker.ownership.ports import Ownership
 from geminga.broker.policies.config import PolicyConfig
-from geminga.broker.policies.event_reader import EventReader
 from geminga.broker.policies.rules import TopicRules
 from geminga.broker.resources.policies import Policies
 from geminga.broker.schema.registry import SchemaRegistry
 from geminga.broker.topic.base import Topic
 from geminga.broker.topic.services import TopicServices
+from geminga.broker.topic.table import TableMessage
 from geminga.model.topic_name import TopicName
 from geminga.runtime import Part, Runtime
 
@@ -71,6 +71,17 @@ class Schemas(Protocol):
     @property
     def registry(self) -> SchemaRegistry:
         """Their versions."""
+        ...
+
+
+class EventReader(Protocol):
+    """Reads at the owner of the topic, whichever broker that is."""
+
+    async def follow(self, name: TopicName, heard: Callable[[TableMessage], Awaitable[None]]) -> Callable[[], None]:
+        """Have ``heard`` called with every event in order: with those stored before the call until it returns.
+
+        Returns what ends it; after that nothing is heard. Raises UnavailableError, and what ``heard`` raises.
+        """
         ...
 
 

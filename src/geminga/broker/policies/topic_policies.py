@@ -1,11 +1,10 @@
 """Policies of topics, kept as events in the system topic ``__change_events`` of their namespace, as in Pulsar.
 
 The newest event of a topic holds all its policies. A namespace's events are read once, when one of its topics is
-first loaded, and kept in memory; a change is on stable storage before it holds. A cursor of the broker's own keeps
-the events from being trimmed; when most of them are superseded, the live ones are written again and it moves on.
+first loaded, and kept in memory (:mod:`geminga.broker.topic.table`); a change is on stable storage before it holds.
 
 Events are written by the broker that owns their topic. Another one, which serves topics of that namespace, reads them
-there (:mod:`.event_reader`) and goes on listening; when their topic changes hands, both begin anew.
+there (``EventReader``) and goes on listening; when their topic changes hands, both begin anew.
 """
 
 from __future__ import annotations
@@ -16,15 +15,11 @@ from typing import Final
 
 from geminga.broker.ownership.ports import Here, Topics
 from geminga.broker.policies import events
-from geminga.broker.policies.event_reader import PolicyEvent
 from geminga.broker.policies.ports import EventsBroker
 from geminga.broker.resources.documents import Document
 from geminga.broker.resources.topic_policies import NO_TOPIC_POLICIES, TopicPolicies
-from geminga.broker.schema.core.compatibility import Strategy
-from geminga.broker.schema.registry import schema_id_of
-from geminga.broker.topic.persistent import PersistentTopic
 from geminga.broker.topic.retention import INTERNAL_CURSOR_PREFIX
-from geminga.managed_ledger import AppendResult, Entry, ManagedCursor
+from geminga.broker.topic.table import TableMessage, TableValue, TopicTable
 from geminga.model.errors import (
     ConflictError,
     CorruptionError,
@@ -32,26 +27,13 @@ from geminga.model.errors import (
     InvalidTopicNameError,
     NotAllowedError,
 )
-from geminga.model.position import EARLIEST, Position
 from geminga.model.topic_name import CHANGE_EVENTS, TopicName
-from geminga.runtime import Contained, Turns, get_logger
-from geminga.wire._generated import pulsar_api_pb2 as pb
-from geminga.wire.pulsar.metadata import encode_entry, split_entry, text_of
-from geminga.wire.pulsar.schema_info import SchemaInfo, SchemaType, decode_version, encode_version
+from geminga.runtime import Contained, get_logger
 
 _log = get_logger(__name__)
 
 #: Keeps the events from being trimmed.
 EVENTS_CURSOR: Final = f"{INTERNAL_CURSOR_PREFIX}topic-policies"
-#: One read of the events.
-READ_ENTRIES: Final = 500
-#: Events applied in one turn of the loop, where that takes no longer than a turn may.
-EVENTS_PER_TURN: Final = 50
-READ_BYTES: Final = 4 << 20
-#: Superseded events that are not worth rewriting the live ones.
-SUPERSEDED_MAX: Final = 1000
-#: Name in the metadata of the broker's own messages.
-PRODUCER_NAME: Final = "geminga-broker"
 
 
 class NamespaceEvents:
@@ -61,12 +43,9 @@ class NamespaceEvents:
         "_broker",
         "_busy",
         "_changed",
-        "_cursor",
         "_end",
-        "_events",
         "_kept",
-        "_schemas",
-        "_topic",
+        "_table",
         "name",
         "policies",
     )
@@ -80,11 +59,16 @@ class NamespaceEvents:
         self.name = TopicName.parse(f"persistent://{namespace}/{CHANGE_EVENTS}")
         #: By full name of the (partitioned) topic.
         self.policies: dict[str, TopicPolicies] = {}
-        #: Loaded when there are events.
-        self._topic: PersistentTopic | None = None
-        self._cursor: ManagedCursor | None = None
-        self._events = 0
-        self._schemas: dict[int, events.EventSchema] = {}
+        self._table = TopicTable(
+            self.name,
+            cursor=EVENTS_CURSOR,
+            schema_name="PulsarEvent",
+            parse=events.schema_of,
+            open_topic=broker.get_topic,
+            exists=broker.topic_exists,
+            registry=broker.schemas.registry,
+            clock=broker.runtime.clock,
+        )
         #: By key, events that somebody wrote: what we do not know of them is written again with each change.
         self._kept: dict[str, events.Kept] = {}
         #: One change at a time: each begins with what the one before it left.
@@ -96,21 +80,12 @@ class NamespaceEvents:
         if reader is not None and not isinstance(await self._broker.ownership.owner_of(self.name), Here):
             self._end = await reader.follow(self.name, self._heard)
             return
-        if not await self._broker.topic_exists(self.name):
-            return
-        # As it is there it is not created, so that it can be read in a namespace that is being deleted, too.
-        topic = await self._open(create=False)
         policies: dict[str, TopicPolicies] = {}
-        position = topic.ledger.first_position
-        self._events = 0
-        turns = Turns(self._broker.runtime.clock, steps_max=EVENTS_PER_TURN)
-        while entries := await topic.ledger.read_range(position, READ_ENTRIES, READ_BYTES):
-            for entry in entries:
-                if turns.is_over():
-                    await turns.next()
-                await self._apply_entry(entry, policies)
-            self._events += len(entries)
-            position = topic.ledger.next_position(entries[-1].position)
+
+        async def take(event: TableMessage) -> None:
+            await self._apply(event, policies)
+
+        await self._table.read(take)
         self.policies = policies
 
     def end(self) -> None:
@@ -119,7 +94,7 @@ class NamespaceEvents:
             self._end()
             self._end = None
 
-    async def _heard(self, event: PolicyEvent) -> None:
+    async def _heard(self, event: TableMessage) -> None:
         name = await self._apply(event, self.policies)
         if name is not None and self._end is not None:
             await self._changed(name)
@@ -137,77 +112,25 @@ class NamespaceEvents:
                 changes.append(self._change(name, {}, is_global=True))
             if not changes:
                 return
-            await self._append(changes)
+            await self._table.append([self._event(one) for one in changes])
             for one in changes:
                 self._put(self.policies, one)
-            if self._events > 2 * len(self.policies) + SUPERSEDED_MAX:
+            if self._table.is_worn(len(self.policies)):
                 await self._rewrite()
 
     # ---- private
-
-    async def _open(self, *, create: bool = True) -> PersistentTopic:
-        topic = self._topic
-        if topic is None or topic.is_closing or topic.ledger.is_closed:
-            found = await self._broker.get_topic(self.name, create=create)
-            if not isinstance(found, PersistentTopic):
-                raise NotAllowedError(f"{self.name} stores no messages: policies of topics need persistent topics")
-            topic = self._topic = found
-            self._cursor = await topic.ledger.open_cursor(EVENTS_CURSOR, initial=EARLIEST)
-            # From now on the cursor holds what is needed, and nothing else is held.
-            topic.apply_retention()
-        return topic
 
     def _change(self, name: TopicName, document: Document, *, is_global: bool = False) -> events.PolicyChange:
         return events.PolicyChange(
             name, is_global, document, self._kept.get(events.event_key(name, is_global=is_global))
         )
 
-    async def _append(self, changes: list[events.PolicyChange]) -> Position:
-        """Store events, all or (after an error) nobody knows; the position of the first."""
-        topic = await self._open()
-        versions: dict[bytes, int] = {}
-        entries = []
-        for one in changes:
-            schema = events.schema_to_write(one.kept)
-            if schema.definition not in versions:
-                versions[schema.definition] = await self._version_of(schema)
-            entries.append(self._encode(one, schema, versions[schema.definition]))
-        stored: asyncio.Future[AppendResult] = asyncio.get_running_loop().create_future()
-        first: list[AppendResult] = []
-        left = len(entries)
-
-        def done(result: AppendResult) -> None:
-            nonlocal left
-            left -= result.count
-            first.append(result)
-            if (result.error is not None or not left) and not stored.done():
-                stored.set_result(result)
-
-        topic.ledger.append(entries, done)
-        result = await stored
-        if result.error is not None:
-            raise result.error
-        self._events += len(entries)
-        return Position(first[0].ledger_id, first[0].first_entry_id)
-
-    async def _version_of(self, schema: events.EventSchema) -> int:
-        info = SchemaInfo("PulsarEvent", SchemaType.AVRO, schema.definition)
-        registry = self._broker.schemas.registry
-        return await registry.put_if_absent(schema_id_of(self.name), info, Strategy.ALWAYS_COMPATIBLE)
-
-    def _encode(self, change: events.PolicyChange, schema: events.EventSchema, version: int) -> bytes:
-        metadata = pb.MessageMetadata(
-            producer_name=PRODUCER_NAME,
-            sequence_id=self._events,
-            publish_time=self._broker.runtime.clock.wall_ms(),
-            partition_key=events.event_key(change.name, is_global=change.is_global),
-            replicate_to=events.clusters_of(change.kept),
-        )
-        if not change.policies:
-            metadata.null_value = True
-            return encode_entry(metadata, b"")
-        metadata.schema_version = encode_version(version)
-        return encode_entry(metadata, events.encode_update(change.name, change.policies, change.kept, schema))
+    @staticmethod
+    def _event(change: events.PolicyChange) -> TableValue:
+        schema = events.schema_to_write(change.kept)
+        key = events.event_key(change.name, is_global=change.is_global)
+        data = events.encode_update(change.name, change.policies, change.kept, schema) if change.policies else None
+        return TableValue(key, data, schema.definition, events.clusters_of(change.kept))
 
     async def _rewrite(self) -> None:
         live = []
@@ -215,35 +138,18 @@ class NamespaceEvents:
             name = TopicName.parse(key)
             for is_global, document in ((False, found.document), (True, found.for_all)):
                 if document:
-                    live.append(self._change(name, dict(document), is_global=is_global))
-        if self._cursor is None or not live:
-            return
-        first = await self._append(live)
-        topic = await self._open()
-        self._cursor.acknowledge_cumulative(topic.ledger.previous_position(first))
-        self._events = len(live)
+                    live.append(self._event(self._change(name, dict(document), is_global=is_global)))
+        await self._table.rewrite(live)
 
-    async def _apply_entry(self, entry: Entry, policies: dict[str, TopicPolicies]) -> None:
-        metadata, offset = split_entry(entry.data)
-        if metadata is None or metadata.marker_type:
-            return
-        if metadata.HasField("num_messages_in_batch") or metadata.compression or metadata.encryption_keys:
-            _log.warning(
-                "%s %s: a policy event that is batched, compressed or encrypted is passed over", self.name, entry
-            )
-            return
-        key = text_of(metadata.partition_key) if metadata.null_value else ""
-        event = PolicyEvent(key, metadata.null_value, entry.data[offset:], metadata.schema_version, f"{entry.position}")
-        await self._apply(event, policies)
-
-    async def _apply(self, event: PolicyEvent, policies: dict[str, TopicPolicies]) -> TopicName | None:
+    async def _apply(self, event: TableMessage, policies: dict[str, TopicPolicies]) -> TopicName | None:
         """Take note of an event; whose policies it holds."""
         try:
+            if event.problem:
+                raise CorruptionError(event.problem)
             if event.is_null:
                 found: events.PolicyChange | None = events.removed(event.key)
             else:
-                schema = await self._schema(decode_version(event.schema_version))
-                found = events.decode(event.data, schema)
+                found = events.decode(event.data, await self._table.schema(event.schema_version))
         except (CorruptionError, InvalidTopicNameError, ValueError) as error:
             # Anybody who may publish here can have written it: the other topics' policies count all the same.
             _log.warning("%s %s: passed over: %s", self.name, event.place, error)
@@ -253,15 +159,6 @@ class NamespaceEvents:
         found = found._replace(name=found.name.partitioned_topic)
         self._put(policies, found)
         return found.name
-
-    async def _schema(self, version: int) -> events.EventSchema:
-        known = self._schemas.get(version)
-        if known is None:
-            stored = await self._broker.schemas.registry.get(schema_id_of(self.name), version)
-            if stored is None:
-                raise CorruptionError(f"its schema version {version} is not in the registry")
-            known = self._schemas[version] = events.schema_of(stored.info.schema)
-        return known
 
     def _put(self, policies: dict[str, TopicPolicies], change: events.PolicyChange) -> None:
         name, event = str(change.name), events.event_key(change.name, is_global=change.is_global)

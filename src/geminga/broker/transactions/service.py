@@ -41,7 +41,7 @@ class TransactionService:
         part: Part,
     ) -> None:
         """``count``: how many coordinators the cluster has."""
-        self.snapshots = TopicSnapshots(topics, schemas, runtime.clock)
+        self.snapshots = TopicSnapshots(topics, schemas, runtime.clock, ownership)
         self.participants = LocalParticipants(topics)
         self.pending_ack_logs = LedgerPendingAckLogs(ledgers)
         limits = CoordinatorConfig(config.active_transactions_max, config.transaction_timeout_max_ms)

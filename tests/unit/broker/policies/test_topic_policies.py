@@ -8,12 +8,13 @@ import json
 import fastavro
 import pytest
 
-from geminga.broker.policies import events, topic_policies
+from geminga.broker.policies import events
 from geminga.broker.policies.topic_policies import EVENTS_CURSOR
 from geminga.broker.registry.namespaces import TopicMode
 from geminga.broker.rest.deletion import delete_namespace_and_topics
 from geminga.broker.schema.core.compatibility import Strategy
 from geminga.broker.schema.registry import schema_id_of
+from geminga.broker.topic import table
 from geminga.broker.topic.persistent import PersistentTopic
 from geminga.model.errors import NotAllowedError
 from geminga.model.topic_name import TopicName
@@ -124,7 +125,7 @@ def test_events_topic_is_neither_listed_nor_deleted_when_idle() -> None:
 
 
 def test_superseded_events_are_trimmed_and_the_live_ones_kept(monkeypatch) -> None:
-    monkeypatch.setattr(topic_policies, "SUPERSEDED_MAX", 20)
+    monkeypatch.setattr(table, "SUPERSEDED_MAX", 20)
     names = [TopicName.parse(f"topic-{index}") for index in range(3)]
 
     async def scenario(world: BrokerWorld) -> None:
@@ -358,7 +359,7 @@ def test_what_a_newer_version_wrote_is_kept_through_edit_and_rewrite(is_rewritte
 
     async def scenario(world: BrokerWorld) -> None:
         if is_rewritten:
-            monkeypatch.setattr(topic_policies, "SUPERSEDED_MAX", 0)
+            monkeypatch.setattr(table, "SUPERSEDED_MAX", 0)
         await topic_of(world)
         await set_topic(world, "maxProducerPerTopic", 1)
         registry = world.broker.schemas.registry

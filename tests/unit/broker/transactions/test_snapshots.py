@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from geminga.broker.topic import table
 from geminga.broker.topic.persistent import PersistentTopic
-from geminga.broker.transactions import snapshots as module
-from geminga.broker.transactions.snapshots import SCHEMA, decode_snapshot, encode_snapshot, parse_schema
+from geminga.broker.transactions.snapshot_records import (
+    SNAPSHOT_SCHEMA,
+    decode_snapshot,
+    encode_snapshot,
+    parse_schema,
+)
 from geminga.managed_ledger import AppendResult
 from geminga.model.errors import CorruptionError
 from geminga.model.position import EARLIEST, Position
@@ -23,7 +28,7 @@ SNAPSHOT = BufferSnapshot(Position(3, 4), ((TxnId(1, 2), Position(3, 9)), (TxnId
 
 
 def test_a_snapshot_comes_back_from_its_bytes_and_damage_is_told() -> None:
-    schema = parse_schema(SCHEMA)
+    schema = parse_schema(SNAPSHOT_SCHEMA)
     data = encode_snapshot(ONE, SNAPSHOT)
     assert decode_snapshot(data, schema) == (ONE, SNAPSHOT)
     assert decode_snapshot(encode_snapshot(ONE, BufferSnapshot(EARLIEST)), schema) == (ONE, BufferSnapshot(EARLIEST))
@@ -35,7 +40,7 @@ def test_a_snapshot_comes_back_from_its_bytes_and_damage_is_told() -> None:
 
 
 def test_snapshots_outlive_a_restart_and_the_newest_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "SUPERSEDED_MAX", 5)
+    monkeypatch.setattr(table, "SUPERSEDED_MAX", 5)
 
     async def scenario(world: BrokerWorld) -> None:
         snapshots = world.broker.transactions.snapshots
