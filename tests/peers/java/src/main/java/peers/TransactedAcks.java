@@ -64,6 +64,56 @@ final class TransactedAcks {
             equal(all.get(0).getRedeliveryCount(), 1, "redelivery count");
             nothing(c, 300);
         });
+        transacting("lists and batches of messages; an ack time-out while it is open", false, w -> {
+            String one = w.topic(), two = w.topic();
+            ConsumerBuilder<String> b = w.client.newConsumer(Schema.STRING).topics(List.of(one, two)).subscriptionName("s").subscriptionType(SubscriptionType.Shared)
+                    .ackTimeout(1, TimeUnit.SECONDS).batchReceivePolicy(BatchReceivePolicy.builder().maxNumMessages(20).timeout(2, TimeUnit.SECONDS).build());
+            Consumer<String> c = b.subscribe();
+            send(w.batches(one, 5), "m", 0, 10);
+            send(w.producer(two), "n", 0, 10);
+            Messages<String> batch = c.batchReceive();
+            equal(batch.size(), 20, "size of the batch");
+            Transaction txn = Txn.begin(w);
+            c.acknowledgeAsync(batch, txn).get(20, TimeUnit.SECONDS);
+            nothing(c, 3000);
+            Txn.end(txn, false);
+            List<MessageId> ids = new ArrayList<>();
+            for (Message<String> m : Txn.take(c, 20)) {
+                ids.add(m.getMessageId());
+            }
+            txn = Txn.begin(w);
+            c.acknowledgeAsync(ids, txn).get(20, TimeUnit.SECONDS);
+            Txn.end(txn, true);
+            nothing(c, 2000);
+            c.close();
+            nothing(b.subscribe(), 300);
+        });
+        for (SubscriptionType kind : new SubscriptionType[] {SubscriptionType.Exclusive, SubscriptionType.Failover}) {
+            transacting("an abort among others that commit, " + kind + ": nothing is lost, nothing conflicts", false, w -> {
+                String topic = w.topic();
+                Consumer<String> c = w.consumer(topic).subscriptionType(kind).subscribe();
+                send(w.producer(topic), "m", 0, 100);
+                Thread.sleep(500);
+                List<String> done = new ArrayList<>();
+                for (int round = 0; done.size() < 100; round++) {
+                    expect(round < 40, "done after 40 rounds: " + done.size());
+                    List<Message<String>> some = new ArrayList<>();
+                    for (Message<String> m; some.size() < 10 && (m = c.receive(700, TimeUnit.MILLISECONDS)) != null;) {
+                        some.add(m);
+                    }
+                    Transaction txn = Txn.begin(w);
+                    Txn.ack(txn, c, some);
+                    Txn.end(txn, round != 1);
+                    if (round == 1) {
+                        c.redeliverUnacknowledgedMessages();
+                    } else {
+                        done.addAll(Txn.values(some));
+                    }
+                }
+                equal(sorted(done), sorted(texts("m", 0, 100)), "done");
+                nothing(c, 300);
+            });
+        }
         transacting("consume, process, produce", false, w -> {
             String in = w.topic(), out = w.topic();
             w.admin("PUT", path(in) + "/partitions", "3");

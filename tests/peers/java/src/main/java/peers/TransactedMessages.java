@@ -404,6 +404,46 @@ final class TransactedMessages {
         });
     }
 
+    static void odd() {
+        transacting("schemas", false, w -> {
+            String topic = w.topic();
+            Consumer<org.apache.pulsar.client.api.schema.GenericRecord> c = w.client.newConsumer(Schema.AUTO_CONSUME()).topic(topic).subscriptionName("s").subscribe();
+            Producer<Producing.Person> p = w.client.newProducer(Schema.AVRO(Producing.Person.class)).topic(topic).create();
+            for (boolean commit : new boolean[] {false, true}) {
+                Transaction txn = Txn.begin(w);
+                p.newMessage(txn).value(Producing.person(commit ? "c" : "a", 1)).send();
+                Txn.end(txn, commit);
+            }
+            equal(receive(c).getValue().getField("name").toString(), "c", "name");
+            nothing(c, 300);
+        });
+        transacting("a topic that is not persistent is refused", false, w -> {
+            Producer<String> p = w.producer("non-" + w.topic());
+            Transaction txn = Txn.begin(w, 20);
+            refused(() -> p.newMessage(txn).value("x").sendAsync().get(20, TimeUnit.SECONDS), PulsarClientException.class, Exception.class);
+            Txn.end(txn, false);
+            p.send("plain");
+        });
+        transacting("a topic that is terminated while they are open on it", false, w -> {
+            String topic = w.topic(), other = w.topic();
+            Consumer<String> c = w.consumer(topic).subscribe(), d = w.consumer(other).subscribe();
+            Producer<String> p = w.producer(topic);
+            Transaction commits = Txn.begin(w, 30), aborts = Txn.begin(w, 30);
+            Txn.send(commits, p, "c", 0, 2);
+            Txn.send(aborts, p, "x", 0, 2);
+            Txn.send(commits, p, "c", 2, 4);
+            Txn.send(commits, w.producer(other), "o", 0, 2);
+            w.admin("POST", path(topic) + "/terminate", null);
+            CompletableFuture<Void> committed = commits.commit();
+            equal(receive(d, 2, true), texts("o", 0, 2), "of another topic");
+            Txn.end(aborts, false);
+            committed.get(30, TimeUnit.SECONDS);
+            equal(receive(c, 4, true), texts("c", 0, 4), "committed");
+            nothing(c, 300);
+            eventually("the end of the topic is told", 10, c::hasReachedEndOfTopic);
+        });
+    }
+
     static void reading() {
         transacting("readers: hasMessageAvailable, last message id, seek", false, w -> {
             String topic = w.topic();
@@ -467,6 +507,7 @@ final class TransactedMessages {
         visibility();
         payloads();
         states();
+        odd();
         reading();
     }
 }
