@@ -9,8 +9,7 @@ unloaded or deleted is gone from the registry only when its ledger is closed, so
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
-from itertools import islice
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Final
 from urllib.parse import unquote
 
@@ -210,10 +209,20 @@ class TopicRegistry:
         """Unload everything."""
         while self._loading:
             await next(iter(self._loading.values()))
-        while names := [topic.name for topic in islice(self.loaded.values(), UNLOADS_AT_ONCE)]:
-            await self._unload_all(names)
+        while self.loaded:
+            await self._unload_all([topic.name for topic in self.loaded.values()])
 
-    async def _unload_all(self, names: list[TopicName]) -> None:
+    async def _unload_all(self, names: Iterable[TopicName]) -> None:
+        """System topics last: others keep in them what spares the next load work."""
+        system: list[TopicName] = []
+        others: list[TopicName] = []
+        for name in names:
+            (system if name.is_system else others).append(name)
+        for some in (others, system):
+            for start in range(0, len(some), UNLOADS_AT_ONCE):
+                await self._unload_some(some[start : start + UNLOADS_AT_ONCE])
+
+    async def _unload_some(self, names: Sequence[TopicName]) -> None:
         results = await asyncio.gather(*(self.unload(name) for name in names), return_exceptions=True)
         for name, result in zip(names, results, strict=True):
             if isinstance(result, GemingaError):
@@ -231,9 +240,7 @@ class TopicRegistry:
         loads = [load for key, load in self._loading.items() if topics(TopicName.parse(key))]
         if loads:
             await asyncio.wait(loads)
-        names = [topic.name for topic in self.loaded.values() if topics(topic.name)]
-        for start in range(0, len(names), UNLOADS_AT_ONCE):
-            await self._unload_all(names[start : start + UNLOADS_AT_ONCE])
+        await self._unload_all([topic.name for topic in self.loaded.values() if topics(topic.name)])
 
     async def require_here(self, name: TopicName) -> None:
         """Raise TopicNotServedError, upon which clients look it up again, unless the topic is this broker's."""

@@ -20,7 +20,8 @@ from geminga.model.txn_id import TxnId
 from geminga.transaction.ports import BufferSnapshot
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.metadata import encode_entry
-from support.broker_world import BrokerWorld, run_with_broker
+from support.broker_world import TOPIC, BrokerWorld, run_with_broker
+from support.transacting import Transacting
 
 NAME = TopicName.parse(f"persistent://public/default/{TRANSACTION_SNAPSHOTS}")
 ONE, TWO = "persistent://public/default/one", "persistent://public/default/two"
@@ -82,3 +83,26 @@ def test_one_that_can_not_be_read_means_that_its_topic_is_read_as_a_whole() -> N
         assert await snapshots.find(TWO) == SNAPSHOT
 
     run_with_broker(scenario, transaction_coordinator_enabled=True)
+
+
+@pytest.mark.parametrize("how", ["close", "taken"])
+def test_who_closes_or_gives_up_its_topics_saves_where_they_stand(how: str, caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        writer = Transacting(await world.client())
+        await writer.client.create_producer()
+        for commit in (True, False):
+            txn_id = await writer.begin()
+            await writer.add_partition(txn_id)
+            await writer.publish(b"x", txn_id)
+            await writer.end(txn_id, commit=commit)
+        end = (await world.broker.get_topic(TopicName.parse(TOPIC), create=False)).ledger.last_confirmed_position
+        if how == "close":
+            await world.broker.close()
+        else:
+            await world.broker.registry.taken(lambda _name: True)
+        await world.restart()
+        saved = await world.broker.transactions.snapshots.find(TOPIC)
+        assert saved == BufferSnapshot(end, ((txn_id, end),))
+
+    run_with_broker(scenario, transaction_coordinator_enabled=True)
+    assert "were not saved" not in caplog.text
