@@ -1,8 +1,11 @@
 """``python -m demo``: real events through a real broker, and through Spark; both are killed. See ``make demo``.
 
 EVENTS=file.jsonl[.gz] names the events, DEDUP=1 switches the broker's deduplication on, PLOT=file.png says where
-the picture goes. The exit code is 0 only if nothing acknowledged was lost, and Spark's result is that of a plain
-computation.
+the picture goes. TXN=1 moves the events between two topics in transactions instead: KILLS=number kills on the way,
+JSON=1 prints the result of that as one line.
+
+The exit code is 0 only if nothing acknowledged was lost, and Spark's result is that of a plain
+computation; with TXN=1, if each event was moved once.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from rich.rule import Rule
 from tools.spark_driver import DriverError
 from tools.standalone_process import ROOT, StandaloneProcess, StartError
 
+from demo import moving
 from demo.events import Events, load_events
 from demo.weekly import EventError
 from geminga.model.errors import GemingaError
@@ -26,9 +30,10 @@ from geminga.model.errors import GemingaError
 
 def main() -> int:
     """Run the demo; the exit code."""
+    txn, as_json = is_asked("TXN"), is_asked("JSON")
     # A sentence is a line where nobody looks at a terminal.
-    console = Console(soft_wrap=not sys.stdout.isatty())
-    dedup = os.environ.get("DEDUP", "") not in ("", "0", "false")
+    console = Console(soft_wrap=not sys.stdout.isatty(), stderr=txn and as_json)
+    dedup = is_asked("DEDUP")
     try:
         events = load_events(os.environ.get("EVENTS", ""))
     except (OSError, ValueError) as error:
@@ -37,11 +42,17 @@ def main() -> int:
     console.print(f"events: {events.origin}, {len({key for key, _ in events.rows})} keys")
     directory = Path(tempfile.mkdtemp(prefix="geminga-demo-"))
     settings = {"brokerDeduplicationEnabled": "true"} if dedup else {}
+    if txn:
+        settings = moving.SETTINGS
     broker = StandaloneProcess(directory / "data", log=directory / "broker.log", settings=settings)
     try:
         broker.start()
         console.print(f"broker: {broker.service_url}, ready after {broker.start_seconds[0] * 1000:.0f} ms")
-        failures = run_parts(console, broker, events, directory, dedup=dedup)
+        if txn:
+            kills = int(os.environ.get("KILLS") or moving.KILLS)
+            failures = moving.run(console, broker, events, directory, kills=kills, as_json=as_json)
+        else:
+            failures = run_parts(console, broker, events, directory, dedup=dedup)
     except (StartError, DriverError, EventError, GemingaError) as error:
         failures = [str(error)]
     except KeyboardInterrupt:
@@ -54,8 +65,15 @@ def main() -> int:
             console.print(f"[bold red]failed:[/] {failure}", highlight=False)
         console.print(f"data and logs are kept in {directory}")
         return 1
+    if txn:
+        console.print("[bold green]each event was moved once, whoever was killed[/]")
     shutil.rmtree(directory, ignore_errors=True)
     return 0
+
+
+def is_asked(name: str) -> bool:
+    """Whether a switch is set in the environment."""
+    return os.environ.get(name, "") not in ("", "0", "false")
 
 
 def run_parts(
