@@ -1,4 +1,4 @@
-"""The pages beside the code: each package has one, and what they name is there."""
+"""The pages beside the code: each package has one, and what they and all other pages name is there."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ def test_packages_have_a_page_that_is_one() -> None:
 def test_pages_name_files_that_are_there() -> None:
     files = [path.relative_to(ROOT).as_posix() for path in tracked_files()]
     found = []
-    for page in sorted(PACKAGE.rglob("DESIGN.md")):
+    for page in sorted([*PACKAGE.rglob("DESIGN.md"), *ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]):
         names = missing(page.read_text(encoding="utf-8"), files)
-        found += [f"{page.relative_to(PACKAGE)} names {name}" for name in names]
+        found += [f"{page.relative_to(ROOT)} names {name}" for name in names]
     assert not found, "\n".join(found)
 
 
