@@ -6,18 +6,23 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from itertools import pairwise
+from typing import ClassVar
 
 import pytest
 
 from geminga.broker.core.holds import HOLD_FIRST_MS
 from geminga.broker.core.pending_acks import PendingAcks
 from geminga.broker.failures import Kind
+from geminga.broker.policies.config import PolicyConfig
+from geminga.broker.policies.upkeep import PolicyUpkeep
 from geminga.broker.subscription.subscription import Subscription
+from geminga.broker.topic.parts import PartTopic, TopicPart
 from geminga.broker.topic.persistent import PersistentTopic
 from geminga.model.errors import InvariantError
 from geminga.runtime import set_strict
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from support.broker_world import TOPIC, BrokerWorld, Client, Type, run_with_broker
+from support.holding_part import with_parts
 
 Sub = pb.CommandSubscribe
 OTHER = "persistent://public/default/other"
@@ -325,6 +330,45 @@ def test_timer_over_all_topics_that_fails_comes_again() -> None:
         assert failing == 3
         assert world.broker.failures.counts == {Kind.BROKER: 3, Kind.CONNECTION: 0, Kind.SUBSCRIPTION: 0, Kind.TOPIC: 0}
         assert (await world.client()).connection.is_connected
+
+    run_contained(scenario)
+
+
+class ThornyPart(TopicPart):
+    """Its upkeep breaks in one topic."""
+
+    name: ClassVar[str] = "thorny"
+    times = 0
+
+    def __init__(self, topic: PartTopic) -> None:
+        self._topic = topic
+
+    @classmethod
+    def upkeep_s(cls, config: PolicyConfig) -> float | None:
+        return 1
+
+    def upkeep(self) -> None:
+        if str(self._topic.name) == TOPIC:
+            raise KeyError("a thorn")
+        ThornyPart.times += 1
+
+
+def test_upkeep_of_a_part_that_fails_closes_its_topic_and_goes_on_with_the_others() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        with_parts(world.broker, ThornyPart)
+        upkeep = PolicyUpkeep(world.broker)
+        upkeep.start()
+        client, other = await world.client(), await world.client()
+        await client.create_producer()
+        await other.create_producer(OTHER)
+        before = ThornyPart.times
+        await passed(1500)
+        await client.expect(Type.CLOSE_PRODUCER)
+        assert world.broker.failures.counts == {Kind.BROKER: 0, Kind.CONNECTION: 0, Kind.SUBSCRIPTION: 0, Kind.TOPIC: 1}
+        await passed(1000)
+        assert ThornyPart.times - before == 2
+        await other.publish(0)
+        upkeep.close()
 
     run_contained(scenario)
 
