@@ -1,4 +1,4 @@
-"""``geminga admin topics stats | stats-internal``: a running broker's answers, over its admin REST."""
+"""``geminga admin topics stats | stats-internal``, and how the other admin commands ask: over a broker's admin REST."""
 
 from __future__ import annotations
 
@@ -36,37 +36,48 @@ def stats_internal(topic: Topic, admin_url: AdminUrl = DEFAULT_ADMIN_URL, is_jso
 def _show(topic: str, what: str, admin_url: str, is_json: bool) -> None:
     from geminga.app.documents import render
 
-    print(render(_get(f"{admin_url.rstrip('/')}{_path(topic)}/{what}"), is_json=is_json))
+    print(render(ask(admin_url, f"{_path(topic)}/{what}"), is_json=is_json))
 
 
 def _path(topic: str) -> str:
+    from geminga.model import TopicName
+
+    domain = "persistent" if TopicName.parse(topic).is_persistent else "non-persistent"
+    return f"/admin/v2/{domain}/{place_of(topic)}"
+
+
+def place_of(topic: str) -> str:
+    """``tenant/namespace/topic`` as it stands in paths; raises InvalidTopicNameError."""
     from urllib.parse import quote
 
     from geminga.model import TopicName
 
     name = TopicName.parse(topic)
-    domain = "persistent" if name.is_persistent else "non-persistent"
-    return f"/admin/v2/{domain}/{name.namespace}/{quote(name.local_name, safe='')}"
+    return f"{name.namespace}/{quote(name.local_name, safe='')}"
 
 
-def _get(url: str) -> object:
-    """The answer's JSON; raises UnavailableError or TopicNotFoundError with what the broker says."""
+def ask(admin_url: str, path: str, method: str = "GET", body: object = None) -> object:
+    """The answer's JSON, None for none; raises UnavailableError or NotFoundError with what the broker says."""
     import json
     from urllib.error import HTTPError, URLError
-    from urllib.request import urlopen
+    from urllib.request import Request, urlopen
 
-    from geminga.model.errors import TopicNotFoundError, UnavailableError
+    from geminga.model.errors import NotFoundError, UnavailableError
 
+    url = f"{admin_url.rstrip('/')}{path}"
+    data = b"" if method != "GET" and body is None else None if body is None else json.dumps(body).encode()
+    request = Request(url, data, {"Content-Type": "application/json"} if body is not None else {}, method=method)
     try:
-        with urlopen(url, timeout=TIMEOUT_S) as response:
-            return json.load(response)
+        with urlopen(request, timeout=TIMEOUT_S) as response:
+            text = response.read()
+            return json.loads(text) if text else None
     except HTTPError as error:
         reason = error.read().decode(errors="replace")
         try:
             reason = json.loads(reason)["reason"]
         except (ValueError, KeyError, TypeError):
             pass
-        kind = TopicNotFoundError if error.code == 404 else UnavailableError
+        kind = NotFoundError if error.code == 404 else UnavailableError
         raise kind(f"{url}: {error.code} {reason}") from error
     except (URLError, OSError) as error:
         raise UnavailableError(f"no answer from {url}: {error}") from error

@@ -15,7 +15,14 @@ from typing import Annotated, Final, NoReturn
 import typer
 
 import geminga
-from geminga.app import admin_commands, client_commands, cluster_commands, inspect_commands, perf_commands
+from geminga.app import (
+    admin_commands,
+    client_commands,
+    cluster_commands,
+    inspect_commands,
+    perf_commands,
+    transaction_commands,
+)
 
 #: Where a standalone keeps everything unless told.
 DATA_DIRECTORY: Final = "geminga-data"
@@ -24,6 +31,7 @@ PARAGRAPH_COLUMNS: Final = 100
 
 _app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False)
 
+admin_commands.commands.add_typer(transaction_commands.commands, name="transactions")
 _app.add_typer(admin_commands.commands, name="admin")
 _app.add_typer(client_commands.commands, name="client")
 _app.add_typer(inspect_commands.commands, name="inspect")

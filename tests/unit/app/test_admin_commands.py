@@ -22,4 +22,4 @@ def test_topic_becomes_its_path(topic: str, path: str) -> None:
 
 def test_broker_that_does_not_answer_is_an_error_with_its_address() -> None:
     with pytest.raises(UnavailableError, match=r"no answer from http://127\.0\.0\.1:1/"):
-        admin_commands._get("http://127.0.0.1:1/admin")
+        admin_commands.ask("http://127.0.0.1:1", "/admin")
