@@ -87,3 +87,15 @@ def test_what_is_held_is_told_in_words() -> None:
     assert (alarm.txn_id, alarm.held_ms, alarm.total) == (txn_id, 4_990, 4)
     expected = "persistent://a/b/first (producer p), s of persistent://a/b/c, persistent://a/b/late and 1 more"
     assert alarm.what == expected
+
+
+def test_those_who_wait_are_told_of_in_the_next_period() -> None:
+    held_back = HeldBack(THRESHOLD_MS)
+    many = [Hold(TxnId(0, number), number, "t") for number in range(ALARMS_PER_PERIOD + 5)]
+    report = held_back.look(many, PERIOD_MS)
+    assert [alarm.txn_id.number for alarm in report.alarms] == list(range(ALARMS_PER_PERIOD))
+    assert report.waiting == 5
+    assert held_back.look(many, 2 * PERIOD_MS - 1) == ((), 5)
+    report = held_back.look(many, 2 * PERIOD_MS)
+    assert [alarm.txn_id.number for alarm in report.alarms] == list(range(ALARMS_PER_PERIOD, ALARMS_PER_PERIOD + 5))
+    assert report.waiting == 0

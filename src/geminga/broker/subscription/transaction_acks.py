@@ -285,10 +285,12 @@ class TransactionAcks:
 
     def hold(self) -> Hold | None:
         """The transaction that holds something for longest, as :class:`HoldsBack` says."""
-        holding = list(self._handle.acks) if self._handle is not None and not self._is_stopped else []
-        if not holding:
+        acks = self._handle.acks if self._handle is not None and not self._is_stopped else None
+        if not acks:
             return None
-        since_ms, txn_id = min((self._since.get(each, self.recovered_ms), each) for each in holding)
+        # They come in the order in which they began, the one that acknowledges cumulatively apart.
+        oldest = [next(iter(acks)), *([acks.cumulative.txn_id] if acks.cumulative is not None else [])]
+        since_ms, txn_id = min((self._since.get(each, self.recovered_ms), each) for each in oldest)
         return Hold(txn_id, since_ms, self._whose.topic, self._whose.subscription)
 
     async def _until_in_memory(self, acks: Sequence[TxnAck]) -> None:
