@@ -23,6 +23,10 @@ INTEROP_ARGS ?=
 PYTEST_ARGS ?=
 MUTANTS_ARGS ?=
 CRASH_ROUNDS ?= 100
+FROM ?= 0
+COUNT ?= 100
+JOBS ?= 1
+SIM_ARGS ?=
 KILLS ?= 200
 WORKERS ?= 2
 MUTATED_FRAMES ?= 100000
@@ -30,7 +34,7 @@ MUTATED_FRAMES ?= 100000
 DRAW := $(SEED)
 SEED := $(or $(SEED),$(shell echo $$RANDOM))
 
-.PHONY: help setup demo kills test test-long search mutants check fmt tidy bench bench-compare conformance interop peers protos blocking rest-docs lock clean
+.PHONY: help setup demo kills test test-long search sim mutants check fmt tidy bench bench-compare conformance interop peers protos blocking rest-docs lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -56,6 +60,9 @@ test-long: $(STAMP) ## the long tests: many seeds, 100 crash rounds, 100,000 mut
 search: $(STAMP) ## the property tests with new random examples (SEED=number)
 	@echo "SEED=$(SEED)"
 	@PROPERTY_SEED=$(SEED) $(BIN)/python -m pytest -q tests/property --hypothesis-seed=$(SEED) $(PYTEST_ARGS)
+
+sim: $(STAMP) ## transactions under faults at every step, seed by seed, with a log (FROM=0 COUNT=100 JOBS=1 SIM_ARGS=--go-on)
+	@PYTHONPATH=tests:. $(BIN)/python -m tools.seeds --from $(FROM) --count $(COUNT) --jobs $(JOBS) $(SIM_ARGS)
 
 mutants: $(STAMP) ## one-line changes of the product that its short tests must catch (SEED=number, or random, for another draw)
 	@$(BIN)/python -m tools.mutants --workers $(WORKERS) $(if $(DRAW),--seed $(DRAW)) $(MUTANTS_ARGS)

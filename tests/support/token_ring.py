@@ -1,239 +1,249 @@
-"""Tokens that are moved between topics in transactions, while brokers come and go: none appears, none disappears.
+"""Tokens that are moved between topics in transactions, through faults at every step: none appears, none disappears.
 
-A mover takes a token from its topic and publishes it to the next one, in one transaction with the acknowledgement. It
-commits, aborts, or leaves the transaction to its time-out; it asks for an end twice, or for both ends at once. The
-broker is stopped cleanly, or another takes over while the first still believes that it is alone, at any moment.
+Three topics in a ring, of any kind of subscription and acknowledgement; movers take tokens from each and publish them
+to the next, in one transaction with the acknowledgement (:mod:`support.ring_movers`). Two brokers, their bookies and
+the clients are struck at named points (:mod:`support.ring_steps`), each seed at others. A story ends when so many
+faults struck and so many messages were moved; then the sum of all is compared, and nothing may be open or held back.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
+from typing import Any, Final, NamedTuple
 
 from geminga import sim
-from geminga.bookkeeper.memory import MemoryBookie
-from geminga.broker.config import BrokerConfig
-from geminga.broker.ownership.ports import HERE, Owner, OwnershipListener, Unknown
-from geminga.managed_ledger import ManagedLedgerConfig
-from geminga.metadata.memory import MemoryMetadata
+from geminga.broker.service import Broker
 from geminga.model.topic_name import TopicName
-from geminga.model.txn_id import TxnId
-from geminga.runtime import spawn, wait_ms
-from geminga.wire._generated import pulsar_api_pb2 as pb
-from support.broker_world import ENDPOINTS, BrokerWorld
-from support.transacting import Id, Transacting
+from geminga.runtime import spawn
+from support.ring_brokers import COORDINATORS, TOPICS, RingBrokers, topic
+from support.ring_client import Taken
+from support.ring_movers import TIMEOUT_MS, Account, Book, Mover, Sub
+from support.ring_steps import LEDGER_POINTS, POINTS, Point
 
-TOPICS = 3
-TOKENS = 12
-FAULTS_S = 12.0
-#: Of each transaction, milliseconds: the longest that one is open.
-TIMEOUT_MS = 1_500
-#: Virtual seconds after which a mover takes an answer for lost.
-PATIENCE_S = 0.7
-LABELS = (
-    "ring.committed",
-    "ring.aborted",
-    "ring.left open",
-    "ring.both ends at once",
-    "ring.end asked twice",
-    "ring.conflict",
-    "broker.restart",
-    "broker.taken over",
-)
+TOKENS: Final = 30
+#: What a seed is at least.
+FAULTS_MIN: Final = 20
+ACKNOWLEDGED_MIN: Final = 200
+#: Virtual seconds in which it must get there.
+STORY_S: Final = 400.0
+#: Points armed at a time, and virtual seconds that one waits for its step to be taken.
+ARMED_MAX: Final = 3
+ARMED_S: Final = 2.0
+#: Virtual seconds after the last fault by which every end was heard by all: the longest pause between attempts, and a
+#: time-out.
+SETTLED_S: Final = TIMEOUT_MS / 1000 + 12
 
 
-def topic(index: int) -> str:
-    return f"persistent://public/default/account-{index % TOPICS}"
+class Told(NamedTuple):
+    """What one seed did."""
+
+    faults: int
+    #: In transactions whose commit was answered.
+    acknowledged: int
+    #: Faults by point.
+    struck: Counter[str]
+    #: What clients did, by name.
+    counts: Counter[str]
+    virtual_s: float
+    #: Of the loop.
+    steps: int
 
 
-class Believed:
-    """What a broker believes: everything is its, until it hears that another took over."""
-
-    def __init__(self) -> None:
-        self.is_mine = True
-        self._listeners: list[OwnershipListener] = []
-
-    async def owner_of(self, name: TopicName, *, is_authoritative: bool = False) -> Owner:
-        return HERE if self.is_mine else Unknown()
-
-    def listen(self, listener: OwnershipListener) -> None:
-        self._listeners.append(listener)
-
-    async def lose(self, after_s: float) -> None:
-        """Hear of it, some time later."""
-        await wait_ms(after_s * 1000)
-        self.is_mine = False
-        for listener in reversed(self._listeners):
-            await listener.taken(lambda _name: True)
+def token_of(taken: Taken) -> int:
+    """The token that a message is."""
+    return int(taken.payload.partition(b":")[0])
 
 
 class Ring:
-    """The brokers, one after the other, and what was asked of them."""
+    """One story."""
 
     def __init__(self, world: sim.SimWorld) -> None:
         self.world = world
         self.rng = world.rng("ring")
-        self.node = world.node("broker")
-        self.server = MemoryMetadata()
-        self.bookie = MemoryBookie()
-        self.beliefs: list[Believed] = []
-        self.is_over = False
-        self.violations: list[str] = []
+        self.book = Book()
+        self.brokers = RingBrokers(world, self.book.delivered)
+        self.brokers.kill_client = self._kill_client
+        self.accounts = [Account(world.rng("account", index), index) for index in range(TOPICS)]
+        self.movers = [
+            Mover(number, account, self.accounts[(account.index + 1) % TOPICS], self.brokers, self.book)
+            for number, account in enumerate(each for each in self.accounts for _ in range(each.movers))
+        ]
+        self._points = self._plan()
+
+    def _plan(self) -> list[Point]:
+        """All points, beginning where the seed before ended, in an order that no seed changes."""
+        points = list(POINTS)
+        sim.rng.stream(0, "points of the ring").shuffle(points)
+        start = self.world.seed * FAULTS_MIN % len(points)
+        return points[start:] + points[:start]
+
+    # ---- the beginning
 
     async def start(self) -> None:
-        """The first broker, with a token of its own in each place."""
-        self.brokers = await self._new()
+        """Tokens in each topic, of no transaction."""
         await self.brokers.start()
-        client = Transacting(await self.brokers.client())
-        for index in range(TOPICS):
-            await client.client.subscribe(topic(index), index, permits=0, subType=pb.CommandSubscribe.Shared)
-            await client.client.create_producer(topic(index), index)
+        client = await self.brokers.client()
+        assert client is not None
+        for account in self.accounts:
+            await client.subscribe(topic(account.index), account.index, account.kind, 0)
+            await client.create_producer(topic(account.index), account.index, "mint")
         for token in range(TOKENS):
-            await client.publish(b"%d" % token, producer_id=token % TOPICS)
-        client.client.lose()
+            index = token % TOPICS
+            payload = b"%d:mint" % token
+            self.book.seen.add(payload)
+            await client.send(index, "mint", token, [payload], None, key=str(token), is_batch=False)
+        client.lose()
 
-    async def _new(self) -> BrokerWorld:
-        config = BrokerConfig(
-            transaction_coordinator_enabled=True, transaction_buffer_snapshot_max_count=self.rng.choice([1, 3, 1000])
-        )
-        # Ledgers of a few entries, so that logs roll and are trimmed meanwhile.
-        ledgers = ManagedLedgerConfig(max_entries_per_ledger=self.rng.choice([4, 50_000]), min_rollover_minutes=0)
-        self.beliefs.append(Believed())
-        return BrokerWorld(
-            self.node.runtime,
-            config,
-            ledgers,
-            server=self.server,
-            bookie=self.bookie,
-            is_shared=True,
-            ownership=self.beliefs[-1],
-        )
+    def _kill_client(self, txn_id: object) -> bool:
+        """The mover whose transaction it is dies; without one, any."""
+        movers = [mover for mover in self.movers if mover.client is not None and not mover.client.is_closed]
+        chosen = [mover for mover in movers if mover.txn_id == txn_id] if txn_id is not None else movers
+        if not chosen:
+            return False
+        self.rng.choice(chosen).die()
+        return True
 
-    async def change(self) -> None:
-        """Brokers come and go until the faults end."""
-        while True:
-            await self.world.sleep(self.rng.uniform(0.05, 2.5))
-            if self.world.now > FAULTS_S:
-                self.is_over = True
-                return
-            before, self.brokers = self.brokers, await self._new()
-            if self.rng.random() < 0.5:
-                self.world.points.hits["broker.restart"] += 1
-                await before.stop()
-            else:
-                self.world.points.hits["broker.taken over"] += 1
-                for connection in list(before.broker.connections.open):
-                    connection.close("the broker is gone")
-                spawn(self.beliefs[-2].lose(self.rng.uniform(0, 3)), name="hear of the takeover")
-            await self.brokers.broker.start(ENDPOINTS)
+    # ---- faults
 
-    # ---- movers
-
-    async def move(self, number: int) -> None:
-        """Until the faults end."""
-        rng = self.world.rng("mover", number)
-        while not self.is_over:
-            try:
-                async with asyncio.timeout(PATIENCE_S * 8):
-                    await self._live(number, rng)
-            except (TimeoutError, AssertionError):
-                await self.world.sleep(rng.uniform(0, 0.3))
-
-    async def _live(self, number: int, rng) -> None:
-        client = Transacting(await self.brokers.client())
-        try:
-            async with asyncio.timeout(PATIENCE_S):
-                await client.client.create_producer(topic(number + 1), 1)
-                await client.client.subscribe(topic(number), 1, permits=2, subType=pb.CommandSubscribe.Shared)
-            for _ in range(rng.randrange(1, 6)):
-                if client.client.is_closed:
-                    return
-                await self._transfer(client, number, rng)
-        finally:
-            client.client.lose()
-
-    async def _transfer(self, client: Transacting, number: int, rng) -> None:
-        hits = self.world.points.hits
-        for _ in range(20):
-            found = client.messages()
-            if found:
-                break
+    async def strike(self) -> None:
+        """Arm points one after the other until enough of them struck and enough was moved."""
+        brokers, armed = self.brokers, dict[Point, float]()
+        crashes: Counter[str] = Counter()
+        upcoming = iter(self._points)
+        while len(brokers.struck) < FAULTS_MIN or self.book.acknowledged < ACKNOWLEDGED_MIN:
+            assert self.world.now < STORY_S, f"{len(brokers.struck)} faults, {self.book.acknowledged} acknowledged"
+            self._notice_crashes(crashes)
+            for point, since in list(armed.items()):
+                if not brokers.is_armed(point) or self.world.now - since > ARMED_S:
+                    del armed[point]
+                    brokers.disarm(point)
+            if len(brokers.struck) < FAULTS_MIN and len(armed) < ARMED_MAX and brokers.under_way < 2:
+                point = next(upcoming, None) or self.rng.choice(POINTS)
+                if point not in armed:
+                    armed[point] = self.world.now
+                    brokers.arm(point, self.rng.choice([0, 0, 1, 4]))
             await self.world.sleep(0.02)
-        else:
-            return
-        async with asyncio.timeout(PATIENCE_S):
-            txn_id = await client.begin(TIMEOUT_MS, coordinator=rng.randrange(2))
-            assert not (await client.add_subscription(txn_id, topic(number))).HasField("error")
-            assert not (await client.add_partition(txn_id, topic(number + 1))).HasField("error")
-        for message_id, payload in found:
-            await self._take(client, txn_id, number, message_id, payload, rng)
-        client.flow(1, len(found))
-        choice = rng.random()
-        if choice < 0.12:
-            hits["ring.left open"] += 1
-        elif choice < 0.2:
-            hits["ring.both ends at once"] += 1
-            client.ask_end(txn_id, commit=True)
-            client.ask_end(txn_id, commit=False)
-            await self.world.sleep(rng.uniform(0, 0.1))
-        else:
-            commit = choice < 0.75
-            hits["ring.committed" if commit else "ring.aborted"] += 1
-            if rng.random() < 0.2:
-                hits["ring.end asked twice"] += 1
-                client.ask_end(txn_id, commit=commit)
-            async with asyncio.timeout(PATIENCE_S):
-                await client.end(txn_id, commit=commit)
+        for point in armed:
+            brokers.disarm(point)
 
-    async def _take(self, client: Transacting, txn_id: TxnId, number: int, message_id: Id, payload: bytes, rng) -> None:
-        async with asyncio.timeout(PATIENCE_S):
-            answer = await client.acknowledge([message_id], txn_id)
-            assert not answer.HasField("error"), "nothing of this transaction may count"
-            if rng.random() < 0.15:
-                other = await client.begin(TIMEOUT_MS, coordinator=rng.randrange(2))
-                assert not (await client.add_subscription(other, topic(number))).HasField("error")
-                answer = await client.acknowledge([message_id], other)
-                self.world.points.hits["ring.conflict"] += answer.error == pb.TransactionConflict
-                if not answer.HasField("error"):
-                    self.violations.append(f"{message_id} is acknowledged in {txn_id} and in {other}")
-            answer = await client.send(payload, txn_id)
-            assert answer.type == pb.BaseCommand.SEND_RECEIPT
+    def _notice_crashes(self, crashes: Counter[str]) -> None:
+        """Of brokers at crash points of the product."""
+        for name, life in list(self.brokers.lives.items()):
+            if not life.is_alive:
+                label = next((each for each in LEDGER_POINTS if self.world.points.crashes[each] > crashes[each]), None)
+                assert label is not None, f"{name} died, and nobody knows of what"
+                crashes[label] += 1
+                self.brokers.struck_at_point(Point(label, "broker"), name)
 
     # ---- the end
 
     async def settle(self) -> None:
         """No transaction stays open, every topic drains, and each token is there once."""
-        assert not self.violations, self.violations
-        await self.world.sleep(TIMEOUT_MS / 1000 + 12)
-        coordinators = self.brokers.broker.transactions.coordinators
-        for number in range(2):
-            coordinator = await coordinators.find(number)
-            assert not coordinator.state.open, f"coordinator {number} has {list(coordinator.state.open)} open"
-        for index in range(TOPICS):
-            # One that did not know yet that it had lost them may have had them last, and this one does not know that.
-            await self.brokers.broker.unload_topic(TopicName.parse(topic(index)))
-        client = Transacting(await self.brokers.client())
-        for index in range(TOPICS):
-            await client.client.subscribe(topic(index), index, permits=0, subType=pb.CommandSubscribe.Shared)
-        for index in range(TOPICS):
-            client.flow(index, 1000)
+        brokers = self.brokers
+        while brokers.under_way:
+            await self.world.sleep(0.05)
+        for mover in self.movers:
+            mover.is_over = True
+        await self.world.sleep(SETTLED_S)
+        owner = brokers.owner
+        assert owner is not None
+        await brokers.ensure(owner)
+        if self.rng.random() < 0.5:  # what is so is stored, too
+            if self.rng.random() < 0.5:
+                await brokers.stop(owner)
+            else:
+                brokers.died(owner)
+            await brokers.ensure(owner)
+            await self.world.sleep(1)
+        await brokers.run_at_owner(self._check_coordinators)
+        left = await self._drain()
+        tokens = sorted(token_of(one) for one in left)
+        assert tokens == list(range(TOKENS)), self._told(left)
+        self.book.check()
         await self.world.sleep(2)
-        tokens = sorted(int(payload) for _, payload in client.messages())
-        assert tokens == list(range(TOKENS)), tokens
+        await brokers.run_at_owner(self._check_topics)
+
+    async def _check_coordinators(self, broker: Broker) -> None:
+        assert broker.transactions is not None
+        for number in range(COORDINATORS):
+            coordinator = await broker.transactions.coordinators.find(number)
+            left = [
+                (str(each.txn_id), each.status.name, each.pending_status, each.deadline_ms, *each.partitions)
+                for each in coordinator.state.open.values()
+            ]
+            assert not left, f"coordinator {number} has {left} open"
+
+    def _told(self, left: list[Taken]) -> str:
+        """What there is too much or too little of."""
+        count = Counter(token_of(one) for one in left)
+        wrong = [token for token in range(TOKENS) if count[token] != 1]
+        places = [one for one in left if token_of(one) in wrong]
+        kinds = [(Sub.SubType.Name(each.kind), each.is_cumulative, each.by_index) for each in self.accounts]
+        told = [f"tokens {wrong} are not there once: {places}; topics: {kinds}"]
+        for token in wrong[:2]:
+            told += [f"token {token}:", *self.book.story(token)]
+        return "\n".join(told)
+
+    async def _drain(self) -> list[Taken]:
+        """Every token, taken for good."""
+        client = await self.brokers.client()
+        assert client is not None
+        found: list[Taken] = []
+        for account in self.accounts:
+            await client.subscribe(topic(account.index), account.index, account.kind, 1000)
+        for _ in range(4):
+            await self.world.sleep(0.6)
+            found += client.messages
+            client.messages = []
+        for account in self.accounts:
+            taken = [one for one in found if one.topic == account.index]
+            if taken:
+                await client.acknowledge(account.index, taken, None)
+        client.lose()
+        return found
+
+    async def _check_topics(self, broker: Broker) -> None:
         for index in range(TOPICS):
-            loaded = self.brokers.broker.topics[topic(index)]
-            assert loaded.ledger.readable_position == loaded.ledger.last_confirmed_position, "held back for good"
-            acks = loaded.subscriptions["sub"].transaction_acks
-            assert not acks.is_holding
+            loaded: Any = await broker.get_topic(TopicName.parse(topic(index)), create=False)
+            ledger, sub = loaded.ledger, loaded.subscriptions["sub"]
+            assert ledger.readable_position == ledger.last_confirmed_position, f"{topic(index)} is held back for good"
+            assert not sub.transaction_acks.is_holding, f"{topic(index)} holds acknowledgements for nobody"
+            backlog = sub.cursor.backlog_count
+            assert not backlog, f"{topic(index)} has a backlog of {backlog}"
+
+    def told(self) -> Told:
+        """What happened until now."""
+        struck = Counter(str(point) for point in self.brokers.struck)
+        return Told(
+            len(self.brokers.struck),
+            self.book.acknowledged,
+            struck,
+            self.book.counts,
+            self.world.now,
+            self.world.loop.steps,
+        )
+
+    async def run(self) -> Told:
+        """The whole story."""
+        await self.start()
+        recovering = spawn(self.brokers.recover(), name="recover")
+        moving = [spawn(mover.run(), name=mover.name) for mover in self.movers]
+        striking = spawn(self.strike(), name="strike")
+        done, _ = await asyncio.wait([striking, recovering, *moving], return_when=asyncio.FIRST_COMPLETED)
+        for each in done:
+            each.result()
+        await self.settle()
+        recovering.cancel()
+        await asyncio.gather(*moving)
+        return self.told()
 
 
-async def run_ring(world: sim.SimWorld) -> None:
-    """One story."""
-
-    async def on_node(_: sim.SimNode) -> None:
-        ring = Ring(world)
-        await ring.start()
-        await asyncio.gather(ring.change(), *(ring.move(number) for number in range(TOPICS)))
-        await ring.settle()
-
-    async with asyncio.timeout(120):
-        await world.node("broker").run(on_node)
+async def run_ring(world: sim.SimWorld) -> Told:
+    """One seed."""
+    ring = Ring(world)
+    try:
+        return await ring.run()
+    finally:
+        world.points.hits.update({f"ring.{name}": count for name, count in ring.book.counts.items()})
+        world.points.hits.update(str(point) for point in ring.brokers.struck)

@@ -35,6 +35,14 @@ class SimPoints:
         """Crash at the ``nth`` hit of ``label`` from now (on ``node`` only, if given)."""
         self._armed.append((label, nth, node))
 
+    def is_armed(self, label: str) -> bool:
+        """Whether a crash at ``label`` is still to come."""
+        return any(wanted == label for wanted, _, _ in self._armed)
+
+    def disarm(self, label: str) -> None:
+        """No crash at ``label`` any more."""
+        self._armed = [armed for armed in self._armed if armed[0] != label]
+
     def crash_point(self, label: str) -> None:
         """Count; crash the running node if armed for this hit."""
         boot = CURRENT_BOOT.get()

@@ -25,7 +25,7 @@ from geminga.model.errors import (
 from geminga.model.histogram import Histogram
 from geminga.model.position import Position
 from geminga.model.txn_id import TxnId, TxnStatus, TxnSubscription
-from geminga.runtime import Clock, Part, Rng, get_logger, spawn, wait_ms
+from geminga.runtime import Clock, Part, Rng, get_logger, spawn
 from geminga.transaction.core.coordinator import CoordinatorState, Transaction
 from geminga.transaction.ports import Participants, RecordLog
 from geminga.wire.pulsar.transaction_log import (
@@ -101,7 +101,7 @@ class TransactionCoordinator:
         "_reserved",
         "_rng",
         "_shared",
-        "_tasks",
+        "_sleeping",
         "_telling",
         "_timer",
         "_timer_ms",
@@ -143,8 +143,8 @@ class TransactionCoordinator:
         #: Until every participant has heard, by number.
         self._ending: dict[int, asyncio.Future[GemingaError | None]] = {}
         self._telling = asyncio.Semaphore(TELLING_AT_ONCE)
-        #: What is under way; cancelled when it stops.
-        self._tasks: set[asyncio.Task[None]] = set()
+        #: Pauses between attempts, over when it stops. An attempt itself goes on: what it stores must be known there.
+        self._sleeping: set[asyncio.Future[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         #: The deadline that the timer is for, ms since the epoch.
         self._timer_ms = 0
@@ -211,8 +211,9 @@ class TransactionCoordinator:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        for task in list(self._tasks):
-            task.cancel()
+        for pause in self._sleeping:
+            if not pause.done():
+                pause.set_result(None)
         for ended in list(self._ending.values()):
             if not ended.done():
                 ended.set_result(self._gone())
@@ -260,6 +261,11 @@ class TransactionCoordinator:
             if error is not None:
                 raise error
 
+    async def claim(self) -> None:
+        """Make sure that the log is still this one's, before it is said that there is nothing. Raises GemingaError."""
+        self._check_open()
+        await self._save_properties(dict(self._log.properties))
+
     # ---- inside
 
     def _check_open(self) -> None:
@@ -277,17 +283,22 @@ class TransactionCoordinator:
                 if self.state.last_number < self._reserved:
                     return
                 reserved = self.state.last_number + NUMBERS_AT_ONCE
-                await self._log.set_properties({**self._log.properties, NUMBER_PROPERTY: str(reserved)})
+                await self._save_properties({**self._log.properties, NUMBER_PROPERTY: str(reserved)})
                 self._reserved = reserved
         self._check_open()
+
+    async def _save_properties(self, properties: dict[str, str]) -> None:
+        try:
+            await self._log.set_properties(properties)
+        except GemingaError as error:
+            self._lose(error)
+            raise
 
     async def _store(self, record: TransactionRecord) -> Transaction | None:
         try:
             position = await self._log.append(encode_transaction_record(record))
         except GemingaError as error:
-            if not self._is_closed:
-                self.stop()
-                self._lost(error)
+            self._lose(error)
             raise UnavailableError(f"nobody knows whether transaction {record.txn_id} was changed: {error}") from error
         self._appended += 1
         over = self.state.stored(record, position)
@@ -295,6 +306,11 @@ class TransactionCoordinator:
             self.execution_ms.add(self._clock.wall_ms() - over.start_ms)
             self._delete(over.positions)
         return over
+
+    def _lose(self, error: GemingaError) -> None:
+        if not self._is_closed:
+            self.stop()
+            self._lost(error)
 
     def _delete(self, positions: Sequence[Position]) -> None:
         """A transaction is over: nobody needs its records any more.
@@ -329,9 +345,7 @@ class TransactionCoordinator:
         self._start(self._tell_all(transaction), f"end transaction {transaction.txn_id}")
 
     def _start(self, work: Coroutine[Any, Any, None], name: str) -> None:
-        task = spawn(work, name=name, part=self._part)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        spawn(work, name=name, part=self._part)
 
     async def _tell_all(self, transaction: Transaction) -> None:
         """Until every participant has heard, and that is stored."""
@@ -344,6 +358,8 @@ class TransactionCoordinator:
             await tells[0]
         else:
             await asyncio.gather(*tells)
+        if self._is_closed:
+            return  # whoever opens the log next tells all of them again
         record = self.state.finish(transaction.txn_id, self._clock.wall_ms())
         if record is None:
             return
@@ -373,7 +389,7 @@ class TransactionCoordinator:
 
     async def _until_heard(self, tell: Callable[[], Awaitable[None]], what: str) -> None:
         delay_ms = RETRY_FIRST_MS
-        while True:
+        while not self._is_closed:
             try:
                 async with self._telling:
                     await tell()
@@ -383,8 +399,21 @@ class TransactionCoordinator:
             except GemingaError as error:
                 if delay_ms == RETRY_MAX_MS:
                     _log.warning("%s has not heard of the end yet: %s", what, error)
-            await wait_ms(delay_ms - delay_ms * 0.1 * self._rng.random())
+            await self._pause(delay_ms - delay_ms * 0.1 * self._rng.random())
             delay_ms = min(2 * delay_ms, RETRY_MAX_MS)
+
+    async def _pause(self, delay_ms: float) -> None:
+        if self._is_closed:
+            return
+        loop = asyncio.get_running_loop()
+        pause: asyncio.Future[None] = loop.create_future()
+        timer = loop.call_later(delay_ms / 1000, _end_pause, pause)
+        self._sleeping.add(pause)
+        try:
+            await pause
+        finally:
+            timer.cancel()
+            self._sleeping.discard(pause)
 
     # ---- time-outs
 
@@ -439,3 +468,8 @@ class TransactionCoordinator:
         """Transactions that are open for longer than that."""
         now_ms = self._clock.wall_ms()
         return [each for each in self.state.open.values() if now_ms - each.start_ms > longer_than_ms]
+
+
+def _end_pause(pause: asyncio.Future[None]) -> None:
+    if not pause.done():
+        pause.set_result(None)

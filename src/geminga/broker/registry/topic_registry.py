@@ -318,7 +318,12 @@ class TopicRegistry:
                 raise _not_found(name)
             topic = self._make_topic(name, await ledgers.open(name.managed_ledger_name))
         changes = self._policy_changes()
-        await topic.load()
+        try:
+            await topic.load()
+        except GemingaError:
+            # By the next time another broker may have had the topic: what is open would be out of date then.
+            await topic.drop_storage()
+            raise
         self.loaded[str(name)] = topic
         if self._policy_changes() != changes:
             # Whoever changed policies meanwhile told those that were loaded.

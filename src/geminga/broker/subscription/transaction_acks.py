@@ -191,7 +191,11 @@ class TransactionAcks:
                 clock = subscription.services.runtime.clock
                 self.recovering_ms = clock.wall_ms()
                 log = await logs.open(subscription.topic.name, subscription.name, subscription)
-                self._handle = await PendingAckHandle.open(log, self, self._lost)
+                try:
+                    self._handle = await PendingAckHandle.open(log, self, self._lost)
+                except GemingaError:
+                    await log.abandon()
+                    raise
                 self.recovered_ms = clock.wall_ms()
         return self._handle
 

@@ -373,17 +373,7 @@ class TransactionBuffer(TopicPart):
             if txn_id in state.open and self._topic.ledger.terminated_position is not None:
                 await self._end_sealed(state, txn_id, commit=commit)
             elif txn_id in state.open:
-                marker = await self._append_marker(txn_id, commit=commit)
-                self._since.pop(txn_id, None)
-                if commit:
-                    state.committed(txn_id)
-                else:
-                    state.was_aborted(txn_id, marker)
-                self._topic.transaction_ended(txn_id, is_committed=commit)
-                if not state.open:
-                    self._floor = self._last_told
-                self._topic.read_limit_moved()
-                self._changed()
+                await self._append_marker(state, txn_id, commit=commit)
             elif not state.has_ended(txn_id):
                 await self._make_sure()
         finally:
@@ -422,24 +412,40 @@ class TransactionBuffer(TopicPart):
             self._lose(error)
             raise
 
-    async def _append_marker(self, txn_id: TxnId, *, commit: bool) -> Position:
-        stored: asyncio.Future[AppendResult] = asyncio.get_running_loop().create_future()
+    async def _append_marker(self, state: TransactionBufferState, txn_id: TxnId, *, commit: bool) -> None:
+        stored: asyncio.Future[GemingaError | None] = asyncio.get_running_loop().create_future()
 
         def done(result: AppendResult) -> None:
+            # Whoever waits may have been called off: what is in the log counts all the same.
             with Contained(self._topic, "the end of a transaction", is_last=True):
                 if result.error is None:
-                    self._last_told = Position(result.ledger_id, result.first_entry_id)
-                stored.set_result(result)
+                    self._marked(state, txn_id, Position(result.ledger_id, result.first_entry_id), commit=commit)
+                elif not isinstance(result.error, TopicTerminatedError):
+                    self._lose(result.error)
+                if not stored.done():
+                    stored.set_result(result.error)
 
         now_ms = self._topic.services.runtime.clock.wall_ms()
         self._topic.append_own(transaction_marker(txn_id, commit=commit, now_ms=now_ms), done)
-        result = await stored
-        if isinstance(result.error, TopicTerminatedError):
+        error = await stored
+        if isinstance(error, TopicTerminatedError):
             raise UnavailableError(f"{self._topic.name} was terminated while {txn_id} ended")
-        if result.error is not None:
-            self._lose(result.error)
-            raise UnavailableError(f"nobody knows whether the end of {txn_id} is stored") from result.error
-        return Position(result.ledger_id, result.first_entry_id)
+        if error is not None:
+            raise UnavailableError(f"nobody knows whether the end of {txn_id} is stored") from error
+
+    def _marked(self, state: TransactionBufferState, txn_id: TxnId, marker: Position, *, commit: bool) -> None:
+        """The marker is stored."""
+        self._last_told = marker
+        self._since.pop(txn_id, None)
+        if commit:
+            state.committed(txn_id)
+        else:
+            state.was_aborted(txn_id, marker)
+        self._topic.transaction_ended(txn_id, is_committed=commit)
+        if not state.open:
+            self._floor = marker
+        self._topic.read_limit_moved()
+        self._changed()
 
     # ---- reading
 

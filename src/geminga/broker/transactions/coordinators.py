@@ -89,8 +89,10 @@ class Coordinators:
 
     async def taken(self, topics: Topics) -> None:
         """As :class:`OwnershipListener` says."""
-        for number in [number for number in self._open if topics(COORDINATORS_TOPIC.with_partition(number))]:
-            await self._close(number)
+        for number, opening in list(self._opening.items()):
+            if topics(COORDINATORS_TOPIC.with_partition(number)):
+                async with opening:
+                    await self._close(number)
 
     async def close(self) -> None:
         """Close all; what is decided goes on where each is opened next."""
@@ -99,7 +101,9 @@ class Coordinators:
             await self._close(number)
 
     async def _close(self, number: int) -> None:
-        coordinator, ledger = self._open.pop(number), self._logs.pop(number)
+        coordinator, ledger = self._open.pop(number, None), self._logs.pop(number, None)
+        if coordinator is None or ledger is None:
+            return  # it lost its log while another one was being closed
         try:
             await coordinator.close()
         except GemingaError as error:
@@ -140,7 +144,11 @@ class Coordinators:
             coordinator = await self.find(txn_id.coordinator)
         except TransactionCoordinatorNotFoundError:
             return Standing.TAKING if txn_id.coordinator < await self._count() else Standing.OVER
-        return coordinator.state.standing(txn_id, participant)
+        standing = coordinator.state.standing(txn_id, participant)
+        if standing is Standing.OVER:
+            # What is held will be aborted. A broker that has the log now may have begun the transaction.
+            await coordinator.claim()
+        return standing
 
     async def find_used(self, number: int) -> TransactionCoordinator | None:
         """The coordinator if anybody ever began a transaction with it; none is made. Raises as :meth:`find`."""
@@ -181,17 +189,22 @@ class Coordinators:
             spawn(ledger.close(is_broken=True), name=f"close the log of coordinator {number}", part=self._part)
             self._again(number, REOPEN_FIRST_MS)
 
-        log = await LedgerRecordLog.open(ledger, TRANSACTION_LOG_CURSOR, self._part)
-        coordinator = await TransactionCoordinator.open(
-            number,
-            log,
-            self._participants,
-            clock=self._runtime.clock,
-            rng=self._runtime.rng,
-            config=self._config,
-            part=self._part,
-            lost=lost,
-        )
+        try:
+            log = await LedgerRecordLog.open(ledger, TRANSACTION_LOG_CURSOR, self._part)
+            coordinator = await TransactionCoordinator.open(
+                number,
+                log,
+                self._participants,
+                clock=self._runtime.clock,
+                rng=self._runtime.rng,
+                config=self._config,
+                part=self._part,
+                lost=lost,
+            )
+        except GemingaError:
+            # By the next time another broker may have had it: what is open would be out of date then.
+            await ledger.close(is_broken=True)
+            raise
         self._open[number], self._logs[number] = coordinator, ledger
         return coordinator
 

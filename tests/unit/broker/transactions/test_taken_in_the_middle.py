@@ -1,0 +1,229 @@
+"""Transactions whose brokers lose topics and coordinators while something of them is under way."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from geminga.bookkeeper.memory import MemoryBookie
+from geminga.broker.resources.initialization import COORDINATORS_TOPIC
+from geminga.managed_ledger import ManagedLedgerConfig
+from geminga.metadata.memory import MemoryMetadata
+from geminga.model.errors import GemingaError, StorageError
+from geminga.model.topic_name import TopicName
+from geminga.model.txn_id import Standing, TxnId
+from geminga.runtime import spawn, wait_ms
+from support.broker_world import ENDPOINTS, TOPIC, BrokerWorld, run_with_broker
+from support.ownership import OwnershipTable, TableOwnership
+from support.transacting import Transacting
+
+NAME = TopicName.parse(TOPIC)
+
+
+def run(scenario: Callable[[BrokerWorld], Awaitable[None]], **settings) -> None:
+    run_with_broker(scenario, transaction_coordinator_enabled=True, **settings)
+
+
+async def publishing(world: BrokerWorld) -> tuple[Transacting, TxnId]:
+    """A client, and its transaction with a message in the topic."""
+    writer = Transacting(await world.client())
+    await writer.client.create_producer()
+    txn_id = await writer.begin()
+    await writer.add_partition(txn_id)
+    await writer.publish(b"message", txn_id)
+    return writer, txn_id
+
+
+async def read(world: BrokerWorld, subscription: str = "sub") -> list[bytes]:
+    reader = Transacting(await world.client())
+    await reader.client.subscribe(subscription=subscription)
+    await wait_ms(50)
+    return [payload for _, payload in reader.messages()]
+
+
+def test_an_end_that_was_called_off_counts_once_its_marker_is_stored() -> None:
+    """It closed the topic: who waited for the marker was not there any more when it was stored."""
+
+    async def scenario(world: BrokerWorld) -> None:
+        _, txn_id = await publishing(world)
+        topic = await world.broker.get_topic(NAME, create=False)
+        world.bookie.holds_replies = True
+        ending = spawn(topic.end_transaction(txn_id, commit=True, low_watermark=-1), name="end")
+        await wait_ms(10)
+        ending.cancel()
+        await wait_ms(10)
+        world.bookie.release()
+        await wait_ms(10)
+        assert not topic.is_closing
+        assert await read(world) == [b"message"]
+
+    run(scenario)
+
+
+def test_a_coordinator_that_stops_leaves_the_end_under_way_to_its_topic() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        writer, txn_id = await publishing(world)
+        writer.ask_end(txn_id, commit=True)
+        await wait_ms(0)
+        coordinators = world.broker.transactions.coordinators
+        coordinator = await coordinators.find(0)
+        while not coordinator.state.ending:
+            await wait_ms(0)
+        world.bookie.holds_replies = True
+        await wait_ms(5)
+        coordinator.stop()
+        await wait_ms(5)
+        world.bookie.release()
+        await wait_ms(50)
+        assert not (await world.broker.get_topic(NAME, create=False)).is_closing
+
+    run(scenario)
+
+
+def test_a_coordinator_that_loses_its_log_while_another_is_closed_is_passed_over() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        coordinators = world.broker.transactions.coordinators
+        for number in range(2):
+            await (await coordinators.find(number)).begin(60_000)
+        world.bookie.go_down(StorageError("down"))
+        one = await coordinators.find(1)
+        # It is lost during the first one's farewell.
+        lost = spawn(_begin(one), name="begin")
+        await coordinators.taken(lambda _: True)
+        await lost
+        assert not coordinators.open
+        world.bookie.come_back()
+
+    run(scenario)
+
+
+async def _begin(coordinator) -> None:
+    with pytest.raises(GemingaError):
+        await coordinator.begin(60_000)
+
+
+class TwoOwners:
+    """Two brokers on one storage; the table says who has all of it."""
+
+    def __init__(self, first: BrokerWorld) -> None:
+        self.server, self.bookie = MemoryMetadata(), MemoryBookie()
+        self.table = OwnershipTable(["a", "b"])
+        self.worlds = {
+            name: BrokerWorld(
+                first.runtime,
+                first.config,
+                ManagedLedgerConfig(max_entries_per_ledger=2, min_rollover_minutes=0),
+                server=self.server,
+                bookie=self.bookie,
+                is_shared=True,
+                ownership=TableOwnership(self.table, name),
+            )
+            for name in ("a", "b")
+        }
+        for name, world in self.worlds.items():
+            self.table.brokers[name] = world.ownership
+
+    async def start(self) -> tuple[BrokerWorld, BrokerWorld]:
+        await self.worlds["a"].start()
+        await self.worlds["b"].broker.start(ENDPOINTS)
+        return self.worlds["a"], self.worlds["b"]
+
+    async def move(self, name: str) -> None:
+        """All of it, in good order."""
+        before, self.table.default = self.table.default, None
+        await self.worlds[before].ownership.tell_taken(lambda _: True)
+        self.table.default = name
+        await self.worlds[name].ownership.tell_given(lambda _: True)
+
+
+def test_a_coordinator_that_can_make_sure_of_no_number_is_opened_anew() -> None:
+    """It stayed, and began nothing any more, when another broker had written its log's properties."""
+
+    async def scenario(first: BrokerWorld) -> None:
+        two = TwoOwners(first)
+        a, b = await two.start()
+        old = await a.broker.transactions.coordinators.find(0)
+        two.table.default = "b"  # and nobody tells the one before
+        await (await b.broker.transactions.coordinators.find(0)).begin(60_000)
+        with pytest.raises(GemingaError):
+            await old.begin(60_000)
+        assert 0 not in a.broker.transactions.coordinators.open
+
+    run(scenario)
+
+
+def test_snapshots_of_another_broker_are_read_when_topics_come_back() -> None:
+    """A broker remembered that the topic had no transaction: what was aborted elsewhere could be read."""
+
+    async def scenario(first: BrokerWorld) -> None:
+        two = TwoOwners(first)
+        a, b = await two.start()
+        plain = Transacting(await a.client())
+        await plain.client.create_producer()
+        await plain.publish(b"plain")
+        await two.move("b")
+        writer, txn_id = await publishing(b)
+        assert not (await writer.end(txn_id, commit=False)).HasField("error")
+        await two.move("a")
+        assert await read(a) == [b"plain"]
+
+    run(scenario)
+
+
+def test_a_coordinator_that_another_broker_has_says_of_nothing_that_it_is_over() -> None:
+    """What it does not know the next owner may have begun: a topic that asked it aborted what was to be committed."""
+
+    async def scenario(first: BrokerWorld) -> None:
+        two = TwoOwners(first)
+        a, b = await two.start()
+        old = a.broker.transactions.coordinators
+        await old.find(0)
+        two.table.default = "b"  # and nobody tells the one before
+        txn_id = await (await b.broker.transactions.coordinators.find(0)).begin(60_000)
+        a.ownership.beliefs[str(COORDINATORS_TOPIC.with_partition(0))] = await b.ownership.owner_of(NAME)
+        with pytest.raises(GemingaError):
+            await old.find_standing(txn_id, TOPIC)
+        assert 0 not in old.open
+        assert await b.broker.transactions.coordinators.find_standing(txn_id, TOPIC) is Standing.UNTOLD
+
+    run(scenario)
+
+
+def test_a_topic_that_could_not_be_loaded_is_read_anew_by_the_next_load() -> None:
+    """Its ledger stayed open: what another broker trimmed meanwhile was still listed, and the topic gone for good."""
+
+    async def scenario(first: BrokerWorld) -> None:
+        two = TwoOwners(first)
+        a, _ = await two.start()
+        await publishing(a)
+        await two.move("b")
+        two.bookie.read_error = StorageError("no reads")
+        two.table.default = "a"
+        with pytest.raises(GemingaError):
+            await a.broker.get_topic(NAME, create=False)
+        two.bookie.read_error = None
+        assert a.ledgers.get(NAME.managed_ledger_name) is None
+
+    run(scenario)
+
+
+def test_a_coordinator_whose_partition_is_taken_while_it_is_opened_is_closed() -> None:
+    async def scenario(first: BrokerWorld) -> None:
+        two = TwoOwners(first)
+        a, _ = await two.start()
+        coordinators = a.broker.transactions.coordinators
+        await (await coordinators.find(1)).begin(60_000)
+        await coordinators.taken(lambda _: True)
+        two.bookie.holds_replies = True
+        opening = asyncio.ensure_future(coordinators.find(1))
+        await wait_ms(10)
+        two.table.default = "b"
+        taking = asyncio.ensure_future(a.ownership.tell_taken(lambda _: True))
+        await wait_ms(10)
+        two.bookie.release()
+        await asyncio.gather(opening, taking)
+        assert not coordinators.open
+
+    run(scenario)

@@ -1,0 +1,160 @@
+"""``make sim FROM= COUNT=``: the token ring over many seeds; each adds a line to a log, what was reached is a table.
+
+A line of the log (JSON): ``commit`` (with ``+`` if the tree had changes), ``scenario``, ``seed``, ``ok``, ``faults``,
+``acknowledged``, ``struck`` (faults by named point), ``counts``, ``cpu_s``, ``virtual_s``, ``steps``, ``error``. Seeds
+that the log has of this commit already are not run again, so that a run may be gathered from several. The table at the
+end is of all lines of this commit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import multiprocessing
+import subprocess
+import sys
+import time
+import traceback
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import redirect_stderr
+from io import StringIO
+from pathlib import Path
+from typing import Any, Final
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+LOG: Final = ROOT / "build" / "sim.jsonl"
+#: Seconds between two lines of progress.
+PROGRESS_S: Final = 10.0
+#: Lines of a failure that are printed at once; the log has all of it.
+ERROR_LINES: Final = 25
+
+
+def run_seed(seed: int) -> dict[str, Any]:
+    """One seed, as a line of the log."""
+    from geminga.sim import SimWorld, run_in
+    from support.token_ring import Ring
+
+    logging.disable(logging.CRITICAL)
+    world = SimWorld(seed)
+    rings: list[Ring] = []
+
+    async def story(world: SimWorld) -> None:
+        rings.append(Ring(world))
+        await rings[0].run()
+
+    started = time.process_time()
+    error = None
+    try:
+        with redirect_stderr(StringIO()):
+            run_in(world, story)
+    except Exception as raised:
+        error = "".join(traceback.format_exception(raised))
+    line: dict[str, Any] = {"scenario": "token_ring", "seed": seed, "ok": error is None}
+    if rings:
+        line |= rings[0].told()._asdict()
+    line["cpu_s"] = round(time.process_time() - started, 3)
+    if error is not None:
+        line["error"] = error
+    return line
+
+
+def commit() -> str:
+    """The commit of this tree; with ``+`` if something differs from it."""
+    name = _git("rev-parse", "--short=12", "HEAD")
+    return f"{name}+" if _git("status", "--porcelain", "--untracked-files=no") else name
+
+
+def _git(*arguments: str) -> str:
+    return subprocess.run(["git", *arguments], cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def lines_of(log: Path, name: str) -> list[dict[str, Any]]:
+    """What the log has of a commit, the newest line of each seed."""
+    if not log.exists():
+        return []
+    found = [json.loads(text) for text in log.read_text().splitlines() if text.strip()]
+    return list({line["seed"]: line for line in found if line["commit"] == name}.values())
+
+
+def table(lines: list[dict[str, Any]]) -> str:
+    """Sums over seeds, and how often each named point was struck."""
+    from support.ring_steps import POINTS
+
+    good = [line for line in lines if line["ok"]]
+    cpu = sum(line["cpu_s"] for line in lines)
+    struck: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
+    for line in good:
+        struck.update(line["struck"])
+        counts.update(line["counts"])
+    steps = list(dict.fromkeys(point.step for point in POINTS))
+    whats = list(dict.fromkeys(point.what for point in POINTS))
+    each_s = cpu / max(1, len(lines))
+    told = [f"{len(lines)} seeds, {len(lines) - len(good)} failures, {cpu:.0f} CPU s ({each_s:.2f} a seed)"]
+    if good:
+        told += [
+            _sum_and_least("faults", [line["faults"] for line in good]),
+            _sum_and_least("messages acknowledged in committed transactions", [line["acknowledged"] for line in good]),
+            "clients: " + ", ".join(f"{name} {count}" for name, count in counts.most_common()),
+            f"{'struck at':<26}" + "".join(f"{what:>15}" for what in whats),
+        ]
+        for step in steps:
+            cells = [f"{struck[f'{step}: {what}']}" if (step, what) in POINTS else "" for what in whats]
+            told.append(f"{step:<26}" + "".join(f"{cell:>15}" for cell in cells))
+        never = [str(point) for point in POINTS if not struck[str(point)]]
+        told.append(f"points never struck: {len(never)} of {len(POINTS)} {never or ''}")
+    failed = [line["seed"] for line in lines if not line["ok"]]
+    if failed:
+        told.append(f"failed seeds: {sorted(failed)}")
+    return "\n".join(told)
+
+
+def _sum_and_least(what: str, numbers: list[int]) -> str:
+    return f"{what}: {sum(numbers)}, at least {min(numbers)} in a seed"
+
+
+def _results(seeds: list[int], jobs: int) -> Iterator[dict[str, Any]]:
+    if jobs <= 1:
+        yield from map(run_seed, seeds)
+        return
+    with multiprocessing.get_context("spawn").Pool(jobs) as pool:
+        yield from pool.imap_unordered(run_seed, seeds)
+
+
+def main() -> int:
+    """Returns 1 if a seed failed."""
+    parser = argparse.ArgumentParser(prog="make sim", description=__doc__.partition("\n")[0] if __doc__ else None)
+    parser.add_argument("--from", dest="first", type=int, default=0, help="the first seed")
+    parser.add_argument("--count", type=int, default=100, help="how many")
+    parser.add_argument("--jobs", type=int, default=1, help="processes")
+    parser.add_argument("--log", type=Path, default=LOG, help="where lines are added")
+    parser.add_argument("--go-on", action="store_true", help="go on after a failure")
+    arguments = parser.parse_args()
+    name = commit()
+    done = {line["seed"] for line in lines_of(arguments.log, name) if line["ok"]}
+    seeds = [seed for seed in range(arguments.first, arguments.first + arguments.count) if seed not in done]
+    print(f"{name}: {len(seeds)} seeds from {arguments.first}, {arguments.count - len(seeds)} are in {arguments.log}")
+    arguments.log.parent.mkdir(parents=True, exist_ok=True)
+    told_s = time.monotonic()
+    failures = 0
+    with arguments.log.open("a") as log:
+        for number, line in enumerate(_results(seeds, arguments.jobs), 1):
+            log.write(json.dumps({"commit": name, **line}) + "\n")
+            log.flush()
+            if not line["ok"]:
+                failures += 1
+                tail = "\n".join(line["error"].splitlines()[-ERROR_LINES:])
+                print(f"SEED {line['seed']} FAILED\n{tail}\nagain: make sim FROM={line['seed']} COUNT=1", flush=True)
+                if not arguments.go_on:
+                    break
+            if time.monotonic() - told_s > PROGRESS_S:
+                told_s = time.monotonic()
+                print(f"{number} of {len(seeds)}, {failures} failed", flush=True)
+    print(table(lines_of(arguments.log, name)))
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
