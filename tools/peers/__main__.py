@@ -31,7 +31,7 @@ from tools.standalone_process import StandaloneProcess
 ROOT: Final = Path(__file__).resolve().parents[2]
 PROGRAMS: Final = ROOT / "tests" / "peers"
 BUILD: Final = ROOT / "build" / "peers"
-#: Nothing of this may hang: a run of one program takes some two minutes on two cores.
+#: Nothing of this may hang: a run of one program takes some six minutes on two cores.
 RUN_LIMIT_S: Final = 1500.0
 #: Letters of a problem that are shown.
 PROBLEM_MAX: Final = 2_000

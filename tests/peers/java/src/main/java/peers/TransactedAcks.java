@@ -37,10 +37,6 @@ final class TransactedAcks {
                     List<Message<String>> some = all.stream().filter(m -> Integer.parseInt(m.getValue().substring(1)) % 3 != 0).toList();
                     Txn.ack(txn, c, some);
                     Txn.end(txn, true);
-                    if (kind == SubscriptionType.Shared || kind == SubscriptionType.Key_Shared) {
-                        int left = 20 - some.size();
-                        eventually("unacknowledged are " + left, 10, () -> w.statsHold(topic, "\"unackedMessages\":" + left + ","));
-                    }
                     c.close();
                     List<String> rest = all.stream().filter(m -> !some.contains(m)).map(Message::getValue).toList();
                     c = b.subscribe();

@@ -342,7 +342,7 @@ final class TransactedMessages {
         });
         transacting("time-out: aborted by the broker, its topic goes on", false, w -> {
             String topic = w.topic();
-            Consumer<String> c = w.consumer(topic).subscribe();
+            Consumer<String> c = w.consumer(topic).subscriptionType(SubscriptionType.Shared).subscribe();
             Producer<String> p = w.producer(topic);
             send(p, "m", 0, 1);
             Message<String> m = receive(c);
@@ -351,16 +351,16 @@ final class TransactedMessages {
             Txn.send(txn, p, "t", 0, 3);
             Txn.ack(txn, c, m.getMessageId());
             send(p, "n", 0, 3);
-            equal(receive(c, 3, true), texts("n", 0, 3), "behind it");
+            List<Message<String>> all = Txn.take(c, 4);
+            equal(sorted(Txn.values(all)), List.of("m0", "n0", "n1", "n2"), "behind it, and what it had acknowledged");
             long took = System.currentTimeMillis() - start;
             expect(took > 2500 && took < 15_000, "the topic was held back for " + took + " ms");
             eventually("the client knows", 5, () -> txn.getState() == Transaction.State.TIME_OUT);
             refused(() -> txn.commit().get(10, TimeUnit.SECONDS), InvalidTxnStatusException.class);
             refused(() -> p.newMessage(txn).value("late").send(), InvalidTxnStatusException.class, PulsarClientException.class);
             refused(() -> ((PulsarClientImpl) w.client).getTcClient().commit(txn.getTxnID()), InvalidTxnStatusException.class, TransactionNotFoundException.class);
-            c.redeliverUnacknowledgedMessages();
             Transaction other = Txn.begin(w);
-            Txn.ack(other, c, receive(c).getMessageId());
+            Txn.ack(other, c, all);
             Txn.end(other, true);
             eventually("no backlog", 10, () -> w.statsHold(topic, "\"msgBacklog\":0"));
         });
@@ -424,6 +424,7 @@ final class TransactedMessages {
             Txn.end(txn, false);
             p.send("plain");
         });
+        // Apache's broker never ends them: it writes markers to the topic, which takes none.
         transacting("a topic that is terminated while they are open on it", false, w -> {
             String topic = w.topic(), other = w.topic();
             Consumer<String> c = w.consumer(topic).subscribe(), d = w.consumer(other).subscribe();
