@@ -417,6 +417,7 @@ final class TransactedMessages {
             equal(receive(c).getValue().getField("name").toString(), "c", "name");
             nothing(c, 300);
         });
+        // Apache's broker takes it into the transaction, which can not be ended then.
         transacting("a topic that is not persistent is refused", false, w -> {
             Producer<String> p = w.producer("non-" + w.topic());
             Transaction txn = Txn.begin(w, 20);
