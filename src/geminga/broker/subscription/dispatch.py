@@ -184,6 +184,10 @@ class Dispatch(ABC):
         now."""
 
     @abstractmethod
+    def settled(self, positions: Sequence[Position]) -> None:
+        """A transaction that held parts of these entries was committed, and nothing of them is left."""
+
+    @abstractmethod
     def give_back(self, positions: Sequence[Position]) -> None:
         """A transaction that held these entries, or parts of them, was aborted: they may be sent again."""
 

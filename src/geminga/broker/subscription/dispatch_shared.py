@@ -159,6 +159,11 @@ class SharedDispatch(Dispatch):
         if wants_wake:
             self.wake_later()
 
+    def settled(self, positions: Sequence[Position]) -> None:
+        """They are acknowledged: no consumer has anything of them."""
+        if self._core.consumers:
+            self.held(self._core.consumers[0], [(position, 0) for position in positions])
+
     def give_back(self, positions: Sequence[Position]) -> None:
         """A transaction holds these entries, or parts of them, no more: they are sent again."""
         cursor = self.reader.cursor

@@ -89,6 +89,9 @@ class SingleActiveDispatch(Dispatch):
     def held(self, consumer: Consumer, entries: Iterable[tuple[Position, int]]) -> None:
         """What is sent is not counted here."""
 
+    def settled(self, positions: Sequence[Position]) -> None:
+        """As :meth:`held`."""
+
     def give_back(self, positions: Sequence[Position]) -> None:
         """A transaction was aborted: all that is not acknowledged comes again, as order is kept."""
         del positions

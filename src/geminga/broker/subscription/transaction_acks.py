@@ -341,12 +341,19 @@ class TransactionAcks:
         if released.acks:
             words = [left_words(ack) or None for ack in released.acks]
             cursor.acknowledge([ack.position for ack in released.acks], words if any(words) else None, one_done)
-            self._subscription.forget_redeliveries_of(
-                [ack.position for ack in released.acks if cursor.is_acknowledged(ack.position)]
-            )
+            gone = [ack for ack in released.acks if cursor.is_acknowledged(ack.position)]
+            self._subscription.forget_redeliveries_of([ack.position for ack in gone])
+            # Of these a consumer may be said to have what the transaction held.
+            self._settle([ack.position for ack in gone if ack.bits != WHOLE])
         if released.cumulative is not None:
             ack = released.cumulative
             cursor.acknowledge_cumulative(ack.position, left_words(ack) or None, one_done)
+
+    def _settle(self, positions: Sequence[Position]) -> None:
+        subscription = self._subscription
+        if positions and subscription.dispatch is not None:
+            with Contained(subscription, "the commit of a transaction"):
+                subscription.dispatch.settled(positions)
 
     def release(self, released: Released) -> None:
         """What was held may be delivered again."""

@@ -155,6 +155,24 @@ def test_a_batch_that_two_transactions_acknowledge_together_is_with_no_consumer(
     run(scenario)
 
 
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_batch_whose_rest_is_acknowledged_outside_of_the_transaction_is_with_no_consumer(commit: bool) -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        client, batch = await with_batch(world, 3)
+        txn_id = await client.begin()
+        await client.add_subscription(txn_id)
+        await client.acknowledge([part(batch, 0b110, batch_size=3)], txn_id)
+        await client.acknowledge([part(batch, 0b001, batch_size=3)])
+        await client.end(txn_id, commit=commit)
+        (consumer,) = (await subscription(world)).consumers
+        assert (await read(client) == []) is commit
+        assert consumer.unacked_count == (0 if commit else 1)
+        await client.acknowledge([part(batch, 0, batch_size=3)])
+        assert consumer.unacked_count == 0
+
+    run(scenario)
+
+
 def test_an_abort_counts_as_a_redelivery_so_that_dead_letters_are_found() -> None:
     async def scenario(world: BrokerWorld) -> None:
         client = await transacting(world)
