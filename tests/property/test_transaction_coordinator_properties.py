@@ -214,3 +214,67 @@ def test_a_replay_takes_numbers_from_every_record() -> None:
     assert fresh.begin(1, 0).txn_id == TxnId(1, 12)
     with pytest.raises(GemingaError):
         fresh.find(TxnId(2, 2))
+
+
+@given(st.integers(0, 1 << 32))
+def test_what_clients_make_a_coordinator_remember_is_counted_and_bounded_however_they_hurry(seed: int) -> None:
+    """Any number of records under way at a time; the oracle counts what is asked for and what is there by hand."""
+    random = Random(seed)
+    with pytest.MonkeyPatch.context() as patch:
+        for name, limit in (
+            ("PARTICIPANTS_MAX", 6),
+            ("PARTICIPANTS_CHARACTERS_MAX", 40),
+            ("OPEN_CHARACTERS_MAX", 200),
+            ("TRANSACTION_CHARACTERS", 20),
+        ):
+            patch.setattr(coordinator, name, limit)
+        state = CoordinatorState(1, active_max=random.choice([0, 3]))
+        coming: list[TransactionRecord] = []
+        log: Log = []
+        for step in range(random.randrange(5, 60)):
+            number = random.randrange(state.last_number + 2)
+            names = ["x" * random.randrange(12) + str(random.randrange(9)) for _ in range(random.randrange(4))]
+            try:
+                match random.randrange(6):
+                    case 0:
+                        coming.append(state.begin(10, 0))
+                    case 1:
+                        coming += filter(None, [state.add_partitions(TxnId(1, number), names, 0)])
+                    case 2:
+                        added = [TxnSubscription(each, "s") for each in names]
+                        coming += filter(None, [state.add_subscriptions(TxnId(1, number), added, 0)])
+                    case 3:
+                        coming += filter(None, [state.end(TxnId(1, number), commit=True, now_ms=0)])
+                    case 4:
+                        for each in state.ending:
+                            coming += filter(None, [state.finish(each.txn_id, 0)])
+                    case _:
+                        for record in coming:
+                            log.append((Position(0, step), record))
+                            state.stored(record, Position(0, step))
+                        coming = []
+            except GemingaError:
+                pass
+            begun = sum(record.op is LogOp.NEW for record in coming)
+            asked = {number: [] for number in state.open}
+            for record in coming:
+                if record.op is not LogOp.NEW and record.txn_id.number in asked:
+                    asked[record.txn_id.number] += [*record.partitions, *map("".join, record.subscriptions)]
+            there = {
+                number: [*each.partitions, *map("".join, each.subscriptions)] for number, each in state.open.items()
+            }
+            total = 20 * (begun + len(there))
+            for number, held in there.items():
+                assert len(held) + len(asked[number]) <= 6
+                characters = sum(map(len, held)) + sum(map(len, asked[number]))
+                assert characters <= 40
+                total += characters
+            assert state.characters == total <= 200
+            assert not state.active_max or begun + len(there) <= state.active_max
+        again = CoordinatorState(1)
+        for position, record in log:
+            again.stored(record, position)
+        for record in coming:
+            state.stored(record, Position(1, 0))
+            again.stored(record, Position(1, 0))
+        assert again.characters == state.characters

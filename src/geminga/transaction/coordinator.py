@@ -44,6 +44,10 @@ NUMBERS_AT_ONCE: Final = 1_000
 TELLING_AT_ONCE: Final = 100
 #: Transactions whose time is up that are ended before others have their turn.
 DUE_AT_ONCE: Final = 100
+#: ... whose ends are being stored; the next are ended when some of these are.
+TIMING_OUT_MAX: Final = 1_000
+#: Milliseconds until it is looked again whether some are.
+TIMING_OUT_AGAIN_MS: Final = 10
 #: Bounds of how long transactions take, as Pulsar tells it, ms.
 EXECUTION_BOUNDS_MS: Final = (
     *(10, 20, 50, 100, 500, 1_000, 5_000, 15_000, 30_000, 60_000),
@@ -105,6 +109,7 @@ class TransactionCoordinator:
         "_telling",
         "_timer",
         "_timer_ms",
+        "_timing_out",
         "execution_ms",
         "recovered_ms",
         "recovering_ms",
@@ -148,6 +153,8 @@ class TransactionCoordinator:
         self._timer: asyncio.TimerHandle | None = None
         #: The deadline that the timer is for, ms since the epoch.
         self._timer_ms = 0
+        #: Transactions whose time is up and whose ends are being stored.
+        self._timing_out = 0
         #: Entries of the log with records of more than one transaction.
         self._shared: set[Position] = set()
         #: Records of transactions that are over, but share such an entry with one that is not.
@@ -265,6 +272,26 @@ class TransactionCoordinator:
         """Make sure that the log is still this one's, before it is said that there is nothing. Raises GemingaError."""
         self._check_open()
         await self._save_properties(dict(self._log.properties))
+
+    async def abort_within(self, txn_id: TxnId, wait_s: float) -> bool:
+        """Abort; whether all participants heard within that time. Raises as :meth:`end`.
+
+        It goes on if they did not, and if who waits is cut off: between the log and what is known of it nothing may be.
+        """
+        outcome: list[GemingaError | None] = []
+
+        async def end() -> None:
+            try:
+                await self.end(txn_id, commit=False)
+            except GemingaError as error:
+                outcome.append(error)
+            else:
+                outcome.append(None)
+
+        await asyncio.wait([spawn(end(), name=f"abort {txn_id}", part=self._part)], timeout=wait_s)
+        if outcome and outcome[0] is not None:
+            raise outcome[0]
+        return bool(outcome)
 
     # ---- inside
 
@@ -417,7 +444,7 @@ class TransactionCoordinator:
 
     # ---- time-outs
 
-    def _arm(self) -> None:
+    def _arm(self, delay_min_ms: int = 0) -> None:
         deadline_ms = self.state.next_deadline_ms
         if deadline_ms is None or self._is_closed:
             return
@@ -425,15 +452,17 @@ class TransactionCoordinator:
             if self._timer_ms <= deadline_ms:
                 return
             self._timer.cancel()
-        delay_ms = min(max(0, deadline_ms - self._clock.wall_ms()), LOOK_MS_MAX)
+        delay_ms = min(max(delay_min_ms, deadline_ms - self._clock.wall_ms()), LOOK_MS_MAX)
         self._timer_ms = deadline_ms
         self._timer = asyncio.get_running_loop().call_later(delay_ms / 1000, self._look)
 
     def _look(self) -> None:
         self._timer = None
-        for txn_id in self.state.due(self._clock.wall_ms(), DUE_AT_ONCE):
+        room = TIMING_OUT_MAX - self._timing_out
+        for txn_id in self.state.due(self._clock.wall_ms(), min(room, DUE_AT_ONCE)):
+            self._timing_out += 1
             self._start(self._time_out(txn_id), f"time out {txn_id}")
-        self._arm()
+        self._arm(0 if self._timing_out < TIMING_OUT_MAX else TIMING_OUT_AGAIN_MS)
 
     async def _time_out(self, txn_id: TxnId) -> None:
         try:
@@ -441,6 +470,8 @@ class TransactionCoordinator:
         except GemingaError as error:
             # Its end is decided already, or this coordinator has ended, and the next one looks again.
             _log.debug("transaction %s did not time out: %s", txn_id, error)
+        finally:
+            self._timing_out -= 1
 
     # ---- questions
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import tracemalloc
 
 import pytest
 
@@ -17,8 +18,8 @@ from geminga.model.errors import (
 )
 from geminga.model.position import Position
 from geminga.model.txn_id import TxnId, TxnStatus
-from geminga.runtime import Raised, attempt_await, spawn
-from geminga.transaction.coordinator import LOOK_MS_MAX, NUMBERS_AT_ONCE, CoordinatorConfig
+from geminga.runtime import Raised, attempt_await, spawn, wait_ms
+from geminga.transaction.coordinator import LOOK_MS_MAX, NUMBERS_AT_ONCE, TIMING_OUT_MAX, CoordinatorConfig
 from geminga.transaction.logs import LedgerRecordLog, MemoryRecordLog
 from geminga.wire.pulsar.transaction_log import (
     LogOp,
@@ -275,3 +276,87 @@ async def held(log: MemoryRecordLog) -> list[Position]:
     found: list[Position] = []
     await log.replay(lambda _data, position: found.append(position))
     return found
+
+
+class SlowLog(MemoryRecordLog):
+    """Each append takes a while, and any number of them are under way."""
+
+    __slots__ = ("append_ms",)
+
+    async def append(self, data: bytes) -> Position:
+        await wait_ms(self.append_ms)
+        return await super().append(data)
+
+
+def on_slow_log(scenario, append_ms: int, config: CoordinatorConfig | None = None) -> None:
+    async def main(world: sim.SimWorld) -> None:
+        log = SlowLog()
+        log.append_ms = append_ms
+
+        async def open_log() -> MemoryRecordLog:
+            return log
+
+        await scenario(CoordinatorWorld(world, open_log, config))
+
+    sim.run(main)
+
+
+def test_limits_hold_for_who_does_not_wait_for_answers() -> None:
+    async def scenario(world: CoordinatorWorld) -> None:
+        coordinator = await world.open()
+        begun = await asyncio.gather(*(attempt_await(coordinator.begin(MINUTE)) for _ in range(50)))
+        assert sum(isinstance(each, TxnId) for each in begun) == 3
+        adding = (coordinator.add_partitions(begun[0], [f"{n}-{i}" for i in range(1_000)]) for n in range(50))
+        added = await asyncio.gather(*map(attempt_await, adding))
+        assert sum(each is None for each in added) == 10
+        await coordinator.end(begun[0], commit=False)
+        assert isinstance(await coordinator.begin(MINUTE), TxnId)
+
+    on_slow_log(scenario, 5, CoordinatorConfig(active_max=3))
+
+
+def test_an_administrator_who_waits_no_longer_cuts_nothing_off() -> None:
+    async def scenario(world: CoordinatorWorld) -> None:
+        coordinator = await world.open()
+        txn_id = await coordinator.begin(10 * MINUTE)
+        await coordinator.add_partitions(txn_id, ["a"])
+        assert not await coordinator.abort_within(txn_id, 1)
+        waiting = asyncio.ensure_future(coordinator.abort_within(await coordinator.begin(10 * MINUTE), 100))
+        await wait_ms(1_000)
+        waiting.cancel()
+        await wait_ms(10_000)
+        assert not coordinator.state.open
+        assert world.heard.told == {(txn_id, "a"): {False}}
+        with pytest.raises(TransactionNotFoundError):
+            await coordinator.abort_within(TxnId(3, 99), 1)
+
+    on_slow_log(scenario, 3_000)
+
+
+def test_many_that_are_left_open_are_remembered_cheaply_and_time_out_in_turns() -> None:
+    """Their client went away: what each takes, how many end at a time, and what that costs."""
+    count = 5_000
+
+    async def scenario(world: CoordinatorWorld) -> None:
+        coordinator = await world.open()
+        loop = asyncio.get_running_loop()
+        tracemalloc.start()
+        before = tracemalloc.get_traced_memory()[0]
+        for _ in range(count // 1_000):
+            await asyncio.gather(*(coordinator.begin(MINUTE) for _ in range(1_000)))
+        taken = (tracemalloc.get_traced_memory()[0] - before) / count
+        tracemalloc.stop()
+        assert taken < 1_200, "bytes, with what the log has of it"
+        steps = loop.steps  # type: ignore[attr-defined]
+        await wait_ms(MINUTE // 2)
+        assert loop.steps - steps < 20, "nothing turns while they are open"  # type: ignore[attr-defined]
+        world.log.append_ms = 50
+        most, steps = 0, loop.steps  # type: ignore[attr-defined]
+        while coordinator.state.open:
+            most = max(most, len(asyncio.all_tasks()))
+            await wait_ms(10)
+        assert most <= 4 * TIMING_OUT_MAX
+        assert coordinator.stats.timed_out == coordinator.stats.aborted == count
+        assert loop.steps - steps < 15 * count + 100_000  # type: ignore[attr-defined]
+
+    on_slow_log(scenario, 0)

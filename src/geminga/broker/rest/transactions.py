@@ -5,7 +5,6 @@ Nothing is made by being asked for: a coordinator that nobody ever used is told 
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable
 from functools import wraps
 from typing import TYPE_CHECKING, Final, cast
@@ -289,13 +288,10 @@ async def abort_transaction(request: Request) -> Response:
     """Abort one whoever began it; again is the same as once. 503 if some must hear of it yet."""
     txn_id = _txn_id(request)
     coordinator = await _coordinator_of(request, txn_id)
-    try:
-        async with asyncio.timeout(ABORT_WAIT_S):
-            await coordinator.end(txn_id, commit=False)
-    except TimeoutError as error:
+    if not await coordinator.abort_within(txn_id, ABORT_WAIT_S):
         raise UnavailableError(
             f"transaction {txn_id} is being aborted; some topics or subscriptions have not heard of it yet"
-        ) from error
+        )
     return no_content()
 
 

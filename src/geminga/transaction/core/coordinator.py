@@ -25,6 +25,12 @@ from geminga.wire.pulsar.transaction_log import LogOp, TransactionRecord
 
 #: Topics and subscriptions that one transaction may touch, together.
 PARTICIPANTS_MAX: Final = 10_000
+#: ... and characters of their names.
+PARTICIPANTS_CHARACTERS_MAX: Final = 1 << 20
+#: Characters that all open transactions of a coordinator may have, each counted with its names and as many more as
+#: the rest of it is worth: what clients may make a coordinator remember.
+OPEN_CHARACTERS_MAX: Final = 64 << 20
+TRANSACTION_CHARACTERS: Final = 500
 #: Transactions that are over whose outcome is still told: a client that lost the answer to its end asks again.
 OUTCOMES_MAX: Final = 1_000
 #: Superfluous entries of the heap of time-outs before it is made anew.
@@ -40,6 +46,9 @@ class Transaction:
     """One transaction that is not over."""
 
     __slots__ = (
+        "characters",
+        "coming",
+        "coming_characters",
         "deadline_ms",
         "is_timed_out",
         "owner",
@@ -68,16 +77,22 @@ class Transaction:
         #: Where its records lie in the log; they go when it is over.
         self.positions: list[Position] = []
         self.is_timed_out = False
+        #: Of the names of both.
+        self.characters = 0
+        #: Participants whose records are being stored, and the characters of their names.
+        self.coming = self.coming_characters = 0
 
 
 class CoordinatorState:
     """See the module. ``active_max``: transactions at a time; 0: no limit."""
 
     __slots__ = (
+        "_beginning",
         "_outcomes",
         "_timeouts",
         "aborted",
         "active_max",
+        "characters",
         "committed",
         "coordinator",
         "last_number",
@@ -101,6 +116,10 @@ class CoordinatorState:
         self._outcomes: dict[int, TxnStatus] = {}
         #: (deadline, number); may hold transactions that are over.
         self._timeouts: list[tuple[int, int]] = []
+        #: New ones whose records are being stored.
+        self._beginning = 0
+        #: What open transactions and their names come to, those that are being stored included.
+        self.characters = 0
         #: Ended since the start.
         self.committed = self.aborted = self.timed_out = 0
 
@@ -109,12 +128,15 @@ class CoordinatorState:
     def begin(self, timeout_ms: int, now_ms: int, owner: str | None = None) -> TransactionRecord:
         """A new transaction; its number is taken at once, whatever becomes of the record.
 
-        Raises TooManyRequestsError if there are as many as there may be.
+        Raises TooManyRequestsError if there are as many as there may be, or they take as much as they may.
         """
-        if self.active_max and len(self.open) >= self.active_max:
+        if self.active_max and len(self.open) + self._beginning >= self.active_max:
             raise TooManyRequestsError(
                 f"coordinator {self.coordinator} has {len(self.open)} active transactions, as many as it may have"
             )
+        self._check_open_characters(TRANSACTION_CHARACTERS)
+        self._beginning += 1
+        self.characters += TRANSACTION_CHARACTERS
         self.last_number += 1
         return TransactionRecord(
             op=LogOp.NEW,
@@ -132,7 +154,7 @@ class CoordinatorState:
         added = tuple(dict.fromkeys(each for each in partitions if each not in transaction.partitions))
         if not added:
             return None
-        self._check_room(transaction, len(added))
+        self._take_room(transaction, len(added), sum(map(len, added)))
         return TransactionRecord(
             op=LogOp.ADD_PARTITION,
             txn_id=txn_id,
@@ -149,7 +171,7 @@ class CoordinatorState:
         added = tuple(dict.fromkeys(each for each in subscriptions if each not in transaction.subscriptions))
         if not added:
             return None
-        self._check_room(transaction, len(added))
+        self._take_room(transaction, len(added), sum(map(_length, added)))
         return TransactionRecord(
             op=LogOp.ADD_SUBSCRIPTION,
             txn_id=txn_id,
@@ -215,9 +237,15 @@ class CoordinatorState:
             return None
         transaction.positions.append(position)
         if record.op is LogOp.ADD_PARTITION:
-            transaction.partitions.update(dict.fromkeys(record.partitions))
+            names = record.partitions
+            fresh = sum(len(each) for each in dict.fromkeys(names) if each not in transaction.partitions)
+            transaction.partitions.update(dict.fromkeys(names))
+            self._joined(transaction, len(names), sum(map(len, names)), fresh)
         elif record.op is LogOp.ADD_SUBSCRIPTION:
-            transaction.subscriptions.update(dict.fromkeys(record.subscriptions))
+            added = record.subscriptions
+            fresh = sum(_length(each) for each in dict.fromkeys(added) if each not in transaction.subscriptions)
+            transaction.subscriptions.update(dict.fromkeys(added))
+            self._joined(transaction, len(added), sum(map(_length, added)), fresh)
         elif record.new_status is not None and record.expected_status == transaction.status:
             return self._moved(transaction, record.new_status)
         return None
@@ -234,6 +262,10 @@ class CoordinatorState:
         transaction = Transaction(record.txn_id, record.start_ms or 0, timeout_ms, record.owner)
         transaction.positions.append(position)
         self.open[record.txn_id.number] = transaction
+        if self._beginning:
+            self._beginning -= 1
+        else:
+            self.characters += TRANSACTION_CHARACTERS  # it is read again
         heappush(self._timeouts, (transaction.deadline_ms, record.txn_id.number))
 
     def _moved(self, transaction: Transaction, status: TxnStatus) -> Transaction | None:
@@ -242,6 +274,7 @@ class CoordinatorState:
         if not status.is_over:
             return None
         del self.open[transaction.txn_id.number]
+        self.characters -= TRANSACTION_CHARACTERS + transaction.characters
         self._outcomes[transaction.txn_id.number] = status
         if len(self._outcomes) > OUTCOMES_MAX:
             del self._outcomes[next(iter(self._outcomes))]
@@ -324,13 +357,44 @@ class CoordinatorState:
             self.timed_out -= 1
             heappush(self._timeouts, (at_ms, txn_id.number))
 
-    def _check_room(self, transaction: Transaction, count: int) -> None:
-        held = len(transaction.partitions) + len(transaction.subscriptions)
+    def _check_open_characters(self, more: int) -> None:
+        if self.characters + more > OPEN_CHARACTERS_MAX:
+            raise TooManyRequestsError(
+                f"the open transactions of coordinator {self.coordinator} take as much as they may, "
+                f"{OPEN_CHARACTERS_MAX} characters: begin again when some are over"
+            )
+
+    def _take_room(self, transaction: Transaction, count: int, characters: int) -> None:
+        """For participants that are going to be stored: a client may ask for many before the first of them is."""
+        held = len(transaction.partitions) + len(transaction.subscriptions) + transaction.coming
         if held + count > PARTICIPANTS_MAX:
             raise NotAllowedError(
                 f"transaction {transaction.txn_id} touches {held} topics and subscriptions; "
                 f"{count} more are above {PARTICIPANTS_MAX}"
             )
+        if transaction.characters + transaction.coming_characters + characters > PARTICIPANTS_CHARACTERS_MAX:
+            raise NotAllowedError(
+                f"the names of all that transaction {transaction.txn_id} touches have more than "
+                f"{PARTICIPANTS_CHARACTERS_MAX} characters"
+            )
+        self._check_open_characters(characters)
+        transaction.coming += count
+        transaction.coming_characters += characters
+        self.characters += characters
+
+    def _joined(self, transaction: Transaction, count: int, asked: int, characters: int) -> None:
+        """A record with ``count`` participants is stored; ``characters`` of the ``asked`` ones are new."""
+        is_ours = transaction.coming > 0  # and none that is read again
+        if is_ours:
+            transaction.coming -= count
+            transaction.coming_characters -= asked
+            self.characters -= asked
+        transaction.characters += characters
+        self.characters += characters
+
+
+def _length(subscription: TxnSubscription) -> int:
+    return len(subscription.topic) + len(subscription.subscription)
 
 
 def _wrong_status(txn_id: TxnId, expected: TxnStatus, actual: TxnStatus) -> InvalidTxnStatusError:
