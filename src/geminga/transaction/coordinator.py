@@ -27,6 +27,7 @@ from geminga.model.position import Position
 from geminga.model.txn_id import TxnId, TxnStatus, TxnSubscription
 from geminga.runtime import Clock, Part, Rng, get_logger, spawn
 from geminga.transaction.core.coordinator import CoordinatorState, Transaction
+from geminga.transaction.core.shared_entries import SharedEntries
 from geminga.transaction.ports import Participants, RecordLog
 from geminga.wire.pulsar.transaction_log import (
     TransactionRecord,
@@ -96,7 +97,6 @@ class TransactionCoordinator:
         "_config",
         "_ending",
         "_is_closed",
-        "_kept",
         "_log",
         "_lost",
         "_numbers",
@@ -155,10 +155,7 @@ class TransactionCoordinator:
         self._timer_ms = 0
         #: Transactions whose time is up and whose ends are being stored.
         self._timing_out = 0
-        #: Entries of the log with records of more than one transaction.
-        self._shared: set[Position] = set()
-        #: Records of transactions that are over, but share such an entry with one that is not.
-        self._kept: list[Sequence[Position]] = []
+        self._shared: SharedEntries[int] = SharedEntries()
         self._is_closed = False
         self._begun = self._appended = 0
         #: How long transactions took from their beginning until every participant had heard of the end.
@@ -182,23 +179,24 @@ class TransactionCoordinator:
     ) -> TransactionCoordinator:
         """Read the log and go on where it ends. Raises StorageError (CorruptionError for a record that is none)."""
         self = cls(number, log, participants, clock=clock, rng=rng, config=config, part=part, lost=lost)
-        finished: list[Sequence[Position]] = []
+        finished: list[tuple[int, Sequence[Position]]] = []
 
         def take(data: bytes, position: Position) -> None:
             records = decode_transaction_records(data)
-            if len(records) > 1:
-                self._shared.add(position)
+            self._shared.add(record.txn_id.number for record in records)
             for record in records:
-                is_known = record.txn_id.number in self.state.open
+                number = record.txn_id.number
+                is_known = number in self.state.open
                 over = self.state.stored(record, position)
                 if over is not None:
-                    finished.append(over.positions)
-                elif not is_known and record.txn_id.number not in self.state.open:
-                    finished.append([position])  # its beginning is trimmed: it is over
+                    finished.append((number, over.positions))
+                elif not is_known and number not in self.state.open:
+                    finished.append((number, [position]))  # its beginning is trimmed: it is over
 
         await log.replay(take)
-        for positions in finished:
-            self._delete(positions)
+        # Not before all that shares an entry is known.
+        for each, positions in finished:
+            self._delete(each, positions)
         self.recovered_ms = clock.wall_ms()
         for transaction in self.state.ending:
             self._tell_soon(transaction)
@@ -331,7 +329,7 @@ class TransactionCoordinator:
         over = self.state.stored(record, position)
         if over is not None:
             self.execution_ms.add(self._clock.wall_ms() - over.start_ms)
-            self._delete(over.positions)
+            self._delete(over.txn_id.number, over.positions)
         return over
 
     def _lose(self, error: GemingaError) -> None:
@@ -339,25 +337,10 @@ class TransactionCoordinator:
             self.stop()
             self._lost(error)
 
-    def _delete(self, positions: Sequence[Position]) -> None:
-        """A transaction is over: nobody needs its records any more.
-
-        If one of them shares its entry with a record of another that is not over, all of them stay: with some of its
-        records gone, a transaction that is read again would not be over.
-        """
-        if not self._shared:
-            self._log.delete(positions)
-            return
-        held = {position for each in self.state.open.values() for position in each.positions} & self._shared
-        self._kept.append(positions)
-        kept, self._kept = self._kept, []
-        for each in kept:
-            if held.intersection(each):
-                self._kept.append(each)
-            else:
-                self._log.delete(each)
-        # An entry stays as long as anything that needs it.
-        self._shared.intersection_update(held.union(*self._kept))
+    def _delete(self, number: int, positions: Sequence[Position]) -> None:
+        """A transaction is over: nobody needs its records any more."""
+        for each in self._shared.over(number, positions):
+            self._log.delete(each)
 
     async def _decide(self, txn_id: TxnId, *, commit: bool) -> None:
         record = self.state.end(txn_id, commit=commit, now_ms=self._clock.wall_ms())

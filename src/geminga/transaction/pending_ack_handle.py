@@ -15,6 +15,7 @@ from geminga.model.errors import GemingaError, StorageError, UnavailableError
 from geminga.model.position import Position
 from geminga.model.txn_id import TxnId
 from geminga.transaction.core.pending_acks import WHOLE, CumulativeAck, PendingAcks, Released, TxnAck
+from geminga.transaction.core.shared_entries import SharedEntries
 from geminga.transaction.ports import RecordLog
 from geminga.wire.pulsar.transaction_log import (
     AckOp,
@@ -52,7 +53,18 @@ class AcknowledgedCursor(Protocol):
 class PendingAckHandle:
     """See the module. Made by :meth:`open`."""
 
-    __slots__ = ("_cursor", "_is_closed", "_log", "_lost", "_records", "aborted", "acks", "committed", "low_watermarks")
+    __slots__ = (
+        "_cursor",
+        "_is_closed",
+        "_log",
+        "_lost",
+        "_records",
+        "_shared",
+        "aborted",
+        "acks",
+        "committed",
+        "low_watermarks",
+    )
 
     def __init__(self, log: RecordLog, cursor: AcknowledgedCursor, lost: Callable[[GemingaError], None]) -> None:
         """``lost`` is called once, when nobody knows what the log holds: it must be opened anew."""
@@ -62,6 +74,7 @@ class PendingAckHandle:
         self.acks = PendingAcks()
         #: Where the records of each transaction lie; they go together.
         self._records: dict[TxnId, list[Position]] = {}
+        self._shared: SharedEntries[TxnId] = SharedEntries()
         #: By coordinator: every transaction up to this number is over.
         self.low_watermarks: dict[int, int] = {}
         self._is_closed = False
@@ -74,16 +87,24 @@ class PendingAckHandle:
     ) -> PendingAckHandle:
         """Read the log: what is open is held, what was committed is acknowledged again. Raises StorageError."""
         self = cls(log, cursor, lost)
+        ended: list[tuple[TxnId, Sequence[Position], Released]] = []
 
         def take(data: bytes, position: Position) -> None:
-            for record in decode_pending_ack_records(data):
+            records = decode_pending_ack_records(data)
+            self._shared.add(record.txn_id for record in records)
+            for record in records:
                 self._records.setdefault(record.txn_id, []).append(position)
                 if record.op is AckOp.ACK:
                     self._replay(record)
                 else:
-                    self._ended(record.txn_id, commit=record.op is AckOp.COMMIT, is_replay=True)
+                    released = self.acks.released(record.txn_id)
+                    counts = released if record.op is AckOp.COMMIT else Released()
+                    ended.append((record.txn_id, self._records.pop(record.txn_id), counts))
 
         await log.replay(take)
+        # Not before all that shares an entry is known.
+        for txn_id, positions, counts in ended:
+            self._count(txn_id, positions, counts)
         return self
 
     async def close(self) -> None:
@@ -163,20 +184,25 @@ class PendingAckHandle:
             else:
                 self.acks.replayed(record.txn_id, [TxnAck(position, bits, size)])
 
-    def _ended(self, txn_id: TxnId, *, commit: bool, is_replay: bool = False) -> None:
+    def _ended(self, txn_id: TxnId, *, commit: bool) -> None:
         released = self.acks.released(txn_id)
         records = self._records.pop(txn_id, [])
-        if not commit or not released:
-            if released and not is_replay:
-                self._cursor.release(released)
-            self._log.delete(records)
-            return
+        if released and not commit:
+            self._cursor.release(released)
+        self._count(txn_id, records, released if commit else Released())
+
+    def _count(self, txn_id: TxnId, records: Sequence[Position], released: Released) -> None:
+        """Acknowledge for good what one that is over leaves; its records, which lie there, go when that is durable."""
 
         def done(error: StorageError | None) -> None:
             if error is None and not self._is_closed:
-                self._log.delete(records)
+                for each in self._shared.over(txn_id, records):
+                    self._log.delete(each)
 
-        self._cursor.apply(released, done)
+        if released:
+            self._cursor.apply(released, done)
+        else:
+            done(None)
 
     def __len__(self) -> int:
         """Transactions that hold something."""

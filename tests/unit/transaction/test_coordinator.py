@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import tracemalloc
 
 import pytest
@@ -268,6 +269,42 @@ def test_an_entry_of_several_transactions_goes_with_the_last_of_them() -> None:
         await again.end(TxnId(3, 1), commit=True)
         assert await held(log) == []
         assert (await again.begin(1)).number > 20
+
+    sim.run(main)
+
+
+def test_entries_that_are_shared_in_turn_go_together() -> None:
+    """Of three transactions, of which the first and the second, and the second and the third share an entry."""
+
+    async def main(world: sim.SimWorld) -> None:
+        log = MemoryRecordLog()
+
+        def new(number: int) -> TransactionRecord:
+            return TransactionRecord(
+                LogOp.NEW, TxnId(3, number), timeout_ms=MINUTE, start_ms=1 << 45, max_number=number
+            )
+
+        def ends(number: int) -> list[TransactionRecord]:
+            states = [TxnStatus.OPEN, TxnStatus.COMMITTING, TxnStatus.COMMITTED]
+            return [
+                TransactionRecord(LogOp.UPDATE, TxnId(3, number), expected_status=before, new_status=after)
+                for before, after in itertools.pairwise(states)
+            ]
+
+        for records in ([new(0), new(1)], [new(2), *ends(1)], ends(2)):
+            await log.append(encode_transaction_records(records))
+
+        async def open_log() -> MemoryRecordLog:
+            return log
+
+        coordinators = CoordinatorWorld(world, open_log)
+        for _ in range(3):
+            coordinator = await coordinators.open()
+            assert list(coordinator.state.open) == [0], "the second was committed, and is not open again"
+            coordinator.stop()
+        coordinator = await coordinators.open()
+        await coordinator.end(TxnId(3, 0), commit=True)
+        assert await held(log) == []
 
     sim.run(main)
 

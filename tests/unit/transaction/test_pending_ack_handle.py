@@ -11,7 +11,13 @@ from geminga.model.txn_id import TxnId
 from geminga.transaction.core.pending_acks import WHOLE, CumulativeAck, TxnAck
 from geminga.transaction.logs import LedgerRecordLog, MemoryRecordLog
 from geminga.transaction.pending_ack_handle import PendingAckHandle
-from geminga.wire.pulsar.transaction_log import decode_pending_ack_records
+from geminga.wire.pulsar.transaction_log import (
+    AckOp,
+    PendingAck,
+    PendingAckRecord,
+    decode_pending_ack_records,
+    encode_pending_ack_records,
+)
 from support.acked_entries import BATCH, AckedEntries, Message, messages
 from support.ledger_world import LedgerWorld
 
@@ -180,5 +186,43 @@ def test_two_handles_of_one_subscription_are_told_apart_by_the_ledger() -> None:
         await new.close()
         with pytest.raises(UnavailableError):
             await new.acknowledge(TWO, [TxnAck(Position(0, 1))])
+
+    sim.run(main)
+
+
+def test_an_entry_of_several_transactions_stays_until_all_of_them_are_over() -> None:
+    """As Pulsar's broker writes them where ``transactionPendingAckBatchedWriteEnabled`` is set."""
+
+    async def main(world: sim.SimWorld) -> None:
+        three, four = TxnId(0, 3), TxnId(0, 4)
+        around = Surroundings()
+
+        def ack(txn_id: TxnId, entry: int) -> PendingAckRecord:
+            return PendingAckRecord(AckOp.ACK, txn_id, acks=(PendingAck(0, entry),))
+
+        def end(txn_id: TxnId, *, commit: bool) -> PendingAckRecord:
+            return PendingAckRecord(AckOp.COMMIT if commit else AckOp.ABORT, txn_id)
+
+        for records in (
+            [ack(ONE, 1), ack(TWO, 2)],
+            [end(ONE, commit=True), ack(three, 3)],
+            [end(three, commit=False), ack(four, 4), end(four, commit=True)],
+        ):
+            await around.log.append(encode_pending_ack_records(records))
+        for _ in range(3):
+            handle = await around.open()
+            assert [*handle.acks] == [TWO], "the others are over, and stay so"
+            assert around.cursor.acked >= messages(Position(0, 1), WHOLE) | messages(Position(0, 4), WHOLE)
+            around.cursor.flush()
+        with pytest.raises(TransactionConflictError):
+            await handle.acknowledge(TxnId(0, 9), [TxnAck(Position(0, 2))])
+        await handle.acknowledge(three, [TxnAck(Position(0, 5))])
+        await handle.end(TWO, commit=True, low_watermark=-1)
+        assert await around.records() > 0, "it is not in the cursor for good yet"
+        around.cursor.flush()
+        assert await around.records() == 1, "what was free of them goes with the last of them"
+        again = await around.open()
+        assert [*again.acks] == [three]
+        assert not around.cursor.released
 
     sim.run(main)
