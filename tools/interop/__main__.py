@@ -50,6 +50,7 @@ SUITES: Final = [
     ("what brokers refuse", "tests/interop/test_client_refusals.py"),
     ("deduplication and sequence ids", "tests/interop/test_client_deduplication.py"),
     ("transactions", "tests/interop/test_client_transactions.py"),
+    ("transactions: the records that the broker writes", "tests/interop/test_transaction_records.py"),
     ("rates", "tests/interop/test_rates.py"),
     ("policies of topics, edited here", "tests/interop/test_policy_events.py"),
     ("what the tests of the official client expect", "tests/integration/test_official_client.py"),
