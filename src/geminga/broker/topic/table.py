@@ -31,6 +31,8 @@ READ_BYTES: Final = 4 << 20
 MESSAGES_PER_TURN: Final = 50
 #: Superseded messages that are not worth writing the live ones again.
 SUPERSEDED_MAX: Final = 1000
+#: The same in bytes, of a table whose user knows those of what is live.
+SUPERSEDED_BYTES_MAX: Final = 16 << 20
 #: Name in the metadata of the broker's own messages.
 PRODUCER_NAME: Final = "geminga-broker"
 
@@ -75,6 +77,7 @@ class TopicTable(Generic[S]):
     """See the module. ``S`` is a schema that is ready to read with."""
 
     __slots__ = (
+        "_bytes",
         "_clock",
         "_cursor",
         "_cursor_name",
@@ -115,6 +118,8 @@ class TopicTable(Generic[S]):
         self._cursor: ManagedCursor | None = None
         #: That are not trimmed.
         self._messages = 0
+        #: Of their data.
+        self._bytes = 0
         self._schemas: dict[int, S] = {}
 
     # ---- reading
@@ -125,7 +130,8 @@ class TopicTable(Generic[S]):
             return
         # As it is there it is not created, so that it can be read in a namespace that is being deleted, too.
         ledger = (await self._open(create=False)).ledger
-        position, count = ledger.first_position, 0
+        assert self._cursor is not None
+        position, count, size = ledger.next_position(self._cursor.mark_delete_position), 0, 0
         turns = Turns(self._clock, steps_max=MESSAGES_PER_TURN)
         while entries := await ledger.read_range(position, READ_ENTRIES, READ_BYTES):
             for entry in entries:
@@ -133,10 +139,11 @@ class TopicTable(Generic[S]):
                     await turns.next()
                 message = message_of(entry)
                 if message is not None:
+                    size += len(message.data)
                     await take(message)
             count += len(entries)
             position = ledger.next_position(entries[-1].position)
-        self._messages = count
+        self._messages, self._bytes = count, size
 
     async def at(self, positions: Sequence[Position]) -> dict[Position, TableMessage]:
         """The messages of these entries, as far as there are any. Raises GemingaError."""
@@ -183,11 +190,14 @@ class TopicTable(Generic[S]):
         if result.error is not None:
             raise result.error
         self._messages += len(entries)
+        self._bytes += _size(values)
         return Position(first[0].ledger_id, first[0].first_entry_id)
 
-    def is_worn(self, live: int) -> bool:
-        """Whether most messages are superseded, where ``live`` keys have a value."""
-        return self._messages > 2 * live + SUPERSEDED_MAX
+    def is_worn(self, live: int, live_bytes: int | None = None) -> bool:
+        """Whether most messages are superseded, where ``live`` keys have a value, or most bytes, if theirs are told."""
+        if self._messages > 2 * live + SUPERSEDED_MAX:
+            return True
+        return live_bytes is not None and self._bytes > 2 * live_bytes + SUPERSEDED_BYTES_MAX
 
     async def rewrite(self, values: Sequence[TableValue]) -> None:
         """Store all that is live once more, and let go of everything before. Raises GemingaError."""
@@ -196,7 +206,7 @@ class TopicTable(Generic[S]):
         first = await self.append(values)
         topic = await self._open(create=True)
         self._cursor.acknowledge_cumulative(topic.ledger.previous_position(first))
-        self._messages = len(values)
+        self._messages, self._bytes = len(values), _size(values)
 
     # ---- inside
 
@@ -229,6 +239,10 @@ class TopicTable(Generic[S]):
             return encode_entry(metadata, b"")
         metadata.schema_version = encode_version(version)
         return encode_entry(metadata, value.data)
+
+
+def _size(values: Sequence[TableValue]) -> int:
+    return sum(len(value.data) for value in values if value.data is not None)
 
 
 def message_of(entry: Entry) -> TableMessage | None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from operator import attrgetter
 from typing import ClassVar, Final
 
 from geminga.broker.topic.parts import PartTopic, Stats, TopicPart
@@ -29,7 +30,7 @@ from geminga.model.errors import (
 )
 from geminga.model.position import EARLIEST, LATEST, Position
 from geminga.model.txn_id import TxnId
-from geminga.runtime import Contained, get_logger, spawn
+from geminga.runtime import Contained, Turns, get_logger, spawn
 from geminga.transaction.core.buffer import TransactionBufferState
 from geminga.transaction.core.held_back import Hold
 from geminga.transaction.ports import BufferSnapshot, BufferSnapshots, Registrations
@@ -43,6 +44,11 @@ _log = get_logger(__name__)
 #: Entries, and bytes, that one read of a recovery brings.
 RECOVERY_ENTRIES: Final = 500
 RECOVERY_BYTES: Final = 4 << 20
+#: Milliseconds at least from a change to a snapshot, for each aborted transaction in it: some 20 times what it costs.
+SNAPSHOT_MS: Final = 0.1
+#: Those taken from a snapshot in one turn of the loop.
+RESTORED_PER_TURN: Final = 1_000
+_marker: Final = attrgetter("marker")
 #: Of transactions: ms since the epoch, and a producer.
 Beginnings = dict[TxnId, tuple[int, str]]
 
@@ -134,7 +140,10 @@ class TransactionBuffer(TopicPart):
             snapshot = BufferSnapshot(EARLIEST)
         self.recovering_ms = self._topic.services.runtime.clock.wall_ms()
         state = TransactionBufferState()
+        turns = Turns(self._topic.services.runtime.clock, steps_max=RESTORED_PER_TURN)
         for txn_id, marker in snapshot.aborts:
+            if turns.is_over():
+                await turns.next()
             state.restored(txn_id, marker)
         ledger = self._topic.ledger
         position = max(ledger.next_position(snapshot.position), ledger.first_position)
@@ -194,7 +203,7 @@ class TransactionBuffer(TopicPart):
                 pass  # the namespace goes, and its snapshots with it
 
     def _snapshot(self, state: TransactionBufferState) -> BufferSnapshot:
-        aborts = tuple((txn_id, aborted.marker) for txn_id, aborted in state.aborted.items())
+        aborts = tuple(zip(state.aborted, map(_marker, state.aborted.values()), strict=True))
         return BufferSnapshot(min(self._limit(state), self._last_told), aborts)
 
     def _save_soon(self) -> None:
@@ -225,9 +234,10 @@ class TransactionBuffer(TopicPart):
         if state is None:
             return
         if self._timer is None:
-            delay_s = services.config.transaction_buffer_snapshot_min_ms / 1000
-            self._timer = asyncio.get_running_loop().call_later(delay_s, self._on_timer)
-        if state.changes >= services.config.transaction_buffer_snapshot_max_count:
+            # A snapshot has all of them: what it costs, and how much it writes, is to follow what changes.
+            delay_ms = max(services.config.transaction_buffer_snapshot_min_ms, len(state.aborted) * SNAPSHOT_MS)
+            self._timer = asyncio.get_running_loop().call_later(delay_ms / 1000, self._on_timer)
+        if state.changes >= max(services.config.transaction_buffer_snapshot_max_count, len(state.aborted)):
             self._save_soon()
 
     def _on_timer(self) -> None:

@@ -17,9 +17,17 @@ from geminga.model.position import Position
 from geminga.model.txn_id import TxnId
 from geminga.transaction.core.segments import SEGMENTS_MAX, Segment, SegmentedSnapshot, SegmentPlace
 from geminga.transaction.ports import BufferSnapshot
+from geminga.wire.pulsar.varint import encode_varint
 
 if TYPE_CHECKING:
     from fastavro.types import Schema
+
+#: The second of the two kinds that an optional value has: it is there.
+_SECOND: Final = b"\x02"
+#: Of an Avro array: no block follows.
+_NO_BLOCK: Final = b"\x00"
+#: Bits before the last byte of the longest number.
+_SHIFT_MAX: Final = 63
 
 _METADATA: Final = "org.apache.pulsar.broker.transaction.buffer.metadata"
 _TEXT: Final = optional("string")
@@ -82,18 +90,97 @@ def parse_schema(definition: bytes) -> Schema:
         raise CorruptionError(f"the schema of transaction snapshots can not be read: {error}") from error
 
 
+def snapshot_head(count: int) -> bytes:
+    """How a snapshot in one piece begins; then come ``count`` aborted transactions and :func:`snapshot_tail`."""
+    return _SECOND + _zigzag(count) if count else _SECOND
+
+
+def encode_aborts(aborts: Iterable[tuple[TxnId, Position]]) -> bytes:
+    """Some of the aborted transactions of a snapshot."""
+    fields = ((entry, ledger, number, coordinator) for (coordinator, number), (ledger, entry) in aborts)
+    return b"".join([_zigzag(value) for each in fields for value in each])
+
+
+def snapshot_tail(topic: str, position: Position) -> bytes:
+    """How it ends."""
+    name = topic.encode()
+    ledger, entry = position
+    return b"".join((_NO_BLOCK, _zigzag(entry), _zigzag(ledger), _SECOND, _zigzag(len(name)), name))
+
+
 def encode_snapshot(topic: str, snapshot: BufferSnapshot) -> bytes:
     """A snapshot in one piece."""
-    aborts = [
-        {
-            "txnIdMostBits": txn_id.coordinator,
-            "txnIdLeastBits": txn_id.number,
-            "ledgerId": marker.ledger_id,
-            "entryId": marker.entry_id,
-        }
-        for txn_id, marker in snapshot.aborts
-    ]
-    return _encoded({"topicName": topic, **_position(snapshot.position), "aborts": aborts}, SNAPSHOT_SCHEMA)
+    head, tail = snapshot_head(len(snapshot.aborts)), snapshot_tail(topic, snapshot.position)
+    return head + encode_aborts(snapshot.aborts) + tail
+
+
+class SnapshotReader:
+    """Reads what was written with :data:`SNAPSHOT_SCHEMA`, piece by piece. All of it raises CorruptionError."""
+
+    __slots__ = ("_data", "_left", "_offset")
+
+    def __init__(self, data: bytes) -> None:
+        self._data, self._offset = data, 0
+        #: Aborted transactions that are left of the block at hand; 0: another one may follow, -1: none.
+        self._left = 0 if self._is_there() else -1
+
+    def some(self, most: int) -> list[tuple[TxnId, Position]]:
+        """The next aborted transactions, and their markers; none: that was all."""
+        found: list[tuple[TxnId, Position]] = []
+        long = self._long
+        while len(found) < most and self._left >= 0:
+            if not self._left:
+                self._next_block()
+                continue
+            self._left -= 1
+            entry, ledger, number, coordinator = long(), long(), long(), long()
+            found.append((TxnId(coordinator, number), Position(ledger, entry)))
+        return found
+
+    def rest(self) -> tuple[str, Position]:
+        """Behind them: the topic, and the position."""
+        entry, ledger = self._long(), self._long()
+        return self._text() if self._is_there() else "None", Position(ledger, entry)
+
+    def _next_block(self) -> None:
+        self._left = self._long()
+        if self._left < 0:
+            self._left = -self._left
+            self._long()  # bytes of the block
+        elif not self._left:
+            self._left = -1
+
+    def _is_there(self) -> bool:
+        which = self._long()
+        if which not in (0, 1):
+            raise CorruptionError(f"a transaction snapshot has the kind {which} where it has 0 or 1")
+        return which == 1
+
+    def _text(self) -> str:
+        size = self._long()
+        start = self._offset
+        self._offset += size
+        if size < 0 or self._offset > len(self._data):
+            raise CorruptionError(f"a transaction snapshot has a name of {size} bytes")
+        try:
+            return self._data[start : self._offset].decode()
+        except UnicodeDecodeError as error:
+            raise CorruptionError("a transaction snapshot has a name that is no text") from error
+
+    def _long(self) -> int:
+        data, offset = self._data, self._offset
+        value = shift = 0
+        while True:
+            if offset >= len(data) or shift > _SHIFT_MAX:
+                raise CorruptionError("a transaction snapshot ends too early, or has a number of too many bytes")
+            byte = data[offset]
+            offset += 1
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                break
+            shift += 7
+        self._offset = offset
+        return (value >> 1) ^ -(value & 1)
 
 
 def decode_snapshot(data: bytes, schema: Schema) -> tuple[str, BufferSnapshot]:
@@ -163,6 +250,10 @@ def decode_indexes(data: bytes, schema: Schema) -> SegmentedSnapshot:
         return SegmentedSnapshot(str(found["topicName"]), _position_of(rest), segments, _ids_of(rest["aborts"]))
     except (KeyError, TypeError) as error:
         raise _unlike(error) from error
+
+
+def _zigzag(value: int) -> bytes:
+    return encode_varint((value << 1) ^ (value >> 63))
 
 
 def _position(position: Position) -> dict[str, int]:

@@ -1,15 +1,16 @@
 """Snapshots of transaction buffers: messages of ``__transaction_buffer_snapshot`` of their namespace, as in Pulsar.
 
 The newest message of a topic counts. A namespace's messages are read once, when it is first asked for, and kept in
-memory (:mod:`geminga.broker.topic.table`). What Pulsar wrote in segments (``..._indexes``, ``..._segments``) is read,
-too; what is written here is always in one piece. Format: docs/formats/transactions.md.
+memory as they are stored (:mod:`geminga.broker.topic.table`); long ones are written and read in turns. What Pulsar
+wrote in segments (``..._indexes``, ``..._segments``) is read, too; what is written here is always in one piece.
+Format: docs/formats/transactions.md.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from geminga.broker.ownership.ports import Ownership, Topics
 from geminga.broker.schema.registry import SchemaRegistry
@@ -20,11 +21,14 @@ from geminga.broker.transactions.snapshot_records import (
     INDEXES_SCHEMA,
     SEGMENT_SCHEMA,
     SNAPSHOT_SCHEMA,
+    SnapshotReader,
     decode_indexes,
     decode_segment,
     decode_snapshot,
-    encode_snapshot,
+    encode_aborts,
     parse_schema,
+    snapshot_head,
+    snapshot_tail,
 )
 from geminga.model.errors import CorruptionError
 from geminga.model.position import EARLIEST, Position
@@ -34,7 +38,8 @@ from geminga.model.topic_name import (
     TRANSACTION_SNAPSHOTS,
     TopicName,
 )
-from geminga.runtime import Clock, get_logger
+from geminga.model.txn_id import TxnId
+from geminga.runtime import Clock, Turns, get_logger
 from geminga.transaction.core.segments import Segment, SegmentedSnapshot, prefers_segments, whole
 from geminga.transaction.ports import BufferSnapshot
 
@@ -45,6 +50,19 @@ _log = get_logger(__name__)
 
 #: Keeps the snapshots from being trimmed.
 SNAPSHOTS_CURSOR: Final = f"{INTERNAL_CURSOR_PREFIX}transaction-snapshots"
+#: Aborted transactions that are written or read in one step of a turn, and such steps.
+ABORTS_AT_ONCE: Final = 200
+STEPS_PER_TURN: Final = 5
+
+
+class Stored(NamedTuple):
+    """A snapshot as it is stored."""
+
+    data: bytes
+    #: Of the schema it was written with, as in message metadata; empty: :data:`SNAPSHOT_SCHEMA`.
+    schema_version: bytes = b""
+    #: Why it can not be taken as it is; empty: it can.
+    problem: str = ""
 
 
 class OpenTopics(Protocol):
@@ -62,7 +80,7 @@ class OpenTopics(Protocol):
 class NamespaceSnapshots:
     """The snapshots of one namespace's topics."""
 
-    __slots__ = ("_busy", "_indexes", "_segmented", "_segments", "_table", "name", "snapshots")
+    __slots__ = ("_busy", "_bytes", "_clock", "_indexes", "_segmented", "_segments", "_stored", "_table", "name")
 
     def __init__(self, namespace: str, topics: OpenTopics, registry: SchemaRegistry, clock: Clock) -> None:
         def table(local_name: str, schema_name: str) -> TopicTable[Schema]:
@@ -80,9 +98,12 @@ class NamespaceSnapshots:
         self._table = table(TRANSACTION_SNAPSHOTS, "TransactionBufferSnapshot")
         self._indexes = table(TRANSACTION_SNAPSHOT_INDEXES, "TransactionBufferSnapshotIndexes")
         self._segments = table(TRANSACTION_SNAPSHOT_SEGMENTS, "TransactionBufferSnapshotSegment")
+        self._clock = clock
         self.name = self._table.name
         #: By full name of the topic.
-        self.snapshots: dict[str, BufferSnapshot] = {}
+        self._stored: dict[str, Stored] = {}
+        #: Bytes of those.
+        self._bytes = 0
         #: By full name of the topic, those in segments: Pulsar's.
         self._segmented: dict[str, SegmentedSnapshot] = {}
         #: One write at a time, so that the newest is the last.
@@ -90,15 +111,17 @@ class NamespaceSnapshots:
 
     async def load(self) -> None:
         """Read what is stored. Raises GemingaError; then nothing is known and the next call begins again."""
-        found: dict[str, BufferSnapshot] = {}
+        found: dict[str, Stored] = {}
         segmented: dict[str, SegmentedSnapshot] = {}
         await self._table.read(lambda message: self._take(message, found))
         await self._indexes.read(lambda message: self._take_index(message, segmented))
-        self.snapshots, self._segmented = found, segmented
+        self._stored, self._segmented = found, segmented
+        self._bytes = sum(len(each.data) for each in found.values())
 
     async def find(self, topic: str) -> BufferSnapshot | None:
         """The newest of a topic; None: it never had a transaction. Raises GemingaError."""
-        single, segmented = self.snapshots.get(topic), self._segmented.get(topic)
+        stored, segmented = self._stored.get(topic), self._segmented.get(topic)
+        single = None if stored is None else await self._decoded(topic, stored)
         if segmented is None or not prefers_segments(single, segmented):
             return single
         segments: dict[Position, Segment] = {}
@@ -121,10 +144,53 @@ class NamespaceSnapshots:
             if snapshot is None:
                 await self._remove(topic)
                 return
-            await self._table.append([_value(topic, snapshot)])
-            self.snapshots[topic] = snapshot
-            if self._table.is_worn(len(self.snapshots)):
-                await self._table.rewrite([_value(*each) for each in self.snapshots.items()])
+            data = await self._encoded(topic, snapshot)
+            await self._table.append([TableValue(topic, data, SNAPSHOT_SCHEMA)])
+            self._keep(topic, Stored(data))
+            if self._table.is_worn(len(self._stored), self._bytes):
+                await self._table.rewrite([await self._value(*each) for each in list(self._stored.items())])
+
+    def _keep(self, topic: str, stored: Stored | None) -> None:
+        before = self._stored.pop(topic, None)
+        self._bytes -= len(before.data) if before is not None else 0
+        if stored is not None:
+            self._stored[topic] = stored
+            self._bytes += len(stored.data)
+
+    async def _value(self, topic: str, stored: Stored) -> TableValue:
+        """To be stored once more, with the schema of today."""
+        if stored.schema_version or stored.problem:
+            stored = Stored(await self._encoded(topic, await self._decoded(topic, stored)))
+        return TableValue(topic, stored.data, SNAPSHOT_SCHEMA)
+
+    async def _encoded(self, topic: str, snapshot: BufferSnapshot) -> bytes:
+        aborts, turns = snapshot.aborts, Turns(self._clock, steps_max=STEPS_PER_TURN)
+        pieces = [snapshot_head(len(aborts))]
+        for first in range(0, len(aborts), ABORTS_AT_ONCE):
+            if turns.is_over():
+                await turns.next()
+            pieces.append(encode_aborts(aborts[first : first + ABORTS_AT_ONCE]))
+        return b"".join([*pieces, snapshot_tail(topic, snapshot.position)])
+
+    async def _decoded(self, topic: str, stored: Stored) -> BufferSnapshot:
+        """What can not be read says nothing: its topic is read as a whole instead, which tells the same."""
+        try:
+            if stored.problem:
+                raise CorruptionError(stored.problem)
+            if stored.schema_version:
+                schema = await self._table.schema(stored.schema_version)
+                if schema != parse_schema(SNAPSHOT_SCHEMA):
+                    return decode_snapshot(stored.data, schema)[1]
+            reader, turns = SnapshotReader(stored.data), Turns(self._clock, steps_max=STEPS_PER_TURN)
+            aborts: list[tuple[TxnId, Position]] = []
+            while some := reader.some(ABORTS_AT_ONCE):
+                aborts += some
+                if turns.is_over():
+                    await turns.next()
+            return BufferSnapshot(reader.rest()[1], tuple(aborts))
+        except (CorruptionError, ValueError) as error:
+            _log.warning("%s, %s: read as if it said nothing: %s", self.name, topic, error)
+            return BufferSnapshot(EARLIEST)
 
     async def _remove(self, topic: str) -> None:
         segmented = self._segmented.get(topic)
@@ -134,23 +200,15 @@ class NamespaceSnapshots:
                 await self._segments.append([TableValue(key, None, SEGMENT_SCHEMA) for key in keys])
             await self._indexes.append([TableValue(topic, None, INDEXES_SCHEMA)])
             del self._segmented[topic]
-        if topic in self.snapshots:
+        if topic in self._stored:
             await self._table.append([TableValue(topic, None, SNAPSHOT_SCHEMA)])
-            del self.snapshots[topic]
+            self._keep(topic, None)
 
-    async def _take(self, message: TableMessage, found: dict[str, BufferSnapshot]) -> None:
-        try:
-            _check_plain(message)
-            if message.is_null:
-                found.pop(message.key, None)
-                return
-            topic, snapshot = decode_snapshot(message.data, await self._table.schema(message.schema_version))
-            found[topic] = snapshot
-        except (CorruptionError, ValueError) as error:
-            # Its topic is read as a whole instead, which tells the same.
-            _log.warning("%s %s: read as if it said nothing: %s", self.name, message.place, error)
-            if message.key:
-                found[message.key] = BufferSnapshot(EARLIEST)
+    async def _take(self, message: TableMessage, found: dict[str, Stored]) -> None:
+        if message.is_null and not message.problem:
+            found.pop(message.key, None)
+        elif message.key:
+            found[message.key] = Stored(message.data, message.schema_version, message.problem)
 
     async def _take_index(self, message: TableMessage, found: dict[str, SegmentedSnapshot]) -> None:
         try:
@@ -233,7 +291,3 @@ class TopicSnapshots:
 def _check_plain(message: TableMessage) -> None:
     if message.problem:
         raise CorruptionError(message.problem)
-
-
-def _value(topic: str, snapshot: BufferSnapshot) -> TableValue:
-    return TableValue(topic, encode_snapshot(topic, snapshot), SNAPSHOT_SCHEMA)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from geminga.broker.topic import table
@@ -17,6 +19,7 @@ from geminga.model.errors import CorruptionError
 from geminga.model.position import EARLIEST, Position
 from geminga.model.topic_name import TRANSACTION_SNAPSHOTS, TopicName
 from geminga.model.txn_id import TxnId
+from geminga.runtime import next_turn, wait_ms
 from geminga.transaction.ports import BufferSnapshot
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.metadata import encode_entry
@@ -106,3 +109,65 @@ def test_who_closes_or_gives_up_its_topics_saves_where_they_stand(how: str, capl
 
     run_with_broker(scenario, transaction_coordinator_enabled=True)
     assert "were not saved" not in caplog.text
+
+
+def many(count: int) -> BufferSnapshot:
+    return BufferSnapshot(
+        Position(7, 7), tuple((TxnId(each % 15 + 1, each), Position(5, each)) for each in range(count))
+    )
+
+
+def test_a_snapshot_of_very_many_is_written_and_read_in_turns_and_soon_superseded_ones_are_let_go(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(table, "SUPERSEDED_BYTES_MAX", 1 << 20)
+
+    async def scenario(world: BrokerWorld) -> None:
+        turns = 0
+
+        async def count() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await next_turn()
+
+        counting = asyncio.get_running_loop().create_task(count(), name="count turns")
+        snapshots = world.broker.transactions.snapshots
+        await snapshots.put(ONE, many(50_000))
+        assert turns > 40
+        turns = 0
+        assert await snapshots.find(ONE) == many(50_000)
+        assert turns > 40
+        counting.cancel()
+        for number in range(20):
+            await snapshots.put(ONE, many(10_000 + number))
+        (cursor,) = (await world.broker.get_topic(NAME, create=False)).ledger.cursors.values()
+        assert cursor.backlog_count < 20, "by their bytes, long before there are very many of them"
+        await world.restart()
+        assert await world.broker.transactions.snapshots.find(ONE) == many(10_019)
+
+    run_with_broker(scenario, transaction_coordinator_enabled=True)
+
+
+def test_snapshots_of_a_topic_with_very_many_aborted_transactions_are_rare() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        client = Transacting(await world.client())
+        await client.client.create_producer()
+
+        async def abort() -> None:
+            txn_id = await client.begin()
+            await client.add_partition(txn_id)
+            await client.publish(b"x", txn_id)
+            await client.end(txn_id, commit=False)
+
+        await abort()
+        topic = await world.broker.get_topic(TopicName.parse(TOPIC), create=False)
+        for txn_id, marker in many(300_000).aborts:
+            topic.transaction_buffer.state.restored(txn_id, marker)
+        for _ in range(25):
+            await abort()
+            await wait_ms(1_000)
+        stored = (await world.broker.get_topic(NAME, create=False)).ledger.last_confirmed_position.entry_id + 1
+        assert stored <= 2, "one when it began, and by then one of what changed; each is of 3 MB"
+
+    run_with_broker(scenario, transaction_coordinator_enabled=True)
