@@ -153,6 +153,11 @@ MEANT: Final = (
     Meant("`metadata=true` of internal statistics", r"only Apache: .+\.ledgers\[\]\.metadata string"),
     Meant("positions before the first message of a subscription", r"value state: NotInPendingAck \| MarkDelete"),
     Meant(
+        "transactions of partitions as one",
+        r"value (ongoing|committed)TxnCount: \d+ \| \d+",
+        "partitions in transactions: .+partitioned-stats",
+    ),
+    Meant(
         "transactions that acknowledge cumulatively",
         r"value ongoingTxnSize: 0 \| 1|only Geminga: lowWaterMarks\.\d+ number",
         "a cumulative acknowledgement: ",

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final, cast
 
 from geminga.broker.resources.documents import Document, Json
-from geminga.broker.rest.stats import NO_COMPACTION, NOT_IN_GEMINGA
+from geminga.broker.rest.stats import NO_COMPACTION, NOT_IN_GEMINGA, TRANSACTION_COUNTS
 
 #: Fields of which the largest of all partitions holds; so do those whose names begin with ``last``.
 LARGEST: Final = frozenset(("backlogQuotaLimitSize", "backlogQuotaLimitTime", "oldestBacklogMessageAgeSeconds"))
@@ -63,6 +63,7 @@ ZEROS: Final[Document] = {
             "topicCreationTimeStamp",
             "lastPublishTimeStamp",
             *NOT_IN_GEMINGA,
+            *TRANSACTION_COUNTS,
         ),
         0,
     ),

@@ -74,6 +74,10 @@ NOT_IN_GEMINGA: Final[Mapping[str, Json]] = dict.fromkeys(
 )
 
 
+#: Transactions of a topic that are open, aborted and committed.
+TRANSACTION_COUNTS: Final = ("ongoingTxnCount", "abortedTxnCount", "committedTxnCount")
+
+
 class TopicStatistics:
     """Statistics of one broker's topics."""
 
@@ -146,7 +150,7 @@ class TopicStatistics:
 def _transactions(topic: Topic) -> Document:
     buffer = topic.transaction_buffer if isinstance(topic, PersistentTopic) else None
     counts = buffer.counts() if buffer is not None else (0, 0, 0)
-    return {"ongoingTxnCount": counts[0], "abortedTxnCount": counts[1], "committedTxnCount": counts[2]}
+    return dict(zip(TRANSACTION_COUNTS, counts, strict=True))
 
 
 def _stored(topic: Topic) -> Document:
