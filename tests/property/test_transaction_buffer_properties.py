@@ -183,3 +183,14 @@ def test_ended_ones_are_remembered_up_to_the_watermark_and_a_bound(monkeypatch: 
         state.check_may_publish(TxnId(0, 1))
     assert state.low_watermark(0, 2) == []
     assert state.low_watermarks == {0: 4}
+
+
+def test_aborted_transactions_of_ledgers_that_are_gone_are_forgotten() -> None:
+    state = TransactionBufferState()
+    for number, index in enumerate((0, 7)):
+        state.stored(TxnId(0, number), at(index))
+        state.was_aborted(TxnId(0, number), at(index + 1))
+    assert state.trimmed(1) == 1
+    assert list(state.aborted) == [TxnId(0, 1)]
+    assert state.hides(TxnId(0, 1), at(7))
+    assert state.trimmed(1) == 0

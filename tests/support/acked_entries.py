@@ -57,3 +57,9 @@ class AckedEntries:
         waiting, self._waiting = self._waiting, []
         for done in waiting:
             done(None)
+
+    def fail(self, error: StorageError) -> None:
+        """It could not be made durable."""
+        waiting, self._waiting = self._waiting, []
+        for done in waiting:
+            done(error)

@@ -52,7 +52,7 @@ def test_the_end_is_asked_for_again_until_it_is_answered(instead: list[object], 
     run_against(script, scenario)
 
 
-def test_after_a_lost_connection_the_coordinator_is_greeted_again_and_else_once() -> None:
+def test_after_a_lost_connection_or_a_move_the_coordinator_is_greeted_again_and_else_once() -> None:
     script = CoordinatorScript()
 
     async def scenario(client: gc.Client) -> None:
@@ -62,6 +62,12 @@ def test_after_a_lost_connection_the_coordinator_is_greeted_again_and_else_once(
         script.instead[END] = ["cut"]
         await _ended(client, commit=True)
         assert script.kinds()[-3:] == ["END_TXN", "TC_CLIENT_CONNECT_REQUEST", "END_TXN"]
+        # It is not there any more: it is looked up and greeted, though the connection is alive.
+        await client.transaction()
+        for _ in range(2):
+            script.instead[END] = [pb.TransactionCoordinatorNotFound]
+            await _ended(client, commit=True)
+            assert script.kinds()[-3:] == ["END_TXN", "TC_CLIENT_CONNECT_REQUEST", "END_TXN"]
 
     run_against(script, scenario)
 

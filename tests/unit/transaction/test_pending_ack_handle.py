@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 
 from geminga import sim
-from geminga.model.errors import GemingaError, LedgerFencedError, TransactionConflictError, UnavailableError
+from geminga.model.errors import (
+    DiskIOError,
+    GemingaError,
+    LedgerFencedError,
+    TransactionConflictError,
+    UnavailableError,
+)
 from geminga.model.position import Position
 from geminga.model.txn_id import TxnId
 from geminga.transaction.core.pending_acks import WHOLE, CumulativeAck, TxnAck
@@ -126,6 +132,24 @@ def test_cumulative_ones_count_after_a_kill() -> None:
         assert around.cursor.acked == expected
         around.cursor.flush()
         assert await around.records() == 0
+
+    sim.run(main)
+
+
+def test_records_stay_while_the_cursor_has_not_stored_what_they_say() -> None:
+    async def main(world: sim.SimWorld) -> None:
+        around = Surroundings()
+        handle = await around.open()
+        await handle.acknowledge(ONE, [TxnAck(Position(0, 3))])
+        await handle.end(ONE, commit=True, low_watermark=-1)
+        around.cursor.fail(DiskIOError("not now"))
+        assert await around.records() == 2
+        handle = await around.open()
+        assert around.cursor.acked == messages(Position(0, 3), WHOLE), "it counts all the same"
+        # A handle that is closed leaves the log to the next one.
+        await handle.close()
+        around.cursor.flush()
+        assert await around.records() == 2
 
     sim.run(main)
 

@@ -91,6 +91,7 @@ def test_cumulative_ones_are_for_one_transaction_and_one_type() -> None:
         shared = Transacting(await world.client())
         await shared.client.subscribe(subscription="shared", subType=pb.CommandSubscribe.Shared)
         three = await shared.begin()
+        await shared.add_subscription(three, subscription="shared")
         refused = await shared.acknowledge([ids[1]], three, is_cumulative=True)
         assert refused.error == pb.NotAllowedError
 
