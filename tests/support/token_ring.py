@@ -17,7 +17,7 @@ from geminga.broker.service import Broker
 from geminga.model.topic_name import TopicName
 from geminga.runtime import spawn
 from support.ring_brokers import COORDINATORS, TOPICS, RingBrokers, topic
-from support.ring_client import Taken
+from support.ring_client import Lost, Refused, Taken
 from support.ring_movers import TIMEOUT_MS, Account, Book, Mover, Sub
 from support.ring_steps import LEDGER_POINTS, POINTS, Point
 
@@ -30,6 +30,8 @@ STORY_S: Final = 400.0
 #: Points armed at a time, and virtual seconds that one waits for its step to be taken.
 ARMED_MAX: Final = 3
 ARMED_S: Final = 2.0
+#: Attempts of a client to take all that is left.
+DRAINS_MAX: Final = 4
 #: Virtual seconds after the last fault by which every end was heard by all: the longest pause between attempts, and a
 #: time-out.
 SETTLED_S: Final = TIMEOUT_MS / 1000 + 12
@@ -186,7 +188,15 @@ class Ring:
         return "\n".join(told)
 
     async def _drain(self) -> list[Taken]:
-        """Every token, taken for good."""
+        """Every token, taken for good. A broker may find out now only that a topic is to be loaded anew."""
+        for _ in range(DRAINS_MAX - 1):
+            try:
+                return await self._drain_once()
+            except (Lost, Refused):
+                await self.world.sleep(1)
+        return await self._drain_once()
+
+    async def _drain_once(self) -> list[Taken]:
         client = await self.brokers.client()
         assert client is not None
         found: list[Taken] = []

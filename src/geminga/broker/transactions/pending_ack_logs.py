@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from geminga.managed_ledger import ManagedLedgerFactory
+from geminga.model.errors import GemingaError
 from geminga.model.topic_name import TopicName
 from geminga.runtime import Part
 from geminga.transaction.logs import LedgerRecordLog
@@ -36,7 +37,12 @@ class LedgerPendingAckLogs:
         ledger = await self._ledgers.open(log_name(topic, subscription))
         ledger.part = part
         ledger.set_retention(retention_ms=0, retention_bytes=0)
-        return await LedgerRecordLog.open(ledger, LOG_CURSOR, part)
+        try:
+            return await LedgerRecordLog.open(ledger, LOG_CURSOR, part)
+        except GemingaError:
+            # Another broker may have it: the next attempt finds what is stored by then.
+            await ledger.close(is_broken=True)
+            raise
 
     async def delete(self, topic: TopicName, subscription: str) -> None:
         """The subscription is gone. Raises StorageError."""

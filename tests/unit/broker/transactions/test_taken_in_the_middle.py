@@ -9,6 +9,7 @@ import pytest
 
 from geminga.bookkeeper.memory import MemoryBookie
 from geminga.broker.resources.initialization import COORDINATORS_TOPIC
+from geminga.broker.transactions.pending_ack_logs import log_name
 from geminga.managed_ledger import ManagedLedgerConfig
 from geminga.metadata.memory import MemoryMetadata
 from geminga.model.errors import GemingaError, StorageError
@@ -205,6 +206,25 @@ def test_a_topic_that_could_not_be_loaded_is_read_anew_by_the_next_load() -> Non
             await a.broker.get_topic(NAME, create=False)
         two.bookie.read_error = None
         assert a.ledgers.get(NAME.managed_ledger_name) is None
+
+    run(scenario)
+
+
+def test_a_pending_ack_log_that_could_not_be_opened_is_read_anew_by_the_next_attempt() -> None:
+    """It stayed open without the cursor that another broker had made: nothing could be acknowledged there for good."""
+
+    async def scenario(first: BrokerWorld) -> None:
+        two = TwoOwners(first)
+        a, b = await two.start()
+        await a.ledgers.open(log_name(NAME, "sub"))
+        logs = b.broker.transactions.pending_ack_logs
+        await (await logs.open(NAME, "sub", b.broker)).append(b"record")
+        logs = a.broker.transactions.pending_ack_logs
+        with pytest.raises(GemingaError):
+            await logs.open(NAME, "sub", a.broker)
+        records: list[bytes] = []
+        await (await logs.open(NAME, "sub", a.broker)).replay(lambda data, _: records.append(data))
+        assert records == [b"record"]
 
     run(scenario)
 
