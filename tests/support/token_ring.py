@@ -98,9 +98,9 @@ class Ring:
         client.lose()
 
     def _kill_client(self, txn_id: object) -> bool:
-        """The mover whose transaction it is dies; without one, any."""
+        """The mover whose transaction it is dies; any, if that one does not know of it yet, or does not any more."""
         movers = [mover for mover in self.movers if mover.client is not None and not mover.client.is_closed]
-        chosen = [mover for mover in movers if mover.txn_id == txn_id] if txn_id is not None else movers
+        chosen = [mover for mover in movers if mover.txn_id == txn_id and txn_id is not None] or movers
         if not chosen:
             return False
         self.rng.choice(chosen).die()
