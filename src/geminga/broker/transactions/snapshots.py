@@ -125,18 +125,29 @@ class NamespaceSnapshots:
         if segmented is None or not prefers_segments(single, segmented):
             return single
         segments: dict[Position, Segment] = {}
-        for position, message in (await self._segments.at([each.place for each in segmented.segments])).items():
-            try:
-                _check_plain(message)
-                schema = await self._segments.schema(message.schema_version)
-                segments[position] = decode_segment(message.data, schema)
-            except CorruptionError as error:
-                _log.warning("%s %s: read as if it said nothing: %s", self._segments.name, message.place, error)
+        # One at a time: each may be as large as a message.
+        for place in dict.fromkeys(each.place for each in segmented.segments):
+            segment = await self._segment(place)
+            if segment is None:
+                break
+            segments[place] = segment
         found = whole(segmented, segments)
         if found.position != segmented.position:
             _log.warning("%s: a segment of its aborted transactions is missing: it is read as a whole", topic)
             return single or found
         return found
+
+    async def _segment(self, place: Position) -> Segment | None:
+        """None: it is not there, or can not be read."""
+        message = (await self._segments.at([place])).get(place)
+        if message is None:
+            return None
+        try:
+            _check_plain(message)
+            return decode_segment(message.data, await self._segments.schema(message.schema_version))
+        except CorruptionError as error:
+            _log.warning("%s %s: read as if it said nothing: %s", self._segments.name, message.place, error)
+            return None
 
     async def put(self, topic: str, snapshot: BufferSnapshot | None) -> None:
         """Keep it instead of the last one; None: the topic is gone. On return it is on stable storage."""

@@ -59,7 +59,8 @@ def prefers_segments(single: BufferSnapshot | None, segmented: SegmentedSnapshot
 def whole(index: SegmentedSnapshot, found: Mapping[Position, Segment]) -> BufferSnapshot:
     """The snapshot, of its segments by place; one that is missing, or another's, means that the topic is to be read."""
     aborts: dict[TxnId, Position] = {}
-    for place in index.segments:
+    # Each once, however often an index names it.
+    for place in {each.place: each for each in index.segments}.values():
         segment = found.get(place.place)
         if segment is None or segment.topic != index.topic or segment.sequence_id != place.sequence_id:
             return BufferSnapshot(EARLIEST)
