@@ -118,6 +118,11 @@ class TopicPart:
         """
         return False
 
+    @property
+    def is_hiding(self) -> bool:
+        """Whether it hides anything: only then is :meth:`hides` asked, for each entry. Changed as :attr:`is_idle`."""
+        return True
+
     # ---- life
 
     async def load(self) -> None:
@@ -295,6 +300,8 @@ class Parts:
         self._active = tuple(sorted(active, key=lambda part: self._kinds.index(type(part))))
         for hook in _HOOKS:
             parts = (part for part in self._active if _overrides(type(part), hook) and not part.is_idle)
+            if hook == "hides":
+                parts = (part for part in parts if part.is_hiding)
             setattr(self, hook, tuple(getattr(part, hook) for part in parts))
 
     def idleness_changed(self) -> None:

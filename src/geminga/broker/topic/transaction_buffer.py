@@ -65,6 +65,7 @@ class TransactionBuffer(TopicPart):
         "_ending",
         "_floor",
         "_is_broken",
+        "_is_hiding",
         "_is_saving",
         "_is_stopped",
         "_last_told",
@@ -91,6 +92,8 @@ class TransactionBuffer(TopicPart):
         self._registrations: Registrations = registrations
         #: Asks what becomes of transactions that were open when the topic was loaded.
         self._settling: asyncio.Task[None] | None = None
+        #: A transaction was aborted: entries are looked at.
+        self._is_hiding = False
         #: None: the topic never had a transaction.
         self.state: TransactionBufferState | None = None
         #: Since when each open transaction holds readers back, ms since the epoch, and who published its first message.
@@ -152,6 +155,7 @@ class TransactionBuffer(TopicPart):
                 _take(state, self._since, entry.data, entry.position)
             position = ledger.next_position(entries[-1].position)
         self.state = state
+        self._is_hiding = bool(state.aborted)
         self._last_told = ledger.last_confirmed_position
         self.recovered_ms = self._topic.services.runtime.clock.wall_ms()
         if state.open:
@@ -213,6 +217,7 @@ class TransactionBuffer(TopicPart):
             self.state.changes = 0
             # What is forgotten here keeps the aborted transactions as few as the log's ledgers have.
             self.state.trimmed(self._topic.ledger.first_position.ledger_id)
+            self._hide()
             name = f"save aborted transactions of {self._topic.name}"
             spawn(self._save_quietly(self._snapshot(self.state)), name=name, part=self._topic)
 
@@ -409,6 +414,7 @@ class TransactionBuffer(TopicPart):
                 state.committed(each)
             else:
                 state.was_aborted(each, end)
+        self._hide()
         self._topic.read_limit_moved()
 
     async def _make_sure(self) -> None:
@@ -451,6 +457,7 @@ class TransactionBuffer(TopicPart):
             state.committed(txn_id)
         else:
             state.was_aborted(txn_id, marker)
+            self._hide()
         self._topic.transaction_ended(txn_id, is_committed=commit)
         if not state.open:
             self._floor = marker
@@ -469,6 +476,18 @@ class TransactionBuffer(TopicPart):
             return LATEST
         limit = self._floor if self._coming and not self.state.open else self._limit(self.state)
         return min(limit, self._topic.ledger.readable_position) if self._is_broken else limit
+
+    @property
+    def is_hiding(self) -> bool:
+        """Whether a transaction was aborted: until one is, entries are not looked at."""
+        return self._is_hiding
+
+    def _hide(self) -> None:
+        """From now on, or no more: before readers get what is to be hidden."""
+        is_hiding = self.state is not None and bool(self.state.aborted)
+        if is_hiding is not self._is_hiding:
+            self._is_hiding = is_hiding
+            self._topic.idleness_changed()
 
     def hides(self, position: Position, metadata: pb.MessageMetadata) -> bool:
         """Messages of aborted transactions."""

@@ -254,3 +254,27 @@ def test_what_is_open_on_a_topic_that_is_terminated_ends_all_the_same(first_comm
         assert await read(again) == seen, "a restart knows it too"
 
     run(scenario)
+
+
+def test_entries_are_looked_at_for_hidden_ones_only_where_there_are_any() -> None:
+    """A topic that once had a transaction costs its readers nothing for it, unless one was aborted."""
+
+    async def scenario(world: BrokerWorld) -> None:
+        writer = await transacting(world)
+        await writer.client.create_producer()
+        topic = await world.broker.get_topic(NAME, create=False)
+        for commit, is_hiding in ((True, False), (False, True)):
+            txn_id = await writer.begin()
+            await writer.add_partition(txn_id)
+            await writer.publish(b"yes" if commit else b"no", txn_id)
+            assert topic.hides == ()
+            assert not (await writer.end(txn_id, commit=commit)).HasField("error")
+            assert bool(topic.hides) is is_hiding
+        await world.broker.unload_topic(NAME)
+        topic = await world.broker.get_topic(NAME, create=False)
+        assert len(topic.hides) == 1
+        reader = await transacting(world)
+        await reader.client.subscribe()
+        assert await read(reader) == [b"yes"]
+
+    run(scenario)
