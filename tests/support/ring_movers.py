@@ -183,6 +183,12 @@ class Mover:
             client.flow(self.account.index, len(taken))
         await self._end(client, txn_id, choice)
         self.txn_id = None
+        if self.book.outcomes.get(txn_id) is not False:
+            # An abort of another transaction brings an entry again: what is dealt with is not in it a second time.
+            dealt_with = {(one.position, one.index) for one in taken}
+            client.messages = [one for one in client.messages if (one.position, one.index) not in dealt_with]
+        elif not self.account.is_cumulative:
+            await self._given_back(taken)
         if self.account.is_cumulative and self.book.outcomes.get(txn_id) is not True:
             raise Lost("what was taken comes again, to a consumer that comes anew")
 
@@ -284,6 +290,20 @@ class Mover:
             self.book.counts["resent"] += 1
             return client
         raise Lost("could not send again")
+
+    async def _given_back(self, taken: list[Taken]) -> None:
+        """What an aborted transaction held comes again to who is there still, if nothing else happens meanwhile."""
+        client, struck = self.client, len(self.brokers.struck)
+        if client is None or client.is_closed or self.account.movers > 1 or self.brokers.is_in_doubt:
+            return
+        client.flow(self.account.index, 2 * MOVED_MAX)
+        for _ in range(10):
+            await self.world.sleep(0.1)
+            there = {(one.position, one.index) for one in client.messages}
+            missing = [one for one in taken if (one.position, one.index) not in there]
+            if not missing or client.is_closed or len(self.brokers.struck) > struck:
+                return
+        assert not missing, f"{missing} were given back by an abort, and do not come"
 
     # ---- ends
 
