@@ -27,6 +27,8 @@ class SendQueueMachine(RuleBasedStateMachine):
         self.gates: dict[int, str] = {}
         #: Gates that hold, or held until it expired, something.
         self.asked: set[str] = set()
+        #: One that was opened is not closed again: the next one of its letter is another.
+        self.opened = {"a": 0, "b": 0}
 
     @property
     def free(self) -> int:
@@ -35,6 +37,7 @@ class SendQueueMachine(RuleBasedStateMachine):
 
     @rule(gate=st.sampled_from("ab"))
     def add_held(self, gate: str) -> None:
+        gate += str(self.opened[gate])
         held = pending(self.next_id, self.now_s)
         if self.queue.hold(held, gate):  # else who opens it was asked already
             assert gate not in self.asked
@@ -48,12 +51,15 @@ class SendQueueMachine(RuleBasedStateMachine):
 
     @rule(gate=st.sampled_from("ab"))
     def open_gate(self, gate: str) -> None:
+        self.opened[gate] += 1
+        gate += str(self.opened[gate] - 1)
         self.queue.open_gate(gate)
         self.asked.discard(gate)
         self.gates = {one: its for one, its in self.gates.items() if its != gate}
 
     @rule(gate=st.sampled_from("ab"))
     def refuse_gate(self, gate: str) -> None:
+        gate += str(self.opened[gate])
         refused = [one for one in self.model if self.gates.get(one) == gate]
         assert [p.sequence_id for p in self.queue.refuse_gate(gate)] == refused
         self.asked.discard(gate)

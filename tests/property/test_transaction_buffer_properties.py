@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from random import Random  # noqa: TID251  (seeded)
 
 import pytest
@@ -194,3 +195,47 @@ def test_aborted_transactions_of_ledgers_that_are_gone_are_forgotten() -> None:
     assert list(state.aborted) == [TxnId(0, 1)]
     assert state.hides(TxnId(0, 1), at(7))
     assert state.trimmed(1) == 0
+
+
+@given(st.integers(0, 1 << 32))
+def test_what_is_over_is_refused_whatever_the_watermarks_did_meanwhile(seed: int) -> None:
+    random = Random(seed)
+    state, ended, marks = TransactionBufferState(), set[TxnId](), {0: -1, 1: -1}
+    opened: dict[TxnId, None] = {}
+    for index in range(random.randrange(1, 60)):
+        txn_id = TxnId(random.randrange(2), random.randrange(12))
+        is_over = txn_id in ended or txn_id.number <= marks[txn_id.coordinator]
+        choice = random.random()
+        if choice < 0.3 and (not is_over or choice < 0.05):  # late ones, admitted before it was over, too
+            state.stored(txn_id, at(index))
+            opened[txn_id] = None
+        elif choice < 0.6:
+            state.committed(txn_id)
+            opened.pop(txn_id, None)
+            ended.add(txn_id)
+        elif choice < 0.7:
+            marks[txn_id.coordinator] = max(marks[txn_id.coordinator], txn_id.number)
+            strays = state.low_watermark(txn_id.coordinator, txn_id.number)
+            mark = marks[txn_id.coordinator]
+            assert sorted(strays) == sorted(
+                e for e in opened if e.coordinator == txn_id.coordinator and e.number <= mark
+            )
+        for each in [TxnId(c, n) for c in range(2) for n in range(12)]:
+            if each in ended or each.number <= marks[each.coordinator]:
+                with pytest.raises(NotAllowedError):
+                    state.check_may_publish(each)
+            else:
+                state.check_may_publish(each)
+
+
+def test_one_transaction_that_stays_open_makes_the_ends_of_others_no_dearer() -> None:
+    """Its coordinator's watermark stays, and what ended above it is remembered: not looked at with each end."""
+    state = TransactionBufferState()
+    for number in range(50_000):
+        state.committed(TxnId(0, number))
+    started = time.process_time()
+    for number in range(2_000):
+        assert state.low_watermark(1, number) == []
+    assert time.process_time() - started < 1.0
+    assert state.low_watermark(0, 49_999) == []
+    state.check_may_publish(TxnId(0, 50_000))

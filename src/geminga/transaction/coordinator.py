@@ -21,6 +21,7 @@ from geminga.model.errors import (
     TopicNotFoundError,
     TransactionCoordinatorNotFoundError,
     UnavailableError,
+    invariant,
 )
 from geminga.model.histogram import Histogram
 from geminga.model.position import Position
@@ -228,13 +229,25 @@ class TransactionCoordinator:
     async def begin(self, timeout_ms: int, owner: str | None = None) -> TxnId:
         """A new transaction, aborted by itself after ``timeout_ms``; at most the configured time.
 
+        Nobody waits for the disk: one of which a crash leaves nothing has nothing that it would have to end.
         Raises TooManyRequestsError, GemingaError.
         """
         self._check_open()
         await self._reserve_number()
+        return self.begin_now(timeout_ms, owner)
+
+    @property
+    def has_numbers(self) -> bool:
+        """Whether :meth:`begin_now` may be called: numbers are made sure of."""
+        return self.state.last_number < self._reserved
+
+    def begin_now(self, timeout_ms: int, owner: str | None = None) -> TxnId:
+        """As :meth:`begin`, which waits for numbers; raises the same."""
+        self._check_open()
+        invariant(self.has_numbers, "a number is given that may be given again")
         timeout_ms = min(max(0, timeout_ms), self._config.timeout_max_ms)
         record = self.state.begin(timeout_ms, self._clock.wall_ms(), owner)
-        await self._store(record)
+        self._store_later(record)
         self._begun += 1
         self._arm()
         return record.txn_id
@@ -319,18 +332,30 @@ class TransactionCoordinator:
             self._lose(error)
             raise
 
-    async def _store(self, record: TransactionRecord) -> Transaction | None:
+    async def _store(self, record: TransactionRecord) -> None:
         try:
             position = await self._log.append(encode_transaction_record(record))
         except GemingaError as error:
             self._lose(error)
             raise UnavailableError(f"nobody knows whether transaction {record.txn_id} was changed: {error}") from error
+        self._stored(record, position)
+
+    def _store_later(self, record: TransactionRecord) -> None:
+        """The same for what nobody waits for: with the next record, or soon."""
+
+        def done(result: Position | GemingaError) -> None:
+            if isinstance(result, GemingaError):
+                self._lose(result)
+            else:
+                self._stored(record, result)
+
+        self._log.append_later(encode_transaction_record(record), done)
+
+    def _stored(self, record: TransactionRecord, position: Position) -> None:
         self._appended += 1
         over = self.state.stored(record, position)
         if over is not None:
-            self.execution_ms.add(self._clock.wall_ms() - over.start_ms)
             self._delete(over.txn_id.number, over.positions)
-        return over
 
     def _lose(self, error: GemingaError) -> None:
         if not self._is_closed:
@@ -358,7 +383,7 @@ class TransactionCoordinator:
         spawn(work, name=name, part=self._part)
 
     async def _tell_all(self, transaction: Transaction) -> None:
-        """Until every participant has heard, and that is stored."""
+        """Until every participant has heard."""
         commit = transaction.status is TxnStatus.COMMITTING
         tells = [
             *(self._tell_partition(transaction.txn_id, topic, commit) for topic in transaction.partitions),
@@ -370,13 +395,13 @@ class TransactionCoordinator:
             await asyncio.gather(*tells)
         if self._is_closed:
             return  # whoever opens the log next tells all of them again
-        record = self.state.finish(transaction.txn_id, self._clock.wall_ms())
+        now_ms = self._clock.wall_ms()
+        record = self.state.finish(transaction.txn_id, now_ms)
         if record is None:
             return
-        try:
-            await self._store(record)
-        except GemingaError:
-            return  # it is told again by whoever opens the log next
+        self.execution_ms.add(now_ms - transaction.start_ms)
+        # Decided is decided: what is lost of this record is that all have heard, and then they are told again.
+        self._store_later(record)
         ended = self._ending.pop(transaction.txn_id.number)
         if not ended.done():
             ended.set_result(None)
@@ -467,7 +492,7 @@ class TransactionCoordinator:
             state.committed,
             state.aborted,
             state.timed_out,
-            len(state.open),
+            state.active,
             state.last_number,
             state.low_watermark,
             self._appended,

@@ -1,7 +1,7 @@
 """Where records are kept: in a managed ledger with one cursor, or in memory.
 
-What is appended in one turn of the loop is one append of the ledger. A failed append leaves it open whether the
-entry is stored; who appends must not guess, but open the log anew and read.
+What is appended in one turn of the loop, and what was to be appended later, is one append of the ledger. A failed one
+leaves it open whether the entry is stored; who appends must not guess, but open the log anew and read.
 """
 
 from __future__ import annotations
@@ -18,12 +18,17 @@ from geminga.runtime import Contained, Part
 #: Entries, and bytes, that one read of a replay brings.
 REPLAY_ENTRIES: Final = 1_000
 REPLAY_BYTES: Final = 1 << 20
+#: Milliseconds after which an entry is appended for which nobody waits, if nothing else was until then.
+LATER_MS: Final = 50
+
+#: Hears the position of an entry, or the error.
+Done = Callable[[Position | GemingaError], None]
 
 
 class LedgerRecordLog:
     """See the module. Opened by :meth:`open`."""
 
-    __slots__ = ("_batch", "_cursor", "_is_closed", "_ledger", "_part", "_waiting")
+    __slots__ = ("_batch", "_cursor", "_due", "_is_closed", "_is_due_now", "_ledger", "_loop", "_part", "_waiting")
 
     def __init__(self, ledger: ManagedLedger, cursor: ManagedCursor, part: Part) -> None:
         self._ledger = ledger
@@ -32,7 +37,11 @@ class LedgerRecordLog:
         self._part = part
         #: Entries that go with the next append, and who waits for them.
         self._batch: list[bytes] = []
-        self._waiting: list[asyncio.Future[Position | GemingaError]] = []
+        self._waiting: list[Done] = []
+        #: When that is: in this turn, or soon; None: there is nothing.
+        self._due: asyncio.Handle | None = None
+        self._is_due_now = False
+        self._loop = asyncio.get_running_loop()
         self._is_closed = False
 
     @classmethod
@@ -53,30 +62,64 @@ class LedgerRecordLog:
         """As :class:`RecordLog` says."""
         if self._is_closed:
             raise LedgerClosedError(f"{self._ledger.name} is closed")
-        loop = asyncio.get_running_loop()
-        stored: asyncio.Future[Position | GemingaError] = loop.create_future()
-        if not self._batch:
-            loop.call_soon(self._append_batch)
+        stored: asyncio.Future[Position | GemingaError] = self._loop.create_future()
+
+        def done(result: Position | GemingaError) -> None:
+            if not stored.done():
+                stored.set_result(result)
+
         self._batch.append(data)
-        self._waiting.append(stored)
+        self._waiting.append(done)
+        self._append_soon()
         result = await stored
         if isinstance(result, GemingaError):
             raise result
         return result
 
+    def append_later(self, data: bytes, done: Done) -> None:
+        """As :class:`RecordLog` says."""
+        if self._is_closed:
+            done(LedgerClosedError(f"{self._ledger.name} is closed"))
+            return
+        self._batch.append(data)
+        self._waiting.append(done)
+        if self._due is None:
+            self._due = self._loop.call_later(LATER_MS / 1000, self._append_batch)
+
+    def _append_soon(self) -> None:
+        if not self._is_due_now:
+            if self._due is not None:
+                self._due.cancel()
+            self._is_due_now = True
+            self._due = self._loop.call_soon(self._append_batch)
+
     def _append_batch(self) -> None:
+        self._due, self._is_due_now = None, False
         batch, self._batch = self._batch, []
         waiting, self._waiting = self._waiting, []
 
         def done(result: AppendResult) -> None:
             with Contained(self._part, "an append to a transaction's log", is_last=True):
                 for index in range(result.count):
-                    stored = waiting[result.index + index]
-                    if not stored.done():
-                        position = Position(result.ledger_id, result.first_entry_id + index)
-                        stored.set_result(position if result.error is None else result.error)
+                    position = Position(result.ledger_id, result.first_entry_id + index)
+                    waiting[result.index + index](position if result.error is None else result.error)
 
         self._ledger.append(batch, done)
+
+    async def _append_rest(self) -> None:
+        """What was to be appended later is, before it is closed."""
+        if self._due is None:
+            return
+        stored: asyncio.Future[None] = self._loop.create_future()
+        last = self._waiting[-1]
+
+        def done(result: Position | GemingaError) -> None:
+            last(result)
+            stored.set_result(None)
+
+        self._waiting[-1] = done
+        self._append_soon()
+        await stored
 
     async def replay(self, take: Callable[[bytes, Position], None]) -> None:
         """As :class:`RecordLog` says."""
@@ -98,14 +141,23 @@ class LedgerRecordLog:
 
     async def close(self) -> None:
         """As :class:`RecordLog` says. Raises StorageError."""
+        await self._append_rest()
         self._is_closed = True
         await self._cursor.close()
         await self._ledger.close()
 
     async def abandon(self) -> None:
         """As :class:`RecordLog` says."""
-        self._is_closed = True
+        self.drop()
         await self._ledger.close(is_broken=True)
+
+    def drop(self) -> None:
+        """Its ledger is not to be written any more: what was to be appended later is not."""
+        self._is_closed = True
+        if self._due is not None:
+            self._due.cancel()
+            self._due = None
+        self._batch, self._waiting = [], []
 
 
 class MemoryRecordLog:
@@ -128,6 +180,13 @@ class MemoryRecordLog:
         self._next_entry_id += 1
         self._entries[position] = data
         return position
+
+    def append_later(self, data: bytes, done: Done) -> None:
+        """As :class:`RecordLog` says: at once."""
+        position = Position(0, self._next_entry_id)
+        self._next_entry_id += 1
+        self._entries[position] = data
+        done(position)
 
     async def replay(self, take: Callable[[bytes, Position], None]) -> None:
         """As :class:`RecordLog` says."""

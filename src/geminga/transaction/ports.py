@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
+from geminga.model.errors import GemingaError
 from geminga.model.position import Position
 from geminga.model.txn_id import Standing, TxnId, TxnSubscription
 from geminga.transaction.core.held_back import Hold
@@ -87,6 +88,13 @@ class RecordLog(Protocol):
     async def append(self, data: bytes) -> Position:
         """Store an entry, behind all that were appended before. Raises GemingaError; then it may or may not be
         stored."""
+        ...
+
+    def append_later(self, data: bytes, done: Callable[[Position | GemingaError], None]) -> None:
+        """The same for an entry that nobody waits for: it goes with the next that is appended, or after a moment.
+
+        ``done`` hears its position or the error, before whoever appended something behind it.
+        """
         ...
 
     async def replay(self, take: Callable[[bytes, Position], None]) -> None:

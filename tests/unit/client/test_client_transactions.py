@@ -203,7 +203,8 @@ def test_what_another_transaction_holds_of_a_batch_is_not_acknowledged_with_the_
         await holder.abort()
         await second.redeliver_unacknowledged_messages()
         again = await came(second)
-        assert [m.data() for m in again] == [b"4" if how == "cumulative" else b"2"]
+        # Twice where it was on its way when all was asked for again.
+        assert {m.data() for m in again} == {b"4" if how == "cumulative" else b"2"}
         await second.acknowledge(again)
         await second.close()
         assert await payloads(await subscribed(client, **options)) == []

@@ -201,6 +201,7 @@ def test_who_lost_the_log_stops_and_says_so() -> None:
         coordinators = CoordinatorWorld(world, open_log)
         old = await coordinators.open()
         txn_id = await old.begin(MINUTE)
+        await old.add_partitions(txn_id, ["b"])
         new = await coordinators.open()
         await new.end(txn_id, commit=True)
         with pytest.raises(UnavailableError, match="nobody knows"):
@@ -209,7 +210,7 @@ def test_who_lost_the_log_stops_and_says_so() -> None:
         for refused in (old.begin(1), old.end(txn_id, commit=False)):
             with pytest.raises(TransactionCoordinatorNotFoundError):
                 await refused
-        assert not coordinators.heard.told
+        assert coordinators.heard.told == {(txn_id, "b"): {True}}
         assert (await new.begin(1)).number >= NUMBERS_AT_ONCE
 
     sim.run(main)

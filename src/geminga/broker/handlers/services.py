@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -66,6 +66,11 @@ class Coordinators(Protocol):
 
     async def find(self, number: int) -> TransactionCoordinator:
         """One that is here, open; raises TransactionCoordinatorNotFoundError, GemingaError."""
+        ...
+
+    @property
+    def open(self) -> Mapping[int, TransactionCoordinator]:
+        """Those that are open, by number."""
         ...
 
 

@@ -23,6 +23,7 @@ from geminga.model.errors import (
 from geminga.model.topic_name import TopicName
 from geminga.model.txn_id import TxnId, TxnSubscription
 from geminga.wire._generated import pulsar_api_pb2 as pb
+from geminga.wire.pulsar.commands import encode_command
 
 TEXT: Final = (
     "Transaction manager is not started, please set transactionCoordinatorEnabled=true on a broker that has it"
@@ -64,7 +65,8 @@ class Kind(NamedTuple):
             code: int = error.server_error  # the model's enum has the numbers of the wire's
             answer.error = cast("pb.ServerError", code)
             answer.message = connection.told(error)
-        connection.send_command(response)
+        # With what else this turn answers: many transactions of a client are under way at once.
+        connection.write_soon(encode_command(response))
 
 
 CONNECT: Final = Kind(
@@ -111,12 +113,33 @@ async def _connect(transactions: Transactions, connection: Connection, command: 
     await transactions.coordinators.find(command.tcClientConnectRequest.tc_id)
 
 
+def _handle_begin(services: CommandServices, connection: Connection, command: pb.BaseCommand) -> None:
+    """NEW_TXN, at once where that waits for nothing."""
+    txn_id, error, coordinator = None, None, None
+    try:
+        if services.transactions is not None:
+            coordinator = services.transactions().coordinators.open.get(command.newTxn.tc_id)
+        if coordinator is None or not coordinator.has_numbers:
+            _begin_in_a_while(services, connection, command)
+            return
+        txn_id = coordinator.begin_now(_timeout_ms(command), connection.principal.role or None)
+    except GemingaError as raised:
+        error = raised
+    NEW.answered(connection, command, error, txn_id)
+
+
 async def _begin(transactions: Transactions, connection: Connection, command: pb.BaseCommand) -> TxnId:
-    request = command.newTxn
-    coordinator = await transactions.coordinators.find(request.tc_id)
+    coordinator = await transactions.coordinators.find(command.newTxn.tc_id)
+    return await coordinator.begin(_timeout_ms(command), connection.principal.role or None)
+
+
+def _timeout_ms(command: pb.BaseCommand) -> int:
     # Java's negative numbers are no time at all.
-    timeout_ms = 0 if request.txn_ttl_millis >> _SIGN_BIT else request.txn_ttl_millis
-    return await coordinator.begin(timeout_ms, connection.principal.role or None)
+    given = command.newTxn.txn_ttl_millis
+    return 0 if given >> _SIGN_BIT else given
+
+
+_begin_in_a_while: Final = _handled(NEW, _begin)
 
 
 async def _add_partition(transactions: Transactions, connection: Connection, command: pb.BaseCommand) -> None:
@@ -204,7 +227,7 @@ ROWS: Final = (
         _handled(CONNECT, _connect),
         Anyone("it asks whether a coordinator is here"),
     ),
-    CommandRow(pb.BaseCommand.NEW_TXN, _handled(NEW, _begin), _OWNERS),
+    CommandRow(pb.BaseCommand.NEW_TXN, _handle_begin, _OWNERS),
     CommandRow(pb.BaseCommand.ADD_PARTITION_TO_TXN, _handled(ADD_PARTITION, _add_partition), _OWNERS),
     CommandRow(pb.BaseCommand.ADD_SUBSCRIPTION_TO_TXN, _handled(ADD_SUBSCRIPTION, _add_subscription), _OWNERS),
     CommandRow(pb.BaseCommand.END_TXN, _handled(END, _end), _OWNERS),

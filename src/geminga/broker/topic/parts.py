@@ -79,8 +79,8 @@ class PartTopic(Protocol):
     def idleness_changed(self) -> None:
         """A part has something to do now, or nothing any more."""
 
-    def append_own(self, entry: bytes, done: AppendDone) -> None:
-        """Store an entry of the broker's own, behind all that was published before; ``done`` is called once."""
+    def append_own(self, entries: list[bytes], done: AppendDone) -> None:
+        """Store entries of the broker's own, behind all that was published before; ``done`` as of the ledger."""
 
     def transaction_ended(self, txn_id: TxnId, *, is_committed: bool) -> None:
         """Its marker is stored: the other parts hear of it."""

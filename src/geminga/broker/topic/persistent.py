@@ -378,10 +378,9 @@ class PersistentTopic(Topic):
         """A part has something to do now, or nothing any more."""
         self.parts.idleness_changed()
 
-    def append_own(self, entry: bytes, done: AppendDone) -> None:
-        """Store an entry of the broker's own, behind all that was published before."""
+    def append_own(self, entries: list[bytes], done: AppendDone) -> None:
+        """Store entries of the broker's own, behind all that was published before."""
         self._append_turn()
-        entries = [entry]
         if self._stamps is not None:
             entries = self._stamps.stamped(entries, self.services.runtime.clock.wall_ms())
         self.ledger.append(entries, done)

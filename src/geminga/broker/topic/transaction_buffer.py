@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from operator import attrgetter
-from typing import ClassVar, Final
+from typing import ClassVar, Final, NamedTuple
 
 from geminga.broker.topic.parts import PartTopic, Stats, TopicPart
 from geminga.broker.topic.ports import TRANSACTIONS_PROPERTY
@@ -53,6 +53,15 @@ _marker: Final = attrgetter("marker")
 Beginnings = dict[TxnId, tuple[int, str]]
 
 
+class Ended(NamedTuple):
+    """A transaction whose marker is being stored."""
+
+    txn_id: TxnId
+    commit: bool
+    #: Hears that it is, or the error.
+    stored: asyncio.Future[GemingaError | None]
+
+
 class TransactionBuffer(TopicPart):
     """See the module."""
 
@@ -69,6 +78,7 @@ class TransactionBuffer(TopicPart):
         "_is_saving",
         "_is_stopped",
         "_last_told",
+        "_markers",
         "_registrations",
         "_sealed",
         "_settling",
@@ -111,6 +121,8 @@ class TransactionBuffer(TopicPart):
         self._ending: dict[TxnId, asyncio.Future[None]] = {}
         #: Of a topic that was terminated: how transactions ended of which no snapshot says so yet (True: committed).
         self._sealed: dict[TxnId, bool] = {}
+        #: Whose markers go with the next append.
+        self._markers: list[Ended] = []
         #: While the first snapshot is being written.
         self._beginning: asyncio.Lock | None = None
         self._is_saving = self._is_stopped = False
@@ -388,7 +400,7 @@ class TransactionBuffer(TopicPart):
             if txn_id in state.open and self._topic.ledger.terminated_position is not None:
                 await self._end_sealed(state, txn_id, commit=commit)
             elif txn_id in state.open:
-                await self._append_marker(state, txn_id, commit=commit)
+                await self._append_marker(txn_id, commit=commit)
             elif not state.has_ended(txn_id):
                 await self._make_sure()
         finally:
@@ -428,29 +440,44 @@ class TransactionBuffer(TopicPart):
             self._lose(error)
             raise
 
-    async def _append_marker(self, state: TransactionBufferState, txn_id: TxnId, *, commit: bool) -> None:
-        stored: asyncio.Future[GemingaError | None] = asyncio.get_running_loop().create_future()
-
-        def done(result: AppendResult) -> None:
-            # Whoever waits may have been called off: what is in the log counts all the same.
-            with Contained(self._topic, "the end of a transaction", is_last=True):
-                if result.error is None:
-                    self._marked(state, txn_id, Position(result.ledger_id, result.first_entry_id), commit=commit)
-                elif not isinstance(result.error, TopicTerminatedError):
-                    self._lose(result.error)
-                if not stored.done():
-                    stored.set_result(result.error)
-
-        now_ms = self._topic.services.runtime.clock.wall_ms()
-        self._topic.append_own(transaction_marker(txn_id, commit=commit, now_ms=now_ms), done)
+    async def _append_marker(self, txn_id: TxnId, *, commit: bool) -> None:
+        loop = asyncio.get_running_loop()
+        stored: asyncio.Future[GemingaError | None] = loop.create_future()
+        if not self._markers:
+            # Those of other transactions that end in this turn go with it.
+            loop.call_soon(self._append_markers)
+        self._markers.append(Ended(txn_id, commit, stored))
         error = await stored
         if isinstance(error, TopicTerminatedError):
             raise UnavailableError(f"{self._topic.name} was terminated while {txn_id} ended")
         if error is not None:
             raise UnavailableError(f"nobody knows whether the end of {txn_id} is stored") from error
 
-    def _marked(self, state: TransactionBufferState, txn_id: TxnId, marker: Position, *, commit: bool) -> None:
+    def _append_markers(self) -> None:
+        markers = [each for each in self._markers if not each.stored.cancelled()]
+        self._markers = []
+        state = self.state
+        if not markers or state is None:
+            return
+
+        def done(result: AppendResult) -> None:
+            # Whoever waits may have been called off: what is in the log counts all the same.
+            with Contained(self._topic, "the end of a transaction", is_last=True):
+                for index, each in enumerate(markers[result.index : result.index + result.count]):
+                    if result.error is None:
+                        self._marked(state, each, Position(result.ledger_id, result.first_entry_id + index))
+                    elif not isinstance(result.error, TopicTerminatedError):
+                        self._lose(result.error)
+                    if not each.stored.done():
+                        each.stored.set_result(result.error)
+
+        now_ms = self._topic.services.runtime.clock.wall_ms()
+        entries = [transaction_marker(each.txn_id, commit=each.commit, now_ms=now_ms) for each in markers]
+        self._topic.append_own(entries, done)
+
+    def _marked(self, state: TransactionBufferState, ended: Ended, marker: Position) -> None:
         """The marker is stored."""
+        txn_id, commit, _ = ended
         self._last_told = marker
         self._since.pop(txn_id, None)
         if commit:

@@ -70,16 +70,16 @@ class SendBuffer:
             self._arm_timer()
         self.write()
 
-    def add_in(self, txn: TransactionCore, topic: str, pending: PendingSend) -> None:
-        """The same in a transaction: it is held, with all behind it, until the coordinator knows of ``topic``."""
+    def add_in(self, txn: TransactionCore, target: tuple[str], pending: PendingSend) -> None:
+        """The same in a transaction: it is held, with all behind it, until the coordinator knows of the topic."""
         txn.join()
-        pending.waiters = [lambda: txn.settle(pending.error)]
-        is_asked = txn.is_registered((topic,)) or not self.queue.hold(pending, txn)
+        pending.gate = txn
+        is_asked = txn.is_registered(target) or not self.queue.hold(pending, txn)
         self.add(pending)
         if not is_asked:
-            self._ask(txn, topic)
+            self._ask(txn, target)
 
-    def _ask(self, txn: TransactionCore, topic: str) -> None:
+    def _ask(self, txn: TransactionCore, target: tuple[str]) -> None:
         """Have what is held for the transaction written, or refused."""
 
         def registered(error: Exception | None) -> None:
@@ -91,7 +91,7 @@ class SendBuffer:
                 self._finish(refused, -1, -1, as_client_error(error, "sending"))
             self.write()
 
-        asked = attempt(wanted, txn, (topic,), registered)
+        asked = attempt(wanted, txn, target, registered)
         if isinstance(asked, Raised):
             registered(asked.error)
 
@@ -176,7 +176,6 @@ class SendBuffer:
             shared.append((ledger_id, entry_id))
         callbacks = pending.callbacks
         if error is not None:
-            pending.error = error
             self.refuse(callbacks, pending.messages, error)
         elif callbacks is not None:
             index, receiver = callbacks[0]
@@ -188,9 +187,10 @@ class SendBuffer:
                 first_chunk = MessageId(self._partition, *shared[0]) if shared else None
                 self._tell_ids(callbacks, ledger_id, entry_id, pending.messages, first_chunk)
         if pending.waiters is not None:
-            waiters, pending.waiters = pending.waiters, None  # they know it, too: no circle stays
-            for wake in waiters:
+            for wake in pending.waiters:
                 wake()
+        if pending.gate is not None:
+            cast("TransactionCore", pending.gate).settle(error)
         if self._room_waiters and not self.is_full(0):
             self._wake_all()
 

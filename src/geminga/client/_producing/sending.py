@@ -73,6 +73,7 @@ class Sending(EntryProducer[T]):
         "_place",
         "_state",
         "_stored_sequence_id",
+        "_target",
         "_topic",
         "batch",
     )
@@ -93,6 +94,8 @@ class Sending(EntryProducer[T]):
         self._place = place
         self._memory = memory
         self._topic = topic
+        #: As transactions know it.
+        self._target = (topic,)
         self._options = options
         self._builder = builder
         self._loop = asyncio.get_running_loop()
@@ -180,6 +183,13 @@ class Sending(EntryProducer[T]):
                 return
         check_callback(callback)
         core = begin_in(txn, self._place)
+        if is_plain and not self._is_batching and self._state is not State.NEW:
+            try:
+                self._check_may_send()
+                self._add_alone(EncodedMessage(cast("bytes", content), txn=core), None)
+            finally:
+                core.settle(None)
+            return
         try:
             self._send(self._builder.build(content, fields), callback)
         finally:
@@ -352,7 +362,7 @@ class Sending(EntryProducer[T]):
         if txn is None:
             self._buffer.add(pending)
         else:
-            self._buffer.add_in(txn, self._topic, pending)
+            self._buffer.add_in(txn, self._target, pending)
 
     def _refuse_batch(self, batch: Batch, error: Exception) -> None:
         count = len(batch)

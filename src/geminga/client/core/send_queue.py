@@ -5,8 +5,8 @@ Three parts in one order: *in flight* (written to the present connection) before
 flight; a lost connection puts all of that back into *queued*, in order. Nothing leaves the queue but by a receipt, a
 refusal, expiry, or the end of the producer: each exactly once.
 
-Frames are held for a *gate* (the transaction of theirs, until its coordinator knows of the topic) that is opened or
-refused. Where nothing is held, nothing of this is looked at.
+Frames are held for a *gate* (the transaction of theirs, until its coordinator knows of the topic) that is opened, once
+and for all, or refused. Where nothing is held, nothing of this is looked at.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ class PendingSend:
         "chunk_index",
         "chunks",
         "created_s",
-        "error",
         "first_chunk_id",
         "frame",
+        "gate",
         "highest_sequence_id",
         "messages",
         "sequence_id",
@@ -60,10 +60,10 @@ class PendingSend:
         self.created_s = created_s
         #: (index in the batch, who wants to hear); None: nobody.
         self.callbacks = callbacks
+        #: What it may be held for (:meth:`SendQueue.hold`); None: nothing.
+        self.gate: object | None = None
         #: Written to any connection: only then may it be stored without our knowing.
         self.was_written = False
-        #: Why it was not stored, for those who hear that it is out of the queue.
-        self.error: Exception | None = None
         #: Called once it is out of the queue, whatever became of it; None: nobody waits.
         self.waiters: list[Callable[[], None]] | None = None
         #: Of chunked messages: which chunk of how many; 0 of 0 for others.
@@ -80,7 +80,7 @@ class ReceiptMismatch(Exception):
 class SendQueue:
     """See the module's docstring."""
 
-    __slots__ = ("_closed", "_gates", "_held", "_in_flight", "_queued", "_tail", "bytes", "messages")
+    __slots__ = ("_closed", "_held", "_in_flight", "_queued", "_tail", "bytes", "messages")
 
     def __init__(self) -> None:
         self._in_flight: deque[PendingSend] = deque()
@@ -88,10 +88,8 @@ class SendQueue:
         self._held: deque[PendingSend] = deque()
         #: Where the next one goes: what is queued, or what is held if anything is.
         self._tail = self._queued
-        #: Those in ``_held`` that wait for a gate themselves.
-        self._gates: dict[PendingSend, object] = {}
-        #: Gate -> what was held for it, in order; some of it may have expired.
-        self._closed: dict[object, list[PendingSend]] = {}
+        #: Gates that are closed.
+        self._closed: set[object] = set()
         #: Messages and bytes without receipt.
         self.messages = 0
         self.bytes = 0
@@ -131,35 +129,32 @@ class SendQueue:
         True: it is the first that this gate holds; whoever opens or refuses it is to be asked.
         """
         self._tail = self._held
-        self._gates[pending] = gate
-        others = self._closed.get(gate)
-        if others is None:
-            self._closed[gate] = [pending]
-            return True
-        others.append(pending)
-        return False
+        pending.gate = gate
+        if gate in self._closed:
+            return False
+        self._closed.add(gate)
+        return True
 
     def open_gate(self, gate: object) -> None:
         """What was held for it may be written."""
-        for pending in self._closed.pop(gate, ()):
-            self._gates.pop(pending, None)
+        self._closed.discard(gate)
         self._release()
 
     def refuse_gate(self, gate: object) -> list[PendingSend]:
         """What was held for it will never be written: take it out."""
-        refused = [pending for pending in self._closed.pop(gate, ()) if self._gates.pop(pending, None) is not None]
+        self._closed.discard(gate)
+        held = list(self._held)
+        self._held.clear()
+        self._held.extend(pending for pending in held if pending.gate != gate)
+        refused = [pending for pending in held if pending.gate == gate]
         for pending in refused:
             self._removed(pending)
-        gone = set(refused)
-        left = [pending for pending in self._held if pending not in gone]
-        self._held.clear()
-        self._held.extend(left)
         self._release()
         return refused
 
     def _release(self) -> None:
-        held, gates = self._held, self._gates
-        while held and held[0] not in gates:
+        held, closed = self._held, self._closed
+        while held and held[0].gate not in closed:
             self._queued.append(held.popleft())
         if not held:
             self._tail = self._queued
@@ -200,7 +195,6 @@ class SendQueue:
         for part in (self._in_flight, self._queued, self._held):
             while part and part[0].created_s <= created_before_s:
                 pending = part.popleft()
-                self._gates.pop(pending, None)
                 self._removed(pending)
                 expired.append(pending)
             if part:
@@ -214,7 +208,6 @@ class SendQueue:
         self._in_flight.clear()
         self._queued.clear()
         self._held.clear()
-        self._gates.clear()
         self._closed.clear()
         self._tail = self._queued
         self.messages = self.bytes = 0
@@ -223,7 +216,7 @@ class SendQueue:
     def check_invariants(self) -> None:
         """Counters and queue agree."""
         everything = [*self._in_flight, *self._queued, *self._held]
-        invariant(not self._held or self._held[0] in self._gates, "frames are held, and none of them waits")
+        invariant(not self._held or self._held[0].gate in self._closed, "frames are held, and none of them waits")
         invariant(self._tail is (self._held or self._queued), "the order of the send queue is broken")
         invariant(self.messages == sum(p.messages for p in everything), "messages of the send queue are miscounted")
         invariant(self.bytes == sum(p.size_bytes for p in everything), "bytes of the send queue are miscounted")

@@ -3,6 +3,7 @@
 A change is decided first (:meth:`CoordinatorState.begin` and its like give the record to store), and takes effect when
 the record is on stable storage (:meth:`CoordinatorState.stored`, the same at a replay). In between, a transaction whose
 end is being stored takes nothing more: of two ends that race, the first to be decided wins, as it does in the log.
+A beginning takes effect at once: nothing hangs on a transaction before its first participant, whose record lies behind.
 
 Format and rules: docs/formats/transactions.md.
 """
@@ -87,7 +88,7 @@ class CoordinatorState:
     """See the module. ``active_max``: transactions at a time; 0: no limit."""
 
     __slots__ = (
-        "_beginning",
+        "_finishing",
         "_outcomes",
         "_timeouts",
         "aborted",
@@ -114,11 +115,11 @@ class CoordinatorState:
         self.open: dict[int, Transaction] = {}
         #: How the last ones ended, oldest first.
         self._outcomes: dict[int, TxnStatus] = {}
+        #: How many of the open ones are ended everywhere, and that is being stored: they count no more.
+        self._finishing = 0
         #: (deadline, number); may hold transactions that are over.
         self._timeouts: list[tuple[int, int]] = []
-        #: New ones whose records are being stored.
-        self._beginning = 0
-        #: What open transactions and their names come to, those that are being stored included.
+        #: What open transactions and their names come to, names that are being stored included.
         self.characters = 0
         #: Ended since the start.
         self.committed = self.aborted = self.timed_out = 0
@@ -126,19 +127,17 @@ class CoordinatorState:
     # ---- decisions: the record to store
 
     def begin(self, timeout_ms: int, now_ms: int, owner: str | None = None) -> TransactionRecord:
-        """A new transaction; its number is taken at once, whatever becomes of the record.
+        """A new transaction, open from now on; its number is taken, whatever becomes of the record.
 
         Raises TooManyRequestsError if there are as many as there may be, or they take as much as they may.
         """
-        if self.active_max and len(self.open) + self._beginning >= self.active_max:
+        if self.active_max and self.active >= self.active_max:
             raise TooManyRequestsError(
-                f"coordinator {self.coordinator} has {len(self.open)} active transactions, as many as it may have"
+                f"coordinator {self.coordinator} has {self.active} active transactions, as many as it may have"
             )
         self._check_open_characters(TRANSACTION_CHARACTERS)
-        self._beginning += 1
-        self.characters += TRANSACTION_CHARACTERS
         self.last_number += 1
-        return TransactionRecord(
+        record = TransactionRecord(
             op=LogOp.NEW,
             txn_id=TxnId(self.coordinator, self.last_number),
             timeout_ms=timeout_ms,
@@ -147,6 +146,8 @@ class CoordinatorState:
             max_number=self.last_number,
             owner=owner,
         )
+        self._opened(record)
+        return record
 
     def add_partitions(self, txn_id: TxnId, partitions: Iterable[str], now_ms: int) -> TransactionRecord | None:
         """Topics it is to publish to; None if it has them all. Raises as :meth:`taking`."""
@@ -207,6 +208,7 @@ class CoordinatorState:
         if transaction.pending_status is not None:
             return None
         transaction.pending_status = _NEXT[transaction.status]
+        self._finishing += 1
         return self._update(txn_id, transaction.status, transaction.pending_status, now_ms)
 
     def _update(self, txn_id: TxnId, expected: TxnStatus, new: TxnStatus, now_ms: int) -> TransactionRecord:
@@ -231,7 +233,9 @@ class CoordinatorState:
         transaction = self.open.get(number)
         if record.op is LogOp.NEW:
             if transaction is None:
-                self._opened(record, position)
+                transaction = self._opened(record)
+            if not transaction.positions:
+                transaction.positions.append(position)
             return None
         if transaction is None:
             return None
@@ -254,27 +258,34 @@ class CoordinatorState:
         """A record was not stored, for certain: the change may be tried again."""
         transaction = self.open.get(record.txn_id.number)
         if transaction is not None and record.op is LogOp.UPDATE and transaction.pending_status == record.new_status:
-            transaction.pending_status = None
+            self._nothing_pending(transaction)
+        elif transaction is not None and record.op is LogOp.NEW:
+            self._forget(transaction)
 
-    def _opened(self, record: TransactionRecord, position: Position) -> None:
+    def _opened(self, record: TransactionRecord) -> Transaction:
         # The log may be another broker's, which had another bound or none.
         timeout_ms = min(record.timeout_ms or 0, self.timeout_max_ms)
         transaction = Transaction(record.txn_id, record.start_ms or 0, timeout_ms, record.owner)
-        transaction.positions.append(position)
         self.open[record.txn_id.number] = transaction
-        if self._beginning:
-            self._beginning -= 1
-        else:
-            self.characters += TRANSACTION_CHARACTERS  # it is read again
+        self.characters += TRANSACTION_CHARACTERS
         heappush(self._timeouts, (transaction.deadline_ms, record.txn_id.number))
+        return transaction
+
+    def _forget(self, transaction: Transaction) -> None:
+        del self.open[transaction.txn_id.number]
+        self.characters -= TRANSACTION_CHARACTERS + transaction.characters
+
+    def _nothing_pending(self, transaction: Transaction) -> None:
+        if transaction.pending_status is not None and transaction.pending_status.is_over:
+            self._finishing -= 1
+        transaction.pending_status = None
 
     def _moved(self, transaction: Transaction, status: TxnStatus) -> Transaction | None:
         transaction.status = status
-        transaction.pending_status = None
+        self._nothing_pending(transaction)
         if not status.is_over:
             return None
-        del self.open[transaction.txn_id.number]
-        self.characters -= TRANSACTION_CHARACTERS + transaction.characters
+        self._forget(transaction)
         self._outcomes[transaction.txn_id.number] = status
         if len(self._outcomes) > OUTCOMES_MAX:
             del self._outcomes[next(iter(self._outcomes))]
@@ -312,6 +323,11 @@ class CoordinatorState:
             return Standing.UNTOLD
         is_taking = transaction.status is TxnStatus.OPEN and transaction.pending_status is None
         return Standing.TAKING if is_taking else Standing.ENDING
+
+    @property
+    def active(self) -> int:
+        """How many are not over, but for those of which only that is not stored yet."""
+        return len(self.open) - self._finishing
 
     @property
     def low_watermark(self) -> int:

@@ -16,6 +16,7 @@ from geminga.model.limits import TRANSACTION_COORDINATORS_MAX
 from geminga.model.topic_name import TopicName
 from geminga.model.txn_id import TxnId
 from geminga.runtime import next_turn, spawn, wait_ms
+from geminga.transaction.logs import LATER_MS
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from support.broker_world import TOPIC, BrokerWorld, run_with_broker, send_frame
 from support.ownership import OwnershipTable
@@ -68,6 +69,7 @@ def test_coordinators_are_told_and_none_is_made_by_being_asked_for() -> None:
         stats = await get("coordinatorStats?coordinatorId=1")
         assert (stats["state"], stats["leastSigBits"], stats["lowWaterMark"]) == ("Ready", 1, -1)
         assert stats["ongoingTxnSize"] == 1
+        await wait_ms(2 * LATER_MS)  # that all have heard of the end
         assert 0 < stats["recoverStartTime"] <= stats["recoverEndTime"]
         log = (await get("coordinatorInternalStats/1"))["transactionLogStats"]
         assert log["managedLedgerName"] == "pulsar/system/persistent/__transaction_log_1"

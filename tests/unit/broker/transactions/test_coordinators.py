@@ -10,6 +10,7 @@ from geminga.broker.transactions.coordinators import REOPEN_FIRST_MS
 from geminga.model.errors import TransactionCoordinatorNotFoundError, UnavailableError
 from geminga.model.topic_name import TopicName
 from geminga.runtime import wait_ms
+from geminga.transaction.logs import LATER_MS
 from support.broker_world import BrokerWorld, run_with_broker
 
 
@@ -75,6 +76,7 @@ def test_one_that_lost_its_log_is_opened_anew() -> None:
         coordinators = world.broker.transactions.coordinators
         coordinator = await coordinators.find(0)
         txn_id = await coordinator.begin(60_000)
+        await wait_ms(LATER_MS + 1)
         other = BrokerWorld(world.runtime, world.config, world.ledger_config, store=world.metadata, bookie=world.bookie)
         ledger = await other.ledgers.open("pulsar/system/persistent/__transaction_log_0")
         await ledger.claim()

@@ -61,7 +61,7 @@ async def everything(world: BrokerWorld, subscription: str = "sub") -> list[byte
 
 async def is_over(world: BrokerWorld, txn_id: TxnId) -> bool:
     coordinator = await world.broker.transactions.coordinators.find(txn_id.coordinator)
-    return not coordinator.state.open
+    return not coordinator.state.active
 
 
 def test_topic_with_an_open_transaction_is_not_inactive() -> None:

@@ -101,8 +101,9 @@ def test_a_coordinator_that_loses_its_log_while_another_is_closed_is_passed_over
 
 
 async def _begin(coordinator) -> None:
+    txn_id = await coordinator.begin(60_000)
     with pytest.raises(GemingaError):
-        await coordinator.begin(60_000)
+        await coordinator.add_partitions(txn_id, ["a"])
 
 
 class TwoOwners:

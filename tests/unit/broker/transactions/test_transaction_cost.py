@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from geminga.model.txn_id import TxnId
+from geminga.runtime import wait_ms
+from geminga.transaction.logs import LATER_MS
 from support.broker_world import BrokerWorld, Type, run_with_broker, send_frame
 from support.transacting import Transacting
 
@@ -81,3 +83,61 @@ def test_a_damaged_message_behind_the_first_of_a_topics_transactions_keeps_its_p
         assert not (await writer.end(txn_id, commit=True)).HasField("error")
 
     run(scenario)
+
+
+async def cost_of(world: BrokerWorld, work: Awaitable[object]) -> int:
+    """Appends to ledgers that something takes: each waits for the disk, as far as it is not part of a group."""
+    before = world.bookie.add_calls
+    await work
+    return world.bookie.add_calls - before
+
+
+async def ready(world: BrokerWorld) -> Transacting:
+    """A client with a producer on a topic that had a transaction."""
+    writer = Transacting(await world.client())
+    await writer.client.create_producer()
+    txn_id = await writer.begin()
+    await writer.add_partition(txn_id)
+    await writer.publish(b"first", txn_id)
+    await writer.end(txn_id, commit=True)
+    await wait_ms(2 * LATER_MS)
+    return writer
+
+
+def test_a_transaction_takes_four_appends_and_its_beginning_none() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        writer = await ready(world)
+        for is_again in (False, True):
+            before = world.bookie.add_calls
+            txn_id = await writer.begin()
+            assert world.bookie.add_calls == before, "a beginning waits for no disk"
+            # What was left of the transaction before, the beginning, and the topic: one append.
+            assert await cost_of(world, writer.add_partition(txn_id)) == 1
+            assert await cost_of(world, writer.publish(b"message", txn_id)) == 1
+            # The decision, and the marker; that all have heard is stored when something else is.
+            assert await cost_of(world, writer.end(txn_id, commit=not is_again)) == 2
+            assert world.bookie.add_calls == before + 4
+        # Without a next one, it is soon.
+        assert await cost_of(world, wait_ms(2 * LATER_MS)) == 1
+
+    run(scenario, transaction_buffer_snapshot_min_ms=1 << 30)
+
+
+def test_transactions_that_end_at_once_share_their_appends() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        writer = await ready(world)
+        txn_ids = [await writer.begin() for _ in range(32)]
+        asked = world.bookie.add_calls
+        for txn_id in txn_ids:
+            await writer.add_partition(txn_id)
+            await writer.publish(b"message", txn_id)
+        assert world.bookie.add_calls == asked + 2 * len(txn_ids)
+        before = world.bookie.add_calls
+        for txn_id in txn_ids:
+            writer.ask_end(txn_id, commit=True)
+        for _ in txn_ids:
+            answer = await writer.client.expect(Type.END_TXN_RESPONSE)
+            assert not answer.endTxnResponse.HasField("error")
+        assert world.bookie.add_calls == before + 2, "one append of decisions, one of markers"
+
+    run(scenario, transaction_buffer_snapshot_min_ms=1 << 30)
