@@ -16,6 +16,8 @@ from geminga.bookkeeper.memory import LocalBookiePool, MemoryBookie
 from geminga.broker.config import BrokerConfig
 from geminga.broker.connection.connection import TURN_COMMANDS_MAX, Connection
 from geminga.broker.ownership.endpoints import Endpoint
+from geminga.broker.ownership.ports import HERE, Owner, Unknown
+from geminga.broker.ownership.sole import SoleOwnership
 from geminga.broker.resources import ClusterSetup, Resources, initialize_cluster
 from geminga.broker.service import Broker
 from geminga.managed_ledger import ManagedLedgerConfig, ManagedLedgerFactory
@@ -57,6 +59,16 @@ class Stored(NamedTuple):
     producer_name: str
 
 
+class Until(SoleOwnership):
+    """Everything is here, until it is another broker's."""
+
+    def __init__(self) -> None:
+        self.is_over = False
+
+    async def owner_of(self, name: TopicName, *, is_authoritative: bool = False) -> Owner:
+        return Unknown() if self.is_over else HERE
+
+
 class BrokerOnNode:
     """A real broker over memory storage, listening on the simulated network."""
 
@@ -73,8 +85,16 @@ class BrokerOnNode:
         pool = LocalBookiePool({"bookie": self.bookie})
         bookkeeper = BookKeeper(self.runtime, self.metadata, pool, BookKeeperConfig())
         self.ledgers = ManagedLedgerFactory(self.runtime, self.metadata, bookkeeper, ManagedLedgerConfig())
-        resources = Resources(self.metadata)
-        return Broker(self.runtime, self.metadata, self.ledgers, self.config, resources, version="test")
+        self._ownership = Until()
+        return Broker(
+            self.runtime,
+            self.metadata,
+            self.ledgers,
+            self.config,
+            Resources(self.metadata),
+            version="test",
+            ownership=self._ownership,
+        )
 
     async def start(self) -> None:
         coordinators = COORDINATORS if self.config.transaction_coordinator_enabled else 0
@@ -87,9 +107,13 @@ class BrokerOnNode:
         return self.broker.new_connection(turn_commands_max=self.turn_commands_max)
 
     async def abandon(self) -> None:
-        """Cut all connections without a word; another broker takes over and fences what this one still writes."""
+        """Cut all connections without a word; another broker takes over and fences what this one still writes.
+
+        It opens nothing any more: it would take topics away from the other one for ever.
+        """
         self.restarts += 1
         abandoned = self.broker
+        self._ownership.is_over = True
         self.broker = self._new_broker()
         for connection in list(abandoned.connections.open):
             connection.close("the broker is gone")
