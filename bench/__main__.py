@@ -29,6 +29,7 @@ from bench.peers.run import peers
 from bench.peers.verdict import FAILED, is_red
 from bench.servers import Bench, BenchError
 from bench.spark import spark as measure_spark
+from bench.transactions import transactions
 
 Measurement = Callable[[Bench, argparse.Namespace], list[Row]]
 
@@ -95,6 +96,11 @@ MEASUREMENTS: dict[str, tuple[str, str, Measurement]] = {
         "receipt of an acknowledgement is durable too",
         lambda b, o: peers(b, o),
     ),
+    "transactions": (
+        "in transactions and without (x plain), beside Apache Pulsar, our client for both; times: above 1 is better",
+        "both servers sync their journal before each answer, on the same disk",
+        lambda b, o: transactions(b, o),
+    ),
     "loops": (
         "asyncio against uvloop",
         f"all: {DURABLE}",
@@ -150,8 +156,10 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3, help="publish: turns of floor and product, medians are shown")
     parser.add_argument("--rate", type=int, default=2_000, help="latency: sends per second")
     parser.add_argument("--count", type=int, default=10_000, help="topics: how many")
-    parser.add_argument("--turns", type=int, default=3, help="peers: of each server in each row")
-    parser.add_argument("-k", default="", metavar="TEXT", help='peers: rows whose name contains this, or "a or b"')
+    parser.add_argument("--turns", type=int, default=3, help="peers, transactions: of each server in each row")
+    parser.add_argument(
+        "-k", default="", metavar="TEXT", help='peers, transactions: rows whose name contains this, or "a or b"'
+    )
     parser.add_argument("--profile", action="store_true", help="peers: say where Geminga's processor time went")
     parser.add_argument("--loop", choices=("asyncio", "uvloop"), default="uvloop", help="product and floor")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="broker configuration")
@@ -162,7 +170,7 @@ def main() -> int:
     if unknown := [name for name in names if name not in MEASUREMENTS]:
         parser.error(f"unknown: {', '.join(unknown)}; known: all, {', '.join(MEASUREMENTS)}")
     console = Console(stderr=options.json)
-    console.width = max(console.width, 190 if "peers" in names else 130)
+    console.width = max(console.width, 190 if {"peers", "transactions"} & set(names) else 130)
     # Not the system's temporary folder, which may be memory: a durable figure needs a disk.
     base = Path(options.dir) if options.dir else Path(__file__).resolve().parents[1] / "build"
     base.mkdir(parents=True, exist_ok=True)

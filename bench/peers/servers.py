@@ -95,15 +95,22 @@ class Kind:
     missing: str = ""
     program: str = ""
 
-    def make(self, bench: Bench, directory: Path, environment: Mapping[str, str] | None = None) -> StandaloneProcess:
-        """One on ``directory``, not started."""
+    def make(
+        self,
+        bench: Bench,
+        directory: Path,
+        environment: Mapping[str, str] | None = None,
+        *,
+        also: Mapping[str, str] | None = None,
+    ) -> StandaloneProcess:
+        """One on ``directory``, not started; ``also``: settings of a broker, beside those that all of them have."""
         directory.mkdir(parents=True)
         data, log = directory / "data", directory / "log"
         if self.name == PULSAR:
-            settings = {**BOTH, **APACHE_STORAGE}
+            settings = {**BOTH, **APACHE_STORAGE, **(also or {})}
             return ApacheStandalone(data, log=log, settings=settings, memory=APACHE_MEMORY)
         if self.name == GEMINGA:
-            settings = {"gemingaEventLoop": bench.loop, **BOTH, **bench.settings}
+            settings = {"gemingaEventLoop": bench.loop, **BOTH, **(also or {}), **bench.settings}
             told = {"PYTHONPATH": str(bench.source), **(environment or {})}
             return StandaloneProcess(data, log=log, settings=settings, before_exec=die_with_parent, environment=told)
         return OtherServer(self.name, self.program, data, log)
