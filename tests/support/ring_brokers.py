@@ -69,6 +69,8 @@ def draw_rules(rng: Any) -> Rules:
         deduplication=rng.random() < 0.5,
         keep_alive_interval_s=1_000_000,
         delete_inactive_topics=False,
+        dispatcher_read_failure_backoff_initial_ms=100,
+        dispatcher_read_failure_backoff_max_ms=200,
     )
     ledgers = ManagedLedgerConfig(
         ensemble_size=copies,

@@ -211,6 +211,12 @@ class Mover:
         elif account.by_index and rng.random() < 0.5:
             for one in taken:
                 await client.acknowledge(account.index, [one], txn_id)
+        elif account.by_index:
+            # All of an entry means the rest of it, whoever acknowledged the others: parts are said one by one.
+            last = [one for one in taken if one.size > 1 and one.index == one.size - 1]
+            for part in ([one for one in taken if one not in last], last):
+                if part:
+                    await client.acknowledge(account.index, part, txn_id)
         else:
             await client.acknowledge(account.index, taken, txn_id)
         self.step("acknowledge")
