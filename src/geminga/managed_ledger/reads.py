@@ -141,7 +141,8 @@ class LedgerReads:
 
 def _answer(claim: Claim, done: ReadDone, part: Part | None, result: Sequence[bytes] | StorageError) -> None:
     """Pass an answer on; then its bytes are in flight no more."""
-    claim.resize(0 if isinstance(result, StorageError) else sum(map(len, result)))
+    if claim.is_held:  # else it was called off while the bookies had it
+        claim.resize(0 if isinstance(result, StorageError) else sum(map(len, result)))
     try:
         # The bookies answer: what fails in here is not their failure.
         with Contained(part, "a read"):
