@@ -142,7 +142,8 @@ class Mover:
     async def _live(self) -> None:
         await self._resolve()
         await self._connect()
-        assert self.client is not None
+        if self.client is None:
+            raise Lost("died on its way")
         await self.client.subscribe(topic(self.account.index), self.account.index, self.account.kind, MOVED_MAX)
         for _ in range(self.rng.choice([1, 4, 10, 30])):
             if self.client is None or self.client.is_closed or self.is_over:
@@ -235,6 +236,7 @@ class Mover:
             # The first one may have timed out meanwhile; else both of them hold it.
             self.book.counts["no conflict"] += 1
             self.book.learn(txn_id, False)
+            raise Lost("timed out")
 
     async def _send(self, client: RingClient, txn_id: TxnId, taken: list[Taken]) -> RingClient:
         """Each token in a message of its own, or in batches; where resends are recognised, again after a reconnect."""
@@ -284,7 +286,8 @@ class Mover:
             try:
                 await self._connect()
                 client = self.client
-                assert client is not None
+                if client is None:
+                    raise Lost("died on its way")
                 self.txn_id = txn_id
                 if not self.account.is_cumulative:
                     await client.subscribe(topic(self.account.index), self.account.index, self.account.kind, 0)
