@@ -305,6 +305,8 @@ class Mover:
         client, struck = self.client, len(self.brokers.struck)
         if client is None or client.is_closed or self.account.movers > 1 or self.brokers.is_in_doubt:
             return
+        if self.account.index not in client.topics:
+            return  # it asked for the end on a connection that has no consumer
         client.flow(self.account.index, 2 * MOVED_MAX)
         for _ in range(10):
             await self.world.sleep(0.1)
