@@ -145,6 +145,9 @@ class Ring:
         brokers = self.brokers
         while brokers.under_way:
             await self.world.sleep(0.05)
+        # One may have crashed after the last look.
+        assert brokers.owner is not None
+        await brokers.ensure(brokers.owner)
         for mover in self.movers:
             mover.is_over = True
         await self.world.sleep(SETTLED_S)
