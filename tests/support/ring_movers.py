@@ -301,7 +301,10 @@ class Mover:
         raise Lost("could not send again")
 
     async def _given_back(self, taken: list[Taken]) -> None:
-        """What an aborted transaction held comes again to who is there still, if nothing else happens meanwhile."""
+        """What an aborted transaction held comes again to who is there still, if nothing else happens meanwhile.
+
+        Asked of whole entries: of one whose rest the consumer has, the part comes with the rest, at the latest.
+        """
         client, struck = self.client, len(self.brokers.struck)
         if client is None or client.is_closed or self.account.movers > 1 or self.brokers.is_in_doubt:
             return
@@ -311,7 +314,7 @@ class Mover:
         for _ in range(10):
             await self.world.sleep(0.1)
             there = {(one.position, one.index) for one in client.messages}
-            missing = [one for one in taken if (one.position, one.index) not in there]
+            missing = [one for one in taken if one.size <= 1 and (one.position, one.index) not in there]
             if not missing or client.is_closed or len(self.brokers.struck) > struck:
                 return
         assert not missing, f"{missing} were given back by an abort, and do not come"

@@ -274,11 +274,21 @@ class TransactionAcks:
             except LedgerFencedError as error:
                 self._lost(error)
                 raise
+            await self._open_if_made_elsewhere()
         if self._handle is not None:
             await self._handle.end(txn_id, commit=commit, low_watermark=low_watermark)
             self._since.pop(txn_id, None)
             if not self._handle.acks:
                 self._since.clear()
+
+    async def _open_if_made_elsewhere(self) -> None:
+        """A broker that had the topic before, and did not know yet that it lost it, may have made the log since the
+        topic was loaded here: what it held counts."""
+        subscription, logs = self._subscription, self._subscription.services.pending_ack_logs
+        if self._handle is not None or logs is None:
+            return
+        if await logs.exists(subscription.topic.name, subscription.name):
+            await self._open()
 
     # ---- what waits
 

@@ -211,6 +211,30 @@ def test_a_topic_that_could_not_be_loaded_is_read_anew_by_the_next_load() -> Non
     run(scenario)
 
 
+def test_acknowledgements_taken_by_a_broker_that_had_lost_the_topic_count() -> None:
+    """It made their log after the next owner had looked for one: the commit found nothing, and they were lost."""
+
+    async def scenario(first: BrokerWorld) -> None:
+        two = TwoOwners(first)
+        a, b = await two.start()
+        client = Transacting(await a.client())
+        await client.client.create_producer()
+        await client.client.subscribe()
+        await client.publish(b"message")
+        await wait_ms(50)
+        [(message_id, _)] = client.messages()
+        txn_id = await client.begin()
+        await client.add_subscription(txn_id)
+        two.table.default = "b"  # and nobody tells the one before
+        await b.broker.get_topic(NAME, create=False)
+        coordinator = await b.broker.transactions.coordinators.find(0)
+        assert not (await client.acknowledge([message_id], txn_id)).HasField("error")
+        await coordinator.end(txn_id, commit=True)
+        assert await read(b) == []
+
+    run(scenario)
+
+
 def test_a_pending_ack_log_that_could_not_be_opened_is_read_anew_by_the_next_attempt() -> None:
     """It stayed open without the cursor that another broker had made: nothing could be acknowledged there for good."""
 
