@@ -88,7 +88,6 @@ class CoordinatorState:
     """See the module. ``active_max``: transactions at a time; 0: no limit."""
 
     __slots__ = (
-        "_finishing",
         "_outcomes",
         "_timeouts",
         "aborted",
@@ -96,6 +95,7 @@ class CoordinatorState:
         "characters",
         "committed",
         "coordinator",
+        "heard",
         "last_number",
         "open",
         "timed_out",
@@ -115,8 +115,8 @@ class CoordinatorState:
         self.open: dict[int, Transaction] = {}
         #: How the last ones ended, oldest first.
         self._outcomes: dict[int, TxnStatus] = {}
-        #: How many of the open ones are ended everywhere, and that is being stored: they count no more.
-        self._finishing = 0
+        #: Ended everywhere, which is not stored yet, by number: over for everybody but the log.
+        self.heard: dict[int, Transaction] = {}
         #: (deadline, number); may hold transactions that are over.
         self._timeouts: list[tuple[int, int]] = []
         #: What open transactions and their names come to, names that are being stored included.
@@ -201,15 +201,17 @@ class CoordinatorState:
         return self._update(txn_id, TxnStatus.OPEN, wanted, now_ms)
 
     def finish(self, txn_id: TxnId, now_ms: int) -> TransactionRecord | None:
-        """Every participant has heard; None if that is being stored already."""
+        """Every participant has heard: it is over; None if that is being stored already."""
+        if txn_id.coordinator == self.coordinator and txn_id.number in self.heard:
+            return None
         transaction = self.find(txn_id)
         if not transaction.status.is_ending:
             raise _wrong_status(txn_id, TxnStatus.COMMITTING, transaction.status)
-        if transaction.pending_status is not None:
-            return None
-        transaction.pending_status = _NEXT[transaction.status]
-        self._finishing += 1
-        return self._update(txn_id, transaction.status, transaction.pending_status, now_ms)
+        status = _NEXT[transaction.status]
+        self._forget(transaction)
+        self.heard[txn_id.number] = transaction
+        self._has_ended(transaction, status)
+        return self._update(txn_id, transaction.status, status, now_ms)
 
     def _update(self, txn_id: TxnId, expected: TxnStatus, new: TxnStatus, now_ms: int) -> TransactionRecord:
         return TransactionRecord(
@@ -230,7 +232,7 @@ class CoordinatorState:
         """
         number = record.txn_id.number
         self.last_number = max(self.last_number, number, -1 if record.max_number is None else record.max_number)
-        transaction = self.open.get(number)
+        transaction = self.open.get(number) or self.heard.get(number)
         if record.op is LogOp.NEW:
             if transaction is None:
                 transaction = self._opened(record)
@@ -258,7 +260,7 @@ class CoordinatorState:
         """A record was not stored, for certain: the change may be tried again."""
         transaction = self.open.get(record.txn_id.number)
         if transaction is not None and record.op is LogOp.UPDATE and transaction.pending_status == record.new_status:
-            self._nothing_pending(transaction)
+            transaction.pending_status = None
         elif transaction is not None and record.op is LogOp.NEW:
             self._forget(transaction)
 
@@ -275,17 +277,17 @@ class CoordinatorState:
         del self.open[transaction.txn_id.number]
         self.characters -= TRANSACTION_CHARACTERS + transaction.characters
 
-    def _nothing_pending(self, transaction: Transaction) -> None:
-        if transaction.pending_status is not None and transaction.pending_status.is_over:
-            self._finishing -= 1
-        transaction.pending_status = None
-
     def _moved(self, transaction: Transaction, status: TxnStatus) -> Transaction | None:
         transaction.status = status
-        self._nothing_pending(transaction)
+        transaction.pending_status = None
         if not status.is_over:
             return None
-        self._forget(transaction)
+        if self.heard.pop(transaction.txn_id.number, None) is None:
+            self._forget(transaction)
+            self._has_ended(transaction, status)
+        return transaction
+
+    def _has_ended(self, transaction: Transaction, status: TxnStatus) -> None:
         self._outcomes[transaction.txn_id.number] = status
         if len(self._outcomes) > OUTCOMES_MAX:
             del self._outcomes[next(iter(self._outcomes))]
@@ -296,7 +298,6 @@ class CoordinatorState:
         if len(self._timeouts) > 2 * len(self.open) + _STALE_MAX:
             self._timeouts = [(each.deadline_ms, number) for number, each in self.open.items()]
             heapify(self._timeouts)
-        return transaction
 
     # ---- questions
 
@@ -326,8 +327,8 @@ class CoordinatorState:
 
     @property
     def active(self) -> int:
-        """How many are not over, but for those of which only that is not stored yet."""
-        return len(self.open) - self._finishing
+        """How many are not over."""
+        return len(self.open)
 
     @property
     def low_watermark(self) -> int:
