@@ -310,8 +310,9 @@ class Mover:
             return
         if self.account.index not in client.topics:
             return  # it asked for the end on a connection that has no consumer
-        client.flow(self.account.index, 2 * MOVED_MAX)
         for _ in range(10):
+            # Where order is kept all that is not acknowledged comes again, and takes permits.
+            client.flow(self.account.index, 2 * MOVED_MAX)
             await self.world.sleep(0.1)
             there = {(one.position, one.index) for one in client.messages}
             missing = [one for one in taken if one.size <= 1 and (one.position, one.index) not in there]

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from geminga import sim
 from geminga.broker.service import Broker
+from geminga.model.position import Position
 from geminga.model.topic_name import TopicName
 from geminga.runtime import spawn
 from support.ring_brokers import COORDINATORS, TOPICS, RingBrokers, topic
@@ -192,29 +193,36 @@ class Ring:
 
     async def _drain(self) -> list[Taken]:
         """Every token, taken for good. A broker may find out now only that a topic is to be loaded anew."""
-        for _ in range(DRAINS_MAX - 1):
+        # What was acknowledged by one that failed further on does not come again.
+        found: dict[tuple[int, Position, int], Taken] = {}
+        for left in reversed(range(DRAINS_MAX)):
             try:
-                return await self._drain_once()
+                await self._drain_once(found)
+                break
             except (Lost, Refused):
+                if not left:
+                    raise
                 await self.world.sleep(1)
-        return await self._drain_once()
+        return list(found.values())
 
-    async def _drain_once(self) -> list[Taken]:
+    async def _drain_once(self, drained: dict[tuple[int, Position, int], Taken]) -> None:
         client = await self.brokers.client()
         assert client is not None
         found: list[Taken] = []
-        for account in self.accounts:
-            await client.subscribe(topic(account.index), account.index, account.kind, 1000)
-        for _ in range(4):
-            await self.world.sleep(0.6)
-            found += client.messages
-            client.messages = []
-        for account in self.accounts:
-            taken = [one for one in found if one.topic == account.index]
-            if taken:
-                await client.acknowledge(account.index, taken, None)
-        client.lose()
-        return found
+        try:
+            for account in self.accounts:
+                await client.subscribe(topic(account.index), account.index, account.kind, 1000)
+            for _ in range(4):
+                await self.world.sleep(0.6)
+                found += client.messages
+                drained.update(((one.topic, one.position, one.index), one) for one in client.messages)
+                client.messages = []
+            for account in self.accounts:
+                taken = [one for one in found if one.topic == account.index]
+                if taken:
+                    await client.acknowledge(account.index, taken, None)
+        finally:
+            client.lose()  # what it has goes to the next one
 
     async def _check_topics(self, broker: Broker) -> None:
         for index in range(TOPICS):

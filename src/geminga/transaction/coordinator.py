@@ -20,6 +20,7 @@ from geminga.model.errors import (
     SubscriptionNotFoundError,
     TopicNotFoundError,
     TransactionCoordinatorNotFoundError,
+    TransactionNotFoundError,
     UnavailableError,
     invariant,
 )
@@ -272,7 +273,11 @@ class TransactionCoordinator:
         Raises TransactionNotFoundError (also: it is over), InvalidTxnStatusError (the other end), GemingaError.
         """
         self._check_open()
-        await self._decide(txn_id, commit=commit)
+        try:
+            await self._decide(txn_id, commit=commit)
+        except TransactionNotFoundError:
+            await self.claim()  # whoever owns the log now may have begun it
+            raise
         ended = self._ending.get(txn_id.number)
         if ended is not None:
             error = await asyncio.shield(ended)

@@ -12,7 +12,7 @@ from geminga.broker.resources.initialization import COORDINATORS_TOPIC
 from geminga.broker.transactions.pending_ack_logs import log_name
 from geminga.managed_ledger import ManagedLedgerConfig
 from geminga.metadata.memory import MemoryMetadata
-from geminga.model.errors import GemingaError, StorageError
+from geminga.model.errors import GemingaError, StorageError, TransactionNotFoundError
 from geminga.model.topic_name import TopicName
 from geminga.model.txn_id import Standing, TxnId
 from geminga.runtime import spawn, wait_ms
@@ -189,6 +189,28 @@ def test_a_coordinator_that_another_broker_has_says_of_nothing_that_it_is_over()
             await old.find_standing(txn_id, TOPIC)
         assert 0 not in old.open
         assert await b.broker.transactions.coordinators.find_standing(txn_id, TOPIC) is Standing.UNTOLD
+
+    run(scenario)
+
+
+def test_a_coordinator_that_another_broker_has_does_not_tell_clients_that_there_is_no_such_transaction() -> None:
+    """A consumer that had acknowledged cumulatively in it took that for an abort, and went on behind what came again."""
+
+    async def scenario(first: BrokerWorld) -> None:
+        two = TwoOwners(first)
+        a, b = await two.start()
+        stale = await a.broker.transactions.coordinators.find(0)
+        two.table.default = "b"  # and nobody tells the one before
+        txn_id = await (await b.broker.transactions.coordinators.find(0)).begin(60_000)
+        for commit in (True, False):
+            with pytest.raises(GemingaError) as told:
+                await stale.end(txn_id, commit=commit)
+            assert not isinstance(told.value, TransactionNotFoundError)
+        current = await b.broker.transactions.coordinators.find(0)
+        with pytest.raises(TransactionNotFoundError):
+            await current.end(txn_id._replace(number=7_777), commit=True)
+        await current.end(txn_id, commit=True)
+        await b.broker.close()
 
     run(scenario)
 
