@@ -47,6 +47,7 @@ class Coordinators:
         "_ownership",
         "_part",
         "_participants",
+        "_resting",
         "_runtime",
     )
 
@@ -72,6 +73,9 @@ class Coordinators:
         self._open: dict[int, TransactionCoordinator] = {}
         self._logs: dict[int, ManagedLedger] = {}
         self._opening: dict[int, asyncio.Lock] = {}
+        #: Lost their log a moment ago. Opened at once, by topics that ask what becomes of a transaction, they tell
+        #: topics of ends, which load and ask again: without a pause nothing else is done while storage is away.
+        self._resting: set[int] = set()
         self._is_closed = False
 
     # ---- life
@@ -119,6 +123,10 @@ class Coordinators:
             return known
         if self._is_closed:
             raise UnavailableError("the broker is closing")
+        if number in self._resting:
+            raise UnavailableError(
+                f"transaction coordinator {number} lost its log a moment ago: it is opened anew soon"
+            )
         # A client says which: nothing is kept of those that are not there.
         if not 0 <= number < await self._count():
             raise TransactionCoordinatorNotFoundError(f"Transaction coordinator not found: {number}")
@@ -187,6 +195,7 @@ class Coordinators:
             if self._open.get(number) is coordinator:
                 del self._open[number], self._logs[number]
             spawn(ledger.close(is_broken=True), name=f"close the log of coordinator {number}", part=self._part)
+            self._resting.add(number)
             self._again(number, REOPEN_FIRST_MS)
 
         try:
@@ -214,6 +223,7 @@ class Coordinators:
 
     async def _open_later(self, number: int, delay_ms: int) -> None:
         await wait_ms(delay_ms)
+        self._resting.discard(number)
         try:
             await self.find(number)
         except TransactionCoordinatorNotFoundError:

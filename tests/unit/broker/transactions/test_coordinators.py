@@ -83,6 +83,9 @@ def test_one_that_lost_its_log_is_opened_anew() -> None:
         with pytest.raises(UnavailableError, match="nobody knows"):
             await coordinator.add_partitions(txn_id, ["persistent://public/default/a"])
         assert not coordinators.open
+        # Not by whoever asks meanwhile: topics that it tells of ends ask again, in a circle as long as storage is away.
+        with pytest.raises(UnavailableError, match="opened anew soon"):
+            await coordinators.find(0)
         await wait_ms(REOPEN_FIRST_MS + 100)
         assert list(coordinators.open[0].state.open) == [txn_id.number]
         await other.ledgers.close()

@@ -194,7 +194,7 @@ def test_a_coordinator_that_another_broker_has_says_of_nothing_that_it_is_over()
 
 
 def test_a_coordinator_that_another_broker_has_does_not_tell_clients_that_there_is_no_such_transaction() -> None:
-    """A consumer that had acknowledged cumulatively in it took that for an abort, and went on behind what came again."""
+    """A consumer that had acknowledged cumulatively in it took that for its end, and skipped what came again."""
 
     async def scenario(first: BrokerWorld) -> None:
         two = TwoOwners(first)
