@@ -10,18 +10,16 @@ from __future__ import annotations
 
 import argparse
 import json
-import logging
 import multiprocessing
 import subprocess
 import sys
 import time
-import traceback
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import redirect_stderr
-from io import StringIO
 from pathlib import Path
 from typing import Any, Final
+
+from tools.seeds.seed import run_seed
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 LOG: Final = ROOT / "build" / "sim.jsonl"
@@ -29,35 +27,6 @@ LOG: Final = ROOT / "build" / "sim.jsonl"
 PROGRESS_S: Final = 10.0
 #: Lines of a failure that are printed at once; the log has all of it.
 ERROR_LINES: Final = 25
-
-
-def run_seed(seed: int) -> dict[str, Any]:
-    """One seed, as a line of the log."""
-    from geminga.sim import SimWorld, run_in
-    from support.token_ring import Ring
-
-    logging.disable(logging.CRITICAL)
-    world = SimWorld(seed)
-    rings: list[Ring] = []
-
-    async def story(world: SimWorld) -> None:
-        rings.append(Ring(world))
-        await rings[0].run()
-
-    started = time.process_time()
-    error = None
-    try:
-        with redirect_stderr(StringIO()):
-            run_in(world, story)
-    except Exception as raised:
-        error = "".join(traceback.format_exception(raised))
-    line: dict[str, Any] = {"scenario": "token_ring", "seed": seed, "ok": error is None}
-    if rings:
-        line |= rings[0].told()._asdict()
-    line["cpu_s"] = round(time.process_time() - started, 3)
-    if error is not None:
-        line["error"] = error
-    return line
 
 
 def commit() -> str:
