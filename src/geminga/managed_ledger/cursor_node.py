@@ -6,7 +6,7 @@ its last use is to be noted.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
 from geminga.managed_ledger.core.cursor import CursorState
@@ -14,6 +14,7 @@ from geminga.managed_ledger.core.cursor_format import batch_records, range_recor
 from geminga.managed_ledger.metadata_io import MetadataNode, cursor_path
 from geminga.managed_ledger.services import StorageServices
 from geminga.metadata.ports import MUST_NOT_EXIST
+from geminga.model.errors import LedgerFencedError
 from geminga.model.limits import METADATA_VALUE_BYTES_MAX
 from geminga.wire.managed_ledger import CursorInfoRecord, encode_cursor_info
 
@@ -38,24 +39,27 @@ class NotedCursor(Protocol):
 class CursorNode(MetadataNode):
     """See the module."""
 
-    __slots__ = ("_cursor", "_log_name", "_services", "ledger_id", "noted_active_ms")
+    __slots__ = ("_cursor", "_fenced", "_log_name", "_services", "ledger_id", "noted_active_ms")
 
     def __init__(
         self,
         cursor: NotedCursor,
         log_name: str,
         services: StorageServices,
+        fenced: Callable[[LedgerFencedError], None],
         *,
         version: int = MUST_NOT_EXIST,
         created_ms: int = 0,
         ledger_id: int = -1,
         noted_active_ms: int = 0,
     ) -> None:
-        """Of a cursor of the managed ledger ``log_name``; the rest is what the node says."""
+        """Of a cursor of the managed ledger ``log_name``; ``fenced`` is told that another owner changed the node. The
+        rest is what it says."""
         super().__init__(version, created_ms)
         self._cursor = cursor
         self._log_name = log_name
         self._services = services
+        self._fenced = fenced
         #: The ledger that holds the state; -1: the node does.
         self.ledger_id = ledger_id
         #: When the cursor was last in use, as the node has it; ms since the epoch, 0: it does not say.
@@ -108,5 +112,9 @@ class CursorNode(MetadataNode):
 
     async def _write(self, record: CursorInfoRecord) -> None:
         path = cursor_path(self._log_name, self._cursor.name)
-        await self.put(self._services.metadata, path, encode_cursor_info(record))
+        try:
+            await self.put(self._services.metadata, path, encode_cursor_info(record))
+        except LedgerFencedError as error:
+            self._fenced(error)
+            raise
         self.noted_active_ms = record.last_active_ms

@@ -38,6 +38,10 @@ class CursorOwner(CursorLog, CursorPlace, Protocol):
         """Raises LedgerFencedError, LedgerClosedError."""
         ...
 
+    def on_fenced(self, error: LedgerFencedError) -> None:
+        """Another owner has it."""
+        ...
+
     async def require_list(self) -> None:
         """The list lock is held: raise LedgerFencedError if another owner has the ledger list."""
         ...
@@ -77,7 +81,7 @@ class CursorSet:
             owner.check_writable()
             texts = dict(cursor_properties) if cursor_properties else _NO_TEXTS
             cursor = self._new(name, self._state(initial, dict(properties) if properties else _NO_LONGS), texts)
-            store = self._store(cursor, CursorNode(cursor, owner.name, self._services))
+            store = self._store(cursor, CursorNode(cursor, owner.name, self._services, owner.on_fenced))
             await store.create_node()
             if self._services.is_shared:
                 try:
@@ -107,6 +111,7 @@ class CursorSet:
             cursor,
             owner.name,
             services,
+            owner.on_fenced,
             version=stat.version,
             created_ms=stat.created_ms,
             ledger_id=record.cursor_ledger_id,

@@ -71,6 +71,7 @@ class ManagedLedger:
         "retention_ms",
         "stored",
         "tail",
+        "when_fenced",
     )
 
     def __init__(
@@ -103,6 +104,8 @@ class ManagedLedger:
         self._cursors = CursorSet(self, services, home.cursor_services)
         #: Another owner took over: everything fails; open it anew.
         self.is_fenced = False
+        #: Called once when that is found.
+        self.when_fenced: Callable[[], None] | None = None
         self.is_closed = False
         #: What is closed if cursors, reads or trimming break; None: the process ends.
         self.part: Part | None = None
@@ -244,6 +247,8 @@ class ManagedLedger:
         self.is_fenced = True
         if self._appender is not None:
             self._appender.stop(error)
+        if self.when_fenced is not None:
+            self.when_fenced()
 
     def add_tail_listener(self, callback: Callable[[], None]) -> Callable[[], None]:
         """Call ``callback`` whenever entries became readable, once per group; returns what removes it."""

@@ -18,7 +18,7 @@ async def a_node(w, count=20):
     cursor = await ml.open_cursor("s", initial=EARLIEST)
     await cursor.note_use()
     version = (await w.store.get(cursor_path(NAME, "s"))).stat.version
-    return cursor, positions, CursorNode(cursor, NAME, w.factory._services, version=version)
+    return cursor, positions, CursorNode(cursor, NAME, w.factory._services, cursor._log.on_fenced, version=version)
 
 
 async def stored(w):

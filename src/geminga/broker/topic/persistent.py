@@ -95,6 +95,7 @@ class PersistentTopic(Topic):
         self._pending_batches = 0
         self._remove_tail_listener = ledger.add_tail_listener(self._entries_available)
         ledger.part = self
+        ledger.when_fenced = self._unload_fenced
 
     # ---- state
 
@@ -238,6 +239,12 @@ class PersistentTopic(Topic):
                 producer.bytes_in += size_bytes
             self._batch_done()
 
+    def _unload_fenced(self) -> None:
+        """Another broker owns the topic now, or did: whoever loads it next reads what that one stored."""
+        services = self.services
+        if not self.is_closing:
+            spawn(services.unload(self.name), name=f"unload fenced {self.name}", part=services.whole)
+
     def publish_failed(self, batch: PublishBatch, error: GemingaError) -> None:
         """Entries could not be stored, or nobody knows; their producer was told."""
         producer = batch.producer
@@ -247,10 +254,8 @@ class PersistentTopic(Topic):
             hook(batch, error)
         if not is_terminal(error):
             producer.disconnect()
-            if isinstance(error, LedgerFencedError) and not self.is_closing:
-                # Another broker owns the topic now.
-                services = self.services
-                spawn(services.unload(self.name), name=f"unload fenced {self.name}", part=services.whole)
+            if isinstance(error, LedgerFencedError):
+                self._unload_fenced()
         if batch.is_answered:
             self._batch_done()
 

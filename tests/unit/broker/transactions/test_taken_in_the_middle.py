@@ -12,7 +12,7 @@ from geminga.broker.resources.initialization import COORDINATORS_TOPIC
 from geminga.broker.transactions.pending_ack_logs import log_name
 from geminga.managed_ledger import ManagedLedgerConfig
 from geminga.metadata.memory import MemoryMetadata
-from geminga.model.errors import GemingaError, StorageError, TransactionNotFoundError
+from geminga.model.errors import GemingaError, LedgerFencedError, StorageError, TransactionNotFoundError
 from geminga.model.topic_name import TopicName
 from geminga.model.txn_id import Standing, TxnId
 from geminga.runtime import spawn, wait_ms
@@ -292,5 +292,35 @@ def test_a_coordinator_whose_partition_is_taken_while_it_is_opened_is_closed() -
         two.bookie.release()
         await asyncio.gather(opening, taking)
         assert not coordinators.open
+
+    run(scenario)
+
+
+def test_a_topic_whose_cursor_another_broker_changed_is_loaded_anew() -> None:
+    """It took no publish to notice: a subscription whose cursor could not be written was refused for good."""
+
+    async def scenario(first: BrokerWorld) -> None:
+        two = TwoOwners(first)
+        a, b = await two.start()
+        client = Transacting(await a.client())
+        await client.client.subscribe()
+        await client.client.create_producer()
+        await client.publish(b"message")
+        topic = await a.broker.get_topic(NAME, create=False)
+        # One that believes for a moment that it has the topic, and writes a cursor before it is told.
+        path = "/managed-ledgers/public/default/persistent/topic/sub"
+        value, stat = await a.metadata.get(path)
+        await a.metadata.put(path, value, expected_version=stat.version)
+        with pytest.raises(LedgerFencedError):
+            await topic.subscriptions["sub"].set_properties({"a": "b"})
+        await wait_ms(100)
+        again = Transacting(await a.client())
+        await again.client.subscribe()
+        await wait_ms(50)
+        assert [payload for _, payload in again.messages()] == [b"message"]
+        loaded = await a.broker.get_topic(NAME, create=False)
+        assert loaded is not topic
+        await loaded.subscriptions["sub"].set_properties({"a": "b"})
+        await b.broker.close()
 
     run(scenario)
