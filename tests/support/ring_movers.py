@@ -310,7 +310,8 @@ class Mover:
             return
         if self.account.index not in client.topics:
             return  # it asked for the end on a connection that has no consumer
-        for _ in range(10):
+        # A Failover consumer that has just become the active one waits for a second.
+        for _ in range(20):
             # Where order is kept all that is not acknowledged comes again, and takes permits.
             client.flow(self.account.index, 2 * MOVED_MAX)
             await self.world.sleep(0.1)

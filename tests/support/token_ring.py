@@ -217,6 +217,8 @@ class Ring:
                 found += client.messages
                 drained.update(((one.topic, one.position, one.index), one) for one in client.messages)
                 client.messages = []
+            if client.is_closed:
+                raise Lost("the broker found out that it was to load a topic anew")
             for account in self.accounts:
                 taken = [one for one in found if one.topic == account.index]
                 if taken:
