@@ -209,7 +209,7 @@ class TransactionCoordinator:
         """Stop; what is decided goes on where it is opened next. Raises StorageError."""
         self.stop()
         if self.state.last_number < self._reserved:
-            await self._log.set_properties({**self._log.properties, NUMBER_PROPERTY: str(self.state.last_number)})
+            await self._log.add_properties({NUMBER_PROPERTY: str(self.state.last_number)})
         await self._log.close()
 
     def stop(self) -> None:
@@ -287,7 +287,11 @@ class TransactionCoordinator:
     async def claim(self) -> None:
         """Make sure that the log is still this one's, before it is said that there is nothing. Raises GemingaError."""
         self._check_open()
-        await self._save_properties(dict(self._log.properties))
+        try:
+            await self._log.claim()
+        except GemingaError as error:
+            self._lose(error)
+            raise
 
     async def abort_within(self, txn_id: TxnId, wait_s: float) -> bool:
         """Abort; whether all participants heard within that time. Raises as :meth:`end`.
@@ -326,13 +330,13 @@ class TransactionCoordinator:
                 if self.state.last_number < self._reserved:
                     return
                 reserved = self.state.last_number + NUMBERS_AT_ONCE
-                await self._save_properties({**self._log.properties, NUMBER_PROPERTY: str(reserved)})
+                await self._save_number(reserved)
                 self._reserved = reserved
         self._check_open()
 
-    async def _save_properties(self, properties: dict[str, str]) -> None:
+    async def _save_number(self, number: int) -> None:
         try:
-            await self._log.set_properties(properties)
+            await self._log.add_properties({NUMBER_PROPERTY: str(number)})
         except GemingaError as error:
             self._lose(error)
             raise

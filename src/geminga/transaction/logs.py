@@ -54,9 +54,13 @@ class LedgerRecordLog:
         """As :class:`RecordLog` says."""
         return self._ledger.properties
 
-    async def set_properties(self, properties: Mapping[str, str]) -> None:
+    async def add_properties(self, properties: Mapping[str, str]) -> None:
         """As :class:`RecordLog` says."""
-        await self._ledger.set_properties(properties)
+        await self._ledger.add_properties(properties)
+
+    async def claim(self) -> None:
+        """As :class:`RecordLog` says."""
+        await self._ledger.claim()
 
     async def append(self, data: bytes) -> Position:
         """As :class:`RecordLog` says."""
@@ -170,9 +174,12 @@ class MemoryRecordLog:
         self._next_entry_id = 0
         self.properties: Mapping[str, str] = {}
 
-    async def set_properties(self, properties: Mapping[str, str]) -> None:
+    async def add_properties(self, properties: Mapping[str, str]) -> None:
         """As :class:`RecordLog` says."""
-        self.properties = dict(properties)
+        self.properties = {**self.properties, **properties}
+
+    async def claim(self) -> None:
+        """As :class:`RecordLog` says: nobody else can."""
 
     async def append(self, data: bytes) -> Position:
         """As :class:`RecordLog` says."""

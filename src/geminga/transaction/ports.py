@@ -81,8 +81,12 @@ class RecordLog(Protocol):
         """Text properties of the log."""
         ...
 
-    async def set_properties(self, properties: Mapping[str, str]) -> None:
-        """Replace them; durable on return. Raises StorageError."""
+    async def add_properties(self, properties: Mapping[str, str]) -> None:
+        """Add some, or replace those of the same names; durable on return. Raises StorageError."""
+        ...
+
+    async def claim(self) -> None:
+        """Make sure that nobody else has opened the log since. Raises LedgerFencedError, StorageError."""
         ...
 
     async def append(self, data: bytes) -> Position:

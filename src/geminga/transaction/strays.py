@@ -2,7 +2,7 @@
 
 What comes for a transaction is taken only where its coordinator says that it is open and will tell. What is read again
 from storage was taken at another time, maybe by another broker, whose coordinators may not be there any more: it is
-asked about once, until the answer is for certain.
+asked about at once, and what is held for longer now and again.
 """
 
 from __future__ import annotations
@@ -12,14 +12,16 @@ from typing import Final
 
 from geminga.model.errors import GemingaError, NotAllowedError
 from geminga.model.txn_id import Standing, TxnId, TxnSubscription
-from geminga.runtime import get_logger, wait_ms
+from geminga.runtime import get_logger, next_turn, wait_ms
 from geminga.transaction.ports import Registrations
 
 _log = get_logger(__name__)
 
 #: Milliseconds between two rounds of questions: doubled from the first to the last.
 AGAIN_FIRST_MS: Final = 1_000
-AGAIN_MAX_MS: Final = 60_000
+AGAIN_MAX_MS: Final = 10_000
+#: Transactions asked about in one turn of the loop.
+ASKED_PER_TURN: Final = 500
 
 
 def check_is_taking(standing: Standing, txn_id: TxnId, participant: str | TxnSubscription) -> None:
@@ -38,33 +40,39 @@ async def settle_strays(
     participant: str | TxnSubscription,
     registrations: Registrations,
     abort: Callable[[TxnId], Awaitable[None]],
+    *,
+    first_ms: int = 0,
 ) -> None:
-    """Ask about every transaction that is held now, and abort those of which the participant will not hear.
+    """Ask about every transaction for which something is held, after ``first_ms`` and then now and again, and abort
+    those that are over: the participant was not told, or another broker was that had the topic for a moment.
 
-    One that is open and does not know of the participant is waited for: it times out. ``abort`` may raise GemingaError.
+    Ends when nothing is held. ``abort`` may raise GemingaError.
     """
-    unsettled = list(held())
-    delay_ms = AGAIN_FIRST_MS
-    while unsettled:
-        unsettled = [each for each in unsettled if not await _is_settled(each, participant, registrations, abort)]
-        if unsettled:
+    delay_ms = first_ms
+    while True:
+        if delay_ms:
             await wait_ms(delay_ms)
-            delay_ms = min(2 * delay_ms, AGAIN_MAX_MS)
-            unsettled = [each for each in unsettled if each in set(held())]
+        delay_ms = min(2 * delay_ms, AGAIN_MAX_MS) if delay_ms else AGAIN_FIRST_MS
+        there = list(held())
+        if not there:
+            return
+        for number, txn_id in enumerate(there):
+            if number % ASKED_PER_TURN == ASKED_PER_TURN - 1:
+                await next_turn()
+            # Nothing is awaited for one of which its coordinator knows.
+            if registrations.standing(txn_id, participant) in (None, Standing.OVER):
+                await _settle(txn_id, participant, registrations, abort)
 
 
-async def _is_settled(
+async def _settle(
     txn_id: TxnId,
     participant: str | TxnSubscription,
     registrations: Registrations,
     abort: Callable[[TxnId], Awaitable[None]],
-) -> bool:
+) -> None:
     try:
-        standing = await registrations.find_standing(txn_id, participant)
-        if standing is Standing.OVER:
+        if await registrations.find_standing(txn_id, participant) is Standing.OVER:
             _log.warning("%s holds something for transaction %s, which is over: aborted", participant, txn_id)
             await abort(txn_id)
     except GemingaError as error:
         _log.info("%s: what becomes of transaction %s is not known yet: %s", participant, txn_id, error)
-        return False
-    return standing is not Standing.UNTOLD

@@ -233,7 +233,13 @@ class TopicRegistry:
     # ---- what is told of ownership
 
     def given(self, topics: Topics) -> None:
-        """They are loaded when somebody wants them."""
+        """They are loaded when somebody wants them: anew, for what is loaded from before may be out of date.
+
+        A broker may be given back what it never heard that it lost.
+        """
+        stale = [topic.name for topic in self.loaded.values() if topics(topic.name)]
+        if stale:
+            spawn(self._unload_all(stale), name=f"unload {len(stale)} topics of before", part=self._part)
 
     async def taken(self, topics: Topics) -> None:
         """Unload them, also those whose loading began while they were ours."""

@@ -29,7 +29,7 @@ from geminga.runtime import Contained, Part, get_logger, spawn
 from geminga.transaction.core.held_back import Hold
 from geminga.transaction.core.pending_acks import WHOLE, CumulativeAck, Released, TxnAck
 from geminga.transaction.pending_ack_handle import PendingAckHandle, left_words
-from geminga.transaction.strays import check_is_taking, settle_strays
+from geminga.transaction.strays import AGAIN_MAX_MS, check_is_taking, settle_strays
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.numbers import BATCH_MESSAGES_BELIEVED
 
@@ -117,7 +117,7 @@ class TransactionAcks:
         self._since: dict[TxnId, int] = {}
         #: As coordinators know it.
         self._whose = TxnSubscription(str(subscription.topic.name), subscription.name)
-        #: Asks what becomes of transactions that held something when it was loaded.
+        #: Asks what becomes of transactions that hold something.
         self._settling: asyncio.Task[None] | None = None
         #: When its log began to be read, and had been read, ms since the epoch; 0: never.
         self.recovering_ms = self.recovered_ms = 0
@@ -128,21 +128,29 @@ class TransactionAcks:
         """Bring back what is held. Raises GemingaError."""
         subscription = self._subscription
         logs = subscription.services.pending_ack_logs
-        registrations = subscription.services.registrations
-        if logs is None or registrations is None or not await logs.exists(subscription.topic.name, subscription.name):
+        if logs is None or not await logs.exists(subscription.topic.name, subscription.name):
             return
         handle = await self._open()
         if handle.acks:
             self._subscription.services.watch_held(self)
+            self._watch_strays(handle, first_ms=0)
 
-            async def abort(txn_id: TxnId) -> None:
-                await handle.end(txn_id, commit=False, low_watermark=-1)
+    def _watch_strays(self, handle: PendingAckHandle, first_ms: int) -> None:
+        """See that nothing is held for a transaction that is over."""
+        subscription = self._subscription
+        registrations = subscription.services.registrations
 
-            self._settling = spawn(
-                settle_strays(lambda: handle.acks, self._whose, registrations, abort),
-                name=f"strays of {subscription.name} of {subscription.topic.name}",
-                part=subscription,
-            )
+        async def abort(txn_id: TxnId) -> None:
+            await handle.end(txn_id, commit=False, low_watermark=-1)
+
+        async def settle() -> None:
+            if registrations is not None:
+                await settle_strays(lambda: handle.acks, self._whose, registrations, abort, first_ms=first_ms)
+            self._settling = None
+
+        if self._settling is None and not self._is_stopped:
+            name = f"strays of {subscription.name} of {subscription.topic.name}"
+            self._settling = spawn(settle(), name=name, part=subscription)
 
     def _stop(self) -> None:
         self._since.clear()
@@ -233,9 +241,11 @@ class TransactionAcks:
             (position, bits, size) = acks[0]
             await handle.acknowledge_cumulative(CumulativeAck(txn_id, position, bits, size))
             self._begin_hold(txn_id)
+            self._watch_strays(handle, AGAIN_MAX_MS)
             return
         await handle.acknowledge(txn_id, acks)
         self._begin_hold(txn_id)
+        self._watch_strays(handle, AGAIN_MAX_MS)
         subscription = self._subscription
         dispatch = subscription.dispatch
         if dispatch is not None:

@@ -34,7 +34,7 @@ from geminga.runtime import Contained, Turns, get_logger, spawn
 from geminga.transaction.core.buffer import TransactionBufferState
 from geminga.transaction.core.held_back import Hold
 from geminga.transaction.ports import BufferSnapshot, BufferSnapshots, Registrations
-from geminga.transaction.strays import check_is_taking, settle_strays
+from geminga.transaction.strays import AGAIN_MAX_MS, check_is_taking, settle_strays
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.markers import ABORT, COMMIT, transaction_marker, transaction_of
 from geminga.wire.pulsar.metadata import peek_metadata
@@ -100,7 +100,7 @@ class TransactionBuffer(TopicPart):
         assert registrations is not None
         self._snapshots: BufferSnapshots = snapshots
         self._registrations: Registrations = registrations
-        #: Asks what becomes of transactions that were open when the topic was loaded.
+        #: Asks what becomes of open transactions.
         self._settling: asyncio.Task[None] | None = None
         #: A transaction was aborted: entries are looked at.
         self._is_hiding = False
@@ -172,11 +172,23 @@ class TransactionBuffer(TopicPart):
         self.recovered_ms = self._topic.services.runtime.clock.wall_ms()
         if state.open:
             self._topic.services.watch_held(self)
-            self._settling = spawn(
-                settle_strays(lambda: state.open, str(self._topic.name), self._registrations, self._abort_stray),
-                name=f"strays of {self._topic.name}",
-                part=self._topic,
+            self._settle(first_ms=0)
+
+    def _settle(self, first_ms: int) -> None:
+        """See that nothing is held back for a transaction that is over."""
+
+        async def settle() -> None:
+            await settle_strays(
+                lambda: () if self.state is None else self.state.open,
+                str(self._topic.name),
+                self._registrations,
+                self._abort_stray,
+                first_ms=first_ms,
             )
+            self._settling = None
+
+        if self._settling is None and not self._is_stopped:
+            self._settling = spawn(settle(), name=f"strays of {self._topic.name}", part=self._topic)
 
     async def _abort_stray(self, txn_id: TxnId) -> None:
         if self.state is not None:
@@ -324,6 +336,7 @@ class TransactionBuffer(TopicPart):
         if txn_id not in self._since and txn_id in self.state.open:
             self._since[txn_id] = (self._topic.services.runtime.clock.wall_ms(), batch.producer.name)
             self._topic.services.watch_held(self)
+            self._settle(first_ms=AGAIN_MAX_MS)
         if batch.is_answered:
             self._has_come(batch)
         self._topic.read_limit_moved()

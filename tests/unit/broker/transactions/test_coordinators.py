@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from geminga.broker.ownership.ports import HERE, Owner, OwnershipListener, Unknown
@@ -9,7 +11,8 @@ from geminga.broker.resources.initialization import COORDINATORS_TOPIC
 from geminga.broker.transactions.coordinators import REOPEN_FIRST_MS
 from geminga.model.errors import TransactionCoordinatorNotFoundError, UnavailableError
 from geminga.model.topic_name import TopicName
-from geminga.runtime import wait_ms
+from geminga.runtime import next_turn, wait_ms
+from geminga.transaction.coordinator import NUMBER_PROPERTY
 from geminga.transaction.logs import LATER_MS
 from support.broker_world import BrokerWorld, run_with_broker
 
@@ -89,5 +92,21 @@ def test_one_that_lost_its_log_is_opened_anew() -> None:
         await wait_ms(REOPEN_FIRST_MS + 100)
         assert list(coordinators.open[0].state.open) == [txn_id.number]
         await other.ledgers.close()
+
+    run_with_broker(scenario, transaction_coordinator_enabled=True)
+
+
+def test_making_sure_of_the_log_takes_no_number_back() -> None:
+    """Two that saved properties at once: the older ones were saved last, and a number was given a second time."""
+
+    async def scenario(world: BrokerWorld) -> None:
+        coordinator = await world.broker.transactions.coordinators.find(0)
+        began = asyncio.ensure_future(coordinator.begin(60_000))
+        await next_turn()
+        await coordinator.claim()
+        txn_id = await began
+        other = BrokerWorld(world.runtime, world.config, world.ledger_config, store=world.metadata, bookie=world.bookie)
+        stored = await other.ledgers.info("pulsar/system/persistent/__transaction_log_0")
+        assert int(stored.record.properties[NUMBER_PROPERTY]) >= txn_id.number
 
     run_with_broker(scenario, transaction_coordinator_enabled=True)

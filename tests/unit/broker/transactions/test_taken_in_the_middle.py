@@ -324,3 +324,29 @@ def test_a_topic_whose_cursor_another_broker_changed_is_loaded_anew() -> None:
         await b.broker.close()
 
     run(scenario)
+
+
+def test_what_a_broker_has_from_before_it_lost_a_topic_is_loaded_anew_when_it_is_given_back() -> None:
+    """Nobody told it that it had lost the topic: what was published meanwhile was not there for its consumers."""
+
+    async def scenario(first: BrokerWorld) -> None:
+        two = TwoOwners(first)
+        a, b = await two.start()
+        client = Transacting(await a.client())
+        await client.client.create_producer()
+        await client.publish(b"before")
+        two.table.default = "b"
+        other = Transacting(await b.client())
+        await other.client.create_producer()
+        await other.publish(b"meanwhile")
+        await two.worlds["b"].ownership.tell_taken(lambda _: True)
+        two.table.default = "a"
+        await two.worlds["a"].ownership.tell_given(lambda _: True)
+        await wait_ms(50)
+        reader = Transacting(await a.client())
+        await reader.client.subscribe()
+        await wait_ms(50)
+        assert [payload for _, payload in reader.messages()] == [b"before", b"meanwhile"]
+        await b.broker.close()
+
+    run(scenario)
