@@ -44,3 +44,10 @@ def test_planted_lock_lines_are_caught() -> None:
     assert lock_violations("a==1 \\\n    --hash=sha256:00\n") == []
     assert lock_violations("a==1\nb==2 \\\n    --hash=sha256:00\n") != []
     assert lock_violations("a @ https://host/a.whl \\\n    --hash=sha256:00\n") != []
+
+
+def test_the_first_commands_of_the_readme_are_two() -> None:
+    """A fresh machine with Python and ``make`` needs no others."""
+    block = (ROOT / "README.md").read_text().split("```")[1]
+    commands = [line.partition("#")[0].strip() for line in block.splitlines()[1:]]
+    assert commands == ["make demo", "make test"]
