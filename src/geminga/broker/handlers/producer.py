@@ -11,7 +11,7 @@ from geminga.broker.handlers.rows import Asks, CommandRow, SettledBy
 from geminga.broker.handlers.services import CommandServices
 from geminga.broker.topic.base import Topic
 from geminga.broker.topic.ports import TakesTransactions
-from geminga.broker.topic.producer import Producer
+from geminga.broker.topic.producer import Producer, is_terminal
 from geminga.broker.topic.publish import DUPLICATE, PublishBatch, Refusal
 from geminga.model.errors import (
     GemingaError,
@@ -249,6 +249,9 @@ def _refuse(batch: PublishBatch, producer: Producer, error: GemingaError) -> Non
     for index in range(batch.count):
         one = batch if batch.count == 1 else batch.cut(index, index + 1, 0)
         producer.refuse(one, DUPLICATE if producer.topic.is_stored(one) else Refusal(error))
+    if not is_terminal(error):
+        # It comes again: what the client has sent behind it may not be stored before.
+        producer.disconnect()
 
 
 def _published_to(connection: Connection, command: pb.BaseCommand) -> Resource:

@@ -10,7 +10,7 @@ from geminga.model.topic_name import TopicName
 from geminga.model.txn_id import TxnId
 from geminga.runtime import wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from support.broker_world import TOPIC, BrokerWorld, run_with_broker
+from support.broker_world import TOPIC, BrokerWorld, Type, run_with_broker, send_frame
 from support.transacting import Transacting
 
 NAME = TopicName.parse(TOPIC)
@@ -264,5 +264,29 @@ def test_a_size_that_no_batch_has_is_not_believed() -> None:
         assert not (await client.acknowledge([part], txn_id)).HasField("error")
         subscription = (await world.broker.get_topic(NAME, create=False)).subscriptions["sub"]
         assert subscription.transaction_acks.held(subscription.topic.ledger.first_position).bit_length() <= 1
+
+    run_with_broker(scenario, transaction_coordinator_enabled=True)
+
+
+def test_what_was_sent_behind_a_message_that_must_come_again_is_not_stored_before_it() -> None:
+    """With deduplication the one that came again was taken for a duplicate then, and lost."""
+
+    async def scenario(world: BrokerWorld) -> None:
+        writer = await transacting(world)
+        await writer.client.create_producer()
+        txn_id = await writer.begin()
+        await writer.add_partition(txn_id)
+        coordinators = world.broker.transactions.coordinators
+        await coordinators.taken(lambda _: True)
+        coordinators._resting.add(0)  # it lost its log just now
+        answer = await writer.send(b"first", txn_id)
+        assert answer.send_error.error not in (pb.UnknownError, pb.NotAllowedError), answer
+        coordinators._resting.clear()
+        fields = {"txnid_most_bits": txn_id.coordinator, "txnid_least_bits": txn_id.number}
+        writer.client.send_bytes(send_frame(2, b"second", 1, metadata=dict(fields), **fields))
+        await wait_ms(100)
+        topic = await world.broker.get_topic(NAME, create=False)
+        assert topic.ledger.last_confirmed_position.entry_id == -1
+        assert [each.type for each, _ in writer.client.received] == [Type.CLOSE_PRODUCER]
 
     run_with_broker(scenario, transaction_coordinator_enabled=True)
