@@ -54,11 +54,6 @@ MEANT: Final = (
         r"schema.+: POST schemas/.+/compatibility",
     ),
     Meant(
-        "messages expired while the same is under way",
-        r"answer: 409 Expire message by timestamp not issued .+ \| 204",
-        r"topics \d+: POST .+expireMessages/3600",
-    ),
-    Meant(
         "subscription types of a topic that are not set",
         r"answer: (200 \| 204|204 \| 200)",
         "topic policy subscriptionTypesEnabled: GET",

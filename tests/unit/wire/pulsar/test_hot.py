@@ -7,7 +7,7 @@ from geminga.wire.pulsar import hot
 
 def test_send_example() -> None:
     command = bytes.fromhex("08 06 32 08 08 01 10 c0 c4 07 18 01")
-    assert hot.decode_send(command) == (1, 123456, 0, 1, 0)
+    assert hot.decode_send(command) == (1, 123456, 0, 1, 0, None)
 
 
 def test_send_cut_short_or_with_more_behind_is_not_read() -> None:
