@@ -28,13 +28,12 @@ from geminga.managed_ledger.reads import LedgerReads, ReadDone
 from geminga.managed_ledger.services import LedgerHome, StorageServices
 from geminga.managed_ledger.stored_list import StoredList
 from geminga.managed_ledger.tail import Tail
-from geminga.managed_ledger.trimming import TrimRule, trim_list
+from geminga.managed_ledger.trimming import trim, trim_all, trim_quietly
 from geminga.metadata.ports import Stat
 from geminga.model.errors import (
     GemingaError,
     LedgerClosedError,
     LedgerFencedError,
-    NoSuchLedgerError,
     StorageError,
     TopicTerminatedError,
 )
@@ -54,12 +53,12 @@ class ManagedLedger:
         "_appender",
         "_cursors",
         "_home",
-        "_is_trimming",
         "_read_limit",
         "_reads",
         "_services",
         "is_closed",
         "is_fenced",
+        "is_trimming",
         "last_confirmed_position",
         "ledgers",
         "name",
@@ -117,7 +116,8 @@ class ManagedLedger:
         self.tail = Tail(home.cursor_services.cache, home.cache_entries)
         self._appender: Appender | None = None
         self._reads: LedgerReads | None = None
-        self._is_trimming = False
+        #: A trim in the background is about to begin.
+        self.is_trimming = False
 
     # ---- what is stored of it
 
@@ -320,32 +320,13 @@ class ManagedLedger:
 
     def trim_later(self) -> None:
         """A cursor left a ledger behind, or a ledger was closed: trim in the background."""
-        if not self._is_trimming and not self.is_closed and len(self.ledgers) > 1:
-            self._is_trimming = True
-            spawn(self._trim_quietly(), name=f"trim-{self.name}", part=self.part)
-
-    async def _trim_quietly(self) -> None:
-        try:
-            await self.trim()
-        except StorageError as error:
-            # A later call goes on.
-            _log.warning("%s: not trimmed: %s", self.name, error)
+        if not self.is_trimming and not self.is_closed and len(self.ledgers) > 1:
+            self.is_trimming = True
+            spawn(trim_quietly(self, self._services), name=f"trim-{self.name}", part=self.part)
 
     async def trim(self) -> None:
         """Delete the ledgers that every durable cursor has passed and retention does not hold."""
-        self._is_trimming = False
-        async with self.stored.lock():
-            if not self.is_closed and not self.is_fenced:
-                await self._trim(lambda: (self.retention_ms, self.retention_bytes))
-
-    async def _trim(self, retention: Callable[[], tuple[int, int]]) -> None:
-        """``retention``: what holds at the moment of the call; the lock is held."""
-        services = self._services
-        await trim_list(
-            self,
-            lambda: TrimRule(*retention(), services.clock.wall_ms()),
-            deletes_first=services.defects.trim_before_metadata,
-        )
+        await trim(self, self._services)
 
     def on_trimmed(self, ledger_ids: Sequence[int]) -> None:
         """The list without these ledgers is written: memory follows."""
@@ -360,8 +341,7 @@ class ManagedLedger:
         await self.roll()
         for cursor in tuple(self.cursors.values()):
             await cursor.clear_backlog()
-        async with self.stored.lock():
-            await self._trim(lambda: (0, 0))
+        await trim_all(self, self._services)
 
     async def terminate(self) -> Position:
         """End the log: nothing can be appended any more. Returns the last position."""
@@ -405,22 +385,8 @@ class ManagedLedger:
         """
         self.persistence = persistence if persistence is not None else self._services.persistence
 
-    async def recover_end(self) -> None:
-        """Opening: find where the last ledger ends if the list does not say. Raises StorageError."""
-        last = self.ledgers.last
-        if last is None or last.closed_ms:
-            return
-        try:
-            ledger = await self._services.ledgers.open_ledger(last.ledger_id, recover=True)
-        except NoSuchLedgerError:
-            _log.error("%s: its last ledger %d does not exist and leaves the list", self.name, last.ledger_id)
-            last.entries = last.size_bytes = 0
-        else:
-            last.opened_ms = ledger.metadata.created_ms or 0
-            last.entries, last.size_bytes = ledger.last_add_confirmed + 1, ledger.length_bytes
-            if last.entries:
-                self.keep_to_read(ledger)
-        last.closed_ms = max(1, self._services.clock.wall_ms())
+    def on_end_known(self) -> None:
+        """Opening: it is known where the last ledger ends."""
         self._drop_empty()
         self.last_confirmed_position = self.ledgers.last_position
         self._cut_readable()

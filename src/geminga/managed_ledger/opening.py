@@ -11,13 +11,16 @@ from geminga.managed_ledger.managed_ledger import ManagedLedger
 from geminga.managed_ledger.metadata_io import MetadataNode, claim, cursor_path, ledger_path
 from geminga.managed_ledger.services import LedgerHome, StorageServices
 from geminga.metadata.ports import Node
-from geminga.model.errors import LedgerFencedError
+from geminga.model.errors import LedgerFencedError, NoSuchLedgerError
+from geminga.runtime import get_logger
 from geminga.wire.managed_ledger import (
     ManagedLedgerRecord,
     decode_cursor_info,
     decode_managed_ledger_info,
     encode_managed_ledger_info,
 )
+
+_log = get_logger(__name__)
 
 
 async def load(services: StorageServices, home: LedgerHome, name: str) -> ManagedLedger:
@@ -39,12 +42,31 @@ async def load(services: StorageServices, home: LedgerHome, name: str) -> Manage
             return ManagedLedger(services, home, name, fresh, record)
     known = MetadataNode(node.stat.version, node.stat.created_ms)
     ml = ManagedLedger(services, home, name, known, decode_managed_ledger_info(node.value))
-    await ml.recover_end()
+    await _recover_end(ml, services)
     for cursor_name in await metadata.children(path):
         # None: it was deleted in between.
         if (found := await _get(services, cursor_path(name, cursor_name))) is not None:
             await ml.bring_back_cursor(cursor_name, decode_cursor_info(found.value), found.stat)
     return ml
+
+
+async def _recover_end(ml: ManagedLedger, services: StorageServices) -> None:
+    """Find where the last ledger ends if the list does not say. Raises StorageError."""
+    last = ml.ledgers.last
+    if last is None or last.closed_ms:
+        return
+    try:
+        ledger = await services.ledgers.open_ledger(last.ledger_id, recover=True)
+    except NoSuchLedgerError:
+        _log.error("%s: its last ledger %d does not exist and leaves the list", ml.name, last.ledger_id)
+        last.entries = last.size_bytes = 0
+    else:
+        last.opened_ms = ledger.metadata.created_ms or 0
+        last.entries, last.size_bytes = ledger.last_add_confirmed + 1, ledger.length_bytes
+        if last.entries:
+            ml.keep_to_read(ledger)
+    last.closed_ms = max(1, services.clock.wall_ms())
+    ml.on_end_known()
 
 
 async def _get(services: StorageServices, path: str) -> Node | None:

@@ -8,9 +8,13 @@ from typing import NamedTuple, Protocol
 from geminga.managed_ledger import crash_points as points
 from geminga.managed_ledger.core.positions import LedgerList
 from geminga.managed_ledger.core.trim import ledgers_to_trim
+from geminga.managed_ledger.services import StorageServices
 from geminga.managed_ledger.stored_list import StoredList
+from geminga.model.errors import StorageError
 from geminga.model.position import Position
-from geminga.runtime import crash_point
+from geminga.runtime import crash_point, get_logger
+
+_log = get_logger(__name__)
 
 
 class TrimRule(NamedTuple):
@@ -39,6 +43,13 @@ class HoldingCursor(Protocol):
 class TrimmedLog(Protocol):
     """A managed ledger, as far as it concerns this."""
 
+    name: str
+    is_closed: bool
+    is_fenced: bool
+    #: A trim in the background is about to begin.
+    is_trimming: bool
+    retention_ms: int
+    retention_bytes: int
     stored: StoredList
     ledgers: LedgerList
     #: ``ledgers`` itself, or cut at the read limit, and the newest entry of it.
@@ -55,15 +66,42 @@ class TrimmedLog(Protocol):
         ...
 
 
-async def trim_list(log: TrimmedLog, rule: Callable[[], TrimRule], *, deletes_first: bool = False) -> None:
+async def trim_quietly(log: TrimmedLog, services: StorageServices) -> None:
+    """As :func:`trim`, where nobody waits for it."""
+    try:
+        await trim(log, services)
+    except StorageError as error:
+        # A later call goes on.
+        _log.warning("%s: not trimmed: %s", log.name, error)
+
+
+async def trim(log: TrimmedLog, services: StorageServices) -> None:
+    """Delete the ledgers that every durable cursor has passed and retention does not hold. Raises StorageError."""
+    log.is_trimming = False
+    async with log.stored.lock():
+        if not log.is_closed and not log.is_fenced:
+            await _trim_list(log, services, lambda: (log.retention_ms, log.retention_bytes))
+
+
+async def trim_all(log: TrimmedLog, services: StorageServices) -> None:
+    """Delete the ledgers that every durable cursor has passed, whatever retention says. Raises StorageError."""
+    async with log.stored.lock():
+        await _trim_list(log, services, lambda: (0, 0))
+
+
+async def _trim_list(log: TrimmedLog, services: StorageServices, retention: Callable[[], tuple[int, int]]) -> None:
     """Trim what ``core.trim`` lets go; the list lock is held. Raises StorageError; then a later call goes on.
 
-    ``rule``: what holds at the moment of the call. ``deletes_first`` is a planted defect.
+    ``retention``: what holds at the moment of the call.
     """
+
+    def rule() -> TrimRule:
+        return TrimRule(*retention(), services.clock.wall_ms())
+
     going = _trimmable(log, rule())
     if not going:
         return
-    if deletes_first:
+    if services.defects.trim_before_metadata:
         await log.stored.delete_ledgers(going)
         crash_point(points.TRIM_DELETED)
     for name, cursor in tuple(log.cursors.items()):
