@@ -76,9 +76,6 @@ def test_state_is_what_the_log_says_through_crashes(seed: int) -> None:
         if (record.op is LogOp.NEW or is_end) and random.random() < 0.5:
             later.append(record)
             continue
-        if random.random() < 0.1 and not is_end:  # not stored, for certain
-            state.failed(record)
-            continue
         for each in (*later, record):
             position = Position(1, entry)
             entry += 1
@@ -187,15 +184,6 @@ def test_of_two_ends_in_a_log_the_first_counts() -> None:
     assert state.find(TxnId(1, 0)).status is TxnStatus.COMMITTING
 
 
-def test_an_end_that_was_not_stored_can_be_decided_anew() -> None:
-    state = CoordinatorState(1)
-    state.stored(state.begin(10, 0), Position(0, 0))
-    lost = state.end(TxnId(1, 0), commit=True, now_ms=1)
-    assert lost is not None
-    state.failed(lost)
-    assert state.end(TxnId(1, 0), commit=False, now_ms=1) is not None
-
-
 def test_limits_are_told() -> None:
     state = CoordinatorState(1, active_max=1)
     state.stored(state.begin(10, 0), Position(0, 0))
@@ -206,14 +194,12 @@ def test_limits_are_told() -> None:
         state.add_partitions(TxnId(1, 0), map(str, range(PARTICIPANTS_MAX + 1)), 0)
 
 
-def test_one_that_could_not_be_aborted_is_due_again() -> None:
+def test_one_whose_time_is_up_is_named_once() -> None:
     state = CoordinatorState(1)
     state.stored(state.begin(10, 0), Position(0, 0))
+    assert state.due(9, 5) == []
     assert state.due(10, 5) == [TxnId(1, 0)]
     assert state.due(99, 5) == []
-    state.due_again(TxnId(1, 0), 100)
-    assert state.next_deadline_ms == 100
-    assert state.due(100, 5) == [TxnId(1, 0)]
     assert state.timed_out == 1
 
 

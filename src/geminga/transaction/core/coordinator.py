@@ -256,14 +256,6 @@ class CoordinatorState:
             return self._moved(transaction, record.new_status)
         return None
 
-    def failed(self, record: TransactionRecord) -> None:
-        """A record was not stored, for certain: the change may be tried again."""
-        transaction = self.open.get(record.txn_id.number)
-        if transaction is not None and record.op is LogOp.UPDATE and transaction.pending_status == record.new_status:
-            transaction.pending_status = None
-        elif transaction is not None and record.op is LogOp.NEW:
-            self._forget(transaction)
-
     def _opened(self, record: TransactionRecord) -> Transaction:
         # The log may be another broker's, which had another bound or none.
         timeout_ms = min(record.timeout_ms or 0, self.timeout_max_ms)
@@ -365,14 +357,6 @@ class CoordinatorState:
             self.timed_out += 1
             found.append(transaction.txn_id)
         return found
-
-    def due_again(self, txn_id: TxnId, at_ms: int) -> None:
-        """It was due and could not be aborted: name it again at ``at_ms``."""
-        transaction = self.open.get(txn_id.number)
-        if transaction is not None and transaction.is_timed_out:
-            transaction.is_timed_out = False
-            self.timed_out -= 1
-            heappush(self._timeouts, (at_ms, txn_id.number))
 
     def _check_open_characters(self, more: int) -> None:
         if self.characters + more > OPEN_CHARACTERS_MAX:

@@ -202,10 +202,6 @@ class PendingAcks:
         return bool(self._held) or self.cumulative is not None
 
 
-def _conflict(txn_id: TxnId, position: Position, why: str) -> TransactionConflictError:
-    return TransactionConflictError(f"Transaction:{txn_id} try to ack message:{position} {why}")
-
-
 def _is_behind(later: CumulativeAck, earlier: CumulativeAck) -> bool:
     """Whether ``later`` acknowledges more: a later entry, or more messages of the same."""
     if later.position != earlier.position:
