@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
+from inspect import Parameter, Signature, signature
 from typing import Annotated, Final
 
 import typer
@@ -32,13 +33,32 @@ def milliseconds_of(text: str) -> int:
     return int(number) * _UNITS_MS[unit]
 
 
-def _show(url: str, path: str, is_json: bool, **query: object) -> None:
-    from geminga.app.documents import render
+def _shows(name: str) -> Callable[[Callable[..., str]], None]:
+    """A command that shows what the broker answers: the function takes its own options and gives the path and query.
 
-    print(render(ask(url, f"{_BASE}/{path}{_query(query)}"), is_json=is_json))
+    Which broker is asked and how the answer is shown are options of all of them.
+    """
+
+    def add(path: Callable[..., str]) -> None:
+        def run(admin_url: str, is_json: bool, **own: object) -> None:
+            from geminga.app.documents import render
+
+            print(render(ask(admin_url, f"{_BASE}/{path(**own)}"), is_json=is_json))
+
+        shared = [
+            Parameter("admin_url", Parameter.KEYWORD_ONLY, default=DEFAULT_ADMIN_URL, annotation=AdminUrl),
+            Parameter("is_json", Parameter.KEYWORD_ONLY, default=False, annotation=AsJson),
+        ]
+        options = [*signature(path, eval_str=True).parameters.values(), *shared]
+        # What the command line is made from.
+        run.__dict__["__signature__"] = Signature(options)
+        run.__annotations__ = {each.name: each.annotation for each in options}
+        commands.command(name, help=path.__doc__)(run)
+
+    return add
 
 
-def _query(values: Mapping[str, object]) -> str:
+def _query(**values: object) -> str:
     """Of what is said: neither None nor False."""
     from urllib.parse import urlencode
 
@@ -57,26 +77,22 @@ def _place(topic: str, *more: object) -> str:
     return "/".join([place_of(topic), *(quote(str(each), safe="") for each in more)])
 
 
-@commands.command("coordinators-list")
-def coordinators_list(admin_url: AdminUrl = DEFAULT_ADMIN_URL, is_json: AsJson = False) -> None:
+@_shows("coordinators-list")
+def _coordinators_list() -> str:
     """Which broker has which coordinator."""
-    _show(admin_url, "coordinators", is_json)
+    return "coordinators"
 
 
-@commands.command("coordinator-stats")
-def coordinator_stats(
-    coordinator: Coordinator = None, admin_url: AdminUrl = DEFAULT_ADMIN_URL, is_json: AsJson = False
-) -> None:
+@_shows("coordinator-stats")
+def _coordinator_stats(coordinator: Coordinator = None) -> str:
     """States of coordinators, how many transactions are open, the last number given."""
-    _show(admin_url, "coordinatorStats", is_json, coordinatorId=coordinator)
+    return f"coordinatorStats{_query(coordinatorId=coordinator)}"
 
 
-@commands.command("coordinator-internal-stats")
-def coordinator_internal_stats(
-    coordinator: OneCoordinator, admin_url: AdminUrl = DEFAULT_ADMIN_URL, is_json: AsJson = False
-) -> None:
+@_shows("coordinator-internal-stats")
+def _coordinator_internal_stats(coordinator: OneCoordinator) -> str:
     """The log of a coordinator: its ledgers and cursor."""
-    _show(admin_url, f"coordinatorInternalStats/{coordinator}", is_json)
+    return f"coordinatorInternalStats/{coordinator}"
 
 
 @commands.command("scale-transactionCoordinators")
@@ -88,23 +104,19 @@ def scale_coordinators(
     ask(admin_url, f"{_BASE}/transactionCoordinator/replicas", "POST", replicas)
 
 
-@commands.command("transaction-metadata")
-def transaction_metadata(
-    most: Most, least: Least, admin_url: AdminUrl = DEFAULT_ADMIN_URL, is_json: AsJson = False
-) -> None:
+@_shows("transaction-metadata")
+def _transaction_metadata(most: Most, least: Least) -> str:
     """State, time-out, topics and subscriptions of a transaction."""
-    _show(admin_url, f"transactionMetadata/{most}/{least}", is_json)
+    return f"transactionMetadata/{most}/{least}"
 
 
-@commands.command("slow-transactions")
-def slow_transactions(
+@_shows("slow-transactions")
+def _slow_transactions(
     time: Annotated[str, typer.Option("-t", "--time", help="Open for longer than this: 10s, 5m, 2h, 1d.")],
     coordinator: Coordinator = None,
-    admin_url: AdminUrl = DEFAULT_ADMIN_URL,
-    is_json: AsJson = False,
-) -> None:
+) -> str:
     """Transactions that are open for long."""
-    _show(admin_url, f"slowTransactions/{milliseconds_of(time)}", is_json, coordinatorId=coordinator)
+    return f"slowTransactions/{milliseconds_of(time)}{_query(coordinatorId=coordinator)}"
 
 
 @commands.command("abort-transaction")
@@ -113,76 +125,50 @@ def abort_transaction(most: Most, least: Least, admin_url: AdminUrl = DEFAULT_AD
     ask(admin_url, f"{_BASE}/abortTransaction/{most}/{least}", "POST")
 
 
-@commands.command("transaction-buffer-stats")
-def transaction_buffer_stats(
-    topic: Topic,
-    low_water_mark: LowWaterMarks = False,
-    admin_url: AdminUrl = DEFAULT_ADMIN_URL,
-    is_json: AsJson = False,
-) -> None:
+@_shows("transaction-buffer-stats")
+def _transaction_buffer_stats(topic: Topic, low_water_mark: LowWaterMarks = False) -> str:
     """What a topic has of transactions: how many are open, how far may be read."""
-    _show(admin_url, f"transactionBufferStats/{_place(topic)}", is_json, lowWaterMarks=low_water_mark)
+    return f"transactionBufferStats/{_place(topic)}{_query(lowWaterMarks=low_water_mark)}"
 
 
-@commands.command("buffer-snapshot-internal-stats")
-def buffer_snapshot_internal_stats(
-    topic: Topic, admin_url: AdminUrl = DEFAULT_ADMIN_URL, is_json: AsJson = False
-) -> None:
+@_shows("buffer-snapshot-internal-stats")
+def _buffer_snapshot_internal_stats(topic: Topic) -> str:
     """The topic in which aborted transactions are saved."""
-    _show(admin_url, f"transactionBufferInternalStats/{_place(topic)}", is_json)
+    return f"transactionBufferInternalStats/{_place(topic)}"
 
 
-@commands.command("transaction-in-buffer-stats")
-def transaction_in_buffer_stats(
-    topic: Topic, most: Most, least: Least, admin_url: AdminUrl = DEFAULT_ADMIN_URL, is_json: AsJson = False
-) -> None:
+@_shows("transaction-in-buffer-stats")
+def _transaction_in_buffer_stats(topic: Topic, most: Most, least: Least) -> str:
     """What a topic has of one transaction."""
-    _show(admin_url, f"transactionInBufferStats/{_place(topic, most, least)}", is_json)
+    return f"transactionInBufferStats/{_place(topic, most, least)}"
 
 
-@commands.command("pending-ack-stats")
-def pending_ack_stats(
-    topic: Topic,
-    subscription: Subscription,
-    low_water_mark: LowWaterMarks = False,
-    admin_url: AdminUrl = DEFAULT_ADMIN_URL,
-    is_json: AsJson = False,
-) -> None:
+@_shows("pending-ack-stats")
+def _pending_ack_stats(topic: Topic, subscription: Subscription, low_water_mark: LowWaterMarks = False) -> str:
     """What a subscription holds for transactions."""
-    _show(admin_url, f"pendingAckStats/{_place(topic, subscription)}", is_json, lowWaterMarks=low_water_mark)
+    return f"pendingAckStats/{_place(topic, subscription)}{_query(lowWaterMarks=low_water_mark)}"
 
 
-@commands.command("pending-ack-internal-stats")
-def pending_ack_internal_stats(
-    topic: Topic, subscription: Subscription, admin_url: AdminUrl = DEFAULT_ADMIN_URL, is_json: AsJson = False
-) -> None:
+@_shows("pending-ack-internal-stats")
+def _pending_ack_internal_stats(topic: Topic, subscription: Subscription) -> str:
     """The log of what a subscription holds for transactions."""
-    _show(admin_url, f"pendingAckInternalStats/{_place(topic, subscription)}", is_json)
+    return f"pendingAckInternalStats/{_place(topic, subscription)}"
 
 
-@commands.command("transaction-in-pending-ack-stats")
-def transaction_in_pending_ack_stats(
-    topic: Topic,
-    subscription: Subscription,
-    most: Most,
-    least: Least,
-    admin_url: AdminUrl = DEFAULT_ADMIN_URL,
-    is_json: AsJson = False,
-) -> None:
+@_shows("transaction-in-pending-ack-stats")
+def _transaction_in_pending_ack_stats(topic: Topic, subscription: Subscription, most: Most, least: Least) -> str:
     """What a subscription holds cumulatively for one transaction."""
-    _show(admin_url, f"transactionInPendingAckStats/{_place(topic, subscription, most, least)}", is_json)
+    return f"transactionInPendingAckStats/{_place(topic, subscription, most, least)}"
 
 
-@commands.command("position-stats-in-pending-ack")
-def position_stats_in_pending_ack(
+@_shows("position-stats-in-pending-ack")
+def _position_stats_in_pending_ack(
     topic: Topic,
     subscription: Subscription,
     ledger: Annotated[int, typer.Option("-l", "--ledger-id", help="Of the message id.")],
     entry: Annotated[int, typer.Option("-e", "--entry-id", help="Of the message id.")],
     batch_index: Annotated[int | None, typer.Option("-b", "--batch-index", help="Of the message in its batch.")] = None,
-    admin_url: AdminUrl = DEFAULT_ADMIN_URL,
-    is_json: AsJson = False,
-) -> None:
+) -> str:
     """Whether a transaction holds a message of a subscription."""
     place = _place(topic, subscription, ledger, entry)
-    _show(admin_url, f"positionStatsInPendingAck/{place}", is_json, batchIndex=batch_index)
+    return f"positionStatsInPendingAck/{place}{_query(batchIndex=batch_index)}"

@@ -22,6 +22,19 @@ async def transacting(world: BrokerWorld) -> Transacting:
     return Transacting(await world.client())
 
 
+async def with_one_message(
+    world: BrokerWorld, sub_type: int = pb.CommandSubscribe.Shared
+) -> tuple[Transacting, pb.MessageIdData]:
+    """A consumer that got the topic's only message."""
+    client = await transacting(world)
+    await client.client.subscribe(subType=sub_type)
+    await client.client.create_producer()
+    await client.publish(b"a")
+    await wait_ms(50)
+    ((message_id, _),) = client.messages()
+    return client, message_id
+
+
 async def read(reader: Transacting) -> list[bytes]:
     await wait_ms(50)
     return [payload for _, payload in reader.messages()]
@@ -151,12 +164,7 @@ def test_what_was_aborted_stays_hidden_though_somebody_deletes_the_snapshots() -
 @pytest.mark.parametrize("sub_type", [pb.CommandSubscribe.Exclusive, pb.CommandSubscribe.Shared])
 def test_acknowledgements_that_nobody_would_end_hold_nothing(sub_type: int) -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = await transacting(world)
-        await client.client.subscribe(subType=sub_type)
-        await client.client.create_producer()
-        await client.publish(b"a")
-        await wait_ms(50)
-        ((message_id, _),) = client.messages()
+        client, message_id = await with_one_message(world, sub_type)
         ended, not_added, held = [await client.begin() for _ in range(3)]
         for txn_id in (ended, held):
             await client.add_subscription(txn_id)
@@ -176,12 +184,7 @@ def test_acknowledgements_that_nobody_would_end_hold_nothing(sub_type: int) -> N
 
 def test_a_late_acknowledgement_of_a_transaction_that_timed_out_holds_nothing() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = await transacting(world)
-        await client.client.subscribe(subType=pb.CommandSubscribe.Shared)
-        await client.client.create_producer()
-        await client.publish(b"a")
-        await wait_ms(50)
-        ((message_id, _),) = client.messages()
+        client, message_id = await with_one_message(world)
         txn_id = await client.begin(timeout_ms=1_000)
         await client.add_subscription(txn_id)
         await wait_ms(3_000)
@@ -231,12 +234,7 @@ def test_very_many_messages_are_acknowledged_in_one_command() -> None:
 )
 def test_message_ids_of_nothing_are_refused(fields: dict) -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = await transacting(world)
-        await client.client.subscribe(subType=pb.CommandSubscribe.Shared)
-        await client.client.create_producer()
-        await client.publish(b"a")
-        await wait_ms(50)
-        ((message_id, _),) = client.messages()
+        client, message_id = await with_one_message(world)
         txn_id = await client.begin()
         await client.add_subscription(txn_id)
         strange = pb.MessageIdData(**{"ledgerId": message_id.ledgerId, **fields})
@@ -251,12 +249,7 @@ def test_message_ids_of_nothing_are_refused(fields: dict) -> None:
 
 def test_a_size_that_no_batch_has_is_not_believed() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = await transacting(world)
-        await client.client.subscribe(subType=pb.CommandSubscribe.Shared)
-        await client.client.create_producer()
-        await client.publish(b"a")
-        await wait_ms(50)
-        ((message_id, _),) = client.messages()
+        client, message_id = await with_one_message(world)
         txn_id = await client.begin()
         await client.add_subscription(txn_id)
         part = pb.MessageIdData(ledgerId=message_id.ledgerId, entryId=message_id.entryId, batch_size=(1 << 31) - 1)
