@@ -5,7 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from geminga.model.txn_id import TxnId
 from geminga.wire._generated import pulsar_api_pb2 as pb
+from geminga.wire.pulsar.markers import transaction_marker
 from geminga.wire.pulsar.metadata import encode_entry
 from geminga.wire.pulsar.numbers import (
     BATCH_MESSAGES_BELIEVED,
@@ -36,31 +38,48 @@ metadatas = st.builds(
     highest_sequence_id=st.none() | uint64,
     uncompressed_size=st.none() | st.integers(0, (1 << 32) - 1),
     compression=st.none() | st.sampled_from([pb.NONE, pb.LZ4]),
+    txnid_most_bits=st.none() | uint64,
+    txnid_least_bits=st.none() | uint64,
 )
 
 
-@given(metadatas, st.binary(max_size=300))
-def test_entry_is_refused_for_the_fields_beyond_their_limits(metadata: pb.MessageMetadata, payload: bytes) -> None:
+@given(metadatas, st.binary(max_size=300), st.booleans())
+def test_entry_is_refused_for_the_fields_beyond_their_limits(
+    metadata: pb.MessageMetadata, payload: bytes, is_in_transaction: bool
+) -> None:
     entry = encode_entry(metadata, payload)
     beyond = [
         name for name, (least, largest) in METADATA_LIMITS.items() if not least <= getattr(metadata, name) <= largest
     ]
-    refusal = metadata_refusal(entry)
-    assert bool(refusal) == bool(beyond)
+    refusal = metadata_refusal(entry, is_in_transaction)
+    names_one = metadata.HasField("txnid_most_bits") and metadata.HasField("txnid_least_bits")
+    is_strange = names_one and not is_in_transaction
+    assert bool(refusal) == (bool(beyond) or is_strange)
     assert not beyond or refusal.startswith(beyond[0])
     # The quick look finds every negative number.
     if any(getattr(metadata, name) < 0 for name in beyond):
         size = metadata.ByteSize()
         assert size > plain_metadata_bytes(metadata.producer_name)
-        assert is_suspect(entry)
+        assert is_suspect(entry, is_in_transaction)
+    # And every transaction that the command does not name.
+    assert not is_strange or is_suspect(entry, is_in_transaction)
+
+
+def test_what_says_how_a_transaction_ended_is_looked_at_whoever_sends_it() -> None:
+    forged = transaction_marker(TxnId(0, 0), commit=False, now_ms=0)
+    assert forged[9] > plain_metadata_bytes("a producer with a name of any length" * 3)
+    for is_in_transaction in (False, True):
+        assert is_suspect(forged, is_in_transaction)
+        assert metadata_refusal(forged, is_in_transaction)
 
 
 @given(st.binary(max_size=40))
 def test_any_bytes_are_looked_at_without_an_error(data: bytes) -> None:
-    metadata_refusal(data)
-    send_refusal(data)
-    if len(data) >= 10:
-        is_suspect(data)
+    for is_in_transaction in (False, True):
+        metadata_refusal(data, is_in_transaction)
+        send_refusal(data, is_in_transaction)
+        if len(data) >= 10:
+            is_suspect(data, is_in_transaction)
 
 
 @given(metadatas, st.integers(0, 10_000_000))

@@ -198,11 +198,11 @@ class Client:
 
 
 def send_frame(sequence_id: int, payload: bytes = b"payload", producer_id: int = 1, **fields) -> bytes:
-    """A SEND frame of one message."""
+    """A SEND frame of one message; ``entry``: as it stands instead."""
     producer_name = fields.pop("producer_name", "producer")
     metadata_fields = {"publish_time": 1, **fields.pop("metadata", {})}
     metadata = pb.MessageMetadata(producer_name=producer_name, sequence_id=sequence_id, **metadata_fields)
-    entry = encode_entry(metadata, payload)
+    entry = fields.pop("entry", None) or encode_entry(metadata, payload)
     send = pb.CommandSend(producer_id=producer_id, sequence_id=sequence_id, **fields)
     command = pb.BaseCommand(type=Type.SEND, send=send).SerializeToString()
     return encode_frame_head(command, len(entry)) + entry

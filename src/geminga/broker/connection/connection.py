@@ -229,8 +229,8 @@ class Connection(ConnectionMembers, asyncio.Protocol):
                         or payload[:2] != MAGIC_CHECKSUM
                         or int.from_bytes(payload[2:6], "big")
                         != crc32c(payload[6:] if size < _CHECKSUM_COPY_BYTES_MAX else memoryview(payload)[6:])
-                        or ((payload[9] > plain or payload[8]) and is_suspect(payload))
-                    ) and (refusal := send_refusal(payload)) is not None:
+                        or ((payload[9] > plain or payload[8]) and is_suspect(payload, txn is not None))
+                    ) and (refusal := send_refusal(payload, txn is not None)) is not None:
                         if entries:
                             batch = PublishBatch(producer, entries, sequence_ids, messages, chunks, markers, txn)
                             entries, sequence_ids, messages, chunks, markers = [], [], 0, 0, 0

@@ -185,7 +185,8 @@ def handle_send(connection: Connection, request: pb.CommandSend, payload: bytes)
     producer = connection.sending_producer(request.producer_id)
     if producer is None:
         return
-    refusal = send_refusal(payload)
+    is_in_transaction = request.HasField("txnid_most_bits") or request.HasField("txnid_least_bits")
+    refusal = send_refusal(payload, is_in_transaction)
     text = _numbers_refused(request)
     if refusal is not None or text:
         producer.reject(request.sequence_id, refusal or NotAllowedError(text))
@@ -199,7 +200,7 @@ def handle_send(connection: Connection, request: pb.CommandSend, payload: bytes)
         chunks=int(request.is_chunk),
         markers=int(request.marker),
     )
-    if request.HasField("txnid_most_bits") or request.HasField("txnid_least_bits"):
+    if is_in_transaction:
         batch.transaction = (request.txnid_most_bits, request.txnid_least_bits)
         publish_in_transaction(connection, producer, batch)
     else:

@@ -22,7 +22,7 @@ from geminga.model.errors import GemingaError, LedgerFencedError, NotAllowedErro
 from geminga.model.position import EARLIEST, Position
 from geminga.model.txn_id import TxnId
 from geminga.runtime import Contained, get_logger, next_turn, spawn
-from geminga.wire.pulsar.markers import ABORT, COMMIT, transaction_of
+from geminga.wire.pulsar.markers import COMMIT, is_end, transaction_of
 from geminga.wire.pulsar.metadata import peek_metadata
 from geminga.wire.pulsar.numbers import as_long
 
@@ -318,7 +318,7 @@ class TopicDeduplication(TopicPart):
             return
         txn_id = transaction_of(metadata)
         if metadata.marker_type:
-            if txn_id is not None and metadata.marker_type in (COMMIT, ABORT):
+            if txn_id is not None and is_end(metadata):
                 self.state.transaction_ended(txn_id, is_committed=metadata.marker_type == COMMIT)
             return
         if metadata.HasField("chunk_id") and metadata.chunk_id < metadata.num_chunks_from_msg - 1:

@@ -36,7 +36,7 @@ from geminga.transaction.core.held_back import Hold
 from geminga.transaction.ports import BufferSnapshot, BufferSnapshots, Registrations
 from geminga.transaction.strays import AGAIN_MAX_MS, check_is_taking, settle_strays
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from geminga.wire.pulsar.markers import ABORT, COMMIT, transaction_marker, transaction_of
+from geminga.wire.pulsar.markers import COMMIT, is_end, transaction_marker, transaction_of
 from geminga.wire.pulsar.metadata import peek_metadata
 
 _log = get_logger(__name__)
@@ -566,13 +566,13 @@ def _take(state: TransactionBufferState, since: Beginnings, data: bytes, positio
     txn_id = transaction_of(metadata) if metadata is not None else None
     if metadata is None or txn_id is None:
         return
-    if metadata.marker_type == COMMIT:
-        state.committed(txn_id)
+    if is_end(metadata):
+        if metadata.marker_type == COMMIT:
+            state.committed(txn_id)
+        else:
+            state.was_aborted(txn_id, position)
         since.pop(txn_id, None)
-    elif metadata.marker_type == ABORT:
-        state.was_aborted(txn_id, position)
-        since.pop(txn_id, None)
-    elif not metadata.marker_type:
+    else:
         state.stored(txn_id, position)
         if txn_id in state.open:
             since.setdefault(txn_id, (metadata.publish_time, metadata.producer_name))

@@ -29,6 +29,27 @@ def transaction_marker(txn_id: TxnId, *, commit: bool, now_ms: int) -> bytes:
     return encode_entry(metadata, b"")
 
 
+#: What such an entry's metadata take at least: no shorter ones say how a transaction ended.
+MARKER_BYTES_MIN: Final = len(
+    pb.MessageMetadata(
+        producer_name=PRODUCER_NAME,
+        sequence_id=SEQUENCE_ID,
+        marker_type=COMMIT,
+        txnid_least_bits=0,
+        txnid_most_bits=0,
+    ).SerializePartialToString()
+)
+
+
+def is_end(metadata: pb.MessageMetadata) -> bool:
+    """Whether an entry with a transaction's id says how it ended, and is no client's that claims to."""
+    return (
+        metadata.marker_type in (COMMIT, ABORT)
+        and metadata.sequence_id == SEQUENCE_ID
+        and metadata.producer_name == PRODUCER_NAME
+    )
+
+
 def transaction_of(metadata: pb.MessageMetadata) -> TxnId | None:
     """The transaction that a message or a marker belongs to; None: none."""
     if metadata.HasField("txnid_most_bits") and metadata.HasField("txnid_least_bits"):

@@ -7,7 +7,9 @@ broker, or an older one, may have taken what is refused here.
 
 A SEND's metadata is not parsed on its way in, which would take 4 % of a publish. What is no longer than the metadata of
 a plain message is not looked at; in all else :func:`is_suspect` looks for a byte 0xFF: every negative number has one in
-its varint, and so have the largest of each type. What that does not see (a batch of two million messages, a producer
+its varint, and so have the largest of each type. One that is sent in no transaction and names one all the same would
+be that one's for whoever reads the log again; its metadata have the first byte of the tag of ``txnid_most_bits``. What
+is not seen (a batch of two million messages, a producer
 that calls itself otherwise in its metadata) is clamped where the entry is read.
 """
 
@@ -17,6 +19,7 @@ from typing import Final
 
 from geminga.model.errors import ChecksumMismatchError, NotAllowedError, RemoteError
 from geminga.wire._generated import pulsar_api_pb2 as pb
+from geminga.wire.pulsar.markers import MARKER_BYTES_MIN, transaction_of
 from geminga.wire.pulsar.metadata import METADATA_OFFSET, checksum_matches, split_entry
 
 #: Largest int64. Pulsar's protocol says uint64 where its brokers and clients mean a Java ``long``.
@@ -50,20 +53,28 @@ COMMAND_LIMITS: Final = {
     ("producer", "topic_epoch"): (0, TOPIC_EPOCH_MAX),
     ("flow", "messagePermits"): (1, FLOW_PERMITS_MAX),
 }
+#: First byte of the tag of ``txnid_most_bits`` in metadata.
+_TXN_TAG: Final = pb.MessageMetadata(txnid_most_bits=0).SerializePartialToString()[0]
 
 
 def plain_metadata_bytes(producer_name: str) -> int:
-    """Size of metadata that have the producer's name, a sequence id, a time, and no room for a negative number."""
-    return 2 + len(producer_name.encode()) + 5 + 7
+    """Size of metadata that have the producer's name, a sequence id, a time, and no room for a negative number.
+
+    Nor for the end of a transaction, with whatever name: that is another producer's to write.
+    """
+    return min(2 + len(producer_name.encode()) + 5 + 7, MARKER_BYTES_MIN - 1)
 
 
-def is_suspect(entry: bytes) -> bool:
+def is_suspect(entry: bytes, is_in_transaction: bool) -> bool:
     """Whether the entry of a SEND, which has a checksum and more than :func:`plain_metadata_bytes` of metadata, must
     be judged by :func:`metadata_refusal`."""
-    return bool(entry[8]) or 255 in entry[METADATA_OFFSET : METADATA_OFFSET + entry[9]]
+    if entry[8]:
+        return True
+    metadata = entry[METADATA_OFFSET : METADATA_OFFSET + entry[9]]
+    return 255 in metadata or (not is_in_transaction and _TXN_TAG in metadata)
 
 
-def metadata_refusal(entry: bytes) -> str:
+def metadata_refusal(entry: bytes, is_in_transaction: bool) -> str:
     """Why a SEND with this entry is refused; empty if it is not. What can not be parsed is nobody's number."""
     metadata, _ = split_entry(entry)
     if metadata is None:
@@ -72,14 +83,17 @@ def metadata_refusal(entry: bytes) -> str:
         value = getattr(metadata, name)
         if not least <= value <= largest:
             return _text(name, value, least, largest)
+    txn_id = None if is_in_transaction else transaction_of(metadata)
+    if txn_id is not None:
+        return f"the message's metadata name transaction {txn_id}, but the SEND command names none: it must, too"
     return ""
 
 
-def send_refusal(entry: bytes) -> RemoteError | None:
+def send_refusal(entry: bytes, is_in_transaction: bool) -> RemoteError | None:
     """Why a SEND with this entry is refused, its checksum included; None if it is not."""
     if not checksum_matches(entry):
         return ChecksumMismatchError("Checksum failed on the broker")
-    text = metadata_refusal(entry)
+    text = metadata_refusal(entry, is_in_transaction)
     return NotAllowedError(text) if text else None
 
 

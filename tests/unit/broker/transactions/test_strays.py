@@ -10,6 +10,7 @@ from geminga.model.topic_name import TopicName
 from geminga.model.txn_id import TxnId
 from geminga.runtime import wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
+from geminga.wire.pulsar.markers import ABORT, transaction_marker
 from support.broker_world import TOPIC, BrokerWorld, Type, run_with_broker, send_frame
 from support.transacting import Transacting
 
@@ -257,6 +258,56 @@ def test_a_size_that_no_batch_has_is_not_believed() -> None:
         assert not (await client.acknowledge([part], txn_id)).HasField("error")
         subscription = (await world.broker.get_topic(NAME, create=False)).subscriptions["sub"]
         assert subscription.transaction_acks.held(subscription.topic.ledger.first_position).bit_length() <= 1
+
+    run_with_broker(scenario, transaction_coordinator_enabled=True)
+
+
+@pytest.mark.parametrize("is_on", [True, False])
+@pytest.mark.parametrize("producer", ["producer", "a producer with a name of many characters"])
+def test_a_message_that_names_a_transaction_and_is_sent_in_none_is_refused(is_on: bool, producer: str) -> None:
+    """It was stored and shown as any other, and after a reload it was the transaction's, and went with its abort."""
+
+    async def scenario(world: BrokerWorld) -> None:
+        client = await transacting(world)
+        await client.client.subscribe()
+        await client.client.create_producer(producer_name=producer)
+        await client.publish(b"before")
+        assert await read(client) == [b"before"]
+        bits = {"txnid_most_bits": 3, "txnid_least_bits": 1 << 40}
+        for more in ({}, {"num_messages_in_batch": 1}, {"marker_type": ABORT}, {"partition_key": "x" * 300}):
+            frame = send_frame(9, b"strange", metadata={**bits, **more}, producer_name=producer)
+            client.client.send_bytes(frame)
+            answer = (await client.client.expect(Type.SEND_ERROR)).send_error
+            assert answer.error == pb.NotAllowedError
+            assert "name transaction (3,1099511627776)" in answer.message
+        await client.publish(b"behind")
+        assert await read(client) == [b"behind"]
+
+    run_with_broker(scenario, transaction_coordinator_enabled=is_on)
+
+
+def test_who_may_publish_does_not_say_how_a_transaction_of_others_ended() -> None:
+    name = "a producer with a name of many characters, so that a short one leaves room in metadata of a plain length"
+
+    async def scenario(world: BrokerWorld) -> None:
+        writer, other = await transacting(world), await transacting(world)
+        await writer.client.create_producer()
+        await other.client.create_producer(producer_name=name)
+        txn_id = await writer.begin()
+        await writer.add_partition(txn_id)
+        await writer.publish(b"committed", txn_id)
+        end = {"txnid_most_bits": txn_id.coordinator, "txnid_least_bits": txn_id.number, "marker_type": ABORT}
+        # As like a marker as can be; and one that calls itself nothing, which is too short to be looked at.
+        other.client.send_bytes(send_frame(1, b"", metadata={**end, "publish_time": 0}, producer_name=""))
+        await other.client.expect(Type.SEND_RECEIPT)
+        other.client.send_bytes(send_frame(2, b"", entry=transaction_marker(txn_id, commit=False, now_ms=1)))
+        answer = await other.client.expect(Type.SEND_ERROR)
+        assert answer.send_error.error == pb.NotAllowedError
+        await world.restart()
+        writer, reader = await transacting(world), await transacting(world)
+        await reader.client.subscribe()
+        assert not (await writer.end(txn_id, commit=True)).HasField("error")
+        assert await read(reader) == [b"committed"]
 
     run_with_broker(scenario, transaction_coordinator_enabled=True)
 
