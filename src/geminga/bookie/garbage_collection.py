@@ -17,7 +17,7 @@ from pyroaring import BitMap64
 
 from geminga.bookie import crash_points as points
 from geminga.bookie.core import entry_log_format as fmt
-from geminga.bookie.core.deletion_guard import DeletionGuard, Quarantine, decode_quarantine, encode_quarantine
+from geminga.bookie.core.deletion_guard import DeletionGuard, Doubt, Quarantine, decode_quarantine, encode_quarantine
 from geminga.bookie.core.gc_plan import GcPlan, live_bytes_by_log, plan_gc
 from geminga.bookie.core.index import Run, live_rows, log_of, make_location, offset_of, relocate
 from geminga.bookie.core.ledger_states import encode_states
@@ -112,7 +112,7 @@ class GarbageCollector:
         self._noted = kept
         if kept is not None and kept.ledger_ids:
             storage.stats.quarantined_ledgers = len(kept.ledger_ids)
-            _log.error("%s", _told(kept))
+            _log.error("%s", _told(kept, None))
         try:
             await self._judge()
         except OSError as error:
@@ -161,7 +161,8 @@ class GarbageCollector:
         if quarantine != self._noted:
             await self._note(quarantine)
         if judgement.quarantined:
-            _log.error("%s", _told(quarantine))
+            tell = _log.warning if judgement.doubt is Doubt.DELETED else _log.error
+            tell("%s", _told(quarantine, judgement.doubt))
         elif judgement.released:
             _log.warning("%d ledgers left the quarantine, %d are in it", judgement.released, len(quarantine.ledger_ids))
         return judgement.deleted
@@ -313,11 +314,26 @@ class GarbageCollector:
         return kept
 
 
-def _told(quarantine: Quarantine) -> str:
+_BACKUP = "Was it restored from an older backup? Bring the newer one back, or start"
+#: Why ledgers are in quarantine, and what to do; None: it was found before the last start.
+_WHY = {
+    Doubt.IDS: f"the metadata store gave out no such ids yet. {_BACKUP}",
+    Doubt.RECORD: "the metadata store does not list them, and the record of those that were kept is damaged. Start",
+    Doubt.DELETED: (
+        "the metadata store does not list them, but newer ones. That is so after many were deleted just before the "
+        "last process here was killed. If it was, start"
+    ),
+    Doubt.UNSEEN: f"the metadata store does not list them, and nobody here saw them being deleted. {_BACKUP}",
+    None: (
+        "the metadata store does not list them, and an earlier start found that they may not have been deleted (its "
+        "log says why). Bring the store back that lists them, or start"
+    ),
+}
+
+
+def _told(quarantine: Quarantine, doubt: Doubt | None) -> str:
     ids = quarantine.ledger_ids
-    why = "gave out no such ids yet" if quarantine.is_certain else "does not list them"
     return (
-        f"{len(ids)} ledgers ({ids.min()} to {ids.max()}) of the {quarantine.of} that were stored here are kept as if "
-        f"they existed: the metadata store {why}. Was it restored from an older backup? Bring the newer one back, or "
-        f"start once with gemingaGarbageQuarantineShare=1 to delete them"
+        f"{len(ids)} ledgers ({ids.min()} to {ids.max()}) of the {quarantine.of} that were stored here are kept: "
+        f"{_WHY[doubt]} once with gemingaGarbageQuarantineShare=1 to delete them"
     )

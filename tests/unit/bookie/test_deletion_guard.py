@@ -63,6 +63,39 @@ def test_metadata_from_an_older_backup_delete_nothing(next_id: int | None, caplo
     run_bookie(main)
 
 
+@pytest.mark.parametrize(
+    ("live", "next_id", "said"),
+    [
+        # Killed behind the deletion of many, the newest were not.
+        (range(30, 41), 101, "many were deleted just before the last process here was killed"),
+        (range(1, 21), 101, "nobody here saw them being deleted. Was it restored from an older backup?"),
+        (range(1, 21), 31, "gave out no such ids yet. Was it restored from an older backup?"),
+    ],
+)
+def test_what_is_said_of_ledgers_that_are_kept_is_true(
+    live: range, next_id: int, said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main(case: BookieNode) -> None:
+        await filled(case)
+        case.ledgers.live, case.ledgers.next_id = set(live), next_id
+        await case.open()
+        (told,) = [each for each in caplog.records if "are kept" in each.getMessage()]
+        assert said in told.getMessage()
+        is_expected = "killed" in said
+        assert ("backup" in told.getMessage()) is not is_expected
+        assert told.levelname == ("WARNING" if is_expected else "ERROR")
+        # At the next start the list may have newer ones whatever it was.
+        caplog.clear()
+        case.ledgers.live, case.ledgers.next_id = set(live) | {200}, 300
+        await fill(case, range(200, 201))
+        await case.reopen()
+        (told,) = [each for each in caplog.records if "are kept" in each.getMessage()]
+        assert "killed" not in told.getMessage()
+        assert "an earlier start found" in told.getMessage()
+
+    run_bookie(main)
+
+
 def test_an_emptied_metadata_store_deletes_nothing_however_few_ledgers_there_are() -> None:
     async def main(case: BookieNode) -> None:
         case.ledgers.live, case.ledgers.next_id = {1, 2}, 3

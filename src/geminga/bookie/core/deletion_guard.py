@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
+from enum import Enum
 from typing import Final, NamedTuple
 
 from pyroaring import BitMap64
@@ -43,6 +44,19 @@ class Quarantine(NamedTuple):
     is_certain: bool = False
 
 
+class Doubt(Enum):
+    """Why ledgers went into quarantine."""
+
+    #: One has an id that the metadata store has not given out: it is older than the data.
+    IDS = "ids"
+    #: Nobody knows what was in quarantine before.
+    RECORD = "record"
+    #: At the start the list goes on with ledgers behind all of them, which an older one would not.
+    DELETED = "deleted"
+    #: None of these.
+    UNSEEN = "unseen"
+
+
 class Judgement(NamedTuple):
     """What a look at the metadata store comes to."""
 
@@ -52,12 +66,14 @@ class Judgement(NamedTuple):
     quarantined: int
     #: Number of ledgers that left it now, to exist again or to be forgotten.
     released: int
+    #: Of those that went into quarantine now.
+    doubt: Doubt = Doubt.UNSEEN
 
 
 class DeletionGuard:
     """See the module."""
 
-    __slots__ = ("_is_record_lost", "_next_id", "_seen", "_share_max", "quarantine")
+    __slots__ = ("_has_judged", "_is_record_lost", "_next_id", "_seen", "_share_max", "quarantine")
 
     def __init__(self, quarantine: Quarantine | None, share_max: float) -> None:
         """``quarantine``: what the last process left; None: its record is lost, nothing unseen is believed at first.
@@ -70,6 +86,8 @@ class DeletionGuard:
         #: Ledgers that existed at some time since this process began.
         self._seen = BitMap64()
         self._next_id: int | None = None
+        #: Ledgers that are listed now may be newer than a restored list.
+        self._has_judged = False
 
     def saw(self, ledger_id: int) -> None:
         """The ledger exists: it was heard of for the first time, and its metadata come before its first entry."""
@@ -94,8 +112,16 @@ class DeletionGuard:
         else:
             released = []
         suspects = [i for i in dead if i not in self._seen or (next_id is not None and i >= next_id)]
-        is_certain = self._is_record_lost or (next_id is not None and any(i >= next_id for i in suspects))
-        self._is_record_lost = False
+        has_untaken_ids = next_id is not None and any(i >= next_id for i in suspects)
+        is_certain = self._is_record_lost or has_untaken_ids
+        is_passed = max(known & live, default=-1) > max(suspects, default=-1)
+        if has_untaken_ids:
+            doubt = Doubt.IDS
+        elif self._is_record_lost:
+            doubt = Doubt.RECORD
+        else:
+            doubt = Doubt.DELETED if is_passed and not self._has_judged and not before.ledger_ids else Doubt.UNSEEN
+        self._has_judged, self._is_record_lost = True, False
         # While there is a quarantine nothing unseen is believed: what comes bit by bit is as much in the end.
         is_doubtful = is_certain or bool(kept) or len(suspects) > self._believed_of(len(known))
         if suspects and is_doubtful and self._share_max < EVERYTHING:
@@ -111,7 +137,7 @@ class DeletionGuard:
             # Not of what is stored now: ledgers that were made since make those that were lost no smaller a share.
             of = max(before.of, len(known)) if added else before.of
             self.quarantine = Quarantine(kept, of, before.is_certain or is_certain)
-        return Judgement(sorted([*dead, *released]), added, len(before.ledger_ids - kept))
+        return Judgement(sorted([*dead, *released]), added, len(before.ledger_ids - kept), doubt)
 
     def _believed_of(self, count: int) -> int:
         return max(BELIEVED_MAX, int(self._share_max * count))
