@@ -27,8 +27,13 @@ CHUNKED_PENDING_MAX: Final = 100
 class BatchSource:
     """Makes :class:`EntryBatch` of frames: checked, decrypted, put together, decompressed."""
 
-    def __init__(self, stream: EntryStream[EntryBatch], decryptor: Decryptor | None = None) -> None:
-        """``decryptor`` None: an encrypted entry ends the stream."""
+    def __init__(
+        self, stream: EntryStream[EntryBatch], decryptor: Decryptor | None = None, *, are_laid_out: bool = True
+    ) -> None:
+        """``decryptor`` None: an encrypted entry ends the stream.
+
+        ``are_laid_out`` False: batches come as :meth:`EntryBatch.lay_out` finds them, and one that is none, too.
+        """
         self._stream = stream
         self._damaged = _NOT_FOUND
         self._reader = EntryReader(
@@ -39,6 +44,7 @@ class BatchSource:
             now_ms=lambda: 0.0,
             on_discard=self._on_discard,
             on_chunk=self._on_chunk,
+            is_laid_out=are_laid_out,
         )
         self._has_decryptor = decryptor is not None
         #: Chunks whose message has no beginning in the topic any more.
@@ -103,9 +109,11 @@ class BatchSource:
         self._stream.start_before(start)
 
 
-async def open_batches(stream: EntryStream[EntryBatch], decryptor: Decryptor | None = None) -> BatchSource:
+async def open_batches(
+    stream: EntryStream[EntryBatch], decryptor: Decryptor | None = None, *, are_laid_out: bool = True
+) -> BatchSource:
     """Open a stream of :class:`EntryBatch`; raises what subscribing raises, and then the stream is closed."""
-    source = BatchSource(stream, decryptor)
+    source = BatchSource(stream, decryptor, are_laid_out=are_laid_out)
     try:
         await stream.open(source)
     except (PulsarException, asyncio.CancelledError):

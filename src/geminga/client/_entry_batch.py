@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from geminga.client._message_id import IdBase
 
 _ONLY: Final = range(1)
+#: Of the smallest message of a batch: the size of its metadata, and the size of its payload in them.
+MESSAGE_BYTES_MIN: Final = 6
 _NO_KEY: Final = (0,)
 #: The message at an index of an entry that is no batch has no metadata of its own.
 _NO_METADATA: Final = pb.SingleMessageMetadata(payload_size=0)
@@ -63,6 +65,7 @@ class EntryBatch:
         "key",
         "order",
         "partition",
+        "payload_start",
         "redelivery_count",
         "size_bytes",
         "source",
@@ -81,13 +84,18 @@ class EntryBatch:
         topic_name: str = "",
         redelivery_count: int = 0,
         is_undecrypted: bool = False,
+        is_laid_out: bool = True,
     ) -> None:
         """``data`` from ``payload_start`` is the payload, decrypted and decompressed.
 
         ``is_undecrypted``: it could not be decrypted, and is one message as it came, a batch too.
-        Raises BatchFormatError if it should be a batch and is none.
+        ``is_laid_out`` False: where the messages of a batch lie is left to :meth:`lay_out`; until then there are no
+        offsets and flags, and :attr:`order` has those that compaction removed, too.
+        Raises BatchFormatError if it should be a batch and is none, as far as that was looked at.
         """
         self.data = data
+        #: Where the payload begins in ``data``.
+        self.payload_start = payload_start
         self._metadata: pb.MessageMetadata | None = metadata
         #: Where it lies in ``data``, while nobody asked for it.
         self._metadata_at = (0, 0)
@@ -116,14 +124,21 @@ class EntryBatch:
         self.is_undecrypted = is_undecrypted
         #: Whether the entry is a batch, be it of one message.
         self.is_batch = metadata.HasField("num_messages_in_batch") and not is_undecrypted
-        if self.is_batch:
-            self._lay_out(data, payload_start, metadata)
-        else:
+        if not self.is_batch:
             self._be_single(data, payload_start, metadata)
-
-    def _lay_out(self, data: bytes, payload_start: int, metadata: pb.MessageMetadata) -> None:
+            return
         self.batch_size: int = metadata.num_messages_in_batch
-        layout = layouts.batch_layout(data, payload_start, self.batch_size)
+        #: Indexes of the messages to deliver, ascending.
+        self.order: Sequence[int] = range(self.batch_size)
+        if is_laid_out:
+            self.lay_out()
+        elif not 0 <= self.batch_size <= self.size_bytes // MESSAGE_BYTES_MIN:
+            raise layouts.BatchFormatError(f"{self.batch_size} messages in {self.size_bytes} bytes")
+
+    def lay_out(self) -> None:
+        """Find where the messages of a batch lie; raises BatchFormatError. Harmless twice."""
+        metadata = self.metadata
+        layout = layouts.batch_layout(self.data, self.payload_start, self.batch_size)
         self._metadata_starts: Sequence[int] = layout.metadata_starts
         self._metadata_ends: Sequence[int] = layout.metadata_ends
         self._payload_starts: Sequence[int] = layout.payload_starts
@@ -132,8 +147,6 @@ class EntryBatch:
         self._key_ends: Sequence[int] | None = layout.key_ends
         #: One byte a message: 1 base64 key, 2 null value, 4 removed by compaction, 8 has a key.
         self.flags = layout.flags
-        #: Indexes of the messages to deliver, ascending.
-        self.order: Sequence[int] = range(self.batch_size)
         if layout.has_compacted_out or metadata.compacted_batch_indexes:
             gone = set(metadata.compacted_batch_indexes)
             flags = layout.flags
@@ -209,7 +222,7 @@ class EntryBatch:
     @property
     def message_count(self) -> int:
         """Messages in the entry, also those not in :attr:`order`."""
-        return len(self._payload_starts)
+        return self.batch_size if self.is_batch else 1
 
     @property
     def payload_starts(self) -> array[int]:

@@ -71,6 +71,7 @@ def single_entry(
     if crc32c(data[_CHECKED_AT:] if size < _COPY_BYTES_MAX else memoryview(data)[_CHECKED_AT:]) != checksum:
         return None
     entry.data = data
+    entry.payload_start = start
     entry._metadata = None
     entry._metadata_at = (_METADATA_AT, start)
     entry.key = key

@@ -24,6 +24,7 @@ from geminga.spark.core.options import ReaderConfiguration, SourceOptions, Topic
 from geminga.spark.core.planner import TopicRange
 from geminga.spark.source import arrow, decoding, task_read
 from geminga.spark.source.batch_plan import plan_batch
+from geminga.spark.source.entry_rows import EntryRows
 from geminga.spark.source.errors import ReadTimeoutError, TopicError
 from geminga.spark.source.positions import Probe, find_topics, first_position, position_at_time
 from geminga.spark.source.range_read import RangeReader
@@ -171,9 +172,9 @@ def test_range_reader_ends_exactly_at_its_bounds_also_within_batches(client, ses
         reader = RangeReader(session.client, wanted, ReaderConfiguration())
         found: list[int] = []
         while (pieces := session.run(reader.next)) is not None:
-            for piece in pieces:
-                indexes = piece.entry.order if piece.indexes is None else piece.indexes
-                found += [int(piece.entry.payload(index)) for index in indexes]
+            rows = EntryRows(pieces)
+            bounds = zip(rows.columns.metadata_ends.tolist(), rows.columns.payload_ends.tolist(), strict=True)
+            found += [int(rows.data[first:last]) for first, last in bounds]
         session.run(reader.close)
         return found
 

@@ -60,6 +60,7 @@ class EntryReader:
         "_crypto_failure_action",
         "_decryptor",
         "_heads",
+        "_is_laid_out",
         "_now_ms",
         "_on_chunk",
         "_on_discard",
@@ -81,8 +82,12 @@ class EntryReader:
         now_ms: Callable[[], float],
         on_discard: OnDiscard,
         on_chunk: Callable[[EntryKey, Sequence[EntryKey], Sequence[EntryKey], int], None],
+        is_laid_out: bool = True,
     ) -> None:
-        """``on_chunk``: (last entry, all entries of a message that is whole, entries that gave way, publish time)."""
+        """``on_chunk``: (last entry, all entries of a message that is whole, entries that gave way, publish time).
+
+        ``is_laid_out`` False: where the messages of a batch lie is not looked for.
+        """
         self._topic_name = topic_name
         self._heads = MessageHeadDecoder()
         self._decryptor = decryptor
@@ -90,6 +95,7 @@ class EntryReader:
         self._now_ms = now_ms
         self._on_discard = on_discard
         self._on_chunk = on_chunk
+        self._is_laid_out = is_laid_out
         self.chunks = chunks
         #: From the first frame on whose key is missing, and that key.
         self._unread: list[Frame] = []
@@ -192,6 +198,7 @@ class EntryReader:
                 topic_name=self._topic_name,
                 redelivery_count=head[3],
                 is_undecrypted=is_undecrypted,
+                is_laid_out=self._is_laid_out,
             )
         except BatchFormatError:
             self._on_discard((head[0], head[1]), Discard.BROKEN, metadata.num_messages_in_batch)

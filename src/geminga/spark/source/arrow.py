@@ -8,21 +8,22 @@ are remembered per batch size. Only messages with properties, or with keys that 
 from __future__ import annotations
 
 import base64
-from array import array
 from binascii import Error as Base64Error
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import Final, cast
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
+from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
 from geminga.client.core.batch_layout import HAS_KEY, IS_NULL_VALUE, KEY_IS_BASE64
 from geminga.spark.columns import VALUE
 from geminga.spark.core import metadata_columns as names
-from geminga.spark.source.range_read import Piece
-from geminga.spark.source.single_metadata import single_fields
+from geminga.spark.source.entry_rows import EntryRows, Piece
+from geminga.spark.source.single_metadata import signed
+from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.metadata import text_of, texts_of
 from geminga.wire.pulsar.varint import encode_varint
 
@@ -31,6 +32,7 @@ _UINT64: Final = (1 << 64) - 1
 #: Batch sizes whose message-id suffixes are remembered.
 _SUFFIXES_CACHED_MAX: Final = 256
 _MICROS: Final = 1000
+_TIME_MS_MAX: Final = ((1 << 63) - 1) // _MICROS
 _TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 
 
@@ -48,95 +50,34 @@ def cut_by_bytes(pieces: Sequence[Piece], bytes_max: int) -> Iterator[list[Piece
         yield group
 
 
-class _Indexes:
-    """Flat integers that arrive as ranges, arrays, or one at a time."""
-
-    __slots__ = ("_few", "_parts")
-
-    def __init__(self) -> None:
-        self._parts: list[Longs] = []
-        self._few: list[int] = []
-
-    def add(self, value: int) -> None:
-        self._few.append(value)
-
-    def extend(self, values: Sequence[int], base: int, chosen: list[int] | None) -> None:
-        if self._few:
-            self._parts.append(np.array(self._few, np.int64))
-            self._few = []
-        self._parts.append((_as_array(values) if chosen is None else _as_array(values)[chosen]) + base)
-
-    def array(self) -> Longs:
-        if self._few:
-            self._parts.append(np.array(self._few, np.int64))
-        return np.concatenate(self._parts) if self._parts else np.zeros(0, np.int64)
-
-
-def _as_array(values: Sequence[int]) -> Longs:
-    if isinstance(values, range):
-        return np.arange(values.start, values.stop, values.step, dtype=np.int64)
-    if isinstance(values, list | tuple):
-        return np.array(values, np.int64)
-    return np.frombuffer(cast("array[int]", values), np.uint32).astype(np.int64)
-
-
 class Rows:
-    """Messages of some entries of one topic, as columns."""
+    """Messages of some entries of one topic, as Arrow columns."""
 
     def __init__(self, pieces: Sequence[Piece]) -> None:
-        """Any number of entries; their bytes are laid end to end here."""
+        """Any number of entries; their bytes are laid end to end here. Raises ReadError for one that is broken."""
+        self._rows = rows = EntryRows(pieces)
         self._pieces = pieces
-        self._counts = [len(piece.entry.order) if piece.indexes is None else len(piece.indexes) for piece in pieces]
-        self.count = sum(self._counts)
-        starts, ends, key_starts, key_ends = _Indexes(), _Indexes(), _Indexes(), _Indexes()
-        flags: list[bytes] = []
-        parts: list[bytes] = []
-        size = 0
-        for piece in pieces:
-            entry = piece.entry
-            if not entry.is_batch:
-                key = entry.key_data if entry.flags[0] & HAS_KEY else b""
-                key_starts.add(size)
-                size += len(key)
-                key_ends.add(size)
-                starts.add(size + entry.payload_bounds[0][0])
-                size += len(entry.data)
-                ends.add(size)
-                flags.append(entry.flags)
-                parts += (key, entry.data)
-                continue
-            chosen = _chosen(piece)
-            first, last = entry.payload_bounds
-            starts.extend(first, size, chosen)
-            ends.extend(last, size, chosen)
-            keys = entry.key_bounds or (first, first)
-            key_starts.extend(keys[0], size, chosen)
-            key_ends.extend(keys[1], size, chosen)
-            flags.append(entry.flags if chosen is None else bytes([entry.flags[index] for index in chosen]))
-            parts.append(entry.data)
-            size += len(entry.data)
-        self._data = pa.py_buffer(b"".join(parts))
-        self._flags = np.frombuffer(b"".join(flags), np.uint8)
-        self._starts, self._ends = starts.array(), ends.array()
-        self._key_starts, self._key_ends = key_starts.array(), key_ends.array()
-        self._single: tuple[Longs, Longs, NDArray[np.bool_]] | None = None
+        self._columns = rows.columns
+        self._data = pa.py_buffer(rows.data)
+        self.count = rows.count
+        #: Messages of each piece.
+        self.counts = rows.counts
 
     # ---- payload and key
 
     def value(self) -> pa.Array:
         """The payloads; null for tombstones."""
-        return self._gather(self._starts, self._ends, (self._flags & IS_NULL_VALUE) != 0)
+        columns = self._columns
+        return self._gather(columns.metadata_ends, columns.payload_ends, (columns.flags & IS_NULL_VALUE) != 0)
 
     def key(self) -> pa.Array:
         """Keys as bytes; null where there is none."""
-        has_key = (self._flags & HAS_KEY) != 0
+        flags = self._columns.flags
+        has_key = (flags & HAS_KEY) != 0
         if not has_key.any():
             return pa.nulls(self.count, pa.binary())
-        # Where there is no key, nothing at all, in an order that offsets can have.
-        starts = np.where(has_key, self._key_starts, self._starts)
-        ends = np.where(has_key, self._key_ends, self._starts)
-        keys = self._gather(starts, ends, ~has_key)
-        encoded = np.flatnonzero(self._flags & KEY_IS_BASE64)
+        keys = self._gather(self._columns.key_starts, self._columns.key_ends, ~has_key)
+        encoded = np.flatnonzero(flags & KEY_IS_BASE64)
         if len(encoded):
             listed = keys.to_pylist()
             for index in encoded.tolist():
@@ -161,7 +102,7 @@ class Rows:
 
     def publish_time(self) -> pa.Array:
         """When the broker's producer sent them."""
-        return _times(self._repeated([piece.entry.metadata.publish_time for piece in self._pieces]))
+        return _times(self._repeated([signed(piece.entry.metadata.publish_time) for piece in self._pieces]))
 
     def partition(self) -> pa.Array:
         """Index of the partition, -1 for a topic without."""
@@ -180,10 +121,10 @@ class Rows:
         return self._taken([piece.entry.metadata.schema_version or None for piece in self._pieces], pa.binary())
 
     def _repeated(self, values: list[int]) -> Longs:
-        return np.repeat(np.array(values, np.int64), self._counts)
+        return np.repeat(np.array(values, np.int64), self.counts)
 
     def _taken(self, values: Sequence[object], kind: pa.DataType) -> pa.Array:
-        which = np.repeat(np.arange(len(values), dtype=np.int32), self._counts)
+        which = np.repeat(np.arange(len(values), dtype=np.int32), self.counts)
         return pa.array(values, kind).take(pa.array(which))
 
     # ---- what each message has of its own
@@ -192,7 +133,8 @@ class Rows:
         """Ids as every Pulsar client serializes them."""
         blobs: list[bytes] = []
         lengths: list[Longs] = []
-        for piece, count in zip(self._pieces, self._counts, strict=True):
+        bounds = np.cumsum(self.counts)
+        for piece, behind, count in zip(self._pieces, bounds.tolist(), self.counts.tolist(), strict=True):
             entry = piece.entry
             prefix = (
                 b"\x08" + encode_varint(entry.ledger_id & _UINT64) + b"\x10" + encode_varint(entry.entry_id & _UINT64)
@@ -206,9 +148,9 @@ class Rows:
                 lengths.append(np.array([len(prefix)], np.int64))
                 continue
             suffixes, sizes = _suffixes(entry.batch_size)
-            chosen = _chosen(piece)
-            if chosen is not None:
-                suffixes, sizes = (suffixes[0], *(suffixes[index + 1] for index in chosen)), sizes[chosen]
+            if count < entry.batch_size:
+                chosen = self._rows.index[behind - count : behind]
+                suffixes, sizes = (suffixes[0], *(suffixes[index + 1] for index in chosen.tolist())), sizes[chosen]
             if count:
                 blobs.append(prefix.join(suffixes))
                 lengths.append(sizes + len(prefix))
@@ -216,70 +158,38 @@ class Rows:
 
     def event_time(self) -> pa.Array:
         """Event times; null where there is none."""
-        times = self._own_fields()[0]
-        is_null = times <= 0
-        return _times(times, is_null if is_null.any() else None)
+        times = self._columns.event_times_ms
+        return _times(times, times <= 0)
 
     def sequence_id(self) -> pa.Array:
         """Sequence ids of the producer."""
-        return pa.array(self._own_fields()[1])
+        return pa.array(self._columns.sequence_ids)
 
     def properties(self, kind: pa.DataType) -> pa.Array:
         """Properties; an empty map where there are none."""
-        has_properties = self._own_fields()[2]
+        columns, rows = self._columns, self._rows
         sizes = np.zeros(self.count + 1, np.int32)
         keys: list[str] = []
         values: list[str] = []
-        if has_properties.any():
-            at = 0
-            for piece, count in zip(self._pieces, self._counts, strict=True):
-                indexes = piece.entry.order if piece.indexes is None else piece.indexes
-                for row in np.flatnonzero(has_properties[at : at + count]).tolist():
-                    entry = piece.entry
-                    found = entry.message_metadata(indexes[row]) if entry.is_batch else entry.metadata
-                    pairs = texts_of(found.properties)
-                    sizes[at + row + 1] = len(pairs)
-                    keys += pairs.keys()
-                    values += pairs.values()
-                at += count
+        chosen = np.flatnonzero(columns.has_properties)
+        of_piece = rows.piece_of[chosen].tolist()
+        starts, ends = columns.metadata_starts[chosen].tolist(), columns.metadata_ends[chosen].tolist()
+        for row, piece, start, end in zip(chosen.tolist(), of_piece, starts, ends, strict=True):
+            entry = self._pieces[piece].entry
+            found = _own_metadata(rows.data[start:end]) if entry.is_batch else entry.metadata
+            pairs = texts_of(found.properties)
+            sizes[row + 1] = len(pairs)
+            keys += pairs.keys()
+            values += pairs.values()
         offsets = pa.array(np.cumsum(sizes, dtype=np.int32))
         return pa.MapArray.from_arrays(offsets, pa.array(keys, pa.string()), pa.array(values, pa.string()), type=kind)
 
-    def _own_fields(self) -> tuple[Longs, Longs, NDArray[np.bool_]]:
-        if self._single is None:
-            self._single = self._read_own_fields()
-        return self._single
 
-    def _read_own_fields(self) -> tuple[Longs, Longs, NDArray[np.bool_]]:
-        times = np.full(self.count, -1, np.int64)
-        sequence_ids = np.full(self.count, -1, np.int64)
-        has_properties = np.zeros(self.count, np.bool_)
-        starts, ends = _Indexes(), _Indexes()
-        batched: list[Longs] = []
-        base = at = 0
-        for piece, count in zip(self._pieces, self._counts, strict=True):
-            entry = piece.entry
-            if entry.is_batch:
-                chosen = _chosen(piece)
-                first, last = entry.metadata_bounds
-                starts.extend(first, base, chosen)
-                ends.extend(last, base, chosen)
-                batched.append(np.arange(at, at + count))
-            else:
-                metadata = entry.metadata
-                base += len(entry.key_data) if entry.flags[0] & HAS_KEY else 0
-                if metadata.HasField("event_time"):
-                    times[at] = metadata.event_time
-                sequence_ids[at] = metadata.sequence_id
-                has_properties[at] = bool(metadata.properties)
-            base += len(entry.data)
-            at += count
-        if batched:
-            where = np.concatenate(batched)
-            data = np.frombuffer(self._data, np.uint8)
-            fields = single_fields(data, starts.array(), ends.array())
-            times[where], sequence_ids[where], has_properties[where] = fields
-        return times, sequence_ids, has_properties
+def _own_metadata(encoded: bytes) -> pb.SingleMessageMetadata:
+    try:
+        return pb.SingleMessageMetadata.FromString(encoded)
+    except DecodeError:  # where payload and key lie was found all the same
+        return pb.SingleMessageMetadata(payload_size=0)
 
 
 def _decoded(key: bytes) -> bytes:
@@ -288,14 +198,6 @@ def _decoded(key: bytes) -> bytes:
         return base64.b64decode(key, validate=True)
     except Base64Error:
         return key
-
-
-def _chosen(piece: Piece) -> list[int] | None:
-    """Indexes of the batch if they are not all of them."""
-    if piece.indexes is not None:
-        return piece.indexes
-    order = piece.entry.order
-    return None if len(order) == piece.entry.message_count else list(order)
 
 
 @lru_cache(maxsize=_SUFFIXES_CACHED_MAX)
@@ -314,7 +216,13 @@ def _binary(data: bytes, lengths: Sequence[Longs]) -> pa.Array:
 
 
 def _times(times_ms: Longs, is_null: NDArray[np.bool_] | None = None) -> pa.Array:
-    return pa.array(times_ms * _MICROS, mask=is_null).cast(_TIMESTAMP)
+    """Times that microseconds can say; a client may send any number."""
+    if len(times_ms) and (times_ms.max() > _TIME_MS_MAX or times_ms.min() < -_TIME_MS_MAX):
+        is_beyond = (times_ms > _TIME_MS_MAX) | (times_ms < -_TIME_MS_MAX)
+        is_null = is_beyond if is_null is None else is_null | is_beyond
+        times_ms = np.where(is_beyond, 0, times_ms)
+    mask = is_null if is_null is not None and is_null.any() else None
+    return pa.array(times_ms * _MICROS, mask=mask).cast(_TIMESTAMP)
 
 
 def metadata_column(rows: Rows, name: str, topic: str, kind: pa.DataType) -> pa.Array:

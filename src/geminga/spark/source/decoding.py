@@ -25,8 +25,8 @@ from geminga.spark.core.metadata_columns import ALL_COLUMNS
 from geminga.spark.core.options import SourceOptions
 from geminga.spark.source.arrow import Rows, metadata_column, record_batch
 from geminga.spark.source.avro_types import json_converter
+from geminga.spark.source.entry_rows import Piece
 from geminga.spark.source.errors import SchemaError
-from geminga.spark.source.range_read import Piece
 from geminga.spark.source.task_read import Decode
 from geminga.spark.source.topic_schema import NO_SCHEMA, PRIMITIVES
 
@@ -122,8 +122,7 @@ class SchemaDecoder:
     def _records(self, rows: Rows, pieces: Sequence[Piece], topic: str) -> dict[str, pa.Array]:
         payloads = rows.value().to_pylist()
         found: list[Any] = []
-        for piece in pieces:
-            count = len(piece.entry.order) if piece.indexes is None else len(piece.indexes)
+        for piece, count in zip(pieces, rows.counts.tolist(), strict=True):
             decode = self._decoder(topic, piece.entry.metadata.schema_version)
             for payload in payloads[len(found) : len(found) + count]:
                 try:

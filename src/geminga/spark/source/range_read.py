@@ -7,7 +7,7 @@ loses its connection goes on where it was.
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
 
 from geminga.client import (
     BatchSource,
@@ -23,6 +23,7 @@ from geminga.runtime import get_logger
 from geminga.spark.core.offsets import BEGINNING
 from geminga.spark.core.options import ReaderConfiguration
 from geminga.spark.core.planner import TopicRange
+from geminga.spark.source.entry_rows import Piece
 from geminga.spark.source.errors import DataLossError, ReadTimeoutError
 from geminga.spark.source.positions import first_position, lost_text
 
@@ -30,14 +31,6 @@ _log = get_logger(__name__)
 
 #: After so long without an entry the broker is asked whether there is anything left, milliseconds; doubled each time.
 FIRST_WAIT_MS: Final = 250
-
-
-class Piece(NamedTuple):
-    """Messages of one entry: those of ``entry.order``, or some of them."""
-
-    entry: EntryBatch
-    #: None: all of ``entry.order``.
-    indexes: list[int] | None
 
 
 class RangeReader:
@@ -73,7 +66,7 @@ class RangeReader:
             name=config.name,
             is_read_compacted=config.is_read_compacted,
         )
-        self._source = await open_batches(stream, decryptor)
+        self._source = await open_batches(stream, decryptor, are_laid_out=False)
         self._stream = stream
 
     async def next(self) -> list[Piece] | None:
@@ -125,20 +118,20 @@ class RangeReader:
             if key > end.entry or (key == end.entry and not end.batch_index):
                 self._is_done = True
                 break
-            indexes: list[int] | None = None
+            piece = Piece(entry)
             if key == end.entry or (key == start.entry and start.batch_index):
-                indexes = self._part(entry)
+                piece = self._part(entry)
                 self._is_done = self._is_done or key == end.entry
-            if indexes or (indexes is None and len(entry.order)):
-                pieces.append(Piece(entry, indexes))
+            if piece.last is None or piece.first < piece.last:
+                pieces.append(piece)
         self._is_seen()
         return pieces
 
-    def _part(self, entry: EntryBatch) -> list[int]:
+    def _part(self, entry: EntryBatch) -> Piece:
         start, end = self._range.start, self._range.end
         first = start.batch_index if entry.key == start.entry else 0
-        last = end.batch_index if entry.key == end.entry else entry.message_count
-        return [index for index in entry.order if first <= index < last]
+        last = min(end.batch_index, entry.message_count) if entry.key == end.entry else entry.message_count
+        return Piece(entry, first, last)
 
     def _is_seen(self) -> bool:
         """Whether the last entry below the end came: the end need not come then."""

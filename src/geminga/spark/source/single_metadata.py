@@ -66,10 +66,15 @@ def _one_by_one(data: Bytes, starts: Longs, ends: Longs, rows: Longs, found: Sin
         except DecodeError:  # where payload and key lie was found all the same
             continue
         if metadata.HasField("event_time"):
-            found.event_times_ms[row] = metadata.event_time
+            found.event_times_ms[row] = signed(metadata.event_time)
         if metadata.HasField("sequence_id"):
-            found.sequence_ids[row] = np.uint64(metadata.sequence_id).astype(np.int64)
+            found.sequence_ids[row] = signed(metadata.sequence_id)
         found.has_properties[row] = bool(metadata.properties)
+
+
+def signed(value: int) -> int:
+    """An unsigned number of 64 bits as Java reads it."""
+    return value - (1 << 64) if value >> 63 else value
 
 
 def _decode(matrix: Bytes, rows: Longs, found: SingleFields) -> NDArray[np.bool_]:

@@ -12,7 +12,8 @@ from geminga.spark.core.client_options import ClientConfiguration
 from geminga.spark.core.options import ReaderConfiguration
 from geminga.spark.core.planner import Task, TopicRange
 from geminga.spark.source.arrow import cut_by_bytes
-from geminga.spark.source.range_read import Piece, RangeReader
+from geminga.spark.source.entry_rows import Piece
+from geminga.spark.source.range_read import RangeReader
 
 #: (messages of one topic, the topic) -> rows.
 Decode = Callable[[Sequence[Piece], str], pa.RecordBatch]
