@@ -63,6 +63,10 @@ RETRY_FIRST_MS: Final = 100
 RETRY_MAX_MS: Final = 10_000
 
 
+#: Hears that something is stored (None), or the error.
+Done = Callable[[GemingaError | None], None]
+
+
 @dataclass(frozen=True, slots=True)
 class CoordinatorConfig:
     """Limits of a coordinator."""
@@ -260,6 +264,16 @@ class TransactionCoordinator:
         if record is not None:
             await self._store(record)
 
+    def add_partitions_now(self, txn_id: TxnId, partitions: Iterable[str], done: Done) -> None:
+        """As :meth:`add_partitions`, which ``done`` hears of. From now on these topics may take messages of it: the
+        record lies before that of any end. Raises what is wrong with it now."""
+        self._check_open()
+        record = self.state.add_partitions(txn_id, partitions, self._clock.wall_ms())
+        if record is None:
+            done(None)
+        else:
+            self._store_now(record, done)
+
     async def add_subscriptions(self, txn_id: TxnId, subscriptions: Iterable[TxnSubscription]) -> None:
         """It will acknowledge in these subscriptions. Raises as :meth:`add_partitions`."""
         self._check_open()
@@ -346,8 +360,21 @@ class TransactionCoordinator:
             position = await self._log.append(encode_transaction_record(record))
         except GemingaError as error:
             self._lose(error)
-            raise UnavailableError(f"nobody knows whether transaction {record.txn_id} was changed: {error}") from error
+            raise _unknown(record.txn_id, error) from error
         self._stored(record, position)
+
+    def _store_now(self, record: TransactionRecord, done: Done) -> None:
+        """The same for who does not wait in a task."""
+
+        def stored(result: Position | GemingaError) -> None:
+            if isinstance(result, GemingaError):
+                self._lose(result)
+                done(_unknown(record.txn_id, result))
+            else:
+                self._stored(record, result)
+                done(None)
+
+        self._log.append_now(encode_transaction_record(record), stored)
 
     def _store_later(self, record: TransactionRecord) -> None:
         """The same for what nobody waits for: with the next record, or soon."""
@@ -516,6 +543,10 @@ class TransactionCoordinator:
         """Transactions that are open for longer than that."""
         now_ms = self._clock.wall_ms()
         return [each for each in self.state.open.values() if now_ms - each.start_ms > longer_than_ms]
+
+
+def _unknown(txn_id: TxnId, error: GemingaError) -> UnavailableError:
+    return UnavailableError(f"nobody knows whether transaction {txn_id} was changed: {error}")
 
 
 def _end_pause(pause: asyncio.Future[None]) -> None:

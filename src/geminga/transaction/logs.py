@@ -64,21 +64,26 @@ class LedgerRecordLog:
 
     async def append(self, data: bytes) -> Position:
         """As :class:`RecordLog` says."""
-        if self._is_closed:
-            raise LedgerClosedError(f"{self._ledger.name} is closed")
         stored: asyncio.Future[Position | GemingaError] = self._loop.create_future()
 
         def done(result: Position | GemingaError) -> None:
             if not stored.done():
                 stored.set_result(result)
 
-        self._batch.append(data)
-        self._waiting.append(done)
-        self._append_soon()
+        self.append_now(data, done)
         result = await stored
         if isinstance(result, GemingaError):
             raise result
         return result
+
+    def append_now(self, data: bytes, done: Done) -> None:
+        """As :class:`RecordLog` says: at the end of this turn, with all that comes until then."""
+        if self._is_closed:
+            done(LedgerClosedError(f"{self._ledger.name} is closed"))
+            return
+        self._batch.append(data)
+        self._waiting.append(done)
+        self._append_soon()
 
     def append_later(self, data: bytes, done: Done) -> None:
         """As :class:`RecordLog` says."""
@@ -187,6 +192,10 @@ class MemoryRecordLog:
         self._next_entry_id += 1
         self._entries[position] = data
         return position
+
+    def append_now(self, data: bytes, done: Done) -> None:
+        """As :class:`RecordLog` says: at once."""
+        self.append_later(data, done)
 
     def append_later(self, data: bytes, done: Done) -> None:
         """As :class:`RecordLog` says: at once."""

@@ -94,6 +94,10 @@ class RecordLog(Protocol):
         stored."""
         ...
 
+    def append_now(self, data: bytes, done: Callable[[Position | GemingaError], None]) -> None:
+        """The same for who does not wait in a task; ``done`` hears its position or the error, in the order of calls."""
+        ...
+
     def append_later(self, data: bytes, done: Callable[[Position | GemingaError], None]) -> None:
         """The same for an entry that nobody waits for: it goes with the next that is appended, or after a moment.
 

@@ -286,10 +286,14 @@ class ConnectionTraffic:
 
     def run(self, work: Coroutine[None, None, None], name: str) -> None:
         """Work on a request in a task of its own; the client is not read while too many of these are under way."""
+        self.request_begins()
+        spawn(work, name=name, part=self).add_done_callback(self.request_done)
+
+    def request_begins(self) -> None:
+        """The same for one that is worked on without a task, until :meth:`request_done`."""
         self._pending_requests += 1
         if self._pending_requests > REQUESTS_PENDING_MAX:
             self._pause(PauseReason.PENDING_REQUESTS)
-        spawn(work, name=name, part=self).add_done_callback(self._request_done)
 
     def run_in_turns(self, work: Coroutine[None, None, None]) -> None:
         """Carry out the command at hand in several turns of the loop; commands behind it wait until that is done."""
@@ -303,7 +307,8 @@ class ConnectionTraffic:
         if self._is_lost:
             self._schedule_turn()
 
-    def _request_done(self, _: object) -> None:
+    def request_done(self, _: object = None) -> None:
+        """A request is answered."""
         self._pending_requests -= 1
         if self._paused and self._pending_requests <= REQUESTS_PENDING_MAX // 2:
             self._resume(PauseReason.PENDING_REQUESTS)

@@ -22,6 +22,8 @@ from geminga.model.errors import (
 )
 from geminga.model.topic_name import TopicName
 from geminga.model.txn_id import TxnId, TxnSubscription
+from geminga.runtime import Raised, attempt
+from geminga.transaction.coordinator import TransactionCoordinator
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.commands import encode_command
 
@@ -142,12 +144,45 @@ def _timeout_ms(command: pb.BaseCommand) -> int:
 _begin_in_a_while: Final = _handled(NEW, _begin)
 
 
+def _open_coordinator(services: CommandServices, number: int) -> TransactionCoordinator | None:
+    """One that can be asked in this turn; None: it is to be found first, or there is an error to tell."""
+    if services.transactions is None:
+        return None
+    outcome = attempt(services.transactions)
+    return None if isinstance(outcome, Raised) else outcome.coordinators.open.get(number)
+
+
+def _handle_add_partition(services: CommandServices, connection: Connection, command: pb.BaseCommand) -> None:
+    """ADD_PARTITION_TO_TXN, taken in this turn where the coordinator is open: what the client sends behind it without
+    waiting for the answer (``geminga_registers_ahead``) finds that the transaction knows of the topic."""
+    request = command.addPartitionToTxn
+    txn_id = TxnId(request.txnid_most_bits, request.txnid_least_bits)
+    coordinator = _open_coordinator(services, txn_id.coordinator)
+    if coordinator is None:
+        _add_partition_in_a_while(services, connection, command)
+        return
+
+    def done(error: GemingaError | None) -> None:
+        ADD_PARTITION.answered(connection, command, error)
+        connection.request_done()
+
+    connection.request_begins()
+    try:
+        _check_owner(coordinator.owner(txn_id), connection)
+        coordinator.add_partitions_now(txn_id, [str(_persistent(name)) for name in request.partitions], done)
+    except GemingaError as error:
+        done(error)
+
+
 async def _add_partition(transactions: Transactions, connection: Connection, command: pb.BaseCommand) -> None:
     request = command.addPartitionToTxn
     txn_id = TxnId(request.txnid_most_bits, request.txnid_least_bits)
     coordinator = await transactions.coordinators.find(txn_id.coordinator)
     _check_owner(coordinator.owner(txn_id), connection)
     await coordinator.add_partitions(txn_id, [str(_persistent(name)) for name in request.partitions])
+
+
+_add_partition_in_a_while: Final = _handled(ADD_PARTITION, _add_partition)
 
 
 async def _add_subscription(transactions: Transactions, connection: Connection, command: pb.BaseCommand) -> None:
@@ -228,7 +263,7 @@ ROWS: Final = (
         Anyone("it asks whether a coordinator is here"),
     ),
     CommandRow(pb.BaseCommand.NEW_TXN, _handle_begin, _OWNERS),
-    CommandRow(pb.BaseCommand.ADD_PARTITION_TO_TXN, _handled(ADD_PARTITION, _add_partition), _OWNERS),
+    CommandRow(pb.BaseCommand.ADD_PARTITION_TO_TXN, _handle_add_partition, _OWNERS),
     CommandRow(pb.BaseCommand.ADD_SUBSCRIPTION_TO_TXN, _handled(ADD_SUBSCRIPTION, _add_subscription), _OWNERS),
     CommandRow(pb.BaseCommand.END_TXN, _handled(END, _end), _OWNERS),
     CommandRow(

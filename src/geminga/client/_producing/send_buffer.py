@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from functools import partial
 from itertools import repeat
 from typing import cast
 
@@ -28,6 +29,7 @@ class SendBuffer:
     """What one producer has without receipt."""
 
     __slots__ = (
+        "_ahead",
         "_clock",
         "_connection",
         "_loop",
@@ -56,6 +58,9 @@ class SendBuffer:
         self._timeout_ms = timeout_ms
         self._loop = asyncio.get_running_loop()
         self._connection: ClientConnection | None = None
+        #: Transactions whose coordinator was told of the topic and has not answered -> the connection on which what
+        #: is sent comes behind that; None: it is lost.
+        self._ahead: dict[TransactionCore, ClientConnection | None] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._room_waiters: list[asyncio.Future[None]] = []
         self._unheard_error: PulsarException | None = None
@@ -71,39 +76,49 @@ class SendBuffer:
         self.write()
 
     def add_in(self, txn: TransactionCore, target: tuple[str], pending: PendingSend) -> None:
-        """The same in a transaction: it is held, with all behind it, until the coordinator knows of the topic."""
+        """The same in a transaction: it is held, with all behind it, until the coordinator knows of the topic, or was
+        told over this very connection."""
         txn.join()
         pending.gate = txn
-        is_asked = txn.is_registered(target) or not self.queue.hold(pending, txn)
+        is_asked = txn.is_registered(target) or self._is_told(txn, target) or not self.queue.hold(pending, txn)
         self.add(pending)
         if not is_asked:
-            self._ask(txn, target)
+            asked = attempt(wanted, txn, target, partial(self._registered, txn))
+            if isinstance(asked, Raised):
+                self._registered(txn, asked.error)
 
-    def _ask(self, txn: TransactionCore, target: tuple[str]) -> None:
-        """Have what is held for the transaction written, or refused."""
+    def _is_told(self, txn: TransactionCore, target: tuple[str]) -> bool:
+        """Whether the coordinator hears of the topic before it gets what is written now."""
+        connection = self._connection
+        if connection is None:
+            return False
+        if txn in self._ahead:
+            return self._ahead[txn] is connection
+        if not txn.want_ahead(target, connection, partial(self._registered, txn)):
+            return False
+        self._ahead[txn] = connection
+        return True
 
-        def registered(error: Exception | None) -> None:
-            if error is None:
-                self.queue.open_gate(txn)
-                self.write()
-                return
+    def _registered(self, txn: TransactionCore, error: Exception | None) -> None:
+        """The coordinator answered: what is held for the transaction is written, or refused."""
+        self._ahead.pop(txn, None)
+        if error is None:
+            self.queue.open_gate(txn)
+        else:
             for refused in self.queue.refuse_gate(txn):
                 self._finish(refused, -1, -1, as_client_error(error, "sending"))
-            self.write()
-
-        asked = attempt(wanted, txn, target, registered)
-        if isinstance(asked, Raised):
-            registered(asked.error)
+        self.write()
 
     def connected(self, connection: ClientConnection) -> None:
         """Write everything, from the oldest on, to a new connection."""
-        self.queue.connection_lost()
+        self.disconnected()
         self._connection = connection
         self.write()
 
     def disconnected(self) -> None:
         """Keep everything until there is a connection again."""
-        self.queue.connection_lost()
+        self.queue.connection_lost(self._ahead)
+        self._ahead = dict.fromkeys(self._ahead)
         self._connection = None
 
     def write(self) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from geminga.client._errors import (
@@ -17,6 +18,7 @@ from geminga.client._errors import (
     NotAllowedError,
     NotConnected,
     PulsarException,
+    Timeout,
     TopicNotFound,
     TransactionCoordinatorNotFoundError,
     TransactionNotFound,
@@ -34,6 +36,16 @@ _Type = pb.BaseCommand
 
 #: Request id -> command.
 Make = Callable[[int], pb.BaseCommand]
+
+
+def _publishes_to(txn_id: TxnId, topic: str, request_id: int) -> pb.BaseCommand:
+    request = pb.CommandAddPartitionToTxn(
+        request_id=request_id,
+        txnid_most_bits=txn_id.coordinator,
+        txnid_least_bits=txn_id.number,
+        partitions=[topic],
+    )
+    return pb.BaseCommand(type=_Type.ADD_PARTITION_TO_TXN, addPartitionToTxn=request)
 
 
 class Coordinators:
@@ -79,17 +91,30 @@ class Coordinators:
 
     async def add_partition(self, txn_id: TxnId, topic: str) -> None:
         """The transaction publishes to ``topic``. Raises the broker's error, or Timeout."""
-
-        def make(request_id: int) -> pb.BaseCommand:
-            request = pb.CommandAddPartitionToTxn(
-                request_id=request_id,
-                txnid_most_bits=txn_id.coordinator,
-                txnid_least_bits=txn_id.number,
-                partitions=[topic],
-            )
-            return pb.BaseCommand(type=_Type.ADD_PARTITION_TO_TXN, addPartitionToTxn=request)
-
+        make = partial(_publishes_to, txn_id, topic)
         await self._ask(txn_id, make, f"transaction {txn_id} on {topic}")
+
+    def tell_partition(self, txn_id: TxnId, topic: str, way: object) -> asyncio.Future[pb.BaseCommand] | None:
+        """The same, asked once, where ``way`` is the connection to the coordinator and its broker says that messages
+        may follow before the answer (docs/formats/transactions.md); else None."""
+        connection = self._connections.get(txn_id.coordinator)
+        if connection is None or connection is not way or not connection.features.geminga_registers_ahead:
+            return None
+        request_id = connection.next_request_id()
+        try:
+            answer = connection.start_request(_publishes_to(txn_id, topic, request_id), request_id)
+        except PulsarException:
+            return None  # too many are under way
+        patience_s = self._cluster.timeout_s / ATTEMPTS_IN_SILENCE
+
+        def give_up() -> None:
+            connection.forget_request(request_id)
+            if not answer.done():
+                answer.set_exception(Timeout(f"no answer to ADD_PARTITION_TO_TXN within {patience_s:g} s"))
+
+        timer = asyncio.get_running_loop().call_later(patience_s, give_up)
+        answer.add_done_callback(lambda _answer: timer.cancel())
+        return answer
 
     async def add_subscription(self, txn_id: TxnId, topic: str, subscription: str) -> None:
         """The transaction acknowledges in a subscription. Raises the broker's error, or Timeout."""

@@ -53,6 +53,11 @@ class Coordination(Protocol):
         """It publishes to a topic; raises PulsarException."""
         ...
 
+    def tell_partition(self, txn_id: TxnId, topic: str, way: object) -> asyncio.Future[Any] | None:
+        """As :meth:`add_partition`, asked once, if the connection ``way`` leads to its coordinator and what is written
+        to it from now on may count on that; else None."""
+        ...
+
     async def add_subscription(self, txn_id: TxnId, topic: str, subscription: str) -> None:
         """It acknowledges in a subscription; raises PulsarException."""
         ...
@@ -102,7 +107,7 @@ class Transaction:
         #: Seconds it may be open.
         self.timeout_s = timeout_s
         #: What producers and consumers go by.
-        self.core = TransactionCore(txn_id, self._deadline_s, self._ask)
+        self.core = TransactionCore(txn_id, self._deadline_s, self._ask, self._ask_ahead)
         #: While it ends: the error of it, None if it did as it should.
         self._ending: asyncio.Task[PulsarException | None] | None = None
         lifetime.remember(self)
@@ -241,6 +246,21 @@ class Transaction:
     def _ask(self, target: Target) -> None:
         spawn(self._register(target), name=f"register {target} with {self.id}")
 
+    def _ask_ahead(self, target: Target, way: object) -> bool:
+        told = self._coordination.tell_partition(self.id, cast("tuple[str, ...]", target)[0], way)
+        if told is None:
+            return False
+
+        def heard(answer: asyncio.Future[Any]) -> None:
+            error = answer.exception()
+            if isinstance(error, PulsarException) and error.retriable:
+                self._ask(target)
+            else:
+                self._has_registered(target, error)
+
+        told.add_done_callback(heard)
+        return True
+
     async def _register(self, target: Target) -> None:
         names = cast("tuple[str, ...]", target)
         coordination = self._coordination
@@ -249,9 +269,13 @@ class Transaction:
         else:
             told = coordination.add_subscription(self.id, names[0], names[1])
         outcome = await attempt_await(told)
-        error = outcome.error if isinstance(outcome, Raised) else None
-        what = f"registering {' '.join(names)} with transaction {self.id}"
-        self.core.registered(target, None if error is None else as_client_error(error, what))
+        self._has_registered(target, outcome.error if isinstance(outcome, Raised) else None)
+
+    def _has_registered(self, target: Target, error: BaseException | None) -> None:
+        if error is not None:
+            names = " ".join(cast("tuple[str, ...]", target))
+            error = as_client_error(cast("Exception", error), f"registering {names} with transaction {self.id}")
+        self.core.registered(target, error)
 
     def _forget(self) -> None:
         """It is over, or timed out."""

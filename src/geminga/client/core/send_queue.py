@@ -6,13 +6,15 @@ flight; a lost connection puts all of that back into *queued*, in order. Nothing
 refusal, expiry, or the end of the producer: each exactly once.
 
 Frames are held for a *gate* (the transaction of theirs, until its coordinator knows of the topic) that is opened, once
-and for all, or refused. Where nothing is held, nothing of this is looked at.
+and for all, or refused. Where the coordinator is told over the frames' own connection, before them, the gate is open as
+long as that connection stands, and closed when it is lost without an answer. Where nothing is held, nothing of this is
+looked at.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from geminga.model.errors import invariant
 
@@ -184,10 +186,20 @@ class SendQueue:
             )
         return None
 
-    def connection_lost(self) -> None:
-        """Everything is to be written again, in order."""
-        self._queued.extendleft(reversed(self._in_flight))
+    def connection_lost(self, gates: Iterable[object] = ()) -> None:
+        """Everything is to be written again, in order. ``gates`` are closed now: what passed them while that connection
+        stood waits, with all behind it, until each is opened or refused."""
+        queued = self._queued
+        queued.extendleft(reversed(self._in_flight))
         self._in_flight.clear()
+        closed = self._closed
+        closed.update(gates)
+        if closed:
+            first = next((index for index, each in enumerate(queued) if each.gate in closed), len(queued))
+            while len(queued) > first:
+                self._held.appendleft(queued.pop())
+            if self._held:
+                self._tail = self._held
 
     def expire(self, created_before_s: float) -> list[PendingSend]:
         """Take out those from the head on that are older."""
@@ -218,6 +230,8 @@ class SendQueue:
         everything = [*self._in_flight, *self._queued, *self._held]
         invariant(not self._held or self._held[0].gate in self._closed, "frames are held, and none of them waits")
         invariant(self._tail is (self._held or self._queued), "the order of the send queue is broken")
+        free = (*self._in_flight, *self._queued)
+        invariant(all(pending.gate not in self._closed for pending in free), "a frame passed a closed gate")
         invariant(self.messages == sum(p.messages for p in everything), "messages of the send queue are miscounted")
         invariant(self.bytes == sum(p.size_bytes for p in everything), "bytes of the send queue are miscounted")
 

@@ -6,6 +6,8 @@ what                   rule
 an operation           begins only while the transaction is OPEN, and counts until it is settled
 a target               a topic partition it sends to, or a subscription it acknowledges in; the coordinator is told
                        of each once, before anything goes there: who comes meanwhile shares the question
+ahead                  what takes the way that the question took, behind it, needs not wait for the answer; the
+                       question is an operation then: a transaction that the coordinator did not tell is not committed
 the end                is asked for once nothing is under way; a commit with a failed operation becomes an abort
 its answer             done, refused, forgotten or lost: :data:`AFTER` says which state follows
 ====================== ======================================================================================
@@ -88,6 +90,8 @@ class TransactionCore:
 
     __slots__ = (
         "_ask",
+        "_ahead",
+        "_ask_ahead",
         "_asked",
         "_deadline_s",
         "_idle",
@@ -101,8 +105,15 @@ class TransactionCore:
         "was_to_commit",
     )
 
-    def __init__(self, txn_id: TxnId, deadline_s: float, ask: Callable[[Target], None]) -> None:
-        """``deadline_s``: monotonic seconds at which it times out."""
+    def __init__(
+        self,
+        txn_id: TxnId,
+        deadline_s: float,
+        ask: Callable[[Target], None],
+        ask_ahead: Callable[[Target, object], bool] = lambda _target, _way: False,
+    ) -> None:
+        """``deadline_s``: monotonic seconds at which it times out; ``ask_ahead``: as ``ask``, over a way that who asks
+        goes himself; False: that is no way to the coordinator, and it was not told."""
         self.txn_id = txn_id
         #: Operations that are not settled.
         self.pending = 0
@@ -113,6 +124,9 @@ class TransactionCore:
         self._deadline_s = deadline_s
         self._state = TransactionState.OPEN
         self._ask = ask
+        self._ask_ahead = ask_ahead
+        #: Targets of which it was told ahead -> the way.
+        self._ahead: dict[Target, object] = {}
         self._registered: set[Target] = set()
         #: Targets the coordinator was asked about -> who waits.
         self._asked: dict[Target, list[OnRegistered]] = {}
@@ -189,13 +203,34 @@ class TransactionCore:
         self._ask(target)
         return False
 
+    def want_ahead(self, target: Target, way: object, on_registered: OnRegistered) -> bool:
+        """True: what takes ``way`` from now on comes behind the question, and ``on_registered`` hears the answer, once.
+        False: :meth:`want` it."""
+        waiting = self._asked.get(target)
+        if waiting is None:
+            if target in self._registered or len(self._registered) + len(self._asked) >= TARGETS_MAX:
+                return False
+            if not self._ask_ahead(target, way):
+                return False
+            self._ahead[target] = way
+            self._asked[target] = [on_registered]
+            self.join()
+            return True
+        if self._ahead.get(target) is not way:
+            return False
+        waiting.append(on_registered)
+        return True
+
     def registered(self, target: Target, error: Exception | None) -> None:
         """What the coordinator answered; after an error who wants the target next asks again."""
         waiting = self._asked.pop(target, [])
+        was_ahead = self._ahead.pop(target, None) is not None
         if error is None:
             self._registered.add(target)
         for hear in waiting:
             hear(error)
+        if was_ahead:
+            self.settle(error)
 
     # ---- the end
 

@@ -10,7 +10,7 @@ Format and rules: docs/formats/transactions.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from heapq import heapify, heappop, heappush
 from typing import Final
 
@@ -51,6 +51,7 @@ class Transaction:
         "coming",
         "coming_characters",
         "deadline_ms",
+        "expected",
         "is_timed_out",
         "owner",
         "partitions",
@@ -82,6 +83,8 @@ class Transaction:
         self.characters = 0
         #: Participants whose records are being stored, and the characters of their names.
         self.coming = self.coming_characters = 0
+        #: Which these are; None: none. Their records lie before that of any end.
+        self.expected: set[str | TxnSubscription] | None = None
 
 
 class CoordinatorState:
@@ -155,7 +158,7 @@ class CoordinatorState:
         added = tuple(dict.fromkeys(each for each in partitions if each not in transaction.partitions))
         if not added:
             return None
-        self._take_room(transaction, len(added), sum(map(len, added)))
+        self._take_room(transaction, added, sum(map(len, added)))
         return TransactionRecord(
             op=LogOp.ADD_PARTITION,
             txn_id=txn_id,
@@ -172,7 +175,7 @@ class CoordinatorState:
         added = tuple(dict.fromkeys(each for each in subscriptions if each not in transaction.subscriptions))
         if not added:
             return None
-        self._take_room(transaction, len(added), sum(map(_length, added)))
+        self._take_room(transaction, added, sum(map(_length, added)))
         return TransactionRecord(
             op=LogOp.ADD_SUBSCRIPTION,
             txn_id=txn_id,
@@ -246,12 +249,12 @@ class CoordinatorState:
             names = record.partitions
             fresh = sum(len(each) for each in dict.fromkeys(names) if each not in transaction.partitions)
             transaction.partitions.update(dict.fromkeys(names))
-            self._joined(transaction, len(names), sum(map(len, names)), fresh)
+            self._joined(transaction, names, sum(map(len, names)), fresh)
         elif record.op is LogOp.ADD_SUBSCRIPTION:
             added = record.subscriptions
             fresh = sum(_length(each) for each in dict.fromkeys(added) if each not in transaction.subscriptions)
             transaction.subscriptions.update(dict.fromkeys(added))
-            self._joined(transaction, len(added), sum(map(_length, added)), fresh)
+            self._joined(transaction, added, sum(map(_length, added)), fresh)
         elif record.new_status is not None and record.expected_status == transaction.status:
             return self._moved(transaction, record.new_status)
         return None
@@ -313,7 +316,9 @@ class CoordinatorState:
         if transaction is None:
             return Standing.OVER
         if participant not in transaction.partitions and participant not in transaction.subscriptions:
-            return Standing.UNTOLD
+            # One whose record is being stored is told by whatever end comes true: that is stored behind it.
+            if transaction.expected is None or participant not in transaction.expected:
+                return Standing.UNTOLD
         is_taking = transaction.status is TxnStatus.OPEN and transaction.pending_status is None
         return Standing.TAKING if is_taking else Standing.ENDING
 
@@ -365,8 +370,11 @@ class CoordinatorState:
                 f"{OPEN_CHARACTERS_MAX} characters: begin again when some are over"
             )
 
-    def _take_room(self, transaction: Transaction, count: int, characters: int) -> None:
+    def _take_room(
+        self, transaction: Transaction, added: Sequence[str] | Sequence[TxnSubscription], characters: int
+    ) -> None:
         """For participants that are going to be stored: a client may ask for many before the first of them is."""
+        count = len(added)
         held = len(transaction.partitions) + len(transaction.subscriptions) + transaction.coming
         if held + count > PARTICIPANTS_MAX:
             raise NotAllowedError(
@@ -382,12 +390,23 @@ class CoordinatorState:
         transaction.coming += count
         transaction.coming_characters += characters
         self.characters += characters
+        if transaction.expected is None:
+            transaction.expected = set()
+        transaction.expected.update(added)
 
-    def _joined(self, transaction: Transaction, count: int, asked: int, characters: int) -> None:
-        """A record with ``count`` participants is stored; ``characters`` of the ``asked`` ones are new."""
+    def _joined(
+        self,
+        transaction: Transaction,
+        added: Sequence[str] | Sequence[TxnSubscription],
+        asked: int,
+        characters: int,
+    ) -> None:
+        """A record with these participants is stored; ``characters`` of the ``asked`` ones are new."""
         is_ours = transaction.coming > 0  # and none that is read again
         if is_ours:
-            transaction.coming -= count
+            transaction.coming -= len(added)
+            if not transaction.coming:
+                transaction.expected = None
             transaction.coming_characters -= asked
             self.characters -= asked
         transaction.characters += characters
