@@ -20,7 +20,9 @@ class TransactionMachine(RuleBasedStateMachine):
         super().__init__()
         #: Questions to the coordinator, as they were asked.
         self.asked: list[tuple[str, ...]] = []
-        self.core = TransactionCore(TxnId(1, 2), DEADLINE_S, self.asked.append)
+        self.core = TransactionCore(TxnId(1, 2), DEADLINE_S, self.asked.append, self.ask_ahead)
+        #: Questions that went ahead -> the way; each is under way until it is answered.
+        self.ahead: dict[tuple[str, ...], str] = {}
         self.now_s = 0.0
         #: The oracle: facts, no states.
         self.under_way = 0
@@ -59,7 +61,7 @@ class TransactionMachine(RuleBasedStateMachine):
         self.core.join()
         self.under_way += 1
 
-    @precondition(lambda self: self.under_way)
+    @precondition(lambda self: self.under_way > len(self.ahead))
     @rule(error=st.sampled_from([None, None, None, ValueError("x")]))
     def settle(self, error: Exception | None) -> None:
         before = len(self.idle)
@@ -93,12 +95,40 @@ class TransactionMachine(RuleBasedStateMachine):
             self.open_questions.setdefault(where, []).append(heard)
         assert len(self.asked) == self.questions, "one question for each target at a time"
 
+    def ask_ahead(self, target: tuple[str, ...], way: object) -> bool:
+        if way == "elsewhere":
+            return False
+        self.asked.append(target)
+        self.ahead[target] = str(way)
+        return True
+
+    @rule(where=st.sampled_from(TARGETS), way=st.sampled_from(["one", "other", "elsewhere"]))
+    def want_ahead(self, where: tuple[str, ...], way: str) -> None:
+        heard: list[object] = []
+        is_first = where not in self.open_questions and where not in self.known
+        goes = self.core.want_ahead(where, way, heard.append)
+        assert goes == (way != "elsewhere" and (is_first or self.ahead.get(where) == way))
+        if goes:
+            self.questions += is_first
+            self.under_way += is_first
+            self.open_questions.setdefault(where, []).append(heard)
+        assert len(self.asked) == self.questions, "one question for each target at a time"
+
     @precondition(lambda self: self.open_questions)
     @rule(error=st.sampled_from([None, ValueError("refused")]), data=st.data())
     def coordinator_answers(self, error: Exception | None, data: st.DataObject) -> None:
         target = data.draw(st.sampled_from(sorted(self.open_questions)))
         waiting = self.open_questions.pop(target)
+        was_ahead = self.ahead.pop(target, None) is not None
+        waits = self.ended_with is not None and self.final is None and self.waits
+        before = len(self.idle)
         self.core.registered(target, error)
+        if was_ahead:
+            self.under_way -= 1
+            self.failed |= error is not None
+            if waits and not self.under_way:
+                assert len(self.idle) == before + 1
+                self.waits = False
         assert waiting == [[error]] * len(waiting), "each hears once"
         if error is None:
             self.known.add(target)

@@ -29,6 +29,8 @@ class SendQueueMachine(RuleBasedStateMachine):
         self.asked: set[str] = set()
         #: One that was opened is not closed again: the next one of its letter is another.
         self.opened = {"a": 0, "b": 0}
+        #: Of frames that passed a gate that stands open as long as the connection does: which one.
+        self.passed: dict[int, str] = {}
 
     @property
     def free(self) -> int:
@@ -48,6 +50,33 @@ class SendQueueMachine(RuleBasedStateMachine):
         self.model.append(self.next_id)
         self.gates[self.next_id] = gate
         self.next_id += 1
+
+    @precondition(lambda self: self.free == len(self.model))
+    @rule(gate=st.sampled_from("cd"))
+    def add_ahead(self, gate: str) -> None:
+        sent = pending(self.next_id, self.now_s)
+        if gate in self.asked:  # it was closed with a connection
+            assert not self.queue.hold(sent, gate)
+            self.gates[self.next_id] = gate
+        else:
+            sent.gate = gate
+            self.passed[self.next_id] = gate
+        self.queue.add(sent)
+        self.model.append(self.next_id)
+        self.next_id += 1
+
+    @rule(gate=st.sampled_from("cd"), is_refused=st.booleans())
+    def answer_ahead(self, gate: str, is_refused: bool) -> None:
+        """Those that are written, or may be, are answered one by one."""
+        if is_refused:
+            held = [one for one in self.model if self.gates.get(one) == gate]
+            assert [p.sequence_id for p in self.queue.refuse_gate(gate)] == held
+            self.model = [one for one in self.model if one not in held]
+        else:
+            self.queue.open_gate(gate)
+        self.asked.discard(gate)
+        self.passed = {one: its for one, its in self.passed.items() if its != gate}
+        self.gates = {one: its for one, its in self.gates.items() if its != gate}
 
     @rule(gate=st.sampled_from("ab"))
     def open_gate(self, gate: str) -> None:
@@ -105,7 +134,11 @@ class SendQueueMachine(RuleBasedStateMachine):
 
     @rule()
     def connection_lost(self) -> None:
-        self.queue.connection_lost()
+        left = {one: gate for one, gate in self.passed.items() if one in self.model}
+        self.queue.connection_lost(dict.fromkeys(left.values()))
+        self.asked.update(left.values())
+        self.gates |= left
+        self.passed = {}
         self.written = 0
 
     @rule(age=st.floats(0.1, 5))

@@ -17,7 +17,7 @@ from geminga.model.errors import (
     TransactionNotFoundError,
 )
 from geminga.model.position import Position
-from geminga.model.txn_id import TxnId, TxnStatus, TxnSubscription
+from geminga.model.txn_id import Standing, TxnId, TxnStatus, TxnSubscription
 from geminga.transaction.core import coordinator
 from geminga.transaction.core.coordinator import PARTICIPANTS_MAX, CoordinatorState
 from geminga.wire.pulsar.transaction_log import LogOp, TransactionRecord
@@ -131,6 +131,27 @@ def test_each_open_transaction_times_out_once_and_not_before(begun: list[tuple[i
             assert all(each_ms <= now_ms for each_ms, _ in heard)
         assert [each for each in expected if each[0] <= now_ms] == heard
     assert state.timed_out == len(expected)
+
+
+def test_a_topic_stands_as_it_will_once_its_record_is_stored() -> None:
+    state = CoordinatorState(1)
+    state.stored(state.begin(10, 0), Position(0, 0))
+    txn_id, subscription = TxnId(1, 0), TxnSubscription("t", "s")
+    assert state.standing(txn_id, "p") is Standing.UNTOLD
+    added = [state.add_partitions(txn_id, ["p"], 1), state.add_partitions(txn_id, ["p", "q"], 1)]
+    added.append(state.add_subscriptions(txn_id, [subscription], 1))
+    for number, record in enumerate(added, start=1):
+        assert {state.standing(txn_id, each) for each in ("p", "q", subscription)} == {Standing.TAKING}
+        assert state.standing(txn_id, "other") is Standing.UNTOLD
+        assert record is not None
+        state.stored(record, Position(0, number))
+    late = state.add_partitions(txn_id, ["late"], 1)
+    end = state.end(txn_id, commit=True, now_ms=1)
+    assert {state.standing(txn_id, each) for each in ("p", "late")} == {Standing.ENDING}, "its record is behind"
+    for number, record in enumerate((late, end), start=10):
+        assert record is not None
+        state.stored(record, Position(0, number))
+    assert list(state.find(txn_id).partitions) == ["p", "q", "late"]
 
 
 def test_of_two_ends_that_race_the_first_wins() -> None:

@@ -35,7 +35,8 @@ _ANSWERED = {
 class CoordinatorScript:
     """Two coordinators; what is in :attr:`instead` of a kind is done with the next of it, one after the other."""
 
-    def __init__(self, entries: Sequence[bytes] = ()) -> None:
+    def __init__(self, entries: Sequence[bytes] = (), *, registers_ahead: bool = False) -> None:
+        self._flags = pb.FeatureFlags(geminga_registers_ahead=registers_ahead)
         self.consumer = ConsumerScript(entries)
         #: Kind of request -> "drop", "cut", a ServerError, or "" to answer as usual.
         self.instead: dict[int, list[object]] = {}
@@ -61,6 +62,8 @@ class CoordinatorScript:
                     consumer_id=command.ack.consumer_id, request_id=command.ack.request_id, error=what, message="no"
                 )
                 return [commands.encode_command(Type(type=Type.ACK_RESPONSE, ackResponse=response))]
+        if kind == Type.CONNECT:
+            return [commands.connected("scripted", 21, 5 << 20, self._flags)]
         if kind == Type.SEND:
             self._entry_id += 1
             send = command.send

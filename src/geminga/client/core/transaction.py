@@ -89,8 +89,8 @@ class TransactionCore:
     """See the module. ``ask`` has the coordinator told of a target; the answer comes to :meth:`registered`."""
 
     __slots__ = (
-        "_ask",
         "_ahead",
+        "_ask",
         "_ask_ahead",
         "_asked",
         "_deadline_s",

@@ -315,10 +315,10 @@ class CoordinatorState:
         transaction = self.open.get(txn_id.number) if txn_id.coordinator == self.coordinator else None
         if transaction is None:
             return Standing.OVER
-        if participant not in transaction.partitions and participant not in transaction.subscriptions:
-            # One whose record is being stored is told by whatever end comes true: that is stored behind it.
-            if transaction.expected is None or participant not in transaction.expected:
-                return Standing.UNTOLD
+        is_stored = participant in transaction.partitions or participant in transaction.subscriptions
+        # One whose record is being stored is told by whatever end comes true: that is stored behind it.
+        if not is_stored and (transaction.expected is None or participant not in transaction.expected):
+            return Standing.UNTOLD
         is_taking = transaction.status is TxnStatus.OPEN and transaction.pending_status is None
         return Standing.TAKING if is_taking else Standing.ENDING
 
