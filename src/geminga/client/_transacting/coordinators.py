@@ -102,7 +102,8 @@ class Coordinators:
             return None
         request_id = connection.next_request_id()
         try:
-            answer = connection.start_request(_publishes_to(txn_id, topic, request_id), request_id)
+            command = _publishes_to(txn_id, topic, request_id)
+            answer = connection.start_request(command, request_id, is_urgent=False)
         except PulsarException:
             return None  # too many are under way
         patience_s = self._cluster.timeout_s / ATTEMPTS_IN_SILENCE
@@ -162,7 +163,8 @@ class Coordinators:
         request_id = connection.next_request_id()
         try:
             patience_s = self._cluster.timeout_s / ATTEMPTS_IN_SILENCE
-            return await connection.request(make(request_id), request_id, patience_s)
+            # Other transactions' commands leave with it.
+            return await connection.request(make(request_id), request_id, patience_s, is_urgent=False)
         except (TransactionCoordinatorNotFoundError, NotConnected):
             # It has moved, or will have: who has it is looked up again.
             if self._connections.get(coordinator) is connection:

@@ -222,12 +222,14 @@ class ClientConnection(asyncio.BufferedProtocol):
         """A number no other request of the client has."""
         return self._next_request_id()
 
-    async def request(self, command: pb.BaseCommand, request_id: int, timeout_s: float | None) -> pb.BaseCommand:
+    async def request(
+        self, command: pb.BaseCommand, request_id: int, timeout_s: float | None, *, is_urgent: bool = True
+    ) -> pb.BaseCommand:
         """Send ``command`` and wait for the answer with its request id.
 
         Raises the broker's error, NotConnected, or Timeout after ``timeout_s`` seconds (None: never).
         """
-        answer = self.start_request(command, request_id)
+        answer = self.start_request(command, request_id, is_urgent=is_urgent)
         try:
             async with asyncio.timeout(timeout_s):
                 return await answer
@@ -237,12 +239,21 @@ class ClientConnection(asyncio.BufferedProtocol):
         finally:
             self._requests.end(request_id, answer)
 
-    def start_request(self, command: pb.BaseCommand, request_id: int) -> asyncio.Future[pb.BaseCommand]:
-        """Send ``command``; the future gets the answer, or the error. Without time limit."""
+    def start_request(
+        self, command: pb.BaseCommand, request_id: int, *, is_urgent: bool = True
+    ) -> asyncio.Future[pb.BaseCommand]:
+        """Send ``command``; the future gets the answer, or the error. Without time limit.
+
+        ``is_urgent``: it does not wait for what else leaves in this turn of the loop.
+        """
         if self.is_closed:
             raise self._lost_error or NotConnected(f"connection to {self.url} is closed")
         answer = self._requests.start(request_id)
-        self.write(encode_command(command))
+        frame = encode_command(command)
+        if is_urgent:
+            self.write(frame)
+        else:
+            self._output.write_soon(frame)
         return answer
 
     def send_unanswered(self, command: pb.BaseCommand) -> None:

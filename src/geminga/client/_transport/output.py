@@ -58,6 +58,14 @@ class Output:
         self._flush_scheduled = True
         self._loop.call_soon(self._flush_soon)
 
+    def write_soon(self, data: Buffer) -> None:
+        """Write at the end of the loop's turn, with all that comes until then: many of these are under way at once."""
+        if not self.is_over:
+            self._out.append(data)
+            if not self._flush_scheduled:
+                self._flush_scheduled = True
+                self._loop.call_soon(self._flush_soon)
+
     def write_many(self, parts: Sequence[Buffer]) -> None:
         """Write the parts back to back, at once."""
         if not self.is_over:
