@@ -298,6 +298,33 @@ class TransactionCoordinator:
             if error is not None:
                 raise error
 
+    def end_now(self, txn_id: TxnId, *, commit: bool, done: Done) -> None:
+        """As :meth:`end`, which ``done`` hears of. Raises what is wrong with it now; whether there is no such
+        transaction only :meth:`end` can tell for certain."""
+        self._check_open()
+
+        def when_ended() -> None:
+            ended = self._ending.get(txn_id.number)
+            if ended is None:
+                done(None)
+            else:
+                ended.add_done_callback(lambda ended: done(ended.result()))
+
+        def decided(error: GemingaError | None) -> None:
+            if error is None and self._is_closed:
+                error = self._gone()
+            if error is not None:
+                done(error)
+            else:
+                self._tell_soon(self.state.find(txn_id))
+                when_ended()
+
+        record = self.state.end(txn_id, commit=commit, now_ms=self._clock.wall_ms())
+        if record is None:
+            when_ended()
+        else:
+            self._store_now(record, decided)
+
     async def claim(self) -> None:
         """Make sure that the log is still this one's, before it is said that there is nothing. Raises GemingaError."""
         self._check_open()

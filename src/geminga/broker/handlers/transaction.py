@@ -194,6 +194,27 @@ async def _add_subscription(transactions: Transactions, connection: Connection, 
     await coordinator.add_subscriptions(txn_id, added)
 
 
+def _handle_end(services: CommandServices, connection: Connection, command: pb.BaseCommand) -> None:
+    """END_TXN, decided in this turn where its coordinator is open and knows it."""
+    request = command.endTxn
+    txn_id = TxnId(request.txnid_most_bits, request.txnid_least_bits)
+    coordinator = _open_coordinator(services, txn_id.coordinator)
+    if coordinator is None or txn_id.number not in coordinator.state.open:
+        _end_in_a_while(services, connection, command)
+        return
+
+    def done(error: GemingaError | None) -> None:
+        END.answered(connection, command, error)
+        connection.request_done()
+
+    connection.request_begins()
+    try:
+        _check_owner(coordinator.owner(txn_id), connection)
+        coordinator.end_now(txn_id, commit=request.txn_action == pb.COMMIT, done=done)
+    except GemingaError as error:
+        done(error)
+
+
 async def _end(transactions: Transactions, connection: Connection, command: pb.BaseCommand) -> None:
     request = command.endTxn
     txn_id = TxnId(request.txnid_most_bits, request.txnid_least_bits)
@@ -203,6 +224,9 @@ async def _end(transactions: Transactions, connection: Connection, command: pb.B
     except TransactionNotFoundError:
         pass  # it may be over: the coordinator knows for a while how it ended
     await coordinator.end(txn_id, commit=request.txn_action == pb.COMMIT)
+
+
+_end_in_a_while: Final = _handled(END, _end)
 
 
 async def _end_on_partition(transactions: Transactions, connection: Connection, command: pb.BaseCommand) -> None:
@@ -265,7 +289,7 @@ ROWS: Final = (
     CommandRow(pb.BaseCommand.NEW_TXN, _handle_begin, _OWNERS),
     CommandRow(pb.BaseCommand.ADD_PARTITION_TO_TXN, _handle_add_partition, _OWNERS),
     CommandRow(pb.BaseCommand.ADD_SUBSCRIPTION_TO_TXN, _handled(ADD_SUBSCRIPTION, _add_subscription), _OWNERS),
-    CommandRow(pb.BaseCommand.END_TXN, _handled(END, _end), _OWNERS),
+    CommandRow(pb.BaseCommand.END_TXN, _handle_end, _OWNERS),
     CommandRow(
         pb.BaseCommand.END_TXN_ON_PARTITION, _handled(END_ON_PARTITION, _end_on_partition), _asks(END_ON_PARTITION)
     ),

@@ -48,15 +48,37 @@ def decode_command(data: bytes) -> pb.BaseCommand:
     return command
 
 
+def _with_text() -> frozenset[str]:
+    """Names of the messages that have text in them, or in a part."""
+    parts: dict[str, list[str]] = {}
+    found: set[str] = set()
+    left = [pb.BaseCommand.DESCRIPTOR]
+    while left:
+        message = left.pop()
+        if message.full_name in parts:
+            continue
+        inner = [field.message_type for field in message.fields if field.message_type is not None]
+        parts[message.full_name] = [each.full_name for each in inner]
+        left += inner
+        if any(field.type == FieldDescriptor.TYPE_STRING for field in message.fields):
+            found.add(message.full_name)
+    while more := {name for name, inside in parts.items() if name not in found and not found.isdisjoint(inside)}:
+        found |= more
+    return frozenset(found)
+
+
+_WITH_TEXT: Final = _with_text()
+
+
 def _is_text_valid(message: Message) -> bool:
     for field, value in message.ListFields():
         kind = field.type
         if kind == FieldDescriptor.TYPE_STRING:
             if not all(isinstance(text, str) for text in ([value] if isinstance(value, (str, bytes)) else value)):
                 return False
-        elif kind == FieldDescriptor.TYPE_MESSAGE and not all(
-            _is_text_valid(part) for part in ([value] if isinstance(value, Message) else value)
-        ):
+        elif field.message_type is None or field.message_type.full_name not in _WITH_TEXT:
+            continue
+        elif not all(_is_text_valid(part) for part in ([value] if isinstance(value, Message) else value)):
             return False
     return True
 
