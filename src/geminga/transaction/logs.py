@@ -13,11 +13,13 @@ from typing import Final
 from geminga.managed_ledger import AppendResult, ManagedCursor, ManagedLedger
 from geminga.model.errors import GemingaError, LedgerClosedError
 from geminga.model.position import EARLIEST, Position
-from geminga.runtime import Contained, Part
+from geminga.runtime import Contained, Part, next_turn
 
 #: Entries, and bytes, that one read of a replay brings.
 REPLAY_ENTRIES: Final = 1_000
 REPLAY_BYTES: Final = 1 << 20
+#: Bytes of entries that are given in one turn of the loop.
+REPLAY_TURN_BYTES: Final = 16 << 10
 #: Milliseconds after which an entry is appended for which nobody waits, if nothing else was until then.
 LATER_MS: Final = 50
 
@@ -139,8 +141,13 @@ class LedgerRecordLog:
             entries = await ledger.read_range(next_position, REPLAY_ENTRIES, REPLAY_BYTES, is_limited=False)
             if not entries:
                 return
+            taken_bytes = 0
             for entry in await cursor.unacknowledged(entries):
+                if taken_bytes > REPLAY_TURN_BYTES:
+                    taken_bytes = 0
+                    await next_turn()
                 take(entry.data, entry.position)
+                taken_bytes += len(entry.data)
             next_position = ledger.next_position(entries[-1].position)
 
     def delete(self, positions: Sequence[Position]) -> None:

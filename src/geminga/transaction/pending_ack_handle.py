@@ -8,12 +8,13 @@ is durable in the cursor, or it was aborted.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Protocol
 
 from geminga.model.errors import GemingaError, StorageError, UnavailableError
 from geminga.model.position import Position
 from geminga.model.txn_id import TxnId
+from geminga.runtime import next_turn
 from geminga.transaction.core.pending_acks import WHOLE, CumulativeAck, PendingAcks, Released, TxnAck
 from geminga.transaction.core.shared_entries import SharedEntries
 from geminga.transaction.ports import RecordLog
@@ -25,6 +26,8 @@ from geminga.wire.pulsar.transaction_log import (
     encode_pending_ack_record,
 )
 
+#: Entries of a transaction that is over that are acknowledged, or given back, in one turn of the loop.
+SETTLED_PER_TURN: Final = 2_000
 _WORD_BYTES: Final = 8
 _WORD_BITS: Final = 64
 
@@ -59,6 +62,7 @@ class PendingAckHandle:
         "_log",
         "_lost",
         "_records",
+        "_settling",
         "_shared",
         "aborted",
         "acks",
@@ -78,6 +82,8 @@ class PendingAckHandle:
         #: By coordinator: every transaction up to this number is over.
         self.low_watermarks: dict[int, int] = {}
         self._is_closed = False
+        #: Transactions whose end is stored, and what they held is being settled in turns.
+        self._settling: set[TxnId] = set()
         #: Transactions that held something and ended since it was opened.
         self.committed = self.aborted = 0
 
@@ -104,7 +110,7 @@ class PendingAckHandle:
         await log.replay(take)
         # Not before all that shares an entry is known.
         for txn_id, positions, counts in ended:
-            self._count(txn_id, positions, counts)
+            await self._settle(txn_id, positions, _cut(counts), commit=True)
         return self
 
     async def close(self) -> None:
@@ -145,15 +151,21 @@ class PendingAckHandle:
         if low_watermark > self.low_watermarks.get(coordinator, -1):
             self.low_watermarks[coordinator] = low_watermark
             for lost_track_of in self.acks.below(coordinator, low_watermark):
-                await self._end(lost_track_of, commit=False)
+                if lost_track_of not in self._settling:
+                    await self._end(lost_track_of, commit=False)
 
     async def _end(self, txn_id: TxnId, *, commit: bool) -> None:
-        held = self.acks.held_by(txn_id)
-        if not held:
+        if txn_id in self._settling:
+            raise UnavailableError(f"what transaction {txn_id} acknowledged is being settled")
+        if not self.acks.holds(txn_id):
             return  # it never acknowledged here, or has ended here before
         op = AckOp.COMMIT if commit else AckOp.ABORT
-        await self._store(PendingAckRecord(op, txn_id, is_cumulative=held.cumulative is not None and not held.acks))
-        self._ended(txn_id, commit=commit)
+        await self._store(PendingAckRecord(op, txn_id, is_cumulative=self.acks.is_only_cumulative(txn_id)))
+        self._settling.add(txn_id)
+        try:
+            await self._settle(txn_id, self._records.pop(txn_id, []), self._released(txn_id), commit=commit)
+        finally:
+            self._settling.discard(txn_id)
         if commit:
             self.committed += 1
         else:
@@ -184,29 +196,53 @@ class PendingAckHandle:
             else:
                 self.acks.replayed(record.txn_id, [TxnAck(position, bits, size)])
 
-    def _ended(self, txn_id: TxnId, *, commit: bool) -> None:
-        released = self.acks.released(txn_id)
-        records = self._records.pop(txn_id, [])
-        if released and not commit:
-            self._cursor.release(released)
-        self._count(txn_id, records, released if commit else Released())
+    def _released(self, txn_id: TxnId) -> Iterator[Released]:
+        while self.acks.holds(txn_id):
+            yield self.acks.released(txn_id, SETTLED_PER_TURN)
 
-    def _count(self, txn_id: TxnId, records: Sequence[Position], released: Released) -> None:
-        """Acknowledge for good what one that is over leaves; its records, which lie there, go when that is durable."""
+    async def _settle(
+        self, txn_id: TxnId, records: Sequence[Position], pieces: Iterator[Released], *, commit: bool
+    ) -> None:
+        """Acknowledge for good what one that is over held, piece by piece, or give it back.
+
+        Its records, which lie there, go when all of that is durable. Raises UnavailableError if it is closed meanwhile:
+        whoever opens it next goes on.
+        """
+        waiting, errors = 1, 0
 
         def done(error: StorageError | None) -> None:
-            if error is None and not self._is_closed:
+            nonlocal waiting, errors
+            waiting -= 1
+            errors += error is not None
+            if not waiting and not errors and not self._is_closed:
                 for each in self._shared.over(txn_id, records):
                     self._log.delete(each)
 
-        if released:
-            self._cursor.apply(released, done)
-        else:
-            done(None)
+        is_first = True
+        for released in pieces:
+            if not is_first:
+                await next_turn()
+                self._check_open()
+            is_first = False
+            if commit:
+                waiting += 1
+                self._cursor.apply(released, done)
+            else:
+                self._cursor.release(released)
+        done(None)
 
     def __len__(self) -> int:
         """Transactions that hold something."""
         return sum(1 for _ in self.acks)
+
+
+def _cut(released: Released) -> Iterator[Released]:
+    """The same in pieces of a turn."""
+    acks = released.acks
+    for start in range(0, len(acks), SETTLED_PER_TURN):
+        yield Released(acks[start : start + SETTLED_PER_TURN])
+    if released.cumulative is not None:
+        yield Released((), released.cumulative)
 
 
 def _stored(ack: TxnAck) -> PendingAck:

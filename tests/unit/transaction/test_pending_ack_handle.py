@@ -14,6 +14,8 @@ from geminga.model.errors import (
 )
 from geminga.model.position import Position
 from geminga.model.txn_id import TxnId
+from geminga.runtime import next_turn, spawn
+from geminga.transaction import pending_ack_handle
 from geminga.transaction.core.pending_acks import WHOLE, CumulativeAck, TxnAck
 from geminga.transaction.logs import LedgerRecordLog, MemoryRecordLog
 from geminga.transaction.pending_ack_handle import PendingAckHandle
@@ -112,6 +114,71 @@ def test_kills_lose_nothing_and_count_nothing_twice(seed: int) -> None:
         assert await around.records() == 0, "everything is over and durable: nobody needs a record"
 
     sim.run(main, seed=seed)
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_very_many_entries_are_settled_in_turns_and_their_records_stay_until_all_are(
+    commit: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pending_ack_handle, "SETTLED_PER_TURN", 1)
+    entries = range(8)
+
+    async def main(world: sim.SimWorld) -> None:
+        around = Surroundings()
+        handle = await around.open()
+        for entry in entries:
+            await handle.acknowledge(ONE, [TxnAck(Position(0, entry))])
+        ending = spawn(handle.end(ONE, commit=commit, low_watermark=-1), name="end")
+        while len(handle.acks) == len(entries):
+            await next_turn()
+        assert len(handle.acks) > 1
+        with pytest.raises(TransactionConflictError):
+            await handle.acknowledge(TWO, [TxnAck(Position(0, 0))])
+        with pytest.raises(UnavailableError, match="is being settled"):
+            await handle.end(ONE, commit=commit, low_watermark=-1)
+        await handle.end(TWO, commit=True, low_watermark=1)  # which it is: not over for that
+        around.cursor.flush()
+        assert await around.records() == len(entries) + 1
+        await ending
+        if commit:
+            assert await around.records() == len(entries) + 1
+            around.cursor.flush()
+            assert around.cursor.durable == {(Position(0, entry), index) for entry in entries for index in range(BATCH)}
+        else:
+            assert [len(each.acks) for each in around.cursor.released] == [1] * len(entries)
+        assert await around.records() == 0
+        assert not handle.acks
+
+    sim.run(main)
+
+
+def test_one_that_is_closed_while_very_many_are_settled_goes_on_where_it_is_opened_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pending_ack_handle, "SETTLED_PER_TURN", 3)
+
+    async def main(world: sim.SimWorld) -> None:
+        around = Surroundings()
+        handle = await around.open()
+        await handle.acknowledge(ONE, [TxnAck(Position(0, entry)) for entry in range(8)])
+        ending = spawn(attempt_end(handle), name="end")
+        while len(handle.acks) == 8:
+            await next_turn()
+        await handle.abandon()
+        assert "are being closed" in await ending
+        around.cursor.flush()
+        assert await around.records() == 2
+        await around.open()
+        assert around.cursor.mark_delete_position == Position(0, 7)
+        around.cursor.flush()
+        assert await around.records() == 0
+
+    async def attempt_end(handle: PendingAckHandle) -> str:
+        with pytest.raises(UnavailableError) as raised:
+            await handle.end(ONE, commit=True, low_watermark=-1)
+        return str(raised.value)
+
+    sim.run(main)
 
 
 def test_cumulative_ones_count_after_a_kill() -> None:

@@ -277,7 +277,7 @@ class TransactionAcks:
         """Let it count, or give it back; durable on return. Raises GemingaError."""
         if self._is_lost:
             raise TopicClosingError(f"Topic {self._subscription.topic.name} is being closed")
-        if self._handle is None or not self._handle.acks.held_by(txn_id):
+        if self._handle is None or not self._handle.acks.holds(txn_id):
             # Before it is said that there is nothing to end: another broker may own the topic, and the log, now.
             try:
                 await self._subscription.claim()

@@ -20,6 +20,9 @@ from geminga.transaction.core.numbers import ByNumber
 #: Every message of an entry. (-1 has every bit.)
 WHOLE: Final = -1
 
+#: More entries than any transaction holds.
+EVERY_ENTRY: Final = 1 << 62
+
 #: What of an entry is acknowledged for good, as bits; 0: nothing.
 AckedBits = Callable[[Position], int]
 
@@ -141,11 +144,19 @@ class PendingAcks:
 
     # ---- ends
 
-    def released(self, txn_id: TxnId) -> Released:
-        """The transaction ended: what it held, which is free now; nothing the second time."""
+    def released(self, txn_id: TxnId, count_max: int = EVERY_ENTRY) -> Released:
+        """The transaction ended: what it held, which is free now; nothing the second time.
+
+        Of more than ``count_max`` entries the last ones, and the others at the next call.
+        """
         acks: list[TxnAck] = []
-        for position, bits in self._by_transaction.pop(txn_id, {}).items():
-            acks.append(self._ack(position, bits))
+        mine = self._by_transaction.get(txn_id, {})
+        is_part = len(mine) > count_max
+        if not is_part:
+            self._by_transaction.pop(txn_id, None)
+        for _ in range(min(len(mine), count_max)):
+            position, bits = mine.popitem()
+            acks.append(TxnAck(position, bits, 0 if bits == WHOLE else self._sizes[position]))
             # Nobody else holds any of these bits.
             left = 0 if bits == WHOLE else self._held[position] & ~bits
             if left:
@@ -153,20 +164,20 @@ class PendingAcks:
             else:
                 del self._held[position]
                 self._sizes.pop(position, None)
+        acks.reverse()
         cumulative = self.cumulative
-        if cumulative is None or cumulative.txn_id != txn_id:
+        if is_part or cumulative is None or cumulative.txn_id != txn_id:
             return Released(tuple(acks))
         self.cumulative = None
         return Released(tuple(acks), cumulative)
 
-    def held_by(self, txn_id: TxnId) -> Released:
-        """What it holds, which stays held."""
-        mine = self._by_transaction.get(txn_id, {})
-        cumulative = self.cumulative if self.cumulative is not None and self.cumulative.txn_id == txn_id else None
-        return Released(tuple(self._ack(position, bits) for position, bits in mine.items()), cumulative)
+    def holds(self, txn_id: TxnId) -> bool:
+        """Whether it holds anything."""
+        return txn_id in self._by_transaction or (self.cumulative is not None and self.cumulative.txn_id == txn_id)
 
-    def _ack(self, position: Position, bits: int) -> TxnAck:
-        return TxnAck(position, bits, 0 if bits == WHOLE else self._sizes[position])
+    def is_only_cumulative(self, txn_id: TxnId) -> bool:
+        """Whether it holds something, and no single entry."""
+        return txn_id not in self._by_transaction and self.holds(txn_id)
 
     def below(self, coordinator: int, number: int) -> list[TxnId]:
         """Transactions of ``coordinator`` up to ``number`` that hold something: they are over, and lost track of."""
