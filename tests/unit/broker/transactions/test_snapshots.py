@@ -149,6 +149,21 @@ def test_a_snapshot_of_very_many_is_written_and_read_in_turns_and_soon_supersede
     run_with_broker(scenario, transaction_coordinator_enabled=True)
 
 
+@pytest.mark.long
+def test_a_million_aborted_transactions_outlive_a_restart_though_no_message_may_be_so_large() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        snapshots = world.broker.transactions.snapshots
+        await snapshots.put(TWO, SNAPSHOT)
+        await snapshots.put(ONE, many(1_000_000))
+        await world.restart()
+        assert await world.broker.transactions.snapshots.find(ONE) == many(1_000_000)
+        assert await world.broker.transactions.snapshots.find(TWO) == SNAPSHOT
+        stored = (await world.broker.get_topic(NAME, create=False)).ledger.size_bytes
+        assert stored > 5 << 20
+
+    run_with_broker(scenario, transaction_coordinator_enabled=True)
+
+
 def test_snapshots_of_a_topic_with_very_many_aborted_transactions_are_rare() -> None:
     async def scenario(world: BrokerWorld) -> None:
         client = Transacting(await world.client())
