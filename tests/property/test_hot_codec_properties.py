@@ -103,6 +103,37 @@ def test_a_damaged_send_is_read_as_generated_or_not_at_all(data, producer_id, se
         assert fields[5] == ((read.txnid_most_bits, read.txnid_least_bits) if has_txn else None)
 
 
+@given(st.data(), st.integers(0, 200), INT63, optional(UINT31), optional(INT63), optional(INT63), st.binary(max_size=4))
+def test_sends_that_are_alike_are_read_alike(data, producer_id, sequence_id, messages, most, least, extra) -> None:
+    send = pb.CommandSend(
+        producer_id=producer_id,
+        sequence_id=sequence_id,
+        **given_fields(num_messages=messages, txnid_most_bits=most, txnid_least_bits=least),
+    )
+    command = pb.BaseCommand(type=pb.BaseCommand.SEND, send=send).SerializeToString() + extra
+    command = command[:3] + bytes((len(command) - 4,)) + command[4:]  # extra fields of the SEND, or broken ones
+    fields = hot.decode_send(command)
+    if fields is None:
+        return
+    tail, head, before = hot.send_likeness(command, fields[1])
+    if tail is None:
+        return
+    for low in (command[7], data.draw(st.integers(128, 255))):
+        read = hot.decode_send(head + bytes((low,)) + tail)
+        assert read is not None
+        assert read[1] == before + low
+        assert (read[0], *read[2:]) == (fields[0], *fields[2:])
+
+
+def test_usual_sends_are_alike() -> None:
+    for sequence_id in (128, 262_144, 1 << 40):
+        send = pb.CommandSend(producer_id=3, sequence_id=sequence_id, num_messages=1)
+        command = pb.BaseCommand(type=pb.BaseCommand.SEND, send=send).SerializeToString()
+        tail, head, before = hot.send_likeness(command, sequence_id)
+        assert tail is not None
+        assert head + bytes((sequence_id + 1 - before,)) + tail == command[:7] + b"\x81" + command[8:]
+
+
 @given(INT63, st.integers(0, (1 << 32) - 1))
 def test_flow_is_read_as_generated(consumer_id, permits) -> None:
     flow = pb.CommandFlow(consumer_id=consumer_id, messagePermits=permits)
@@ -195,12 +226,19 @@ def test_ack_with_more_than_the_usual_is_left_to_the_generated(consumer_id, extr
     assert hot.decode_ack(pb.BaseCommand(type=pb.BaseCommand.ACK, ack=ack).SerializeToString()) is None
 
 
+def in_a_row(first: int, count: int) -> list[tuple[int, int]]:
+    return [(sequence_id, sequence_id) for sequence_id in range(first, first + count)]
+
+
 @given(
     UINT64,
     st.integers(-1, (1 << 63) - 1),
-    st.integers(-1, (1 << 62)),
+    st.one_of(st.integers(-1, 300), st.integers(-1, (1 << 62))),
     st.integers(0, 1),
-    st.lists(st.tuples(UINT64, UINT64), max_size=20),
+    st.one_of(
+        st.lists(st.tuples(UINT64, UINT64), max_size=20),
+        st.builds(in_a_row, st.one_of(st.integers(0, 20_000), st.integers(0, 1 << 62)), st.integers(0, 300)),
+    ),
 )
 def test_receipts_are_written_as_generated(producer_id, ledger_id, first_entry_id, step, sequence_ids) -> None:
     data = hot.encode_send_receipts(producer_id, ledger_id, first_entry_id, step, sequence_ids)

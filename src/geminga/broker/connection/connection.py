@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from struct import Struct
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from geminga.broker.connection.back_pressure import (
@@ -37,9 +38,9 @@ from geminga.broker.connection.life import UNREQUESTED
 from geminga.broker.connection.members import ConnectionMembers
 from geminga.broker.connection.services import ConnectionServices
 from geminga.broker.connection.traffic import PauseReason
-from geminga.broker.topic.publish import PublishBatch, TransactionId
+from geminga.broker.topic.publish import PublishBatch
 from geminga.model.crc32c import crc32c
-from geminga.model.errors import NotAllowedError, ProtocolError
+from geminga.model.errors import NotAllowedError, ProtocolError, RemoteError
 from geminga.runtime import Contained
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar import hot
@@ -56,6 +57,10 @@ if TYPE_CHECKING:
 _OF_HANDSHAKE: Final = (pb.BaseCommand.CONNECT, pb.BaseCommand.AUTH_RESPONSE)
 #: Payloads up to this size are copied for the checksum: cheaper than a memoryview.
 _CHECKSUM_COPY_BYTES_MAX: Final = 2048
+#: How a payload begins that has a checksum: magic number, checksum, size of the metadata.
+_PAYLOAD_HEAD: Final = Struct(">HII")
+_MAGIC: Final = int.from_bytes(MAGIC_CHECKSUM, "big")
+_NO_HEAD: Final = (0, 0, 0)
 
 
 class Commands(Protocol):
@@ -195,72 +200,79 @@ class Connection(ConnectionMembers, asyncio.Protocol):
 
     def _handle_frames(self, frames: list[Frame], deadline: float) -> list[Frame]:
         """Handle frames in their order; those the turn had no room for, which ends at ``deadline`` (monotonic)."""
-        monotonic = self._monotonic
+        position, end = 0, len(frames)
+        while position < end and not self.is_closed:
+            command, payload = frames[position]
+            taken = 0
+            if command[:3] == hot.SEND_PREFIX and self.is_connected:
+                taken = self._take_sends(frames[position:] if position else frames)
+            if not taken:
+                self._handle_command(command, payload)
+            position += taken or 1
+            if position < end and (self._is_command_under_way or self._monotonic() >= deadline):
+                return frames[position:]
+        return []
+
+    def _take_sends(self, frames: list[Frame]) -> int:
+        """Publish the first SENDs, which are of one producer and in one transaction or none; how many frames it took.
+
+        It takes none if the first is no plain SEND. Nothing is made for a SEND but what is passed on: those that are
+        like the one before but for the last bits of the sequence id are not even decoded.
+        """
         producer: Producer | None = None
-        producer_id = -1
-        txn: TransactionId | None = None
+        producer_id, txn = -1, None
         entries: list[bytes] = []
         sequence_ids: list[tuple[int, int]] = []
-        messages = 0
-        chunks = markers = plain = 0
-        for position, (command, payload) in enumerate(frames):
-            if command[:3] == hot.SEND_PREFIX and self.is_connected:
+        messages = chunks = markers = plain = before = 0
+        flags = count = 0
+        head, tail = b"", None
+        refusal: RemoteError | None = None
+        unpack_head = _PAYLOAD_HEAD.unpack_from
+        for command, payload in frames:
+            # The eighth byte has the last bits: see hot.send_likeness.
+            if command[8:] == tail and command[:7] == head and (low := command[7]) > 127:
+                sequence_id = highest = before + low
+            else:
                 send = hot.decode_send(command)
-                if send is not None:
-                    if send[0] != producer_id or send[5] != txn:
-                        if entries and producer is not None:
-                            batch = PublishBatch(producer, entries, sequence_ids, messages, chunks, markers, txn)
-                            entries, sequence_ids, messages, chunks, markers = [], [], 0, 0, 0
-                            if self._publish(producer, batch) or monotonic() >= deadline:
-                                return frames[position:]
-                        producer_id, txn = send[0], send[5]
-                        producer = self.producers.get(producer_id) or self.sending_producer(producer_id)
-                        plain = producer.plain_metadata_bytes if producer is not None else 0
+                if send is None:
+                    break
+                if producer is None:
+                    producer_id, txn = send[0], send[5]
+                    producer = self.producers.get(producer_id) or self.sending_producer(producer_id)
                     if producer is None:
-                        if self.is_closed:
-                            return []
-                        continue
-                    sequence_id, highest = send[1], send[2]
-                    if highest < sequence_id:
-                        highest = sequence_id
-                    size = len(payload)
-                    if (
-                        size < 10
-                        or payload[:2] != MAGIC_CHECKSUM
-                        or int.from_bytes(payload[2:6], "big")
-                        != crc32c(payload[6:] if size < _CHECKSUM_COPY_BYTES_MAX else memoryview(payload)[6:])
-                        or ((payload[9] > plain or payload[8]) and is_suspect(payload, txn is not None))
-                    ) and (refusal := send_refusal(payload, txn is not None)) is not None:
-                        if entries:
-                            batch = PublishBatch(producer, entries, sequence_ids, messages, chunks, markers, txn)
-                            entries, sequence_ids, messages, chunks, markers = [], [], 0, 0, 0
-                            if self._publish(producer, batch):
-                                return frames[position:]
-                        producer.reject(sequence_id, refusal)
-                        if monotonic() >= deadline:
-                            return frames[position + 1 :]
-                        continue
-                    entries.append(payload)
-                    sequence_ids.append((sequence_id, highest))
-                    messages += send[3]
-                    if send[4]:
-                        chunks += send[4] & hot.SEND_IS_CHUNK != 0
-                        markers += send[4] & hot.SEND_IS_MARKER != 0
-                    continue
-            if entries and producer is not None:
-                batch = PublishBatch(producer, entries, sequence_ids, messages, chunks, markers, txn)
-                entries, sequence_ids, messages, chunks, markers = [], [], 0, 0, 0
-                if self._publish(producer, batch):
-                    return frames[position:]
-            producer_id = -1
-            if self.is_closed or not self._handle_command(command, payload):
-                return []
-            if monotonic() >= deadline or self._is_command_under_way:
-                return frames[position + 1 :]
+                        return 1
+                    plain = producer.plain_metadata_bytes
+                elif send[0] != producer_id or send[5] != txn:
+                    break
+                _, sequence_id, highest, count, flags, _ = send
+                tail = None
+                if highest < sequence_id:
+                    if entries and not highest and not flags:
+                        tail, head, before = hot.send_likeness(command, sequence_id)
+                    highest = sequence_id
+            size = len(payload)
+            magic, checksum, metadata_bytes = unpack_head(payload) if size >= 10 else _NO_HEAD
+            if (
+                magic != _MAGIC
+                or checksum != crc32c(payload[6:] if size < _CHECKSUM_COPY_BYTES_MAX else memoryview(payload)[6:])
+                or (metadata_bytes > plain and is_suspect(payload, txn is not None))
+            ) and (refusal := send_refusal(payload, txn is not None)) is not None:
+                break
+            entries.append(payload)
+            sequence_ids.append((sequence_id, highest))
+            messages += count
+            if flags:
+                chunks += flags & hot.SEND_IS_CHUNK != 0
+                markers += flags & hot.SEND_IS_MARKER != 0
+        taken = len(entries)
         if entries and producer is not None:
             batch = PublishBatch(producer, entries, sequence_ids, messages, chunks, markers, txn)
-            self._publish(producer, batch)
-        return []
+            if self._publish(producer, batch):
+                return taken
+        if refusal is not None and producer is not None:
+            producer.reject(sequence_id, refusal)
+            taken += 1
+        return taken
 
     def _publish(self, producer: Producer, batch: PublishBatch) -> bool:
         """Publish what was collected; True: what follows has to wait (the first transaction of a topic)."""
@@ -270,21 +282,21 @@ class Connection(ConnectionMembers, asyncio.Protocol):
         self.commands.publish_in_transaction(self, producer, batch)
         return self._is_command_under_way
 
-    def _handle_command(self, command: bytes, payload: bytes) -> bool:
-        """Handle one command that is no plain SEND; False if the connection is closed now."""
+    def _handle_command(self, command: bytes, payload: bytes) -> None:
+        """Handle one command that is no plain SEND."""
         try:
             if self.is_connected:
                 if command[:3] == hot.FLOW_PREFIX:
                     flow = hot.decode_flow(command)
                     if flow is not None:
                         self.commands.flow(self, flow[0], flow[1])
-                        return not self.is_closed
+                        return
                 elif command[:3] == hot.ACK_PREFIX:
                     self.commands.ack(self, command)
-                    return not self.is_closed
+                    return
                 elif len(command) > LONG_COMMAND_BYTES and command[:2] == hot.REDELIVER_PREFIX:
                     self.commands.redeliver(self, command)
-                    return not self.is_closed
+                    return
             if len(command) > COMMAND_BYTES_MAX:
                 raise ProtocolError(f"a command of {len(command)} bytes")
             decoded = decode_command(command)
@@ -296,7 +308,6 @@ class Connection(ConnectionMembers, asyncio.Protocol):
                 raise ProtocolError(f"a client does not send {pb.BaseCommand.Type.Name(decoded.type)}")
         except ProtocolError as error:
             self.close(str(error))
-        return not self.is_closed
 
     # ---- the next turn, the end, and what is rare
 

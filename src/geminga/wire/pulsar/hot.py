@@ -23,12 +23,22 @@ FLOW_PREFIX: Final = b"\x08\x0b\x5a"
 _RECEIPT_PREFIX: Final = b"\x08\x07\x3a"
 _MESSAGE_PREFIX: Final = b"\x08\x09\x4a"
 
+#: A receipt's frame up to the producer id, and its message id up to the ledger id.
+_RECEIPT_HEAD: Final = Struct(">II3sBB")
+_RECEIPT_ID_HEAD: Final = Struct("BBB")
+#: So many receipts in a row are encoded at once; fewer are faster one by one.
+_RECEIPTS_AT_ONCE_MIN: Final = 8
+_BYTES: Final = bytes(range(256))
+
 #: Entry ids below take three bytes at most.
 _SHORT_ENTRY_ID: Final = 1 << 21
 
 #: Flags of a decoded SEND.
 SEND_IS_CHUNK: Final = 1
 SEND_IS_MARKER: Final = 2
+
+#: Where the lowest seven bits of the sequence id are in the SENDs of :func:`send_likeness`.
+SEND_LOW_BITS_AT: Final = 7
 
 #: producer id, sequence id, highest sequence id (0: not given), number of messages, flags, transaction (most and least
 #: significant bits of its id; None: none).
@@ -55,13 +65,14 @@ class AckFields(NamedTuple):
 
 def decode_send(command: bytes) -> SendFields | None:
     """Fields of a SEND command; None if it has a message id, or is not such a command."""
+    size = len(command)
     # Only the short form: a SEND longer than 127 bytes carries something this codec does not know.
-    if command[:3] != SEND_PREFIX or command[3:4] != bytes((len(command) - 4 & 127,)) or len(command) > 131:
+    if not 4 < size < 132 or command[3] != size - 4 or command[:3] != SEND_PREFIX:
         return None
-    producer_id = sequence_id = most = least = -1
+    producer_id = sequence_id = -1
     highest_sequence_id = flags = 0
     messages = 1
-    size = len(command)
+    transaction: tuple[int, int] | None = None
     position = 4
     try:
         while position < size:
@@ -89,9 +100,9 @@ def decode_send(command: bytes) -> SendFields | None:
             elif tag == 0x30:
                 highest_sequence_id = value
             elif tag == 0x20:
-                least = value
+                transaction = (transaction[0] if transaction is not None else 0, value)
             elif tag == 0x28:
-                most = value
+                transaction = (value, transaction[1] if transaction is not None else 0)
             elif tag == 0x38:
                 flags = flags & ~SEND_IS_CHUNK | (SEND_IS_CHUNK if value else 0)
             elif tag == 0x40:
@@ -102,8 +113,24 @@ def decode_send(command: bytes) -> SendFields | None:
         return None
     if producer_id < 0 or sequence_id < 0 or messages > BATCH_MESSAGES_MAX:
         return None
-    transaction = None if most == least == -1 else (max(most, 0), max(least, 0))
     return producer_id, sequence_id, highest_sequence_id, messages, flags, transaction
+
+
+def send_likeness(command: bytes, sequence_id: int) -> tuple[bytes | None, bytes, int]:
+    """What SENDs in a row have in common that differ in the lowest seven bits of the sequence id, and in nothing else.
+
+    ``command`` is one that :func:`decode_send` read. Given are the bytes behind the eighth (None: there are no others
+    like it), those before it, and what the eighth, which is above 127, is added to for the sequence id.
+    """
+    if command[4] != 0x08 or command[5] > 127 or command[6] != 0x10 or command[SEND_LOW_BITS_AT] < 128:
+        return None, b"", 0
+    end = SEND_LOW_BITS_AT + 1
+    while command[end] > 127:
+        end += 1
+    if 0x10 in command[end + 1 :]:
+        return None, b"", 0  # perhaps another sequence id, which would count
+    low = command[SEND_LOW_BITS_AT]
+    return command[SEND_LOW_BITS_AT + 1 :], command[:SEND_LOW_BITS_AT], sequence_id - low
 
 
 #: How a REDELIVER_UNACKNOWLEDGED_MESSAGES begins.
@@ -263,8 +290,13 @@ def encode_send_receipts(
     ``sequence_ids`` are pairs (sequence id, highest sequence id); ``entry_step`` is 1, or 0 to give every
     receipt the same id (duplicates and non-persistent topics, which have -1:-1 or 0:0).
     """
+    count = len(sequence_ids)
     producer = encode_varint(producer_id)
     ledger = encode_varint(ledger_id)
+    if count >= _RECEIPTS_AT_ONCE_MIN and entry_step == 1 and first_entry_id >= 0:
+        first, highest = sequence_ids[0]
+        if first == highest and sequence_ids == [(each, each) for each in range(first, first + count)]:
+            return _receipts_in_a_row(producer, ledger, first_entry_id, first, count)
     out: list[bytes] = []
     head = middle = b""
     entry_id = first_entry_id
@@ -272,18 +304,47 @@ def encode_send_receipts(
     for sequence_id, highest_sequence_id in sequence_ids:
         sequence = encode_varint(sequence_id)
         entry = encode_varint(entry_id)
-        highest = sequence if highest_sequence_id == sequence_id else encode_varint(highest_sequence_id)
-        now = (len(sequence), len(entry), len(highest))
+        last = sequence if highest_sequence_id == sequence_id else encode_varint(highest_sequence_id)
+        now = (len(sequence), len(entry), len(last))
         if now != sizes:
             sizes = now
-            id_size = 2 + len(ledger) + now[1]
-            size = 1 + len(producer) + 1 + now[0] + 2 + id_size + 1 + now[2]
-            # Every size stays below 128 (at most 10 bytes a varint), so each length is one byte.
-            head = _HEAD.pack(size + 8, size + 4) + _RECEIPT_PREFIX + bytes((size, 0x08)) + producer + b"\x10"
-            middle = bytes((0x1A, id_size, 0x08)) + ledger + b"\x10"
-        out += (head, sequence, middle, entry, b"\x20", highest)
+            head, middle = _around_receipt_ids(producer, ledger, now)
+        out += (head, sequence, middle, entry, b"\x20", last)
         entry_id += entry_step
     return b"".join(out)
+
+
+def _around_receipt_ids(producer: bytes, ledger: bytes, sizes: tuple[int, int, int]) -> tuple[bytes, bytes]:
+    """A receipt's bytes before its sequence id and between that and its entry id; ``sizes`` of sequence id, entry id
+    and highest sequence id."""
+    id_size = 2 + len(ledger) + sizes[1]
+    size = 1 + len(producer) + 1 + sizes[0] + 2 + id_size + 1 + sizes[2]
+    # Every size stays below 128 (at most 10 bytes a varint), so each length is one byte.
+    head = _RECEIPT_HEAD.pack(size + 8, size + 4, _RECEIPT_PREFIX, size, 0x08) + producer + b"\x10"
+    return head, _RECEIPT_ID_HEAD.pack(0x1A, id_size, 0x08) + ledger + b"\x10"
+
+
+def _receipts_in_a_row(producer: bytes, ledger: bytes, entry_id: int, sequence_id: int, count: int) -> bytes:
+    """Receipts whose sequence ids are consecutive too: copies of one, as far as only the lowest bits of both differ."""
+    out = bytearray()
+    while count:
+        alike = min(count, 128 - (sequence_id & 127), 128 - (entry_id & 127))
+        sequence, entry = encode_varint(sequence_id), encode_varint(entry_id)
+        head, middle = _around_receipt_ids(producer, ledger, (len(sequence), len(entry), len(sequence)))
+        receipt = b"".join((head, sequence, middle, entry, b"\x20", sequence))
+        size, sequence_at = len(receipt), len(head)
+        entry_at = sequence_at + len(sequence) + len(middle)
+        highest_at = entry_at + len(entry) + 1
+        receipts = bytearray(receipt) * alike
+        low = _BYTES[sequence[0] : sequence[0] + alike]
+        receipts[sequence_at::size] = low
+        receipts[highest_at::size] = low
+        receipts[entry_at::size] = _BYTES[entry[0] : entry[0] + alike]
+        out += receipts
+        sequence_id += alike
+        entry_id += alike
+        count -= alike
+    return bytes(out)
 
 
 def encode_message_head(
