@@ -7,6 +7,7 @@ import pytest
 
 import geminga.client as gc
 from geminga.client import TransactionState as State
+from geminga.client._transacting import coordinators
 from geminga.runtime import wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from support.scripted_broker import run_against
@@ -103,3 +104,38 @@ def test_producers_of_a_topic_share_the_registration_and_another_broker_is_not_a
             assert txn.state is State.COMMITTED
 
         run_against(script, scenario)
+
+
+def test_topics_of_one_turn_are_registered_with_one_command_before_the_first_message(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(coordinators, "TOPICS_AT_ONCE", 4)
+    script = CoordinatorScript(registers_ahead=True)
+
+    async def scenario(client: gc.Client) -> None:
+        topics = [f"{TOPIC}-{index}" for index in range(6)]
+        producers = [await client.create_producer(topic, batching_enabled=False) for topic in topics]
+        for answer in ("", "drop", pb.ServiceNotReady, "cut"):
+            script.heard.clear()
+            script.instead[ADD] = [answer]
+            async with client.transaction() as txn, await client.transaction() as other:
+                for producer in producers:
+                    producer.send_nowait(b"1", txn=txn)
+                    producer.send_nowait(b"2", txn=other)
+            told: dict[tuple[int, int], list[str]] = {}
+            sent: dict[tuple[int, int], int] = {}
+            for _, command in script.heard:
+                if command.type == SEND:
+                    txn_id = command.send.txnid_most_bits, command.send.txnid_least_bits
+                    sent[txn_id] = sent.get(txn_id, 0) + 1
+                    assert len(told[txn_id]) >= min(sent[txn_id], len(topics)), "before its message"
+                if command.type == ADD:
+                    added = command.addPartitionToTxn
+                    told.setdefault((added.txnid_most_bits, added.txnid_least_bits), []).extend(added.partitions)
+            assert [sorted(set(each)) for each in told.values()] == [topics, topics]
+            if not answer:
+                assert all(len(each) == len(topics) for each in told.values()), "each once"
+            assert txn.state is other.state is State.COMMITTED
+        assert not client.coordinators._telling
+
+    run_against(script, scenario)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 from geminga.client._errors import (
     InvalidTxnStatusError,
@@ -32,18 +32,28 @@ from geminga.wire._generated import pulsar_api_pb2 as pb
 ASSIGN_TOPIC: Final = "persistent://pulsar/system/transaction_coordinator_assign"
 #: How often one is asked that says nothing, within the operation timeout.
 ATTEMPTS_IN_SILENCE: Final = 3
+#: Topics that one command adds to a transaction.
+TOPICS_AT_ONCE: Final = 100
 _Type = pb.BaseCommand
 
 #: Request id -> command.
 Make = Callable[[int], pb.BaseCommand]
 
 
-def _publishes_to(txn_id: TxnId, topic: str, request_id: int) -> pb.BaseCommand:
+class _Told(NamedTuple):
+    """A command that tells of topics, until it leaves."""
+
+    connection: ClientConnection
+    topics: list[str]
+    answer: asyncio.Future[pb.BaseCommand]
+
+
+def _publishes_to(txn_id: TxnId, topics: list[str], request_id: int) -> pb.BaseCommand:
     request = pb.CommandAddPartitionToTxn(
         request_id=request_id,
         txnid_most_bits=txn_id.coordinator,
         txnid_least_bits=txn_id.number,
-        partitions=[topic],
+        partitions=topics,
     )
     return pb.BaseCommand(type=_Type.ADD_PARTITION_TO_TXN, addPartitionToTxn=request)
 
@@ -51,7 +61,7 @@ def _publishes_to(txn_id: TxnId, topic: str, request_id: int) -> pb.BaseCommand:
 class Coordinators:
     """Of one client; see the module."""
 
-    __slots__ = ("_cluster", "_connections", "_count", "_locks", "_turn")
+    __slots__ = ("_cluster", "_connections", "_count", "_locks", "_telling", "_turn")
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -60,6 +70,8 @@ class Coordinators:
         self._turn = 0
         #: Coordinator -> the connection on which it was greeted.
         self._connections: dict[int, ClientConnection] = {}
+        #: Topics that transactions begin with in this turn of the loop: one command for those of each.
+        self._telling: dict[TxnId, _Told] = {}
         #: One greeting at a time for each.
         self._locks: dict[int, asyncio.Lock] = {}
 
@@ -91,21 +103,31 @@ class Coordinators:
 
     async def add_partition(self, txn_id: TxnId, topic: str) -> None:
         """The transaction publishes to ``topic``. Raises the broker's error, or Timeout."""
-        make = partial(_publishes_to, txn_id, topic)
+        make = partial(_publishes_to, txn_id, [topic])
         await self._ask(txn_id, make, f"transaction {txn_id} on {topic}")
 
     def tell_partition(self, txn_id: TxnId, topic: str, way: object) -> asyncio.Future[pb.BaseCommand] | None:
         """The same, asked once, where ``way`` is the connection to the coordinator and its broker says that messages
-        may follow before the answer (docs/formats/transactions.md); else None."""
+        may follow before the answer (docs/formats/transactions.md); else None. Those of one turn are told together."""
         connection = self._connections.get(txn_id.coordinator)
         if connection is None or connection is not way or not connection.features.geminga_registers_ahead:
             return None
+        told = self._telling.get(txn_id)
+        if told is not None and told.connection is connection and len(told.topics) < TOPICS_AT_ONCE:
+            told.topics.append(topic)
+            return told.answer
         request_id = connection.next_request_id()
+        topics = [topic]
+
+        def make() -> pb.BaseCommand:
+            over()
+            return _publishes_to(txn_id, topics, request_id)
+
         try:
-            command = _publishes_to(txn_id, topic, request_id)
-            answer = connection.start_request(command, request_id, is_urgent=False)
+            answer = connection.start_late_request(make, request_id)
         except PulsarException:
             return None  # too many are under way
+        told = self._telling[txn_id] = _Told(connection, topics, answer)
         patience_s = self._cluster.timeout_s / ATTEMPTS_IN_SILENCE
 
         def give_up() -> None:
@@ -113,8 +135,16 @@ class Coordinators:
             if not answer.done():
                 answer.set_exception(Timeout(f"no answer to ADD_PARTITION_TO_TXN within {patience_s:g} s"))
 
+        def over() -> None:
+            if self._telling.get(txn_id) is told:
+                del self._telling[txn_id]
+
+        def done(_answer: object) -> None:
+            timer.cancel()
+            over()  # it may never have left
+
         timer = asyncio.get_running_loop().call_later(patience_s, give_up)
-        answer.add_done_callback(lambda _answer: timer.cancel())
+        answer.add_done_callback(done)
         return answer
 
     async def add_subscription(self, txn_id: TxnId, topic: str, subscription: str) -> None:

@@ -256,6 +256,15 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._output.write_soon(frame)
         return answer
 
+    def start_late_request(self, make: Callable[[], pb.BaseCommand], request_id: int) -> asyncio.Future[pb.BaseCommand]:
+        """As :meth:`start_request`, of a command that is made when it leaves, at the end of this turn of the loop and
+        before all that is written after this call."""
+        if self.is_closed:
+            raise self._lost_error or NotConnected(f"connection to {self.url} is closed")
+        answer = self._requests.start(request_id)
+        self._output.write_late(lambda: encode_command(make()))
+        return answer
+
     def send_unanswered(self, command: pb.BaseCommand) -> None:
         """Send ``command``; its answer, if one comes, is dropped."""
         self.write(encode_command(command))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from geminga.runtime import Buffer
@@ -18,7 +18,7 @@ class Output:
     """What is written within one turn of the loop leaves as one write, except large frames and those that nothing was
     written shortly before, which leave at once."""
 
-    __slots__ = ("_flush_scheduled", "_loop", "_out", "_written_s", "is_over", "transport")
+    __slots__ = ("_flush_scheduled", "_late", "_loop", "_out", "_written_s", "is_over", "transport")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -27,6 +27,8 @@ class Output:
         #: Nothing is written any more.
         self.is_over = False
         self._out: list[Buffer] = []
+        #: What is to be encoded when it leaves, and its place in what waits.
+        self._late: list[tuple[int, Callable[[], Buffer]]] = []
         self._flush_scheduled = False
         #: When something was written last, seconds of the loop.
         self._written_s = -1.0
@@ -35,6 +37,7 @@ class Output:
         """What waits is dropped, and so is what comes."""
         self.is_over = True
         self._out.clear()
+        self._late.clear()
 
     def write(self, data: Buffer) -> None:
         """Write in the order of calls; nothing once closed.
@@ -66,6 +69,12 @@ class Output:
                 self._flush_scheduled = True
                 self._loop.call_soon(self._flush_soon)
 
+    def write_late(self, encode: Callable[[], Buffer]) -> None:
+        """The same for what may still grow until it leaves, in the place of this call: before what is written later."""
+        if not self.is_over:
+            self._late.append((len(self._out), encode))
+            self.write_soon(b"")
+
     def write_many(self, parts: Sequence[Buffer]) -> None:
         """Write the parts back to back, at once."""
         if not self.is_over:
@@ -82,4 +91,8 @@ class Output:
         out = self._out
         if out and self.transport is not None and not self.is_over:
             self._out = []
+            if self._late:
+                late, self._late = self._late, []
+                for index, encode in late:
+                    out[index] = encode()
             self.transport.write(out[0] if len(out) == 1 else b"".join(out))
