@@ -181,15 +181,13 @@ class Sending(EntryProducer[T]):
                 batch.payloads.append(payload)
                 batch.size_bytes = size
                 return
+        if is_plain and not self._is_batching and self._state is not State.NEW and isinstance(txn, Transaction):
+            core = txn.check_takes(self._place)
+            self._check_may_send()
+            self._add_alone(EncodedMessage(cast("bytes", content), txn=core), None)
+            return
         check_callback(callback)
         core = begin_in(txn, self._place)
-        if is_plain and not self._is_batching and self._state is not State.NEW:
-            try:
-                self._check_may_send()
-                self._add_alone(EncodedMessage(cast("bytes", content), txn=core), None)
-            finally:
-                core.settle(None)
-            return
         try:
             self._send(self._builder.build(content, fields), callback)
         finally:

@@ -177,6 +177,16 @@ class Transaction:
             raise InvalidTxnStatusError(str(error)) from None
         return self.core
 
+    def check_takes(self, place: Place) -> TransactionCore:
+        """As :meth:`begin`, for what is done within the call by who sees to process and client: nothing counts yet."""
+        if place is not self._lifetime.place:
+            self._check(place)
+        try:
+            self.core.check_open(self._clock.monotonic())
+        except NotOpen as error:
+            raise InvalidTxnStatusError(str(error)) from None
+        return self.core
+
     def _check(self, place: Place) -> None:
         if place is not self._lifetime.place:
             place.check()

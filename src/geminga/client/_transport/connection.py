@@ -230,14 +230,21 @@ class ClientConnection(asyncio.BufferedProtocol):
         Raises the broker's error, NotConnected, or Timeout after ``timeout_s`` seconds (None: never).
         """
         answer = self.start_request(command, request_id, is_urgent=is_urgent)
+        if timeout_s is None:
+            timer = None
+        else:
+            timer = self._loop.call_later(timeout_s, self._give_up, answer, command.type, timeout_s)
         try:
-            async with asyncio.timeout(timeout_s):
-                return await answer
-        except TimeoutError:
-            name = _Type.Type.Name(command.type)
-            raise Timeout(f"no answer to {name} from {self.url} within {timeout_s:g} s") from None
+            return await answer
         finally:
+            if timer is not None:
+                timer.cancel()
             self._requests.end(request_id, answer)
+
+    def _give_up(self, answer: asyncio.Future[pb.BaseCommand], kind: pb.BaseCommand.Type, timeout_s: float) -> None:
+        if not answer.done():
+            name = _Type.Type.Name(kind)
+            answer.set_exception(Timeout(f"no answer to {name} from {self.url} within {timeout_s:g} s"))
 
     def start_request(
         self, command: pb.BaseCommand, request_id: int, *, is_urgent: bool = True

@@ -132,11 +132,12 @@ class Lookup:
         """Repeat ``attempt`` after retriable errors, until the operation timeout; then raise the last one."""
         clock = self._runtime.clock
         deadline_ms = clock.monotonic() * 1000 + self._options.operation_timeout_ms
-        backoff = Backoff(self._options.initial_backoff_ms, self._options.maximum_backoff_ms)
+        backoff: Backoff | None = None
         while True:
             try:
                 return await attempt()
             except PulsarException as error:
+                backoff = backoff or Backoff(self._options.initial_backoff_ms, self._options.maximum_backoff_ms)
                 now_ms = clock.monotonic() * 1000
                 delay_ms = backoff.next_ms(now_ms, self._runtime.rng.random())
                 if not error.retriable or self._pool.is_closed:
