@@ -33,6 +33,7 @@ from geminga.client.core.entry_window import PERMITS_MAX, EntryWindow
 from geminga.client.core.memory_limit import MemoryLimit
 from geminga.client.core.option_kinds import FLAG, INT64_MAX, NOTHING, TEXT, Either, Instance, Kind, Number, Pair
 from geminga.client.schema._protocol import SchemaInfo, TopicSchema, VersionedSchema
+from geminga.model.txn_id import TxnId
 from geminga.runtime import Runtime, get_logger, spawn
 
 T = TypeVar("T")
@@ -274,6 +275,21 @@ class Client:
                 self.cluster.timeout_s,
             )
         )
+
+    async def end_transaction(self, txn_id: TxnId, *, commit: bool) -> None:
+        """Commit or abort a transaction by its id: one that was detached, or whose client is gone.
+
+        Any client of the role that began it may. Fine if it has ended that way already and its coordinator knows.
+        Raises InvalidTxnStatusError if it is ending, or has ended, the other way; TransactionNotFound if its
+        coordinator does not know it (any more); the broker's error, or Timeout after ``operation_timeout_ms``: then it
+        may be asked again.
+        """
+        self.lifetime.check_usable()
+        check_argument("txn_id", txn_id, Instance(TxnId, "a TxnId"))
+        check_argument("commit", commit, FLAG)
+        _, error = await self.coordinators.end(txn_id, commit=commit)
+        if error is not None:
+            raise error
 
     async def get_topic_partitions(self, topic: str) -> list[str]:
         """The names of the topic's partitions, or the topic itself if it has none."""

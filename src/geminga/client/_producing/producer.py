@@ -133,11 +133,24 @@ class EntryProducer(Producer[T]):
     __slots__ = ()
 
     @abstractmethod
-    def send_encoded(self, entry: EncodedBatch | EncodedMessage, callback: SendCallback | None = None) -> None:
+    def send_encoded(
+        self,
+        entry: EncodedBatch | EncodedMessage,
+        callback: SendCallback | None = None,
+        *,
+        txn: Transaction | None = None,
+    ) -> None:
         """Hand over an entry that is encoded already, behind everything before; raises as :meth:`send_nowait` does.
 
-        ``callback`` hears of it once, with an id that has no index in the batch.
+        ``callback`` hears of it once, with an id that has no index in the batch. ``txn``: the transaction it is sent
+        in.
         """
+
+    @property
+    @abstractmethod
+    def unsure_resends(self) -> int:
+        """How often it connected again and sent what had no receipt once more, though the broker did not say that it
+        remembers its sequence ids: what was stored and lost its receipt is stored twice then."""
 
     @property
     @abstractmethod

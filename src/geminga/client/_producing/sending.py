@@ -75,6 +75,7 @@ class Sending(EntryProducer[T]):
         "_stored_sequence_id",
         "_target",
         "_topic",
+        "_unsure_resends",
         "batch",
     )
 
@@ -101,6 +102,7 @@ class Sending(EntryProducer[T]):
         self._loop = asyncio.get_running_loop()
         self._name = options.producer_name
         self._state = State.NEW
+        self._unsure_resends = 0
         self._failure: PulsarException | None = None
         self._buffer = SendBuffer(
             clock,
@@ -193,8 +195,24 @@ class Sending(EntryProducer[T]):
         finally:
             core.settle(None)
 
-    def send_encoded(self, entry: EncodedBatch | EncodedMessage, callback: UserCallback | None = None) -> None:
+    def send_encoded(
+        self,
+        entry: EncodedBatch | EncodedMessage,
+        callback: UserCallback | None = None,
+        *,
+        txn: Transaction | None = None,
+    ) -> None:
         """See :meth:`EntryProducer.send_encoded`."""
+        if txn is None:
+            self._send_encoded(entry, callback)
+            return
+        core = entry.txn = begin_in(txn, self._place)
+        try:
+            self._send_encoded(entry, callback)
+        finally:
+            core.settle(None)
+
+    def _send_encoded(self, entry: EncodedBatch | EncodedMessage, callback: UserCallback | None) -> None:
         self._check_may_send()
         self._close_batch()
         if isinstance(entry, EncodedMessage):
@@ -206,7 +224,7 @@ class Sending(EntryProducer[T]):
         except TooBig as error:
             raise MessageTooBig(str(error)) from None
         self._next_sequence_id = max(self._next_sequence_id, entry.highest_sequence_id + 1)
-        self._buffer.add(pending)
+        self._add_frame(pending, entry.txn)
 
     async def send(self, content: T | None, **fields: Unpack[MessageFields]) -> MessageId:
         """See :meth:`Producer.send`."""
@@ -423,6 +441,11 @@ class Sending(EntryProducer[T]):
     def is_usable(self) -> bool:
         """See :attr:`EntryProducer.is_usable`."""
         return self._state in OPEN
+
+    @property
+    def unsure_resends(self) -> int:
+        """See :attr:`EntryProducer.unsure_resends`."""
+        return self._unsure_resends
 
     @property
     def pending_messages(self) -> int:

@@ -116,6 +116,8 @@ class TopicProducer(Sending[T]):
         if self._state is State.NEW:
             self._stored_sequence_id = answer.last_sequence_id
             self._begin(answer.last_sequence_id)
+        elif answer.last_sequence_id < 0 and self._buffer.queue.was_written:
+            self._unsure_resends += 1
         self._link.connection = connection
         self._state = State.READY
         self._buffer.connected(connection)

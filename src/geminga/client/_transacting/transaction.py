@@ -139,6 +139,26 @@ class Transaction:
         acknowledged comes again. Raises as :meth:`commit` does, but not the errors of what was done in it."""
         await self._end(commit=False)
 
+    async def detach(self) -> TxnId:
+        """Wait for all that was sent in it, then leave its end to whoever has its id: see
+        :meth:`Client.end_transaction`. Nobody does, and it is aborted when its timeout is over.
+
+        If any of that failed, it is aborted and the error is raised, as :meth:`commit` does. What was acknowledged in
+        it would wait for its end at this client: raises NotAllowedError.
+        """
+        self._check(self._lifetime.place)
+        if self.core.has_acknowledgements:
+            raise NotAllowedError(f"the transaction {self.id} has acknowledgements: its client has to end it")
+        try:
+            self.core.detach(self._clock.monotonic())
+        except NotOpen as error:
+            raise InvalidTxnStatusError(str(error)) from None
+        self._ending = spawn(self._finish(), name=f"detach {self.id}")
+        failure = await asyncio.shield(self._ending)
+        if failure is not None:
+            raise failure
+        return self.id
+
     async def close(self) -> None:
         """Abort it if it is open still; the client does so when it is closed."""
         if self._ending is None and self.state is TransactionState.OPEN:
@@ -215,15 +235,18 @@ class Transaction:
         self._ending = spawn(self._finish(), name=name)
 
     async def _finish(self) -> PulsarException | None:
-        await self._settled()
+        is_to_last = self.core.was_to_commit or self.core.is_detached
+        await self._settled(is_patient=is_to_last)
         commit = self.core.decide()
         failure = self.core.failure
+        if self.core.is_detached:
+            self._forget()
+            return None
         answer, error = await self._coordination.end(self.id, commit=commit)
-        was_to_commit = self.core.was_to_commit
         state = self.core.answered(answer)
         if answer is not Answer.LOST:
             self._forget()
-        if was_to_commit and not commit:
+        if is_to_last and not commit:
             if error is not None:
                 _log.warning("transaction %s: it is to be aborted: %s", self.id, error)
             return as_client_error(cast("Exception", failure), f"in transaction {self.id}")
@@ -233,7 +256,7 @@ class Transaction:
             )
         return None if state in (TransactionState.COMMITTED, TransactionState.ABORTED) else error
 
-    async def _settled(self) -> None:
+    async def _settled(self, *, is_patient: bool) -> None:
         """Until nothing is under way; a commit waits as long as the transaction lives, an abort has its patience."""
         core = self.core
         idle: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -245,7 +268,7 @@ class Transaction:
         if core.when_idle(on_idle):
             return
         patience_s = self._deadline_s - self._clock.monotonic()
-        if not core.was_to_commit:
+        if not is_patient:
             patience_s = min(patience_s, self._patience_s)
         try:
             async with asyncio.timeout(max(patience_s, 0)):

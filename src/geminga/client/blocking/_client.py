@@ -41,6 +41,7 @@ from geminga.client.blocking._transaction import Transaction
 from geminga.client.core.batch_receive import BatchReceivePolicy
 from geminga.client.core.redelivery_backoff import RedeliveryBackoff
 from geminga.client.schema._protocol import TopicSchema, VersionedSchema
+from geminga.model.txn_id import TxnId
 
 #: Called for each message; it runs on its own thread and may block.
 MessageListener = Callable[["Consumer[Any]", "Message[Any]"], Any]
@@ -246,6 +247,16 @@ class Client(Facade[AsyncClient]):
         where the cluster has no transactions, the broker's error, or Timeout after ``operation_timeout_ms``.
         """
         return Transaction(self._run(lambda: self._target.transaction(timeout)), self._thread)
+
+    def end_transaction(self, txn_id: TxnId, *, commit: bool) -> None:
+        """Commit or abort a transaction by its id: one that was detached, or whose client is gone.
+
+        Any client of the role that began it may. Fine if it has ended that way already and its coordinator knows.
+        Raises InvalidTxnStatusError if it is ending, or has ended, the other way; TransactionNotFound if its
+        coordinator does not know it (any more); the broker's error, or Timeout after ``operation_timeout_ms``: then it
+        may be asked again.
+        """
+        self._run(lambda: self._target.end_transaction(txn_id, commit=commit))
 
     def get_topic_partitions(self, topic: str) -> list[str]:
         """The names of the topic's partitions, or the topic itself if it has none."""

@@ -47,6 +47,15 @@ class Transaction(TransactionFacade):
         """
         self._run(lambda: self._target.abort())
 
+    def detach(self) -> TxnId:
+        """Wait for all that was sent in it, then leave its end to whoever has its id: see
+        :meth:`Client.end_transaction`. Nobody does, and it is aborted when its timeout is over.
+
+        If any of that failed, it is aborted and the error is raised, as :meth:`commit` does. What was acknowledged in
+        it would wait for its end at this client: raises NotAllowedError.
+        """
+        return self._run(lambda: self._target.detach())
+
     def close(self) -> None:
         """Abort it if it is open still; the client does so when it is closed."""
         self._run(lambda: self._target.close())

@@ -6,6 +6,8 @@ For those who make many messages at once (a column of values, say): the payload 
 
 from __future__ import annotations
 
+from geminga.client.core.transaction import TransactionCore
+
 
 class EncodedBatch:
     """One entry's messages; at least one."""
@@ -18,6 +20,7 @@ class EncodedBatch:
         "ordering_key",
         "partition_key",
         "payload",
+        "txn",
     )
 
     def __init__(
@@ -39,3 +42,5 @@ class EncodedBatch:
         self.partition_key = partition_key
         self.is_key_base64 = is_key_base64
         self.ordering_key = ordering_key
+        #: The transaction it is sent in; the producer says.
+        self.txn: TransactionCore | None = None

@@ -120,6 +120,7 @@ class FrameMaker:
             partition_key=batch.partition_key,
             is_key_base64=batch.is_key_base64,
             ordering_key=batch.ordering_key,
+            txn=batch.txn,
         )
         metadata = self._metadata(keys, first, publish_time_ms, is_batch=True)
         metadata.num_messages_in_batch = count

@@ -186,6 +186,12 @@ class SendQueue:
             )
         return None
 
+    @property
+    def was_written(self) -> bool:
+        """Whether any of it was on a connection already."""
+        oldest = self.oldest
+        return oldest is not None and oldest.was_written
+
     def connection_lost(self, gates: Iterable[object] = ()) -> None:
         """Everything is to be written again, in order. ``gates`` are closed now: what passed them while that connection
         stood waits, with all behind it, until each is opened or refused."""

@@ -8,6 +8,7 @@ a target               a topic partition it sends to, or a subscription it ackno
                        of each once, before anything goes there: who comes meanwhile shares the question
 ahead                  what takes the way that the question took, behind it, needs not wait for the answer; the
                        question is an operation then: a transaction that the coordinator did not tell is not committed
+detaching              as a commit up to the end, which is somebody else's; with a failed operation it becomes an abort
 the end                is asked for once nothing is under way; a commit with a failed operation becomes an abort
 its answer             done, refused, forgotten or lost: :data:`AFTER` says which state follows
 ====================== ======================================================================================
@@ -41,6 +42,8 @@ class TransactionState(Enum):
     ABORTED = "aborted"
     #: The coordinator refused the end, or does not know the transaction.
     ERROR = "error"
+    #: ``detach`` was called: somebody else ends it, by its id.
+    DETACHED = "detached"
     #: It was open for longer than its timeout: the coordinator aborts it.
     TIMED_OUT = "timed out"
 
@@ -248,6 +251,19 @@ class TransactionCore:
         for flush in to_flush:
             flush()
 
+    def detach(self, now_s: float) -> None:
+        """It takes nothing any more, and its end is not this client's, unless something fails. Raises NotOpen."""
+        self.check_open(now_s)
+        self._state = TransactionState.DETACHED
+        to_flush, self._to_flush = self._to_flush, {}
+        for flush in to_flush:
+            flush()
+
+    @property
+    def has_acknowledgements(self) -> bool:
+        """Whether consumers wait to hear of its end."""
+        return bool(self._on_over)
+
     def when_idle(self, idle: Callable[[], None]) -> bool:
         """True: nothing is under way. Else ``idle`` is called when that is so."""
         if self.pending:
@@ -257,9 +273,18 @@ class TransactionCore:
 
     def decide(self) -> bool:
         """Whether to commit. A commit with a failure, or with anything still under way, becomes an abort."""
-        if self._state is _COMMITTING and (self.failure is not None or self.pending):
+        if self._is_good_so_far and (self.failure is not None or self.pending):
             self._state = _ABORTING
         return self._state is _COMMITTING
+
+    @property
+    def _is_good_so_far(self) -> bool:
+        return self._state in (_COMMITTING, TransactionState.DETACHED)
+
+    @property
+    def is_detached(self) -> bool:
+        """Whether its end is somebody else's."""
+        return self._state is TransactionState.DETACHED
 
     def answered(self, answer: Answer) -> TransactionState:
         """The coordinator's answer to the end; the state that follows."""

@@ -19,3 +19,23 @@ class SupersededError(SinkError):
 
 class DeduplicationOffError(SinkError):
     """The broker does not deduplicate a topic, so that a replay would be written twice."""
+
+
+class NoTransactionsError(SinkError):
+    """The cluster has no transactions, which exactly-once is made of."""
+
+
+class ShutOutError(SinkError):
+    """Another driver commits for the same sink."""
+
+
+class SecondWriteError(SinkError):
+    """Two writes have the same name and batch: the second one would be taken for a repetition of the first."""
+
+
+class LogLostError(SinkError):
+    """The log of decisions does not know batches that it should."""
+
+
+class DecisionLostError(SinkError):
+    """A batch was decided, and its transactions timed out before they were committed."""

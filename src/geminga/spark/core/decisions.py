@@ -1,0 +1,286 @@
+"""Which transactions of which batch count: the records of the sinks' common log, and what a log says.
+
+The order in the log decides, so everybody who reads it comes to the same (format and rules:
+``docs/formats/spark-commits.md``). A decision counts only under the newest claim of its sink: who claims, and reads up
+to the claim, knows that no decision of an older driver comes behind it, however late that one's record arrives.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, cast
+
+from geminga.model.txn_id import TxnId
+from geminga.spark.sink.errors import SinkError
+
+VERSION: Final = 1
+#: Transactions of one decision: what its record, of about 20 bytes each, may take of a message.
+TXNS_MAX: Final = 200_000
+#: Sinks that a log is read for; beyond, those that were heard of longest ago are not remembered.
+SINKS_MAX: Final = 10_000
+#: Transactions of one sink that are not decided: more are left to their time-outs.
+TASKS_MAX: Final = 200_000
+
+
+@dataclass(frozen=True, slots=True)
+class TaskBegun:
+    """An attempt of a task has a transaction, and sends nothing before this is stored."""
+
+    sink: str
+    batch: int
+    txn_id: TxnId
+    partition: int
+    attempt: int
+    #: Milliseconds since 1970 until which its coordinator does not abort it by itself.
+    until_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Whoever commits; older ones are shut out."""
+
+    sink: str
+    claim: str
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """The decision: these transactions count, and no others of the batch."""
+
+    sink: str
+    batch: int
+    claim: str
+    txn_ids: tuple[TxnId, ...]
+    #: The earliest of its transactions.
+    until_ms: int
+    run: str = ""
+    topic: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """What became of a decision: all of it is committed, or none of it counts."""
+
+    sink: str
+    batch: int
+    claim: str
+    is_void: bool = False
+
+
+@dataclass(slots=True)
+class SinkState:
+    """What a log says of one sink."""
+
+    claim: str = ""
+    #: The last batch that is committed; -1: none.
+    committed: int = -1
+    #: Its decision; None: none, or a log that was cleaned does not say.
+    last: Prepared | None = None
+    #: What is decided and not known to have ended.
+    prepared: Prepared | None = None
+    #: Registered and in no decision yet.
+    tasks: dict[TxnId, TaskBegun] = field(default_factory=dict)
+    #: ... when the last batch was committed, of it and of those before: to be aborted.
+    strays: dict[TxnId, TaskBegun] = field(default_factory=dict)
+
+    def take(self, record: Record) -> None:
+        """The next record of the sink; one that does not count changes nothing."""
+        match record:
+            case TaskBegun():
+                if len(self.tasks) < TASKS_MAX:
+                    self.tasks[record.txn_id] = record
+            case Claim():
+                self.claim = record.claim
+            case Prepared():
+                if record.claim == self.claim and self.prepared is None and record.batch > self.committed:
+                    self.prepared = record
+                    if not record.txn_ids:
+                        self._is_committed(record)
+            case Ended():
+                decision = self.prepared
+                if decision is not None and (decision.batch, decision.claim) == (record.batch, record.claim):
+                    if record.is_void:
+                        self.prepared = None
+                    else:
+                        self._is_committed(decision)
+
+    def _is_committed(self, decision: Prepared) -> None:
+        self.committed, self.last, self.prepared = decision.batch, decision, None
+        listed = set(decision.txn_ids)
+        left = {txn_id: task for txn_id, task in self.tasks.items() if txn_id not in listed}
+        self.strays = {txn_id: task for txn_id, task in left.items() if task.batch <= decision.batch}
+        self.tasks = {txn_id: task for txn_id, task in left.items() if task.batch > decision.batch}
+
+    def is_decided(self, txn_id: TxnId) -> bool:
+        """Whether a decision names it: nobody aborts it then."""
+        return any(one is not None and txn_id in one.txn_ids for one in (self.prepared, self.last))
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What a log said of all sinks up to a position: what lies before may go."""
+
+    at: tuple[int, int]
+    sinks: Mapping[str, SinkState]
+
+
+Record = TaskBegun | Claim | Prepared | Ended
+AnyRecord = Record | Snapshot
+
+
+class CommitLog:
+    """A log as far as it is read."""
+
+    __slots__ = ("records", "sinks")
+
+    def __init__(self) -> None:
+        self.sinks: dict[str, SinkState] = {}
+        #: How many records were read.
+        self.records = 0
+
+    def take(self, data: bytes) -> None:
+        """The next message's payload; raises SinkError for what a newer version wrote."""
+        self.records += 1
+        record = decode(data)
+        if isinstance(record, Snapshot):
+            for sink, known in record.sinks.items():
+                self.sinks.setdefault(sink, known)
+        elif record is not None:
+            self.state(record.sink).take(record)
+
+    def state(self, sink: str) -> SinkState:
+        """What it says of a sink; kept up to date by :meth:`take`."""
+        state = self.sinks.pop(sink, None) or SinkState()
+        self.sinks[sink] = state
+        if len(self.sinks) > SINKS_MAX:
+            del self.sinks[next(iter(self.sinks))]
+        return state
+
+
+# ---- the format
+
+
+def encode(record: AnyRecord) -> bytes:
+    """The payload of a record's message."""
+    if isinstance(record, Snapshot):
+        sinks = {sink: _state_fields(state) for sink, state in record.sinks.items()}
+        given: dict[str, Any] = {"kind": "state", "sink": "", "at": list(record.at), "sinks": sinks}
+    else:
+        given = {"kind": _KINDS[type(record)], "sink": record.sink, **_fields(record)}
+        if isinstance(record, Ended) and record.is_void:
+            given["kind"] = "void"
+    return json.dumps({"v": VERSION, **given}, separators=(",", ":")).encode()
+
+
+_KINDS: Final[Mapping[type, str]] = {TaskBegun: "task", Claim: "claim", Prepared: "prepared", Ended: "committed"}
+
+
+def _fields(record: Record) -> dict[str, Any]:
+    match record:
+        case TaskBegun():
+            return {
+                "batch": record.batch,
+                "partition": record.partition,
+                "attempt": record.attempt,
+                "txn": list(record.txn_id),
+                "until": record.until_ms,
+            }
+        case Claim():
+            return {"claim": record.claim}
+        case Prepared():
+            return {
+                "batch": record.batch,
+                "claim": record.claim,
+                "txns": [list(txn_id) for txn_id in record.txn_ids],
+                "until": record.until_ms,
+                "run": record.run,
+                "topic": record.topic,
+            }
+        case Ended():
+            return {"batch": record.batch, "claim": record.claim}
+
+
+def _state_fields(state: SinkState) -> dict[str, Any]:
+    return {
+        "claim": state.claim,
+        "batch": state.committed,
+        "prepared": None if state.prepared is None else _fields(state.prepared),
+        "tasks": [_fields(task) for task in (*state.strays.values(), *state.tasks.values())],
+    }
+
+
+def decode(data: bytes) -> AnyRecord | None:
+    """A record; None: the message is something else's. Raises SinkError: a newer version wrote it, or it is damaged."""
+    try:
+        given = json.loads(data)
+    except ValueError:
+        return None
+    if not isinstance(given, dict) or "kind" not in given or "sink" not in given or "v" not in given:
+        return None
+    try:
+        if given["v"] == VERSION:
+            return _record(given["kind"], str(given["sink"]), given)
+    except (KeyError, TypeError, ValueError, AttributeError):
+        pass
+    raise SinkError(
+        f"the log of decisions has a record that this version can not read, so that nobody knows what is committed: "
+        f"{data[:200]!r}. Use the version of geminga that wrote it"
+    )
+
+
+def _record(kind: object, sink: str, given: Mapping[str, Any]) -> AnyRecord:
+    match kind:
+        case "task":
+            return _task(sink, given)
+        case "claim":
+            return Claim(sink, str(given["claim"]))
+        case "prepared":
+            return _prepared(sink, given)
+        case "committed" | "void":
+            return Ended(sink, int(given["batch"]), str(given["claim"]), is_void=kind == "void")
+        case "state":
+            ledger, entry = given["at"]
+            states = cast("Mapping[str, Mapping[str, Any]]", given["sinks"])
+            return Snapshot((int(ledger), int(entry)), {name: _state(name, one) for name, one in states.items()})
+    raise ValueError(kind)
+
+
+def _txn_id(given: Any) -> TxnId:
+    coordinator, number = given
+    return TxnId(int(coordinator), int(number))
+
+
+def _task(sink: str, given: Mapping[str, Any]) -> TaskBegun:
+    return TaskBegun(
+        sink,
+        int(given["batch"]),
+        _txn_id(given["txn"]),
+        int(given["partition"]),
+        int(given["attempt"]),
+        int(given["until"]),
+    )
+
+
+def _prepared(sink: str, given: Mapping[str, Any]) -> Prepared:
+    return Prepared(
+        sink,
+        int(given["batch"]),
+        str(given["claim"]),
+        tuple(_txn_id(one) for one in given["txns"]),
+        int(given["until"]),
+        str(given["run"]),
+        str(given["topic"]),
+    )
+
+
+def _state(sink: str, given: Mapping[str, Any]) -> SinkState:
+    prepared = given["prepared"]
+    tasks = [_task(sink, one) for one in given["tasks"]]
+    return SinkState(
+        claim=str(given["claim"]),
+        committed=int(given["batch"]),
+        prepared=None if prepared is None else _prepared(sink, prepared),
+        tasks={task.txn_id: task for task in tasks},
+    )
