@@ -1,12 +1,12 @@
 """How a batch is committed, aborted, or found committed: the steps, without the world.
 
-A step is a command that the caller carries out before it goes on: :class:`Append` (store a record in the log, and read the
-log up to it, which brings the :class:`SinkState` up to date) or :class:`End` (commit or abort transactions, and tell what
-is known of each). Whoever carries them out may die before or after any of them, and may carry out a command without ever
-knowing: the next one that goes through the same steps finds out from the log.
+A step is a command that the caller carries out before it goes on: :class:`Append` (store a record in the log, and read
+the log up to it, which brings the :class:`SinkState` up to date) or :class:`End` (commit or abort transactions, and
+tell what is known of each). Whoever carries them out may die before or after any of them, and may carry out a command
+without ever knowing: the next one that goes through the same steps finds out from the log.
 
-What holds, whatever happens: no transaction is committed before a stored decision names it; a transaction that a decision
-names is aborted by nobody but its time-out; of two decisions for one batch one counts.
+What holds, whatever happens: no transaction is committed before a stored decision names it; a transaction that a
+decision names is aborted by nobody but its time-out; of two decisions for one batch one counts.
 """
 
 from __future__ import annotations
@@ -30,6 +30,11 @@ from geminga.spark.sink.errors import (
 R = TypeVar("R")
 #: Clocks of driver and workers may differ by this part of a transaction's time-out.
 CLOCKS_PART: Final = 10
+
+
+def until_ms(opened_ms: int, timeout_ms: int) -> int:
+    """Until when no coordinator aborts a transaction by itself, by anybody's clock; milliseconds since 1970."""
+    return opened_ms + timeout_ms - timeout_ms // CLOCKS_PART
 
 
 class Outcome(Enum):
@@ -127,7 +132,7 @@ def commit_steps(state: SinkState, request: CommitRequest, wall_ms: Callable[[],
         request.batch,
         request.claim,
         tuple(own),
-        min((task.opened_ms + task.timeout_ms for task in request.tasks), default=0),
+        min((until_ms(task.opened_ms, task.timeout_ms) for task in request.tasks), default=0),
         request.run,
         request.topic,
     )
@@ -168,8 +173,8 @@ def _check_same(state: SinkState, request: CommitRequest, *, was_prepared: bool)
     """What is committed already must be what was to be committed, as far as that can be known."""
     if request.batch < state.committed:
         raise SupersededError(
-            f"batch {request.batch} of sink {request.sink}: batch {state.committed} is committed already. This is an old "
-            "driver, a checkpoint from a backup, or a txnVersion that does not grow; nothing was written"
+            f"batch {request.batch} of sink {request.sink}: batch {state.committed} is committed already. This is an "
+            "old driver, a checkpoint from a backup, or a txnVersion that does not grow; nothing was written"
         )
     last = state.last
     if last is None:
@@ -177,8 +182,8 @@ def _check_same(state: SinkState, request: CommitRequest, *, was_prepared: bool)
     if last.topic != request.topic or (last.run and last.run == request.run and not was_prepared):
         raise SecondWriteError(
             f"batch {request.batch} of sink {request.sink} is committed already, by another write to "
-            f"{last.topic or 'the topics of __topic'}: give each write of a foreachBatch a sinkName of its own (one that "
-            "was written as planned and is repeated needs the same topic). Nothing was written by this one"
+            f"{last.topic or 'the topics of __topic'}: give each write of a foreachBatch a sinkName of its own (one "
+            "that was written as planned and is repeated needs the same topic). Nothing was written by this one"
         )
 
 
@@ -187,9 +192,9 @@ def _refusal(state: SinkState, request: CommitRequest, now_ms: int) -> SinkError
     if request.is_consecutive and request.batch > state.committed + 1 and request.resume_batch != request.batch:
         known = f"batch {state.committed}" if state.committed >= 0 else "none of its batches"
         return LogLostError(
-            f"{what}: the log of decisions knows {known} as the last one that is committed, so that nobody knows whether "
-            "this batch was written before. The log was deleted or expired, or the query wrote with another guarantee "
-            f"until now. If none of the rows of batch {request.batch} are in the topics, resumeWithoutPlan="
+            f"{what}: the log of decisions knows {known} as the last one that is committed, so that nobody knows "
+            "whether this batch was written before. The log was deleted or expired, or the query wrote with another "
+            f"guarantee until now. If none of the rows of batch {request.batch} are in the topics, resumeWithoutPlan="
             f"{request.batch} goes on with it"
         )
     if len(request.tasks) > TXNS_MAX:
@@ -214,8 +219,7 @@ def _end_prepared(
 ) -> Steps[None]:
     """Let a decision come true; afterwards the batch is committed, or free to be decided again."""
     outcomes = (yield End(decision.txn_ids, commit=True)) or {}
-    margin_ms = max((task.timeout_ms for task in request.tasks), default=0) // CLOCKS_PART
-    is_in_time = wall_ms() < decision.until_ms - margin_ms
+    is_in_time = wall_ms() < decision.until_ms
     found: dict[Outcome, list[TxnId]] = {outcome: [] for outcome in Outcome}
     for txn_id in decision.txn_ids:
         outcome = outcomes.get(txn_id, Outcome.UNKNOWN)
@@ -233,8 +237,8 @@ def _end_prepared(
 
 def _decision_lost(decision: Prepared, found: Mapping[Outcome, Sequence[TxnId]], *, is_none: bool) -> DecisionLostError:
     text = (
-        f"batch {decision.batch} of sink {decision.sink} was decided, and its transactions could not all be committed in "
-        "their time (an outage longer than txnTimeoutMs): "
+        f"batch {decision.batch} of sink {decision.sink} was decided, and its transactions could not all be committed "
+        "in their time (an outage longer than txnTimeoutMs): "
         + ", ".join(f"{len(txn_ids)} {outcome.name.lower()}" for outcome, txn_ids in found.items() if txn_ids)
     )
     if is_none:
@@ -242,8 +246,8 @@ def _decision_lost(decision: Prepared, found: Mapping[Outcome, Sequence[TxnId]],
     left = [*found[Outcome.ABORTED], *found[Outcome.UNKNOWN]]
     named = ", ".join(map(str, left[:10])) + (", ..." if len(left) > 10 else "")
     return DecisionLostError(
-        f"{text} (not known to be committed: {named}). A part of its rows is, or may be, missing. Look which, and start "
-        f"the query with lostBatch=redo:{decision.batch} (all rows of the batch are written again; those of committed "
-        f"transactions are there twice then) or lostBatch=skip:{decision.batch} (what is there stays; write what is "
-        "missing with guarantee=at-least-once)"
+        f"{text} (not known to be committed: {named}). Some of its rows are, or may be, missing. Look which, and "
+        f"start the query with lostBatch=redo:{decision.batch} (all rows of the batch are written again; those of "
+        f"committed transactions are there twice then) or lostBatch=skip:{decision.batch} (what is there stays; write "
+        "what is missing with guarantee=at-least-once)"
     )

@@ -84,9 +84,12 @@ class SinkState:
     tasks: dict[TxnId, TaskBegun] = field(default_factory=dict)
     #: ... when the last batch was committed, of it and of those before: to be aborted.
     strays: dict[TxnId, TaskBegun] = field(default_factory=dict)
+    #: Whether the log had anything of it.
+    is_known: bool = False
 
     def take(self, record: Record) -> None:
         """The next record of the sink; one that does not count changes nothing."""
+        self.is_known = True
         match record:
             case TaskBegun():
                 if len(self.tasks) < TASKS_MAX:
@@ -105,6 +108,13 @@ class SinkState:
                         self.prepared = None
                     else:
                         self._is_committed(decision)
+
+    def adopt(self, known: SinkState) -> None:
+        """What a cleaned log says, if nothing is known yet."""
+        if not self.is_known:
+            self.is_known = True
+            self.claim, self.committed, self.prepared = known.claim, known.committed, known.prepared
+            self.tasks = dict(known.tasks)
 
     def _is_committed(self, decision: Prepared) -> None:
         self.committed, self.last, self.prepared = decision.batch, decision, None
@@ -146,7 +156,7 @@ class CommitLog:
         record = decode(data)
         if isinstance(record, Snapshot):
             for sink, known in record.sinks.items():
-                self.sinks.setdefault(sink, known)
+                self.state(sink).adopt(known)
         elif record is not None:
             self.state(record.sink).take(record)
 
@@ -247,7 +257,7 @@ def _record(kind: object, sink: str, given: Mapping[str, Any]) -> AnyRecord:
     raise ValueError(kind)
 
 
-def _txn_id(given: Any) -> TxnId:
+def _txn_id(given: tuple[int, int]) -> TxnId:
     coordinator, number = given
     return TxnId(int(coordinator), int(number))
 

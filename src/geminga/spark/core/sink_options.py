@@ -11,6 +11,7 @@ from typing import Final
 from geminga.model.errors import InvalidTopicNameError
 from geminga.model.topic_name import TopicName
 from geminga.spark.core.client_options import ClientConfiguration
+from geminga.spark.core.commit_steps import LostBatch
 from geminga.spark.core.foreign_options import foreign_sink_option
 from geminga.spark.core.option_values import OptionError, OptionValues
 
@@ -22,6 +23,9 @@ BATCH_ID_MAX: Final = (1 << 31) - 1
 TASK_BYTES_DEFAULT: Final = 1 << 30
 #: How long a task waits for an older attempt to leave its producer's name, milliseconds.
 ATTEMPT_TIMEOUT_DEFAULT_MS: Final = 120_000
+#: How long a transaction may be open, milliseconds: it holds back readers of its topics if its task dies.
+TRANSACTION_TIMEOUT_DEFAULT_MS: Final = 900_000
+TRANSACTION_TIMEOUT_MIN_MS: Final = 1_000
 #: How long a message may wait for its receipt, milliseconds: long enough for a broker's restart.
 SEND_TIMEOUT_DEFAULT_MS: Final = 120_000
 #: A producer batch holds at most so many messages and payload bytes.
@@ -39,6 +43,8 @@ class Guarantee(Enum):
     AT_LEAST_ONCE = "at-least-once"
     #: Deduplication drops what is there already.
     EFFECTIVELY_ONCE = "effectively-once"
+    #: Transactions, of which a stored decision says that they count.
+    EXACTLY_ONCE = "exactly-once"
 
 
 class ValueSchema(Enum):
@@ -81,7 +87,8 @@ class SinkOptions:
 
     client: ClientConfiguration
     producer: ProducerSettings
-    guarantee: Guarantee = Guarantee.AT_LEAST_ONCE
+    #: None: exactly once in a query and where a version is given, else at least once.
+    guarantee: Guarantee | None = None
     #: Where every row goes, as a full name; empty: the column ``__topic`` says.
     topic: str = ""
     #: None: not said; Avro where one is needed.
@@ -93,7 +100,8 @@ class SinkOptions:
     version: int | None = None
     #: Columns that say the order of a task's rows, instead of topic, key and payload.
     ordered_by: tuple[str, ...] = ()
-    #: Where plans are recorded; empty: ``__spark_commits`` in the namespace of the task's first output topic.
+    #: Where plans and decisions are recorded; empty: ``__spark_commits`` in the namespace of the task's first output
+    #: topic.
     plan_topic: str = ""
     #: The batch whose stored rows are gone on behind though its plan is not recorded; None: of none.
     resume_without_plan: int | None = None
@@ -101,6 +109,9 @@ class SinkOptions:
     admin_url: str = ""
     task_bytes_max: int = TASK_BYTES_DEFAULT
     attempt_timeout_ms: int = ATTEMPT_TIMEOUT_DEFAULT_MS
+    transaction_timeout_ms: int = TRANSACTION_TIMEOUT_DEFAULT_MS
+    #: What a person said of a batch whose decision could not come true as a whole.
+    lost_batch: tuple[LostBatch, int] | None = None
 
 
 #: The sink's own, beside the client's and the producers'.
@@ -118,6 +129,8 @@ _NAMES: Final = (
     "admin.url",
     "maxTaskBytes",
     "attemptTimeoutMs",
+    "txnTimeoutMs",
+    "lostBatch",
 )
 _PRODUCER_NAMES: Final = (
     "compressionType",
@@ -161,16 +174,12 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
     names = values.names("orderedBy")
     if len(set(names)) < len(names):
         raise OptionError(f"orderedBy={values.text('orderedBy')!r}: a column is there twice")
-    guarantee = values.choice(
-        "guarantee", ("at-least-once", "effectively-once", "exactly-once"), Guarantee.AT_LEAST_ONCE.value
-    )
-    if guarantee == "exactly-once":
-        raise OptionError("guarantee=exactly-once is not available yet; at-least-once and effectively-once are")
+    guarantee = values.choice("guarantee", ("", *(one.value for one in Guarantee)), "")
     schema = values.choice("schemaType", ("", "avro", "json"), "")
     made = SinkOptions(
         client=ClientConfiguration.parse(options),
         producer=_producer(values),
-        guarantee=Guarantee(guarantee),
+        guarantee=Guarantee(guarantee) if guarantee else None,
         topic=_topic(values, "topic"),
         value_schema=ValueSchema(schema) if schema else None,
         sink_name=_identity_part(values, "sinkName"),
@@ -182,6 +191,8 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
         admin_url=_admin_url(values),
         task_bytes_max=values.size("maxTaskBytes", TASK_BYTES_DEFAULT, minimum=1),
         attempt_timeout_ms=values.duration_ms("attemptTimeoutMs", ATTEMPT_TIMEOUT_DEFAULT_MS),
+        transaction_timeout_ms=_transaction_timeout_ms(values),
+        lost_batch=_lost_batch(values),
     )
     _check_combination(made)
     return made
@@ -255,6 +266,23 @@ def _batch_number(values: OptionValues, name: str, what: str) -> int | None:
     return number
 
 
+def _transaction_timeout_ms(values: OptionValues) -> int:
+    timeout_ms = values.duration_ms("txnTimeoutMs", TRANSACTION_TIMEOUT_DEFAULT_MS)
+    if timeout_ms < TRANSACTION_TIMEOUT_MIN_MS:
+        raise OptionError(f"txnTimeoutMs={timeout_ms}: expected at least {TRANSACTION_TIMEOUT_MIN_MS} milliseconds")
+    return timeout_ms
+
+
+def _lost_batch(values: OptionValues) -> tuple[LostBatch, int] | None:
+    text = values.text("lostBatch").strip()
+    if not text:
+        return None
+    what, _, number = text.lower().partition(":")
+    if what not in ("redo", "skip") or not number.isdecimal() or int(number) > BATCH_ID_MAX:
+        raise OptionError(f"lostBatch={text!r}: expected redo:<batch> or skip:<batch>, as the error said that named it")
+    return LostBatch[what.upper()], int(number)
+
+
 def _admin_url(values: OptionValues) -> str:
     text = values.text("admin.url").strip().rstrip("/")
     if text and not text.lower().startswith(("http://", "https://")):
@@ -265,16 +293,24 @@ def _admin_url(values: OptionValues) -> str:
 
 
 def _check_combination(options: SinkOptions) -> None:
-    if options.guarantee is not Guarantee.EFFECTIVELY_ONCE:
+    if options.ordered_by and options.guarantee is not Guarantee.EFFECTIVELY_ONCE:
+        raise OptionError("orderedBy needs guarantee=effectively-once: with others rows stay in the order they come in")
+    if options.lost_batch is not None and options.guarantee not in (None, Guarantee.EXACTLY_ONCE):
+        raise OptionError("lostBatch needs guarantee=exactly-once: only its batches are decided")
+    if options.guarantee is Guarantee.AT_LEAST_ONCE:
         for is_given, name in (
-            (bool(options.ordered_by), "orderedBy"),
             (bool(options.plan_topic), "commitStateTopic"),
             (options.version is not None, "txnVersion"),
             (options.resume_without_plan is not None, "resumeWithoutPlan"),
         ):
             if is_given:
-                raise OptionError(f"{name} needs guarantee=effectively-once: without it nothing is deduplicated")
+                raise OptionError(
+                    f"{name} needs guarantee=exactly-once or effectively-once: without, a replay is written"
+                )
     elif any(name and not TopicName.parse(name).is_persistent for name in (options.topic, options.plan_topic)):
-        raise OptionError("guarantee=effectively-once needs persistent topics: what is not stored is not deduplicated")
+        raise OptionError(
+            f"guarantee={(options.guarantee or Guarantee.EXACTLY_ONCE).value} needs persistent topics: what is not "
+            "stored can not be known to be there; choose guarantee=at-least-once for others"
+        )
     if options.version is not None and not options.application_id:
         raise OptionError("txnVersion needs txnAppId: a version is one of an application's")

@@ -1,4 +1,7 @@
-"""At least once: rows leave as they come, in entries as large as the options say; a replay writes them again."""
+"""At least once: rows leave as they come, in entries as large as the options say; a replay writes them again.
+
+Exactly once writes so, too, in a transaction that is begun before the first entry is handed over.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from geminga.client import Transaction
 from geminga.spark.clients import Session
 from geminga.spark.core.entries import encode_entries
 from geminga.spark.core.message_columns import MessageColumns, cut_entries
@@ -40,15 +44,34 @@ class _Destination:
     kept: KeptProducer
     waiting: MessageColumns | None = None
     waiting_bytes: int = field(default=0)
+    #: What its producer had sent again before this task.
+    unsure_before: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.unsure_before = self.kept.producer.unsure_resends
+
+    @property
+    def is_unsure(self) -> bool:
+        """Whether rows may be stored twice: see :attr:`EntryProducer.unsure_resends`."""
+        return self.kept.producer.unsure_resends > self.unsure_before
 
 
 class AtLeastOnceWriter:
     """Writes the rows of one task."""
 
-    __slots__ = ("_options", "_pump", "_schema", "_session", "_spread", "_topics", "_waiting_bytes")
+    __slots__ = ("_begin", "_options", "_pump", "_schema", "_session", "_spread", "_topics", "_waiting_bytes")
 
-    def __init__(self, session: Session, options: SinkOptions, schema: EncodedPayload | None, spread: int) -> None:
-        """``spread``: where rows without key begin; tasks that differ in it begin at other partitions."""
+    def __init__(
+        self,
+        session: Session,
+        options: SinkOptions,
+        schema: EncodedPayload | None,
+        spread: int,
+        begin: Callable[[], Transaction] | None = None,
+    ) -> None:
+        """``spread``: where rows without key begin; tasks that differ in it begin at other partitions. ``begin`` gives
+        the transaction that the rows are sent in, and is called before the first is."""
+        self._begin = begin
         self._session = session
         self._options = options
         self._schema = schema
@@ -69,6 +92,11 @@ class AtLeastOnceWriter:
             forget_producers([one.kept for one in self._destinations()])
             raise
         return {name: topic.rows for name, topic in self._topics.items()}
+
+    @property
+    def unsure_topics(self) -> list[str]:
+        """Topics and partitions that may have rows twice."""
+        return [one.kept.producer.topic() for one in self._destinations() if one.is_unsure]
 
     def _destinations(self) -> list[_Destination]:
         return [one for topic in self._topics.values() for one in topic.destinations if one is not None]
@@ -142,6 +170,8 @@ class AtLeastOnceWriter:
     def _send(self, destination: _Destination, messages: MessageColumns, cuts: list[tuple[int, int]]) -> None:
         if not cuts:
             return
+        if self._begin is not None and self._pump.txn is None:
+            self._pump.txn = self._begin()
         kept = destination.kept
         alone_above = self._options.producer.alone_above
         for entry in encode_entries(messages, cuts, kept.next_sequence_id, alone_above):

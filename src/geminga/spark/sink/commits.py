@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import WriterCommitMessage
+
+from geminga.spark.core.sink_options import Guarantee
+
+if TYPE_CHECKING:
+    from geminga.spark.core.commit_steps import TaskTransaction
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,3 +27,8 @@ class TaskCommit(WriterCommitMessage):
     batch_id: int = -1
     #: Of what the task was going to write.
     checksum: int = 0
+    guarantee: Guarantee = Guarantee.AT_LEAST_ONCE
+    #: What its rows are in; None: the guarantee has none, or there were no rows.
+    transaction: TaskTransaction | None = None
+    #: The run of the query; empty: none.
+    run: str = ""

@@ -15,7 +15,19 @@ ENTRY_SENT: Final = "spark.sink.entry_sent"
 ROWS_STORED: Final = "spark.sink.rows_stored"
 NAMES_LEFT: Final = "spark.sink.names_left"
 
-#: All of the above, in the order of a task's life.
+#: All of the above, in the order of a task's life; effectively once.
 ALL: Final[tuple[str, ...]] = tuple(
     value for name, value in list(globals().items()) if name.isupper() and isinstance(value, str)
 )
+
+# Exactly once: of a task, and of a commit.
+TXN_BEGUN: Final = "spark.sink.txn_begun"
+TXN_REGISTERED: Final = "spark.sink.txn_registered"
+TXN_WRITTEN: Final = "spark.sink.txn_written"
+TXN_DETACHED: Final = "spark.sink.txn_detached"
+CLAIMED: Final = "spark.sink.claimed"
+DECIDED: Final = "spark.sink.decided"
+TXN_ENDED: Final = "spark.sink.txn_ended"
+COMMIT_STORED: Final = "spark.sink.commit_stored"
+TASK_OF_TXN: Final = (TXN_BEGUN, TXN_REGISTERED, TXN_WRITTEN, TXN_DETACHED)
+COMMIT: Final = (CLAIMED, DECIDED, TXN_ENDED, COMMIT_STORED)

@@ -20,7 +20,7 @@ from geminga.model.topic_name import TopicName
 from geminga.runtime import get_logger
 from geminga.spark.core.client_options import ClientConfiguration
 from geminga.spark.core.plan_policies import RETENTION, PlanPolicies, dangers, quota_actions
-from geminga.spark.core.sink_options import SinkOptions
+from geminga.spark.core.sink_options import Guarantee, SinkOptions
 from geminga.spark.sink.errors import SinkError
 from geminga.spark.sink.plans import PLAN_SUBSCRIPTION, plan_topic
 
@@ -99,7 +99,7 @@ class Admin:
         return context
 
 
-def hold_plan_topic(options: SinkOptions) -> None:
+def hold_plan_topic(options: SinkOptions, guarantee: Guarantee) -> None:
     """See the module; raises SinkError where the topic could be emptied or deleted."""
     topic = TopicName.parse(plan_topic(options))
     admin = Admin(options.admin_url, options.client)
@@ -114,9 +114,11 @@ def hold_plan_topic(options: SinkOptions) -> None:
     found = dangers(str(topic), namespace, PLAN_SUBSCRIPTION, policies)
     if found:
         raise SinkError(
-            f"guarantee=effectively-once: the plans' topic {topic} could be emptied or deleted, and a query could not "
+            f"guarantee={guarantee.value}: the plans' topic {topic} could be emptied or deleted, and a query could not "
             f"resume then: {'; '.join(found)}; or choose commitStateTopic in another namespace"
         )
+    if guarantee is Guarantee.EXACTLY_ONCE:
+        return  # the subscription holds what is needed; the rest is cleaned away
     try:
         if admin.request("GET", f"{path}/retention") != RETENTION:
             admin.request("POST", f"{path}/retention", RETENTION)

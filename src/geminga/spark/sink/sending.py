@@ -15,7 +15,15 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
-from geminga.client import EntryProducer, MemoryBufferIsFull, MessageId, ProducerQueueIsFull, PulsarException, Timeout
+from geminga.client import (
+    EntryProducer,
+    MemoryBufferIsFull,
+    MessageId,
+    ProducerQueueIsFull,
+    PulsarException,
+    Timeout,
+    Transaction,
+)
 from geminga.runtime import next_turn
 from geminga.runtime.loop_thread import HandOver
 from geminga.spark.clients import Session
@@ -30,7 +38,7 @@ _TURN: Final = 8
 class EntryPump:
     """One task's entries, for any number of producers."""
 
-    __slots__ = ("_error", "_hand_over", "_session", "_stall_ms", "duplicates", "entries")
+    __slots__ = ("_error", "_hand_over", "_session", "_stall_ms", "duplicates", "entries", "txn")
 
     def __init__(self, session: Session, stall_ms: int) -> None:
         """``stall_ms``: a time without any receipt that ends it with Timeout; 0: none."""
@@ -41,6 +49,8 @@ class EntryPump:
         #: Entries that have their receipt, and those among them that the broker had already.
         self.entries = 0
         self.duplicates = 0
+        #: What entries are sent in; None: nothing.
+        self.txn: Transaction | None = None
 
     def put(self, producer: EntryProducer[bytes], entry: Entry) -> None:
         """From the task's thread: send it soon; waits while too many wait. Raises the first error so far."""
@@ -87,7 +97,7 @@ class EntryPump:
             producer, entry = items[0]
             if self._error is None:
                 try:
-                    producer.send_encoded(entry, self._heard)
+                    producer.send_encoded(entry, self._heard, txn=self.txn)
                 except (ProducerQueueIsFull, MemoryBufferIsFull):
                     try:
                         await self._while_receipts_come(producer.drain)

@@ -30,6 +30,8 @@ _log = get_logger(__name__)
 
 #: Local properties of a task in a streaming query.
 QUERY_ID_PROPERTY: Final = "sql.streaming.queryId"
+#: In a streaming query its run, which has another one after each start.
+RUN_PROPERTY: Final = "spark.jobGroup.id"
 BATCH_ID_PROPERTY: Final = "streaming.sql.batchId"
 #: What this process told already; bounded by the sinks of one driver.
 _told: set[str] = set()
@@ -43,6 +45,8 @@ class SinkPlan:
     columns: SinkColumns
     #: The Avro definition of the rows; empty: payloads are bytes.
     definition: str = ""
+    #: Of ``writeStream``, whose batches come one after the other.
+    is_stream: bool = False
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> TaskCommit:
         """In a task: write its rows, and wait until they are stored."""
@@ -51,6 +55,7 @@ class SinkPlan:
         from geminga.spark.sink.arrow_rows import RowReader
         from geminga.spark.sink.at_least_once import AtLeastOnceWriter
         from geminga.spark.sink.effectively_once import EffectivelyOnceWriter
+        from geminga.spark.sink.exactly_once import ExactlyOnceWriter
         from geminga.spark.sink.records import RecordEncoder
 
         context = TaskContext.get()
@@ -59,17 +64,32 @@ class SinkPlan:
         records = RecordEncoder(self.columns.schema, self.definition) if self.columns.schema is not None else None
         reader = RowReader(self.columns, records, self.options.ordered_by)
         schema = records.schema if records is not None else None
-        if self.options.guarantee is Guarantee.AT_LEAST_ONCE:
+        guarantee = self._guarantee(context)
+        if guarantee is Guarantee.AT_LEAST_ONCE:
             session = session_for(self.options.client)
             writer = AtLeastOnceWriter(session, self.options, schema, partition * KEYLESS_RUN_ROWS)
             return TaskCommit(partition, attempt, writer.write(reader, batches))
-        sink_id, batch_id = self._numbers_of(context)
+        sink_id, batch_id = self._numbers_of(context, guarantee)
         identity = TaskIdentity(sink_id, batch_id, partition, attempt)
-        numbered = EffectivelyOnceWriter(session_for(self.options.client), self.options, schema, identity)
-        rows = numbered.write(reader, batches)
-        return TaskCommit(partition, attempt, rows, sink_id, batch_id, numbered.checksum)
+        given = (session_for(self.options.client), self.options, schema, identity)
+        if guarantee is Guarantee.EFFECTIVELY_ONCE:
+            numbered = EffectivelyOnceWriter(*given)
+            rows = numbered.write(reader, batches)
+            return TaskCommit(partition, attempt, rows, sink_id, batch_id, numbered.checksum, guarantee)
+        rows, transaction = ExactlyOnceWriter(*given).write(reader, batches)
+        run = context.getLocalProperty(RUN_PROPERTY) if context is not None else None
+        return TaskCommit(partition, attempt, rows, sink_id, batch_id, 0, guarantee, transaction, run or "")
 
-    def _numbers_of(self, context: TaskContext | None) -> tuple[str, int]:
+    def _guarantee(self, context: TaskContext | None) -> Guarantee:
+        """What was chosen; else exactly once wherever a repetition can be known."""
+        options = self.options
+        if options.guarantee is not None:
+            return options.guarantee
+        is_query = context is not None and context.getLocalProperty(QUERY_ID_PROPERTY) is not None
+        is_numbered = self.is_stream or is_query or bool(options.application_id) or options.version is not None
+        return Guarantee.EXACTLY_ONCE if is_numbered else Guarantee.AT_LEAST_ONCE
+
+    def _numbers_of(self, context: TaskContext | None, guarantee: Guarantee) -> tuple[str, int]:
         """Whose numbers the rows get, and which batch's: of the options, else of the streaming query."""
         options = self.options
         query = batch = None
@@ -80,8 +100,8 @@ class SinkPlan:
         version = options.version if options.version is not None else batch
         if application is None or version is None:
             raise OptionError(
-                "guarantee=effectively-once needs txnAppId and txnVersion here: a batch write has neither a query nor "
-                "the number of a batch, by which a repetition could be known (in foreachBatch it has both)"
+                f"guarantee={guarantee.value} needs txnAppId and txnVersion here: a batch write has neither a query "
+                "nor the number of a batch, by which a repetition could be known (in foreachBatch it has both)"
             )
         batch_id = int(version)
         if not 0 <= batch_id <= BATCH_ID_MAX:
@@ -101,13 +121,34 @@ class SinkPlan:
             raise SinkError(
                 f"{what}: {len(messages) - len(commits)} of {len(messages)} tasks do not say that they wrote their rows"
             )
-        if self.options.guarantee is Guarantee.EFFECTIVELY_ONCE:
+        guarantees = {commit.guarantee for commit in commits}
+        if len(guarantees) > 1:
+            raise SinkError(f"{what}: its tasks wrote with different guarantees: {sorted(map(str, guarantees))}")
+        if Guarantee.EXACTLY_ONCE in guarantees:
+            from geminga.spark.sink.exactly_once import commit_batch
+
+            commit_batch(self.options, commits, batch_id, what, is_stream=self.is_stream)
+        elif Guarantee.EFFECTIVELY_ONCE in guarantees:
             from geminga.spark.sink.committing import check_numbered
 
             check_numbered(self.options, commits, batch_id, what)
 
+    def abort(self, messages: Sequence[WriterCommitMessage | None], what: str) -> None:
+        """In the driver: what tasks wrote does not count, unless it was decided that it does. Raises PulsarException.
 
-def sink_plan(options: Mapping[str, str], schema: StructType) -> SinkPlan:
+        Nothing that must be right depends on it: Spark does not always call it, nor tell of every task.
+        """
+        commits = [message for message in messages if isinstance(message, TaskCommit)]
+        decided = [commit for commit in commits if commit.guarantee is Guarantee.EXACTLY_ONCE]
+        if decided:
+            from geminga.spark.sink.exactly_once import abort_batch
+
+            abort_batch(self.options, decided, what)
+        if len(decided) < len(commits) or (self.options.guarantee not in (None, Guarantee.EXACTLY_ONCE)):
+            _log.warning("%s failed: rows of the tasks that were done or under way are in the topics", what)
+
+
+def sink_plan(options: Mapping[str, str], schema: StructType, *, is_stream: bool) -> SinkPlan:
     """Options and columns, checked in the driver before any task runs; raises OptionError."""
     read = sink_options(options)
     document = schema.jsonValue()
@@ -123,23 +164,29 @@ def sink_plan(options: Mapping[str, str], schema: StructType) -> SinkPlan:
         if columns.schema is ValueSchema.JSON and any(has_decimal(kind) for _, kind, _ in values):
             raise OptionError("schemaType=json holds no decimals: cast them, or use schemaType=avro")
         definition = record_definition(values)
-    _tell_guarantee(read)
-    if read.guarantee is Guarantee.EFFECTIVELY_ONCE and read.admin_url:
+    guarantee = read.guarantee
+    if guarantee is None:
+        is_numbered = is_stream or bool(read.application_id) or read.version is not None
+        guarantee = Guarantee.EXACTLY_ONCE if is_numbered else None
+    _tell_guarantee(read, guarantee)
+    if guarantee not in (None, Guarantee.AT_LEAST_ONCE) and read.admin_url:
         from geminga.spark.sink.plan_hold import hold_plan_topic
 
-        hold_plan_topic(read)
-    return SinkPlan(read, columns, definition)
+        hold_plan_topic(read, guarantee)
+    return SinkPlan(read, columns, definition, is_stream)
 
 
-def _tell_guarantee(options: SinkOptions) -> None:
+def _tell_guarantee(options: SinkOptions, guarantee: Guarantee | None) -> None:
     where = options.topic or "the topics of __topic"
-    if options.guarantee is Guarantee.AT_LEAST_ONCE:
+    if guarantee is None:
+        return  # a task knows: foreachBatch has numbers, a write of its own has none
+    if guarantee is Guarantee.AT_LEAST_ONCE:
         text = (
             f"sink pulsar to {where}: guarantee at-least-once, a batch that Spark replays is written again "
-            "(guarantee=effectively-once drops what is there already)"
+            "(guarantee=exactly-once does not)"
         )
     else:
-        text = f"sink pulsar to {where}: guarantee {options.guarantee.value}"
+        text = f"sink pulsar to {where}: guarantee {guarantee.value}"
     if text not in _told:
         _told.add(text)
         _log.warning("%s", text)
@@ -152,7 +199,7 @@ class BatchWriter(DataSourceArrowWriter):
         """Raises OptionError."""
         if overwrite:
             raise OptionError('mode("overwrite"): a topic is only ever appended to; use mode("append")')
-        self.plan = sink_plan(options, schema)
+        self.plan = sink_plan(options, schema, is_stream=False)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """See :meth:`SinkPlan.write`."""
@@ -163,8 +210,8 @@ class BatchWriter(DataSourceArrowWriter):
         self.plan.commit(messages, "write")
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """What tasks wrote stays: a topic is only ever appended to."""
-        _log.warning("write failed: rows of the tasks that were done or under way are in the topics")
+        """See :meth:`SinkPlan.abort`."""
+        self.plan.abort(messages, "write")
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -172,7 +219,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
         """``overwrite``: output mode complete, whose whole result is appended each time. Raises OptionError."""
-        self.plan = sink_plan(options, schema)
+        self.plan = sink_plan(options, schema, is_stream=True)
         if self.plan.options.version is not None:
             raise OptionError("txnVersion is not for writeStream: the query numbers its batches")
 
@@ -185,5 +232,5 @@ class StreamWriter(DataSourceStreamArrowWriter):
         self.plan.commit(messages, f"batch {batchId}", batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """What tasks wrote stays, also what an earlier commit decided: Spark calls this after a failed commit too."""
-        _log.warning("batch %s failed: rows of the tasks that were done or under way are in the topics", batchId)
+        """See :meth:`SinkPlan.abort`; what an earlier commit decided stays: Spark aborts after a failed one, too."""
+        self.plan.abort(messages, f"batch {batchId}")

@@ -1,0 +1,205 @@
+"""The log of decisions as a topic: appended to by tasks and drivers, read by drivers; and transactions, ended by id.
+
+A driver's process keeps the log as far as it has read it, for the batches that follow; after any error it is read anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar
+
+from geminga.client import (
+    InvalidTxnStatusError,
+    MessageId,
+    PulsarException,
+    Reader,
+    Timeout,
+    TransactionNotFound,
+    TxnId,
+)
+from geminga.client.core.backoff import Backoff
+from geminga.runtime import crash_point, get_logger, wait_ms
+from geminga.spark.clients import Session
+from geminga.spark.core.commit_steps import Append, End, Outcome, Steps
+from geminga.spark.core.decisions import Claim, CommitLog, Ended, Prepared, Record, SinkState, encode
+from geminga.spark.sink import crash_points
+from geminga.spark.sink.plans import PLAN_PRODUCER
+from geminga.spark.sink.producers import forget_producers, kept_producer
+
+R = TypeVar("R")
+_log = get_logger(__name__)
+
+#: Transactions that are ended at the same time.
+ENDING_AT_ONCE: Final = 64
+#: Logs that a process keeps.
+LOGS_MAX: Final = 32
+_FIRST_RETRY_MS: Final = 20
+_RETRY_MS_MAX: Final = 2_000
+#: How often a transaction may be said to be ending both ways, which another driver's end at the same time does.
+_CONTRADICTIONS_MAX: Final = 20
+_AFTER: Final = {
+    Claim: crash_points.CLAIMED,
+    Prepared: crash_points.DECIDED,
+    Ended: crash_points.COMMIT_STORED,
+}
+
+
+def append_record(session: Session, topic: str, record: Record, patience_ms: int) -> MessageId:
+    """Store one record; raises Timeout after ``patience_ms`` (0: never), or what the broker says."""
+    kept = kept_producer(session, topic, PLAN_PRODUCER, None)
+
+    async def send() -> MessageId:
+        try:
+            async with asyncio.timeout(patience_ms / 1000 if patience_ms else None):
+                return await kept.producer.send(encode(record), partition_key=record.sink)
+        except TimeoutError:
+            raise Timeout(f"{topic}: no receipt within {patience_ms} ms (pulsar.producer.sendTimeoutMs)") from None
+
+    try:
+        return session.run(send)
+    except BaseException:
+        forget_producers([kept])
+        raise
+
+
+class DecisionLog:
+    """One topic, for one process."""
+
+    __slots__ = ("_patience_ms", "_read", "_reader", "_session", "_topic", "log")
+
+    def __init__(self, session: Session, topic: str, patience_ms: int) -> None:
+        """``patience_ms``: how long a receipt, a record or the end of a transaction is waited for; 0: for ever."""
+        self._session = session
+        self._topic = topic
+        self._patience_ms = patience_ms
+        self._reader: Reader[bytes] | None = None
+        #: The last that was read; a reader that reconnects may give some again.
+        self._read = (-1, -1)
+        self.log = CommitLog()
+
+    def state(self, sink: str) -> SinkState:
+        """What is known of a sink; kept up to date."""
+        return self.log.state(sink)
+
+    def carry_out(self, steps: Steps[R]) -> R:
+        """Do what the steps say; raises what they and the broker raise."""
+        answer = None
+        try:
+            command = next(steps)
+            while True:
+                if isinstance(command, Append):
+                    self._append(command.record)
+                    answer = None
+                else:
+                    answer = self._end(command)
+                command = steps.send(answer)
+        except StopIteration as stop:
+            result: R = stop.value
+            return result
+
+    def close(self) -> None:
+        """Leave the topic."""
+        reader, self._reader = self._reader, None
+        if reader is not None and self._session.thread.is_alive:
+            self._session.run(reader.close)
+
+    def _append(self, record: Record) -> None:
+        message_id = append_record(self._session, self._topic, record, self._patience_ms)
+        crash_point(_AFTER.get(type(record), ""))
+        self._session.run(lambda: self._read_to(message_id))
+
+    async def _read_to(self, target: MessageId) -> None:
+        if self._reader is None:
+            name = kept_producer(self._session, self._topic, PLAN_PRODUCER, None).producer.topic()
+            self._reader = await self._session.client.create_reader(name, MessageId.earliest)
+        place = (target.ledger_id(), target.entry_id())
+        while True:
+            message = await self._reader.read_next(self._patience_ms or None)
+            found = (message.message_id().ledger_id(), message.message_id().entry_id())
+            if found > self._read:
+                self.log.take(message.data())
+                self._read = found
+            if found >= place:
+                return
+
+    # ---- transactions
+
+    def _end(self, command: End) -> dict[TxnId, Outcome]:
+        return self._session.run(lambda: self._end_all(command.txn_ids, commit=command.commit))
+
+    async def _end_all(self, txn_ids: Sequence[TxnId], *, commit: bool) -> dict[TxnId, Outcome]:
+        at_once = asyncio.Semaphore(ENDING_AT_ONCE)
+
+        async def end(txn_id: TxnId) -> Outcome:
+            async with at_once:
+                outcome = await (self._commit(txn_id) if commit else self._abort(txn_id))
+            crash_point(crash_points.TXN_ENDED)
+            return outcome
+
+        ended = await asyncio.gather(*(end(txn_id) for txn_id in txn_ids), return_exceptions=True)
+        outcomes: dict[TxnId, Outcome] = {}
+        for txn_id, outcome in zip(txn_ids, ended, strict=True):
+            if isinstance(outcome, BaseException):
+                raise outcome
+            outcomes[txn_id] = outcome
+        return outcomes
+
+    async def _commit(self, txn_id: TxnId) -> Outcome:
+        client, runtime = self._session.client, self._session.client.runtime
+        backoff = Backoff(_FIRST_RETRY_MS, _RETRY_MS_MAX)
+        deadline_ms = runtime.clock.monotonic() * 1000 + self._patience_ms
+        contradictions = 0
+        while True:
+            try:
+                await client.end_transaction(txn_id, commit=True)
+                return Outcome.COMMITTED
+            except TransactionNotFound:
+                return Outcome.UNKNOWN
+            except InvalidTxnStatusError as error:
+                # It is aborted, or another driver commits it in this moment: only a coordinator that aborts it says so.
+                if await self._abort(txn_id) is Outcome.ABORTED:
+                    return Outcome.ABORTED
+                contradictions += 1
+                if contradictions > _CONTRADICTIONS_MAX:
+                    _log.warning("transaction %s can be neither committed nor aborted: %s", txn_id, error)
+                    return Outcome.UNKNOWN
+            except PulsarException as error:
+                now_ms = runtime.clock.monotonic() * 1000
+                if not error.retriable or (self._patience_ms and now_ms >= deadline_ms):
+                    raise
+                _log.warning("commit of transaction %s, trying again: %s", txn_id, error)
+            await wait_ms(backoff.next_ms(runtime.clock.monotonic() * 1000, runtime.rng.random()))
+
+    async def _abort(self, txn_id: TxnId) -> Outcome:
+        """Once: one that can not be reached now is aborted by its time-out."""
+        try:
+            await self._session.client.end_transaction(txn_id, commit=False)
+        except TransactionNotFound:
+            return Outcome.UNKNOWN
+        except InvalidTxnStatusError:
+            return Outcome.COMMITTED
+        except PulsarException as error:
+            _log.warning("transaction %s is left to its time-out: %s", txn_id, error)
+            return Outcome.UNKNOWN
+        return Outcome.ABORTED
+
+
+_logs: dict[tuple[str, int], DecisionLog] = {}
+
+
+def carry_out(session: Session, topic: str, sink: str, patience_ms: int, make: Callable[[SinkState], Steps[R]]) -> R:
+    """Carry out the steps that ``make`` gives for the sink's state, on the process's copy of the log."""
+    key = (topic, id(session.client))
+    log = _logs.pop(key, None)
+    if log is None:
+        while len(_logs) >= LOGS_MAX:
+            _logs.pop(next(iter(_logs))).close()
+        log = DecisionLog(session, topic, patience_ms)
+    try:
+        result = log.carry_out(make(log.state(sink)))
+    except BaseException:
+        log.close()
+        raise
+    _logs[key] = log
+    return result
