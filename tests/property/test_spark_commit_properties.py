@@ -51,6 +51,7 @@ def test_every_story_with_two_faults_ends_with_each_row_once(keeps_outcomes: boo
 
 
 @pytest.mark.long
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("keeps_outcomes", [True, False])
 def test_every_story_with_three_faults_ends_with_each_row_once(keeps_outcomes: bool) -> None:
     assert stories(Rules(), keeps_outcomes, faults=3) > 30_000

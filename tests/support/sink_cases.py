@@ -28,7 +28,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from geminga.spark.sink.writer import BATCH_ID_PROPERTY, QUERY_ID_PROPERTY, BatchWriter, StreamWriter
+from geminga.spark.sink.writer import BATCH_ID_PROPERTY, QUERY_ID_PROPERTY, RUN_PROPERTY, BatchWriter, StreamWriter
 
 Writer = BatchWriter | StreamWriter
 
@@ -67,11 +67,20 @@ def arrow_batches(columns: str, rows: Sequence[tuple], size: int = 1000) -> list
 
 
 @contextmanager
-def task(partition: int = 0, *, query: str | None = None, batch: int | None = None, attempt: int = 0) -> Iterator[None]:
+def task(
+    partition: int = 0,
+    *,
+    query: str | None = None,
+    batch: int | None = None,
+    attempt: int = 0,
+    run: str | None = None,
+) -> Iterator[None]:
     """What a Python worker knows of its task."""
     properties = {}
     if query is not None:
         properties = {QUERY_ID_PROPERTY: query, BATCH_ID_PROPERTY: str(batch)}
+    if run is not None:
+        properties[RUN_PROPERTY] = run
     # The context is one object for the whole process, which a worker gets anew for each task.
     TaskContext._setTaskContext(None)
     context = TaskContext(
@@ -92,10 +101,11 @@ def run_task(
     query: str | None = None,
     batch: int | None = None,
     attempt: int = 0,
+    run: str | None = None,
 ) -> WriterCommitMessage:
     """One task, with a writer and a message that were pickled on the way."""
     copy = pickle.loads(pickle.dumps(writer))
-    with task(partition, query=query, batch=batch, attempt=attempt):
+    with task(partition, query=query, batch=batch, attempt=attempt, run=run):
         message = copy.write(iter(list(batches)))
     return pickle.loads(pickle.dumps(message))
 

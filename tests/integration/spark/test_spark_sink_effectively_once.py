@@ -27,6 +27,7 @@ from geminga.spark.sink.plans import PLAN_TOPIC, PLAN_TOPIC_DEFAULT, plan_topic
 from geminga.spark.sink.producers import open_producer
 from geminga.spark.sink.writer import BatchWriter, StreamWriter
 from support.forks import forked
+from support.killing import Killer
 from support.official import quiet_client
 from support.sink_cases import arrow_batches, run_task, schema_of, stored
 
@@ -87,29 +88,6 @@ def test_batch_replayed_in_another_order_and_other_arrow_batches_is_written_once
     messages = stored(official, topic, 3000)
     assert values_of(messages) == expected(rows)
     assert {message.producer_name() for message in messages} == {f"{query}-0"}
-
-
-class Killer:
-    """Kills the process at the n-th hit of a crash point."""
-
-    def __init__(self, label: str, hits: int, signal_number: int = signal.SIGKILL, pid: int = 0) -> None:
-        """``pid`` 0: this process."""
-        self.label = label
-        self.hits = hits
-        self.signal_number = signal_number
-        self.pid = pid
-
-    def crash_point(self, label: str) -> None:
-        if label == self.label:
-            self.hits -= 1
-            if not self.hits:
-                os.kill(self.pid or os.getpid(), self.signal_number)
-
-    def sometimes(self, label: str, percent: float) -> bool:
-        return False
-
-    def is_halted(self) -> bool:
-        return False
 
 
 def worker(label: str, hits: int, writer, rows, query: str, batch: int, signal_number: int = signal.SIGKILL) -> int:

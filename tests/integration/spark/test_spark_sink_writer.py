@@ -27,7 +27,7 @@ VALUE = "value string"
 
 
 def options_of(standalone, topic: str, **more: str) -> dict[str, str]:
-    return {"service.url": standalone.service_url, "topic": topic, **more}
+    return {"service.url": standalone.service_url, "topic": topic, "guarantee": "at-least-once", **more}
 
 
 def stream_writer(standalone, topic: str, **more: str) -> StreamWriter:

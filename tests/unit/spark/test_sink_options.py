@@ -15,7 +15,7 @@ def test_defaults_are_those_of_the_documentation() -> None:
     options = sink_options({**URL, "topic": "t"})
     assert options.client == ClientConfiguration("pulsar://h:6650")
     assert options.topic == "persistent://public/default/t"
-    assert options.guarantee is Guarantee.AT_LEAST_ONCE
+    assert (options.guarantee, options.transaction_timeout_ms, options.lost_batch) == (None, 900_000, None)
     assert (options.task_bytes_max, options.attempt_timeout_ms, options.value_schema) == (1 << 30, 120_000, None)
     producer = options.producer
     assert (producer.compression, producer.batch_messages_max, producer.batch_bytes_max) == ("NONE", 1000, 128 << 10)
@@ -61,7 +61,12 @@ def test_batching_disabled_is_one_message_a_batch() -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"guarantee": "exactly-once"}, "not available yet"),
+        ({"txnTimeoutMs": "999"}, "expected at least 1000 milliseconds"),
+        ({"lostBatch": "7"}, "expected redo:<batch> or skip:<batch>"),
+        ({"lostBatch": "redo:x"}, "expected redo:<batch> or skip:<batch>"),
+        ({"guarantee": "effectively-once", "lostBatch": "redo:7"}, "lostBatch needs guarantee=exactly-once"),
+        ({"guarantee": "exactly-once", "topic": "non-persistent://a/b/c"}, "exactly-once needs persistent topics"),
+        ({"topic": "non-persistent://a/b/c"}, "choose guarantee=at-least-once"),
         ({"guarantee": "once"}, "expected one of at-least-once, effectively-once"),
         ({"pulsar.producer.encryptionKeys": "a"}, "needs pulsar.producer.cryptoPublicKeyPath"),
         ({"pulsar.producer.chunkingEnabled": "perhaps"}, "expected true or false"),
@@ -77,8 +82,8 @@ def test_batching_disabled_is_one_message_a_batch() -> None:
         ({"topic": " "}, "topic is empty"),
         ({"orderedBy": "a,a"}, "twice"),
         ({"orderedBy": "a"}, "orderedBy needs guarantee=effectively-once"),
-        ({"commitStateTopic": "a"}, "commitStateTopic needs guarantee=effectively-once"),
-        ({"txnAppId": "a", "txnVersion": "1"}, "txnVersion needs guarantee=effectively-once"),
+        ({"guarantee": "at-least-once", "commitStateTopic": "a"}, "commitStateTopic needs guarantee=exactly-once"),
+        ({"guarantee": "at-least-once", "txnAppId": "a", "txnVersion": "1"}, "txnVersion needs guarantee=exactly"),
         ({"guarantee": "effectively-once", "txnVersion": "1"}, "txnVersion needs txnAppId"),
         ({"guarantee": "effectively-once", "txnAppId": "a", "txnVersion": str(1 << 31)}, "up to 2147483647"),
         ({"guarantee": "effectively-once", "topic": "non-persistent://a/b/c"}, "needs persistent topics"),

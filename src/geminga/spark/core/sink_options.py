@@ -174,12 +174,14 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
     names = values.names("orderedBy")
     if len(set(names)) < len(names):
         raise OptionError(f"orderedBy={values.text('orderedBy')!r}: a column is there twice")
-    guarantee = values.choice("guarantee", ("", *(one.value for one in Guarantee)), "")
+    guarantee = None
+    if values.text("guarantee").strip():
+        guarantee = Guarantee(values.choice("guarantee", tuple(one.value for one in Guarantee), ""))
     schema = values.choice("schemaType", ("", "avro", "json"), "")
     made = SinkOptions(
         client=ClientConfiguration.parse(options),
         producer=_producer(values),
-        guarantee=Guarantee(guarantee) if guarantee else None,
+        guarantee=guarantee,
         topic=_topic(values, "topic"),
         value_schema=ValueSchema(schema) if schema else None,
         sink_name=_identity_part(values, "sinkName"),
