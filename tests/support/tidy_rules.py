@@ -20,15 +20,17 @@ LAYERS: Mapping[str, frozenset[str]] = {
     "sim": frozenset({"runtime", "model"}),
     "metadata": frozenset({"runtime", "model"}),
     "client": frozenset({"wire", "runtime", "model"}),
-    "spark": frozenset({"client", "wire", "runtime", "model"}),
+    # What lake files are: on threads, with file systems of its own.
+    "lake": frozenset({"wire", "runtime", "model"}),
+    "spark": frozenset({"client", "lake", "wire", "runtime", "model"}),
     "bookie": frozenset({"metadata", "wire", "runtime", "model"}),
     "bookkeeper": frozenset({"metadata", "wire", "runtime", "model"}),
-    "managed_ledger": frozenset({"bookkeeper", "metadata", "wire", "runtime", "model"}),
+    "managed_ledger": frozenset({"lake", "bookkeeper", "metadata", "wire", "runtime", "model"}),
     # Its coordinator, buffers and logs reach topics through ports of its own, which the broker implements.
     "transaction": frozenset({"managed_ledger", "wire", "runtime", "model"}),
     # The client: to read and write topics that another broker, or another cluster, serves.
     "broker": frozenset(
-        {"transaction", "managed_ledger", "bookkeeper", "client", "metadata", "wire", "runtime", "model"}
+        {"transaction", "managed_ledger", "lake", "bookkeeper", "client", "metadata", "wire", "runtime", "model"}
     ),
     # The top holds the version, which app tells.
     "app": frozenset(
@@ -36,6 +38,7 @@ LAYERS: Mapping[str, frozenset[str]] = {
             "broker",
             "transaction",
             "managed_ledger",
+            "lake",
             "bookkeeper",
             "bookie",
             "client",
@@ -82,7 +85,7 @@ _BANNED_MODULE_WORDS = frozenset(
 _BANNED_CLASS_SUFFIXES = ("Impl", "Manager", "Helper", "Helpers", "Util", "Utils", "Base2")
 
 #: Packages that own the operating system, tasks and threads.
-_OS_OWNERS = frozenset({"runtime", "app", "sim", "spark"})
+_OS_OWNERS = frozenset({"runtime", "app", "sim", "spark", "lake"})
 #: Packages that may catch every exception: ``runtime.spawn``, the process boundary, and the simulator's own loop.
 _BROAD_CATCHERS = frozenset({"runtime", "app", "sim"})
 

@@ -17,6 +17,7 @@ EXTRAS_OF = {
     "geminga.app.event_loop": {"fast"},
     "geminga.pytest_plugin": {"test"},
     "geminga.spark": {"spark"},
+    "geminga.lake": {"lake"},
     "pyspark_geminga": {"spark"},
 }
 

@@ -20,6 +20,7 @@ from geminga.app import (
     client_commands,
     cluster_commands,
     inspect_commands,
+    lake_commands,
     perf_commands,
     transaction_commands,
 )
@@ -35,6 +36,7 @@ admin_commands.commands.add_typer(transaction_commands.commands, name="transacti
 _app.add_typer(admin_commands.commands, name="admin")
 _app.add_typer(client_commands.commands, name="client")
 _app.add_typer(inspect_commands.commands, name="inspect")
+_app.add_typer(lake_commands.commands, name="lake")
 _app.add_typer(perf_commands.commands, name="perf")
 _app.command("initialize-cluster-metadata")(cluster_commands.initialize_cluster_metadata)
 

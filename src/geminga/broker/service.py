@@ -142,9 +142,7 @@ class Broker:
             delete_if_empty=self.partitions.delete_if_empty,
             part=self,
         )
-        self.ledger_upkeep = LedgerUpkeep(
-            runtime, metadata, ledgers.bookkeeper, config, self.registry.loaded, part=self
-        )
+        self.ledger_upkeep = LedgerUpkeep(runtime, metadata, ledgers, config, self.registry.loaded, part=self)
         self._following = PolicyFollowing(self.registry.loaded, self.namespaces.forget, self)
         self._policy_upkeep = PolicyUpkeep(self)
         #: For those who administer topics: the REST, the embedded broker.
@@ -203,6 +201,7 @@ class Broker:
             drop_soon=self.registry.drop_soon,
             rules=self.policies.rules,
             admit_consumer=self.schemas.admit_consumer,
+            find_schema=self.schemas.find,
             transactions=self.late_transactions,
             publish_latency=self.publish_latency,
             recent_candidates=self.recent_candidates,

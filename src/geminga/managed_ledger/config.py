@@ -49,6 +49,39 @@ class ManagedLedgerConfig:
         "managedLedgerCacheEvictionTimeThresholdMillis", 1000, "milliseconds >= 1", minimum=1
     )
 
+    # ---- the lake
+    offload_driver: str = setting("managedLedgerOffloadDriver", "", "filesystem, S3, aws-s3, or nothing")
+    offload_threshold_bytes: int = setting(
+        "managedLedgerOffloadAutoTriggerSizeThresholdBytes", -1, "bytes >= 0; -1: not by size", minimum=-1
+    )
+    offload_threshold_s: int = setting(
+        "managedLedgerOffloadThresholdInSeconds", -1, "seconds >= 0; -1: not by age", minimum=-1
+    )
+    offload_deletion_lag_ms: int = setting(
+        "managedLedgerOffloadDeletionLagMs", 4 * 3600 * 1000, "milliseconds >= 0; -1: never", minimum=-1
+    )
+    offload_read_priority: str = setting(
+        "managedLedgerDataReadPriority",
+        "tiered-storage-first",
+        "tiered-storage-first or bookkeeper-first",
+        choices=("tiered-storage-first", "bookkeeper-first"),
+    )
+    offload_directory: str = setting("fileSystemURI", "", "file:///path or an absolute path")
+    offload_bucket: str = setting("managedLedgerOffloadBucket", "", "the name of a bucket")
+    offload_region: str = setting("managedLedgerOffloadRegion", "", "a region")
+    offload_endpoint: str = setting("managedLedgerOffloadServiceEndpoint", "", "http(s)://host:port")
+    offload_s3_bucket: str = setting("s3ManagedLedgerOffloadBucket", "", "the name of a bucket")
+    offload_s3_region: str = setting("s3ManagedLedgerOffloadRegion", "", "a region")
+    offload_s3_endpoint: str = setting("s3ManagedLedgerOffloadServiceEndpoint", "", "http(s)://host:port")
+    #: What comes before the topics' directories in a bucket. Geminga's own key.
+    lake_prefix: str = setting("gemingaLakePrefix", "", "a prefix of keys in the bucket")
+    #: Ledgers that are offloaded or restored at the same time.
+    offload_threads: int = setting("managedLedgerOffloadMaxThreads", 2, "threads 1-64", minimum=1, maximum=64)
+    #: Reads from the lake at the same time.
+    lake_readers: int = setting("managedLedgerOffloadReadThreads", 2, "threads 1-64", minimum=1, maximum=64)
+    #: Row groups that were read from the lake and are kept in memory, all topics together. Geminga's own key.
+    lake_cache_mb: int = setting("gemingaLakeCacheMB", 64, "MiB >= 0", minimum=0)
+
     def persistence(self) -> Persistence:
         """How managed ledgers are stored without a policy. Raises ConfigurationError if the quorums do not fit."""
         try:

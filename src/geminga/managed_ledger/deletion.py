@@ -7,13 +7,17 @@ comes in between loses nothing that he wrote. Ledgers go last: cut off before th
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Protocol
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Protocol
 
 from geminga.managed_ledger import crash_points as points
 from geminga.managed_ledger.cursor_store import CursorStore
+from geminga.managed_ledger.services import StorageServices
 from geminga.managed_ledger.stored_list import StoredList
 from geminga.runtime import crash_point
+
+if TYPE_CHECKING:
+    from geminga.managed_ledger.lake_files import FileDeletion
 
 
 class DeletedCursor(Protocol):
@@ -26,12 +30,32 @@ class DeletedCursor(Protocol):
         ...
 
 
-async def delete_nodes(stored: StoredList, cursors: Iterable[DeletedCursor]) -> tuple[int, ...]:
-    """Delete the nodes; the ledgers they named. The list lock is held: no cursor comes and no ledger is added.
+class DeletedLog(Protocol):
+    """A managed ledger, as far as it concerns this."""
+
+    name: str
+    stored: StoredList
+
+    @property
+    def created_ms(self) -> int:
+        """When it was made, ms since the epoch."""
+        ...
+
+
+async def delete_nodes(
+    log: DeletedLog, services: StorageServices, cursors: Iterable[DeletedCursor]
+) -> tuple[tuple[int, ...], Sequence[FileDeletion]]:
+    """Delete the nodes; the ledgers and lake files they named. The list lock is held: no cursor comes, no ledger.
 
     Raises LedgerFencedError, MetadataError; a later call, after opening it anew, goes on.
     """
+    stored = log.stored
     await stored.put(stored.ledgers.infos)
+    noted: Sequence[FileDeletion] = ()
+    if any(info.offload_context for info in stored.ledgers.infos):
+        from geminga.managed_ledger import lake_files
+
+        noted = await lake_files.note(services, log.name, log.created_ms, stored.ledgers.infos)
     ledger_ids = [info.ledger_id for info in stored.ledgers.infos]
     for cursor in cursors:
         store = cursor.store
@@ -44,4 +68,4 @@ async def delete_nodes(stored: StoredList, cursors: Iterable[DeletedCursor]) -> 
     crash_point(points.DELETE_CURSORS_GONE)
     await stored.delete_node()
     crash_point(points.DELETE_NODE_GONE)
-    return tuple(ledger_ids)
+    return tuple(ledger_ids), noted

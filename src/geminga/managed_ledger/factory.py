@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from geminga.bookkeeper import BookKeeper
 from geminga.managed_ledger.config import ManagedLedgerConfig
@@ -46,6 +46,12 @@ from geminga.wire.managed_ledger import (
     encode_managed_ledger_info,
 )
 
+if TYPE_CHECKING:
+    from geminga.lake.service import Lake, OpenStore
+    from geminga.managed_ledger.lake_files import FileDeletion
+
+#: Notes about lake files that are to be deleted (``lake_files``).
+LAKE_DELETIONS: Final = "/geminga/lake-deletions"
 #: How often ledgers are looked at for their age, seconds.
 ROLLOVER_CHECK_SECONDS: Final = 60.0
 
@@ -68,11 +74,12 @@ class ManagedLedgerFactory:
         defects: Defects | None = None,
         entry_bytes_max: int = MESSAGE_SIZE_BYTES_MAX_DEFAULT,
         is_shared: bool = False,
+        open_lake_store: OpenStore | None = None,
     ) -> None:
         """``entry_bytes_max``: what one entry may have, for who must have room before it is read.
 
         ``is_shared``: other brokers use the metadata, and one that lost a topic may not know it yet. Each opening costs
-        a write for the list and for every cursor then.
+        a write for the list and for every cursor then. ``open_lake_store``: instead of directories and buckets.
         """
         config = config if config is not None else ManagedLedgerConfig()
         self.metadata = metadata
@@ -101,7 +108,11 @@ class ManagedLedgerFactory:
             ),
             config.persistence(),
             is_shared,
+            self.lake,
         )
+        self._runtime = runtime
+        self._open_lake_store = open_lake_store
+        self._lake: Lake | None = None
         self._open: dict[str, ManagedLedger] = {}
         self._opening: dict[str, asyncio.Future[ManagedLedger | GemingaError]] = {}
         self._is_closed = False
@@ -236,6 +247,40 @@ class ManagedLedgerFactory:
         if self._open.get(name) is ml:
             del self._open[name]
         self._rolling.pop(ml, None)
+
+    # ---- the lake
+
+    def lake(self) -> Lake:
+        """Where offloaded ledgers are; loaded with the first of them."""
+        if self._lake is None:
+            from geminga.lake.service import Lake
+            from geminga.lake.stores import open_store
+
+            config = self.config
+            self._lake = Lake(
+                self._runtime,
+                self._open_lake_store or open_store,
+                offloads_max=config.offload_threads,
+                readers=config.lake_readers,
+                cache_bytes=config.lake_cache_mb * 1024 * 1024,
+            )
+        return self._lake
+
+    async def lake_deletions(self) -> Sequence[FileDeletion]:
+        """Lake files that are to be deleted and are not yet. Raises MetadataError."""
+        if not await self.metadata.children(LAKE_DELETIONS):
+            return ()
+        from geminga.managed_ledger import lake_files
+
+        return await lake_files.waiting(self.metadata)
+
+    async def retry_lake_deletions(self) -> int:
+        """Delete the lake files that earlier attempts left; how many are left. Raises MetadataError."""
+        if not await self.metadata.children(LAKE_DELETIONS):
+            return 0
+        from geminga.managed_ledger import lake_files
+
+        return await lake_files.retry(self._services)
 
     # ---- the timer
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from geminga.managed_ledger import crash_points as points
 from geminga.managed_ledger import queries
@@ -18,7 +18,6 @@ from geminga.managed_ledger.core.byte_budget import Claim
 from geminga.managed_ledger.core.persistence import Persistence
 from geminga.managed_ledger.core.positions import LedgerInfo
 from geminga.managed_ledger.cursor_set import CursorSet
-from geminga.managed_ledger.deletion import delete_nodes
 from geminga.managed_ledger.entry import AppendDone, Entry
 from geminga.managed_ledger.ledger_end import close_quietly
 from geminga.managed_ledger.managed_cursor import ManagedCursor
@@ -38,8 +37,11 @@ from geminga.model.errors import (
     TopicTerminatedError,
 )
 from geminga.model.position import LATEST, Position
-from geminga.runtime import Part, crash_point, get_logger, spawn
+from geminga.runtime import Part, Rng, crash_point, get_logger, spawn
 from geminga.wire.managed_ledger import CursorInfoRecord, ManagedLedgerRecord
+
+if TYPE_CHECKING:
+    from geminga.managed_ledger.offloading import FindAborted, FindSchema, Offloading
 
 _NO_LONGS: Final[Mapping[str, int]] = {}
 _NO_TEXTS: Final[Mapping[str, str]] = {}
@@ -56,6 +58,7 @@ class ManagedLedger:
         "_read_limit",
         "_reads",
         "_services",
+        "is_bookkeeper_first",
         "is_closed",
         "is_fenced",
         "is_trimming",
@@ -116,6 +119,8 @@ class ManagedLedger:
         self.tail = Tail(home.cursor_services.cache, home.cache_entries)
         self._appender: Appender | None = None
         self._reads: LedgerReads | None = None
+        #: Ledgers that are in the lake too are read from the bookies.
+        self.is_bookkeeper_first = False
         #: A trim in the background is about to begin.
         self.is_trimming = False
 
@@ -408,6 +413,11 @@ class ManagedLedger:
         """Payload bytes of the readable entries."""
         return self.ledgers.size_bytes
 
+    @property
+    def offloaded_bytes(self) -> int:
+        """Payload bytes of the ledgers that are in the lake."""
+        return sum(info.size_bytes for info in self.ledgers.infos if info.is_offloaded)
+
     def next_position(self, position: Position) -> Position:
         """The entry behind ``position``, or the place behind the last entry."""
         return self.ledgers.next_position(position)
@@ -429,14 +439,31 @@ class ManagedLedger:
         """Of ledgers that are not open, made by the first read."""
         if self._reads is None:
             home = self._home
-            self._reads = LedgerReads(self._services.ledgers, home.read_budget, home.entry_bytes_max, self.part)
+            self._reads = LedgerReads(self._open_to_read, home.read_budget, home.entry_bytes_max, self.part)
         return self._reads
+
+    async def _open_to_read(self, info: LedgerInfo) -> Ledger:
+        return await self._services.open_to_read(self.name, info, is_bookkeeper_first=self.is_bookkeeper_first)
+
+    def forget_ledger(self, ledger_id: int) -> None:
+        """It lies elsewhere now: the next read opens it anew."""
+        self._forget(ledger_id)
+
+    def new_offloading(
+        self, rng: Rng, find_aborted: FindAborted | None = None, find_schema: FindSchema | None = None
+    ) -> Offloading:
+        """What takes its ledgers to the lake; who asks for it sees that there is one at a time."""
+        from geminga.managed_ledger.offloading import Offloading
+
+        return Offloading(self, self._services, rng, find_aborted=find_aborted, find_schema=find_schema)
 
     async def look_up_creation(self) -> None:
         """Have the time when the last ledger was made: a list that was loaded does not say. Raises StorageError."""
         last = self.ledgers.last
         if last is not None and not last.opened_ms:
-            stored = await self._services.ledgers.read_ledger(last.ledger_id)
+            stored = await (
+                self._open_to_read(last) if last.offload_context else self._services.ledgers.read_ledger(last.ledger_id)
+            )
             last.opened_ms = stored.metadata.created_ms or 0
 
     # Reads without a cursor stop at the read limit too, unless what is stored is asked for, readable or not.
@@ -551,14 +578,21 @@ class ManagedLedger:
 
         Raises LedgerFencedError, with nothing deleted, if another owner has it.
         """
+        from geminga.managed_ledger.deletion import delete_nodes
+
         self.is_closed = True
         if self._appender is not None:
             self._appender.stop(LedgerClosedError(f"{self.name} is deleted"))
             await self._appender.drain()
         try:
             async with self.stored.lock():
-                return await delete_nodes(self.stored, self._cursors.all())
+                ledger_ids, noted = await delete_nodes(self, self._services, self._cursors.all())
         finally:
             self.cursors.clear()
             self.tail.drop()
             self._home.on_closed(self.name, self)
+        if noted:
+            from geminga.managed_ledger import lake_files
+
+            spawn(lake_files.carry_out(self._services, noted), name=f"delete-lake-files-{self.name}", part=self.part)
+        return ledger_ids

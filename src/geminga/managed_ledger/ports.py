@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
 from typing import Protocol
 
 from geminga.model.errors import StorageError
@@ -23,6 +24,31 @@ class LedgerFacts(Protocol):
     @property
     def created_ms(self) -> int | None:
         """When it was made, ms since the epoch; None: unknown."""
+        ...
+
+    @property
+    def ensemble_size(self) -> int:
+        """Bookies that had entries of it."""
+        ...
+
+    @property
+    def write_quorum(self) -> int:
+        """Copies of an entry."""
+        ...
+
+    @property
+    def ack_quorum(self) -> int:
+        """Answers that were waited for."""
+        ...
+
+    @property
+    def digest_type(self) -> Enum:
+        """How its entries are checked; its name is BookKeeper's."""
+        ...
+
+    @property
+    def custom_metadata(self) -> Mapping[str, bytes]:
+        """What its maker said of it."""
         ...
 
 

@@ -6,13 +6,13 @@ the same time take turns. As nobody knows how large an entry is before it is rea
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
 from geminga.managed_ledger.core.byte_budget import ByteBudget, Claim
 from geminga.managed_ledger.core.positions import LedgerInfo
-from geminga.managed_ledger.ports import Ledger, Ledgers
+from geminga.managed_ledger.ports import Ledger
 from geminga.model.errors import StorageError
 from geminga.model.position import Position
 from geminga.runtime import Contained, Part, spawn
@@ -22,6 +22,7 @@ READ_HANDLES_MAX: Final = 8
 #: Entries asked for with one call.
 READ_RUN_ENTRIES_MAX: Final = 1000
 
+OpenToRead = Callable[[LedgerInfo], Awaitable[Ledger]]
 ReadDone = Callable[[Sequence[bytes] | StorageError], None]
 
 
@@ -62,13 +63,15 @@ class _Ask(NamedTuple):
 class LedgerReads:
     """Open handles of closed ledgers, least recently used first."""
 
-    __slots__ = ("_budget", "_entry_bytes_max", "_handles", "_ledgers", "_opening", "_part")
+    __slots__ = ("_budget", "_entry_bytes_max", "_handles", "_open_ledger", "_opening", "_part")
 
-    def __init__(self, ledgers: Ledgers, budget: ByteBudget, entry_bytes_max: int, part: Part | None = None) -> None:
+    def __init__(
+        self, open_ledger: OpenToRead, budget: ByteBudget, entry_bytes_max: int, part: Part | None = None
+    ) -> None:
         """``budget``: of the bytes in flight; ``entry_bytes_max``: what one entry may have, as far as anybody knows;
         ``part`` is closed if a read breaks."""
         self._part = part
-        self._ledgers = ledgers
+        self._open_ledger = open_ledger
         self._budget = budget
         self._entry_bytes_max = entry_bytes_max
         self._handles: dict[int, Ledger] = {}
@@ -83,7 +86,7 @@ class LedgerReads:
             del self._handles[next(iter(self._handles))]
 
     def forget(self, ledger_id: int) -> None:
-        """The ledger is deleted."""
+        """The ledger is deleted, or lies elsewhere: the next read opens it anew."""
         self._handles.pop(ledger_id, None)
 
     def read(
@@ -97,7 +100,7 @@ class LedgerReads:
         size_bytes = min(max(bytes_max, self._entry_bytes_max), info.size_bytes)
 
         def granted(claim: Claim) -> None:
-            answer = partial(_answer, claim, done, self._part)
+            answer = partial(self._answer, info, claim, done)
             if handle is not None and handle.ledger_id == info.ledger_id:
                 handle.read(first, last, answer, bytes_max=bytes_max)
             else:
@@ -124,8 +127,7 @@ class LedgerReads:
         error: StorageError | None = None
         handle: Ledger | None = None
         try:
-            # With recovery: closing a ledger that a crash left open, a no-op for all others.
-            handle = await self._ledgers.open_ledger(ledger_id, recover=True)
+            handle = await self._open_ledger(info)
             info.opened_ms = handle.metadata.created_ms or 0
             self.keep(handle)
         except StorageError as failure:
@@ -138,14 +140,16 @@ class LedgerReads:
             elif error is not None:
                 done(error)
 
-
-def _answer(claim: Claim, done: ReadDone, part: Part | None, result: Sequence[bytes] | StorageError) -> None:
-    """Pass an answer on; then its bytes are in flight no more."""
-    if claim.is_held:  # else it was called off while the bookies had it
-        claim.resize(0 if isinstance(result, StorageError) else sum(map(len, result)))
-    try:
-        # The bookies answer: what fails in here is not their failure.
-        with Contained(part, "a read"):
-            done(result)
-    finally:
-        claim.release()
+    def _answer(self, info: LedgerInfo, claim: Claim, done: ReadDone, result: Sequence[bytes] | StorageError) -> None:
+        """Pass an answer on; then its bytes are in flight no more."""
+        if isinstance(result, StorageError) and info.offload_context:
+            # It may be gone from where it was opened.
+            self.forget(info.ledger_id)
+        if claim.is_held:  # else it was called off while the bookies had it
+            claim.resize(0 if isinstance(result, StorageError) else sum(map(len, result)))
+        try:
+            # The bookies answer: what fails in here is not their failure.
+            with Contained(self._part, "a read"):
+                done(result)
+        finally:
+            claim.release()

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final, NamedTuple, Protocol
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from geminga.managed_ledger.config import ManagedLedgerConfig
 from geminga.managed_ledger.core.acked_entries import MakeAckedEntries
 from geminga.managed_ledger.core.byte_budget import ByteBudget
 from geminga.managed_ledger.core.persistence import Persistence
+from geminga.managed_ledger.core.positions import LedgerInfo
 from geminga.managed_ledger.core.rollover import RolloverPolicy
 from geminga.managed_ledger.cursor_memory import CursorMemory
 from geminga.managed_ledger.entry_cache import EntryCache, TailWindow
 from geminga.managed_ledger.flush_timers import FlushTimers
-from geminga.managed_ledger.ports import Ledgers, OpenLedger
+from geminga.managed_ledger.ports import Ledger, Ledgers, OpenLedger
 from geminga.metadata.ports import MetadataStore
+from geminga.model.errors import StorageError
 from geminga.runtime.ports import Clock
+
+if TYPE_CHECKING:
+    from geminga.lake.service import Lake
 
 _META_NAME: Final = "pulsar/managed-ledger"
 _META_CURSOR: Final = "pulsar/cursor"
@@ -32,6 +37,11 @@ class Defects(NamedTuple):
     index_before_data: bool = False
 
 
+def no_lake() -> Lake:
+    """Where there is none."""
+    raise StorageError("there is no lake here")
+
+
 class StorageServices(NamedTuple):
     """Where a managed ledger is stored, and by which rules; one value for all of a process."""
 
@@ -46,6 +56,18 @@ class StorageServices(NamedTuple):
     persistence: Persistence
     #: Other brokers use the metadata, too.
     is_shared: bool = False
+    #: The lake, loaded with the first call.
+    lake: Callable[[], Lake] = no_lake
+
+    async def open_to_read(self, name: str, info: LedgerInfo, *, is_bookkeeper_first: bool) -> Ledger:
+        """A ledger that is open no more, wherever it lies. Raises StorageError."""
+        if info.offload_context:
+            from geminga.managed_ledger.lake_ledger import open_to_read
+
+            first = is_bookkeeper_first
+            return await open_to_read(self.ledgers, self.lake, name, info, is_bookkeeper_first=first)
+        # With recovery: closing a ledger that a crash left open, a no-op for all others.
+        return await self.ledgers.open_ledger(info.ledger_id, recover=True)
 
     async def create_ledger(
         self, name: str, persistence: Persistence, *, cursor_name: str | None = None, newer_than: int = -1

@@ -39,7 +39,7 @@ def internal_stats(ml: ManagedLedger) -> dict[str, object]:
                 "ledgerId": info.ledger_id,
                 "entries": info.entries,
                 "size": info.size_bytes,
-                "offloaded": bool(info.offload_context),
+                "offloaded": info.is_offloaded,
                 "underReplicated": False,
             }
             for info in ml.ledgers.infos

@@ -13,7 +13,7 @@ from geminga.managed_ledger.core.positions import LedgerInfo, LedgerList
 from geminga.managed_ledger.metadata_io import MetadataNode, ledger_path
 from geminga.managed_ledger.ports import Ledgers
 from geminga.metadata.ports import MetadataStore
-from geminga.model.errors import LedgerFencedError, StorageError
+from geminga.model.errors import LedgerFencedError, StorageError, invariant
 from geminga.model.position import Position
 from geminga.runtime import get_logger
 from geminga.wire.managed_ledger import LedgerRecord, ManagedLedgerRecord, encode_managed_ledger_info
@@ -72,6 +72,11 @@ class StoredList:
         """When the node was made, ms since the epoch."""
         return self._node.created_ms
 
+    @property
+    def version(self) -> int:
+        """Of the node, as we know it; it grows with each change."""
+        return self._node.version
+
     def lock(self) -> asyncio.Lock:
         """Held while the list is changed."""
         if self._lock is None:
@@ -95,19 +100,41 @@ class StoredList:
         """Write the node; the ledgers in memory follow by the caller. Raises LedgerFencedError, MetadataError."""
         terminated = terminated if terminated is not None else self.terminated_position
         properties = dict(self.properties if properties is None else properties)
-        records = [
+        await self._put(self._records(infos), terminated, properties)
+        self.terminated_position, self.properties = terminated, properties
+        await self._delete_garbage()
+
+    def _records(self, infos: Sequence[LedgerInfo]) -> tuple[LedgerRecord, ...]:
+        return tuple(
             LedgerRecord(info.ledger_id, info.entries, info.size_bytes, info.closed_ms, info.offload_context)
             for info in infos
-        ]
-        value = encode_managed_ledger_info(ManagedLedgerRecord(tuple(records), terminated, properties))
+        )
+
+    async def _put(
+        self, records: tuple[LedgerRecord, ...], terminated: Position | None, properties: dict[str, str]
+    ) -> None:
+        value = encode_managed_ledger_info(ManagedLedgerRecord(records, terminated, properties))
         try:
             await self._node.put(self._metadata, ledger_path(self._name), value)
         except LedgerFencedError as error:
             self._fenced(error)
             raise
-        self.terminated_position, self.properties = terminated, properties
+
+    async def _delete_garbage(self) -> None:
         garbage, self._garbage = self._garbage, ()
         await self.delete_ledgers(garbage)
+
+    async def put_context(self, ledger_id: int, context: bytes) -> None:
+        """Write the node with another ``OffloadContext`` of one ledger, and have it. Raises as :meth:`put`."""
+        found = self.ledgers.find(ledger_id)
+        invariant(found is not None, f"{self._name}: ledger {ledger_id} is not listed")
+        assert found is not None
+        before, found.offload_context = found.offload_context, context
+        records = self._records(self.ledgers.infos)
+        found.offload_context = before
+        await self._put(records, self.terminated_position, self.properties)
+        found.offload_context = context
+        await self._delete_garbage()
 
     async def require_ours(self) -> None:
         """The lock is held: raise LedgerFencedError if another owner changed or claimed the node. MetadataError."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from geminga.managed_ledger import crash_points as points
 from geminga.managed_ledger.core.positions import LedgerList
@@ -12,7 +12,10 @@ from geminga.managed_ledger.services import StorageServices
 from geminga.managed_ledger.stored_list import StoredList
 from geminga.model.errors import StorageError
 from geminga.model.position import Position
-from geminga.runtime import crash_point, get_logger
+from geminga.runtime import Part, crash_point, get_logger, spawn
+
+if TYPE_CHECKING:
+    from geminga.managed_ledger.lake_files import FileDeletion
 
 _log = get_logger(__name__)
 
@@ -44,6 +47,7 @@ class TrimmedLog(Protocol):
     """A managed ledger, as far as it concerns this."""
 
     name: str
+    part: Part | None
     is_closed: bool
     is_fenced: bool
     #: A trim in the background is about to begin.
@@ -55,6 +59,11 @@ class TrimmedLog(Protocol):
     #: ``ledgers`` itself, or cut at the read limit, and the newest entry of it.
     readable: LedgerList
     readable_position: Position
+
+    @property
+    def created_ms(self) -> int:
+        """When it was made, ms since the epoch."""
+        ...
 
     @property
     def cursors(self) -> Mapping[str, HoldingCursor]:
@@ -112,11 +121,22 @@ async def _trim_list(log: TrimmedLog, services: StorageServices, retention: Call
     going = [ledger_id for ledger_id in _trimmable(log, rule()) if ledger_id in going]
     if not going:
         return
+    offloaded = [info for info in log.ledgers.infos if info.ledger_id in going and info.offload_context]
+    noted: Sequence[FileDeletion] = ()
+    if offloaded:
+        from geminga.managed_ledger import lake_files
+
+        noted = await lake_files.note(services, log.name, log.created_ms, offloaded)
     await log.stored.put([info for info in log.ledgers.infos if info.ledger_id not in going])
     crash_point(points.TRIM_LISTED)
     log.on_trimmed(going)
     await log.stored.delete_ledgers(going)
     crash_point(points.TRIM_DELETED)
+    if noted:
+        from geminga.managed_ledger import manifests
+
+        # In the background: a store that does not answer holds nothing up.
+        spawn(manifests.delete_files(log, services, noted), name=f"delete-lake-files-{log.name}", part=log.part)
 
 
 def _trimmable(log: TrimmedLog, rule: TrimRule) -> list[int]:

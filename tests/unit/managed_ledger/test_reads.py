@@ -23,7 +23,7 @@ def test_reads_of_many_ledgers_share_opens_and_keep_few_handles(in_world):
     async def scenario(w):
         ml = await w.open()
         await w.fill(ml, 10 * (READ_HANDLES_MAX + 3))
-        reads = LedgerReads(w.bookkeeper, ByteBudget(0), 100)
+        reads = LedgerReads(lambda info: w.bookkeeper.open_ledger(info.ledger_id), ByteBudget(0), 100)
         results = []
         for info in ml.ledgers.infos[:-1]:
             for entry_id in (0, 9):
@@ -43,7 +43,7 @@ def test_reads_of_a_missing_ledger_give_the_error_to_all_who_wait(in_world):
         info = ml.ledgers.infos[0]
         await w.world.sleep(0.1)
         await w.bookkeeper.delete_ledger(info.ledger_id)
-        reads = LedgerReads(w.bookkeeper, ByteBudget(0), 100)
+        reads = LedgerReads(lambda info: w.bookkeeper.open_ledger(info.ledger_id), ByteBudget(0), 100)
         results = []
         reads.read(info, 0, 0, 1000, results.append, handle=None)
         reads.read(info, 1, 1, 1000, results.append, handle=None)

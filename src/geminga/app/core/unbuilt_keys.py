@@ -130,14 +130,11 @@ GROUPS: Final = (
         ),
     ),
     Unbuilt(
-        "Offloading to other storage",
-        "everything stays in the bookie",
+        "Offloading to other stores than a directory or S3",
+        "the broker's environment says who asks S3, and there are no other drivers",
         _keys(
-            "managedLedgerOffloadDriver managedLedgerOffloadAutoTriggerSizeThresholdBytes "
-            "managedLedgerOffloadThresholdInSeconds managedLedgerOffloadBucket s3ManagedLedgerOffloadBucket "
-            "s3ManagedLedgerOffloadRegion s3ManagedLedgerOffloadServiceEndpoint s3ManagedLedgerOffloadRole "
-            "gcsManagedLedgerOffloadBucket gcsManagedLedgerOffloadRegion gcsManagedLedgerOffloadServiceAccountKeyFile "
-            "fileSystemURI"
+            "s3ManagedLedgerOffloadRole gcsManagedLedgerOffloadBucket gcsManagedLedgerOffloadRegion "
+            "gcsManagedLedgerOffloadServiceAccountKeyFile"
         ),
     ),
     Unbuilt("Compaction", "topics are not compacted", _keys("brokerServiceCompactionThresholdInBytes")),

@@ -22,6 +22,7 @@ from geminga.broker.ownership.ports import Ownership
 from geminga.broker.rest import (
     brokers,
     clusters,
+    lake,
     lookup,
     messages,
     namespace_policies,
@@ -67,6 +68,8 @@ ROUTES = distinct(
         *namespace_policies.ROUTES,
         *namespaces.ROUTES,
         *lookup.ROUTES,
+        *lake.NAMESPACE_ROUTES,
+        *at_owner(lake.ROUTES, topic_of, _ownership),
         *schemas.ROUTES,
         *at_owner(subscriptions.ROUTES, topic_of, _ownership),
         *at_owner(messages.ROUTES, topic_of, _ownership),

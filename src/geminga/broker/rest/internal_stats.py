@@ -20,6 +20,7 @@ from geminga.managed_ledger.stats import internal_stats as ledger_stats
 from geminga.metadata.ports import Stat
 from geminga.model.errors import StorageError
 from geminga.model.position import Position
+from geminga.wire.managed_ledger.ledger_info import is_complete
 
 if TYPE_CHECKING:
     from geminga.broker.schema.topic_schemas import Schemas
@@ -123,7 +124,7 @@ def internal_info(info: StoredInfo, now_ms: int) -> Document:
                 "ledgerId": ledger.ledger_id,
                 **counts,
                 "timestamp": ledger.closed_ms or now_ms,
-                "isOffloaded": bool(ledger.offload_context),
+                "isOffloaded": bool(ledger.offload_context) and is_complete(ledger.offload_context),
             }
         )
     document: Document = {**_node(info.stat), "ledgers": ledgers}

@@ -99,10 +99,11 @@ async def _set(request: Request, row: PolicyRow[Any], level: NamespaceLevel, val
         return level.changed(document, cluster, value)
 
     missing = level.rest.missing if level.rest is not None else NO_NAMESPACE
-    return await _change(request, change, missing)
+    return await change_policy(request, change, missing)
 
 
-async def _change(request: Request, change: Callable[[Document], Document], missing: str) -> Response:
+async def change_policy(request: Request, change: Callable[[Document], Document], missing: str) -> Response:
+    """Change a namespace's policies; the topics that are loaded follow. Raises NotFoundError with ``missing``."""
     context, namespace = context_of(request), namespace_of(request)
     try:
         await context.resources.namespaces.update(namespace, change, missing)
@@ -177,7 +178,7 @@ async def set_backlog_quota(request: Request) -> Response:
             )
         return {**document, "backlog_quota_map": {**_quotas(Policies(document)), kind: quota}}
 
-    return await _change(request, change, NO_NAMESPACE)
+    return await change_policy(request, change, NO_NAMESPACE)
 
 
 async def remove_backlog_quota(request: Request) -> Response:
@@ -188,7 +189,7 @@ async def remove_backlog_quota(request: Request) -> Response:
         quotas = _quotas(Policies(document))
         return {**document, "backlog_quota_map": {key: value for key, value in quotas.items() if key != kind}}
 
-    return await _change(request, change, NO_NAMESPACE)
+    return await change_policy(request, change, NO_NAMESPACE)
 
 
 def quota_type(request: Request) -> str:
@@ -257,7 +258,7 @@ async def _change_properties(request: Request, change: Callable[[Document], Docu
             check_properties_fit(after)
         return {**document, "properties": after}
 
-    return await _change(request, apply, NO_NAMESPACE)
+    return await change_policy(request, apply, NO_NAMESPACE)
 
 
 def _properties(document: Mapping[str, Json]) -> Document:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final, cast
 
 from geminga.broker.resources.documents import Document, Json
-from geminga.broker.rest.stats import NO_COMPACTION, NOT_IN_GEMINGA, TRANSACTION_COUNTS
+from geminga.broker.rest.stats import NO_COMPACTION, NOT_IN_GEMINGA, OFFLOADED, TRANSACTION_COUNTS
 
 #: Fields of which the largest of all partitions holds; so do those whose names begin with ``last``.
 LARGEST: Final = frozenset(("backlogQuotaLimitSize", "backlogQuotaLimitTime", "oldestBacklogMessageAgeSeconds"))
@@ -63,6 +63,7 @@ ZEROS: Final[Document] = {
             "topicCreationTimeStamp",
             "lastPublishTimeStamp",
             *NOT_IN_GEMINGA,
+            *OFFLOADED,
             *TRANSACTION_COUNTS,
         ),
         0,
@@ -98,6 +99,8 @@ def merged_stats(partitions: int, each: Sequence[Document], *, is_persistent: bo
     rate, throughput = _number(stats, "msgRateIn"), _number(stats, "msgThroughputIn")
     return {
         **stats,
+        # Of no partition in particular.
+        **dict.fromkeys(OFFLOADED[1:], 0),
         "averageMsgSize": throughput / rate if rate else 0.0,
         "publishers": [*publishers],
         "subscriptions": {**subscriptions},

@@ -26,6 +26,7 @@ from geminga.broker.subscription.stats import (
 )
 from geminga.broker.subscription.subscription import Subscription
 from geminga.broker.topic.base import Topic
+from geminga.broker.topic.offload import Offload
 from geminga.broker.topic.persistent import PersistentTopic
 from geminga.broker.topic.producer import Producer
 
@@ -59,21 +60,24 @@ NO_COMPACTION: Final[Mapping[str, Json]] = dict.fromkeys(
     ),
     0,
 )
-#: Of a topic that had no compaction, no offload, and no limit of its publish rate.
+#: Of a topic that had no compaction, and no limit of its publish rate.
 NOT_IN_GEMINGA: Final[Mapping[str, Json]] = dict.fromkeys(
     (
         "systemTopicBytesInCounter",
         "bytesOutInternalCounter",
         "publishRateLimitedTimes",
-        "offloadedStorageSize",
-        "lastOffloadLedgerId",
-        "lastOffloadSuccessTimeStamp",
-        "lastOffloadFailureTimeStamp",
     ),
     0,
 )
 
 
+#: Bytes of a topic in the lake, and when something went there or could not.
+OFFLOADED: Final = (
+    "offloadedStorageSize",
+    "lastOffloadLedgerId",
+    "lastOffloadSuccessTimeStamp",
+    "lastOffloadFailureTimeStamp",
+)
 #: Transactions of a topic that are open, aborted and committed.
 TRANSACTION_COUNTS: Final = ("ongoingTxnCount", "abortedTxnCount", "committedTxnCount")
 
@@ -110,6 +114,7 @@ class TopicStatistics:
             **_stored(topic),
             "earliestMsgPublishTimeInBacklogs": 0,
             **NOT_IN_GEMINGA,
+            **_offloaded(topic),
             **_transactions(topic),
             "publishRateLimitedTimes": topic.publish_limited_times,
             "publishers": [self._publisher(topic, producer) for producer in publishers],
@@ -151,6 +156,19 @@ def _transactions(topic: Topic) -> Document:
     buffer = topic.transaction_buffer if isinstance(topic, PersistentTopic) else None
     counts = buffer.counts() if buffer is not None else (0, 0, 0)
     return dict(zip(TRANSACTION_COUNTS, counts, strict=True))
+
+
+def _offloaded(topic: Topic) -> Document:
+    """What lies in the lake, and when something went there or could not."""
+    part = topic.parts.find(Offload) if isinstance(topic, PersistentTopic) else None
+    offloading = part.offloading if part is not None else None
+    values = (
+        topic.ledger.offloaded_bytes if isinstance(topic, PersistentTopic) else 0,
+        offloading.last_ledger_id if offloading is not None else 0,
+        offloading.last_success_ms if offloading is not None else 0,
+        offloading.last_failure_ms if offloading is not None else 0,
+    )
+    return dict(zip(OFFLOADED, values, strict=True))
 
 
 def _stored(topic: Topic) -> Document:

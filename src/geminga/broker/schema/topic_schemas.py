@@ -24,6 +24,7 @@ from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.schema_info import SchemaInfo, SchemaType, encode_version
 
 if TYPE_CHECKING:
+    from geminga.broker.schema.core.storage_format import StoredSchema
     from geminga.broker.topic.base import Topic
 
 #: "No version": what PRODUCER_SUCCESS says to a producer without a schema.
@@ -98,6 +99,10 @@ class Schemas:
             await self.registry.check_consumer(schema_id, info, await self.strategy(topic.name))
         else:
             await self.add(topic.name, info)
+
+    async def find(self, name: TopicName, version: int) -> StoredSchema | None:
+        """One version of a topic's schema, deleted or not; None: there is none. Raises StorageError."""
+        return await self.registry.get(schema_id_of(name), version)
 
     # ---- deletion
 

@@ -70,6 +70,10 @@ class PartTopic(Protocol):
         """Whether it is being unloaded or deleted."""
 
     @property
+    def hides(self) -> Sequence[HidesHook]:
+        """What of its parts hides entries that may be read."""
+
+    @property
     def pending_batches(self) -> int:
         """Batches that are being stored."""
 

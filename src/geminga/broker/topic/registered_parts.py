@@ -7,6 +7,7 @@ from typing import Final
 from geminga.broker.topic.deduplication import TopicDeduplication
 from geminga.broker.topic.delays import DelayedDelivery
 from geminga.broker.topic.message_size import MessageSize
+from geminga.broker.topic.offload import Offload
 from geminga.broker.topic.parts import TopicPart
 from geminga.broker.topic.persistence import LedgerPersistence
 from geminga.broker.topic.quota_guard import BacklogQuotas
@@ -20,5 +21,6 @@ PARTS: Final[tuple[type[TopicPart], ...]] = (
     BacklogQuotas,
     MessageSize,
     DelayedDelivery,
+    Offload,
     TopicDeduplication,
 )

@@ -22,6 +22,7 @@ from geminga.runtime import Part, Runtime
 from geminga.wire._generated import pulsar_api_pb2 as pb
 
 if TYPE_CHECKING:
+    from geminga.broker.schema.core.storage_format import StoredSchema
     from geminga.broker.topic.base import Topic
     from geminga.broker.topic.parts import TopicPart
     from geminga.transaction.ports import BufferSnapshots, HoldsBack, Registrations
@@ -56,6 +57,9 @@ class TopicServices:
     rules: Callable[[TopicName], Awaitable[TopicRules]]
     #: Raises IncompatibleSchemaError if the schema of a SUBSCRIBE does not fit.
     admit_consumer: Callable[[Topic, pb.CommandSubscribe], Awaitable[None]]
+
+    #: A version of the schema of a topic; None: there is none. Raises StorageError.
+    find_schema: Callable[[TopicName, int], Awaitable[StoredSchema | None]] | None = None
 
     #: What topics and subscriptions keep of transactions; None: the broker has none.
     transactions: KeptTransactions | None = None

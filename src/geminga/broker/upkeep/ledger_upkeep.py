@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from geminga.bookkeeper import BookKeeper
 from geminga.broker.config import BrokerConfig
 from geminga.broker.topic.persistent import PersistentTopic
 from geminga.broker.upkeep.ports import LoadedTopics
 from geminga.broker.upkeep.timers import Timers
+from geminga.managed_ledger import ManagedLedgerFactory
 from geminga.metadata.ports import MetadataStore
 from geminga.model.errors import GemingaError, StorageError
 from geminga.runtime import Contained, Part, Runtime, get_logger
@@ -25,6 +25,8 @@ _log = get_logger(__name__)
 
 #: Seconds from the start to the first look for orphan ledgers: not while clients wait for their topics.
 ORPHANS_FIRST_AFTER_S: Final = 300
+#: Seconds between two attempts at lake files that could not be deleted.
+LAKE_DELETIONS_S: Final = 600
 #: Seconds between two looks for orphan ledgers while there are none.
 ORPHANS_INTERVAL_S: Final = 24 * 3600
 #: Seconds from a look that left some waiting, or failed, to the next: over an hour.
@@ -34,13 +36,13 @@ ORPHANS_AGAIN_AFTER_S: Final = 3600 + 60
 class LedgerUpkeep:
     """See the module."""
 
-    __slots__ = ("_bookkeeper", "_config", "_metadata", "_orphans", "_runtime", "_timers", "_topics")
+    __slots__ = ("_config", "_ledgers", "_metadata", "_orphans", "_runtime", "_timers", "_topics")
 
     def __init__(
         self,
         runtime: Runtime,
         metadata: MetadataStore,
-        bookkeeper: BookKeeper,
+        ledgers: ManagedLedgerFactory,
         config: BrokerConfig,
         topics: LoadedTopics,
         *,
@@ -48,7 +50,7 @@ class LedgerUpkeep:
     ) -> None:
         self._runtime = runtime
         self._metadata = metadata
-        self._bookkeeper = bookkeeper
+        self._ledgers = ledgers
         self._config = config
         self._topics = topics
         self._timers = Timers(part)
@@ -63,7 +65,7 @@ class LedgerUpkeep:
             self._orphans = OrphanLedgers(
                 self._runtime,
                 self._metadata,
-                self._bookkeeper,
+                self._ledgers.bookkeeper,
                 at_once_max=self._config.orphan_ledgers_deleted_max,
             )
         return self._orphans
@@ -71,6 +73,7 @@ class LedgerUpkeep:
     def start(self) -> None:
         """Begin; the first look comes after an interval."""
         self._timers.repeat("trim ledgers", self._config.retention_check_interval_s, self.trim_all)
+        self._timers.repeat("delete lake files", LAKE_DELETIONS_S, self.delete_lake_files)
         self._timers.repeat("collect orphan ledgers", ORPHANS_FIRST_AFTER_S, self.collect_orphans)
 
     def close(self) -> None:
@@ -87,6 +90,14 @@ class LedgerUpkeep:
                 except GemingaError as error:
                     _log.warning("%s could not be trimmed: %s", topic.name, error)
         return self._config.retention_check_interval_s
+
+    async def delete_lake_files(self) -> float:
+        """Delete the lake files that could not be deleted when their ledgers went; seconds to the next time."""
+        try:
+            await self._ledgers.retry_lake_deletions()
+        except StorageError as error:
+            _log.warning("lake files are deleted later: %s", error)
+        return LAKE_DELETIONS_S
 
     async def collect_orphans(self) -> float:
         """One look for ledgers that nothing names; seconds to the next."""

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from geminga.model.errors import invariant
 from geminga.model.position import EARLIEST, Position
+from geminga.wire.managed_ledger.ledger_info import is_complete
 
 
 class LedgerInfo:
@@ -39,6 +40,11 @@ class LedgerInfo:
         self.offload_context = offload_context
         #: When it was made, ms since the epoch, as far as its metadata were read; 0: not known. Not in the list's node.
         self.opened_ms = opened_ms
+
+    @property
+    def is_offloaded(self) -> bool:
+        """Whether it is in the lake as a whole, or wherever one of Pulsar's drivers put it."""
+        return bool(self.offload_context) and is_complete(self.offload_context)
 
     def __repr__(self) -> str:
         return f"LedgerInfo({self.ledger_id}, entries={self.entries}, closed_ms={self.closed_ms})"

@@ -44,6 +44,16 @@ class ManagedLedgerRecord:
     properties: Mapping[str, str] = field(default_factory=dict)
 
 
+def is_complete(offload_context: bytes) -> bool:
+    """Whether an ``OffloadContext`` says that the whole ledger was offloaded; False if it can not be read."""
+    message = pb.OffloadContext()
+    try:
+        message.ParseFromString(offload_context)
+    except DecodeError:
+        return False
+    return bool(message.complete)
+
+
 def refuse_compressed(value: bytes, what: str) -> None:
     """Raise :class:`CorruptionError` if Pulsar wrote ``value`` compressed."""
     if value.startswith(COMPRESSED_MAGIC):

@@ -14,6 +14,7 @@ from geminga.broker.policies.core.rows.deletion import MESSAGE_TTL
 from geminga.broker.policies.rules import TopicRules
 from geminga.broker.policies.upkeep import PolicyUpkeep
 from geminga.broker.topic.deduplication import TopicDeduplication
+from geminga.broker.topic.offload import Offload
 from geminga.broker.topic.parts import PartTopic, TopicPart
 from geminga.broker.topic.persistent import PersistentTopic
 from geminga.broker.topic.quota_guard import BacklogQuotas
@@ -157,7 +158,7 @@ def test_kinds_that_ask_for_upkeep_are_registered_from_the_beginning() -> None:
     importlib.import_module("geminga.broker.topic.transaction_buffer")
     kinds = [kind for kind in TopicPart.__subclasses__() if kind.__module__.startswith("geminga.")]
     keeping = {kind for kind in kinds if "upkeep_s" in vars(kind)}
-    assert keeping == {TopicDeduplication, BacklogQuotas}
+    assert keeping == {TopicDeduplication, BacklogQuotas, Offload}
     assert keeping <= set(PARTS)
     assert keeping == {kind for kind in kinds if "upkeep" in vars(kind)}
 

@@ -119,11 +119,8 @@ ROUTES: Final[tuple[UnbuiltRoute, ...]] = (
         f"GET PUT {_TOPIC}/compaction",
     ),
     *_routes(
-        "offload",
-        f"GET POST {_NAMESPACE}/offloadPolicies",
-        f"DELETE {_NAMESPACE}/removeOffloadPolicies",
+        "a list of what is offloaded of a whole namespace",
         f"GET {_NAMESPACE}/scanOffloadedLedgers",
-        f"GET PUT {_TOPIC}/offload",
     ),
     *_routes(
         "policies of bookies and quorums",

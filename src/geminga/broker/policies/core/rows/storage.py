@@ -7,17 +7,38 @@ from typing import Any, Final
 from geminga.broker.access.core.actions import PolicyName
 from geminga.broker.core.coercion import LONG_MAX, Json, boolean_of, number_of
 from geminga.broker.policies.core.avro_types import array, enum, mapping, optional, record
-from geminga.broker.policies.core.readers import document_of, flag_of, long_of, persistence_of, texts_value_of
-from geminga.broker.policies.core.row import NamespaceLevel, Nothing, PolicyRow, Rest, TopicLevel
+from geminga.broker.policies.core.readers import (
+    document_of,
+    flag_of,
+    long_of,
+    memberwise,
+    persistence_of,
+    texts_value_of,
+)
+from geminga.broker.policies.core.row import NamespaceLevel, Nothing, PolicyRow, Rest, Settings, TopicLevel
 from geminga.broker.policies.core.values import check_persistence, limit_check
 
 _DATA: Final = "org.apache.pulsar.common.policies.data"
-_OFFLOAD: Final = "offload"
 _TEXT: Final = optional("string")
 
 
 def _whole(value: Json) -> Json:
     return number_of(value, "the body", LONG_MAX)
+
+
+# Loaded with the first such policy.
+
+
+def _checked_offload(value: Json) -> Json:
+    from geminga.broker.policies.core.offload import check_offload
+
+    return check_offload(value)
+
+
+def _bound_offload(value: Json, settings: Settings) -> None:
+    from geminga.broker.policies.core.offload import bound_offload
+
+    bound_offload(value, settings)
 
 
 def _offload_fields() -> dict[str, object]:
@@ -112,14 +133,16 @@ OFFLOAD_POLICIES: Final[PolicyRow[Any]] = PolicyRow(
     policy=PolicyName.OFFLOAD,
     read=document_of,
     otherwise=None,
-    check=lambda value: value,
+    check=_checked_offload,
+    bound=_bound_offload,
+    merge=memberwise({}),
     namespace=NamespaceLevel("offload_policies", Rest("offloadPolicies", is_by_hand=True)),
     topic=TopicLevel(
         {"offloadPolicies": optional(record(f"{_DATA}.OffloadPoliciesImpl", _offload_fields()))},
         Rest("offloadPolicies"),
     ),
-    unbuilt=_OFFLOAD,
-    text="What moves to an object store, and when.",
+    followed_by=("topic/offload.py",),
+    text="What moves to the lake, and when.",
 )
 OFFLOAD_THRESHOLD: Final = PolicyRow(
     name="offloadThreshold",
@@ -133,8 +156,7 @@ OFFLOAD_THRESHOLD: Final = PolicyRow(
         new=-1,
         removed=-1,
     ),
-    unbuilt=_OFFLOAD,
-    inert=(-1,),
+    followed_by=("topic/offload.py",),
     text="Bytes of a topic that stay on bookies.",
 )
 OFFLOAD_THRESHOLD_SECONDS: Final = PolicyRow(
@@ -149,8 +171,7 @@ OFFLOAD_THRESHOLD_SECONDS: Final = PolicyRow(
         new=-1,
         removed=-1,
     ),
-    unbuilt=_OFFLOAD,
-    inert=(-1,),
+    followed_by=("topic/offload.py",),
     text="Seconds that messages stay on bookies.",
 )
 OFFLOAD_DELETION_LAG: Final = PolicyRow(
@@ -160,7 +181,7 @@ OFFLOAD_DELETION_LAG: Final = PolicyRow(
     otherwise=None,
     check=_whole,
     namespace=NamespaceLevel("offload_deletion_lag_ms", Rest("offloadDeletionLagMs", "PUT", Nothing.IS_REFUSED)),
-    unbuilt=_OFFLOAD,
+    followed_by=("topic/offload.py",),
     text="Milliseconds that what was moved stays on bookies too.",
 )
 SHADOW_TOPICS: Final[PolicyRow[tuple[str, ...]]] = PolicyRow(

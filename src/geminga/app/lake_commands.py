@@ -1,0 +1,98 @@
+"""``geminga lake ...``: which ledgers of a topic are in the lake; send them there. Over a broker's admin REST."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, cast
+
+import typer
+
+from geminga.app.admin_commands import DEFAULT_ADMIN_URL, AdminUrl, AsJson, Topic, ask, place_of
+
+#: Seconds between two questions of a command that waits.
+_ASK_AGAIN_S: Final = 0.5
+
+commands = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Ledgers of topics as Parquet files.")
+
+
+def _path(topic: str) -> str:
+    from geminga.model import TopicName
+
+    if not TopicName.parse(topic).is_persistent:
+        raise typer.BadParameter(f"{topic} is not persistent: it has no ledgers")
+    return f"/admin/v2/persistent/{place_of(topic)}"
+
+
+def first_to_stay(ledgers: list[dict[str, int]], size_threshold: int) -> int | None:
+    """The oldest ledger that stays on the bookies; None: all of them do. As ``pulsar-admin topics offload`` counts."""
+    total = 0
+    stays: int | None = None
+    for ledger in reversed(ledgers):
+        total += ledger["size"]
+        if stays is not None and total > size_threshold:
+            return stays
+        stays = ledger["ledgerId"]
+    return None
+
+
+@commands.command("offload")
+def offload(
+    topic: Topic,
+    size_threshold: Annotated[
+        int, typer.Option("-s", "--size-threshold", min=0, help="Bytes that stay on the bookies, the newest ones.")
+    ] = 0,
+    wait: Annotated[bool, typer.Option("-w", "--wait", help="Until it is done.")] = False,
+    admin_url: AdminUrl = DEFAULT_ADMIN_URL,
+) -> None:
+    """Send closed ledgers to the lake."""
+    path = _path(topic)
+    stats = cast("dict[str, list[dict[str, int]]]", ask(admin_url, f"{path}/internalStats"))
+    ledger_id = first_to_stay(stats["ledgers"], size_threshold)
+    if ledger_id is None:
+        print("Nothing to offload: there is no closed ledger behind the threshold")
+        return
+    message_id = {"ledgerId": ledger_id, "entryId": 0, "partitionIndex": -1}
+    ask(admin_url, f"{path}/offload", "PUT", message_id)
+    print(f"Offload triggered for {topic}: ledgers before {ledger_id}")
+    if wait:
+        _wait(admin_url, path)
+
+
+def _wait(admin_url: str, path: str) -> None:
+    import time
+
+    from geminga.model.errors import UnavailableError
+
+    while True:
+        found = cast("dict[str, object]", ask(admin_url, f"{path}/offload"))
+        if found["status"] == "ERROR":
+            raise UnavailableError(f"the offload failed: {found['lastError']}")
+        if found["status"] != "RUNNING":
+            print("Offload was a success")
+            return
+        time.sleep(_ASK_AGAIN_S)
+
+
+@commands.command("status")
+def status(topic: Topic, admin_url: AdminUrl = DEFAULT_ADMIN_URL, is_json: AsJson = False) -> None:
+    """How the last offload went, what the policies are, which files are still to be deleted."""
+    from geminga.app.documents import render
+
+    found = cast("dict[str, object]", ask(admin_url, f"{_path(topic)}/lake"))
+    ledgers = cast("list[dict[str, object]]", found.pop("ledgers"))
+    away = [ledger for ledger in ledgers if ledger["isOffloaded"]]
+    counts = {
+        "ledgers": len(ledgers),
+        "offloadedLedgers": len(away),
+        "offloadedBytes": sum(cast("int", ledger["size"]) for ledger in away),
+        "onlyInTheLake": sum(not ledger["isOnBookies"] for ledger in ledgers),
+    }
+    print(render({**found, **counts}, is_json=is_json))
+
+
+@commands.command("list")
+def list_ledgers(topic: Topic, admin_url: AdminUrl = DEFAULT_ADMIN_URL, is_json: AsJson = False) -> None:
+    """The ledgers of a topic, and where each lies."""
+    from geminga.app.documents import render
+
+    found = cast("dict[str, object]", ask(admin_url, f"{_path(topic)}/lake"))
+    print(render({"ledgers": found["ledgers"]}, is_json=is_json))

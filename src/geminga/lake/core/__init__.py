@@ -1,0 +1,1 @@
+"""What lake files hold and how they are called: pure, without ``pyarrow``."""

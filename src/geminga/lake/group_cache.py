@@ -1,0 +1,74 @@
+"""Row groups that were read lately, as entries; who asks for one that is being read waits for that read."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+
+from geminga.model.errors import StorageError
+
+_Key = tuple[str, int]
+
+
+class GroupCache:
+    """The one used longest ago goes first; a group that is larger than all the room is not kept."""
+
+    __slots__ = ("_groups", "_loading", "bytes_max", "hits", "misses", "size_bytes")
+
+    def __init__(self, bytes_max: int) -> None:
+        self.bytes_max = bytes_max
+        self.size_bytes = 0
+        self.hits = 0
+        self.misses = 0
+        self._groups: dict[_Key, tuple[Sequence[bytes], int]] = {}
+        self._loading: dict[_Key, asyncio.Future[Sequence[bytes] | StorageError]] = {}
+
+    def get(self, uid: str, group: int) -> Sequence[bytes] | None:
+        """The entries, if they are here."""
+        found = self._groups.pop((uid, group), None)
+        if found is None:
+            return None
+        self._groups[uid, group] = found
+        self.hits += 1
+        return found[0]
+
+    async def load(self, uid: str, group: int, read: Callable[[], Awaitable[Sequence[bytes]]]) -> Sequence[bytes]:
+        """The entries, read if they are not here. Raises StorageError."""
+        kept = self.get(uid, group)
+        if kept is not None:
+            return kept
+        key = (uid, group)
+        loading = self._loading.get(key)
+        if loading is not None:
+            result = await asyncio.shield(loading)
+            if isinstance(result, StorageError):
+                raise result
+            return result
+        self.misses += 1
+        loading = self._loading[key] = asyncio.get_running_loop().create_future()
+        outcome: Sequence[bytes] | StorageError = StorageError("the read was given up")
+        try:
+            outcome = await read()
+            self._keep(key, outcome)
+            return outcome
+        except StorageError as error:
+            outcome = error
+            raise
+        finally:
+            del self._loading[key]
+            loading.set_result(outcome)
+
+    def _keep(self, key: _Key, entries: Sequence[bytes]) -> None:
+        size = sum(map(len, entries))
+        if size > self.bytes_max:
+            return
+        self._groups[key] = entries, size
+        self.size_bytes += size
+        while self.size_bytes > self.bytes_max:
+            oldest = next(iter(self._groups))
+            self.size_bytes -= self._groups.pop(oldest)[1]
+
+    def forget(self, uid: str) -> None:
+        """A file is gone."""
+        for key in [key for key in self._groups if key[0] == uid]:
+            self.size_bytes -= self._groups.pop(key)[1]

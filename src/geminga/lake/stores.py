@@ -1,0 +1,27 @@
+"""Which driver keeps its files where: from roots to stores."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from geminga.lake.core.roots import ENDPOINT, REGION, ROOT
+from geminga.model.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from geminga.lake.store import LakeStore
+
+
+def open_store(driver: str, properties: Mapping[str, str]) -> LakeStore:
+    """The store at a root. Raises ConfigurationError, OSError, ImportError."""
+    root = properties.get(ROOT, "")
+    if root.startswith("file://"):
+        from geminga.lake.directory_store import DirectoryStore
+
+        return DirectoryStore(root.removeprefix("file://"))
+    if root.startswith("s3://"):
+        from geminga.lake.bucket_store import BucketStore
+
+        bucket, _, prefix = root.removeprefix("s3://").partition("/")
+        return BucketStore(bucket, prefix, region=properties.get(REGION, ""), endpoint=properties.get(ENDPOINT, ""))
+    raise ConfigurationError(f"offload driver {driver!r}: {root!r} is no root of a lake")

@@ -1,0 +1,118 @@
+"""A directory and a bucket keep what they are given, whole or not at all."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+import pytest
+
+from geminga.lake.bucket_store import BucketStore
+from geminga.lake.core.roots import bucket_root, directory_root, driver_named
+from geminga.lake.directory_store import DirectoryStore
+from geminga.lake.store import StoredFile
+from geminga.lake.stores import open_store
+from geminga.model.errors import ConfigurationError
+from support.s3_server import S3Server
+
+pytestmark = pytest.mark.integration
+
+TOPIC = "t/n/persistent/a%20b+%2E"
+
+
+@pytest.fixture
+def s3(monkeypatch):
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    with S3Server() as server:
+        yield server
+
+
+@pytest.fixture(params=["directory", "bucket"])
+def store(request, tmp_path):
+    if request.param == "directory":
+        return DirectoryStore(str(tmp_path))
+    return BucketStore("lake", "some/prefix", endpoint=request.getfixturevalue("s3").endpoint)
+
+
+def test_files_are_written_read_listed_and_deleted(store):
+    data = os.urandom(12 << 20)  # in parts
+    with store.write(f"{TOPIC}/f.parquet") as output:
+        output.write(data[:100])
+        output.write(data[100:])
+    store.write_bytes(f"{TOPIC}/_manifest/m.json", b"{}")
+    assert store.list(TOPIC) == [StoredFile("f.parquet", len(data))]
+    assert store.list(f"{TOPIC}/_manifest") == [StoredFile("m.json", 2)]
+    assert store.list("nowhere") == []
+    assert store.size_bytes(f"{TOPIC}/f.parquet") == len(data)
+    with store.read(f"{TOPIC}/f.parquet") as source:
+        source.seek(1 << 20)
+        assert source.read(1000) == data[1 << 20 : (1 << 20) + 1000]
+    assert store.read_bytes(f"{TOPIC}/_manifest/m.json") == b"{}"
+    store.write_bytes(f"{TOPIC}/_manifest/m.json", b"[]")
+    assert store.read_bytes(f"{TOPIC}/_manifest/m.json") == b"[]"
+    for path in ("f.parquet", "f.parquet", "_manifest/m.json"):
+        store.delete(f"{TOPIC}/{path}")
+    store.remove_directory(f"{TOPIC}/_manifest")
+    assert store.list(TOPIC) == []
+
+
+def test_a_write_that_fails_leaves_no_file(store):
+    with pytest.raises(OSError, match="no more"), store.write(f"{TOPIC}/f") as output:
+        output.write(b"half")
+        raise OSError(errno.ENOSPC, "no more")
+    assert store.list(TOPIC) == []
+
+
+def test_missing_files_are_told_apart_from_errors(store):
+    with pytest.raises(FileNotFoundError):
+        store.read(f"{TOPIC}/f")
+    with pytest.raises(FileNotFoundError):
+        store.size_bytes(f"{TOPIC}/f")
+
+
+@pytest.mark.parametrize("status", [403, 500])
+def test_an_error_of_the_bucket_is_no_missing_file(s3, status):
+    store = BucketStore("lake", "", endpoint=s3.endpoint)
+    store.write_bytes("t/f", b"x")
+    for method in ("GET", "HEAD", "PUT", "DELETE"):
+        s3.failing[method] = (status, -1)
+    for call in (
+        lambda: store.read_bytes("t/f"),
+        lambda: store.size_bytes("t/f"),
+        lambda: store.list("t"),
+        lambda: store.delete("t/f"),
+        lambda: store.write_bytes("t/g", b""),
+    ):
+        with pytest.raises(OSError, match=r"AWS Error|ACCESS_DENIED|HTTP") as caught:
+            call()
+        assert not isinstance(caught.value, FileNotFoundError)
+
+
+def test_a_directory_that_is_not_mounted_is_an_error_and_no_empty_lake(tmp_path):
+    store = DirectoryStore(str(tmp_path / "mnt"))
+    for call in (lambda: store.list("t"), lambda: store.write_bytes("t/f", b""), lambda: store.delete("t/f")):
+        with pytest.raises(NotADirectoryError, match="mounted"):
+            call()
+    with pytest.raises(NotADirectoryError):
+        store.read("t/f")
+    assert not (tmp_path / "mnt").exists()
+
+
+def test_drivers_and_roots_are_named_as_pulsars_or_refused():
+    assert driver_named("FileSystem") == "filesystem"
+    assert driver_named("AWS-S3") == "aws-s3"
+    for name in ("google-cloud-storage", "azureblob", "aliyun-oss", "tape"):
+        with pytest.raises(ConfigurationError, match=name):
+            driver_named(name)
+    assert directory_root("file:///a%20b/") == "file:///a b"
+    assert bucket_root("b", "/p/q/") == "s3://b/p/q"
+    for uri in ("hdfs://x/y", "relative", "file://host/x"):
+        with pytest.raises(ConfigurationError, match="fileSystemURI"):
+            directory_root(uri)
+    for bucket in ("", "a/b"):
+        with pytest.raises(ConfigurationError, match="bucket"):
+            bucket_root(bucket, "")
+    with pytest.raises(ConfigurationError):
+        open_store("filesystem", {})

@@ -1,0 +1,162 @@
+"""Entries of all kinds become a Parquet file and come back: the same ids, the same metadata, the same payloads."""
+
+from __future__ import annotations
+
+import string
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from geminga.lake.arrow_rows import SCHEMA
+from geminga.lake.core import names
+from geminga.lake.core.rebuild import is_same
+from geminga.lake.core.rows import ABORTED, CHUNK, COMPACTED, ENCRYPTED, MARKER, MESSAGE, UNDECODABLE
+from geminga.lake.parquet import LedgerFacts, LedgerFileReader, LedgerFileWriter, pq
+from geminga.wire._generated import pulsar_api_pb2 as pb
+from geminga.wire.pulsar.compression import compress, decompress
+from geminga.wire.pulsar.metadata import encode_broker_entry_metadata, encode_entry, split_entry
+from support.lake_world import MemoryLakeStore
+
+UID = "0123456789abcdef" * 2
+uint64 = st.integers(0, 3) | st.integers(0, (1 << 64) - 1)
+int32 = st.integers(-(1 << 31), (1 << 31) - 1)
+text = st.text(string.ascii_letters + "äß=+/", max_size=6)
+key = text | st.sampled_from(["a2V5", "not base64!", ""])
+blob = st.binary(max_size=40)
+pairs = st.lists(st.tuples(text, text), max_size=3)
+
+
+def _fill(draw, metadata) -> None:
+    """Fields that messages of a batch and messages of their own have both."""
+    for name, value in draw(pairs):
+        metadata.properties.add(key=name, value=value)
+    for name, values in (
+        ("partition_key", key),
+        ("partition_key_b64_encoded", st.booleans()),
+        ("null_partition_key", st.booleans()),
+        ("ordering_key", blob),
+        ("event_time", uint64),
+        ("null_value", st.booleans()),
+    ):
+        value = draw(st.none() | values)
+        if value is not None:
+            setattr(metadata, name, value)
+
+
+@st.composite
+def entries(draw) -> tuple[bytes, str]:
+    """An entry as a producer might send it, and what it is."""
+    metadata = pb.MessageMetadata(
+        producer_name=draw(text), sequence_id=draw(uint64), publish_time=draw(uint64 | st.just(1_700_000_000_000))
+    )
+    for name, values in (
+        ("replicated_from", text),
+        ("schema_version", blob),
+        ("deliver_at_time", st.integers(-(1 << 63), (1 << 63) - 1)),
+        ("txnid_most_bits", uint64),
+        ("txnid_least_bits", uint64),
+        ("highest_sequence_id", uint64),
+        ("uuid", text),
+    ):
+        value = draw(st.none() | values)
+        if value is not None:
+            setattr(metadata, name, value)
+    metadata.replicate_to.extend(draw(st.lists(text, max_size=2)))
+    kind = draw(st.sampled_from([MESSAGE, MESSAGE, "batch", CHUNK, ENCRYPTED, MARKER, ABORTED, UNDECODABLE]))
+    payload = draw(blob | st.just(b"x" * 5000))
+    if kind == "batch":
+        parts = []
+        for _ in range(draw(st.integers(1, 5))):
+            single = pb.SingleMessageMetadata(payload_size=0)
+            _fill(draw, single)
+            if draw(st.booleans()):
+                single.sequence_id = draw(uint64)
+            single.compacted_out = draw(st.booleans())
+            value = draw(blob)
+            single.payload_size = len(value)
+            head = single.SerializeToString()
+            parts.append(len(head).to_bytes(4, "big") + head + value)
+        metadata.num_messages_in_batch = len(parts)
+        payload = b"".join(parts) + draw(st.sampled_from([b"", b"", b"behind"]))
+    else:
+        _fill(draw, metadata)
+    if kind == CHUNK:
+        metadata.num_chunks_from_msg, metadata.chunk_id = draw(st.integers(2, 9)), draw(int32)
+        metadata.total_chunk_msg_size = draw(int32)
+    elif kind == ENCRYPTED:
+        metadata.encryption_keys.add(key="k", value=b"v")
+        if draw(st.booleans()):
+            metadata.num_messages_in_batch = draw(int32)
+    elif kind == MARKER:
+        metadata.marker_type = draw(int32)
+    codec = draw(st.integers(0, 4)) if kind in (MESSAGE, "batch") else 0
+    if codec:
+        metadata.compression, metadata.uncompressed_size = codec, len(payload)
+        payload = compress(codec, payload)
+    entry = encode_entry(metadata, payload)
+    if kind == UNDECODABLE:
+        cut = draw(st.integers(0, len(entry) - 1))
+        entry = draw(st.sampled_from([entry[:cut], entry[:6] + bytes([entry[6] ^ 1]) + entry[7:], b"", b"junk"]))
+    elif draw(st.booleans()):
+        entry = encode_broker_entry_metadata(broker_timestamp_ms=draw(uint64), index=draw(uint64)) + entry
+    elif draw(st.booleans()):
+        entry = entry[6:]  # of a client that sends no checksum
+    return entry, kind
+
+
+@given(st.lists(entries(), min_size=1, max_size=12), st.integers(1, 12))
+def test_entries_come_back_from_a_file_as_they_were(found, at_once):
+    stored = [entry for entry, _ in found]
+    aborted = frozenset(number for number, (_, kind) in enumerate(found) if kind == ABORTED)
+    store = MemoryLakeStore()
+    path = f"t/{names.ledger_file(7, UID)}"
+    facts = LedgerFacts("persistent://a/b/c", 7, UID, len(stored), 1, 2, 3, "CRC32C", 3, 2, 2, {"x": b"\xff"})
+    writer = LedgerFileWriter(store, path, facts, started_ms=1, writer="test")
+    for first in range(0, len(stored), at_once):
+        writer.add(stored[first : first + at_once], aborted)
+    contents = writer.finish([])
+    reader = LedgerFileReader(store, path)
+    assert reader.facts == facts
+    assert reader.contents == contents
+    rebuilt = [entry for group in range(reader.group_count) for entry in reader.read_group(group)]
+    assert len(rebuilt) == len(stored)
+    for (entry, kind), again in zip(found, rebuilt, strict=True):
+        assert is_same(entry, again)
+        metadata, offset = split_entry(entry)
+        if kind in (MESSAGE, "batch") and metadata is not None:
+            other, there = split_entry(again)
+            assert other == metadata
+            size = metadata.uncompressed_size if metadata.compression else len(entry) - offset
+            assert decompress(metadata.compression, entry[offset:], size) == decompress(
+                metadata.compression, again[there:], size
+            )
+    _check_rows(store.files[path], found, aborted)
+
+
+def _check_rows(data: bytes, found, aborted) -> None:
+    """What other readers see: kinds, values and keys of the rows."""
+    import pyarrow as pa
+
+    table = pq.read_table(pa.BufferReader(data))
+    assert table.schema.names == SCHEMA.names
+    rows = table.to_pylist()
+    assert {row["ledger"] for row in rows} == {7}
+    assert [row["entry"] for row in rows] == sorted(row["entry"] for row in rows)
+    for number, (entry, kind) in enumerate(found):
+        mine = [row for row in rows if row["entry"] == number]
+        metadata, offset = split_entry(entry)
+        if mine[0]["kind"] in (UNDECODABLE, MARKER, ABORTED, ENCRYPTED, CHUNK):
+            assert mine[0]["raw"] == entry
+            assert len(mine) == 1
+            assert (mine[0]["kind"], mine[0]["value"]) == (kind if kind != UNDECODABLE else UNDECODABLE, None) or (
+                number in aborted
+            )
+        elif kind == MESSAGE:
+            assert metadata is not None
+            size = metadata.uncompressed_size if metadata.compression else len(entry) - offset
+            payload = decompress(metadata.compression, entry[offset:], size)
+            assert mine[0]["value"] == (None if metadata.null_value else payload)
+            assert mine[0]["batch_index"] == -1
+        else:
+            assert [row["batch_index"] for row in mine] == list(range(len(mine)))
+            assert {row["kind"] for row in mine} <= {MESSAGE, COMPACTED}

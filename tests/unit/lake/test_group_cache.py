@@ -1,0 +1,63 @@
+"""Row groups in memory: bounded, read once for all who wait."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from geminga.lake.group_cache import GroupCache
+from geminga.model.errors import StorageError
+
+
+def test_the_one_used_longest_ago_goes_first():
+    async def story():
+        cache = GroupCache(10)
+
+        async def read():
+            return [b"1234"]
+
+        for group in (0, 1):
+            await cache.load("u", group, read)
+        assert cache.get("u", 0) == [b"1234"]
+        await cache.load("u", 2, read)
+        assert cache.get("u", 1) is None
+        assert cache.size_bytes == 8
+        cache.forget("u")
+        assert cache.size_bytes == 0
+
+    asyncio.run(story())
+
+
+def test_a_group_is_read_once_for_all_who_wait_and_an_error_is_everybodys():
+    async def story():
+        cache, reads, go = GroupCache(100), [], asyncio.Event()
+
+        async def read():
+            reads.append(1)
+            await go.wait()
+            raise StorageError("no")
+
+        waiting = [asyncio.ensure_future(cache.load("u", 0, read)) for _ in range(3)]
+        await asyncio.wait(waiting, timeout=0.01)
+        go.set()
+        for one in waiting:
+            with pytest.raises(StorageError):
+                await one
+        assert len(reads) == 1
+        assert cache.size_bytes == 0
+
+    asyncio.run(story())
+
+
+def test_what_is_larger_than_all_the_room_is_not_kept():
+    async def story():
+        cache = GroupCache(3)
+
+        async def read():
+            return [b"1234"]
+
+        assert await cache.load("u", 0, read) == [b"1234"]
+        assert cache.size_bytes == 0
+
+    asyncio.run(story())
