@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 #: The column of a message's payload, unless a schema makes columns of it.
 VALUE: Final = "value"
+#: The column of a pair's key.
+KEY_PART: Final = "key"
 
 _TYPES: Final[Mapping[str, DataType]] = {
     names.KEY: BinaryType(),

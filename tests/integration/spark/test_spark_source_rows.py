@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from decimal import Decimal
 from itertools import count
 from typing import Any
 
@@ -296,6 +297,37 @@ def test_primitive_schema_gives_a_value_of_its_type_and_null_for_tombstones(clie
     options = {**options, "schemaMode": "topic"}
     assert DefaultSource(options=options).schema()["value"].dataType.simpleString() == kind
     assert values(read_batch(options)) == [*sent, None]
+
+
+@pytest.mark.parametrize("encoding", ["INLINE", "SEPARATED"])
+@pytest.mark.parametrize("is_batched", [True, False])
+def test_pairs_of_key_and_value_are_two_columns(client, topic, options, encoding, is_batched):
+    from geminga.client.schema import Int64Schema, KeyValue, KeyValueEncoding, KeyValueSchema, StringSchema
+
+    schema = KeyValueSchema(Int64Schema(), StringSchema(), KeyValueEncoding[encoding])
+    with client.create_producer(topic, schema=schema, batching_enabled=is_batched) as producer:
+        for number in range(5):
+            producer.send_nowait(KeyValue(number, str(number)))
+        producer.flush()
+    rows = read_batch({**options, "schemaMode": "topic", "metadataColumns": ""})
+    assert rows == [{"key": number, "value": str(number)} for number in range(5)]
+
+
+def test_messages_of_protobuf_are_columns_and_one_that_is_none_is_named(broker, client, topic, options):
+    from geminga.client.schema import ProtobufNativeSchema
+    from geminga.spark.source.errors import SchemaError
+
+    with client.create_producer(topic, schema=ProtobufNativeSchema(pb.KeyLongValue)) as producer:
+        for number in range(3):
+            producer.send(pb.KeyLongValue(key=str(number), value=(1 << 64) - 1))
+        producer.send(None)
+    rows = read_batch({**options, "schemaMode": "topic", "metadataColumns": ""})
+    assert [row["key"] for row in rows] == ["0", "1", "2", None]
+    assert [row["value"] for row in rows] == [Decimal((1 << 64) - 1)] * 3 + [None]
+    version = client.get_schema(topic).version
+    publish_entry(broker, topic, b"\xff", schema_version=version)
+    with pytest.raises(SchemaError, match=rf"{topic}: a message of entry \d+:\d+ does not fit its schema"):
+        read_batch({**options, "schemaMode": "topic"})
 
 
 def test_topics_of_different_schemas_are_refused_in_mode_topic_and_read_in_mode_raw(client, topic, options):

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, date, datetime
 from decimal import Decimal
 
 import pytest
 
 from geminga.client.schema import SchemaInfo, SchemaType
-from geminga.spark.source.avro_types import json_converter, spark_type
+from geminga.spark.source.avro_types import spark_type
+from geminga.spark.source.avro_values import avro_converter, json_converter
 from geminga.spark.source.errors import SchemaError
 from geminga.spark.source.topic_schema import value_fields
 
@@ -37,9 +39,12 @@ def test_records_maps_arrays_and_logical_types_have_columns():
 @pytest.mark.parametrize(
     ("definition", "said"),
     [
-        (["int", "string"], "a union of 2 types"),
-        ({"type": "int", "logicalType": "time-millis"}, "time of day"),
-        (record(("next", ["null", "R"])), "holds itself"),
+        ({"type": "int", "logicalType": "time-millis"}, "^time-millis: Spark has no type for a time of day"),
+        (
+            record(("a", record(("at", ["null", {"type": "int", "logicalType": "time-millis"}]), name="I"))),
+            "^a.at: time",
+        ),
+        (record(("next", ["null", "R"])), "^next: 'R': .* holds itself"),
     ],
 )
 def test_definition_that_spark_has_no_type_for_is_refused(definition, said):
@@ -69,15 +74,60 @@ def test_json_values_become_what_their_definition_means():
         "raw": b"\1\2",
         "sum": Decimal("1.5"),
         "list": [b"\xff"],
-        "map": [("k", 1)],
+        "map": {"k": 1},
         "name": "n",
     }
     assert convert({"day": 1, "ms": None}) == {"day": date(1970, 1, 2)}
 
 
 def test_schemas_without_columns_are_refused_with_the_way_out():
-    with pytest.raises(SchemaError, match="KEY_VALUE schemas have no columns in Spark; use schemaMode=raw"):
+    with pytest.raises(SchemaError, match="t: EXTERNAL schemas have no columns in Spark; use schemaMode=raw"):
+        value_fields(SchemaInfo("e", SchemaType.EXTERNAL), "t")
+    with pytest.raises(SchemaError, match="t: the KEY_VALUE schema can not be read: cut off"):
         value_fields(SchemaInfo("kv", SchemaType.KEY_VALUE), "t")
     clash = b'{"type":"record","name":"R","fields":[{"name":"__key","type":"int"}]}'
     with pytest.raises(SchemaError, match="name of a metadata column"):
         value_fields(SchemaInfo("r", SchemaType.AVRO, clash), "t")
+
+
+def test_union_of_several_types_is_a_struct_of_its_members():
+    definition = record(
+        ("a", ["null", "int", "string"]), ("b", ["int", "long"]), ("c", ["float", "double"]), ("d", ["null"])
+    )
+    expected = "struct<a:struct<member0:int,member1:string>,b:bigint,c:double,d:void>"
+    assert spark_type(definition).simpleString() == expected
+
+
+ONE = {"type": "record", "name": "x.One", "fields": [{"name": "a", "type": "int"}]}
+TWO = {"type": "record", "name": "Two", "fields": [{"name": "a", "type": "int"}]}
+
+
+def test_member_of_a_union_is_told_by_the_value():
+    json_value = json_converter(["null", "string", "double", {"type": "array", "items": "bytes"}, ONE])
+    assert json_value(None) is None
+    assert json_value("s") == {"member0": "s"}
+    assert json_value(1) == {"member1": 1.0}
+    assert json_value(["AQ=="]) == {"member2": [b"\1"]}
+    assert json_value({"a": 1}) == {"member3": {"a": 1}}
+    with pytest.raises(ValueError, match="a bool is none of the types of a union"):
+        json_value(True)
+    avro_value = avro_converter([ONE, TWO, "long", {"type": "long", "logicalType": "timestamp-millis"}])
+    assert avro_value(("x.One", {"a": 1})) == {"member0": {"a": 1}}
+    assert avro_value(("Two", {"a": 2})) == {"member1": {"a": 2}}
+    assert avro_value(3) == {"member2": 3}
+    assert avro_value(datetime(2020, 1, 1, tzinfo=UTC)) == {"member3": datetime(2020, 1, 1, tzinfo=UTC)}
+
+
+@pytest.mark.parametrize(
+    ("kind", "members"),
+    [
+        (SchemaType.AVRO, ["string", {"type": "enum", "name": "E", "symbols": ["A"]}]),
+        (SchemaType.JSON, [ONE, TWO]),
+        (SchemaType.JSON, ["string", "bytes"]),
+        (SchemaType.AVRO, [ONE, {"type": "map", "values": "int"}]),
+    ],
+)
+def test_union_whose_members_values_do_not_tell_apart_is_refused_by_field(kind, members):
+    info = SchemaInfo("r", kind, json.dumps(record(("f", record(("u", ["null", *members]), name="I")))).encode())
+    with pytest.raises(SchemaError, match=r"t: f\.u: a union of several types of which member0 and member1 can not be"):
+        value_fields(info, "t")

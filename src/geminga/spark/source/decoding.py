@@ -7,12 +7,12 @@ has null in every column. A message that does not fit its schema fails the query
 
 from __future__ import annotations
 
-import io
 import json
-from collections.abc import Callable, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from itertools import groupby
+from typing import Final
 
-import numpy as np
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
@@ -20,35 +20,19 @@ from geminga.client.schema import SchemaInfo, SchemaType
 from geminga.model import TopicName
 from geminga.runtime import get_logger
 from geminga.spark.clients import Session, session_for
-from geminga.spark.columns import VALUE, arrow_schema
+from geminga.spark.columns import KEY_PART, VALUE, arrow_schema
 from geminga.spark.core.metadata_columns import ALL_COLUMNS
 from geminga.spark.core.options import SourceOptions
 from geminga.spark.source.arrow import Rows, metadata_column, record_batch
-from geminga.spark.source.avro_types import json_converter
 from geminga.spark.source.entry_rows import Piece
 from geminga.spark.source.errors import SchemaError
+from geminga.spark.source.part_decoding import Part, RowError, part_of, split_pairs
 from geminga.spark.source.task_read import Decode
-from geminga.spark.source.topic_schema import NO_SCHEMA, PRIMITIVES
+from geminga.spark.source.topic_schema import NO_SCHEMA
+from geminga.wire.pulsar.schema_info import SEPARATED, key_value_parts
 
 _log = get_logger(__name__)
 
-#: Payload -> a record's fields, or a value of its own.
-DecodeOne = Callable[[bytes], Any]
-
-#: Fixed-width primitives: numpy's name of the bytes as they travel.
-_WIDTHS: Final = {
-    SchemaType.BOOLEAN: ">u1",
-    SchemaType.INT8: ">i1",
-    SchemaType.INT16: ">i2",
-    SchemaType.INT32: ">i4",
-    SchemaType.INT64: ">i8",
-    SchemaType.FLOAT: ">f4",
-    SchemaType.DOUBLE: ">f8",
-    SchemaType.DATE: ">i8",
-    SchemaType.TIMESTAMP: ">i8",
-    SchemaType.LOCAL_DATE: ">i8",
-}
-_DAY_MS: Final = 86_400_000
 #: (topic, schema version) whose fields without a column were said by this process, and how many are.
 _said_unseen: set[tuple[str, bytes]] = set()
 SAID_MAX: Final = 1000
@@ -66,6 +50,10 @@ def decoder(options: SourceOptions, schema: StructType) -> Decode:
     return decode
 
 
+#: (payloads, what gives the keys of their messages) -> columns.
+DecodeColumns = Callable[[pa.Array, Callable[[], pa.Array]], dict[str, pa.Array]]
+
+
 class SchemaDecoder:
     """Decodes payloads by the schemas of the registry, each fetched once."""
 
@@ -73,91 +61,69 @@ class SchemaDecoder:
         self._session = session
         self._arrow = arrow
         self._by_newest = by_newest
-        self._value_names = [name for name in arrow.names if name not in ALL_COLUMNS]
+        self._wanted = {field.name: field.type for field in arrow if field.name not in ALL_COLUMNS}
         #: (topic, version) -> schema; the empty version is the newest.
         self._schemas: dict[tuple[str, bytes], SchemaInfo] = {}
-        self._decoders: dict[tuple[str, bytes], DecodeOne] = {}
+        self._decoders: dict[tuple[str, bytes], DecodeColumns] = {}
 
     def __call__(self, pieces: Sequence[Piece], topic: str) -> pa.RecordBatch:
         """The rows of some entries of a topic."""
         name = str(TopicName.parse(topic).partitioned_topic)
         rows = Rows(pieces)
-        kinds = {self._schema(name, piece.entry.metadata.schema_version).type for piece in pieces}
-        if len(kinds) == 1 and (kind := next(iter(kinds))) in PRIMITIVES:
-            columns = {VALUE: self._primitive(rows.value(), kind, topic)}
-        else:
-            columns = self._records(rows, pieces, name)
+        columns = self._columns(rows, pieces, name)
         arrays = [
             columns[field.name] if field.name in columns else metadata_column(rows, field.name, topic, field.type)
             for field in self._arrow
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=self._arrow)
 
+    def _columns(self, rows: Rows, pieces: Sequence[Piece], topic: str) -> dict[str, pa.Array]:
+        """Entries of one version behind each other are decoded together."""
+        values = rows.value()
+        found: list[dict[str, pa.Array]] = []
+        first = 0
+        counted = zip(pieces, rows.counts.tolist(), strict=True)
+        for version, run in groupby(counted, key=lambda one: one[0].entry.metadata.schema_version):
+            some = list(run)
+            count = sum(rows_of for _, rows_of in some)
+            keys = partial(_slice_of_keys, rows, first, count)
+            try:
+                found.append(self._decoder(topic, version)(values.slice(first, count), keys))
+            except RowError as error:
+                raise SchemaError(f"{topic}: a message of entry {_entry_of(some, error.row)} {error}") from error
+            except SchemaError as error:
+                raise SchemaError(f"{topic}: {error}") from error
+            first += count
+        if len(found) == 1:
+            return found[0]
+        return {name: pa.concat_arrays([one[name] for one in found]) for name in self._wanted}
+
     def _schema(self, topic: str, version: bytes) -> SchemaInfo:
         found = self._schemas.get((topic, version))
         if found is None:
             versioned = self._session.run(lambda: self._session.client.get_schema(topic, version or None))
             if versioned is None and version:
-                raise SchemaError(f"{topic}: the registry has no schema of version {version.hex()}")
+                raise SchemaError(f"the registry has no schema of version {version.hex()}")
             found = self._schemas[topic, version] = NO_SCHEMA if versioned is None else versioned.info
         return found
 
-    # ---- primitives
-
-    def _primitive(self, values: pa.Array, kind: SchemaType, topic: str) -> pa.Array:
-        if self._value_names != [VALUE]:
-            raise SchemaError(f"{topic}: {kind.name} values have one column, {VALUE}, not {self._value_names}")
-        wanted = self._arrow.field(VALUE).type
-        try:
-            if kind in _WIDTHS:
-                values = _fixed_width(values, kind)
-            elif kind is SchemaType.STRING:
-                values = values.cast(pa.string())
-            return values.cast(wanted)
-        except (pa.ArrowException, ValueError) as error:
-            raise SchemaError(f"{topic}: {kind.name} values do not become {wanted}: {error}") from error
-
-    # ---- records
-
-    def _records(self, rows: Rows, pieces: Sequence[Piece], topic: str) -> dict[str, pa.Array]:
-        payloads = rows.value().to_pylist()
-        found: list[Any] = []
-        for piece, count in zip(pieces, rows.counts.tolist(), strict=True):
-            decode = self._decoder(topic, piece.entry.metadata.schema_version)
-            for payload in payloads[len(found) : len(found) + count]:
-                try:
-                    found.append(None if payload is None else decode(payload))
-                except (ValueError, KeyError, TypeError, IndexError, EOFError, AttributeError) as error:
-                    at = f"{piece.entry.ledger_id}:{piece.entry.entry_id}"
-                    raise SchemaError(f"{topic}: a message of entry {at} does not fit its schema: {error}") from error
-        is_value = self._value_names == [VALUE] and not any(isinstance(value, dict) for value in found)
-        columns = {}
-        for name in self._value_names:
-            listed = found if is_value else [None if value is None else value.get(name) for value in found]
-            wanted = self._arrow.field(name).type
-            try:
-                columns[name] = pa.array(listed, wanted)
-            except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, ValueError) as error:
-                raise SchemaError(f"{topic}: values of {name} do not become {wanted}: {error}") from error
-        return columns
-
-    def _decoder(self, topic: str, version: bytes) -> DecodeOne:
+    def _decoder(self, topic: str, version: bytes) -> DecodeColumns:
         decode = self._decoders.get((topic, version))
         if decode is None:
             writer = self._schema(topic, version)
             newest = self._schema(topic, b"") if self._by_newest else writer
-            decode = self._decoders[topic, version] = _decode_one(writer, newest, topic)
+            decode = self._decoders[topic, version] = decode_columns(writer, newest, self._wanted)
             if self._by_newest:
                 self._say_unseen(topic, version, writer)
         return decode
 
     def _say_unseen(self, topic: str, version: bytes, writer: SchemaInfo) -> None:
         """Spark fixes a query's columns when it starts: say which fields were added since and are left out."""
-        if (topic, version) in _said_unseen or len(_said_unseen) >= SAID_MAX:
+        if (topic, version) in _said_unseen or len(_said_unseen) >= SAID_MAX or not writer.type.is_avro_based:
             return
         written = json.loads(writer.schema)
         fields = written.get("fields", ()) if isinstance(written, dict) else ()
-        unseen = sorted({field["name"] for field in fields} - set(self._value_names))
+        unseen = sorted({field["name"] for field in fields} - set(self._wanted))
         if unseen:
             _said_unseen.add((topic, version))
             _log.warning(
@@ -169,43 +135,51 @@ class SchemaDecoder:
             )
 
 
-def _decode_one(writer: SchemaInfo, reader: SchemaInfo, topic: str) -> DecodeOne:
-    if writer.type is SchemaType.JSON:
-        convert = json_converter(json.loads(writer.schema))
-        return lambda payload: convert(json.loads(payload))
-    if writer.type is not SchemaType.AVRO:
-        raise SchemaError(f"{topic}: some messages have no AVRO or JSON schema and others have; use schemaMode=raw")
-    import fastavro  # of the extra avro
+def _slice_of_keys(rows: Rows, first: int, count: int) -> pa.Array:
+    return rows.key().slice(first, count)
 
-    written = fastavro.parse_schema(json.loads(writer.schema))
-    wanted = fastavro.parse_schema(json.loads(reader.schema)) if reader.schema != writer.schema else None
 
-    def decode(payload: bytes) -> object:
-        value: object = fastavro.schemaless_reader(io.BytesIO(payload), written, wanted)
-        return value
+def _entry_of(pieces: Sequence[tuple[Piece, int]], row: int) -> str:
+    """The entry that has a row of the pieces."""
+    for piece, count in pieces:
+        if row < count:
+            return f"{piece.entry.ledger_id}:{piece.entry.entry_id}"
+        row -= count
+    return "?"
+
+
+def decode_columns(writer: SchemaInfo, newest: SchemaInfo, wanted: Mapping[str, pa.DataType]) -> DecodeColumns:
+    """What makes the columns of messages written with ``writer``; raises SchemaError."""
+    if writer.type is SchemaType.KEY_VALUE:
+        return _pairs(writer, newest, wanted)
+    part = part_of(writer, newest)
+    if part.is_record:
+        return lambda values, _: part.fields(values, wanted)
+    if list(wanted) != [VALUE]:
+        names = list(wanted)
+        raise SchemaError(f"{writer.type.name} values have one column, {VALUE}, not {names}; use schemaMode=raw")
+    return lambda values, _: {VALUE: part.whole(values, wanted[VALUE])}
+
+
+def _pairs(writer: SchemaInfo, newest: SchemaInfo, wanted: Mapping[str, pa.DataType]) -> DecodeColumns:
+    try:
+        written = key_value_parts(writer)
+        read = key_value_parts(newest) if newest.type is SchemaType.KEY_VALUE else written
+    except ValueError as error:
+        raise SchemaError(f"the KEY_VALUE schema can not be read: {error}") from error
+    parts: dict[str, Part] = {
+        KEY_PART: part_of(written.key, read.key),
+        VALUE: part_of(written.value, read.value),
+    }
+
+    def decode(values: pa.Array, keys: Callable[[], pa.Array]) -> dict[str, pa.Array]:
+        if written.encoding != SEPARATED:
+            found = dict(zip(parts, split_pairs(values), strict=True))
+        else:
+            found = {VALUE: values, KEY_PART: keys() if KEY_PART in wanted else values}
+        return {
+            name: parts[name].whole(found[name], kind) if name in parts else pa.nulls(len(values), kind)
+            for name, kind in wanted.items()
+        }
 
     return decode
-
-
-def _fixed_width(values: pa.Array, kind: SchemaType) -> pa.Array:
-    """Numbers of binary values; raises ValueError if one has another width."""
-    layout = np.dtype(_WIDTHS[kind])
-    is_null = np.asarray(values.is_null())
-    kept = values.drop_null()
-    numbers = np.zeros(len(values), layout.newbyteorder("="))
-    if len(kept):
-        offsets = np.frombuffer(kept.buffers()[1], np.int32)[kept.offset : kept.offset + len(kept) + 1]
-        widths = np.diff(offsets)
-        if (widths != layout.itemsize).any():
-            raise ValueError(f"a payload of {widths[widths != layout.itemsize][0]} bytes, expected {layout.itemsize}")
-        numbers[~is_null] = np.frombuffer(kept.buffers()[2], layout, len(kept), offsets[0])
-    mask = is_null if is_null.any() else None
-    if kind is SchemaType.BOOLEAN:
-        return pa.array(numbers != 0, mask=mask)
-    if kind is SchemaType.TIMESTAMP:
-        return pa.array(numbers * 1000, mask=mask).cast(pa.timestamp("us", tz="UTC"))
-    if kind is SchemaType.DATE:
-        numbers = numbers // _DAY_MS
-    if kind in (SchemaType.DATE, SchemaType.LOCAL_DATE):
-        return pa.array(numbers.astype(np.int32), mask=mask).cast(pa.date32())
-    return pa.array(numbers, mask=mask)

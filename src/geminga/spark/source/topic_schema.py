@@ -19,18 +19,22 @@ from pyspark.sql.types import (
     StringType,
     StructField,
     StructType,
+    TimestampNTZType,
     TimestampType,
 )
 
 from geminga.client import Client, PulsarException
 from geminga.client.schema import SchemaInfo, SchemaType
 from geminga.model import TopicName
-from geminga.spark.columns import VALUE, metadata_fields
+from geminga.spark.columns import KEY_PART, VALUE, metadata_fields
 from geminga.spark.core.metadata_columns import ALL_COLUMNS
 from geminga.spark.core.options import SourceOptions
-from geminga.spark.source.avro_types import spark_type
+from geminga.spark.source.avro_types import is_record, spark_type
+from geminga.spark.source.avro_values import avro_converter, json_converter
 from geminga.spark.source.errors import SchemaError, TopicError
 from geminga.spark.source.positions import find_topics, in_parallel
+from geminga.spark.source.protobuf_types import descriptor_of, message_type
+from geminga.wire.pulsar.schema_info import key_value_parts
 
 #: Columns ``value`` of primitive schemas.
 PRIMITIVES: Final[dict[SchemaType, DataType]] = {
@@ -46,8 +50,11 @@ PRIMITIVES: Final[dict[SchemaType, DataType]] = {
     SchemaType.DOUBLE: DoubleType(),
     SchemaType.DATE: DateType(),
     SchemaType.TIMESTAMP: TimestampType(),
+    SchemaType.INSTANT: TimestampType(),
     SchemaType.LOCAL_DATE: DateType(),
+    SchemaType.LOCAL_DATE_TIME: TimestampNTZType(),
 }
+_PROTOBUF: Final = (SchemaType.PROTOBUF, SchemaType.PROTOBUF_NATIVE)
 #: What a topic without a schema counts as.
 NO_SCHEMA: Final = SchemaInfo("", SchemaType.BYTES)
 
@@ -78,14 +85,39 @@ async def topic_schema(client: Client, options: SourceOptions) -> StructType:
 
 def value_fields(info: SchemaInfo, topic: str) -> list[StructField]:
     """The columns of values of that schema."""
-    if info.type in PRIMITIVES:
-        return [StructField(VALUE, PRIMITIVES[info.type])]
-    if info.type not in (SchemaType.AVRO, SchemaType.JSON):
-        raise SchemaError(f"{topic}: {info.type.name} schemas have no columns in Spark; use schemaMode=raw")
-    made = spark_type(json.loads(info.schema))
-    if not isinstance(made, StructType):
-        return [StructField(VALUE, made)]
-    taken = sorted(set(made.fieldNames()) & set(ALL_COLUMNS))
+    try:
+        fields = _fields(info)
+    except SchemaError as error:
+        raise SchemaError(f"{topic}: {error}") from error
+    taken = sorted({field.name for field in fields} & set(ALL_COLUMNS))
     if taken:
         raise SchemaError(f"{topic}: the field {taken[0]} has the name of a metadata column; use schemaMode=raw")
-    return list(made.fields)
+    return fields
+
+
+def _fields(info: SchemaInfo) -> list[StructField]:
+    if info.type is SchemaType.KEY_VALUE:
+        try:
+            parts = key_value_parts(info)
+        except ValueError as error:
+            raise SchemaError(f"the KEY_VALUE schema can not be read: {error}") from error
+        return [StructField(KEY_PART, _whole(parts.key)), StructField(VALUE, _whole(parts.value))]
+    whole = _whole(info)
+    if isinstance(whole, StructType) and (info.type in _PROTOBUF or is_record(json.loads(info.schema))):
+        return list(whole.fields)
+    return [StructField(VALUE, whole)]
+
+
+def _whole(info: SchemaInfo) -> DataType:
+    """The type of a payload as one column; raises SchemaError."""
+    if info.type in PRIMITIVES:
+        return PRIMITIVES[info.type]
+    if info.type in _PROTOBUF:
+        return message_type(descriptor_of(info))
+    if info.type not in (SchemaType.AVRO, SchemaType.JSON):
+        raise SchemaError(f"{info.type.name} schemas have no columns in Spark; use schemaMode=raw")
+    definition = json.loads(info.schema)
+    made = spark_type(definition)
+    # Unions whose members can not be told apart are refused before anything is read.
+    (avro_converter if info.type is SchemaType.AVRO else json_converter)(definition)
+    return made

@@ -1,0 +1,241 @@
+"""Payloads of every kind of schema as columns: protobuf, pairs, primitives, Avro."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
+from uuid import UUID
+
+import fastavro
+import pyarrow as pa
+import pytest
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, timestamp_pb2
+
+from geminga.client.schema import (
+    AvroSchema,
+    InstantSchema,
+    Int32Schema,
+    KeyValue,
+    KeyValueEncoding,
+    KeyValueSchema,
+    LocalDateTimeSchema,
+    ProtobufNativeSchema,
+    ProtobufSchema,
+    SchemaInfo,
+    SchemaType,
+    StringSchema,
+)
+from geminga.spark.columns import arrow_schema
+from geminga.spark.source.decoding import decode_columns
+from geminga.spark.source.errors import SchemaError
+from geminga.spark.source.part_decoding import RowError
+from geminga.spark.source.protobuf_types import PARSING_INFO
+from geminga.spark.source.topic_schema import StructType, value_fields
+
+Field = descriptor_pb2.FieldDescriptorProto
+
+
+def message_class():
+    """A message with a field of every kind."""
+    file = descriptor_pb2.FileDescriptorProto(
+        name="every.proto", package="p", syntax="proto3", dependency=["google/protobuf/timestamp.proto"]
+    )
+    enum = file.enum_type.add(name="Color")
+    enum.value.add(name="RED", number=0)
+    enum.value.add(name="BLUE", number=5)
+    inner = file.message_type.add(name="Inner")
+    inner.field.add(name="n", number=1, type=Field.TYPE_SINT32, label=Field.LABEL_OPTIONAL)
+    every = file.message_type.add(name="Every")
+    pair = every.nested_type.add(name="CountsEntry")
+    pair.options.map_entry = True
+    pair.field.add(name="key", number=1, type=Field.TYPE_STRING, label=Field.LABEL_OPTIONAL)
+    pair.field.add(name="value", number=2, type=Field.TYPE_MESSAGE, type_name=".p.Inner", label=Field.LABEL_OPTIONAL)
+    every.oneof_decl.add(name="either")
+    every.oneof_decl.add(name="_maybe")
+    kinds = [
+        ("text", Field.TYPE_STRING, {}),
+        ("small", Field.TYPE_UINT32, {}),
+        ("large", Field.TYPE_UINT64, {}),
+        ("color", Field.TYPE_ENUM, {"type_name": ".p.Color"}),
+        ("raw", Field.TYPE_BYTES, {}),
+        ("at", Field.TYPE_MESSAGE, {"type_name": ".google.protobuf.Timestamp"}),
+        ("inner", Field.TYPE_MESSAGE, {"type_name": ".p.Inner"}),
+        ("many", Field.TYPE_DOUBLE, {"label": Field.LABEL_REPEATED}),
+        ("counts", Field.TYPE_MESSAGE, {"type_name": ".p.Every.CountsEntry", "label": Field.LABEL_REPEATED}),
+        ("left", Field.TYPE_INT64, {"oneof_index": 0}),
+        ("right", Field.TYPE_BOOL, {"oneof_index": 0}),
+        ("maybe", Field.TYPE_INT32, {"oneof_index": 1, "proto3_optional": True}),
+    ]
+    for number, (name, kind, more) in enumerate(kinds, 1):
+        every.field.add(**{"name": name, "number": number, "type": kind, "label": Field.LABEL_OPTIONAL, **more})
+    pool = descriptor_pool.DescriptorPool()
+    pool.AddSerializedFile(timestamp_pb2.DESCRIPTOR.serialized_pb)
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("p.Every"))
+
+
+def columns(info, payloads, keys=None, newest=None):
+    """The columns that Spark would have, as rows."""
+    fields = value_fields(newest or info, "t")
+    arrow = arrow_schema(StructType(fields))
+    decode = decode_columns(info, newest or info, {field.name: field.type for field in arrow})
+    found = decode(pa.array(payloads, pa.binary()), lambda: pa.array(keys, pa.binary()))
+    batch = pa.RecordBatch.from_arrays([found[name] for name in arrow.names], schema=arrow)
+    batch.validate(full=True)
+    return StructType(fields).simpleString(), batch.to_pylist()
+
+
+def test_protobuf_messages_have_the_columns_of_their_descriptors():
+    every = message_class()
+    full = every(text="a", small=1 << 31, large=(1 << 64) - 1, color=5, raw=b"\xff", right=True, maybe=0, many=[1, 2.5])
+    full.at.FromDatetime(datetime(2020, 1, 2, 3, tzinfo=UTC))
+    full.inner.n = -3
+    full.counts["k"].n = 7
+    unknown = every(color=9, left=-1)
+    kinds, rows = columns(
+        ProtobufNativeSchema(every).info, [full.SerializeToString(), unknown.SerializeToString(), b"", None]
+    )
+    assert kinds == (
+        "struct<text:string,small:bigint,large:decimal(20,0),color:string,raw:binary,at:timestamp,inner:struct<n:int>,"
+        "many:array<double>,counts:map<string,struct<n:int>>,left:bigint,right:boolean,maybe:int>"
+    )
+    assert rows[0] == {
+        "text": "a",
+        "small": 1 << 31,
+        "large": Decimal((1 << 64) - 1),
+        "color": "BLUE",
+        "raw": b"\xff",
+        "at": datetime(2020, 1, 2, 3, tzinfo=UTC),
+        "inner": {"n": -3},
+        "many": [1.0, 2.5],
+        "counts": [("k", {"n": 7})],
+        "left": None,
+        "right": True,
+        "maybe": 0,
+    }
+    assert (rows[1]["color"], rows[1]["left"], rows[1]["right"], rows[1]["inner"]) == ("9", -1, None, None)
+    assert (rows[2]["text"], rows[2]["color"], rows[2]["many"], rows[2]["maybe"]) == ("", "RED", [], None)
+    assert set(rows[3].values()) == {None}
+
+
+def simple_class():
+    file = descriptor_pb2.FileDescriptorProto(name="s.proto", package="p", syntax="proto2")
+    made = file.message_type.add(name="Simple")
+    made.field.add(name="n", number=3, type=Field.TYPE_INT64, label=Field.LABEL_OPTIONAL, default_value="42")
+    made.field.add(name="text", number=7, type=Field.TYPE_STRING, label=Field.LABEL_OPTIONAL)
+    made.field.add(name="many", number=2, type=Field.TYPE_INT32, label=Field.LABEL_REPEATED)
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("p.Simple"))
+
+
+def test_schema_of_type_protobuf_has_the_columns_whose_numbers_it_names():
+    simple = simple_class()
+    info = ProtobufSchema(simple).info
+    assert [field["number"] for field in json.loads(info.properties[PARSING_INFO])] == [3, 7, 2]
+    kinds, rows = columns(info, [simple(n=1, text="a", many=[1, 2]).SerializeToString(), b"", None])
+    assert kinds == "struct<n:bigint,text:string,many:array<int>>"
+    assert rows == [
+        {"n": 1, "text": "a", "many": [1, 2]},
+        {"n": 42, "text": "", "many": []},
+        {"n": None, "text": None, "many": None},
+    ]
+    with pytest.raises(SchemaError, match="t: the PROTOBUF schema does not name the numbers of its fields"):
+        columns(SchemaInfo("s", SchemaType.PROTOBUF, info.schema), [])
+    with pytest.raises(SchemaError, match="t: color: a PROTOBUF schema does not say what is in a field of type ENUM"):
+        columns(ProtobufSchema(message_class()).info, [])
+
+
+def test_protobuf_schema_that_can_not_be_is_refused():
+    broken = SchemaInfo("b", SchemaType.PROTOBUF_NATIVE, b'{"fileDescriptorSet":"/w==","rootMessageTypeName":"p.X"}')
+    with pytest.raises(SchemaError, match="t: the PROTOBUF_NATIVE schema has no message that can be built"):
+        value_fields(broken, "t")
+    file = descriptor_pb2.FileDescriptorProto(name="r.proto", package="p")
+    itself = file.message_type.add(name="Itself")
+    itself.field.add(name="next", number=1, type=11, type_name=".p.Itself", label=Field.LABEL_OPTIONAL)
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    recursive = message_factory.GetMessageClass(pool.FindMessageTypeByName("p.Itself"))
+    with pytest.raises(SchemaError, match=r"t: next: p\.Itself holds itself"):
+        value_fields(ProtobufNativeSchema(recursive).info, "t")
+
+
+def test_payload_that_is_no_message_is_told_by_its_row():
+    info = ProtobufNativeSchema(simple_class()).info
+    with pytest.raises(RowError, match="does not fit its schema") as raised:
+        columns(info, [b"", b"\xff\xff"])
+    assert raised.value.row == 1
+
+
+@dataclass
+class Item:
+    name: str
+    count: int
+
+
+@pytest.mark.parametrize("encoding", list(KeyValueEncoding))
+def test_pairs_have_a_column_for_the_key_and_one_for_the_value(encoding):
+    schema = KeyValueSchema(AvroSchema(Item), StringSchema(), encoding)
+    pairs = [KeyValue(Item("a", 1), "x"), KeyValue(Item("b", 2), "")]
+    keys = [schema.encode_key(pair) for pair in pairs]
+    kinds, rows = columns(schema.info, [*map(schema.encode, pairs), None], [*keys, keys[0]])
+    assert kinds == "struct<key:struct<name:string,count:bigint>,value:string>"
+    assert [row["value"] for row in rows] == ["x", "", None]
+    assert [row["key"] for row in rows[:2]] == [{"name": "a", "count": 1}, {"name": "b", "count": 2}]
+    # A tombstone of SEPARATED pairs still has its key.
+    assert rows[2]["key"] == (None if encoding is KeyValueEncoding.INLINE else {"name": "a", "count": 1})
+
+
+def test_inline_pairs_may_have_null_on_either_side_and_broken_ones_are_told_by_row():
+    schema = KeyValueSchema(Int32Schema(), StringSchema())
+    payloads = [schema.encode(KeyValue(None, "v")), schema.encode(KeyValue(7, None)), schema.encode(KeyValue(1, "w"))]
+    assert columns(schema.info, payloads)[1] == [
+        {"key": None, "value": "v"},
+        {"key": 7, "value": None},
+        {"key": 1, "value": "w"},
+    ]
+    for broken in (b"", b"\0\0\0\1", payloads[0] + b"x", b"\x7f\xff\xff\xff" + bytes(8), b"\xff\xff\xff\xfe" * 2):
+        with pytest.raises(RowError, match="is no pair") as raised:
+            columns(schema.info, [payloads[0], broken])
+        assert raised.value.row == 1
+
+
+def test_moments_and_local_times_are_timestamps():
+    at = datetime(2020, 1, 2, 3, 4, 5, 6, tzinfo=UTC)
+    assert columns(InstantSchema().info, [InstantSchema().encode(at)]) == ("struct<value:timestamp>", [{"value": at}])
+    local = at.replace(tzinfo=None)
+    found = columns(LocalDateTimeSchema().info, [LocalDateTimeSchema().encode(local)])
+    assert found == ("struct<value:timestamp_ntz>", [{"value": local}])
+    with pytest.raises(SchemaError, match="t: LOCAL_TIME schemas have no columns"):
+        value_fields(SchemaInfo("l", SchemaType.LOCAL_TIME), "t")
+
+
+def test_avro_unions_uuids_and_records_of_a_union_become_columns():
+    one = {"type": "record", "name": "One", "fields": [{"name": "a", "type": "int"}]}
+    two = {"type": "record", "name": "Two", "fields": [{"name": "b", "type": "string"}]}
+    definition = {
+        "type": "record",
+        "name": "R",
+        "fields": [
+            {"name": "id", "type": {"type": "string", "logicalType": "uuid"}},
+            {"name": "any", "type": ["null", "int", "string", one, two]},
+            {"name": "again", "type": ["null", "One"]},
+        ],
+    }
+    parsed = fastavro.parse_schema(definition)
+    number = UUID(int=5)
+    values = [1, "x", ("One", {"a": 2}), ("Two", {"b": "y"}), None]
+    payloads = []
+    for value in values:
+        out = io.BytesIO()
+        fastavro.schemaless_writer(out, parsed, {"id": number, "any": value, "again": {"a": 9}})
+        payloads.append(out.getvalue())
+    info = SchemaInfo("r", SchemaType.AVRO, json.dumps(definition).encode())
+    _, rows = columns(info, payloads)
+    members = [{k: v for k, v in (row["any"] or {}).items() if v is not None} for row in rows]
+    assert members == [{"member0": 1}, {"member1": "x"}, {"member2": {"a": 2}}, {"member3": {"b": "y"}}, {}]
+    assert {row["id"] for row in rows} == {str(number)}
+    assert rows[0]["again"] == {"a": 9}
