@@ -89,6 +89,13 @@ def status(topic: Topic, admin_url: AdminUrl = DEFAULT_ADMIN_URL, is_json: AsJso
     print(render({**found, **counts}, is_json=is_json))
 
 
+@commands.command("restore")
+def restore(topic: Topic, admin_url: AdminUrl = DEFAULT_ADMIN_URL) -> None:
+    """Take ledgers that the bookies still have out of the lake; those in the lake alone stay there."""
+    found = cast("dict[str, int]", ask(admin_url, f"{_path(topic)}/lake/restore", "PUT"))
+    print(f"{found['restored']} ledgers are on the bookies alone again, {found['onlyInTheLake']} in the lake alone")
+
+
 @commands.command("list")
 def list_ledgers(topic: Topic, admin_url: AdminUrl = DEFAULT_ADMIN_URL, is_json: AsJson = False) -> None:
     """The ledgers of a topic, and where each lies."""

@@ -41,7 +41,10 @@ async def open_to_read(
     record = decode_offload_context(info.offload_context)
 
     async def from_bookies() -> Ledger:
-        return await ledgers.open_ledger(ledger_id, recover=True)
+        ledger = await ledgers.open_ledger(ledger_id, recover=True)
+        if record.is_complete and ledger.last_add_confirmed + 1 != info.entries:
+            raise StorageError(f"{name}: ledger {ledger_id} has {ledger.last_add_confirmed + 1} entries on the bookies")
+        return ledger
 
     if not record.is_complete or not record.is_ours:
         try:

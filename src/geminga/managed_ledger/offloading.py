@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 #: Bytes, and entries, that are asked of the bookies at a time.
 READ_BYTES: Final = 1024 * 1024
 READ_ENTRIES: Final = 1000
+#: Ledgers that go between two manifests.
+MANIFEST_EVERY: Final = 16
 _UID_BYTES: Final = 16
 _log = get_logger(__name__)
 
@@ -142,17 +144,34 @@ class Offloading:
             if not self._is_tidy:
                 await self._tidy()
             log = self._log
-            failure: StorageError | None = None
-            for ledger_id in due(log.ledgers.infos, log.readable, self.policy, self._services.clock.wall_ms()):
-                try:
-                    await self._offload(ledger_id)
-                except (LedgerClosedError, LedgerFencedError):
-                    raise
-                except StorageError as error:  # the others are no worse off
-                    failure = error
+            failure = await self._offload_all(
+                due(log.ledgers.infos, log.readable, self.policy, self._services.clock.wall_ms())
+            )
             await self._leave_bookies()
             if failure is not None:
                 raise failure
+
+    async def _offload_all(self, ledger_ids: Sequence[int]) -> StorageError | None:
+        """One after the other; the last failure: the others are no worse off.
+
+        Raises LedgerClosedError, LedgerFencedError.
+
+        A manifest has all of a topic's ledgers, so it is not written for each.
+        """
+        failure: StorageError | None = None
+        for number, ledger_id in enumerate(ledger_ids, 1):
+            try:
+                await self._offload(ledger_id)
+                if not number % MANIFEST_EVERY or number == len(ledger_ids):
+                    await self.write_manifests()
+                    crash_point(points.OFFLOAD_MANIFEST_WRITTEN)
+            except (LedgerClosedError, LedgerFencedError):
+                raise
+            except StorageError as error:
+                failure = error
+        if failure is not None:
+            await self.write_manifests()
+        return failure
 
     def start(self, ledger_id: int) -> None:
         """Offload all ledgers before one, in the background. Raises ConflictError, StorageError."""
@@ -175,8 +194,9 @@ class Offloading:
     async def offload_before(self, ledger_id: int) -> Position:
         """Offload all ledgers before one that can be; the first message that is not offloaded. Raises StorageError."""
         async with self._busy:
-            for each in before(self._log.ledgers.infos, self._log.readable, ledger_id):
-                await self._offload(each)
+            failure = await self._offload_all(before(self._log.ledgers.infos, self._log.readable, ledger_id))
+            if failure is not None:
+                raise failure
         for info in self._log.ledgers.infos:
             record = record_of(info)
             if record is None or not record.is_complete:
@@ -187,6 +207,34 @@ class Offloading:
         self.last_failure_ms = self._services.clock.wall_ms()
         self.last_error = str(error)
         _log.warning("%s: not offloaded now, it is tried again: %s", self._log.name, error)
+
+    async def restore(self) -> int:
+        """Ledgers that bookies still have wholly leave the lake; how many did. Raises ConflictError, StorageError.
+
+        Those that are in the lake alone stay: a bookie takes no ledger again that it has deleted.
+        """
+        if self.policy.driver and (self.policy.threshold_bytes >= 0 or self.policy.threshold_ms >= 0):
+            raise ConflictError("The offload policies would send the ledgers away again: remove their thresholds first")
+        count = 0
+        async with self._busy:
+            for info in tuple(self._log.ledgers.infos):
+                record = record_of(info)
+                if record is None or not record.is_ours or not record.is_complete or record.is_bookkeeper_deleted:
+                    continue
+                ledger = await self._services.ledgers.open_ledger(info.ledger_id, recover=False)
+                entry_id = 0
+                while entry_id < info.entries:
+                    # Each is read and its digest checked: the file goes only if nobody needs it.
+                    entry_id += len(await self._read(ledger, entry_id, info.entries - 1))
+                await self._unregister(info, record)
+                count += 1
+        return count
+
+    async def _unregister(self, info: LedgerInfo, record: OffloadRecord) -> None:
+        noted = await lake_files.note(self._services, self._log.name, self._log.created_ms, [info])
+        if await self._register(info.ledger_id, None, expected=record.uid):
+            self._log.forget_ledger(info.ledger_id)
+            await manifests.delete_files(self._log, self._services, noted)
 
     # ---- one ledger
 
@@ -220,8 +268,6 @@ class Offloading:
             lake.give_lane(lane)
         self.last_ledger_id, self.last_success_ms = ledger_id, self._services.clock.wall_ms()
         self._log.forget_ledger(ledger_id)
-        await self.write_manifests()
-        crash_point(points.OFFLOAD_MANIFEST_WRITTEN)
 
     async def _forget_attempt(self, ledger_id: int) -> None:
         """The attempt failed: as after a crash, but now. The list comes first: its last write may have come through."""
@@ -364,6 +410,9 @@ class Offloading:
     async def _tidy(self) -> None:
         """What a crash may have left, once for each load. Raises StorageError; then a later call goes on."""
         log = self._log
+        if not any(info.offload_context for info in log.ledgers.infos):
+            self._is_tidy = True  # most topics: nothing is asked of the store
+            return
         for info in tuple(log.ledgers.infos):
             await self._clear_torn(info)
             record = record_of(info)

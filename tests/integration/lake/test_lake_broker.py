@@ -181,5 +181,5 @@ def test_policies_are_followed_and_what_can_not_be_is_refused(settings, tmp_path
 
 def test_paths_are_pulsars_but_one():
     paths = [route.path.rpartition("/")[2] for route in [*lake.ROUTES, *lake.NAMESPACE_ROUTES]]
-    assert sorted(set(paths)) == ["lake", "offload", "offloadPolicies", "removeOffloadPolicies"]
+    assert sorted(set(paths)) == ["lake", "offload", "offloadPolicies", "removeOffloadPolicies", "restore"]
     assert LOOK_S > 0

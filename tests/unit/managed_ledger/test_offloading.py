@@ -10,7 +10,7 @@ from geminga import sim
 from geminga.lake.core.names import parse_ledger_file
 from geminga.managed_ledger.core.offload import OffloadPolicy, record_of
 from geminga.managed_ledger.lake_files import waiting
-from geminga.model.errors import DiskFullError, DiskIOError, StorageError
+from geminga.model.errors import ConflictError, DiskFullError, DiskIOError, NoSuchLedgerError, StorageError
 from geminga.model.position import EARLIEST, Position
 from support.lake_world import POLICY, PROPERTIES, LakeWorld
 from support.ledger_world import NAME, acknowledge_cumulative, read_all
@@ -406,5 +406,44 @@ def test_contexts_of_pulsars_drivers_are_left_alone(in_lake_world):
         await w.bookkeeper.delete_ledger(ml.ledgers.infos[0].ledger_id)
         with pytest.raises(StorageError, match="aws-s3"):
             await everything(await w.reopen())
+
+    in_lake_world(scenario)
+
+
+def test_restore_takes_out_of_the_lake_what_bookies_still_have(in_lake_world):
+    async def scenario(w):
+        ml = await w.open()
+        await w.fill(ml, 25)
+        offloading = w.offloading(ml, NOW)
+        await offloading.look()
+        with pytest.raises(ConflictError, match="thresholds"):
+            await offloading.restore()
+        await w.fill(ml, 20)
+        offloading.policy = POLICY
+        await offloading.look()
+        assert len(w.lake_store.ledgers) == 4
+        offloading.policy = OffloadPolicy("filesystem", PROPERTIES)
+        assert await offloading.restore() == 2
+        assert len(w.lake_store.ledgers) == 2
+        root = await w.factory.lake().root("filesystem", PROPERTIES)
+        assert len((await root.read_manifest(NAME)).ledgers) == 2
+        assert await everything(await w.reopen()) == payloads(25) + payloads(20)
+        assert await waiting(w.store) == []
+
+    in_lake_world(scenario)
+
+
+def test_restore_leaves_the_file_where_the_bookies_lack_an_entry(in_lake_world):
+    async def scenario(w):
+        ml = await w.open()
+        await w.fill(ml, 15)
+        offloading = w.offloading(ml)
+        await offloading.look()
+        await w.bookkeeper.delete_ledger(ml.ledgers.infos[0].ledger_id)
+        offloading.policy = OffloadPolicy("filesystem", PROPERTIES)
+        with pytest.raises(NoSuchLedgerError):
+            await offloading.restore()
+        assert len(w.lake_store.ledgers) == 1
+        assert await everything(ml) == payloads(15)
 
     in_lake_world(scenario)

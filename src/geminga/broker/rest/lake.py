@@ -104,6 +104,15 @@ async def look(request: Request) -> Response:
     return json_response(document)
 
 
+async def restore(request: Request) -> Response:
+    """Ledgers that the bookies still have leave the lake; how many did, and how many are in the lake alone."""
+    topic = await _topic(request)
+    part = topic.parts.find(Offload)
+    restored = await part.offloading.restore() if part is not None else 0
+    left = sum(info.is_offloaded for info in topic.ledger.ledgers.infos)
+    return json_response({"restored": restored, "onlyInTheLake": left})
+
+
 async def get_policies(request: Request) -> Response:
     """The namespace's offload policies."""
     level = OFFLOAD_POLICIES.namespace
@@ -139,6 +148,7 @@ async def _change(request: Request, value: Json) -> Response:
 ROUTES = [
     Route(f"{TOPIC_PATH}/offload", trigger, methods=["PUT"], needs=writing(PolicyName.OFFLOAD)),
     Route(f"{TOPIC_PATH}/offload", status, methods=["GET"], needs=reading(PolicyName.OFFLOAD)),
+    Route(f"{TOPIC_PATH}/lake/restore", restore, methods=["PUT"], needs=writing(PolicyName.OFFLOAD)),
     Route(f"{TOPIC_PATH}/lake", look, methods=["GET"], needs=TopicOperation.GET_STATS),
 ]
 NAMESPACE_ROUTES = [
