@@ -113,7 +113,10 @@ class LakeLife:
             self.lake.fail.clear()
             if self.rng.random() < 0.7:
                 self.lake.fail[self.rng.choice(_OPERATIONS)] = OSError(errno.EIO, "the store fails")
-        elif drawn < 0.95:
+        elif drawn < 0.93:
+            offloading.policy = offloading.policy._replace(threshold_bytes=-1)
+            await offloading.restore()
+        elif drawn < 0.96:
             await factory.retry_lake_deletions()
         else:
             await ml.roll()
