@@ -42,6 +42,8 @@ LAYERS: Mapping[str, frozenset[str]] = {
             "bookkeeper",
             "bookie",
             "client",
+            # Its pipelines, when a command of them runs.
+            "spark",
             "metadata",
             "wire",
             "runtime",

@@ -1,0 +1,173 @@
+"""The pipeline's own part of a checkpoint: whose it is, who runs it; and where Spark's part says that it stands."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import IO, Any, Final, Self
+
+from geminga.runtime.local_file import read_local_file
+from geminga.spark.pipelines.core.checkpoint_text import latest_number, parse_offsets
+from geminga.spark.pipelines.core.definition import Pipeline
+from geminga.spark.pipelines.core.identity import CheckpointInUseError, check_change, definition_json
+from geminga.spark.pipelines.files import write_synced
+
+#: Below Spark's checkpoint.
+DIRECTORY: Final = "geminga"
+DEFINITION: Final = "pipeline.json"
+LOCK: Final = "lock"
+#: What the JVM and the Python workers of the last run had to say.
+LOG: Final = "spark.log"
+
+
+class Checkpoint:
+    """``with Checkpoint(pipeline):`` it belongs to this pipeline and this process; raises CheckpointInUseError."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self._pipeline = pipeline
+        self.path = local_path(pipeline.checkpoint_path)
+        self._lock: IO[str] | None = None
+
+    @property
+    def log_path(self) -> str:
+        """Where the output of Spark's processes goes."""
+        return os.path.join(self.path, DIRECTORY, LOG)
+
+    def __enter__(self) -> Self:
+        own = os.path.join(self.path, DIRECTORY)
+        stored = stored_definition(self.path)
+        if stored is not None:
+            check_change(stored, self._pipeline, self.path)
+        os.makedirs(own, exist_ok=True)
+        self._lock = open(os.path.join(own, LOCK), "a+", encoding="utf-8")
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            told = _holder(os.path.join(own, LOCK))
+            self._lock.close()
+            raise CheckpointInUseError(
+                f"{self.path}: a process{f' ({told})' if told else ''} runs this pipeline already"
+            ) from None
+        self._lock.seek(0)
+        self._lock.truncate()
+        since = datetime.now(UTC).isoformat(timespec="seconds")
+        self._lock.write(json.dumps({"pid": os.getpid(), "since": since}))
+        self._lock.flush()
+        text = definition_json(self._pipeline)
+        if text != stored:
+            write_synced(os.path.join(own, DEFINITION), text)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._lock is not None:
+            self._lock.close()
+
+
+def stored_definition(path: str) -> str | None:
+    """The text of ``pipeline.json``; None: a new checkpoint. Raises CheckpointInUseError for one of another query."""
+    directory = local_path(path)
+    try:
+        return read_local_file(os.path.join(directory, DIRECTORY, DEFINITION)).decode()
+    except FileNotFoundError:
+        if os.path.isdir(os.path.join(directory, "offsets")):
+            raise CheckpointInUseError(
+                f"{directory}: the checkpoint of a query that is no pipeline: expected a new directory, or one that "
+                "this pipeline made"
+            ) from None
+        return None
+
+
+def _holder(path: str) -> str:
+    try:
+        return f"process {json.loads(read_local_file(path))['pid']}"
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
+
+
+def local_path(path: str) -> str:
+    """A checkpoint's directory; raises CheckpointInUseError for one on an object store."""
+    plain = path.removeprefix("file://")
+    if "://" in plain or plain.startswith(("s3:", "hdfs:")):
+        raise CheckpointInUseError(
+            f"{path}: expected a directory of this machine (or one that is mounted): pipelines lock their checkpoint "
+            "and read in it"
+        )
+    return os.path.abspath(plain)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointState:
+    """Where a pipeline stands."""
+
+    path: str
+    is_running: bool
+    pid: int
+    since: str
+    #: The last batch that was begun, and the last that was done; -1: none.
+    begun: int
+    done: int
+    #: ISO time of when the last batch was planned; empty: none.
+    planned: str
+    watermark_ms: int
+    #: Of each source, what it was read to.
+    offsets: tuple[Mapping[str, Any] | None, ...]
+    definition: str
+
+
+def read_state(path: str) -> CheckpointState:
+    """From the files; raises CheckpointInUseError, CheckpointDamagedError."""
+    directory = local_path(path)
+    own = os.path.join(directory, DIRECTORY)
+    try:
+        definition = read_local_file(os.path.join(own, DEFINITION)).decode()
+    except FileNotFoundError:
+        raise CheckpointInUseError(f"{directory}: no pipeline has run with this checkpoint yet") from None
+    is_running, holder = _lock_state(os.path.join(own, LOCK))
+    begun = latest_number(_names(os.path.join(directory, "offsets")))
+    done = latest_number(_names(os.path.join(directory, "commits")))
+    planned, watermark_ms = "", 0
+    offsets: tuple[Mapping[str, Any] | None, ...] = ()
+    if done >= 0 or begun >= 0:
+        at = done if done >= 0 else begun
+        logged = parse_offsets(read_local_file(os.path.join(directory, "offsets", str(at))).decode())
+        watermark_ms = logged.watermark_ms
+        planned = datetime.fromtimestamp(logged.timestamp_ms / 1000, UTC).isoformat(timespec="milliseconds")
+        offsets = logged.sources if done >= 0 else ()
+    return CheckpointState(
+        directory,
+        is_running,
+        int(holder.get("pid", 0)) if is_running else 0,
+        str(holder.get("since", "")) if is_running else "",
+        begun,
+        done,
+        planned,
+        watermark_ms,
+        offsets,
+        definition,
+    )
+
+
+def _names(directory: str) -> list[str]:
+    try:
+        return os.listdir(directory)
+    except FileNotFoundError:
+        return []
+
+
+def _lock_state(path: str) -> tuple[bool, Mapping[str, Any]]:
+    try:
+        with open(path, encoding="utf-8") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                try:
+                    return True, json.loads(file.read())
+                except ValueError:
+                    return True, {}
+            return False, {}
+    except FileNotFoundError:
+        return False, {}

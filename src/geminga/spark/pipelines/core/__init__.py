@@ -1,0 +1,1 @@
+"""What a pipeline file says, checked: pure, without Spark and without a client."""

@@ -1,0 +1,33 @@
+"""Files that have to be there after a crash, in full or not at all."""
+
+from __future__ import annotations
+
+import os
+
+
+def write_synced(path: str, text: str) -> None:
+    """Replace a small file in one step; it is on stable storage then."""
+    temporary = f"{path}.new"
+    with open(temporary, "w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
+    sync_directory(os.path.dirname(path))
+
+
+def sync_directory(path: str) -> None:
+    """What was made, renamed and removed in it."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sync_tree(path: str) -> None:
+    """Every file of a directory, and the directories."""
+    for directory, _, names in os.walk(path):
+        for name in names:
+            sync_directory(os.path.join(directory, name))
+        sync_directory(directory)

@@ -1,0 +1,95 @@
+"""What a running pipeline says: one line that changes on a terminal, lines elsewhere, JSON for programs, Prometheus."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import sys
+import threading
+from collections.abc import Callable
+from typing import Final, Self
+
+from geminga.spark.pipelines.core.progress import BatchFigures, Totals, exposition, json_of, line_of
+
+#: Seconds in which somebody has to read a request for metrics, or is forgotten.
+REQUEST_TIMEOUT_S: Final = 5.0
+
+
+class Reporter:
+    """Says what happens, once."""
+
+    def __init__(self, *, is_json: bool = False) -> None:
+        self._is_json = is_json
+        self._is_live = not is_json and sys.stdout.isatty()
+        self._is_open = False
+
+    def event(self, event: str, text: str, **more: object) -> None:
+        """Something that happens once: started, stopping, ended."""
+        if self._is_json:
+            print(json.dumps({"event": event, **more}), flush=True)
+            return
+        self._end_line()
+        print(text, flush=True)
+
+    def batch(self, batch: BatchFigures, totals: Totals) -> None:
+        """A batch is done."""
+        if self._is_json:
+            print(json.dumps({"event": "batch", **json.loads(json_of(batch))}), flush=True)
+        elif self._is_live:
+            print(f"\r{line_of(batch, totals)}\x1b[K", end="", flush=True)
+            self._is_open = True
+        elif batch.rows:
+            print(line_of(batch, totals), flush=True)
+
+    def warn(self, text: str) -> None:
+        """Something to look at."""
+        if self._is_json:
+            print(json.dumps({"event": "warning", "text": text}), flush=True)
+        else:
+            self._end_line()
+            print(f"geminga: {text}", file=sys.stderr, flush=True)
+
+    def _end_line(self) -> None:
+        if self._is_open:
+            print(flush=True)
+            self._is_open = False
+
+
+class MetricsServer:
+    """``with MetricsServer(port, name, totals)``: Prometheus text at ``/metrics`` of this machine; 0: a free port."""
+
+    def __init__(self, port: int, name: str, totals: Totals, is_active: Callable[[], bool]) -> None:
+        class Handler(http.server.BaseHTTPRequestHandler):
+            timeout = REQUEST_TIMEOUT_S
+
+            def do_GET(self) -> None:
+                if self.path.partition("?")[0] != "/metrics":
+                    self.send_error(404)
+                    return
+                body = exposition(name, totals, is_active=is_active()).encode()
+                self.send_response(200)
+                self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, format: str, *args: object) -> None:  # noqa: A002 (its name there)
+                pass
+
+        # One request after the other: a scraper needs no more, and nobody can hold more than one thread.
+        self._server = http.server.HTTPServer(("127.0.0.1", port), Handler)
+        self._thread = threading.Thread(target=self._server.serve_forever, name="pipeline metrics", daemon=True)
+
+    @property
+    def port(self) -> int:
+        """Where it listens."""
+        return int(self._server.server_address[1])
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()

@@ -1,0 +1,252 @@
+"""Run a pipeline in this process to its end, or until it is told to stop.
+
+Ctrl-C and SIGTERM let the batch that is under way end, up to ``STOP_GRACE_S``; a second one does not wait. Either way
+nothing is lost or doubled: what was not committed is read again by the next run.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any, Final
+
+from geminga.model.errors import GemingaError, UnavailableError
+from geminga.spark.pipelines.checkpoint import Checkpoint
+from geminga.spark.pipelines.core.checking import require_valid
+from geminga.spark.pipelines.core.definition import Pipeline
+from geminga.spark.pipelines.core.explanation import explain
+from geminga.spark.pipelines.core.progress import Totals, figures_of
+from geminga.spark.pipelines.reporter import MetricsServer, Reporter
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+#: How long a batch may take to end when somebody wants to stop.
+STOP_GRACE_S: Final = 30.0
+#: How often the query is asked what it did.
+_LOOK_S: Final = 0.2
+_SETTINGS: Final = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": "4",
+}
+_LOCAL_SETTINGS: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+
+
+class PipelineFailedError(UnavailableError):
+    """The query ended by an error; the text is a paragraph, Spark's own output is in the log that it names."""
+
+
+class Stop:
+    """Whether somebody wants the end: once, or at once."""
+
+    def __init__(self) -> None:
+        self._wanted = 0
+        self._event = threading.Event()
+
+    def want(self) -> None:
+        """Ask for the end; the second time: without waiting for the batch."""
+        self._wanted += 1
+        self._event.set()
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether it was asked for."""
+        return self._wanted > 0
+
+    @property
+    def is_urgent(self) -> bool:
+        """Whether it was asked for twice."""
+        return self._wanted > 1
+
+    @contextmanager
+    def on_signals(self) -> Iterator[None]:
+        """SIGINT and SIGTERM ask for the end; only in the main thread."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        kept = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+        for number in kept:
+            signal.signal(number, lambda *_: self.want())
+        try:
+            yield
+        finally:
+            for number, handler in kept.items():
+                signal.signal(number, handler)
+
+
+def run(
+    pipeline: Pipeline,
+    *,
+    spark: SparkSession | None = None,
+    reporter: Reporter | None = None,
+    metrics_port: int | None = None,
+    stop: Stop | None = None,
+) -> Totals:
+    """Run the pipeline until it is done (``trigger: available``) or ``stop`` is wanted; what it did is returned.
+
+    ``spark``: a session that runs already, and goes on running; without it one is started and ended. Raises
+    PipelineError, CheckpointInUseError, PipelineFailedError.
+    """
+    require_valid(pipeline)
+    reporter = reporter or Reporter()
+    stop = stop or Stop()
+    totals = Totals()
+    with Checkpoint(pipeline) as checkpoint, stop.on_signals():
+        reporter.event(
+            "starting", f"{pipeline.name}: starting Spark; checkpoint {checkpoint.path}", pipeline=pipeline.name
+        )
+        session_of = nullcontext(spark) if spark is not None else _own_session(pipeline, checkpoint.log_path, stop)
+        with _explained(checkpoint.log_path, is_own=spark is None), session_of as session:
+            assert session is not None
+            if not stop.is_wanted:
+                _run_query(session, pipeline, reporter, totals, stop, metrics_port)
+    last = totals.last.batch if totals.last else -1
+    reporter.event(
+        "ended",
+        f"{pipeline.name}: {'stopped' if stop.is_wanted else 'done'} after {totals.batches:,} batches and "
+        f"{totals.rows:,} rows" + (f", the last batch is {last}" if last >= 0 else ""),
+        batches=totals.batches,
+        rows=totals.rows,
+        lastBatch=last,
+        isStopped=stop.is_wanted,
+    )
+    return totals
+
+
+def _run_query(
+    spark: SparkSession, pipeline: Pipeline, reporter: Reporter, totals: Totals, stop: Stop, metrics_port: int | None
+) -> None:
+    from geminga.spark.pipelines.query import start
+
+    query = start(spark, pipeline)
+    server = (
+        nullcontext()
+        if metrics_port is None
+        else MetricsServer(metrics_port, pipeline.name, totals, lambda: bool(query.isActive))
+    )
+    try:
+        with server as metrics:
+            where = f", metrics at http://127.0.0.1:{metrics.port}/metrics" if metrics is not None else ""
+            reporter.event(
+                "started",
+                f"{pipeline.name}: running{where}",
+                metricsPort=metrics.port if metrics is not None else None,
+            )
+            _watch(query, reporter, totals, stop)
+    finally:
+        if query.isActive:
+            query.stop()
+
+
+def _watch(query: StreamingQuery, reporter: Reporter, totals: Totals, stop: Stop) -> None:
+    """Until the query has ended; raises its error."""
+    told = -1
+    stop_at: float | None = None
+    while True:
+        is_over = bool(query.awaitTermination(_LOOK_S))  # type: ignore[arg-type]
+        fresh = 0
+        for progress in query.recentProgress:
+            figures = figures_of(progress if isinstance(progress, dict) else _as_dict(progress))
+            # Spark repeats the number of the batch to come while it is idle.
+            if figures.batch <= told or not _was_run(progress):
+                continue
+            told, fresh = figures.batch, fresh + 1
+            warning = totals.add(figures)
+            reporter.batch(figures, totals)
+            if warning:
+                reporter.warn(warning)
+        if is_over:
+            return
+        if not stop.is_wanted:
+            continue
+        if stop_at is None:
+            stop_at = time.monotonic() + STOP_GRACE_S
+            reporter.event("stopping", "stopping when the batch under way is done (again: at once)")
+        is_idle = not query.status["isTriggerActive"]
+        if fresh or is_idle or stop.is_urgent or time.monotonic() > stop_at:
+            query.stop()
+            return
+
+
+def _was_run(progress: Any) -> bool:  # noqa: ANN401 (a dict or a StreamingQueryProgress)
+    durations = progress["durationMs"] if isinstance(progress, dict) else progress.durationMs
+    return "addBatch" in durations
+
+
+def _as_dict(progress: Any) -> dict[str, Any]:  # noqa: ANN401
+    import json
+
+    found: dict[str, Any] = json.loads(progress.json)
+    return found
+
+
+@contextmanager
+def _own_session(pipeline: Pipeline, log_path: str, stop: Stop) -> Iterator[SparkSession]:
+    """A session of its own, whose processes write to a log and get no Ctrl-C: this process decides what that means."""
+    from pyspark import SparkContext
+
+    from geminga.spark import session
+
+    settings = dict(_SETTINGS)
+    if pipeline.master.startswith("local"):
+        settings |= _LOCAL_SETTINGS
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        with _standard_error_to(log_path):
+            spark = session(pipeline.name, master=pipeline.master, settings={**settings, **pipeline.settings})
+            spark.sparkContext.setLogLevel("WARN")
+    finally:
+        # PySpark has put its own handler there, which would end this thread in the middle of a call to the JVM.
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(number, lambda *_: stop.want())
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    try:
+        yield spark
+    finally:
+        spark.stop()
+        gateway = SparkContext._gateway
+        if gateway is not None:
+            # Else the JVM of this process stays, and the next session gets it with this one's settings.
+            gateway.shutdown()
+            gateway.proc.stdin.close()
+            gateway.proc.wait(STOP_GRACE_S)
+            SparkContext._gateway = SparkContext._jvm = None
+
+
+@contextmanager
+def _standard_error_to(path: str) -> Iterator[None]:
+    """For processes that are started meanwhile."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    try:
+        os.dup2(log, 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(log)
+
+
+@contextmanager
+def _explained(log_path: str, *, is_own: bool) -> Iterator[None]:
+    """Errors of Spark, of Py4J and of the JVM as one paragraph."""
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except GemingaError:
+        raise
+    except (PySparkException, Py4JError, ConnectionError) as error:
+        where = f" (Spark's own words: {log_path})" if is_own else ""
+        raise PipelineFailedError(f"{explain(str(error))}{where}") from error

@@ -1,0 +1,134 @@
+"""A table of the newest row of each key, as Parquet: what a compacted topic is to consumers.
+
+::
+
+    DIR/current -> v-000000000012     a symbolic link, replaced in one step: what readers read
+    DIR/v-000000000012/               the table as batch 12 left it
+    DIR/v-000000000009/               the one before, for readers that are at it and for a replay
+    DIR/geminga-table.json            which checkpoint it belongs to
+
+A batch writes the whole table anew: the rows of the version before whose key is not in the batch, and the newest row of
+each key that is, without those that a tombstone deletes. Its version is complete and synced before the link moves, and
+the link says which batches are in it: a batch that is replayed finds itself there and does nothing, one that was cut
+off is written again over what it left. So the table is exactly-once, with ``kill -9`` at any moment.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import functions as f
+
+from geminga.spark.pipelines.core.identity import CheckpointInUseError
+from geminga.spark.pipelines.files import sync_directory, sync_tree, write_synced
+from geminga.spark.pipelines.positions import position_of
+from geminga.spark.pipelines.spark_rows import TOMBSTONE, output_fields
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from geminga.spark.pipelines.core.definition import Pipeline
+
+CURRENT: Final = "current"
+_VERSION: Final = re.compile(r"v-(\d{12})")
+#: The key of each row, beside its fields.
+KEY_COLUMN: Final = "__key"
+
+
+class TableWriter:
+    """Applies batches to one table; called by ``foreachBatch``."""
+
+    def __init__(self, spark: SparkSession, pipeline: Pipeline, owner: str) -> None:
+        self._spark = spark
+        self._pipeline = pipeline
+        self._directory = pipeline.path(pipeline.sink.table).removeprefix("file://")
+        self._claim(owner)
+
+    def _claim(self, owner: str) -> None:
+        """The table belongs to one checkpoint: the numbers of batches of another mean something else."""
+        os.makedirs(self._directory, exist_ok=True)
+        path = os.path.join(self._directory, "geminga-table.json")
+        try:
+            with open(path, encoding="utf-8") as file:
+                found = json.load(file).get("checkpoint")
+        except FileNotFoundError:
+            if os.listdir(self._directory):
+                raise CheckpointInUseError(
+                    f"{self._directory}: has files that are no table of a pipeline: expected an empty directory"
+                ) from None
+            write_synced(path, json.dumps({"format": 1, "pipeline": self._pipeline.name, "checkpoint": owner}) + "\n")
+            return
+        if found != owner:
+            raise CheckpointInUseError(
+                f"{self._directory}: this table was made with another checkpoint. A new checkpoint begins anew: give "
+                "it a new directory, or delete this one"
+            )
+
+    def __call__(self, rows: DataFrame, batch: int) -> None:
+        """Bring the table up to the batch; does nothing for one that it has."""
+        current = self.version()
+        if current >= batch or (current >= 0 and rows.isEmpty()):
+            return
+        newest = self._newest(rows)
+        base = None
+        if current >= 0:
+            base = self._spark.read.schema(newest.drop("__gone").schema).parquet(self._path(current))
+        found = newest.where("not __gone").drop("__gone")
+        if base is not None:
+            found = base.join(newest.select(KEY_COLUMN), KEY_COLUMN, "left_anti").unionByName(found)
+        target = self._path(batch)
+        shutil.rmtree(target, ignore_errors=True)
+        found.write.parquet(target)
+        self._publish(batch, keep=current)
+
+    def _newest(self, rows: DataFrame) -> DataFrame:
+        """One row for each key of the batch: the key, the fields, and whether it was deleted."""
+        sink = self._pipeline.sink
+        fields = output_fields(self._pipeline, rows)
+        key = f.expr(sink.key) if sink.key else f.col("__key").cast("string")
+        values = f.struct(*[column.alias(name) for name, column in fields.items()])
+        if self._pipeline.is_grouped:
+            shaped = rows.select(key.alias(KEY_COLUMN), values.alias("__row"), f.lit(False).alias("__gone"))
+            newest = shaped.groupBy(KEY_COLUMN).agg(f.last("__row").alias("__row"), f.last("__gone").alias("__gone"))
+        else:
+            gone = f.col(TOMBSTONE)
+            place = position_of(f.col("__messageId"))
+            shaped = rows.select(
+                key.alias(KEY_COLUMN),
+                f.struct(values.alias("row"), gone.alias("gone")).alias("__all"),
+                place.alias("__place"),
+            )
+            newest = shaped.groupBy(KEY_COLUMN).agg(f.max_by("__all", "__place").alias("__all"))
+            newest = newest.select(KEY_COLUMN, f.col("__all.row").alias("__row"), f.col("__all.gone").alias("__gone"))
+        newest = newest.where(f.col(KEY_COLUMN).isNotNull())
+        return newest.select(KEY_COLUMN, "__row.*", "__gone")
+
+    def version(self) -> int:
+        """The batch up to which the table goes; -1: there is none yet."""
+        try:
+            match = _VERSION.fullmatch(os.readlink(os.path.join(self._directory, CURRENT)))
+        except FileNotFoundError:
+            return -1
+        if match is None:
+            raise CheckpointInUseError(f"{self._directory}/{CURRENT} does not point to a version of the table")
+        return int(match[1])
+
+    def _path(self, batch: int) -> str:
+        return os.path.join(self._directory, f"v-{batch:012d}")
+
+    def _publish(self, batch: int, keep: int) -> None:
+        sync_tree(self._path(batch))
+        link = os.path.join(self._directory, f".{CURRENT}")
+        if os.path.lexists(link):
+            os.unlink(link)
+        os.symlink(f"v-{batch:012d}", link)
+        os.replace(link, os.path.join(self._directory, CURRENT))
+        sync_directory(self._directory)
+        for name in os.listdir(self._directory):
+            match = _VERSION.fullmatch(name)
+            if match and int(match[1]) not in (batch, keep):
+                shutil.rmtree(os.path.join(self._directory, name), ignore_errors=True)

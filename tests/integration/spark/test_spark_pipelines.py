@@ -1,0 +1,454 @@
+"""Declared pipelines with a real broker and real Spark, through one session."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import geminga.client.blocking
+from geminga.client import Message, MessageId
+from geminga.spark.pipelines import (
+    CheckpointInUseError,
+    Cluster,
+    Emit,
+    Guarantee,
+    Join,
+    Pipeline,
+    PipelineFailedError,
+    Sink,
+    Source,
+    Stop,
+    Table,
+    Watermark,
+    Window,
+    WindowKind,
+    load_ready,
+    run,
+)
+from geminga.spark.pipelines.checkpoint import read_state
+from geminga.spark.pipelines.connecting import lags, missing_topics
+from geminga.spark.pipelines.core.parsing import parse_pipeline, read_document
+from geminga.spark.pipelines.reporter import Reporter
+
+pytestmark = pytest.mark.timeout(560)
+
+START_MS = 1_767_225_600_000
+MINUTE_MS = 60_000
+HOUR_MS = 60 * MINUTE_MS
+
+
+class Silent(Reporter):
+    """Keeps what would be printed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.said: list[str] = []
+
+    def event(self, event: str, text: str, **more: object) -> None:
+        self.said.append(event)
+
+    def batch(self, batch: Any, totals: Any) -> None:
+        self.said.append("batch")
+
+    def warn(self, text: str) -> None:
+        self.said.append(text)
+
+
+@pytest.fixture
+def client(standalone):
+    with geminga.client.blocking.connect(standalone.service_url) as connected:
+        yield connected
+
+
+def send(client, topic: str, messages: list[tuple[bytes | None, dict[str, Any]]]) -> None:
+    with client.create_producer(topic) as producer:
+        for content, more in messages:
+            producer.send_nowait(content if content is not None else None, **more)
+        producer.flush()
+
+
+def event(number: int, at_ms: int | None, item: str | None, **more: Any) -> tuple[bytes, dict[str, Any]]:
+    fields: dict[str, Any] = {"properties": {"number": str(number)}, **more}
+    if item is not None:
+        fields["partition_key"] = item
+    if at_ms is not None:
+        fields["event_timestamp"] = at_ms
+    return json.dumps({"id": number, "item": item, "cents": number}).encode(), fields
+
+
+def read_all(client, topic: str) -> list[Message[bytes]]:
+    found = []
+    with client.create_reader(topic, MessageId.earliest) as reader:
+        while reader.has_message_available():
+            found.append(reader.read_next())
+    return found
+
+
+def keep(client, *topics: str) -> None:
+    """A subscription that holds what is written until the test has read it."""
+    for topic in topics:
+        client.subscribe(topic, "keep").close()
+
+
+@pytest.fixture
+def made(standalone, fresh_topic, tmp_path):
+    """A pipeline's parts that all tests share."""
+
+    def make(**parts: Any) -> Pipeline:
+        fields: dict[str, Any] = {
+            "name": "test",
+            "cluster": Cluster(standalone.service_url),
+            "every_ms": None,
+            "guarantee": Guarantee.AT_LEAST_ONCE,
+            "checkpoint": str(tmp_path / "checkpoint"),
+            "sources": (Source(topics=(fresh_topic,), columns="id long, item string, cents long"),),
+        }
+        return Pipeline(**{**fields, **parts})
+
+    return make
+
+
+def go(spark, pipeline: Pipeline) -> Any:
+    return run(pipeline, spark=spark, reporter=Silent())
+
+
+def windows_of(messages: list[Message[bytes]]) -> Counter[tuple[int, str | None]]:
+    found: Counter[tuple[int, str | None]] = Counter()
+    for message in messages:
+        row = json.loads(message.data())
+        found[row["start_ms"], row["item"]] += row["n"]
+    return found
+
+
+TUMBLING = {
+    "watermark": Watermark(HOUR_MS),
+    "window": Window(WindowKind.TUMBLING, 30 * MINUTE_MS),
+    "keys": {"item": "item"},
+    "aggregates": {"n": "count(*)", "cents": "sum(cents)"},
+}
+SHAPE = {"start_ms": "unix_millis(window_start)", "item": "item", "n": "n", "cents": "cents"}
+
+
+def late_events(first: int, last: int) -> list[tuple[bytes, dict[str, Any]]]:
+    """One a minute; every tenth two hours late, every 25th without key, every 40th without event time."""
+    found = []
+    for number in range(first, last):
+        at_ms: int | None = START_MS + number * MINUTE_MS - (2 * HOUR_MS if number % 10 == 9 else 0)
+        found.append(
+            event(number, None if number % 40 == 39 else at_ms, None if number % 25 == 24 else f"i{number % 3}")
+        )
+    return found
+
+
+def test_every_row_is_in_a_window_or_late_over_runs_that_begin_and_end(
+    spark_session, client, made, fresh_topic, tmp_path
+):
+    second, output, late = f"{fresh_topic}-2", f"{fresh_topic}-out", f"{fresh_topic}-late"
+    keep(client, output, late)
+    pipeline = made(
+        sources=(
+            Source(
+                topics=(fresh_topic, second), name="in", columns="id long, item string, cents long", messages_max=90
+            ),
+        ),
+        **TUMBLING,
+        late_topic=late,
+        sink=Sink(topic=output, fields=SHAPE),
+    )
+    events = late_events(0, 400)
+    send(client, fresh_topic, events[:200:2])
+    send(client, second, events[1:200:2])
+    go(spark_session, pipeline)
+    send(client, fresh_topic, events[200::2])
+    send(client, second, events[201::2])
+    # What closes all windows: a row far behind all others, and one more batch behind it.
+    closing = event(999, START_MS + 10**9, "end")
+    send(client, fresh_topic, [closing])
+    totals = go(spark_session, pipeline)
+    assert totals.dropped_rows == 0
+    counted = windows_of(read_all(client, output))
+    late_messages = read_all(client, late)
+    late_numbers = {int(message.properties()["number"]) for message in late_messages}
+    assert len(late_messages) == len(late_numbers)
+    in_time = [e for n, e in enumerate(events) if n not in late_numbers]
+    expected = Counter(
+        (fields["event_timestamp"] // (30 * MINUTE_MS) * 30 * MINUTE_MS, fields.get("partition_key"))
+        for _, fields in in_time
+    )
+    assert counted == expected
+    assert sum(counted.values()) + len(late_messages) == len(events)
+    # Rows without a time are late, and most of those that come two hours late.
+    assert {n for n in range(400) if n % 40 == 39} <= late_numbers
+    assert len(late_numbers) > 20
+    one = next(message for message in late_messages if message.properties()["number"] == "39")
+    assert one.data() == events[39][0]
+    assert one.event_timestamp() == 0
+    assert one.properties()["geminga.late.reason"] == "no event time"
+    assert one.properties()["geminga.late.topic"] == second
+    assert {m.properties()["geminga.late.reason"] for m in late_messages} == {"no event time", "window is over"}
+    assert all(
+        m.event_timestamp() == events[int(m.properties()["number"])][1].get("event_timestamp", 0) for m in late_messages
+    )
+    state = read_state(pipeline.checkpoint_path)
+    assert not state.is_running
+    assert state.begun == state.done == totals.last.batch
+    behind = lags(pipeline, state.offsets)
+    assert {topic: one["entriesBehind"] for topic, one in behind.items()} == {fresh_topic: 0, second: 0}
+
+
+@pytest.mark.parametrize("kind", [WindowKind.SLIDING, WindowKind.SESSION])
+def test_late_rows_of_other_windows_are_whole_and_once(spark_session, client, made, fresh_topic, kind):
+    output, late = f"{fresh_topic}-out", f"{fresh_topic}-late"
+    keep(client, output, late)
+    every_ms = 10 * MINUTE_MS if kind is WindowKind.SLIDING else 0
+    pipeline = made(
+        sources=(Source(topics=(fresh_topic,), columns="id long, item string, cents long", messages_max=60),),
+        watermark=Watermark(HOUR_MS),
+        window=Window(kind, 30 * MINUTE_MS, every_ms),
+        keys={"item": "item"},
+        aggregates={"n": "count(*)"},
+        late_topic=late,
+        sink=Sink(topic=output, fields={"start_ms": "unix_millis(window_start)", "item": "item", "n": "n"}),
+    )
+    events = late_events(0, 200)
+    send(client, fresh_topic, [*events, event(999, START_MS + 10**9, "end")])
+    totals = go(spark_session, pipeline)
+    late_messages = read_all(client, late)
+    late_numbers = {int(message.properties()["number"]) for message in late_messages}
+    assert len(late_messages) == len(late_numbers) > 5
+    assert totals.dropped_rows == 0
+    times = 3 if kind is WindowKind.SLIDING else 1
+    assert sum(windows_of(read_all(client, output)).values()) == times * (len(events) - len(late_numbers))
+
+
+def test_changes_of_windows_are_written_whenever_they_change(spark_session, client, made, fresh_topic):
+    output = f"{fresh_topic}-out"
+    keep(client, output)
+    parts = {**TUMBLING, "watermark": None}
+    pipeline = made(**parts, emit=Emit.CHANGES, sink=Sink(topic=output, key="item", fields=SHAPE))
+    send(client, fresh_topic, [event(number, START_MS, f"i{number % 2}") for number in range(10)])
+    go(spark_session, pipeline)
+    send(client, fresh_topic, [event(10, START_MS, "i0")])
+    go(spark_session, pipeline)
+    last = {message.partition_key(): json.loads(message.data())["n"] for message in read_all(client, output)}
+    assert last == {"i0": 6, "i1": 5}
+
+
+def test_stateless_rows_are_joined_filtered_and_passed_on(spark_session, client, made, fresh_topic, tmp_path):
+    output, names = f"{fresh_topic}-out", f"{fresh_topic}-names"
+    keep(client, output)
+    spark_session.createDataFrame([("i0", 1.5), ("i1", 2.5)], "item string, factor double").write.parquet(
+        str(tmp_path / "factors")
+    )
+    # The newest message of each key counts, a tombstone takes it away.
+    send(client, names, [(json.dumps({"label": f"old {n}"}).encode(), {"partition_key": f"i{n}"}) for n in range(3)])
+    send(client, names, [(b'{"label": "new 0"}', {"partition_key": "i0"}), (None, {"partition_key": "i1"})])
+    pipeline = made(
+        tables=(
+            Table("factors", parquet=str(tmp_path / "factors")),
+            Table("names", topic=names, columns="label string", key="item"),
+        ),
+        select={"item": "item", "twice": "cents * 2"},
+        where="cents >= 4",
+        joins=(Join("factors", ("item",)), Join("names", ("item",), is_left=True)),
+        having="twice < 16",
+        sink=Sink(topic=output, key="item", properties="map('source', __topic)"),
+    )
+    send(client, fresh_topic, [event(number, START_MS + number, f"i{number % 3}") for number in range(12)])
+    go(spark_session, pipeline)
+    rows = sorted(
+        (json.loads(m.data())["twice"], m.partition_key(), json.loads(m.data())["label"])
+        for m in read_all(client, output)
+    )
+    assert rows == [(8, "i1", None), (12, "i0", "new 0"), (14, "i1", None)]
+    message = read_all(client, output)[0]
+    assert message.properties() == {"source": fresh_topic}
+    assert message.event_timestamp() >= START_MS
+
+
+def test_a_topic_becomes_parquet_and_parquet_a_topic(spark_session, client, made, standalone, fresh_topic, tmp_path):
+    back = f"{fresh_topic}-back"
+    keep(client, back)
+    big = b"x" * (5 << 20)
+    client.subscribe(fresh_topic, "keep").close()
+    with client.create_producer(fresh_topic, chunking_enabled=True, batching_enabled=False) as producer:
+        producer.send(big, partition_key="big")
+        producer.send(b"\xff\x00", properties={"a": "b"}, event_timestamp=START_MS)
+        producer.send(None, partition_key="gone")
+    directory = str(tmp_path / "files")
+    settings = {"topic": fresh_topic, "directory": directory}
+    first = replace(
+        load_ready("topic-to-parquet", settings, service_url=standalone.service_url), checkpoint=str(tmp_path / "c1")
+    )
+    go(spark_session, first)
+    assert go(spark_session, first).rows == 0
+    rows = {row.key: row for row in spark_session.read.parquet(directory).collect()}
+    assert set(rows) == {"big", None, "gone"}
+    assert bytes(rows["big"].value) == big
+    assert bytes(rows[None].value) == b"\xff\x00"
+    assert rows[None].properties == {"a": "b"}
+    assert rows["gone"].value is None
+    settings = {"topic": back, "directory": directory, "key": "key", "value": "value", "event_time": "event_time"}
+    second = load_ready("parquet-to-topic", settings, service_url=standalone.service_url)
+    options = {"pulsar.producer.chunkingEnabled": "true"}
+    second = replace(
+        second,
+        checkpoint=str(tmp_path / "c2"),
+        guarantee=Guarantee.AT_LEAST_ONCE,
+        sink=replace(second.sink, options=options),
+    )
+    go(spark_session, second)
+    found = {m.partition_key() if m.has_key() else None: m.data() for m in read_all(client, back)}
+    assert found == {"big": big, None: b"\xff\x00", "gone": b""}
+
+
+def test_dead_letters_go_back_to_where_they_came_from(spark_session, client, standalone, fresh_topic, tmp_path):
+    origin, dead = f"{fresh_topic}-orders", f"{fresh_topic}-DLQ"
+    foreign = "persistent://pulsar/system/secret"
+    refused = f"{dead}-refused"
+    keep(client, origin, refused)
+    noted = {"REAL_SUBSCRIPTION": "s", "ORIGIN_MESSAGE_ID": "1:2:3", "RECONSUMETIMES": "3", "own": "kept"}
+    send(
+        client,
+        dead,
+        [
+            (
+                b"one",
+                {"properties": {**noted, "REAL_TOPIC": origin}, "partition_key": "k", "event_timestamp": START_MS},
+            ),
+            (b"two", {"properties": {**noted, "REAL_TOPIC": f"{origin}-partition-3"}}),
+            (b"three", {"properties": {**noted, "REAL_TOPIC": origin.rpartition("/")[2]}}),
+            (b"foreign", {"properties": {**noted, "REAL_TOPIC": foreign}}),
+            (b"round", {"properties": {**noted, "REAL_TOPIC": dead}}),
+            (b"deeper", {"properties": {**noted, "REAL_TOPIC": f"{fresh_topic}/a"}}),
+            (b"without", {}),
+        ],
+    )
+    pipeline = load_ready("redrive", {"topic": dead}, service_url=standalone.service_url)
+    pipeline = replace(pipeline, checkpoint=str(tmp_path / "c"), guarantee=Guarantee.AT_LEAST_ONCE)
+    go(spark_session, pipeline)
+    back = {m.data(): m for m in read_all(client, origin)}
+    assert set(back) == {b"one", b"two", b"three"}
+    assert back[b"one"].properties() == {"own": "kept"}
+    assert back[b"one"].partition_key() == "k"
+    assert back[b"one"].event_timestamp() == START_MS
+    stayed = {m.data(): m.properties() for m in read_all(client, refused)}
+    assert set(stayed) == {b"foreign", b"round", b"deeper", b"without"}
+    assert stayed[b"foreign"] == {**noted, "REAL_TOPIC": foreign}
+
+
+def test_a_table_has_the_newest_of_each_key_and_a_replay_changes_nothing(
+    spark_session, client, standalone, fresh_topic, tmp_path
+):
+    directory = tmp_path / "table"
+    settings = {"topic": fresh_topic, "directory": str(directory)}
+    pipeline = load_ready("table", settings, service_url=standalone.service_url)
+    pipeline = replace(
+        pipeline, checkpoint=str(tmp_path / "c"), sources=(replace(pipeline.sources[0], messages_max=4),)
+    )
+
+    def table() -> dict[str, bytes]:
+        return {r["__key"]: bytes(r.value) for r in spark_session.read.parquet(str(directory / "current")).collect()}
+
+    pairs = [("a", b"1"), ("b", b"1"), (None, b"no key"), ("a", b"2"), ("c", b"1"), ("b", b"2"), ("c", None)]
+    send(client, fresh_topic, [(v, {"partition_key": k} if k else {}) for k, v in pairs])
+    go(spark_session, pipeline)
+    assert table() == {"a": b"2", "b": b"2"}
+    send(client, fresh_topic, [(b"3", {"partition_key": "c"}), (None, {"partition_key": "a"})])
+    go(spark_session, pipeline)
+    assert table() == {"b": b"2", "c": b"3"}
+    # Spark had not noted that the last batch was done: it comes again.
+    last = read_state(pipeline.checkpoint_path).done
+    for name in (str(last), f".{last}.crc"):
+        (Path(pipeline.checkpoint_path) / "commits" / name).unlink(missing_ok=True)
+    go(spark_session, pipeline)
+    assert table() == {"b": b"2", "c": b"3"}
+    with pytest.raises(CheckpointInUseError, match="made with another checkpoint"):
+        go(spark_session, replace(pipeline, checkpoint=str(tmp_path / "c2")))
+
+
+def test_a_checkpoint_is_one_pipelines_and_one_processs(spark_session, client, made, fresh_topic, tmp_path):
+    keep(client, f"{fresh_topic}-out")
+    pipeline = made(where="cents > 1", sink=Sink(topic=f"{fresh_topic}-out"))
+    send(client, fresh_topic, [event(n, START_MS, "i") for n in range(3)])
+    go(spark_session, pipeline)
+    with pytest.raises(CheckpointInUseError, match="pipeline test, not of other"):
+        go(spark_session, replace(pipeline, name="other"))
+    with pytest.raises(CheckpointInUseError, match=r"sink\.topic may not change"):
+        go(spark_session, replace(pipeline, sink=Sink(topic=f"{fresh_topic}-elsewhere")))
+    go(spark_session, replace(pipeline, where="cents > 2"))
+    foreign = tmp_path / "foreign"
+    (foreign / "offsets").mkdir(parents=True)
+    with pytest.raises(CheckpointInUseError, match="no pipeline"):
+        go(spark_session, replace(pipeline, checkpoint=str(foreign)))
+
+
+@pytest.mark.parametrize(
+    ("parts", "expected"),
+    [
+        ({"where": "centz > 1"}, "centz"),
+        ({"sources": None}, "no-such"),
+        ({"bad": True}, "JSON|parse|malformed|Malformed"),
+    ],
+)
+def test_what_fails_is_told_in_a_paragraph(spark_session, client, made, fresh_topic, standalone, parts, expected):
+    keep(client, f"{fresh_topic}-out")
+    send(client, fresh_topic, [event(1, START_MS, "i")])
+    if parts.pop("bad", False):
+        send(client, fresh_topic, [(b"no json", {})])
+    if "sources" in parts:
+        parts["sources"] = (Source(topics=("persistent://public/no-such/t",)),)
+    with pytest.raises(PipelineFailedError, match=expected) as caught:
+        go(spark_session, made(**parts, sink=Sink(topic=f"{fresh_topic}-out")))
+    told = str(caught.value)
+    assert "\n" not in told
+    assert len(told) < 1300
+    assert "at org.apache" not in told
+    assert "Traceback" not in told
+
+
+def test_an_empty_topic_a_stop_and_missing_topics(spark_session, client, made, fresh_topic):
+    output = f"{fresh_topic}-out"
+    keep(client, output, fresh_topic)
+    pipeline = made(sink=Sink(topic=output), every_ms=0)
+    assert go(spark_session, replace(pipeline, every_ms=None)).rows == 0
+    stop = Stop()
+
+    class Stopping(Silent):
+        def event(self, event: str, text: str, **more: object) -> None:
+            super().event(event, text)
+            if event == "started":
+                stop.want()
+
+    reporter = Stopping()
+    run(pipeline, spark=spark_session, reporter=reporter, stop=stop, metrics_port=0)
+    assert reporter.said == ["starting", "started", "stopping", "ended"]
+    assert missing_topics(pipeline) == []
+    found = missing_topics(replace(pipeline, sink=Sink(topic=f"{output}-2")))
+    assert [problem.path for problem in found] == ["sink.topic"]
+    assert output.rpartition("/")[2] in found[0].text
+
+
+def test_a_file_runs_as_it_is_written(spark_session, client, standalone, fresh_topic, tmp_path):
+    output = f"{fresh_topic}-out"
+    keep(client, output)
+    text = f"""
+pipeline: copied
+cluster: {{service_url: "{standalone.service_url}"}}
+sources:
+  - topic: {fresh_topic}
+sink: {{topic: {output}}}
+trigger: available
+guarantee: at-least-once
+"""
+    content = [(f"m{n}".encode(), {"partition_key": "k", "event_timestamp": START_MS}) for n in range(5)]
+    send(client, fresh_topic, content)
+    pipeline = parse_pipeline(read_document(text), base=str(tmp_path))
+    assert go(spark_session, pipeline).rows == 5
+    assert sorted(m.data() for m in read_all(client, output)) == sorted(c for c, _ in content)
+    assert (tmp_path / "checkpoints" / "copied" / "geminga" / "pipeline.json").is_file()

@@ -1,0 +1,217 @@
+"""What a pipeline says: errors in a paragraph, progress, metrics, where a checkpoint stands, the command line."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+
+import pyarrow as pa
+import pytest
+
+from geminga.client import MessageId
+from geminga.spark.pipelines import CheckpointInUseError, Pipeline, Sink, Source
+from geminga.spark.pipelines import checkpoint as checkpoints
+from geminga.spark.pipelines.core.checkpoint_text import CheckpointDamagedError, latest_number, parse_offsets
+from geminga.spark.pipelines.core.explanation import explain
+from geminga.spark.pipelines.core.progress import STILL_BATCHES, Totals, exposition, figures_of, json_of, line_of
+from geminga.spark.pipelines.files import write_synced
+from geminga.spark.pipelines.late import WatermarkUnknownError, read_watermark_ms
+from geminga.spark.pipelines.positions import positions_of
+from geminga.spark.pipelines.reporter import MetricsServer, Reporter
+
+OFFSETS = 'v1\n{"batchWatermarkMs":123,"batchTimestampMs":1767225600000,"conf":{}}\n{"t":{},"v":1}\n-'
+PROGRESS = {
+    "batchId": 7,
+    "numInputRows": 1000,
+    "timestamp": "2026-01-01T00:00:00.000Z",
+    "durationMs": {"triggerExecution": 500, "addBatch": 400},
+    "eventTime": {"watermark": "2026-01-01T00:00:00.000Z"},
+    "stateOperators": [{"numRowsTotal": 5, "numRowsDroppedByWatermark": 2}],
+    "sources": [{"latestOffset": '{"lag":{"entries":12,"ms":3400},"v":1}'}, {"latestOffset": None}],
+    "sink": {"numOutputRows": 9},
+}
+IN_PYTHON = """[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: Job aborted due to stage failure
+org.apache.spark.SparkException: x
+\tat org.apache.spark.A.b(A.scala:1)
+Caused by: org.apache.spark.api.python.PythonException: Traceback (most recent call last):
+  File "worker.py", line 1, in main
+    process()
+geminga.spark.sink.errors.DeduplicationOffError: persistent://public/default/b: is not deduplicated
+: switch it on
+
+\tat org.apache.spark.api.python.BasePythonRunner (PythonRunner.scala:1)
+"""
+ANALYSIS = """[UNRESOLVED_COLUMN.WITH_SUGGESTION] A column, variable, or function parameter with name \
+`centz` cannot be resolved. Did you mean one of the following? [`cents`, `id`]. SQLSTATE: 42703; line 1 pos 0;
+'Filter ('centz > 1)
++- Project
+"""
+KEY_ERROR = "Traceback (most recent call last):\n  File \"a.py\", line 1\nKeyError: 'x'\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (IN_PYTHON, "persistent://public/default/b: is not deduplicated : switch it on"),
+        (
+            ANALYSIS,
+            "A column, variable, or function parameter with name `centz` cannot be resolved. "
+            "Did you mean one of the following? [`cents`, `id`].",
+        ),
+        (KEY_ERROR, "KeyError: 'x'"),
+        ("java.io.IOException: disk full\n\tat a.b(C.java:1)", "IOException: disk full"),
+        ("plain", "plain"),
+        ("", ""),
+    ],
+)
+def test_an_error_is_a_paragraph(text, expected) -> None:
+    assert explain(text) == expected
+    assert len(explain(text * 1000 + "x" * 5000)) <= 1200
+
+
+def test_progress_becomes_figures_lines_and_metrics() -> None:
+    figures = figures_of(PROGRESS)
+    assert (figures.rows, figures.rows_per_second, figures.lag_entries, figures.lag_ms) == (1000, 2000.0, 12, 3400)
+    assert (figures.dropped_rows, figures.state_rows, figures.rows_out) == (2, 5, 9)
+    totals = Totals()
+    assert totals.add(figures) == ""
+    line = line_of(figures, totals)
+    assert line.startswith("batch 7: 1,000 rows, 2,000 rows/s, lag 12 entries, 3.4 s, watermark 2026-01-01T00:00:00;")
+    assert json.loads(json_of(figures))["batch"] == 7
+    text = exposition("x", totals, is_active=True)
+    assert 'geminga_pipeline_rows_total{pipeline="x"} 1000\n' in text
+    assert 'geminga_pipeline_lag_entries{pipeline="x"} 12\n' in text
+    assert text.count("# TYPE") == text.count("# HELP") == text.count("{pipeline=")
+    assert figures_of({"batchId": 0, "sources": [{"latestOffset": "no json"}]}).lag_entries == -1
+
+
+def test_a_watermark_that_stands_still_is_told_once() -> None:
+    totals = Totals()
+    told = [totals.add(figures_of({**PROGRESS, "batchId": number})) for number in range(3 * STILL_BATCHES)]
+    assert [number for number, text in enumerate(told) if text] == [STILL_BATCHES]
+    assert "watermark.of: each" in told[STILL_BATCHES]
+
+
+def test_metrics_are_served_to_this_machine_and_nothing_else_is() -> None:
+    totals = Totals()
+    with MetricsServer(0, "x", totals, lambda: False) as server:
+        with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/metrics", timeout=10) as answer:
+            assert b'geminga_pipeline_up{pipeline="x"} 0' in answer.read()
+        with pytest.raises(urllib.error.HTTPError) as caught:
+            urllib.request.urlopen(f"http://127.0.0.1:{server.port}/other", timeout=10)
+        caught.value.close()
+        assert caught.value.code == 404
+
+
+def test_a_reporter_prints_lines_or_json(capsys) -> None:
+    totals = Totals()
+    figures = figures_of(PROGRESS)
+    totals.add(figures)
+    plain, as_json = Reporter(), Reporter(is_json=True)
+    for reporter in (plain, as_json):
+        reporter.event("started", "x: running", port=1)
+        reporter.batch(figures, totals)
+        reporter.warn("look")
+    printed = capsys.readouterr()
+    assert printed.out.splitlines()[:2] == ["x: running", line_of(figures, totals)]
+    found = [json.loads(line) for line in printed.out.splitlines()[2:]]
+    assert [one["event"] for one in found] == ["started", "batch", "warning"]
+    assert printed.err == "geminga: look\n"
+
+
+def test_the_offset_log_is_read_and_damage_is_told() -> None:
+    logged = parse_offsets(OFFSETS)
+    assert (logged.watermark_ms, logged.sources) == (123, ({"t": {}, "v": 1}, None))
+    for damaged in ("", "v2\n{}", "v1\nno json", "v1\n{}", 'v1\n{"batchWatermarkMs":"x","batchTimestampMs":1}'):
+        with pytest.raises(CheckpointDamagedError):
+            parse_offsets(damaged)
+    assert latest_number(["3", "12", ".12.crc", "x"]) == 12
+    assert latest_number([]) == -1
+
+
+def test_the_watermark_of_a_batch_is_the_logged_one(tmp_path) -> None:
+    (tmp_path / "offsets").mkdir()
+    (tmp_path / "offsets" / "4").write_text(OFFSETS, encoding="utf-8")
+    assert read_watermark_ms(f"file://{tmp_path}", "4") == 123
+    with pytest.raises(WatermarkUnknownError, match="all workers see"):
+        read_watermark_ms(str(tmp_path), "5")
+
+
+def test_positions_are_those_of_the_ids() -> None:
+    ids = [MessageId(-1, 5, 7, -1), MessageId(2, 5, 7, 3)]
+    found = positions_of(pa.array([one.serialize() for one in ids])).to_pylist()
+    assert found == [{"ledger": 5, "entry": 7, "index": -1}, {"ledger": 5, "entry": 7, "index": 3}]
+
+
+def pipeline_at(path) -> Pipeline:
+    return Pipeline(name="x", sources=(Source(topics=("a",)),), sink=Sink(topic="b"), checkpoint=str(path))
+
+
+def test_a_checkpoint_says_where_it_stands_and_who_has_it(tmp_path) -> None:
+    path = tmp_path / "c"
+    with pytest.raises(CheckpointInUseError, match="no pipeline has run"):
+        checkpoints.read_state(str(path))
+    with checkpoints.Checkpoint(pipeline_at(path)):
+        state = checkpoints.read_state(str(path))
+        assert state.is_running
+        assert (state.begun, state.done) == (-1, -1)
+        with pytest.raises(CheckpointInUseError, match=f"process {state.pid}.* runs this pipeline already"):
+            checkpoints.Checkpoint(pipeline_at(path)).__enter__()
+    for log, numbers in (("offsets", "01"), ("commits", "0")):
+        (path / log).mkdir()
+        for number in numbers:
+            (path / log / number).write_text(OFFSETS, encoding="utf-8")
+    state = checkpoints.read_state(str(path))
+    assert (state.is_running, state.begun, state.done, state.watermark_ms) == (False, 1, 0, 123)
+    assert state.planned == "2026-01-01T00:00:00.000+00:00"
+    with pytest.raises(CheckpointInUseError, match="a directory of this machine"):
+        checkpoints.local_path("s3a://bucket/x")
+
+
+def test_a_small_file_is_replaced_in_one_step(tmp_path) -> None:
+    for text in ("one", "two"):
+        write_synced(str(tmp_path / "f"), text)
+    assert [(one.name, one.read_text()) for one in tmp_path.iterdir()] == [("f", "two")]
+
+
+def geminga(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "geminga", "pipeline", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_the_command_line_validates_shows_and_fails_in_one_paragraph(tmp_path) -> None:
+    path = tmp_path / "p.yaml"
+    shown = geminga("show", "windows", "--set", "topics=a", "--set", "output=b", "--set", "columns=x long")
+    path.write_text(shown.stdout, encoding="utf-8")
+    assert "is valid" in geminga("validate", str(path)).stdout
+    path.write_text(shown.stdout.replace("watermark", "watermerk"), encoding="utf-8")
+    found = geminga("validate", str(path))
+    assert found.returncode == 1
+    assert f"{path}:" in found.stdout
+    assert "did you mean watermark" in found.stdout
+    told = json.loads(geminga("validate", "--json", str(path)).stdout)
+    assert told["problems"][0]["key"] == "watermerk"
+    for command in ("run", "status"):
+        failed = geminga(command, str(path))
+        assert failed.returncode == 1
+        assert failed.stderr.startswith("geminga: ")
+        assert failed.stderr.count("\n") == 1
+    assert "--set topics=" in geminga("list").stdout
+    assert len(geminga("list", "--json").stdout.splitlines()) == 5
+    assert "expected NAME=VALUE" in geminga("show", "windows", "--set", "x").stderr
+    assert "did you mean windows" in geminga("show", "window").stderr
+
+
+def test_validating_loads_neither_spark_nor_arrow() -> None:
+    code = (
+        "import sys\n"
+        "from geminga.spark.pipelines import load_ready\n"
+        "from geminga.spark.pipelines.checkpoint import stored_definition\n"
+        "load_ready('redrive', {'topic': 't'})\n"
+        "print([name for name in ('pyspark', 'pyarrow', 'numpy', 'google.protobuf') if name in sys.modules])\n"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert result.stdout == "[]\n"
