@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 
 import pytest
@@ -201,6 +202,15 @@ def test_options_reach_the_connector_and_only_columns_that_are_used_are_read() -
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
 def test_examples_are_valid_and_name_columns_that_are_there(path) -> None:
     assert missing_columns(load(str(path))) == []
+
+
+@pytest.mark.parametrize("name", ["pipelines", "spark-etl", "spark-windows", "spark-backfill", "spark-join"])
+def test_pipelines_in_the_docs_are_valid(name) -> None:
+    text = (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
+    found = re.findall(r"^```yaml\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    assert found
+    for one in found:
+        assert missing_columns(parsed(one)) == []
 
 
 def test_there_is_an_example_of_each_ready_pipeline() -> None:

@@ -23,7 +23,7 @@ _PLAIN_KEY: Final = re.compile(
     r"((?:[^\s\-?:,\[\]{}#&*!|>'\"%@`]|[\-:](?=[^\s:]))(?:[^:#]|:(?=\S)|(?<=\S)#)*?)\s*:(?=\s|$)"
 )
 _QUOTED_KEY: Final = re.compile(r"(\"(?:[^\"\\]|\\.)*\"|'(?:[^']|'')*')\s*:(?=\s|$)")
-_BLOCK_HEADER: Final = re.compile(r"([|>])([+-]?)\s*(?:\s#.*)?")
+_BLOCK_HEADER: Final = re.compile(r"([|>])(-?)\s*(?:\s#.*)?")
 _ESCAPES: Final = {"0": "\0", "a": "\a", "e": "\x1b", "v": "\v", " ": " "}
 _REFUSED: Final = {
     "&": "anchors (&) are not read here: write the value where it is used",
@@ -113,6 +113,8 @@ class _Reader:
             self._skip()
         if self._row >= len(self._lines):
             return Scalar("", 1)
+        if re.match(r"(---|\.\.\.)(\s|$)", self._lines[self._row]):
+            self._fail("expected a document: keys and values")
         node = self._block(self._indent())
         self._skip()
         if self._row < len(self._lines) and re.fullmatch(r"\.\.\.\s*", self._lines[self._row]):
@@ -213,6 +215,8 @@ class _Reader:
         first = rest[0]
         if first in _REFUSED and not (first == "?" and rest[1:2].strip()):
             self._fail(_REFUSED[first])
+        if _is_item(rest):
+            self._fail("an item (-) begins in a line of its own; text that begins with a dash goes into quotes")
         if first in "|>":
             return self._block_scalar(rest, parent)
         if first in "\"'[{":
@@ -268,7 +272,7 @@ class _Reader:
     def _block_scalar(self, header: str, parent: int) -> Scalar:
         match = _BLOCK_HEADER.fullmatch(header)
         if match is None:
-            self._fail(f"{_short(header)}: expected | or > alone, with - or + behind it if need be")
+            self._fail(f"{_short(header)}: expected | or > alone, or with - behind it")
         number = self._row + 1
         self._row += 1
         lines: list[str] = []
