@@ -19,21 +19,22 @@ from geminga.spark.pipelines import (
     Guarantee,
     Join,
     Pipeline,
-    PipelineFailedError,
     Sink,
     Source,
-    Stop,
     Table,
     Watermark,
     Window,
     WindowKind,
     load_ready,
-    run,
 )
 from geminga.spark.pipelines.checkpoint import read_state
 from geminga.spark.pipelines.connecting import lags, missing_topics
 from geminga.spark.pipelines.core.parsing import parse_pipeline, read_document
+from geminga.spark.pipelines.query import start
 from geminga.spark.pipelines.reporter import Reporter
+from geminga.spark.pipelines.running import PipelineFailedError, Stop, run
+from geminga.spark.pipelines.spark_rows import LATE_REASON_PROPERTY, LATE_TOPIC_PROPERTY
+from geminga.spark.pipelines.table import CURRENT, KEY_COLUMN
 
 pytestmark = pytest.mark.timeout(560)
 
@@ -188,9 +189,9 @@ def test_every_row_is_in_a_window_or_late_over_runs_that_begin_and_end(
     one = next(message for message in late_messages if message.properties()["number"] == "39")
     assert one.data() == events[39][0]
     assert one.event_timestamp() == 0
-    assert one.properties()["geminga.late.reason"] == "no event time"
-    assert one.properties()["geminga.late.topic"] == second
-    assert {m.properties()["geminga.late.reason"] for m in late_messages} == {"no event time", "window is over"}
+    assert one.properties()[LATE_REASON_PROPERTY] == "no event time"
+    assert one.properties()[LATE_TOPIC_PROPERTY] == second
+    assert {m.properties()[LATE_REASON_PROPERTY] for m in late_messages} == {"no event time", "window is over"}
     assert all(
         m.event_timestamp() == events[int(m.properties()["number"])][1].get("event_timestamp", 0) for m in late_messages
     )
@@ -353,7 +354,7 @@ def test_a_table_has_the_newest_of_each_key_and_a_replay_changes_nothing(
     )
 
     def table() -> dict[str, bytes]:
-        return {r["__key"]: bytes(r.value) for r in spark_session.read.parquet(str(directory / "current")).collect()}
+        return {r[KEY_COLUMN]: bytes(r.value) for r in spark_session.read.parquet(str(directory / CURRENT)).collect()}
 
     pairs = [("a", b"1"), ("b", b"1"), (None, b"no key"), ("a", b"2"), ("c", b"1"), ("b", b"2"), ("c", None)]
     send(client, fresh_topic, [(v, {"partition_key": k} if k else {}) for k, v in pairs])
@@ -450,5 +451,6 @@ guarantee: at-least-once
     send(client, fresh_topic, content)
     pipeline = parse_pipeline(read_document(text), base=str(tmp_path))
     assert go(spark_session, pipeline).rows == 5
+    assert start(spark_session, pipeline).awaitTermination(60)
     assert sorted(m.data() for m in read_all(client, output)) == sorted(c for c, _ in content)
     assert (tmp_path / "checkpoints" / "copied" / "geminga" / "pipeline.json").is_file()

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from geminga.model.errors import GemingaError, UnavailableError
@@ -240,13 +241,15 @@ def _standard_error_to(path: str) -> Iterator[None]:
 @contextmanager
 def _explained(log_path: str, *, is_own: bool) -> Iterator[None]:
     """Errors of Spark, of Py4J and of the JVM as one paragraph."""
-    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
+
+    # What carries PySpark's calls to the JVM, and comes with it.
+    call_failed: type[Exception] = import_module("py4j.protocol").Py4JError
 
     try:
         yield
     except GemingaError:
         raise
-    except (PySparkException, Py4JError, ConnectionError) as error:
+    except (PySparkException, call_failed, ConnectionError) as error:
         where = f" (Spark's own words: {log_path})" if is_own else ""
         raise PipelineFailedError(f"{explain(str(error))}{where}") from error

@@ -21,15 +21,16 @@ from geminga.spark.pipelines import (
     Watermark,
     Window,
     WindowKind,
-    check,
     load,
     load_ready,
 )
+from geminga.spark.pipelines.core.checking import check
 from geminga.spark.pipelines.core.columns import missing_columns
 from geminga.spark.pipelines.core.connector_options import metadata_columns, sink_option_values, source_options
 from geminga.spark.pipelines.core.definition import GUARANTEE_DEFAULT
 from geminga.spark.pipelines.core.identity import check_change, definition_json
 from geminga.spark.pipelines.core.parsing import parse_pipeline, read_document
+from geminga.spark.pipelines.core.reading import DURATION_MS_MAX, duration_ms
 from geminga.spark.pipelines.core.ready import READY
 from geminga.spark.pipelines.core.yaml_text import YamlError, parse_yaml
 from support.pipeline_files import plain
@@ -289,6 +290,24 @@ def test_what_is_not_read_is_refused_with_its_line(text, line, words) -> None:
         parse_yaml(text)
     assert caught.value.line == line
     assert words in caught.value.problem
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("500ms", 500),
+        ("2h", 7_200_000),
+        ("1 hour 30 minutes", 5_400_000),
+        ("7 days", 604_800_000),
+        ("0s", 0),
+        ("-1s", 0),
+        ("1", 0),
+        ("1 parsec", 0),
+        ("999999999999 days", 0),
+    ],
+)
+def test_durations_are_read(text, expected) -> None:
+    assert duration_ms(text) == expected <= DURATION_MS_MAX
 
 
 def test_a_checkpoint_allows_what_changes_nothing_and_refuses_the_rest() -> None:

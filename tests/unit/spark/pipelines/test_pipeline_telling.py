@@ -11,7 +11,9 @@ import urllib.request
 import pyarrow as pa
 import pytest
 
+from geminga.app import pipeline_commands
 from geminga.client import MessageId
+from geminga.model.errors import ConfigurationError
 from geminga.spark.pipelines import CheckpointInUseError, Pipeline, Sink, Source
 from geminga.spark.pipelines import checkpoint as checkpoints
 from geminga.spark.pipelines.core.checkpoint_text import CheckpointDamagedError, latest_number, parse_offsets
@@ -175,6 +177,13 @@ def test_a_small_file_is_replaced_in_one_step(tmp_path) -> None:
     for text in ("one", "two"):
         write_synced(str(tmp_path / "f"), text)
     assert [(one.name, one.read_text()) for one in tmp_path.iterdir()] == [("f", "two")]
+
+
+def test_settings_of_the_command_line_are_pairs() -> None:
+    assert pipeline_commands._pairs(["a=b=c", "d="]) == {"a": "b=c", "d": ""}
+    for wrong in (["a"], ["=b"], ["a=1", "a=2"]):
+        with pytest.raises(ConfigurationError):
+            pipeline_commands._pairs(wrong)
 
 
 def geminga(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -305,6 +305,8 @@ def _chomped(lines: list[str], style: str, chomping: str) -> str:
         for number, line in enumerate(lines):
             if number == 0:
                 text = line
+            elif not text.strip("\n"):
+                text += "\n" + line
             elif not line or not lines[number - 1] or line[:1] in " \t" or lines[number - 1][:1] in " \t":
                 before = lines[number - 1]
                 folds = bool(line) and not before and line[:1] not in " \t"
