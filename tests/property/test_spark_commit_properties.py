@@ -15,11 +15,9 @@ from geminga.model.txn_id import TxnId
 from geminga.spark.core.commit_steps import Append, Decided, End
 from geminga.spark.core.decisions import (
     Claim,
-    CommitLog,
     Ended,
     Prepared,
     SinkState,
-    Snapshot,
     TaskBegun,
     decode,
     encode,
@@ -192,27 +190,3 @@ def test_plans_and_other_documents_are_passed_over(data: bytes) -> None:
 def test_records_of_a_newer_version_are_an_error_and_no_gap(data: bytes) -> None:
     with pytest.raises(SinkError, match="can not read"):
         decode(data)
-
-
-@given(st.lists(st.sampled_from("abc"), max_size=30), st.integers(0, 30))
-def test_a_cleaned_log_says_what_the_whole_one_said(sinks: list[str], at: int) -> None:
-    """A reader that begins at a snapshot knows what one that read everything knows."""
-    records = []
-    for number, sink in enumerate(sinks):
-        claim = str(number)
-        records += [Claim(sink, claim), TaskBegun(sink, number, TxnId(0, number), 0, 0, 1)]
-        records += [Prepared(sink, number, claim, (TxnId(0, number),), 1)]
-        if number % 3:
-            records += [Ended(sink, number, claim, is_void=number % 3 == 2)]
-    at = min(at, len(records))
-    whole, cleaned = CommitLog(), CommitLog()
-    for record in records[:at]:
-        whole.take(encode(record))
-    cleaned.take(encode(Snapshot((0, at), whole.sinks)))
-    cleaned.take(encode(Snapshot((0, at), {})))
-    for record in records[at:]:
-        whole.take(encode(record))
-        cleaned.take(encode(record))
-    for sink in set(sinks):
-        ours, theirs = whole.state(sink), cleaned.state(sink)
-        assert (ours.claim, ours.committed, ours.prepared) == (theirs.claim, theirs.committed, theirs.prepared)

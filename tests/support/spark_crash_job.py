@@ -48,6 +48,8 @@ def copied(messages: DataFrame) -> DataFrame:
 def start(spark: SparkSession, options: argparse.Namespace) -> StreamingQuery:
     """The query of the mode."""
     sink = {"service.url": options.service_url, "topic": options.output, "guarantee": options.guarantee}
+    if options.txn_timeout:
+        sink["txnTimeoutMs"] = options.txn_timeout
 
     def write(rows: DataFrame, _: int) -> None:
         if options.mode == "update":
@@ -85,6 +87,7 @@ def main() -> None:
     parser.add_argument("--subscription", default="crash", help="empty: none")
     parser.add_argument("--per-trigger", type=int, required=True)
     parser.add_argument("--cores", type=int, default=2)
+    parser.add_argument("--txn-timeout", default="")
     parser.add_argument("--order", type=int, default=0)
     options = parser.parse_args()
     # Four attempts, so that a killed worker is sometimes a new attempt of its task, and not always the query's end.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from pyspark import SparkContext
@@ -12,6 +13,8 @@ from tools.process_tree import children_of, command_of, wait_gone
 
 from geminga.spark import session
 
+ROOT = Path(__file__).parents[3]
+TEST_PATHS = (str(ROOT), str(ROOT / "tests"))
 #: Beside the tuned settings: small, quiet, and nothing left listening.
 SETTINGS = {
     "spark.driver.memory": "1g",
@@ -28,6 +31,8 @@ SETTINGS = {
 def spark_session(tmp_path_factory) -> Iterator[SparkSession]:
     """``local[2]``; stopped with everything it started when the tests are over."""
     directory = tmp_path_factory.mktemp("spark")
+    # Python workers import what tests hand to Spark.
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (*TEST_PATHS, os.environ.get("PYTHONPATH", ""))))
     before = children_of([os.getpid()])
     spark = session(
         "tests",

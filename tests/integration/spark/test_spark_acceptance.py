@@ -92,9 +92,10 @@ def expected_windows(lines: list[bytes]) -> dict[WindowKey, Sums]:
 
 @pytest.mark.long
 @pytest.mark.timeout(3600)
-def test_every_event_is_copied_exactly_once_over_ten_kills(tmp_path, lines):
+@pytest.mark.parametrize("guarantee", ["exactly-once", "effectively-once"])
+def test_every_event_is_copied_exactly_once_over_ten_kills(tmp_path, lines, guarantee):
     with Stage(tmp_path, lines, SEED) as stage:
-        run = stage.crash_run("stateless", batches=BATCHES, guarantee="effectively-once")
+        run = stage.crash_run("stateless", batches=BATCHES, guarantee=guarantee)
         with run.driver:
             run.run(KILLS)
         found = Counter(line for _, line in read_all(stage.broker.service_url, B))
@@ -121,9 +122,10 @@ def test_last_value_of_every_window_is_right_in_update_mode_over_ten_kills(tmp_p
 
 @pytest.mark.long
 @pytest.mark.timeout(3600)
-def test_every_window_is_written_once_in_append_mode_over_ten_kills(tmp_path, lines):
+@pytest.mark.parametrize("guarantee", ["exactly-once", "effectively-once"])
+def test_every_window_is_written_once_in_append_mode_over_ten_kills(tmp_path, lines, guarantee):
     with Stage(tmp_path, lines, SEED + 2) as stage:
-        run = stage.crash_run("append", batches=BATCHES, guarantee="effectively-once")
+        run = stage.crash_run("append", batches=BATCHES, guarantee=guarantee)
         url = stage.broker.service_url
         with run.driver:
             run.run(KILLS - 2)
@@ -146,7 +148,9 @@ def test_every_window_is_written_once_in_append_mode_over_ten_kills(tmp_path, li
 
 @pytest.mark.long
 @pytest.mark.timeout(2400)
-@pytest.mark.parametrize(("guarantee", "is_exact"), [("effectively-once", True), ("at-least-once", False)])
+@pytest.mark.parametrize(
+    ("guarantee", "is_exact"), [("exactly-once", True), ("effectively-once", True), ("at-least-once", False)]
+)
 def test_shuffled_batch_replayed_in_another_order_with_other_cores(tmp_path, guarantee, is_exact):
     """The batch is written, its commit is taken out of the checkpoint, and it is written again.
 
@@ -190,6 +194,37 @@ def test_job_killed_and_never_started_again_leaves_no_subscription_but_the_one_n
             driver.kill()
         # The broker hears of the closed connections; what lasts is what is left.
         until(lambda: subscriptions_of(stage.broker) == named, f"{named} alone is left of {before}", limit_s=30)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_job_killed_and_never_started_again_leaves_no_transaction_past_its_bound(tmp_path):
+    lines = [line for _, line in load_events("").rows][-3000:]
+    with Stage(tmp_path, lines, SEED) as stage:
+        given = ("stateless", stage.broker.service_url, (A1, A2), B, tmp_path)
+        options = {"per_trigger": 100, "guarantee": "exactly-once", "txn_timeout": "20s"}
+        with job(*given, **options) as driver:
+            driver.start()
+            while (report := driver.next_report(120)) is not None and report.get("batch", -1) < 2:
+                continue
+            assert report is not None, driver.log_tail()
+            driver.kill()
+        until(lambda: not open_transactions(stage.broker), "no transaction is open", limit_s=60)
+        topics = json.loads(stage.broker.request("GET", "/admin/v2/persistent/public/default"))
+        left = {topic.rpartition("/")[2]: subscriptions_of_topic(stage.broker, topic) for topic in topics}
+        assert left["__spark_commits"] == {"__spark_commits"}
+        assert set().union(*left.values()) == {"crash", "check", "__spark_commits"}
+
+
+def open_transactions(broker: StandaloneProcess) -> dict[str, object]:
+    """All that are not over, of all coordinators."""
+    found: dict[str, object] = json.loads(broker.request("GET", "/admin/v3/transactions/slowTransactions/0"))
+    return found
+
+
+def subscriptions_of_topic(broker: StandaloneProcess, topic: str) -> set[str]:
+    path = f"/admin/v2/{topic.replace('://', '/')}/stats"
+    return set(json.loads(broker.request("GET", path))["subscriptions"])
 
 
 def subscriptions_of(broker: StandaloneProcess) -> set[str]:

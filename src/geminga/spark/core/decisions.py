@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from geminga.model.txn_id import TxnId
 from geminga.spark.sink.errors import SinkError
@@ -76,7 +76,7 @@ class SinkState:
     claim: str = ""
     #: The last batch that is committed; -1: none.
     committed: int = -1
-    #: Its decision; None: none, or a log that was cleaned does not say.
+    #: Its decision; None: none.
     last: Prepared | None = None
     #: What is decided and not known to have ended.
     prepared: Prepared | None = None
@@ -84,12 +84,9 @@ class SinkState:
     tasks: dict[TxnId, TaskBegun] = field(default_factory=dict)
     #: ... when the last batch was committed, of it and of those before: to be aborted.
     strays: dict[TxnId, TaskBegun] = field(default_factory=dict)
-    #: Whether the log had anything of it.
-    is_known: bool = False
 
     def take(self, record: Record) -> None:
         """The next record of the sink; one that does not count changes nothing."""
-        self.is_known = True
         match record:
             case TaskBegun():
                 if len(self.tasks) < TASKS_MAX:
@@ -109,13 +106,6 @@ class SinkState:
                     else:
                         self._is_committed(decision)
 
-    def adopt(self, known: SinkState) -> None:
-        """What a cleaned log says, if nothing is known yet."""
-        if not self.is_known:
-            self.is_known = True
-            self.claim, self.committed, self.prepared = known.claim, known.committed, known.prepared
-            self.tasks = dict(known.tasks)
-
     def _is_committed(self, decision: Prepared) -> None:
         self.committed, self.last, self.prepared = decision.batch, decision, None
         listed = set(decision.txn_ids)
@@ -128,16 +118,7 @@ class SinkState:
         return any(one is not None and txn_id in one.txn_ids for one in (self.prepared, self.last))
 
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """What a log said of all sinks up to a position: what lies before may go."""
-
-    at: tuple[int, int]
-    sinks: Mapping[str, SinkState]
-
-
 Record = TaskBegun | Claim | Prepared | Ended
-AnyRecord = Record | Snapshot
 
 
 class CommitLog:
@@ -154,10 +135,7 @@ class CommitLog:
         """The next message's payload; raises SinkError for what a newer version wrote."""
         self.records += 1
         record = decode(data)
-        if isinstance(record, Snapshot):
-            for sink, known in record.sinks.items():
-                self.state(sink).adopt(known)
-        elif record is not None:
+        if record is not None:
             self.state(record.sink).take(record)
 
     def state(self, sink: str) -> SinkState:
@@ -172,15 +150,11 @@ class CommitLog:
 # ---- the format
 
 
-def encode(record: AnyRecord) -> bytes:
+def encode(record: Record) -> bytes:
     """The payload of a record's message."""
-    if isinstance(record, Snapshot):
-        sinks = {sink: _state_fields(state) for sink, state in record.sinks.items()}
-        given: dict[str, Any] = {"kind": "state", "sink": "", "at": list(record.at), "sinks": sinks}
-    else:
-        given = {"kind": _KINDS[type(record)], "sink": record.sink, **_fields(record)}
-        if isinstance(record, Ended) and record.is_void:
-            given["kind"] = "void"
+    given: dict[str, Any] = {"kind": _KINDS[type(record)], "sink": record.sink, **_fields(record)}
+    if isinstance(record, Ended) and record.is_void:
+        given["kind"] = "void"
     return json.dumps({"v": VERSION, **given}, separators=(",", ":")).encode()
 
 
@@ -212,16 +186,7 @@ def _fields(record: Record) -> dict[str, Any]:
             return {"batch": record.batch, "claim": record.claim}
 
 
-def _state_fields(state: SinkState) -> dict[str, Any]:
-    return {
-        "claim": state.claim,
-        "batch": state.committed,
-        "prepared": None if state.prepared is None else _fields(state.prepared),
-        "tasks": [_fields(task) for task in (*state.strays.values(), *state.tasks.values())],
-    }
-
-
-def decode(data: bytes) -> AnyRecord | None:
+def decode(data: bytes) -> Record | None:
     """A record; None: the message is something else's. Raises SinkError: a newer version wrote it, or it is damaged."""
     try:
         given = json.loads(data)
@@ -240,7 +205,7 @@ def decode(data: bytes) -> AnyRecord | None:
     )
 
 
-def _record(kind: object, sink: str, given: Mapping[str, Any]) -> AnyRecord:
+def _record(kind: object, sink: str, given: Mapping[str, Any]) -> Record:
     match kind:
         case "task":
             return _task(sink, given)
@@ -250,10 +215,6 @@ def _record(kind: object, sink: str, given: Mapping[str, Any]) -> AnyRecord:
             return _prepared(sink, given)
         case "committed" | "void":
             return Ended(sink, int(given["batch"]), str(given["claim"]), is_void=kind == "void")
-        case "state":
-            ledger, entry = given["at"]
-            states = cast("Mapping[str, Mapping[str, Any]]", given["sinks"])
-            return Snapshot((int(ledger), int(entry)), {name: _state(name, one) for name, one in states.items()})
     raise ValueError(kind)
 
 
@@ -282,15 +243,4 @@ def _prepared(sink: str, given: Mapping[str, Any]) -> Prepared:
         int(given["until"]),
         str(given["run"]),
         str(given["topic"]),
-    )
-
-
-def _state(sink: str, given: Mapping[str, Any]) -> SinkState:
-    prepared = given["prepared"]
-    tasks = [_task(sink, one) for one in given["tasks"]]
-    return SinkState(
-        claim=str(given["claim"]),
-        committed=int(given["batch"]),
-        prepared=None if prepared is None else _prepared(sink, prepared),
-        tasks={task.txn_id: task for task in tasks},
     )
