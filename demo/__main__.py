@@ -97,9 +97,12 @@ def run_parts(
     from demo import pipeline
 
     plot = Path(os.environ.get("PLOT") or ROOT / "out" / "weekly.png")
-    failures = pipeline.run(console, broker, events, directory, plot)
+    path, mode = os.environ.get("EVENTS", ""), os.environ.get("MODE") or "append"
+    failures = pipeline.run(console, broker, events, directory, plot, path=path, mode=mode)
     if not failures:
-        console.print("[bold green]Spark's result, killed and resumed, equals the plain computation row by row[/]")
+        console.print(
+            "[bold green]each window is there once, in topic B and in the table, and each row in its place[/]"
+        )
     return failures
 
 

@@ -31,7 +31,8 @@ def load_events(path: str) -> Events:
         return _from_file(Path(path).expanduser())
     history = _from_git()
     missing = max(0, EVENTS_MIN - len(history))
-    rows = history + _seeded(missing)
+    first_ms = min((json.loads(line)["event_time"] for _, line in history), default=1_750_000_000_000)
+    rows = _seeded(missing, first_ms) + history
     found = f"{len(history):,} commits of this checkout" if history else "no git history here"
     return Events(rows, f"{found}, filled up with {missing:,} events made from seed {SEED}" if missing else found)
 
@@ -75,12 +76,14 @@ def _from_git() -> list[tuple[str, bytes]]:
     return rows
 
 
-def _seeded(count: int) -> list[tuple[str, bytes]]:
+def _seeded(count: int, before_ms: int) -> list[tuple[str, bytes]]:
+    """So many that end where the history begins."""
     rng = random.Random(SEED)
     rows = []
-    now = 1_700_000_000_000
-    for number in range(count):
-        now += rng.randrange(1, 600_000)
+    steps = [rng.randrange(1, 600_000) for _ in range(count)]
+    now = before_ms - sum(steps)
+    for number, step in enumerate(steps):
+        now += step
         event = {
             "repo": f"seeded/repo-{rng.randrange(_SEEDED_REPOS):02}",
             "commit": f"{number:012x}",

@@ -15,6 +15,7 @@ class WindowKey(NamedTuple):
     """A week of a repository."""
 
     start_ms: int
+    #: Empty for events without one: they are a group as any other.
     repo: str
 
 
@@ -35,12 +36,11 @@ def check_event(line: bytes, number: int) -> dict[str, object]:
     """The event of a line; raises EventError with the line's number and what is missing."""
     event = json.loads(line)
     missing = [name for name in _NUMBERS if not isinstance(event.get(name), int)]
-    if not isinstance(event.get("repo"), str):
-        missing.insert(0, "repo")
+    missing[:0] = [name for name in ("repo", "commit") if not isinstance(event.get(name), str)]
     if missing:
         raise EventError(
-            f"event {number:,} has no {', '.join(missing)}: the Spark part needs repo (text) and, as whole numbers, "
-            "event_time (milliseconds since 1970), files, insertions and deletions"
+            f"event {number:,} has no {', '.join(missing)}: the Spark part needs repo and commit (text) and, as whole "
+            "numbers, event_time (milliseconds since 1970), files, insertions and deletions"
         )
     return dict(event)
 
@@ -51,7 +51,7 @@ def weekly(lines: Iterable[bytes]) -> dict[WindowKey, Sums]:
     for line in lines:
         event = json.loads(line)
         time = event["event_time"]
-        key = WindowKey(time - time % WEEK_MS, event["repo"])
+        key = WindowKey(time - time % WEEK_MS, event["repo"] or "")
         before = sums.get(key, Sums(0, 0, 0, 0))
         sums[key] = Sums(
             before.commits + 1,
@@ -65,7 +65,7 @@ def weekly(lines: Iterable[bytes]) -> dict[WindowKey, Sums]:
 def parse_result(value: bytes) -> tuple[WindowKey, Sums]:
     """A message of topic B."""
     row = json.loads(value)
-    key = WindowKey(row["window_start_ms"], row["repo"])
+    key = WindowKey(row["window_start_ms"], row["repo"] or "")
     return key, Sums(row["commits"], row["files"], row["insertions"], row["deletions"])
 
 

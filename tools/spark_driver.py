@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from types import TracebackType
@@ -47,6 +48,7 @@ class SparkDriver:
     def start(self, more: Sequence[str] = ()) -> None:
         """Start it; ``more`` are arguments of this start alone."""
         assert self.process is None or self.process.poll() is not None
+        self._close_input()
         paths = [str(ROOT), str(ROOT / "src"), str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in paths if path), **self.environment}
         self._lines = SimpleQueue()
@@ -55,7 +57,7 @@ class SparkDriver:
         with self.log.open("a", encoding="utf-8") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", self.module, *self.arguments, *more],
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
@@ -64,6 +66,11 @@ class SparkDriver:
             )
         threading.Thread(target=self._read, args=(self.process, self._lines), daemon=True).start()
 
+    def _close_input(self) -> None:
+        if self.process is not None and self.process.stdin is not None:
+            with suppress(BrokenPipeError):
+                self.process.stdin.close()
+
     @staticmethod
     def _read(process: subprocess.Popen[str], lines: SimpleQueue[str | None]) -> None:
         assert process.stdout is not None
@@ -71,6 +78,14 @@ class SparkDriver:
             for line in process.stdout:
                 lines.put(line)
         lines.put(None)
+
+    def tell(self, line: str) -> None:
+        """A line on its standard input, which ends when this process does; one that is gone hears nothing."""
+        assert self.process is not None
+        assert self.process.stdin is not None
+        with suppress(BrokenPipeError):
+            self.process.stdin.write(line + "\n")
+            self.process.stdin.flush()
 
     def next_report(self, timeout_s: float) -> dict[str, Any] | None:
         """What the driver says next; None when it has ended. Raises DriverError after ``timeout_s`` of silence."""
@@ -147,3 +162,4 @@ class SparkDriver:
     ) -> None:
         if self.is_running:
             self.kill()
+        self._close_input()
