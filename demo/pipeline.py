@@ -37,7 +37,6 @@ def run(
     *,
     path: str = "",
     mode: str = "append",
-    guarantee: str = "exactly-once",
 ) -> list[str]:
     """All of it; the reasons why it failed. ``path`` is where the events are from. Raises EventError, DriverError."""
     given = given_input(events, BATCHES, SEED)
@@ -45,7 +44,7 @@ def run(
         f"topic A1: {given.owner}; topic A2: the others; some events are sent twice; the watermark is "
         f"{given.delay_ms // DAY_MS:,} days behind"
     )
-    outcome, found = run_through(console, broker, directory, given, KINDS, SEED, mode=mode, guarantee=guarantee)
+    outcome, found = run_through(console, broker, directory, given, KINDS, SEED, mode=mode)
     windows = dict(found.messages)
     show(console, windows)
     report(console, given, outcome)

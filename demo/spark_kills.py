@@ -29,13 +29,13 @@ from demo.events import Events, load_events
 from demo.killing import Killing, Run, kinds_of
 from demo.troubled import DAY_MS, Row, sent_again, troubled
 from demo.weekly import EventError, Sums, WindowKey, differences
-from demo.weekly_stage import WeeklyStage, rows_of
+from demo.weekly_stage import GUARANTEE, WeeklyStage, rows_of
 from geminga.model.errors import GemingaError
 
 KILLS = 20
 ROWS = 20_000
 #: Batches of the rows for each kill, and at least.
-BATCHES_A_KILL, BATCHES_MIN = 2, 12
+BATCHES_A_KILL, BATCHES_MIN = 1.5, 12
 SEED_MAX = 1 << 31
 
 
@@ -117,11 +117,11 @@ def run_through(
     seed: int,
     *,
     mode: str = "append",
-    guarantee: str = "exactly-once",
+    guarantee: str = GUARANTEE,
 ) -> tuple[Outcome, Found]:
     """Publish, run the job over the kills, read what came out and check it. Raises DriverError."""
     stage = WeeklyStage(broker, directory, given.rows, given.delay_ms)
-    stage.make_topics()
+    stage.make_topics(guarantee)
     run = Run(seed, len(given.rows))
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console) as progress:
@@ -171,13 +171,13 @@ def main() -> int:
     parser.add_argument("--rows", type=int, default=ROWS, help="of the events that are made")
     parser.add_argument("--events", default="", help="a file of events instead")
     parser.add_argument("--mode", choices=["append", "update"], default="append")
-    parser.add_argument("--guarantee", default="exactly-once")
+    parser.add_argument("--guarantee", default=GUARANTEE)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     # A sentence is a line where nobody looks at a terminal.
     console = Console(soft_wrap=not sys.stdout.isatty(), stderr=options.json)
     seed = options.seed or random.randrange(1, SEED_MAX)
-    batches = max(BATCHES_MIN, BATCHES_A_KILL * options.kills)
+    batches = max(BATCHES_MIN, int(BATCHES_A_KILL * options.kills))
     try:
         given = (
             given_input(load_events(options.events), batches, seed)
@@ -195,8 +195,7 @@ def main() -> int:
         f"{given.expected.late.total():,} rows are late"
     )
     directory = Path(tempfile.mkdtemp(prefix="geminga-spark-kills-"))
-    settings = {"brokerDeduplicationEnabled": "true"} if options.guarantee == "effectively-once" else {}
-    broker = StandaloneProcess(directory / "data", log=directory / "broker.log", settings=settings)
+    broker = StandaloneProcess(directory / "data", log=directory / "broker.log")
     try:
         broker.start()
         outcome, _ = run_through(
@@ -215,6 +214,8 @@ def main() -> int:
             print(json.dumps(outcome.document()))
     except (StartError, DriverError, Unclear, GemingaError) as error:
         failures = [str(error)]
+    except KeyboardInterrupt:
+        failures = ["interrupted"]
     finally:
         if broker.is_running:
             broker.stop()

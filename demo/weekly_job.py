@@ -41,6 +41,8 @@ SETTINGS = {
 }
 #: Four attempts, so that a task whose worker is killed is tried again, and the query does not always end.
 MASTER = "local[2,4]"
+#: Tasks that read a batch, each time: as many as run at a time.
+TASKS = 2
 #: How often a batch reads its rows: for the windows, and for what is late.
 SCANS = 2
 #: How long a task to be killed is looked for.
@@ -56,6 +58,7 @@ def read_events(spark: SparkSession, options: argparse.Namespace) -> DataFrame:
         .option("startingOffsets", "earliest")
         .option("subscription", "weekly")
         .option("maxMessagesPerTrigger", options.per_trigger)
+        .option("numPartitions", TASKS)
         .option("metadataColumns", "__key,__eventTime")
         .load()
     )
@@ -173,8 +176,6 @@ class Job:
         output = output.persist()
         try:
             sink = {"service.url": options.service_url, "guarantee": options.guarantee}
-            if options.commit_state:
-                sink["commitStateTopic"] = options.commit_state
             output.drop("window").write.format("pulsar").mode("append").options(**sink).save()
             windows = output.where("window IS NOT NULL").select("window.*")
             # The directory of the batch is written over when the batch is run again.
@@ -248,8 +249,7 @@ def main() -> None:
     parser.add_argument("--delay-ms", type=int, required=True, help="of the watermark")
     parser.add_argument("--id", default="id", help="the field that tells an event from others")
     parser.add_argument("--mode", choices=["append", "update"], default="append")
-    parser.add_argument("--guarantee", default="exactly-once")
-    parser.add_argument("--commit-state", default="")
+    parser.add_argument("--guarantee", required=True)
     options = parser.parse_args()
     options.checkpoint = str(Path(options.checkpoint).resolve())
     try:

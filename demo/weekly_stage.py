@@ -23,6 +23,10 @@ from geminga.client import Message, MessageId, connect
 
 A1, A2 = (f"persistent://public/default/{name}" for name in ("a1", "a2"))
 B, LATE = (f"persistent://public/default/{name}" for name in ("b", "b-late"))
+#: Where the sink notes what it writes.
+COMMITS = "persistent://public/default/__spark_commits"
+#: What the job promises, unless it is told otherwise.
+GUARANTEE = "effectively-once"
 PARTITIONS = 2
 SUBSCRIPTION = "weekly"
 #: The repository of the events that close all windows; their own window is never closed.
@@ -55,11 +59,14 @@ class WeeklyStage:
         self._delay_ms = delay_ms
         self._table = directory / "table"
 
-    def make_topics(self) -> None:
-        """Partitioned, each with a subscription that keeps what nobody has read yet."""
+    def make_topics(self, guarantee: str) -> None:
+        """Partitioned, each with a subscription that keeps what nobody has read yet, and what the guarantee needs."""
         for topic in (A1, A2, B, LATE):
             self._broker.request("PUT", f"/admin/v2/{topic.replace('://', '/')}/partitions", PARTITIONS)
         asyncio.run(self._subscribe())
+        if guarantee == "effectively-once":
+            for topic in (B, LATE, COMMITS):
+                self._broker.request("POST", f"/admin/v2/{topic.replace('://', '/')}/deduplicationEnabled", True)
 
     async def _subscribe(self) -> None:
         async with connect(self._broker.service_url) as client:

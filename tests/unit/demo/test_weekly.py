@@ -22,7 +22,14 @@ DAY_MS = 24 * 3600 * 1000
 
 
 def event(repo: str, at: int, files: int = 1, insertions: int = 10, deletions: int = 2) -> bytes:
-    fields = {"repo": repo, "event_time": at, "files": files, "insertions": insertions, "deletions": deletions}
+    fields = {
+        "repo": repo,
+        "commit": "c",
+        "event_time": at,
+        "files": files,
+        "insertions": insertions,
+        "deletions": deletions,
+    }
     return json.dumps(fields).encode()
 
 
@@ -54,7 +61,7 @@ def test_differences_name_what_is_missing_unexpected_and_wrong() -> None:
 
 def test_event_that_is_no_commit_is_named_with_its_line() -> None:
     assert check_event(event("a/b", 5), 1)["event_time"] == 5
-    with pytest.raises(EventError, match=r"event 1,234 has no repo, event_time, files"):
+    with pytest.raises(EventError, match=r"event 1,234 has no repo, commit, event_time, files"):
         check_event(b'{"insertions": 1, "deletions": 2}', 1234)
 
 
