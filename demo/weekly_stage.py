@@ -21,10 +21,8 @@ from demo.troubled import WEEK_MS, Row
 from demo.weekly import Sums, WindowKey, check_event, is_of_owner, parse_result, split_owner
 from geminga.client import Message, MessageId, connect
 
-A1, A2 = (f"persistent://public/default/{name}" for name in ("a1", "a2"))
-B, LATE = (f"persistent://public/default/{name}" for name in ("b", "b-late"))
-#: Where the sink notes what it writes.
-COMMITS = "persistent://public/default/__spark_commits"
+NAMESPACE = "public/default"
+A1, A2, B, LATE = (f"persistent://{NAMESPACE}/{name}" for name in ("a1", "a2", "b", "b-late"))
 #: What the job promises, unless it is told otherwise.
 GUARANTEE = "effectively-once"
 PARTITIONS = 2
@@ -65,8 +63,7 @@ class WeeklyStage:
             self._broker.request("PUT", f"/admin/v2/{topic.replace('://', '/')}/partitions", PARTITIONS)
         asyncio.run(self._subscribe())
         if guarantee == "effectively-once":
-            for topic in (B, LATE, COMMITS):
-                self._broker.request("POST", f"/admin/v2/{topic.replace('://', '/')}/deduplicationEnabled", True)
+            self._broker.request("POST", f"/admin/v2/namespaces/{NAMESPACE}/deduplication", True)
 
     async def _subscribe(self) -> None:
         async with connect(self._broker.service_url) as client:
