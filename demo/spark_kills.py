@@ -142,6 +142,8 @@ def run_through(
             killing.to_the_end(kinds)
     found = stage.found()
     failures = audit(found, given.expected, is_once=mode == "append")
+    if still_open := stage.open_transactions():
+        failures.append(f"{len(still_open)} transactions that wrote are open, the first is {still_open[0]}")
     failures += [
         f"{kind} was killed {run.kills[kind]} times, not {times}"
         for kind, times in Counter(kinds).items()

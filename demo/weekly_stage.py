@@ -121,6 +121,11 @@ class WeeklyStage:
         line = [part for pair in arguments.items() for part in pair]
         return SparkDriver("demo.weekly_job", line, log=self._directory / "spark.log")
 
+    def open_transactions(self) -> list[str]:
+        """Transactions that have written and are not ended: what readers of a topic wait for."""
+        told = json.loads(self._broker.request("GET", "/admin/v3/transactions/slowTransactions/1"))
+        return sorted(txn_id for txn_id, metadata in told.items() if metadata.get("producedPartitions"))
+
     def found(self) -> Found:
         """All that came out, but the closing events."""
         found = Found(read_table(self._table), [])
