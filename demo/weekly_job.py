@@ -32,6 +32,8 @@ from geminga.spark import session
 EVENT = "{id} string, repo string, files long, insertions long, deletions long"
 SETTINGS = {
     "spark.driver.memory": "1g",
+    # A job of a minute is over before the second compiler has earned what it costs.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.ui.enabled": "false",
