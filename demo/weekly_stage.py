@@ -24,7 +24,7 @@ from geminga.client import Message, MessageId, connect
 NAMESPACE = "public/default"
 A1, A2, B, LATE = (f"persistent://{NAMESPACE}/{name}" for name in ("a1", "a2", "b", "b-late"))
 #: What the job promises, unless it is told otherwise.
-GUARANTEE = "effectively-once"
+GUARANTEE = "exactly-once"
 PARTITIONS = 2
 SUBSCRIPTION = "weekly"
 #: The repository of the events that close all windows; their own window is never closed.

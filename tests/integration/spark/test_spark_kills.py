@@ -1,6 +1,6 @@
-"""``make spark-kills``: troublesome events through Spark's windows, with the driver, a worker, a task, the broker killed.
+"""``make spark-kills``: troublesome events through Spark's windows; driver, worker, task and broker are killed.
 
-The short form runs in ``make test``; the long ones take EVENTS=file.jsonl[.gz], SPARK_SEED=number and SPARK_KILLS=number.
+The short form runs in ``make test``; the long ones take EVENTS=file.jsonl[.gz], SPARK_SEED=number, SPARK_KILLS=number.
 """
 
 from __future__ import annotations
