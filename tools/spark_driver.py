@@ -136,6 +136,7 @@ class SparkDriver:
             return  # its number may be another process's by now
         killed = kill_tree(self.process.pid)
         self.process.wait()
+        self._close_input()
         left = wait_gone(killed, 20.0)
         if left:
             raise DriverError(f"still there after kill -9: {[command_of(pid) for pid in left]}")
@@ -144,9 +145,11 @@ class SparkDriver:
         """The exit code; raises DriverError if it does not end in time."""
         assert self.process is not None
         try:
-            return self.process.wait(timeout_s)
+            code = self.process.wait(timeout_s)
         except subprocess.TimeoutExpired:
             raise DriverError(f"the Spark driver did not end within {timeout_s:.0f} s\n{self.log_tail()}") from None
+        self._close_input()
+        return code
 
     def log_tail(self, lines: int = 15) -> str:
         """The last lines of its log."""
