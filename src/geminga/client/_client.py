@@ -43,6 +43,8 @@ _log = get_logger(__name__)
 
 _VERSION: Final = Either(NOTHING, Instance(bytes, "bytes"))
 _POSITION: Final = Pair(Number(-1, INT64_MAX))
+_TXN_ID: Final = Instance(TxnId, "a TxnId")
+_TXN_NUMBERS: Final = Pair(Number(0, 2**64 - 1))
 _STREAM_KINDS: Final[Mapping[str, Kind]] = {
     "start": _POSITION,
     "end": Either(NOTHING, _POSITION),
@@ -285,7 +287,8 @@ class Client:
         may be asked again.
         """
         self.lifetime.check_usable()
-        check_argument("txn_id", txn_id, Instance(TxnId, "a TxnId"))
+        check_argument("txn_id", txn_id, _TXN_ID)
+        check_argument("txn_id", txn_id, _TXN_NUMBERS)
         check_argument("commit", commit, FLAG)
         _, error = await self.coordinators.end(txn_id, commit=commit)
         if error is not None:

@@ -53,6 +53,8 @@ VALUES: list[Any] = [
     gc.MessageId.latest,
     gc.MessageId(-1, "one", 1),
     gc.MessageId(-1, 1 << 70, 1),
+    gc.TxnId(1 << 70, -1),
+    gc.TxnId("text", None),
     StringSchema(),
     re.compile(b"bytes"),
     re.compile("public/default/a"),
@@ -137,6 +139,10 @@ TABLE: Mapping[str, Mapping[str, tuple[Takes, str]]] = {
         "topic": (is_topic, "topic"),
         "version": (lambda v: v is None or isinstance(v, bytes), "version"),
     },
+    "Client.end_transaction": {
+        "txn_id": (lambda v: False, "txn_id"),
+        "commit": (lambda v: isinstance(v, bool), "commit"),
+    },
     "Client.close": {},
     "Client.transaction": {
         "timeout": (
@@ -146,7 +152,7 @@ TABLE: Mapping[str, Mapping[str, tuple[Takes, str]]] = {
             "timeout",
         )
     },
-    **{f"Transaction.{name}": {} for name in ("id", "state", "commit", "abort", "close")},
+    **{f"Transaction.{name}": {} for name in ("id", "state", "commit", "abort", "detach", "close")},
     "Producer.send": {
         "content": (lambda v: v is None or isinstance(v, bytes), "content"),
         # Half a surrogate pair is found when it is encoded, and told then.
@@ -213,6 +219,7 @@ BESIDE: Mapping[str, Mapping[str, Any]] = {
     "Client.create_table_view": {"topic": TOPIC},
     "Client.get_schema": {"topic": TOPIC},
     "Client.entry_stream": {"topic": TOPIC},
+    "Client.end_transaction": {"txn_id": gc.TxnId(0, 1), "commit": True},
     "Producer.send": {"content": b"never stored"},
     "Producer.send_nowait": {"content": b"never stored"},
 }

@@ -7,7 +7,7 @@ answered NotAllowed, as by Pulsar.
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from typing import Any, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from geminga.broker.access.core.actions import EVERYTHING, Anyone, Resource, SuperUser
 from geminga.broker.connection.connection import Connection
@@ -23,9 +23,11 @@ from geminga.model.errors import (
 from geminga.model.topic_name import TopicName
 from geminga.model.txn_id import TxnId, TxnSubscription
 from geminga.runtime import Raised, attempt
-from geminga.transaction.coordinator import TransactionCoordinator
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.commands import encode_command
+
+if TYPE_CHECKING:  # what no transaction needs is not loaded
+    from geminga.transaction.coordinator import TransactionCoordinator
 
 TEXT: Final = (
     "Transaction manager is not started, please set transactionCoordinatorEnabled=true on a broker that has it"

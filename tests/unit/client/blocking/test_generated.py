@@ -17,6 +17,7 @@ MODULES = {
     "Consumer": _consumer,
     "Reader": _reader,
     "TableView": _table_view,
+    "Transaction": blocking._transaction,
 }
 
 
