@@ -88,7 +88,7 @@ MEASUREMENTS: dict[str, tuple[str, str, Measurement]] = {
     "spark": (
         "topics in Spark against a source in memory, and a sink to nowhere",
         f"publish: {DURABLE}",
-        lambda b, _: measure_spark(b),
+        lambda b, o: measure_spark(b, o.gigabytes, (o.size or [0])[0], o.k),
     ),
     "peers": (
         "beside Apache Pulsar, Redis and NATS, same load; times: above 1 is better; CPU us: the server's a message",
@@ -158,8 +158,12 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=10_000, help="topics: how many")
     parser.add_argument("--turns", type=int, default=3, help="peers, transactions: of each server in each row")
     parser.add_argument(
-        "-k", default="", metavar="TEXT", help='peers, transactions: rows whose name contains this, or "a or b"'
+        "-k",
+        default="",
+        metavar="TEXT",
+        help='peers, transactions: rows whose name contains this, or "a or b"; spark: queries',
     )
+    parser.add_argument("--gigabytes", type=float, default=0.0, help="spark: payloads of each query (0.2 by default)")
     parser.add_argument("--profile", action="store_true", help="peers: say where Geminga's processor time went")
     parser.add_argument("--loop", choices=("asyncio", "uvloop"), default="uvloop", help="product and floor")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="broker configuration")

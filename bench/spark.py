@@ -28,6 +28,7 @@ from tools.standalone_process import ROOT, StandaloneProcess
 from bench.client import next_turn
 from bench.measure import Row
 from bench.servers import Bench, BenchError, environment, finish_load
+from bench.spark_load import PAYLOAD_BYTES, PAYLOAD_VARIABLE
 
 #: Messages of one topic that is read; of the two tasks of a write.
 MESSAGES = 100_000
@@ -37,8 +38,7 @@ SMALL_BATCHES = 20
 #: Writes of the disk's durable rate.
 DISK_WRITE_BYTES = 1 << 20
 DISK_WRITES = 200
-READ_GOAL, WRITE_GOAL = 0.2, 0.5
-MEMORY = ["bench_memory", {"tasks": str(TASKS), "rows": str(MESSAGES)}]
+READ_GOAL, WRITE_GOAL = 0.7, 0.5
 WRITTEN_COLUMNS = ["value", "__key", "__eventTime"]
 _TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -53,14 +53,24 @@ class _Turn:
     python: float
 
 
-def spark(bench: Bench) -> list[Row]:
-    """All rows."""
+def spark(bench: Bench, gigabytes: float = 0.0, payload_bytes: int = 0, which: str = "") -> list[Row]:
+    """All rows. ``gigabytes``: of payloads in each query; ``payload_bytes``: of each; 0: as the module says.
+
+    ``which``: only queries whose name contains it (memory, NONE, LZ4, nowhere, written), and the source in memory.
+    """
+    average = payload_bytes or sum(PAYLOAD_BYTES) // 2
+    messages = max(1, int(gigabytes * 1e9 / average / TASKS)) if gigabytes else MESSAGES
     with bench.product(brokerDeleteInactiveTopicsEnabled="false") as broker:
-        return _Measuring(bench, broker).rows()
+        return _Measuring(bench, broker, messages, payload_bytes, which).rows()
 
 
 class _Measuring:
-    def __init__(self, bench: Bench, broker: StandaloneProcess) -> None:
+    def __init__(self, bench: Bench, broker: StandaloneProcess, messages: int, payload_bytes: int, which: str) -> None:
+        self._messages = messages
+        self._size = payload_bytes
+        self._which = which
+        self._compressions = [name for name in ("NONE", "LZ4") if which in name]
+        self._memory = ["bench_memory", {"tasks": str(TASKS), "rows": str(messages)}]
         self._bench = bench
         self._broker = broker
         self._turns: dict[str, list[_Turn]] = {}
@@ -69,13 +79,13 @@ class _Measuring:
 
     def rows(self) -> list[Row]:
         """Fill, start Spark, take turns."""
-        for compression in ("NONE", "LZ4"):
-            filled = self._load("fill", topics=_topics(compression), count=MESSAGES, compression=compression)
+        for compression in self._compressions:
+            filled = self._load("fill", topics=_topics(compression), count=self._messages, compression=compression)
             self._payload_bytes = int(filled["bytes"])
         self._load("fill", topics=["small"], count=1, compression="NONE")
         for _ in range(SMALL_BATCHES - 1):
             self._load("fill", topics=["small"], count=1, compression="NONE")
-        alone = [self._alone(compression) for compression in ("NONE", "LZ4")]
+        alone = [self._alone(compression) for compression in self._compressions]
         session = self._start_session()
         try:
             self._take_turns(session)
@@ -83,8 +93,8 @@ class _Measuring:
         finally:
             session.kill()
             session.wait()
-        disk = durable_rate(self._bench.scratch)
-        return [*self._reads(), *self._writes(disk), *alone, _floor(small, self._turns)]
+        writes = self._writes(durable_rate(self._bench.scratch)) if self._turns.keys() >= {"nowhere", "written"} else []
+        return [*self._reads(), *writes, *alone, _floor(small, self._turns)]
 
     # ---- turns
 
@@ -94,8 +104,8 @@ class _Measuring:
                 before = cpu_seconds(self._broker.pid)
                 answer = next_turn(session, json.dumps(query))
                 broker_s = cpu_seconds(self._broker.pid) - before
-                if answer["rows"] != MESSAGES * TASKS:
-                    raise BenchError(f"{name}: {answer['rows']} rows, expected {MESSAGES * TASKS}")
+                if answer["rows"] != self._messages * TASKS:
+                    raise BenchError(f"{name}: {answer['rows']} rows, expected {self._messages * TASKS}")
                 if turn:  # the first one warms up
                     gigabytes = self._payload_bytes / 1e9
                     self._turns.setdefault(name, []).append(
@@ -110,13 +120,14 @@ class _Measuring:
     def _queries(self) -> list[tuple[str, dict[str, Any]]]:
         self._numbers += 1
         sink = {"service.url": self._broker.service_url, "topic": f"written-{self._numbers}"}
-        return [
-            ("memory", {"from": MEMORY, "to": ["noop", {}]}),
+        queries: list[tuple[str, dict[str, Any]]] = [
+            ("memory", {"from": self._memory, "to": ["noop", {}]}),
             ("NONE", self._query(_topics("NONE"), "noop")),
             ("LZ4", self._query(_topics("LZ4"), "noop")),
-            ("nowhere", {"from": MEMORY, "to": ["bench_nowhere", {}], "select": WRITTEN_COLUMNS}),
-            ("written", {"from": MEMORY, "to": ["pulsar", sink], "select": WRITTEN_COLUMNS}),
+            ("nowhere", {"from": self._memory, "to": ["bench_nowhere", {}], "select": WRITTEN_COLUMNS}),
+            ("written", {"from": self._memory, "to": ["pulsar", sink], "select": WRITTEN_COLUMNS}),
         ]
+        return [one for one in queries if one[0] == "memory" or self._which in one[0]]
 
     def _query(self, topics: list[str], sink: str, **options: str) -> dict[str, Any]:
         reading = {
@@ -139,7 +150,7 @@ class _Measuring:
                 [one.rate for one in memory],
                 READ_GOAL,
             )
-            for name in ("NONE", "LZ4")
+            for name in self._compressions
         ]
 
     def _writes(self, disk: float) -> list[Row]:
@@ -180,7 +191,11 @@ class _Measuring:
             text=True,
             cwd=ROOT,
             # Spark's workers import the sources of the bench, too.
-            env={**environment(), "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"},
+            env={
+                **environment(),
+                "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}",
+                PAYLOAD_VARIABLE: str(self._size),
+            },
         )
 
     def _start_session(self) -> subprocess.Popen[str]:

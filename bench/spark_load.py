@@ -32,6 +32,8 @@ Answer = dict[str, Any]
 #: Different payloads; they come in turns.
 PAYLOADS = 4096
 PAYLOAD_BYTES = (500, 1500)
+#: Environment variable, also of Spark's workers: bytes of each payload; 0: of random length.
+PAYLOAD_VARIABLE = "GEMINGA_BENCH_PAYLOAD_BYTES"
 #: Producer batches of the topics that are read.
 BATCH_BYTES = 128 * 1024
 KEYS = 1000
@@ -40,9 +42,11 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def payloads() -> list[bytes]:
-    """Random bytes of random length, the same in each process."""
+    """Random bytes, the same in each process."""
     source = random.Random(7)
-    return [source.randbytes(source.randint(*PAYLOAD_BYTES)) for _ in range(PAYLOADS)]
+    size = int(os.environ.get(PAYLOAD_VARIABLE, "0"))
+    first, last = (size, size) if size else PAYLOAD_BYTES
+    return [source.randbytes(source.randint(first, last)) for _ in range(PAYLOADS)]
 
 
 # ---- fill
