@@ -252,6 +252,13 @@ class LedgerFileReader:
             return [entry for _, entry in found]
         raise DiskIOError(self.where)  # not reached: the context raises
 
+    def read_columns(self, group: int, columns: Sequence[str]) -> pa.Table:
+        """Columns of a row group as they are. Raises CorruptionError, DiskIOError."""
+        with _Reading(self), self._store.read(self._path) as source:
+            parquet = pq.ParquetFile(source, metadata=self._metadata, page_checksum_verification=True)
+            return parquet.read_row_group(group, columns=list(columns), use_threads=False)
+        raise DiskIOError(self.where)  # not reached: the context raises
+
 
 class _Reading:
     """Whatever a damaged file makes of reading it becomes an error that names it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Protocol
 
 from geminga.lake.core.manifest import Manifest, ManifestLedger
@@ -73,6 +74,7 @@ async def write(log: ListedLog, services: StorageServices, deleted: Sequence[Fil
         before = await root.read_manifest(directory)
         async with log.stored.lock():
             version, created_ms = log.stored.version, log.created_ms
+            ids = [info.ledger_id for info in log.ledgers.infos]
             named = [
                 (info.ledger_id, info.entries, info.size_bytes, info.closed_ms, record)
                 for info in log.ledgers.infos
@@ -88,6 +90,8 @@ async def write(log: ListedLog, services: StorageServices, deleted: Sequence[Fil
             if (found_one := known.get(record.uid)) is not None
             or (found_one := await _look_up(root, directory, (ledger_id, entries, size_bytes, closed_ms), record))
         ]
+        following = dict(pairwise(ids))
+        ledgers = [one._replace(next_ledger_id=following.get(one.ledger_id)) for one in ledgers]
         if before is not None and not is_older and tuple(ledgers) == before.ledgers:
             continue
         if before is None and not ledgers:

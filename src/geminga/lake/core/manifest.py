@@ -29,6 +29,8 @@ class ManifestLedger(NamedTuple):
     #: The least and the greatest; None: no message has one.
     first_publish_ms: int | None
     last_publish_ms: int | None
+    #: What follows in the topic's list, so that a reader knows that nothing lies between; None: not known.
+    next_ledger_id: int | None = None
 
 
 class Manifest(NamedTuple):
@@ -54,9 +56,10 @@ _MEMBERS: Final = {
     "messages": "messages",
     "firstPublishMs": "first_publish_ms",
     "lastPublishMs": "last_publish_ms",
+    "nextLedgerId": "next_ledger_id",
 }
 _TEXTS: Final = frozenset({"uid", "file"})
-_MAYBE: Final = frozenset({"firstPublishMs", "lastPublishMs"})
+_MAYBE: Final = frozenset({"firstPublishMs", "lastPublishMs", "nextLedgerId"})
 
 
 def encode_manifest(manifest: Manifest) -> bytes:

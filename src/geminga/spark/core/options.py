@@ -51,9 +51,14 @@ _NAMES: Final = (
     "metadataColumns",
     "arrowBatchBytes",
     "filterPushdown",
+    "lake.root",
+    "lake.region",
+    "lake.endpoint",
 )
 _PREFIXES: Final = ("pulsar.client.", "pulsar.reader.", "pulsar.admin.", "pulsar.producer.")
-_BOUNDS: Final = frozenset(["startingoffsets", "startingtime", "endingoffsets", "endingtime"])
+_BOUNDS: Final = frozenset(
+    ["startingoffsets", "startingtime", "endingoffsets", "endingtime", "lake.root", "lake.region", "lake.endpoint"]
+)
 #: Options of a reader, in lower case behind ``pulsar.reader.``.
 _READER_OPTIONS: Final = frozenset(
     [
@@ -94,6 +99,16 @@ class TopicChoice:
     names: tuple[str, ...] = ()
     pattern: str = ""
     discovery_interval_ms: int = DISCOVERY_INTERVAL_MS_DEFAULT
+
+
+@dataclass(frozen=True, slots=True)
+class LakeChoice:
+    """Where the files of offloaded ledgers are: ``lake.*``."""
+
+    #: ``file:///path`` or ``s3://bucket/prefix``.
+    root: str
+    region: str = ""
+    endpoint: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +166,8 @@ class SourceOptions:
     schema_mode: str = "raw"
     metadata_columns: tuple[str, ...] = DEFAULT_COLUMNS
     filter_pushdown: bool = False
+    #: None: all is read from the broker.
+    lake: LakeChoice | None = None
     #: By filters that Spark pushed down, no option.
     narrowed: Narrowed = Narrowed()
 
@@ -228,7 +245,27 @@ class SourceOptions:
             schema_mode=values.choice("schemaMode", ("raw", "topic", "fixed"), "raw"),
             metadata_columns=check_columns(columns),
             filter_pushdown=values.boolean("filterPushdown", default=False),
+            lake=_lake(values, is_stream=is_stream),
         )
+
+
+def _lake(values: OptionValues, *, is_stream: bool) -> LakeChoice | None:
+    root = values.text("lake.root").strip().rstrip("/")
+    region, endpoint = values.text("lake.region").strip(), values.text("lake.endpoint").strip()
+    if not root:
+        if region or endpoint:
+            raise OptionError("lake.region, lake.endpoint: only with lake.root")
+        return None
+    if is_stream:
+        raise OptionError("lake.root: only for batch reads; a stream reads the lake's ledgers through the broker")
+    if values.boolean("pulsar.reader.readCompacted", default=False):
+        raise OptionError("lake.root and pulsar.reader.readCompacted: the lake has all messages; expected one of them")
+    if root.startswith("/"):
+        root = f"file://{root}"
+    scheme, _, rest = root.partition("://")
+    if (scheme != "s3" or not rest.strip("/") or rest.startswith("/")) and (scheme != "file" or rest[:1] != "/"):
+        raise OptionError(f"lake.root={root!r}: expected file:///path, an absolute path or s3://bucket/prefix")
+    return LakeChoice(root, region, endpoint)
 
 
 def _topics(values: OptionValues) -> TopicChoice:

@@ -65,7 +65,7 @@ def plan(start: StreamOffset, end: StreamOffset) -> list[Task]:
     total = sum(one.weight for one in ranges)
     tasks = max(1, min(end.tasks_max, total // ENTRIES_PER_TASK_MIN))
     goal = max(1, -(-total // tasks))
-    pieces = [piece for one in ranges for piece in _split(one, goal)]
+    pieces = [piece for one in ranges for piece in split_range(one, goal)]
     return _packed(pieces, tasks)
 
 
@@ -77,7 +77,7 @@ def _cut(one: TopicRange, cuts: Sequence[ReadPosition]) -> list[TopicRange]:
     ]
 
 
-def _split(one: TopicRange, goal: int) -> list[TopicRange]:
+def split_range(one: TopicRange, goal: int) -> list[TopicRange]:
     """The range in pieces of about ``goal`` entries, cut between entries of the last ledger."""
     if round(one.weight / goal) <= 1:
         return [one]

@@ -11,7 +11,8 @@ import base64
 from binascii import Error as Base64Error
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import Final
+from itertools import groupby
+from typing import Final, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -50,6 +51,53 @@ def cut_by_bytes(pieces: Sequence[Piece], bytes_max: int) -> Iterator[list[Piece
         yield group
 
 
+class RowColumns(Protocol):
+    """Messages of one topic, column by column; wherever they come from."""
+
+    @property
+    def count(self) -> int:
+        """Messages."""
+
+    def version_runs(self) -> list[tuple[bytes, int]]:
+        """Schema versions of consecutive messages and how many they are; empty for none."""
+
+    def entry_of(self, row: int) -> str:
+        """The entry that has a row."""
+
+    def value(self) -> pa.Array:
+        """The payloads; null for tombstones."""
+
+    def key(self) -> pa.Array:
+        """Keys as bytes; null where there is none."""
+
+    def publish_time(self) -> pa.Array:
+        """When the broker's producer sent them."""
+
+    def partition(self) -> pa.Array:
+        """Index of the partition, -1 for a topic without."""
+
+    def redelivery_count(self) -> pa.Array:
+        """How often the entry was delivered before."""
+
+    def producer_name(self) -> pa.Array:
+        """Who published them."""
+
+    def schema_version(self) -> pa.Array:
+        """Version of the schema they were written with; null for none."""
+
+    def message_id(self) -> pa.Array:
+        """Ids as every Pulsar client serializes them."""
+
+    def event_time(self) -> pa.Array:
+        """Event times; null where there is none."""
+
+    def sequence_id(self) -> pa.Array:
+        """Sequence ids of the producer."""
+
+    def properties(self, kind: pa.DataType) -> pa.Array:
+        """Properties; an empty map where there are none."""
+
+
 class Rows:
     """Messages of some entries of one topic, as Arrow columns."""
 
@@ -62,6 +110,17 @@ class Rows:
         self.count = rows.count
         #: Messages of each piece.
         self.counts = rows.counts
+
+    def version_runs(self) -> list[tuple[bytes, int]]:
+        """Schema versions of consecutive messages and how many they are; empty for none."""
+        counted = zip(self._pieces, self.counts.tolist(), strict=True)
+        grouped = groupby(counted, key=lambda one: one[0].entry.metadata.schema_version)
+        return [(version, sum(count for _, count in run)) for version, run in grouped]
+
+    def entry_of(self, row: int) -> str:
+        """The entry that has a row."""
+        entry = self._pieces[int(self._rows.piece_of[row])].entry
+        return f"{entry.ledger_id}:{entry.entry_id}"
 
     # ---- payload and key
 
@@ -225,7 +284,7 @@ def _times(times_ms: Longs, is_null: NDArray[np.bool_] | None = None) -> pa.Arra
     return pa.array(times_ms * _MICROS, mask=mask).cast(_TIMESTAMP)
 
 
-def metadata_column(rows: Rows, name: str, topic: str, kind: pa.DataType) -> pa.Array:
+def metadata_column(rows: RowColumns, name: str, topic: str, kind: pa.DataType) -> pa.Array:
     """One of the metadata columns."""
     match name:
         case names.KEY:
@@ -252,9 +311,8 @@ def metadata_column(rows: Rows, name: str, topic: str, kind: pa.DataType) -> pa.
             return rows.schema_version()
 
 
-def record_batch(pieces: Sequence[Piece], topic: str, schema: pa.Schema) -> pa.RecordBatch:
+def record_batch(rows: RowColumns, topic: str, schema: pa.Schema) -> pa.RecordBatch:
     """Raw rows: ``value`` as bytes and the metadata columns of ``schema``."""
-    rows = Rows(pieces)
     arrays = [
         rows.value() if field.name == VALUE else metadata_column(rows, field.name, topic, field.type)
         for field in schema

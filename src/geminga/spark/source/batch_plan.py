@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Final
 
 from geminga.client import Client
@@ -24,6 +25,16 @@ TASKS_MAX: Final = 4096
 
 async def plan_batch(client: Client, options: SourceOptions) -> list[Task]:
     """The tasks; raises TopicError, and what the client raises."""
+    start, end = await bounds_of_batch(client, options)
+    tasks_max = options.tasks_max
+    if options.target_bytes_per_task:
+        size = await _estimated_bytes(client, ranges_of(start, end), options.reader)
+        tasks_max = max(1, min(TASKS_MAX, -(-size // options.target_bytes_per_task)))
+    return plan(start, replace(end, tasks_max=tasks_max))
+
+
+async def bounds_of_batch(client: Client, options: SourceOptions) -> tuple[StreamOffset, StreamOffset]:
+    """Where the batch begins and ends in each topic; raises TopicError, and what the client raises."""
     topics = await find_topics(client, options.topics)
     narrowed = options.narrowed
     check_given("startingOffsets", options.start.topics, topics)
@@ -54,12 +65,7 @@ async def plan_batch(client: Client, options: SourceOptions) -> list[Task]:
         at = narrowed.message
         starts = {topic: max(start, at) for topic, start in starts.items()}
         ends = {topic: min(end, at._replace(batch_index=at.batch_index + 1)) for topic, end in ends.items()}
-    start = StreamOffset(topics=starts)
-    tasks_max = options.tasks_max
-    if options.target_bytes_per_task:
-        size = await _estimated_bytes(client, ranges_of(start, StreamOffset(topics=ends)), options.reader)
-        tasks_max = max(1, min(TASKS_MAX, -(-size // options.target_bytes_per_task)))
-    return plan(start, StreamOffset(topics=ends, tasks_max=tasks_max))
+    return StreamOffset(topics=starts), StreamOffset(topics=ends)
 
 
 async def _estimated_bytes(client: Client, ranges: Iterable[TopicRange], config: ReaderConfiguration) -> int:

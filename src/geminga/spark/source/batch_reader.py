@@ -23,11 +23,14 @@ from pyspark.sql.types import StructType
 
 from geminga.client import MessageId
 from geminga.spark.clients import session_for
+from geminga.spark.columns import arrow_schema
 from geminga.spark.core import metadata_columns as names
 from geminga.spark.core.offsets import ReadPosition
 from geminga.spark.core.options import SourceOptions
-from geminga.spark.source.batch_plan import plan_batch
+from geminga.spark.source.batch_plan import bounds_of_batch, plan_batch
 from geminga.spark.source.decoding import decoder
+from geminga.spark.source.lake_files import plan_with_lake
+from geminga.spark.source.lake_read import LakeTask, read_lake_task
 from geminga.spark.source.task_read import TaskPlan, read_task
 
 #: Filters that bound a time.
@@ -44,6 +47,9 @@ class PulsarBatchReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """One for each task; called once, in the driver."""
         session = session_for(self._options.client)
+        if self._options.lake is not None:
+            bounds = session.run(lambda: bounds_of_batch(session.client, self._options))
+            return [InputPartition(LakeTask(task)) for task in plan_with_lake(*bounds, self._options)]
         tasks = session.run(lambda: plan_batch(session.client, self._options))
         return [InputPartition(TaskPlan(task)) for task in tasks]
 
@@ -53,6 +59,8 @@ class PulsarBatchReader(DataSourceReader):
         if plan is None:  # Spark's own partition when there is nothing to read
             return iter(())
         options = self._options
+        if isinstance(plan, LakeTask):
+            return read_lake_task(plan, options, decoder(options, self._schema), arrow_schema(self._schema))
         return read_task(plan, options.client, options.bounded_reader, decoder(options, self._schema))
 
 

@@ -8,9 +8,8 @@ has null in every column. A message that does not fit its schema fails the query
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
-from itertools import groupby
 from typing import Final
 
 import pyarrow as pa
@@ -23,8 +22,7 @@ from geminga.spark.clients import Session, session_for
 from geminga.spark.columns import KEY_PART, VALUE, arrow_schema
 from geminga.spark.core.metadata_columns import ALL_COLUMNS
 from geminga.spark.core.options import SourceOptions
-from geminga.spark.source.arrow import Rows, metadata_column, record_batch
-from geminga.spark.source.entry_rows import Piece
+from geminga.spark.source.arrow import RowColumns, metadata_column, record_batch
 from geminga.spark.source.errors import SchemaError
 from geminga.spark.source.part_decoding import Part, RowError, part_of, split_pairs
 from geminga.spark.source.task_read import Decode
@@ -44,8 +42,8 @@ def decoder(options: SourceOptions, schema: StructType) -> Decode:
     if options.schema_mode != "raw":
         return SchemaDecoder(session_for(options.client), arrow, by_newest=options.schema_mode == "topic")
 
-    def decode(pieces: Sequence[Piece], topic: str) -> pa.RecordBatch:
-        return record_batch(pieces, topic, arrow)
+    def decode(rows: RowColumns, topic: str) -> pa.RecordBatch:
+        return record_batch(rows, topic, arrow)
 
     return decode
 
@@ -66,31 +64,27 @@ class SchemaDecoder:
         self._schemas: dict[tuple[str, bytes], SchemaInfo] = {}
         self._decoders: dict[tuple[str, bytes], DecodeColumns] = {}
 
-    def __call__(self, pieces: Sequence[Piece], topic: str) -> pa.RecordBatch:
+    def __call__(self, rows: RowColumns, topic: str) -> pa.RecordBatch:
         """The rows of some entries of a topic."""
         name = str(TopicName.parse(topic).partitioned_topic)
-        rows = Rows(pieces)
-        columns = self._columns(rows, pieces, name)
+        columns = self._columns(rows, name)
         arrays = [
             columns[field.name] if field.name in columns else metadata_column(rows, field.name, topic, field.type)
             for field in self._arrow
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=self._arrow)
 
-    def _columns(self, rows: Rows, pieces: Sequence[Piece], topic: str) -> dict[str, pa.Array]:
+    def _columns(self, rows: RowColumns, topic: str) -> dict[str, pa.Array]:
         """Entries of one version behind each other are decoded together."""
         values = rows.value()
         found: list[dict[str, pa.Array]] = []
         first = 0
-        counted = zip(pieces, rows.counts.tolist(), strict=True)
-        for version, run in groupby(counted, key=lambda one: one[0].entry.metadata.schema_version):
-            some = list(run)
-            count = sum(rows_of for _, rows_of in some)
+        for version, count in rows.version_runs():
             keys = partial(_slice_of_keys, rows, first, count)
             try:
                 found.append(self._decoder(topic, version)(values.slice(first, count), keys))
             except RowError as error:
-                raise SchemaError(f"{topic}: a message of entry {_entry_of(some, error.row)} {error}") from error
+                raise SchemaError(f"{topic}: a message of entry {rows.entry_of(first + error.row)} {error}") from error
             except SchemaError as error:
                 raise SchemaError(f"{topic}: {error}") from error
             first += count
@@ -135,17 +129,8 @@ class SchemaDecoder:
             )
 
 
-def _slice_of_keys(rows: Rows, first: int, count: int) -> pa.Array:
+def _slice_of_keys(rows: RowColumns, first: int, count: int) -> pa.Array:
     return rows.key().slice(first, count)
-
-
-def _entry_of(pieces: Sequence[tuple[Piece, int]], row: int) -> str:
-    """The entry that has a row of the pieces."""
-    for piece, count in pieces:
-        if row < count:
-            return f"{piece.entry.ledger_id}:{piece.entry.entry_id}"
-        row -= count
-    return "?"
 
 
 def decode_columns(writer: SchemaInfo, newest: SchemaInfo, wanted: Mapping[str, pa.DataType]) -> DecodeColumns:

@@ -27,3 +27,7 @@ class SubscriptionBusyError(SourceError):
 
 class SchemaError(SourceError):
     """A topic's schema has no columns in Spark, topics differ, or a message does not fit its schema."""
+
+
+class LakeError(SourceError):
+    """The lake can not be read, and what should be in it can not be had from the broker."""

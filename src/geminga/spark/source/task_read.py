@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -11,12 +11,12 @@ from geminga.spark.clients import Session, session_for
 from geminga.spark.core.client_options import ClientConfiguration
 from geminga.spark.core.options import ReaderConfiguration
 from geminga.spark.core.planner import Task, TopicRange
-from geminga.spark.source.arrow import cut_by_bytes
+from geminga.spark.source.arrow import RowColumns, Rows, cut_by_bytes
 from geminga.spark.source.entry_rows import Piece
 from geminga.spark.source.range_read import RangeReader
 
 #: (messages of one topic, the topic) -> rows.
-Decode = Callable[[Sequence[Piece], str], pa.RecordBatch]
+Decode = Callable[[RowColumns, str], pa.RecordBatch]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +34,13 @@ def read_task(
     """The rows of the task. Closing the iterator leaves the broker."""
     session = session_for(client)
     for wanted in plan.ranges:
-        yield from _read_range(session, wanted, config, decode, is_start_known=wanted.topic in plan.known_starts)
+        yield from read_range(session, wanted, config, decode, is_start_known=wanted.topic in plan.known_starts)
 
 
-def _read_range(
-    session: Session, wanted: TopicRange, config: ReaderConfiguration, decode: Decode, *, is_start_known: bool
+def read_range(
+    session: Session, wanted: TopicRange, config: ReaderConfiguration, decode: Decode, *, is_start_known: bool = False
 ) -> Iterator[pa.RecordBatch]:
+    """The rows of one range, from its broker."""
     reader = RangeReader(session.client, wanted, config, is_start_known=is_start_known)
     waiting: list[Piece] = []
     size = 0
@@ -51,10 +52,10 @@ def _read_range(
             if size < config.arrow_batch_bytes:
                 continue
             for group in cut_by_bytes(waiting, config.arrow_batch_bytes):
-                yield decode(group, wanted.topic)
+                yield decode(Rows(group), wanted.topic)
             waiting = []
         for group in cut_by_bytes(waiting, config.arrow_batch_bytes):
-            yield decode(group, wanted.topic)
+            yield decode(Rows(group), wanted.topic)
     finally:
         session.run(reader.close)
 

@@ -1,0 +1,161 @@
+"""A topic as one table: files of the lake and the broker's tail give the rows that the broker alone gives."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from typing import Any, NamedTuple
+
+import pytest
+from typer.testing import CliRunner
+
+import geminga
+from geminga.app.cli import _app
+from geminga.client import CompressionType, MessageId
+from geminga.client.blocking import Client, connect
+from geminga.spark.core.lake_plan import LakeRange
+from geminga.spark.core.metadata_columns import ALL_COLUMNS
+from geminga.spark.core.option_values import OptionError
+from pyspark_geminga import DefaultSource
+from support.spark_source import read_batch, rows_of, values
+
+SEED = 14
+TOPIC = "persistent://public/default/lake-table"
+
+
+class Table(NamedTuple):
+    """A topic of which a part is in a lake."""
+
+    options: dict[str, str]
+    lake: Path
+    #: What the broker alone gives.
+    rows: list[dict[str, Any]]
+
+
+def publish(client: Client) -> None:
+    with client.create_producer(TOPIC, batching_max_messages=7, compression_type=CompressionType.LZ4) as producer:
+        for index in range(150):
+            some = {"event_timestamp": index} if index % 3 else {}
+            key = b"\xff%d" % index if index % 5 == 0 else f"k{index}"
+            value = None if index % 11 == 0 else b"" if index % 13 == 0 else b"v%d" % index
+            properties = {"n": str(index), "": "x"} if index % 4 == 0 else {}
+            producer.send_nowait(value, partition_key=key, properties=properties, **some)
+            if index % 17 == 0:
+                producer.flush()
+        producer.flush()
+    with client.create_producer(
+        TOPIC, batching_enabled=False, chunking_enabled=True, chunk_max_message_size=100
+    ) as one:
+        for index in range(12):
+            one.send(b"alone%d" % index, event_timestamp=index)
+        one.send(None)
+        one.send(b"c" * 1000)
+        for commit in (True, False, True):
+            txn = client.transaction().__enter__()
+            for _ in range(3):
+                one.send(b"in" if commit else b"out", txn=txn)
+            txn.commit() if commit else txn.abort()
+        for index in range(35):
+            one.send(b"more%d" % index, partition_key="x")
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory) -> Iterator[Table]:
+    lake = tmp_path_factory.mktemp("lake")
+    settings = {
+        "managedLedgerMaxEntriesPerLedger": 8,
+        "managedLedgerMinLedgerRolloverTimeMinutes": 0,
+        "managedLedgerOffloadDriver": "filesystem",
+        "fileSystemURI": str(lake),
+        "defaultRetentionTimeInMinutes": -1,
+        "defaultRetentionSizeInMB": -1,
+    }
+    with geminga.Standalone(None, settings) as broker, connect(broker.service_url) as client:
+        publish(client)
+        command = ["lake", "offload", TOPIC, "--admin-url", broker.web_service_url, "--wait"]
+        assert CliRunner().invoke(_app, command).exit_code == 0
+        with client.create_producer(TOPIC) as producer:
+            producer.send(b"tail")
+        columns = {"service.url": broker.service_url, "topic": TOPIC, "metadataColumns": ",".join(ALL_COLUMNS)}
+        yield Table({**columns, "lake.root": str(lake)}, lake, read_batch(columns))
+
+
+def pieces_of(options: dict[str, str]) -> list[Any]:
+    source = DefaultSource(options=options)
+    partitions = source.reader(source.schema()).partitions()
+    return [piece for partition in partitions for piece in partition.value.pieces]
+
+
+def position(row: dict[str, Any]) -> str:
+    at = MessageId.deserialize(row["__messageId"])
+    return f"{at.ledger_id()}:{at.entry_id()}:{max(0, at.batch_index())}"
+
+
+def test_lake_and_tail_are_the_rows_of_the_broker_in_their_order(table):
+    assert len(table.rows) == 150 + 13 + 1 + 6 + 35 + 1
+    for tasks in ("1", "3", "40"):
+        assert read_batch({**table.options, "numPartitions": tasks}) == table.rows
+    assert read_batch({**table.options, "targetBytesPerTask": "100"}) == table.rows
+    in_files = [piece for piece in pieces_of(table.options) if isinstance(piece, LakeRange)]
+    assert len({piece.path for piece in in_files}) >= 6
+    # Between two neighbours in the lake the broker is not asked; but where chunks are, and at the end.
+    assert len(pieces_of({**table.options, "numPartitions": "1"})) - len(in_files) <= 3
+
+
+def test_ranges_that_begin_and_end_anywhere_have_the_rows_between(table):
+    random = Random(SEED)
+    for _ in range(30):
+        first, last = sorted(random.sample(range(len(table.rows)), 2))
+        ends = {
+            "startingOffsets": json.dumps({TOPIC: position(table.rows[first])}),
+            "endingOffsets": json.dumps({TOPIC: position(table.rows[last])}),
+        }
+        assert read_batch({**table.options, **ends}) == table.rows[first:last], (SEED, first, last)
+
+
+def test_bounds_of_time_hold(table):
+    times = sorted({round(row["__publishTime"].timestamp() * 1000) for row in table.rows})
+    first, last = times[len(times) // 3], times[2 * len(times) // 3]
+    wanted = [row for row in table.rows if first <= round(row["__publishTime"].timestamp() * 1000) < last]
+    bounds = {"startingTime": str(first), "endingTime": str(last)}
+    assert wanted
+    assert read_batch({**table.options, **bounds}) == wanted
+
+
+def test_file_that_goes_or_is_damaged_is_read_from_the_broker_which_has_it(table):
+    source = DefaultSource(options=table.options)
+    reader = source.reader(source.schema())
+    partitions = reader.partitions()
+    files = sorted(table.lake.rglob("*.parquet"))
+    before = {path: path.read_bytes() for path in files[:2]}
+    try:
+        files[0].unlink()
+        half = len(before[files[1]]) // 3
+        files[1].write_bytes(before[files[1]][:half] + bytes(64) + before[files[1]][half + 64 :])
+        assert rows_of(reader, partitions) == table.rows
+        assert read_batch(table.options) == table.rows  # planned anew
+    finally:
+        for path, data in before.items():
+            path.write_bytes(data)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"lake.root": "relative"},
+        {"lake.root": "s3://"},
+        {"lake.root": "", "lake.region": "eu"},
+        {"pulsar.reader.readCompacted": "true"},
+    ],
+)
+def test_options_that_can_not_be_are_refused(table, options):
+    with pytest.raises(OptionError, match=r"lake\."):
+        read_batch({**table.options, **options})
+
+
+def test_real_spark_reads_both_as_one_table(spark_session, table):
+    found = spark_session.read.format("pulsar").options(**table.options).load().collect()
+    assert [row.value and bytes(row.value) for row in found] == values(table.rows)
+    assert [bytes(row["__messageId"]) for row in found] == [row["__messageId"] for row in table.rows]
