@@ -18,6 +18,10 @@ from geminga.client.blocking import Client, connect
 from geminga.spark.core.lake_plan import LakeRange
 from geminga.spark.core.metadata_columns import ALL_COLUMNS
 from geminga.spark.core.option_values import OptionError
+from geminga.spark.core.options import LakeChoice
+from geminga.spark.source.errors import LakeError
+from geminga.spark.source.lake_files import named_ledgers, store_of
+from geminga.spark.source.lake_read import LakeTask
 from pyspark_geminga import DefaultSource
 from support.spark_source import read_batch, rows_of, values
 
@@ -85,6 +89,7 @@ def table(tmp_path_factory) -> Iterator[Table]:
 def pieces_of(options: dict[str, str]) -> list[Any]:
     source = DefaultSource(options=options)
     partitions = source.reader(source.schema()).partitions()
+    assert all(isinstance(partition.value, LakeTask) for partition in partitions)
     return [piece for partition in partitions for piece in partition.value.pieces]
 
 
@@ -139,6 +144,21 @@ def test_file_that_goes_or_is_damaged_is_read_from_the_broker_which_has_it(table
     finally:
         for path, data in before.items():
             path.write_bytes(data)
+
+
+def test_manifest_that_is_damaged_fails_and_is_named_and_without_one_the_broker_has_all(table, tmp_path):
+    path = max(table.lake.rglob("_manifest/*.json"))
+    data = path.read_bytes()
+    try:
+        path.write_bytes(data[: len(data) // 2])
+        with pytest.raises(LakeError, match=path.name):
+            read_batch(table.options)
+    finally:
+        path.write_bytes(data)
+    assert named_ledgers(store_of(LakeChoice(f"file://{tmp_path}")), TOPIC) == []
+    assert read_batch({**table.options, "lake.root": str(tmp_path)}) == table.rows
+    with pytest.raises(LakeError, match="mounted"):
+        read_batch({**table.options, "lake.root": str(tmp_path / "missing")})
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,54 @@
+"""Pieces of files and of the broker follow each other without gap or overlap, whatever is in the lake."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from geminga.spark.core.lake_plan import LakeLedger, LakeRange, pack, units_of
+from geminga.spark.core.offsets import ReadPosition
+from geminga.spark.core.planner import TopicRange
+
+IDS = st.integers(0, 12)
+POSITIONS = st.builds(ReadPosition, IDS, st.integers(0, 12), st.integers(0, 2))
+
+
+@st.composite
+def lakes(draw: st.DrawFn) -> tuple[list[int], list[LakeLedger]]:
+    """(ledgers of a topic, those of them that are in the lake)."""
+    ids = sorted(draw(st.sets(IDS, min_size=1)))
+    following = dict(pairwise(ids))
+    found = []
+    for ledger_id in sorted(draw(st.sets(st.sampled_from(ids)))):
+        entries = draw(st.integers(0, 10))
+        firsts = sorted({0, *draw(st.lists(st.integers(0, 9)))})
+        groups = tuple(first for first in firsts if first < entries)
+        following_id = draw(st.sampled_from([None, following.get(ledger_id)]))
+        found.append(LakeLedger(ledger_id, f"f{ledger_id}", entries, 7 * entries, groups, following_id))
+    return ids, found
+
+
+@given(lakes(), POSITIONS, POSITIONS, st.integers(1, 9), st.integers(1, 50))
+def test_each_position_is_in_exactly_one_piece(lake, start, end, tasks, goal):
+    ids, ledgers = lake
+    units = units_of(TopicRange("t", start, end), ledgers, goal) if start < end else []
+    packed = pack(units, tasks)
+    assert len(packed) <= tasks
+    assert all(packed)
+    pieces = [piece for task in packed for piece in task]
+    assert all(one.end <= other.start for one, other in pairwise(pieces))
+    known = {ledger.ledger_id: ledger for ledger in ledgers}
+    for ledger_id in ids:
+        # Of a ledger that is in the lake it is known how many entries there are.
+        entries = known[ledger_id].entries if ledger_id in known else 12
+        for position in (ReadPosition(ledger_id, entry, index) for entry in range(entries) for index in range(3)):
+            holding = [piece for piece in pieces if piece.start <= position < piece.end]
+            assert len(holding) == (start <= position < end)
+            assert all(isinstance(piece, LakeRange) == (ledger_id in known) for piece in holding)
+            for piece in holding:
+                if isinstance(piece, LakeRange):
+                    firsts = known[ledger_id].first_entries
+                    group = max(number for number, first in enumerate(firsts) if first <= position.entry_id)
+                    assert piece.first_group <= group < piece.end_group
