@@ -81,6 +81,12 @@ NAMESPACE_EFFECTS = {
     ),
     "publishMaxMessageRate": PUBLISH_RATE_TEST,
     "persistence": PERSISTENCE_TEST,
+    "offload_policies": "integration/lake/test_lake_broker.py"
+    "::test_policies_are_followed_and_what_can_not_be_is_refused",
+    **dict.fromkeys(
+        ("offload_threshold", "offload_threshold_in_seconds", "offload_deletion_lag_ms"),
+        "unit/broker/policies/core/test_offload.py::test_each_member_counts_from_the_most_particular_level",
+    ),
     "subscription_types_enabled": "unit/broker/topic/test_topic_base.py"
     "::test_types_of_subscriptions_can_be_switched_off",
 }
@@ -137,6 +143,7 @@ TOPIC_EFFECTS = {
         )
     },
     "persistence": ("persistence", PERSISTENCE_TEST),
+    "offloadPolicies": ("offloadPolicies", NAMESPACE_EFFECTS["offload_policies"]),
     "retentionPolicies": ("retention", NAMESPACE_EFFECTS["retention_policies"]),
     "subscriptionTypesEnabled": (
         "subscriptionTypesEnabled",
@@ -152,10 +159,6 @@ SET_VALUES = {
     "encryption_required": True,
     "subscription_auth_mode": "Prefix",
     "compaction_threshold": 1,
-    "offload_threshold": 0,
-    "offload_threshold_in_seconds": 0,
-    "offload_deletion_lag_ms": 0,
-    "offload_policies": {"managedLedgerOffloadDriver": "S3"},
     "allowed_topic_property_keys_for_metrics": ["team"],
     "resource_group_name": "group",
     "migrated": True,

@@ -12,6 +12,7 @@ from tools.interop.rest.tables import (
     messages,
     namespace_policies,
     namespaces,
+    offload,
     partitions,
     schemas,
     subscriptions,
@@ -28,7 +29,7 @@ TABLES: Final[dict[str, list[Story]]] = {
     module.__name__.rpartition(".")[2]: module.STORIES
     for module in (
         *(brokers, clusters, tenants, namespaces, namespace_policies, common),
-        *(topics, partitions, subscriptions, messages, schemas, topic_policies, unbuilt),
+        *(topics, partitions, subscriptions, messages, schemas, topic_policies, offload, unbuilt),
         *(transactions_off, transactions),
     )
 }

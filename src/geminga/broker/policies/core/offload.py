@@ -51,6 +51,8 @@ class Older(NamedTuple):
 
 def check_offload(value: Json) -> Json:
     """An ``OffloadPolicies`` that a client sent. Raises BodyError, PreconditionFailedError."""
+    if value is None:
+        raise PreconditionFailedError("The offloadPolicies must be specified for namespace offload.")
     document = object_of(value, "the body")
     try:
         driver = driver_named(_text(document, DRIVER))

@@ -139,7 +139,7 @@ OFFLOAD_POLICIES: Final[PolicyRow[Any]] = PolicyRow(
     namespace=NamespaceLevel("offload_policies", Rest("offloadPolicies", is_by_hand=True)),
     topic=TopicLevel(
         {"offloadPolicies": optional(record(f"{_DATA}.OffloadPoliciesImpl", _offload_fields()))},
-        Rest("offloadPolicies"),
+        Rest("offloadPolicies", nothing=Nothing.IS_CHECKED),
     ),
     followed_by=("topic/offload.py",),
     text="What moves to the lake, and when.",
