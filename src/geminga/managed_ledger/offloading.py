@@ -423,23 +423,30 @@ class Offloading:
                     continue
                 await self._services.ledgers.delete_ledger(info.ledger_id)
         await self.write_manifests()
-        await self._sweep()
+        await self._tell_strays()
         self._is_tidy = True
 
     async def write_manifests(self) -> None:
         """Say in the lake what is there, where that is said otherwise. Raises StorageError."""
         await manifests.write(self._log, self._services)
 
-    async def _sweep(self) -> None:
-        """Files of the topic that its list does not name go: of an owner that lost it. Raises StorageError."""
+    async def _tell_strays(self) -> None:
+        """Say which files of the topic's directory its list does not name. Raises StorageError.
+
+        They are left alone: of an owner that lost the topic, or the only copy of what another cluster with a topic of
+        this name keeps below the same root. Nothing in a file's name says which.
+        """
         log = self._log
         for root in await manifests.roots(log, self._services, self.policy):
-            listed = [parse_ledger_file(file.name) for file in await root.list(self._directory)]
-            async with log.stored.lock():
-                # Listed before: what another owner makes came after he took the list, which would be found now.
-                await log.stored.require_ours()
-                known = {record.uid for info in log.ledgers.infos if (record := record_of(info)) is not None}
-            noted = {deletion.uid for deletion in await lake_files.waiting(self._services.metadata)}
-            for file in {each for each in listed if each is not None and each.uid not in known | noted}:
-                _log.warning("%s: no list names %s, it is deleted", log.name, ledger_file(*file))
-                await root.delete(self._directory, *file)
+            listed = {parse_ledger_file(file.name) for file in await root.list(self._directory)}
+            known = {record.uid for info in log.ledgers.infos if (record := record_of(info)) is not None}
+            known |= {deletion.uid for deletion in await lake_files.waiting(self._services.metadata)}
+            strays = [each for each in listed if each is not None and each.uid not in known]
+            if strays:
+                _log.warning(
+                    "%s: %d files of its directory in the lake are in no list of this cluster, %s among them: they are"
+                    " left there, as they may be another cluster's",
+                    log.name,
+                    len(strays),
+                    ledger_file(*min(strays)),
+                )
