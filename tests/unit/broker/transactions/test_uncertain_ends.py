@@ -1,0 +1,150 @@
+"""Ends of transactions, and messages in them, of which a broker can not know alone what became of them.
+
+Each was a line whose loss no test noticed: a write with an error, an end that overtakes a message, a topic that is
+another broker's by now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from geminga.metadata.cas import CAS_ATTEMPTS_MAX
+from geminga.metadata.core.faults import WriteFault
+from geminga.model.errors import DiskFullError, LedgerFencedError
+from geminga.model.topic_name import TopicName
+from geminga.runtime import spawn, wait_ms
+from support.broker_world import TOPIC, BrokerWorld, Type, run_with_broker, send_frame
+from support.transacting import Transacting
+from tests.unit.broker.transactions.test_taken_in_the_middle import TwoOwners
+
+NAME = TopicName.parse(TOPIC)
+
+
+def run(scenario: Callable[[BrokerWorld], Awaitable[None]]) -> None:
+    run_with_broker(scenario, transaction_coordinator_enabled=True)
+
+
+async def committed(world: BrokerWorld, payload: bytes) -> Transacting:
+    """A client, and a message of a transaction of its own that is over: the topic has a buffer."""
+    writer = Transacting(await world.client())
+    await writer.client.create_producer()
+    txn_id = await writer.begin()
+    await writer.add_partition(txn_id)
+    await writer.publish(payload, txn_id)
+    assert not (await writer.end(txn_id, commit=True)).HasField("error")
+    return writer
+
+
+async def reader_of(world: BrokerWorld) -> Transacting:
+    reader = Transacting(await world.client())
+    await reader.client.subscribe()
+    await wait_ms(50)
+    return reader
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_message_stored_with_an_error_is_read_once_its_transaction_is_committed_and_not_before(commit: bool) -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        writer = await committed(world, b"before")
+        txn_id = await writer.begin()
+        await writer.add_partition(txn_id)
+        world.bookie.add_error, world.bookie.stores_before_error = DiskFullError("no answer in time"), True
+        # The ledger can not be closed at what was confirmed: recovery finds its end, and the message.
+        world.metadata.faults.next_writes.extend([WriteFault.UNKNOWN_BEFORE] * CAS_ATTEMPTS_MAX)
+        assert (await writer.send(b"uncertain", txn_id)).type == Type.SEND_ERROR
+        world.bookie.add_error, world.bookie.stores_before_error = None, False
+        await wait_ms(1_000)
+        other = Transacting(await world.client())
+        await other.client.create_producer(producer_name="other")
+        await other.publish(b"plain")  # into a ledger of its own: where the one before ends is known now
+        reader = await reader_of(world)
+        assert [payload for _, payload in reader.messages()] == [b"before"]
+        assert not (await writer.end(txn_id, commit=commit)).HasField("error")
+        await wait_ms(1_000)
+        assert [payload for _, payload in reader.messages()] == [*[b"uncertain"] * commit, b"plain"]
+
+    run(scenario)
+
+
+def test_end_waits_for_the_message_of_its_transaction_that_is_being_stored() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        writer = await committed(world, b"before")
+        txn_id = await writer.begin()
+        await writer.add_partition(txn_id)
+        topic = await world.broker.get_topic(NAME, create=False)
+        world.bookie.holds_replies = True
+        bits = {"txnid_most_bits": txn_id.coordinator, "txnid_least_bits": txn_id.number}
+        writer.client.send_bytes(send_frame(99, b"coming", metadata=bits, **bits))
+        await wait_ms(10)
+        ending = spawn(topic.end_transaction(txn_id, commit=True, low_watermark=-1), name="end")
+        await wait_ms(10)
+        assert not ending.done()
+        world.bookie.release()
+        await ending
+        reader = await reader_of(world)
+        assert [payload for _, payload in reader.messages()] == [b"before", b"coming"]
+
+    run(scenario)
+
+
+def test_broker_that_lost_the_topic_does_not_say_that_a_transaction_has_nothing_on_it() -> None:
+    """The coordinator would take that for the end of it: what the next owner has would be held back for good."""
+
+    async def scenario(first: BrokerWorld) -> None:
+        two = TwoOwners(first)
+        a, b = await two.start()
+        await committed(a, b"before")
+        stale = await a.broker.get_topic(NAME, create=False)
+        two.table.default = "b"  # and nobody tells the one before
+        writer = Transacting(await b.client())
+        await writer.client.create_producer()
+        txn_id = await writer.begin()
+        await writer.add_partition(txn_id)
+        await writer.publish(b"message", txn_id)
+        with pytest.raises(LedgerFencedError):
+            await stale.end_transaction(txn_id, commit=True, low_watermark=-1)
+        assert not (await writer.end(txn_id, commit=True)).HasField("error")
+        reader = await reader_of(b)
+        assert [payload for _, payload in reader.messages()] == [b"before", b"message"]
+        await b.broker.close()
+
+    run(scenario)
+
+
+def test_broker_that_lost_the_subscription_does_not_say_that_a_transaction_holds_nothing_there() -> None:
+    async def scenario(first: BrokerWorld) -> None:
+        two = TwoOwners(first)
+        a, b = await two.start()
+        client = Transacting(await a.client())
+        await client.client.create_producer()
+        await client.client.subscribe()
+        for payload in (b"one", b"two"):
+            await client.publish(payload)
+        await wait_ms(50)
+        await acknowledged(client, b"one", commit=True)
+        stale = (await a.broker.get_topic(NAME, create=False)).subscriptions["sub"]
+        two.table.default = "b"  # and nobody tells the one before
+        other = await reader_of(b)
+        txn_id = await acknowledged(other, b"two", commit=None)
+        with pytest.raises(LedgerFencedError):
+            await stale.end_transaction(txn_id, commit=True, low_watermark=-1)
+        assert not (await other.end(txn_id, commit=True)).HasField("error")
+        other.client.lose()
+        await wait_ms(50)
+        assert (await reader_of(b)).messages() == []
+        await b.broker.close()
+
+    run(scenario)
+
+
+async def acknowledged(client: Transacting, payload: bytes, *, commit: bool | None):
+    """The transaction in which the one message with this payload was acknowledged; None: it is left open."""
+    [message_id] = [message_id for message_id, each in client.messages() if each == payload]
+    txn_id = await client.begin()
+    await client.add_subscription(txn_id)
+    assert not (await client.acknowledge([message_id], txn_id)).HasField("error")
+    if commit is not None:
+        assert not (await client.end(txn_id, commit=commit)).HasField("error")
+    return txn_id
