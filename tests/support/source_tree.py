@@ -8,9 +8,9 @@ from __future__ import annotations
 import ast
 import gc
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -98,6 +98,45 @@ def imports_of(module: SourceModule, known: frozenset[str] = frozenset()) -> Ite
             for alias in node.names:
                 full = f"{source}.{alias.name}"
                 yield ImportedName(full if full in known else source, node.lineno, is_deferred)
+
+
+def imported_modules(test: SourceModule, modules: Mapping[str, SourceModule]) -> set[str]:
+    """The product's modules of which something is imported anywhere in ``test``, be it by way of a package's names.
+
+    Of ``from geminga.bookie import BookieConfig`` that is ``geminga.bookie.config``, from where the package has it.
+    """
+    known = frozenset(modules)
+    found: set[str] = set()
+    for node in ast.walk(test.tree):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            found.update(_origin(node.module, alias.name, modules, known) for alias in node.names)
+    return found & known
+
+
+def _origin(module: str, name: str, modules: Mapping[str, SourceModule], known: frozenset[str]) -> str:
+    """The module in which a name is made that another one imports from ``module``."""
+    while f"{module}.{name}" not in known and module in modules and modules[module].is_package_init:
+        exported = _exports(modules[module], known)
+        if exported.get(name, (module, name)) == (module, name):
+            return module
+        module, name = exported[name]
+    full = f"{module}.{name}"
+    return full if full in known else module
+
+
+@cache
+def _exports(package: SourceModule, known: frozenset[str]) -> dict[str, tuple[str, str]]:
+    """What a package's ``__init__`` imports: name -> (module, name there)."""
+    base = package.name.split(".")
+    found = {}
+    for node, _ in _import_statements(package.tree.body, is_deferred=False):
+        if isinstance(node, ast.ImportFrom):
+            prefix = base[: len(base) - node.level + 1] if node.level else []
+            source = ".".join([*prefix, *([node.module] if node.module else [])])
+            found.update({alias.asname or alias.name: (source, alias.name) for alias in node.names})
+    return found
 
 
 def _import_statements(

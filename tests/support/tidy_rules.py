@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 
 from geminga.model import errors
-from support.source_tree import SourceModule, imports_of
+from support.source_tree import SourceModule, imported_modules, imports_of
 
 #: Which packages a package may import (besides itself). The order is that of the layers, lowest first.
 LAYERS: Mapping[str, frozenset[str]] = {
@@ -411,20 +411,28 @@ def lock_violations(text: str) -> list[str]:
 
 
 def untested_modules(modules: Iterable[SourceModule], tests: Mapping[str, str]) -> list[str]:
-    """Modules that no test file is named after or imports. ``tests``: path below tests/ -> text."""
+    """Modules that no test file imports or is named after. ``tests``: path below tests/ -> text.
+
+    A name counts in the folder of the module's package, and for tests of the whole (processes, properties).
+    """
+    by_name = {module.name: module for module in modules}
+    imported: set[str] = set()
+    for path, text in tests.items():
+        imported |= imported_modules(SourceModule(path.removesuffix(".py").replace("/", "."), text), by_name)
     found = []
-    stems = {path.rsplit("/", 1)[-1].removesuffix(".py").removeprefix("test_") for path in tests}
-    everything = "\n".join(tests.values())
-    for module in modules:
+    for module in by_name.values():
         last = module.name.rsplit(".", 1)[-1]
-        if module.is_package_init or last in ("__main__", "ports"):
+        if module.is_package_init or last in ("__main__", "ports") or module.name in imported:
             continue
-        package = module.name.rsplit(".", 1)[0]
-        folder = package.rsplit(".", 1)[-1]
-        names = {
-            f"{of}{last}{ending}" for of in ("", f"{module.package}_", f"{folder}_") for ending in ("", "_properties")
-        }
-        imported = rf"{re.escape(module.name)}\b|from {re.escape(package)} import [^\n]*\b{last}\b"
-        if not (names & stems or re.search(imported, everything)):
+        if not any(_is_named_after(path, module, last) for path in tests):
             found.append(f"{module.name} has no test file")
     return found
+
+
+def _is_named_after(path: str, module: SourceModule, last: str) -> bool:
+    *folders, file = path.removesuffix(".py").split("/")
+    above = module.name.split(".")[-2]
+    names = (last, f"{module.package}_{last}", f"{above}_{last}", f"{module.package}_{above}_{last}")
+    if file.removeprefix("test_").removesuffix("_properties") not in names:
+        return False
+    return folders[:1] != ["unit"] or module.package in ("", *folders)

@@ -96,3 +96,30 @@ def test_module_without_test_file_is_caught() -> None:
     module = SourceModule("geminga.broker.unheard_of", "")
     assert untested_modules([module], {"unit/broker/test_topic.py": "from geminga.broker import topic"}) != []
     assert untested_modules([module], {"unit/broker/test_unheard_of.py": ""}) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "is_tested"),
+    [
+        # However the import is written, and wherever it stands.
+        ("unit/x/test_x.py", "from geminga.broker import (\n    topic,\n    unheard_of,\n)", True),
+        ("unit/x/test_x.py", "from geminga.broker.unheard_of import A as B", True),
+        ("unit/x/test_x.py", "def f():\n    import geminga.broker.unheard_of as u", True),
+        # By way of what the package gives on.
+        ("unit/x/test_x.py", "from geminga.broker import Heard", True),
+        ("unit/x/test_x.py", "from geminga.broker import Other", False),
+        # Named, and not imported.
+        ("unit/x/test_x.py", "# see geminga.broker.unheard_of", False),
+        ("unit/x/test_x.py", "NAME = 'geminga.broker.unheard_of'", False),
+        # A file of that name which is another package's.
+        ("unit/bookie/test_unheard_of.py", "import geminga.bookie", False),
+        ("integration/test_unheard_of.py", "", True),
+        ("unit/broker/topic/test_broker_unheard_of_properties.py", "", True),
+    ],
+)
+def test_module_is_tested_by_who_imports_it_or_is_named_after_it(path: str, text: str, is_tested: bool) -> None:
+    package = SourceModule(
+        "geminga.broker", "from geminga.broker.unheard_of import (\n    Made as Heard,\n)", is_package_init=True
+    )
+    module = SourceModule("geminga.broker.unheard_of", "")
+    assert (untested_modules([package, module], {path: text}) == []) is is_tested

@@ -1,0 +1,157 @@
+"""The lake as the loop sees it: lanes, manifests, errors that say what is wrong, waits that end."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from dataclasses import replace
+
+import pytest
+
+from geminga import sim
+from geminga.lake.core.manifest import Manifest, ManifestLedger
+from geminga.lake.service import Lake, StopSignal
+from geminga.model.errors import ConfigurationError, DiskFullError, DiskIOError, LedgerClosedError
+from geminga.runtime import spawn, wait_ms
+from geminga.sim.threads import SimThreads
+from support.lake_world import PROPERTIES, MemoryLakeStore
+
+DIRECTORY = "public/default/persistent/topic"
+
+
+def ledger(number: int) -> ManifestLedger:
+    return ManifestLedger(number, f"{number:032x}", f"{number}.parquet", 1, 1, 1, 1, 1, 1, None, None)
+
+
+def manifest(version: int, *ledgers: int, created_ms: int = 5) -> Manifest:
+    return Manifest("persistent://public/default/topic", created_ms, version, 1, tuple(map(ledger, ledgers)))
+
+
+def run(scenario, **options) -> None:
+    """``scenario(lake, store)`` with a lake over memory, whose threads run at once."""
+
+    async def main(world: sim.SimWorld) -> None:
+        runtime = replace(world.node("broker").runtime, threads=SimThreads(inline=True))
+        store = MemoryLakeStore()
+        given = {"offloads_max": 2, "readers": 2, "cache_bytes": 100, **options}
+        await scenario(Lake(runtime, lambda driver, properties: store, **given), store)
+
+    sim.run(main)
+
+
+def test_the_newest_manifest_counts_and_the_older_ones_go() -> None:
+    async def scenario(lake, store):
+        root = await lake.root("filesystem", PROPERTIES)
+        assert await root.read_manifest(DIRECTORY) is None
+        for version in (1, 2):
+            await root.write_manifest(DIRECTORY, manifest(version, *range(version)))
+        assert await root.read_manifest(DIRECTORY) == manifest(2, 0, 1)
+        assert len(store.manifests) == 1
+        # An owner that lost the topic writes what is older: it counts for nothing, and what counts stays.
+        await root.write_manifest(DIRECTORY, manifest(1, 7))
+        assert await root.read_manifest(DIRECTORY) == manifest(2, 0, 1)
+
+    run(scenario)
+
+
+def test_older_manifests_that_can_not_be_deleted_mean_nothing() -> None:
+    async def scenario(lake, store):
+        root = await lake.root("filesystem", PROPERTIES)
+        await root.write_manifest(DIRECTORY, manifest(1))
+        store.fail["delete"] = OSError(errno.EACCES, "not yours")
+        await root.write_manifest(DIRECTORY, manifest(2, 3))
+        assert await root.read_manifest(DIRECTORY) == manifest(2, 3)
+        assert len(store.manifests) == 2
+
+    run(scenario)
+
+
+def test_a_file_that_goes_is_not_named_any_more_and_the_others_are() -> None:
+    async def scenario(lake, store):
+        root = await lake.root("filesystem", PROPERTIES)
+        await root.write_manifest(DIRECTORY, manifest(1, 0, 1, 2))
+        await root.forget(DIRECTORY, ledger(1).uid)
+        assert await root.read_manifest(DIRECTORY) == manifest(1, 0, 2)
+        written = store.calls.count("write")
+        await root.forget(DIRECTORY, ledger(9).uid)
+        assert store.calls.count("write") == written
+
+    run(scenario)
+
+
+def test_a_deleted_topic_takes_its_manifests_and_not_those_of_the_next_one_of_its_name() -> None:
+    async def scenario(lake, store):
+        root = await lake.root("filesystem", PROPERTIES)
+        store.fail["delete"] = OSError(errno.EACCES, "later")
+        await root.write_manifest(DIRECTORY, manifest(1, 0))
+        await root.write_manifest(DIRECTORY, manifest(1, 1, created_ms=6))
+        store.fail.clear()
+        await root.delete_topic(DIRECTORY, 5)
+        assert await root.read_manifest(DIRECTORY) == manifest(1, 1, created_ms=6)
+        await root.delete_topic(DIRECTORY, 6)
+        assert store.files == {}
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "said"),
+    [
+        (OSError(errno.ENOSPC, "no room"), DiskFullError, "the lake is full"),
+        (OSError(errno.EDQUOT, "quota"), DiskFullError, "the lake is full"),
+        (OSError(errno.EIO, "broken"), DiskIOError, "the lake: .*broken"),
+        (ConfigurationError("root: expected an address"), DiskIOError, "expected an address"),
+        (ImportError("pyarrow"), DiskIOError, r"pip install 'geminga\[lake\]'"),
+        (ZeroDivisionError("ours"), ZeroDivisionError, "ours"),
+    ],
+)
+def test_what_a_store_raises_is_an_error_of_storage_that_says_what_is_wrong(error, kind, said: str) -> None:
+    async def scenario(lake, store):
+        def fail() -> None:
+            raise error
+
+        with pytest.raises(kind, match=said):
+            await lake.call("lane", fail)
+
+    run(scenario)
+
+
+def test_as_many_offloads_run_at_a_time_as_there_are_lanes() -> None:
+    async def scenario(lake, store):
+        lanes = [await lake.take_lane() for _ in range(2)]
+        assert len(set(lanes)) == 2
+        waiting = spawn(lake.take_lane(), name="third")
+        await wait_ms(10)
+        assert not waiting.done()
+        lake.give_lane(lanes[0])
+        assert await waiting == lanes[0]
+        assert len({lake.read_lane() for _ in range(5)}) == 2
+
+    run(scenario)
+
+
+def test_a_root_is_opened_once() -> None:
+    async def scenario(lake, store):
+        root = await lake.root("filesystem", PROPERTIES)
+        assert await lake.root("filesystem", dict(reversed(PROPERTIES.items()))) is root
+        assert await lake.root("filesystem", {**PROPERTIES, "root": "memory://other"}) is not root
+
+    run(scenario)
+
+
+def test_a_stop_ends_every_wait_and_all_that_come() -> None:
+    async def story() -> None:
+        stop, begun = StopSignal(), []
+        waiting = [asyncio.ensure_future(stop.wait(begun.append)) for _ in range(2)]
+        await asyncio.sleep(0)
+        begun[0]()
+        await waiting[0]
+        stop.set()
+        with pytest.raises(LedgerClosedError):
+            await waiting[1]
+        begun[1]()  # unheard
+        with pytest.raises(LedgerClosedError):
+            await stop.wait(begun.append)
+        assert len(begun) == 2
+
+    asyncio.run(story())
