@@ -31,7 +31,7 @@ from geminga.model.errors import (
     StorageError,
     invariant,
 )
-from geminga.runtime import crash_point, get_logger, spawn
+from geminga.runtime import answer_of, crash_point, get_logger, spawn
 from geminga.wire.bookkeeper.digest import EntryDigest, digest_for, master_key
 from geminga.wire.bookkeeper.ledger_metadata import LedgerMetadata, LedgerState
 
@@ -375,17 +375,7 @@ class LedgerHandle:
 
     async def read_entries(self, first_entry_id: int, last_entry_id: int) -> Sequence[bytes]:
         """Like :meth:`read`, raising the error."""
-        future: asyncio.Future[Sequence[bytes] | StorageError] = asyncio.get_running_loop().create_future()
-
-        def done(result: Sequence[bytes] | StorageError) -> None:
-            if not future.done():
-                future.set_result(result)
-
-        self.read(first_entry_id, last_entry_id, done)
-        result = await future
-        if isinstance(result, StorageError):
-            raise result
-        return result
+        return await answer_of(partial(self.read, first_entry_id, last_entry_id))
 
     # ---- close
 

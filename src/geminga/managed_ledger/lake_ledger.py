@@ -6,8 +6,8 @@ was not deleted by us.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from geminga.lake.core.names import topic_directory
@@ -15,7 +15,7 @@ from geminga.lake.service import Lake, LakeFile
 from geminga.managed_ledger.core.positions import LedgerInfo
 from geminga.managed_ledger.ports import Ledger, Ledgers, PayloadsDone
 from geminga.model.errors import CorruptionError, NoSuchEntryError, NoSuchLedgerError, StorageError
-from geminga.runtime import get_logger, spawn
+from geminga.runtime import answer_of, get_logger, spawn
 from geminga.wire.bookkeeper.digest import DigestType
 from geminga.wire.managed_ledger.offload_context import OffloadRecord, decode_offload_context
 
@@ -172,17 +172,7 @@ class LakeLedger:
 
     async def read_entries(self, first_entry_id: int, last_entry_id: int) -> Sequence[bytes]:
         """As :meth:`read`; raises its error."""
-        future: asyncio.Future[Sequence[bytes] | StorageError] = asyncio.get_running_loop().create_future()
-
-        def done(result: Sequence[bytes] | StorageError) -> None:
-            if not future.done():
-                future.set_result(result)
-
-        self.read(first_entry_id, last_entry_id, done)
-        result = await future
-        if isinstance(result, StorageError):
-            raise result
-        return result
+        return await answer_of(partial(self.read, first_entry_id, last_entry_id))
 
     async def close(self) -> None:
         """Nothing is open."""

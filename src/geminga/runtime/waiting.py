@@ -1,8 +1,14 @@
-"""Waiting on the loop's own timer, so that the simulator owns it too."""
+"""Waiting: on the loop's own timer, so that the simulator owns it too, and for who answers by a callback."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from typing import TypeVar
+
+from geminga.model.errors import GemingaError
+
+T = TypeVar("T")
 
 
 async def wait_ms(milliseconds: float) -> None:
@@ -27,3 +33,21 @@ async def next_turn() -> None:
     future: asyncio.Future[None] = loop.create_future()
     loop.call_soon(_wake, future)
     await future
+
+
+async def answer_of(ask: Callable[[Callable[[T | GemingaError], None]], object]) -> T:
+    """What ``done`` is called with by ``ask(done)``, possibly within the call; an error is raised.
+
+    Whoever is called off meanwhile is not told: a later answer goes unheard.
+    """
+    future: asyncio.Future[T | GemingaError] = asyncio.get_running_loop().create_future()
+
+    def done(answer: T | GemingaError) -> None:
+        if not future.done():
+            future.set_result(answer)
+
+    ask(done)
+    answer = await future
+    if isinstance(answer, GemingaError):
+        raise answer
+    return answer

@@ -12,7 +12,7 @@ from geminga import sim
 from geminga.lake.core.manifest import Manifest, ManifestLedger
 from geminga.lake.service import Lake, StopSignal
 from geminga.model.errors import ConfigurationError, DiskFullError, DiskIOError, LedgerClosedError
-from geminga.runtime import spawn, wait_ms
+from geminga.runtime import next_turn, spawn, wait_ms
 from geminga.sim.threads import SimThreads
 from support.lake_world import PROPERTIES, MemoryLakeStore
 
@@ -143,7 +143,7 @@ def test_a_stop_ends_every_wait_and_all_that_come() -> None:
     async def story() -> None:
         stop, begun = StopSignal(), []
         waiting = [asyncio.ensure_future(stop.wait(begun.append)) for _ in range(2)]
-        await asyncio.sleep(0)
+        await next_turn()
         begun[0]()
         await waiting[0]
         stop.set()

@@ -42,10 +42,7 @@ async def everything(ml) -> list[bytes]:
 
 def test_closed_ledgers_are_offloaded_registered_and_named_by_the_manifest(in_lake_world):
     async def scenario(w):
-        ml = await w.open()
-        await w.fill(ml, 35)
-        offloading = w.offloading(ml)
-        await offloading.look()
+        ml, offloading = await w.offloaded(35)
         assert len(w.lake_store.ledgers) == 3, "the open one stays"
         records = [record_of(info) for info in ml.ledgers.infos]
         assert [record is not None and record.is_complete for record in records] == [True, True, True, False]
@@ -64,10 +61,7 @@ def test_closed_ledgers_are_offloaded_registered_and_named_by_the_manifest(in_la
 
 def test_the_bookies_copy_goes_after_the_lag_and_reads_go_on(in_lake_world):
     async def scenario(w):
-        ml = await w.open()
-        await w.fill(ml, 35)
-        offloading = w.offloading(ml)
-        await offloading.look()
+        ml, offloading = await w.offloaded(35)
         before = set(await w.bookkeeper.ledger_ids())
         await w.world.sleep(3600 * 3)
         await offloading.look()
@@ -87,8 +81,7 @@ def test_the_bookies_copy_goes_after_the_lag_and_reads_go_on(in_lake_world):
 
 def test_a_topic_with_only_offloaded_ledgers_is_loaded_read_and_appended_to(in_lake_world):
     async def scenario(w):
-        ml = await w.open()
-        await w.fill(ml, 20)
+        ml = await w.filled(20)
         cursor = await ml.open_cursor("sub", initial=EARLIEST)
         await ml.roll()
         offloading = w.offloading(ml, NOW)
@@ -131,10 +124,7 @@ def test_trimmed_ledgers_lose_their_files_and_the_manifest(in_lake_world):
 
 def test_a_file_that_can_not_be_deleted_is_noted_told_and_deleted_later(in_lake_world):
     async def scenario(w):
-        ml = await w.open()
-        await w.fill(ml, 25)
-        offloading = w.offloading(ml)
-        await offloading.look()
+        ml, _ = await w.offloaded(25)
         ml.set_retention(retention_ms=0, retention_bytes=0)
         w.lake_store.fail["delete"] = PermissionError(errno.EACCES, "not yours")
         await ml.trim()
@@ -154,9 +144,7 @@ def test_a_file_that_can_not_be_deleted_is_noted_told_and_deleted_later(in_lake_
 
 def test_a_deleted_topic_leaves_nothing_in_the_lake(in_lake_world):
     async def scenario(w):
-        ml = await w.open()
-        await w.fill(ml, 25)
-        await w.offloading(ml, NOW).look()
+        await w.offloaded(25, NOW)
         await w.factory.delete(NAME)
         await w.world.sleep(1)
         assert w.lake_store.files == {}
@@ -167,9 +155,7 @@ def test_a_deleted_topic_leaves_nothing_in_the_lake(in_lake_world):
 
 def test_a_topic_made_anew_keeps_its_manifest_when_files_of_the_old_one_go_late(in_lake_world):
     async def scenario(w):
-        ml = await w.open()
-        await w.fill(ml, 15)
-        await w.offloading(ml).look()
+        await w.offloaded(15)
         w.lake_store.fail["delete"] = OSError(errno.EIO, "no")
         await w.factory.delete(NAME)
         await w.world.sleep(1)
@@ -188,8 +174,7 @@ def test_a_topic_made_anew_keeps_its_manifest_when_files_of_the_old_one_go_late(
 @pytest.mark.parametrize("operation", ["write", "commit", "read"])
 def test_a_failed_write_leaves_nothing_and_is_tried_again(in_lake_world, operation, is_torn):
     async def scenario(w):
-        ml = await w.open()
-        await w.fill(ml, 15)
+        ml = await w.filled(15)
         offloading = w.offloading(ml)
         w.lake_store.is_torn = is_torn
         w.lake_store.fail[operation] = OSError(errno.ENOSPC, "full")
@@ -208,8 +193,7 @@ def test_a_failed_write_leaves_nothing_and_is_tried_again(in_lake_world, operati
 
 def test_a_file_that_gives_other_entries_is_never_registered(in_lake_world, monkeypatch):
     async def scenario(w):
-        ml = await w.open()
-        await w.fill(ml, 15)
+        ml = await w.filled(15)
         from geminga.lake import parquet
 
         monkeypatch.setattr(parquet, "rebuild_entries", lambda ids, *rest: [(one, b"other") for one in ids])
@@ -224,9 +208,7 @@ def test_a_file_that_gives_other_entries_is_never_registered(in_lake_world, monk
 
 def test_a_damaged_file_is_named_and_the_bookies_copy_read_instead(in_lake_world, caplog):
     async def scenario(w):
-        ml = await w.open()
-        await w.fill(ml, 15)
-        await w.offloading(ml).look()
+        await w.offloaded(15)
         path = next(path for path in w.lake_store.files if path.endswith(".parquet"))
         whole = w.lake_store.files[path]
         for damage in (whole[:100], b"", whole[: len(whole) // 3] + b"\0" * 50 + whole[len(whole) // 3 + 50 :]):
@@ -243,9 +225,7 @@ def test_a_damaged_file_is_named_and_the_bookies_copy_read_instead(in_lake_world
 
 def test_a_damaged_file_without_a_copy_on_bookies_is_an_error_that_names_it_and_never_loss(in_lake_world):
     async def scenario(w):
-        ml = await w.open()
-        await w.fill(ml, 15)
-        await w.offloading(ml, NOW).look()
+        await w.offloaded(15, NOW)
         path = next(path for path in w.lake_store.files if path.endswith(".parquet"))
         whole = w.lake_store.files.pop(path)
         again = await w.reopen()
@@ -261,8 +241,7 @@ def test_a_damaged_file_without_a_copy_on_bookies_is_an_error_that_names_it_and_
 
 def test_bookies_first_reads_bookies_while_they_have_it(in_lake_world):
     async def scenario(w):
-        ml = await w.open()
-        await w.fill(ml, 15)
+        ml = await w.filled(15)
         policy = NOW._replace(is_bookkeeper_first=True, deletion_lag_ms=-1)
         offloading = w.offloading(ml, policy)
         await offloading.look()
@@ -279,8 +258,7 @@ def test_bookies_first_reads_bookies_while_they_have_it(in_lake_world):
 
 def test_thresholds_by_size_and_age_and_none(in_lake_world):
     async def scenario(w):
-        ml = await w.open()
-        await w.fill(ml, 35)
+        ml = await w.filled(35)
         none = OffloadPolicy("filesystem", PROPERTIES)
         offloading = w.offloading(ml, none)
         await offloading.look()
@@ -301,8 +279,7 @@ def test_thresholds_by_size_and_age_and_none(in_lake_world):
 
 def test_what_may_not_be_read_yet_is_not_offloaded(in_lake_world):
     async def scenario(w):
-        ml = await w.open()
-        await w.fill(ml, 35)
+        ml = await w.filled(35)
         ml.set_read_limit(Position(ml.ledgers.infos[1].ledger_id, 8))
         offloading = w.offloading(ml)
         await offloading.look()
@@ -316,8 +293,7 @@ def test_what_may_not_be_read_yet_is_not_offloaded(in_lake_world):
 
 def test_a_command_offloads_what_is_before_and_says_how_far(in_lake_world):
     async def scenario(w):
-        ml = await w.open()
-        await w.fill(ml, 35)
+        ml = await w.filled(35)
         offloading = w.offloading(ml, OffloadPolicy("filesystem", PROPERTIES))
         assert offloading.status.status == "NOT_RUN"
         offloading.start(ml.ledgers.infos[2].ledger_id)
@@ -336,9 +312,7 @@ def test_a_command_offloads_what_is_before_and_says_how_far(in_lake_world):
 
 def test_files_that_no_list_names_may_be_another_clusters_and_stay(in_lake_world, caplog):
     async def scenario(w):
-        ml = await w.open()
-        await w.fill(ml, 15)
-        await w.offloading(ml).look()
+        await w.offloaded(15)
         (name,) = w.lake_store.ledgers
         stray = f"{NAME}/{name[: -len('.parquet') - 32]}{'ab' * 16}.parquet"
         w.lake_store.files[stray] = b"the only copy that another cluster has"
@@ -355,8 +329,7 @@ def test_files_that_no_list_names_may_be_another_clusters_and_stay(in_lake_world
 def test_an_owner_that_lost_the_topic_registers_and_deletes_nothing(in_lake_world):
     async def scenario(w):
         w.new_process(is_shared=True)
-        ml = await w.open()
-        await w.fill(ml, 15)
+        ml = await w.filled(15)
         old = w.offloading(ml)
         w.new_process(is_shared=True)
         again = await w.open()
@@ -374,8 +347,7 @@ def test_an_owner_that_lost_the_topic_registers_and_deletes_nothing(in_lake_worl
 
 def test_an_offload_ends_when_the_topic_is_closed(in_lake_world):
     async def scenario(w):
-        ml = await w.open()
-        await w.fill(ml, 35)
+        ml = await w.filled(35)
         offloading = w.offloading(ml)
         offloading.look_later()
         offloading.stop()
@@ -394,8 +366,7 @@ def test_contexts_of_pulsars_drivers_are_left_alone(in_lake_world):
     from geminga.wire.managed_ledger.offload_context import OffloadRecord, encode_offload_context
 
     async def scenario(w):
-        ml = await w.open(retention_ms=-1)
-        await w.fill(ml, 15)
+        ml = await w.filled(15, retention_ms=-1)
         theirs = OffloadRecord("ab" * 16, "aws-s3", {"bucket": "b"}, is_complete=True, completed_ms=1)
         context = encode_offload_context(theirs)
         async with ml.stored.lock():
@@ -413,10 +384,7 @@ def test_contexts_of_pulsars_drivers_are_left_alone(in_lake_world):
 
 def test_restore_takes_out_of_the_lake_what_bookies_still_have(in_lake_world):
     async def scenario(w):
-        ml = await w.open()
-        await w.fill(ml, 25)
-        offloading = w.offloading(ml, NOW)
-        await offloading.look()
+        ml, offloading = await w.offloaded(25, NOW)
         with pytest.raises(ConflictError, match="thresholds"):
             await offloading.restore()
         await w.fill(ml, 20)
@@ -436,10 +404,7 @@ def test_restore_takes_out_of_the_lake_what_bookies_still_have(in_lake_world):
 
 def test_restore_leaves_the_file_where_the_bookies_lack_an_entry(in_lake_world):
     async def scenario(w):
-        ml = await w.open()
-        await w.fill(ml, 15)
-        offloading = w.offloading(ml)
-        await offloading.look()
+        ml, offloading = await w.offloaded(15)
         await w.bookkeeper.delete_ledger(ml.ledgers.infos[0].ledger_id)
         offloading.policy = OffloadPolicy("filesystem", PROPERTIES)
         with pytest.raises(NoSuchLedgerError):

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from geminga import sim
-from geminga.runtime import next_turn, spawn
+from geminga.model.errors import StorageError
+from geminga.runtime import answer_of, next_turn, spawn
 from geminga.runtime.waiting import wait_ms
 
 
@@ -37,3 +40,27 @@ def test_turn_lets_run_what_was_ready_and_takes_no_time() -> None:
         assert loop.time() == start_s
 
     sim.run(scenario, seed=1)
+
+
+def test_answer_comes_within_the_call_or_later_and_an_error_is_raised() -> None:
+    async def scenario(world: sim.SimWorld) -> None:
+        loop = asyncio.get_running_loop()
+        assert await answer_of(lambda done: done(7)) == 7
+        assert await answer_of(lambda done: loop.call_soon(done, 8)) == 8
+        with pytest.raises(StorageError, match="no"):
+            await answer_of(lambda done: done(StorageError("no")))
+
+    sim.run(scenario)
+
+
+def test_answer_for_who_was_called_off_goes_unheard() -> None:
+    async def scenario(world: sim.SimWorld) -> None:
+        asked = []
+        waiting = spawn(answer_of(asked.append), name="waiting")
+        await next_turn()
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        assert waiting.cancelled()
+        asked[0](1)
+
+    sim.run(scenario)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 import pytest
+from tests.unit.broker.transactions.test_taken_in_the_middle import TwoOwners
 
 from geminga.metadata.cas import CAS_ATTEMPTS_MAX
 from geminga.metadata.core.faults import WriteFault
@@ -17,7 +18,6 @@ from geminga.model.topic_name import TopicName
 from geminga.runtime import spawn, wait_ms
 from support.broker_world import TOPIC, BrokerWorld, Type, run_with_broker, send_frame
 from support.transacting import Transacting
-from tests.unit.broker.transactions.test_taken_in_the_middle import TwoOwners
 
 NAME = TopicName.parse(TOPIC)
 

@@ -109,52 +109,67 @@ def _short(topic: str) -> str:
     return topic.split(",")[0].strip().rpartition("/")[2] or "topic"
 
 
+def _file(given: Mapping[str, str], name: str, source: str, rest: str) -> str:
+    """A pipeline's file: ``name`` if none is given, one source with its columns if they are, the rest, the trigger."""
+    columns = f"    columns: {_q(given['columns'])}\n" if given.get("columns") else ""
+    return (
+        f"pipeline: {_q(given['name'] or name)}\nsources:\n  - name: {source}\n{columns}"
+        f"{rest}trigger: {_q(given['trigger'])}\n"
+    )
+
+
+def _fields(given: Mapping[str, str], fields: Mapping[str, str]) -> str:
+    """What becomes of messages that stay bytes; nothing where columns are given."""
+    told = "".join(f"    {name}: {_q(expression)}\n" for name, expression in fields.items())
+    return "" if given["columns"] else f"  fields:\n{told}"
+
+
 def _windows(given: Mapping[str, str]) -> str:
     keys = _names(given["keys"])
     key = ", ".join(["cast(unix_millis(window_start) as string)", *(f"cast({name} as string)" for name in keys)])
     sums = "".join(f"  {name}: {_q(f'sum({name})')}\n" for name in _names(given["sum"]))
     key = f"concat_ws(' ', {key})"
-    late = f"late:\n  topic: {_q(given['late'] or given['output'] + '-late')}\n"
-    return (
-        f"pipeline: {_q(given['name'] or 'windows-' + _short(given['output']))}\n"
-        f"sources:\n  - name: input\n    topics: {_q(given['topics'])}\n    columns: {_q(given['columns'])}\n"
+    return _file(
+        given,
+        f"windows-{_short(given['output'])}",
+        f"input\n    topics: {_q(given['topics'])}",
         f"time: {_q(given['time'])}\nwatermark: {_q(given['watermark'])}\n"
         f"window:\n  tumbling: {_q(given['window'])}\n"
         f"{'keys: [' + ', '.join(map(_q, keys)) + ']' + chr(10) if keys else ''}"
         f'aggregates:\n  events: "count(*)"\n{sums}'
-        f"{late}sink:\n  topic: {_q(given['output'])}\n  key: {_q(key)}\n"
-        f"trigger: {_q(given['trigger'])}\n"
+        f"late:\n  topic: {_q(given['late'] or given['output'] + '-late')}\n"
+        f"sink:\n  topic: {_q(given['output'])}\n  key: {_q(key)}\n",
     )
 
 
 def _topic_to_parquet(given: Mapping[str, str]) -> str:
-    fields = (
-        ""
-        if given["columns"]
-        else (
-            '  fields:\n    value: value\n    key: "cast(__key as string)"\n    topic: __topic\n'
-            "    message_id: __messageId\n"
-            "    publish_time: __publishTime\n    event_time: __eventTime\n    properties: __messageProperties\n"
-        )
-    )
-    columns = f"    columns: {_q(given['columns'])}\n" if given["columns"] else ""
+    fields = {
+        "value": "value",
+        "key": "cast(__key as string)",
+        "topic": "__topic",
+        "message_id": "__messageId",
+        "publish_time": "__publishTime",
+        "event_time": "__eventTime",
+        "properties": "__messageProperties",
+    }
     partition = (
         f"  partition_by: [{', '.join(map(_q, _names(given['partition_by'])))}]\n" if given["partition_by"] else ""
     )
-    return (
-        f"pipeline: {_q(given['name'] or _short(given['topic']) + '-to-parquet')}\n"
-        f"sources:\n  - name: input\n    topics: {_q(given['topic'])}\n{columns}"
-        f"sink:\n  parquet: {_q(given['directory'])}\n{fields}{partition}trigger: {_q(given['trigger'])}\n"
+    return _file(
+        given,
+        f"{_short(given['topic'])}-to-parquet",
+        f"input\n    topics: {_q(given['topic'])}",
+        f"sink:\n  parquet: {_q(given['directory'])}\n{_fields(given, fields)}{partition}",
     )
 
 
 def _parquet_to_topic(given: Mapping[str, str]) -> str:
     optional = "".join(f"  {key}: {_q(given[key])}\n" for key in ("key", "value", "event_time") if given[key])
-    columns = f"    columns: {_q(given['columns'])}\n" if given["columns"] else ""
-    return (
-        f"pipeline: {_q(given['name'] or 'parquet-to-' + _short(given['topic']))}\n"
-        f"sources:\n  - name: input\n    parquet: {_q(given['directory'])}\n{columns}"
-        f"sink:\n  topic: {_q(given['topic'])}\n{optional}trigger: {_q(given['trigger'])}\n"
+    return _file(
+        given,
+        f"parquet-to-{_short(given['topic'])}",
+        f"input\n    parquet: {_q(given['directory'])}",
+        f"sink:\n  topic: {_q(given['topic'])}\n{optional}",
     )
 
 
@@ -180,15 +195,15 @@ def _redrive(given: Mapping[str, str]) -> str:
     if allowed.endswith("/"):
         is_allowed += f" and instr(substr(origin, {len(allowed) + 1}), '/') = 0"
     kept = f"map_filter(__messageProperties, (k, v) -> k not in ({left_out}))"
-    return (
-        f"pipeline: {_q(given['name'] or 'redrive-' + _short(topic))}\n"
-        f"sources:\n  - name: dead-letters\n    topics: {_q(topic)}\n"
+    return _file(
+        given,
+        f"redrive-{_short(topic)}",
+        f"dead-letters\n    topics: {_q(topic)}",
         f"select:\n  value: value\n  origin: {_q(origin)}\n"
         f"sink:\n"
         f"  topic_of: {_q(f'case when {is_allowed} then origin else {_sql(refused)} end')}\n"
         f"  value: value\n  key: __key\n  event_time: __eventTime\n"
-        f"  properties: {_q(f'case when {is_allowed} then {kept} else __messageProperties end')}\n"
-        f"trigger: {_q(given['trigger'])}\n"
+        f"  properties: {_q(f'case when {is_allowed} then {kept} else __messageProperties end')}\n",
     )
 
 
@@ -197,15 +212,16 @@ def _sql(text: str) -> str:
 
 
 def _table(given: Mapping[str, str]) -> str:
-    columns = f"    columns: {_q(given['columns'])}\n" if given["columns"] else ""
-    fields = "" if given["columns"] else '  fields:\n    key: "cast(__key as string)"\n    value: value\n'
-    return (
-        f"pipeline: {_q(given['name'] or _short(given['topic']) + '-table')}\n"
-        f"sources:\n  - name: input\n    topics: {_q(given['topic'])}\n{columns}"
-        f"sink:\n  table: {_q(given['directory'])}\n{fields}trigger: {_q(given['trigger'])}\n"
+    return _file(
+        given,
+        f"{_short(given['topic'])}-table",
+        f"input\n    topics: {_q(given['topic'])}",
+        f"sink:\n  table: {_q(given['directory'])}\n"
+        f"{_fields(given, {'key': 'cast(__key as string)', 'value': 'value'})}",
     )
 
 
+_COLUMNS: Final = Parameter("columns", "of the JSON in the messages; without them values stay bytes", "")
 _NAME: Final = Parameter("name", "the pipeline's name", "")
 _AVAILABLE: Final = Parameter("trigger", "always, available or a duration", "available")
 _ALWAYS: Final = Parameter("trigger", "always, available or a duration", "always")
@@ -237,7 +253,7 @@ READY: Final[Mapping[str, Ready]] = {
             (
                 Parameter("topic", "what is read"),
                 Parameter("directory", "where the files go"),
-                Parameter("columns", "of the JSON in the messages; without them values stay bytes", ""),
+                _COLUMNS,
                 Parameter("partition_by", "columns that make directories, with commas", ""),
                 _AVAILABLE,
                 _NAME,
@@ -277,7 +293,7 @@ READY: Final[Mapping[str, Ready]] = {
             (
                 Parameter("topic", "what is read"),
                 Parameter("directory", "where the table is"),
-                Parameter("columns", "of the JSON in the messages; without them values stay bytes", ""),
+                _COLUMNS,
                 _AVAILABLE,
                 _NAME,
             ),
