@@ -28,7 +28,7 @@ COUNT ?= 100
 JOBS ?= 1
 SIM_ARGS ?=
 KILLS ?= 200
-WORKERS ?= 2
+WORKERS ?= 3
 MUTATED_FRAMES ?= 100000
 # The seed that was asked for, if any: the draw of `make mutants` is the same without one.
 DRAW := $(SEED)
@@ -54,7 +54,7 @@ kills: $(STAMP) ## the example of transactions, killed 200 times with its broker
 spark-kills: $(STAMP) ## Spark's windows over troublesome events, or EVENTS=file; driver, worker, task, broker killed 20 times (KILLS= SEED= ROWS= MODE=update)
 	@$(BIN)/python -m demo.spark_kills --kills $(if $(filter command line environment,$(origin KILLS)),$(KILLS),20) --seed $(or $(DRAW),0) --events "$(EVENTS)" --mode $(or $(MODE),append) $(if $(ROWS),--rows $(ROWS))
 
-test: $(STAMP) ## everything but the long tests, two at a time (WORKERS=0: one after the other)
+test: $(STAMP) ## everything but the long tests, three at a time (WORKERS=0: one after the other)
 	@$(BIN)/python -m pytest -q -m "not long" -n $(WORKERS) $(PYTEST_ARGS)
 
 test-long: $(STAMP) ## the long tests: many seeds, 100 crash rounds, 100,000 mutated frames, Spark jobs killed (EVENTS=file)
@@ -68,7 +68,7 @@ sim: $(STAMP) ## transactions under faults at every step, seed by seed, with a l
 	@PYTHONPATH=tests:. $(BIN)/python -m tools.seeds --from $(FROM) --count $(COUNT) --jobs $(JOBS) $(SIM_ARGS)
 
 mutants: $(STAMP) ## one-line changes of the product that its short tests must catch (SEED=number, or random, for another draw)
-	@$(BIN)/python -m tools.mutants --workers $(WORKERS) $(if $(DRAW),--seed $(DRAW)) $(MUTANTS_ARGS)
+	@$(BIN)/python -m tools.mutants $(if $(filter command line environment,$(origin WORKERS)),--workers $(WORKERS)) $(if $(DRAW),--seed $(DRAW)) $(MUTANTS_ARGS)
 
 check: $(STAMP) ## format, lint, types, generated files, tidiness
 	@$(BIN)/ruff format --check .

@@ -24,7 +24,7 @@ from geminga.managed_ledger.core import trim as core_trim
 from geminga.sim import SimWorld, run_in, run_seeds
 from support.broker_story import BrokerStory, broker_story
 
-SEEDS = int(os.environ.get("GEMINGA_SEEDS", "40"))
+SEEDS = int(os.environ.get("GEMINGA_SEEDS", "20"))
 SEEDS_LONG = int(os.environ.get("GEMINGA_SEEDS_LONG", "2000"))
 #: A planted defect must be noticed within so many seeds.
 NOTICED_WITHIN = 200

@@ -1,7 +1,8 @@
 """Which worker of ``make test`` runs what: a scheduler for pytest-xdist.
 
 The tests of one group run in one process, one after the other: Spark starts once, and a test that looks at a clock
-shares the machine with one other test and not with its like. All others go to whoever is free.
+shares the machine with few others and not with its like. Each group waits for processes most of its time, so that there
+is one worker more than cores: all other tests go to whoever is free.
 """
 
 from __future__ import annotations
@@ -10,9 +11,24 @@ from typing import Final
 
 from xdist.scheduler import LoadScopeScheduling
 
-#: Folders under ``tests``; the first group that fits.
+#: Beginnings of names below ``tests``; the first group that fits.
 GROUPS: Final = {
-    "spark": ("integration/spark/",),
+    # Those that share one JVM.
+    "spark": tuple(
+        f"integration/spark/test_spark_{name}.py"
+        for name in (
+            "docs",
+            "exactly_once_queries",
+            "lake",
+            "pipeline",
+            "pipelines",
+            "session",
+            "sink_queries",
+            "source_queries",
+        )
+    ),
+    # The connector as Spark calls it, and a program that starts JVMs of its own.
+    "connector": ("integration/spark/",),
     "clocks": ("contract/", "integration/", "interop/", "unit/plugin/"),
 }
 

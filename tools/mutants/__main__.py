@@ -111,6 +111,7 @@ def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--json", metavar="FILE", help="write the results there; '-': to standard output")
     parser.add_argument("--workers", type=int, default=WORKERS, help="runs at a time (%(default)s)")
     parser.add_argument("--test-cpu-s", type=float, default=TEST_CPU_S, help="what one test may take (%(default)s)")
+    parser.add_argument("--bare", action="store_true", help=argparse.SUPPRESS)  # for packages that need nothing of it
     parser.add_argument("--root", type=Path, default=ROOT, help=argparse.SUPPRESS)
     parser.add_argument("--packages", type=Path, default=PACKAGES, help=argparse.SUPPRESS)
     return parser.parse_args(arguments)
@@ -142,7 +143,7 @@ def _run(
         console=console,
         auto_refresh=False,
     )
-    for name in PRELOADED:
+    for name in () if asked.bare else PRELOADED:
         importlib.import_module(name)
     product = sorted(name for name in sys.modules if name.split(".")[0] == "geminga")
     assert not product, f"loaded before the change is in it: {product}"

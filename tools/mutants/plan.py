@@ -16,6 +16,7 @@ import ast
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -131,11 +132,12 @@ def _mutant(
     path = root / file
     if not path.is_file():
         return f"{file}: is gone"
-    lines = path.read_text(encoding="utf-8").split("\n")
+    text = path.read_text(encoding="utf-8")
+    lines = text.split("\n")
     places = range(len(lines))
     within = entry.get("within")
     if within is not None:
-        extent = _extent("\n".join(lines), within)
+        extent = _extent(text, within)
         if extent is None:
             return f"{file}: has no {within}"
         places = extent
@@ -155,7 +157,7 @@ def _mutant(
 
 def _extent(source: str, within: str) -> range | None:
     """The line numbers, from 0, of the class or function with this qualified name."""
-    body: list[ast.stmt] = ast.parse(source).body
+    body = _body(source)
     node: ast.stmt | None = None
     for name in within.split("."):
         node = next((n for n in ast.walk(ast.Module(body, [])) if getattr(n, "name", None) == name), None)  # type: ignore[misc]
@@ -164,3 +166,9 @@ def _extent(source: str, within: str) -> range | None:
         body = node.body
     assert node is not None
     return range(node.lineno - 1, node.end_lineno or node.lineno)
+
+
+@lru_cache(maxsize=1)
+def _body(source: str) -> list[ast.stmt]:
+    # Lines of one file stand together in the lists.
+    return ast.parse(source).body

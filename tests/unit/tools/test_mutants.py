@@ -91,7 +91,7 @@ def run(tree: Path, *arguments: str) -> tuple[int, dict]:
     """The exit code and what was told."""
     command = [sys.executable, "-m", "tools.mutants", f"--root={tree}", f"--packages={tree / 'packages'}"]
     done = subprocess.run(
-        [*command, "--draws=0", "--json=-", *arguments],
+        [*command, "--bare", "--draws=0", "--json=-", *arguments],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": f"{tree / 'src'}{os.pathsep}{ROOT}"},
         capture_output=True,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 from starlette.requests import Request
@@ -115,18 +115,23 @@ def test_denied_request_is_refused_and_has_changed_nothing(is_slow: bool) -> Non
 
 def test_only_what_is_denied_is_refused() -> None:
     """Of each row: denied are all actions but its own, and it is let through to its handler."""
-    for route in ROUTES:
-        run_with_broker(let_through(route, authorizer := Denying()), access=authorizer.access)
+    # What deletes leaves little to the others: it comes at the end of a broker's life, a few at a time.
+    deleting = [route for route in ROUTES if method_of(route) == "DELETE"]
+    kept = [route for route in ROUTES if route not in deleting]
+    for routes in (kept, *(deleting[first : first + 8] for first in range(0, len(deleting), 8))):
+        run_with_broker(let_through(routes, authorizer := Denying()), access=authorizer.access)
 
 
-def let_through(route: Route, authorizer: Denying) -> Callable[[BrokerWorld], Awaitable[None]]:
+def let_through(routes: Sequence[Route], authorizer: Denying) -> Callable[[BrokerWorld], Awaitable[None]]:
     async def scenario(world: BrokerWorld) -> None:
         client = await world.client()
         await client.create_producer()
         await client.subscribe()
-        authorizer.denied = {each.needs for each in ASKING if not isinstance(each.needs, Anyone)} - {route.needs}
-        answer = await ask(rest_application(world.broker), method_of(route), f"{path_of(route)}?force=true")
-        assert answer.status not in (401, 403, 500), (route.path, answer)
+        application = rest_application(world.broker)
+        for route in routes:
+            authorizer.denied = {each.needs for each in ASKING if not isinstance(each.needs, Anyone)} - {route.needs}
+            answer = await ask(application, method_of(route), f"{path_of(route)}?force=true")
+            assert answer.status not in (401, 403, 500), (route.path, answer)
         authorizer.denied = ()
 
     return scenario

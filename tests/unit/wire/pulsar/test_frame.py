@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from geminga.model.errors import ProtocolError
@@ -39,6 +39,7 @@ def test_frames_cut_anywhere_are_the_same(frames, data) -> None:
     assert decoder.feed(encoded[:cut]) + decoder.feed(encoded[cut:]) == frames
 
 
+@settings(max_examples=40)  # each is some tens of draws
 @given(FRAMES, st.data())
 def test_frames_taken_a_few_at_a_time_are_the_same(frames, data) -> None:
     encoded = encode(frames)
