@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from geminga.model.errors import CorruptionError
 from geminga.model.txn_id import TxnId, TxnStatus
+from geminga.wire._generated import transaction_log_pb2 as pb
 from geminga.wire.pulsar.transaction_log import (
     AckOp,
     LogOp,
@@ -105,3 +106,13 @@ def test_a_newer_batch_is_refused_by_its_version() -> None:
         decode_transaction_records(b"\x0e\x01\x00\x02")
     with pytest.raises(CorruptionError, match="version"):
         decode_pending_ack_records(b"\x0e\x01\x00")
+
+
+@given(RECORDS)
+def test_a_record_has_the_bytes_of_the_generated_class(record: TransactionRecord) -> None:
+    """Pulsar's encoder writes these: what is written by hand must be nothing else."""
+    data = encode_transaction_record(record)
+    batched = encode_transaction_records([record])
+    generated = pb.TransactionMetadataEntry.FromString(data)
+    assert generated.SerializeToString(deterministic=True) == data
+    assert pb.BatchedTransactionMetadataEntry.FromString(batched[4:]).transaction_logs == [generated]

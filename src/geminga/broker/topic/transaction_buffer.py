@@ -332,6 +332,7 @@ class TransactionBuffer(TopicPart):
         txn_id = self._coming.get(batch)
         if txn_id is None or self.state is None:
             return
+        before = self.state.first_held
         self.state.stored(txn_id, Position(result.ledger_id, result.first_entry_id))
         if txn_id not in self._since and txn_id in self.state.open:
             self._since[txn_id] = (self._topic.services.runtime.clock.wall_ms(), batch.producer.name)
@@ -339,7 +340,7 @@ class TransactionBuffer(TopicPart):
             self._settle(first_ms=AGAIN_MAX_MS)
         if batch.is_answered:
             self._has_come(batch)
-        self._topic.read_limit_moved()
+        self._limit_moved_since(before)
 
     def hold(self) -> Hold | None:
         """The transaction that readers wait for, as :class:`HoldsBack` says."""
@@ -491,6 +492,7 @@ class TransactionBuffer(TopicPart):
     def _marked(self, state: TransactionBufferState, ended: Ended, marker: Position) -> None:
         """The marker is stored."""
         txn_id, commit, _ = ended
+        before = state.first_held
         self._last_told = marker
         self._since.pop(txn_id, None)
         if commit:
@@ -501,7 +503,7 @@ class TransactionBuffer(TopicPart):
         self._topic.transaction_ended(txn_id, is_committed=commit)
         if not state.open:
             self._floor = marker
-        self._topic.read_limit_moved()
+        self._limit_moved_since(before)
         self._changed()
 
     # ---- reading
@@ -509,6 +511,11 @@ class TransactionBuffer(TopicPart):
     def _limit(self, state: TransactionBufferState) -> Position:
         first = state.first_held
         return LATEST if first is None else self._topic.ledger.previous_position(first)
+
+    def _limit_moved_since(self, before: Position | None) -> None:
+        """Readers hear of it, unless the same message holds them back as ``before``; many are open beside it."""
+        if before is None or self.state is None or self.state.first_held != before:
+            self._topic.read_limit_moved()
 
     def read_limit(self) -> Position:
         """The entry before the first message of the first open transaction."""

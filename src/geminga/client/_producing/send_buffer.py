@@ -36,6 +36,7 @@ class SendBuffer:
         "_memory",
         "_partition",
         "_room_waiters",
+        "_through",
         "_timeout_ms",
         "_timer",
         "_unheard_error",
@@ -61,6 +62,8 @@ class SendBuffer:
         #: Transactions whose coordinator was told of the topic and has not answered -> the connection on which what
         #: is sent comes behind that; None: it is lost.
         self._ahead: dict[TransactionCore, ClientConnection | None] = {}
+        #: The transaction of the last one, registered or told over the present connection; None: that is to be seen.
+        self._through: TransactionCore | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._room_waiters: list[asyncio.Future[None]] = []
         self._unheard_error: PulsarException | None = None
@@ -80,7 +83,14 @@ class SendBuffer:
         told over this very connection."""
         txn.join()
         pending.gate = txn
-        is_asked = txn.is_registered(target) or self._is_told(txn, target) or not self.queue.hold(pending, txn)
+        if txn is self._through:
+            self.add(pending)
+            return
+        if txn.is_registered(target) or self._is_told(txn, target):
+            self._through = txn if self._connection is not None else None
+            self.add(pending)
+            return
+        is_asked = not self.queue.hold(pending, txn)
         self.add(pending)
         if not is_asked:
             asked = attempt(wanted, txn, target, partial(self._registered, txn))
@@ -105,6 +115,7 @@ class SendBuffer:
         if error is None:
             self.queue.open_gate(txn)
         else:
+            self._through = None
             for refused in self.queue.refuse_gate(txn):
                 self._finish(refused, -1, -1, as_client_error(error, "sending"))
         self.write()
@@ -119,6 +130,7 @@ class SendBuffer:
         """Keep everything until there is a connection again."""
         self.queue.connection_lost(self._ahead)
         self._ahead = dict.fromkeys(self._ahead)
+        self._through = None
         self._connection = None
 
     def write(self) -> None:
@@ -157,6 +169,7 @@ class SendBuffer:
 
     def fail_all(self, error: PulsarException) -> None:
         """The end: everything fails, everybody who waits goes on."""
+        self._through = None
         self._connection = None
         if self._timer is not None:
             self._timer.cancel()

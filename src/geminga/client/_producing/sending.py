@@ -184,9 +184,17 @@ class Sending(EntryProducer[T]):
                 batch.size_bytes = size
                 return
         if is_plain and not self._is_batching and self._state is not State.NEW and isinstance(txn, Transaction):
-            core = txn.check_takes(self._place)
+            now_s = self._clock.monotonic()
+            core = txn.check_takes(self._place, now_s)
             self._check_may_send()
-            self._add_alone(EncodedMessage(cast("bytes", content), txn=core), None)
+            payload = cast("bytes", content)
+            sequence_id = self._next_sequence_id
+            pending = self._frames.plain_message(payload, core, sequence_id, now_s, self._clock.wall_ms())
+            if pending is None:
+                self._add_alone(EncodedMessage(payload, txn=core), None)
+                return
+            self._next_sequence_id = sequence_id + 1
+            self._buffer.add_in(core, self._target, pending)
             return
         check_callback(callback)
         core = begin_in(txn, self._place)

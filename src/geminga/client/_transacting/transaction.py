@@ -154,7 +154,7 @@ class Transaction:
         except NotOpen as error:
             raise InvalidTxnStatusError(str(error)) from None
         self._ending = spawn(self._finish(), name=f"detach {self.id}")
-        failure = await asyncio.shield(self._ending)
+        failure = await _outcome(self._ending)
         if failure is not None:
             raise failure
         return self.id
@@ -164,7 +164,7 @@ class Transaction:
         if self._ending is None and self.state is TransactionState.OPEN:
             self._start(commit=False)
         if self._ending is not None:
-            await asyncio.shield(self._ending)
+            await _outcome(self._ending)
 
     async def __aenter__(self) -> Self:
         return self
@@ -197,15 +197,18 @@ class Transaction:
             raise InvalidTxnStatusError(str(error)) from None
         return self.core
 
-    def check_takes(self, place: Place) -> TransactionCore:
-        """As :meth:`begin`, for what is done within the call by who sees to process and client: nothing counts yet."""
+    def check_takes(self, place: Place, now_s: float) -> TransactionCore:
+        """As :meth:`begin`, for what is done within the call by who sees to process and client: nothing counts yet.
+        ``now_s``: the clock's monotonic seconds."""
         if place is not self._lifetime.place:
             self._check(place)
-        try:
-            self.core.check_open(self._clock.monotonic())
-        except NotOpen as error:
-            raise InvalidTxnStatusError(str(error)) from None
-        return self.core
+        core = self.core
+        if not core.is_open(now_s):
+            try:
+                core.check_open(now_s)
+            except NotOpen as error:
+                raise InvalidTxnStatusError(str(error)) from None
+        return core
 
     def _check(self, place: Place) -> None:
         if place is not self._lifetime.place:
@@ -218,7 +221,7 @@ class Transaction:
         if self._ending is None or not self._is_ending(commit=commit):
             self._start(commit=commit)
         assert self._ending is not None
-        error = await asyncio.shield(self._ending)
+        error = await _outcome(self._ending)
         if error is not None:
             raise error
 
@@ -345,6 +348,23 @@ def wanted(core: TransactionCore, target: Target, on_registered: OnRegistered) -
         return core.want(target, on_registered)
     except TooManyTargets as error:
         raise NotAllowedError(str(error)) from None
+
+
+async def _outcome(ending: asyncio.Task[PulsarException | None]) -> PulsarException | None:
+    """What an end comes to; it goes on if who waits is cut off (as with ``asyncio.shield``, at half the cost)."""
+    if not ending.done():
+        over: asyncio.Future[None] = ending.get_loop().create_future()
+
+        def wake(_ending: object) -> None:
+            if not over.done():
+                over.set_result(None)
+
+        ending.add_done_callback(wake)
+        try:
+            await over
+        finally:
+            ending.remove_done_callback(wake)
+    return ending.result()
 
 
 def milliseconds(name: str, given: object) -> int:

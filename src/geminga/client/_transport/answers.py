@@ -33,6 +33,16 @@ ANSWERS: Final = (
 FIELD_OF_ANSWER: Final = {kind: pb.BaseCommand.DESCRIPTOR.fields_by_number[kind].name for kind in ANSWERS}
 
 
+def _error_fields(kind: int) -> list[tuple[str, str]]:
+    body = pb.BaseCommand.DESCRIPTOR.fields_by_number[kind].message_type
+    names = body.fields_by_name if body is not None else {}
+    return [each for each in (("error_code", "error_message"), ("error", "message")) if each[0] in names]
+
+
+#: The fields of their errors, code and text.
+_ERROR_FIELDS: Final[dict[int, list[tuple[str, str]]]] = {int(kind): _error_fields(kind) for kind in ANSWERS}
+
+
 def error_of_answer(kind: int, body: ProtobufMessage) -> PulsarException | None:
     """The error that an answer of its own kind carries; None if it succeeded."""
     if kind == _Type.LOOKUP_RESPONSE:
@@ -44,8 +54,7 @@ def error_of_answer(kind: int, body: ProtobufMessage) -> PulsarException | None:
         if partitions.response == pb.CommandPartitionedTopicMetadataResponse.Failed:
             return error_from_broker(partitions.error, partitions.message)
     else:
-        fields = body.DESCRIPTOR.fields_by_name
-        for code, text in (("error_code", "error_message"), ("error", "message")):
-            if code in fields and body.HasField(code):
+        for code, text in _ERROR_FIELDS[kind]:
+            if body.HasField(code):
                 return error_from_broker(getattr(body, code), getattr(body, text))
     return None

@@ -132,6 +132,20 @@ class FrameMaker:
             frame, first, last, count, len(batch.payload) + MESSAGE_OVERHEAD_BYTES * count, now_s, callbacks
         )
 
+    def plain_message(
+        self, payload: bytes, txn: TransactionCore, sequence_id: int, now_s: float, publish_time_ms: int
+    ) -> PendingSend | None:
+        """A message in a transaction that is nothing but bytes, and that nobody waits for; None: :meth:`message` is to
+        make it."""
+        if not self._is_plain or len(payload) > self.message_bytes_max:
+            return None
+        txn_command, txn_metadata = self._fields_of_txn if txn is self._txn else self._txn_fields(txn)
+        head = self._head + encode_varint(sequence_id) + b"\x18" + encode_varint(publish_time_ms) + self._tail
+        frame = self._encoder.encode(
+            head + txn_metadata, payload, sequence_id, highest_sequence_id=sequence_id, txn_fields=txn_command
+        )
+        return PendingSend(frame, sequence_id, sequence_id, 1, len(payload) + MESSAGE_OVERHEAD_BYTES, now_s, None)
+
     def message(
         self,
         message: EncodedMessage,

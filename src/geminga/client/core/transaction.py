@@ -153,6 +153,10 @@ class TransactionCore:
         self.check_open(now_s)
         self.pending += 1
 
+    def is_open(self, now_s: float) -> bool:
+        """Whether it takes operations."""
+        return self._state is _OPEN and now_s < self._deadline_s
+
     def check_open(self, now_s: float) -> None:
         """Raise NotOpen."""
         state = self.state(now_s)
@@ -166,10 +170,12 @@ class TransactionCore:
     def settle(self, error: Exception | None) -> None:
         """An operation, or a part of one, is over."""
         self.pending -= 1
-        invariant(self.pending >= 0, "an operation of a transaction was settled twice")
         if error is not None:
             self.fail(error)
-        if not self.pending and self._idle is not None:
+        if self.pending > 0:
+            return
+        invariant(not self.pending, "an operation of a transaction was settled twice")
+        if self._idle is not None:
             idle, self._idle = self._idle, None
             idle()
 

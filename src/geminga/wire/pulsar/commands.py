@@ -15,6 +15,7 @@ from geminga.model.crc32c import crc32c
 from geminga.model.errors import ProtocolError, ServerError
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.frame import encode_frame
+from geminga.wire.pulsar.varint import encode_varint
 
 #: The newest protocol version spoken here (v21: AUTO_CONSUME schema known to the broker).
 PROTOCOL_VERSION: Final = pb.v21
@@ -43,7 +44,7 @@ def decode_command(data: bytes) -> pb.BaseCommand:
     name = _FIELD_OF_TYPE[command.type]
     if not command.HasField(name) or not command.IsInitialized():
         raise ProtocolError(f"a {pb.BaseCommand.Type.Name(command.type)} command with required fields missing")
-    if not data.isascii() and not _is_text_valid(command):
+    if not data.isascii() and not _is_body_text_valid(command, name, data):
         raise ProtocolError(f"a {pb.BaseCommand.Type.Name(command.type)} command with text that is not UTF-8")
     return command
 
@@ -68,6 +69,44 @@ def _with_text() -> frozenset[str]:
 
 
 _WITH_TEXT: Final = _with_text()
+
+
+def _own_texts() -> dict[int, tuple[bytes, tuple[str, ...]]]:
+    """Of types of commands whose parts have no text: the bytes of such a command up to the size of its body, and the
+    body's fields that are text."""
+    found: dict[int, tuple[bytes, tuple[str, ...]]] = {}
+    for kind, name in _FIELD_OF_TYPE.items():
+        body = pb.BaseCommand.DESCRIPTOR.fields_by_name[name].message_type
+        if body is None:
+            continue
+        parts = [field.message_type.full_name for field in body.fields if field.message_type is not None]
+        if _WITH_TEXT.isdisjoint(parts):
+            head = b"\x08" + encode_varint(kind) + encode_varint(kind << 3 | 2)
+            found[kind] = head, tuple(field.name for field in body.fields if field.type == FieldDescriptor.TYPE_STRING)
+    return found
+
+
+_OWN_TEXTS: Final = _own_texts()
+_NO_TEXTS: Final[tuple[bytes, tuple[str, ...]]] = (b"", ())
+#: Largest body whose size is one byte.
+_SHORT_BODY_BYTES: Final = 127
+
+
+def _is_body_text_valid(command: pb.BaseCommand, name: str, data: bytes) -> bool:
+    """As :func:`_is_text_valid`, quick where ``data`` is a type and a short body with nothing around them."""
+    head, texts = _OWN_TEXTS.get(command.type, _NO_TEXTS)
+    start = len(head) + 1
+    size = len(data) - start
+    if not head or not 0 <= size <= _SHORT_BODY_BYTES or data[:start] != head + bytes((size,)):
+        return _is_text_valid(command)
+    body = getattr(command, name)
+    for text in texts:
+        value = getattr(body, text)
+        if not isinstance(value, str) and (
+            isinstance(value, bytes) or not all(isinstance(each, str) for each in value)
+        ):
+            return False
+    return True
 
 
 def _is_text_valid(message: Message) -> bool:

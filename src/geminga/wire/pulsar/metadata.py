@@ -124,9 +124,17 @@ def in_transaction(entries: Sequence[bytes], txn_id: TxnId) -> list[bytes] | Non
     fields: bytes = pb.MessageMetadata(txnid_most_bits=coordinator, txnid_least_bits=number).SerializePartialToString()
     named: list[bytes] = []
     for entry in entries:
+        # As nearly all are: with a checksum, and the fields within what the last byte of the metadata's size says.
+        if (
+            len(entry) > METADATA_OFFSET
+            and entry[:2] == MAGIC_CHECKSUM
+            and entry.find(fields, METADATA_OFFSET, METADATA_OFFSET + entry[METADATA_OFFSET - 1]) > 0
+        ):
+            named.append(entry)
+            continue
         start = _CHECKSUM_HEADER_BYTES if entry[:2] == MAGIC_CHECKSUM else 0
         end = start + 4 + int.from_bytes(entry[start : start + 4], "big")
-        # As nearly all are. (Who writes these bytes into another field says nothing with it but whose the message is.)
+        # (Who writes these bytes into another field says nothing with it but whose the message is.)
         metadata = peek_metadata(entry) if entry.find(fields, start + 4, end) < 0 else None
         if metadata is not None:
             if metadata.HasField("txnid_most_bits") or metadata.HasField("txnid_least_bits"):

@@ -68,7 +68,7 @@ def plain_metadata_bytes(producer_name: str) -> int:
 def is_suspect(entry: bytes, is_in_transaction: bool) -> bool:
     """Whether the entry of a SEND, which has a checksum and more than :func:`plain_metadata_bytes` of metadata, must
     be judged by :func:`metadata_refusal`."""
-    if any(entry[6:9]):
+    if entry[6] or entry[7] or entry[8]:
         return True
     metadata = entry[METADATA_OFFSET : METADATA_OFFSET + entry[9]]
     return 255 in metadata or (not is_in_transaction and _TXN_TAG in metadata)

@@ -86,6 +86,22 @@ def test_text_that_is_no_utf8_is_refused_at_any_depth() -> None:
     commands.decode_command(data.replace(b"abc", "ä1".encode()))
 
 
+@pytest.mark.parametrize("size", [1, 200])
+def test_text_that_is_no_utf8_is_refused_in_answers_and_lists(size: int) -> None:
+    """Those of transactions, which have a way of their own; short ones and long ones, alone and beside another body."""
+    error = pb.CommandNewTxnResponse(request_id=1 << 40, error=pb.UnknownError, message="abc" * size)
+    answer = pb.BaseCommand(type=pb.BaseCommand.NEW_TXN_RESPONSE, newTxnResponse=error)
+    added = pb.CommandAddPartitionToTxn(request_id=1 << 40, txnid_least_bits=300, partitions=["t"] * size + ["abc"])
+    listed = pb.BaseCommand(type=pb.BaseCommand.ADD_PARTITION_TO_TXN, addPartitionToTxn=added)
+    both = pb.BaseCommand(type=pb.BaseCommand.NEW_TXN, newTxn=pb.CommandNewTxn(request_id=300), newTxnResponse=error)
+    for command in (answer, listed, both):
+        data = command.SerializeToString()
+        assert commands.decode_command(data) == command
+        with pytest.raises(ProtocolError):
+            commands.decode_command(data.replace(b"abc", b"a\xffc"))
+        commands.decode_command(data.replace(b"abc", "ä1".encode()))
+
+
 def test_topics_hash_does_not_depend_on_order() -> None:
     assert commands.topics_hash(["b", "a"]) == commands.topics_hash(["a", "b"])
     assert commands.topics_hash(["a"]) != commands.topics_hash(["a", "b"])

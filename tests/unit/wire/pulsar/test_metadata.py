@@ -56,6 +56,15 @@ def test_the_id_of_a_transaction_is_added_where_it_is_not(entry: bytes) -> None:
     assert metadata.checksum_matches(first[0])
     assert metadata.in_transaction([*first, entry], txn_id) == [first[0]] * 2, "what names it stays as it is"
     assert metadata.in_transaction([entry, *first], TxnId(0, 300)) is None
+    for size in range(12):
+        assert metadata.in_transaction([entry[:size]], txn_id) == [entry[:size]], "what is damaged stays as it is"
+
+
+@pytest.mark.parametrize("entry", [ENTRY, ENTRY[6:]], ids=["checksum", "none"])
+def test_the_id_of_a_transaction_in_the_payload_says_nothing(entry: bytes) -> None:
+    fields = pb.MessageMetadata(txnid_most_bits=5, txnid_least_bits=6).SerializePartialToString()
+    (named,) = metadata.in_transaction([entry + fields], TxnId(5, 6)) or [b""]
+    assert metadata.peek_metadata(named) != MESSAGE
 
 
 def test_broker_entry_metadata_is_found_skipped_and_stripped() -> None:
