@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import geminga.client as gc
 from geminga import sim
-from geminga.client._transport.connection import TURN_FRAMES_MAX, ClientConnection
+from geminga.client._transport.connection import TURN_ANSWERS_MAX, TURN_FRAMES_MAX, WRITTEN_MUCH, ClientConnection
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar import commands
 from geminga.wire.pulsar.hot import encode_send_receipts
@@ -101,6 +101,51 @@ def test_application_goes_on_in_every_turn_of_a_burst() -> None:
         await next_turn()
         assert stage.transport.written[-1] == commands.PONG_FRAME
         stage.connection.close()
+
+    run_on_stage(scenario)
+
+
+@pytest.mark.parametrize("written", [1, WRITTEN_MUCH])
+def test_answers_that_much_is_written_after_are_heard_few_at_a_time(written: int) -> None:
+    """Sixteen transactions that begin at once: what the first ones send leaves before the others go on."""
+    count = 2 * TURN_ANSWERS_MAX
+
+    async def scenario(stage: Stage) -> None:
+        connection = stage.connection
+        sent: list[int] = []
+
+        async def lane(number: int) -> None:
+            command = pb.BaseCommand(type=pb.BaseCommand.NEW_TXN, newTxn=pb.CommandNewTxn(request_id=number, tc_id=0))
+            await connection.request(command, number, None, is_urgent=False)
+            for _ in range(written):
+                connection.write(b"frame%d;" % number)
+            sent.append(number)
+
+        lanes = [asyncio.create_task(lane(number)) for number in range(count)]  # noqa: TID251  # of the test
+        await next_turn()
+        await next_turn()
+        already = len(b"".join(stage.transport.written))
+        answers = b"".join(
+            commands.encode_command(
+                pb.BaseCommand(
+                    type=pb.BaseCommand.NEW_TXN_RESPONSE, newTxnResponse=pb.CommandNewTxnResponse(request_id=number)
+                )
+            )
+            for number in range(count)
+        )
+        stage.arrive(answers)
+        left_at_halftime = False
+        while len(sent) < count:
+            await next_turn()
+            left = b"".join(stage.transport.written)[already:]
+            left_at_halftime |= len(sent) < count and left.count(b"frame0;") == written
+        assert sent == list(range(count))
+        await next_turn()
+        left = b"".join(stage.transport.written)[already:]
+        assert all(left.count(b"frame%d;" % number) == written for number in range(count))
+        assert left_at_halftime is (written == WRITTEN_MUCH)
+        await asyncio.gather(*lanes)
+        connection.close()
 
     run_on_stage(scenario)
 

@@ -2,8 +2,9 @@
 
 What one socket read brought is handled as one batch: messages of a consumer reach it as one call, receipts reach
 their producer one by one (a batch has one). More than :data:`TURN_FRAMES_MAX` frames take several turns of the loop,
-so that the application goes on in between: they keep their order, and nothing more is read meanwhile. When bytes leave
-is :mod:`.output`'s, who hears what is :mod:`.listeners`'.
+so that the application goes on in between: they keep their order, and nothing more is read meanwhile. So do more than
+:data:`TURN_ANSWERS_MAX` answers to requests, where much is written after them. When bytes leave is :mod:`.output`'s,
+who hears what is :mod:`.listeners`'.
 
 Whoever registered hears ``on_connection_lost`` exactly once, in the order of registration, and every request under
 way fails with NotConnected; after that the connection is dead and forgets them.
@@ -45,6 +46,12 @@ WRITE_BUFFER_LOW_BYTES: Final = 256 * 1024
 #: Frames handled in one turn of the loop: some milliseconds of receipts or single messages. By count, because uvloop's
 #: clock stands still within a turn; entries of many messages are large, so that a read holds few of them.
 TURN_FRAMES_MAX: Final = 256
+#: Answers of them, where much is written after them: who waited for one goes on, and what he sends leaves, before the
+#: next are heard. Else many that wait at once go on in one turn, and the broker has nothing to do until its end.
+TURN_ANSWERS_MAX: Final = 8
+#: Frames written after so many answers that are much; after fewer all that came are heard in one turn: the more leaves
+#: together, the less each costs the broker.
+WRITTEN_MUCH: Final = 256
 #: Largest message a broker may announce; a frame of this size is buffered whole.
 MESSAGE_SIZE_BYTES_MAX: Final = 1 << 30
 
@@ -69,6 +76,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         "_received",
         "_requests",
         "_transport",
+        "_written_before",
         "features",
         "gone",
         "is_closed",
@@ -115,6 +123,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._received = FrameBuffer(MESSAGE_SIZE_BYTES_MAX_DEFAULT)
         #: What the last read brought and next turns handle; while there is any, reading is paused.
         self._frames: list[Frame] = []
+        #: Frames that had been written when the last of them were handled.
+        self._written_before = 0
         self._connected: asyncio.Future[None] = self._loop.create_future()
         #: Producers, consumers and watches that are registered here.
         self.listeners = Listeners()
@@ -151,7 +161,8 @@ class ClientConnection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Gone: what came before is handled, everybody is told, every request fails."""
         self.gone.set()
-        self._take_turn(len(self._frames))  # all: messages whose receipts nobody heard would be sent again
+        # All: messages whose receipts nobody heard would be sent again.
+        self._take_turn(len(self._frames), len(self._frames))
         error = self._lost_error
         if error is None:
             text = f"connection to {self.url} lost" + (f": {exc}" if exc else "")
@@ -307,18 +318,24 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def _next_turn(self) -> None:
         self._heard = True  # the broker waited for us
-        self._take_turn()
+        is_much = self._output.written - self._written_before >= WRITTEN_MUCH
+        if is_much:
+            self._output.flush()
+        self._take_turn(answers_max=TURN_ANSWERS_MAX if is_much else TURN_FRAMES_MAX)
         if self._frames:
             self._loop.call_soon(self._next_turn)
         elif self._transport is not None and not self.is_closed:
             self._transport.resume_reading()
 
-    def _take_turn(self, frames_max: int = TURN_FRAMES_MAX) -> None:
+    def _take_turn(self, frames_max: int = TURN_FRAMES_MAX, answers_max: int = TURN_ANSWERS_MAX) -> None:
+        self._written_before = self._output.written
         frames, self._frames = self._frames[:frames_max], self._frames[frames_max:]
-        outcome = attempt(self.listeners.take, frames, self._handle_command)
+        outcome = attempt(self.listeners.take, frames, self._handle_command, commands_max=answers_max)
         if isinstance(outcome, Raised):
             # Also what nobody foresaw: the rest of the frames is gone, and only over a new connection comes it again.
             self._break(outcome.error)
+        elif outcome < len(frames):
+            self._frames[:0] = frames[outcome:]
         if self.is_closed:
             self._frames = []
         elif self._received.error is not None and not self._frames:

@@ -87,14 +87,17 @@ class Listeners:
 
     # ---- frames
 
-    def take(self, frames: list[Frame], handle: Callable[[pb.BaseCommand], None]) -> None:
+    def take(
+        self, frames: list[Frame], handle: Callable[[pb.BaseCommand], None], *, commands_max: int = 1 << 62
+    ) -> int:
         """The frames of one turn, in order: messages of a consumer reach it as one call; ``handle`` gets commands that
-        are neither messages nor plain receipts."""
+        are neither messages nor plain receipts, at most ``commands_max``. How many frames were taken."""
         messages: list[Frame] = []
+        commands = 0
         consumer_id = -1
         # How the commands of the consumer whose messages are gathered begin.
         alike: bytes | None = None
-        for frame in frames:
+        for number, frame in enumerate(frames, 1):
             command = frame[0]
             if command[:_CONSUMER_END] == alike:
                 messages.append(frame)
@@ -120,7 +123,7 @@ class Listeners:
                 messages = []
             alike = None
             if self.is_over:
-                return
+                return len(frames)
             if prefix == _RECEIPT_PREFIX:
                 receipt = decode_send_receipt(command)
                 if receipt is not None:
@@ -129,8 +132,12 @@ class Listeners:
                         producer.on_receipt(receipt[1], receipt[2], receipt[3], receipt[4])
                     continue
             handle(decode_command(command))
+            commands += 1
+            if commands == commands_max:
+                return number
         if messages:
             self._deliver(consumer_id, messages)
+        return len(frames)
 
     def _deliver(self, consumer_id: int, frames: list[Frame]) -> None:
         consumer = self._consumers.get(consumer_id)

@@ -18,7 +18,16 @@ class Output:
     """What is written within one turn of the loop leaves as one write, except large frames and those that nothing was
     written shortly before, which leave at once."""
 
-    __slots__ = ("_flush_scheduled", "_late", "_loop", "_out", "_written_s", "is_over", "transport")
+    __slots__ = (
+        "_flush_scheduled",
+        "_late",
+        "_loop",
+        "_out",
+        "_written_s",
+        "is_over",
+        "transport",
+        "written",
+    )
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -27,6 +36,8 @@ class Output:
         #: Nothing is written any more.
         self.is_over = False
         self._out: list[Buffer] = []
+        #: Frames that :meth:`write` was given.
+        self.written = 0
         #: What is to be encoded when it leaves, and its place in what waits.
         self._late: list[tuple[int, Callable[[], Buffer]]] = []
         self._flush_scheduled = False
@@ -47,6 +58,7 @@ class Output:
         """
         if self.is_over:
             return
+        self.written += 1
         if self._flush_scheduled:
             self._out.append(data)
             if len(data) >= WRITE_AT_ONCE_BYTES:
