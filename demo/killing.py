@@ -141,7 +141,7 @@ class Killing:
                 self._note_failure(why)
             case {"idle": _}:
                 self._go_on()
-        if "batch" in report or "ready" in report or "failed" in report:
+        if {"batch", "ready", "failed", "task_killed"} & report.keys():
             self._set_due(report)
 
     def _set_due(self, report: dict[str, object]) -> None:
@@ -192,6 +192,9 @@ class Killing:
             self._driver.kill()
             self._count(kind, "the Spark driver, its JVM and its workers")
             self._driver.start()
+        if kind in ("worker", "broker"):
+            # One that is due already does not wait for a batch: it falls into what the query does about this one.
+            self._set_due({})
         self._last_at = time.monotonic()
 
     def _count(self, kind: str, what: str) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import pytest
 from demo.accounts import Expected, Found, SideRow, Unclear, audit, balance, delay_for, expect, side_row
+from demo.spark_kills import control_failures
 from demo.troubled import DAY_MS, Row, Troubled, sent_again, troubled
 from demo.weekly import Sums, WindowKey, weekly
 
@@ -147,3 +148,19 @@ def test_of_changes_the_last_one_of_a_window_counts(expected: Expected) -> None:
         pairs.insert(0, (key, sums._replace(commits=0)))
     assert audit(found, expected, is_once=False) == []
     assert len(audit(found, expected)) == 2
+
+
+def test_a_control_passes_if_a_window_came_twice_and_nothing_is_missing(made: Troubled, expected: Expected) -> None:
+    def judged(change: Callable[[Found], object]) -> list[str]:
+        found = read_in_batches(made.rows, made.batch, made.delay_ms, 1)
+        change(found)
+        return control_failures(audit(found, expected))
+
+    def twice(found: Found) -> None:
+        found.messages.append(found.messages[0])
+        found.late[next(iter(found.late))] += 1
+
+    assert judged(twice) == []
+    assert "came twice" in judged(lambda found: None)[0]
+    assert judged(lambda found: (twice(found), found.late.popitem()))
+    assert judged(lambda found: (found.messages.append(found.messages[0]), found.messages.pop(1)))
