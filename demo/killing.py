@@ -78,7 +78,7 @@ class Killing:
         *,
         close: Callable[[], None],
         say: Callable[[str], None],
-        advance: Callable[[int], None],
+        advance: Callable[[int], object],
     ) -> None:
         """``close`` publishes what closes all windows, ``advance`` is told how many rows are read."""
         self._broker = broker
