@@ -14,8 +14,10 @@ from hypothesis import strategies as st
 from geminga.model.txn_id import TxnId
 from geminga.spark.core.commit_steps import Append, Decided, End
 from geminga.spark.core.decisions import (
+    KEPT_START,
     Claim,
     Ended,
+    Kept,
     Prepared,
     SinkState,
     TaskBegun,
@@ -145,10 +147,10 @@ def test_a_sink_without_one_of_its_rules_is_caught(rules: Rules, expected: str) 
 def test_a_log_whose_decisions_need_no_claim_is_caught(monkeypatch) -> None:
     taken = SinkState.take
 
-    def take(self: SinkState, record) -> None:
+    def take(self: SinkState, record, position) -> bool:
         if isinstance(record, Prepared):
             self.claim = record.claim
-        taken(self, record)
+        return taken(self, record, position)
 
     monkeypatch.setattr(SinkState, "take", take)
     with pytest.raises(AssertionError, match=r"DecisionLost|aborted|lost"):
@@ -161,15 +163,21 @@ TXNS = st.builds(TxnId, st.integers(0, 1 << 63), st.integers(0, 1 << 63))
 TEXTS = st.text(max_size=20)
 NUMBERS = st.integers(0, 1 << 31)
 TASKS = st.builds(TaskBegun, TEXTS, NUMBERS, TXNS, NUMBERS, NUMBERS, NUMBERS)
-PREPARED = st.builds(Prepared, TEXTS, NUMBERS, TEXTS, st.lists(TXNS).map(tuple), NUMBERS, TEXTS, TEXTS)
+PREPARED = st.builds(Prepared, TEXTS, NUMBERS, TEXTS, st.lists(TXNS).map(tuple), NUMBERS, TEXTS, TEXTS, NUMBERS)
 RECORDS = st.one_of(
-    TASKS, PREPARED, st.builds(Claim, TEXTS, TEXTS), st.builds(Ended, TEXTS, NUMBERS, TEXTS, st.booleans())
+    TASKS,
+    PREPARED,
+    st.builds(Claim, TEXTS, TEXTS),
+    st.builds(Ended, TEXTS, NUMBERS, TEXTS, st.booleans()),
+    st.builds(Kept, TEXTS, st.tuples(NUMBERS, NUMBERS), TEXTS, NUMBERS, TEXTS, TEXTS),
+    PREPARED.map(lambda one: Kept(one.sink, (1, 2), one.claim, 3, "", "", one)),
 )
 
 
 @given(RECORDS)
 def test_records_are_read_as_they_were_written(record) -> None:
     assert decode(encode(record)) == record
+    assert encode(record).startswith(KEPT_START) == isinstance(record, Kept)
 
 
 @given(st.binary())

@@ -26,12 +26,15 @@ from geminga.spark.core.commit_steps import (
     commit_steps,
     until_ms,
 )
-from geminga.spark.core.decisions import CommitLog, Prepared, TaskBegun, encode
+from geminga.spark.core.decisions import CommitLog, Prepared, SinkState, TaskBegun, encode
+from geminga.spark.core.log_survey import LogSurvey
 from geminga.spark.sink.errors import DecisionLostError, ShutOutError, SinkError
 
 SINK = "sink"
 TASKS = 2
 TIMEOUT_MS = 1000
+#: Places that readers of a cleaned log begin at, and at which others had stopped.
+READERS = 5
 
 
 class Chooser(Protocol):
@@ -125,6 +128,9 @@ class World:
     rows: dict[TxnId, list[tuple[int, int]]] = field(default_factory=dict)
     deadline_ms: dict[TxnId, int] = field(default_factory=dict)
     claims: int = 0
+    #: Records that are gone from the beginning of the log, and those that nobody is to need.
+    gone: int = 0
+    needless: int = 0
 
     def begin(self) -> TxnId:
         txn_id = TxnId(0, len(self.status))
@@ -153,6 +159,52 @@ class World:
             return Outcome.UNKNOWN
         return Outcome.COMMITTED if self.status[txn_id] is Status.COMMITTED else Outcome.ABORTED
 
+    def clean(self, recent_records: int = 0) -> Iterator[None]:
+        """Somebody lets go of what nobody needs, record by record; may die on the way."""
+        # Registered transactions hold nothing here: what they are in the log for is not that rows are right.
+        survey = LogSurvey(self.now_ms + TIMEOUT_MS, recent_records)
+        self._read_to(survey, len(self.log))
+        for kept in survey.to_keep():
+            yield
+            fate = self.chooser.among(3)
+            if fate:
+                if fate == 2:
+                    self.in_flight.append(encode(kept))
+                return
+            self.append(encode(kept))
+        self._read_to(survey, len(self.log))
+        yield
+        needless = survey.needless()
+        if needless is not None:
+            self.needless = max(self.needless, needless[1] + 1)
+            # Ledgers go as a whole.
+            self.gone = max(self.gone, self.needless - self.chooser.among(3))
+
+    def _read_to(self, survey: LogSurvey, end: int) -> None:
+        for place in range(max(self.gone, survey.last[1] + 1), end):
+            survey.take(self.log[place], (0, place))
+
+    def state_from(self, first: int, after: int = 0) -> SinkState:
+        """What a reader knows that read ``after`` records, and then those from ``first`` on."""
+        log = CommitLog(SINK)
+        for place in [*range(after), *range(max(first, after), len(self.log))]:
+            log.take(SINK, self.log[place], (0, place))
+        return log.state
+
+    def check_what_is_left(self) -> None:
+        """Any rest of the log that the broker may leave says the same, also to one that read its beginning."""
+        whole = self.state_from(0)
+        at_rest = [0]
+        log = CommitLog(SINK)
+        for place, data in enumerate(self.log[: self.needless]):
+            log.take(SINK, data, (0, place))
+            if log.state.prepared is None:  # a reader that stops in the middle of a decision is closed
+                at_rest.append(place + 1)
+        for first in range(max(0, self.needless - READERS), self.needless + 1):
+            for after in at_rest[:1] + at_rest[-READERS:]:
+                found = self.state_from(first, after)
+                assert _told(found) == _told(whole), f"from {first}, after {after} of {len(self.log)} records"
+
     def visible(self) -> Counter[tuple[int, int]]:
         """(batch, task) -> how often readers see its rows."""
         return Counter(
@@ -161,10 +213,10 @@ class World:
 
     def check_decisions(self) -> None:
         """No transaction that a decision names was aborted but by its time-out."""
-        log = CommitLog()
-        for data in self.log:
-            log.take(data)
-            state = log.sinks[SINK]
+        log = CommitLog(SINK)
+        for place, data in enumerate(self.log):
+            log.take(SINK, data, (0, place))
+            state = log.state
             for decision in (state.prepared, state.last):
                 for txn_id in decision.txn_ids if isinstance(decision, Prepared) else ():
                     if self.now_ms < self.deadline_ms[txn_id]:
@@ -190,12 +242,12 @@ class Driver:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.log = CommitLog()
+        self.log = CommitLog(SINK)
         self.read = 0
 
     def steps_of(self, make: Callable[..., Steps]) -> Iterator[None]:
         """Carry out steps one by one; a generator, so that drivers can take turns. Raises Died, Failed, SinkError."""
-        steps = make(self.log.state(SINK))
+        steps = make(self.log.state)
         answer = None
         try:
             command = next(steps)
@@ -221,8 +273,8 @@ class Driver:
         if isinstance(command, End):
             return {txn_id: self.world.end(txn_id, commit=command.commit) for txn_id in command.txn_ids}
         self.world.append(encode(command.record))
-        for data in self.world.log[self.read :]:
-            self.log.take(data)
+        for place in range(max(self.read, self.world.gone), len(self.world.log)):
+            self.log.take(SINK, self.world.log[place], (0, place))
         self.read = len(self.world.log)
         return None
 
@@ -289,6 +341,11 @@ class Query:
         lost, twice = expected - found, found - expected
         assert (dict(lost), dict(twice)) == ({}, {}), f"lost {dict(lost)}, too often {dict(twice)}"
         self.world.check_decisions()
+
+
+def _told(state: SinkState) -> tuple[object, ...]:
+    last = state.last
+    return state.claim, state.committed, state.prepared, (last.run, last.topic) if last is not None else None
 
 
 def is_told(error: SinkError) -> bool:

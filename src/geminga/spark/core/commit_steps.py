@@ -30,6 +30,8 @@ from geminga.spark.sink.errors import (
 R = TypeVar("R")
 #: Clocks of driver and workers may differ by this part of a transaction's time-out.
 CLOCKS_PART: Final = 10
+#: ... and two drivers' by this part of what a decision has left.
+_SLACK_PART: Final = 4
 
 
 def until_ms(opened_ms: int, timeout_ms: int) -> int:
@@ -135,6 +137,7 @@ def commit_steps(state: SinkState, request: CommitRequest, wall_ms: Callable[[],
         min((until_ms(task.opened_ms, task.timeout_ms) for task in request.tasks), default=0),
         request.run,
         request.topic,
+        wall_ms(),
     )
     yield Append(decision)
     counts = state.last if not own else state.prepared
@@ -201,10 +204,17 @@ def _refusal(state: SinkState, request: CommitRequest, now_ms: int) -> SinkError
         return SinkError(f"{what} has {len(request.tasks)} tasks with rows: {TXNS_MAX} at most")
     for task in request.tasks:
         age_ms = now_ms - task.opened_ms
+        if CLOCKS_PART * -age_ms > task.timeout_ms:
+            return SinkError(
+                f"{what}: the clock of the worker that opened transaction {task.txn_id} is {-age_ms} ms ahead of this "
+                f"driver's, more than a tenth of txnTimeoutMs={task.timeout_ms}, so that nobody can say how long the "
+                "transaction lives. Nothing was written; set the clocks"
+            )
         if 2 * age_ms > task.timeout_ms:
             return SinkError(
                 f"{what}: transaction {task.txn_id} is {age_ms} ms old, more than half of its {task.timeout_ms} ms: it "
-                "could time out while it is committed. Nothing was written; make batches smaller or txnTimeoutMs larger"
+                "could time out while it is committed (or the clocks of worker and driver differ so much). Nothing was "
+                "written; make batches smaller or txnTimeoutMs larger"
             )
     return None
 
@@ -219,7 +229,7 @@ def _end_prepared(
 ) -> Steps[None]:
     """Let a decision come true; afterwards the batch is committed, or free to be decided again."""
     outcomes = (yield End(decision.txn_ids, commit=True)) or {}
-    is_in_time = wall_ms() < decision.until_ms
+    is_in_time = _is_in_time(decision, wall_ms())
     found: dict[Outcome, list[TxnId]] = {outcome: [] for outcome in Outcome}
     for txn_id in decision.txn_ids:
         outcome = outcomes.get(txn_id, Outcome.UNKNOWN)
@@ -227,12 +237,21 @@ def _end_prepared(
         found[Outcome.COMMITTED if outcome is Outcome.UNKNOWN and is_in_time else outcome].append(txn_id)
     is_void = False
     if len(found[Outcome.COMMITTED]) < len(decision.txn_ids):
-        said = request.lost[0] if request.lost is not None and request.lost[1] == decision.batch else None
+        # What a person said, was said of what an earlier commit left.
+        is_said = request.lost is not None and request.lost[1] == decision.batch and not is_own
+        said = request.lost[0] if request.lost is not None and is_said else None
         is_none = len(found[Outcome.ABORTED]) == len(decision.txn_ids)
         if said is None and (is_own or not is_none):
             raise _decision_lost(decision, found, is_none=is_none)
         is_void = is_none if said is None else said is LostBatch.REDO
     yield Append(Ended(decision.sink, decision.batch, decision.claim, is_void=is_void))
+
+
+def _is_in_time(decision: Prepared, now_ms: int) -> bool:
+    """Whether none of its transactions can have timed out. A clock that shows a time before the decision was set back,
+    or is another machine's that differs by too much: it says nothing."""
+    slack_ms = (decision.until_ms - decision.decided_ms) // _SLACK_PART
+    return decision.decided_ms - slack_ms <= now_ms < decision.until_ms
 
 
 def _decision_lost(decision: Prepared, found: Mapping[Outcome, Sequence[TxnId]], *, is_none: bool) -> DecisionLostError:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from geminga.model.txn_id import TxnId
 from geminga.spark.sink.errors import SinkError
@@ -18,10 +18,12 @@ from geminga.spark.sink.errors import SinkError
 VERSION: Final = 1
 #: Transactions of one decision: what its record, of about 20 bytes each, may take of a message.
 TXNS_MAX: Final = 200_000
-#: Sinks that a log is read for; beyond, those that were heard of longest ago are not remembered.
-SINKS_MAX: Final = 10_000
 #: Transactions of one sink that are not decided: more are left to their time-outs.
 TASKS_MAX: Final = 200_000
+#: Where a record lies: ledger and entry.
+Position: TypeAlias = tuple[int, int]
+#: Before every record.
+NOWHERE: Final[Position] = (-1, -1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,8 @@ class Prepared:
     until_ms: int
     run: str = ""
     topic: str = ""
+    #: When it was written, milliseconds since 1970; 0: not known.
+    decided_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +73,29 @@ class Ended:
     is_void: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What the log said of a sink up to a place, again: so that what lies before may go."""
+
+    sink: str
+    #: Where the record lies up to which it is so.
+    at: Position
+    claim: str
+    #: The last committed batch; -1: none.
+    batch: int
+    run: str = ""
+    topic: str = ""
+    prepared: Prepared | None = None
+
+
 @dataclass(slots=True)
 class SinkState:
     """What a log says of one sink."""
 
     claim: str = ""
+    #: Where the newest claim lies, and the last record of a decision that counted.
+    claim_at: Position = NOWHERE
+    decided_at: Position = NOWHERE
     #: The last batch that is committed; -1: none.
     committed: int = -1
     #: Its decision; None: none.
@@ -85,26 +107,54 @@ class SinkState:
     #: ... when the last batch was committed, of it and of those before: to be aborted.
     strays: dict[TxnId, TaskBegun] = field(default_factory=dict)
 
-    def take(self, record: Record) -> None:
-        """The next record of the sink; one that does not count changes nothing."""
+    def take(self, record: Record, position: Position) -> bool:
+        """The next record of the sink, and where it lies; whether it counts: if not, nothing changes."""
         match record:
             case TaskBegun():
                 if len(self.tasks) < TASKS_MAX:
                     self.tasks[record.txn_id] = record
+                return True
             case Claim():
-                self.claim = record.claim
+                self.claim, self.claim_at = record.claim, position
+                return True
             case Prepared():
-                if record.claim == self.claim and self.prepared is None and record.batch > self.committed:
-                    self.prepared = record
-                    if not record.txn_ids:
-                        self._is_committed(record)
+                # Whoever claimed has ended what was prepared: what seems to be is of a claim that this reader missed.
+                if record.claim != self.claim or record.batch <= self.committed:
+                    return False
+                self.prepared = record
+                if not record.txn_ids:
+                    self._is_committed(record)
             case Ended():
                 decision = self.prepared
-                if decision is not None and (decision.batch, decision.claim) == (record.batch, record.claim):
-                    if record.is_void:
-                        self.prepared = None
-                    else:
-                        self._is_committed(decision)
+                if decision is None or (decision.batch, decision.claim) != (record.batch, record.claim):
+                    return False
+                if record.is_void:
+                    self.prepared = None
+                else:
+                    self._is_committed(decision)
+            case Kept():
+                # Of what came since its place it knows nothing. Another claim up to there is one that this reader
+                # missed, with all that was decided under it.
+                if self.claim_at > record.at or (self.claim == record.claim and self.decided_at > record.at):
+                    return False
+                self._is_as_kept(record)
+                return True
+        self.decided_at = position
+        return True
+
+    def _is_as_kept(self, kept: Kept) -> None:
+        """Nothing new for whoever read all that is before; for others the sink's state."""
+        self.claim, self.claim_at, self.decided_at = kept.claim, kept.at, kept.at
+        if kept.batch > self.committed:
+            self.committed = kept.batch
+            self.last = Prepared(kept.sink, kept.batch, "", (), 0, kept.run, kept.topic)
+        self.prepared = kept.prepared
+
+    def kept(self, sink: str, at: Position) -> Kept:
+        """The record that says it again, of one that has read up to there."""
+        last = self.last
+        told = (last.run, last.topic) if last is not None else ("", "")
+        return Kept(sink, at, self.claim, self.committed, *told, self.prepared)
 
     def _is_committed(self, decision: Prepared) -> None:
         self.committed, self.last, self.prepared = decision.batch, decision, None
@@ -118,33 +168,31 @@ class SinkState:
         return any(one is not None and txn_id in one.txn_ids for one in (self.prepared, self.last))
 
 
-Record = TaskBegun | Claim | Prepared | Ended
+Record = TaskBegun | Claim | Prepared | Ended | Kept
+
+#: How the records begin that say again what lies before.
+KEPT_START: Final = b'{"v":1,"kind":"kept"'
 
 
 class CommitLog:
-    """A log as far as it is read."""
+    """A log as far as it is read, for one sink; what it says of others is passed over."""
 
-    __slots__ = ("records", "sinks")
+    __slots__ = ("_sink", "records", "since_kept", "state")
 
-    def __init__(self) -> None:
-        self.sinks: dict[str, SinkState] = {}
-        #: How many records were read.
-        self.records = 0
+    def __init__(self, sink: str) -> None:
+        self._sink = sink
+        self.state = SinkState()
+        #: How many records were read, of all sinks, and how many since one that said again what lies before.
+        self.records = self.since_kept = 0
 
-    def take(self, data: bytes) -> None:
-        """The next message's payload; raises SinkError for what a newer version wrote."""
+    def take(self, key: str, data: bytes, position: Position) -> None:
+        """The next message: key (its sink), payload, place; raises SinkError for what a newer version wrote."""
         self.records += 1
-        record = decode(data)
-        if record is not None:
-            self.state(record.sink).take(record)
-
-    def state(self, sink: str) -> SinkState:
-        """What it says of a sink; kept up to date by :meth:`take`."""
-        state = self.sinks.pop(sink, None) or SinkState()
-        self.sinks[sink] = state
-        if len(self.sinks) > SINKS_MAX:
-            del self.sinks[next(iter(self.sinks))]
-        return state
+        self.since_kept = 0 if data.startswith(KEPT_START) else self.since_kept + 1
+        if key == self._sink:
+            record = decode(data)
+            if record is not None and record.sink == self._sink:
+                self.state.take(record, position)
 
 
 # ---- the format
@@ -158,7 +206,13 @@ def encode(record: Record) -> bytes:
     return json.dumps({"v": VERSION, **given}, separators=(",", ":")).encode()
 
 
-_KINDS: Final[Mapping[type, str]] = {TaskBegun: "task", Claim: "claim", Prepared: "prepared", Ended: "committed"}
+_KINDS: Final[Mapping[type, str]] = {
+    TaskBegun: "task",
+    Claim: "claim",
+    Prepared: "prepared",
+    Ended: "committed",
+    Kept: "kept",
+}
 
 
 def _fields(record: Record) -> dict[str, Any]:
@@ -181,9 +235,20 @@ def _fields(record: Record) -> dict[str, Any]:
                 "until": record.until_ms,
                 "run": record.run,
                 "topic": record.topic,
+                "decided": record.decided_ms,
             }
         case Ended():
             return {"batch": record.batch, "claim": record.claim}
+        case Kept():
+            prepared = record.prepared
+            return {
+                "at": list(record.at),
+                "batch": record.batch,
+                "claim": record.claim,
+                "run": record.run,
+                "topic": record.topic,
+                "prepared": None if prepared is None else _fields(prepared),
+            }
 
 
 def decode(data: bytes) -> Record | None:
@@ -215,6 +280,8 @@ def _record(kind: object, sink: str, given: Mapping[str, Any]) -> Record:
             return _prepared(sink, given)
         case "committed" | "void":
             return Ended(sink, int(given["batch"]), str(given["claim"]), is_void=kind == "void")
+        case "kept":
+            return _kept(sink, given)
     raise ValueError(kind)
 
 
@@ -243,4 +310,19 @@ def _prepared(sink: str, given: Mapping[str, Any]) -> Prepared:
         int(given["until"]),
         str(given["run"]),
         str(given["topic"]),
+        int(given.get("decided", 0)),
+    )
+
+
+def _kept(sink: str, given: Mapping[str, Any]) -> Kept:
+    ledger_id, entry_id = given["at"]
+    prepared = given["prepared"]
+    return Kept(
+        sink,
+        (int(ledger_id), int(entry_id)),
+        str(given["claim"]),
+        int(given["batch"]),
+        str(given["run"]),
+        str(given["topic"]),
+        None if prepared is None else _prepared(sink, prepared),
     )

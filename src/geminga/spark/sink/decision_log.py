@@ -1,6 +1,7 @@
 """The log of decisions as a topic: appended to by tasks and drivers, read by drivers; and transactions, ended by id.
 
-A driver's process keeps the log as far as it has read it, for the batches that follow; after any error it is read anew.
+A driver's process keeps what the log says of its sink, as far as it has read it, for the batches that follow; after any
+error it is read anew. Once in many records a driver lets go of what nobody needs (``log_cleaning.py``).
 """
 
 from __future__ import annotations
@@ -23,7 +24,10 @@ from geminga.runtime import crash_point, get_logger, wait_ms
 from geminga.spark.clients import Session
 from geminga.spark.core.commit_steps import Append, End, Outcome, Steps
 from geminga.spark.core.decisions import Claim, CommitLog, Ended, Prepared, Record, SinkState, encode
+from geminga.spark.core.log_survey import CLEAN_AFTER_RECORDS
 from geminga.spark.sink import crash_points
+from geminga.spark.sink.errors import SinkError
+from geminga.spark.sink.log_cleaning import clean_log
 from geminga.spark.sink.plans import PLAN_PRODUCER
 from geminga.spark.sink.producers import forget_producers, kept_producer
 
@@ -64,11 +68,11 @@ def append_record(session: Session, topic: str, record: Record, patience_ms: int
 
 
 class DecisionLog:
-    """One topic, for one process."""
+    """One topic, for one sink in one process."""
 
-    __slots__ = ("_patience_ms", "_read", "_reader", "_session", "_topic", "log")
+    __slots__ = ("_clean_at", "_patience_ms", "_read", "_reader", "_session", "_topic", "log")
 
-    def __init__(self, session: Session, topic: str, patience_ms: int) -> None:
+    def __init__(self, session: Session, topic: str, sink: str, patience_ms: int) -> None:
         """``patience_ms``: how long a receipt, a record or the end of a transaction is waited for; 0: for ever."""
         self._session = session
         self._topic = topic
@@ -76,11 +80,9 @@ class DecisionLog:
         self._reader: Reader[bytes] | None = None
         #: The last that was read; a reader that reconnects may give some again.
         self._read = (-1, -1)
-        self.log = CommitLog()
-
-    def state(self, sink: str) -> SinkState:
-        """What is known of a sink; kept up to date."""
-        return self.log.state(sink)
+        #: Records that are to be read before it is looked through for what may go.
+        self._clean_at = 0
+        self.log = CommitLog(sink)
 
     def carry_out(self, steps: Steps[R]) -> R:
         """Do what the steps say; raises what they and the broker raise."""
@@ -97,6 +99,16 @@ class DecisionLog:
         except StopIteration as stop:
             result: R = stop.value
             return result
+
+    def clean_if_due(self) -> None:
+        """Let go of what nobody needs, if there may be much of it; what goes wrong is logged, and nothing is lost."""
+        if self.log.since_kept < CLEAN_AFTER_RECORDS or self.log.records < self._clean_at or self._reader is None:
+            return
+        self._clean_at = self.log.records + CLEAN_AFTER_RECORDS
+        try:
+            clean_log(self._session, self._topic, self._read, self._patience_ms)
+        except (PulsarException, SinkError) as error:
+            _log.warning("%s: what nobody needs stays for now: %s", self._topic, error)
 
     def close(self) -> None:
         """Leave the topic."""
@@ -118,7 +130,7 @@ class DecisionLog:
             message = await self._reader.read_next(self._patience_ms or None)
             found = (message.message_id().ledger_id(), message.message_id().entry_id())
             if found > self._read:
-                self.log.take(message.data())
+                self.log.take(message.partition_key(), message.data(), found)
                 self._read = found
             if found >= place:
                 return
@@ -185,21 +197,25 @@ class DecisionLog:
         return Outcome.ABORTED
 
 
-_logs: dict[tuple[str, int], DecisionLog] = {}
+_logs: dict[tuple[str, str, int], DecisionLog] = {}
 
 
 def carry_out(session: Session, topic: str, sink: str, patience_ms: int, make: Callable[[SinkState], Steps[R]]) -> R:
     """Carry out the steps that ``make`` gives for the sink's state, on the process's copy of the log."""
-    key = (topic, id(session.client))
+    key = (topic, sink, id(session.client))
     log = _logs.pop(key, None)
     if log is None:
         while len(_logs) >= LOGS_MAX:
             _logs.pop(next(iter(_logs))).close()
-        log = DecisionLog(session, topic, patience_ms)
+        log = DecisionLog(session, topic, sink, patience_ms)
     try:
-        result = log.carry_out(make(log.state(sink)))
+        result = log.carry_out(make(log.log.state))
     except BaseException:
         log.close()
         raise
-    _logs[key] = log
+    log.clean_if_due()
+    if log.log.state.prepared is None:
+        _logs[key] = log
+    else:
+        log.close()  # what ends it may be gone from the log when this one reads on
     return result
