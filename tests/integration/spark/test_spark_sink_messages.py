@@ -15,6 +15,7 @@ import geminga.client.blocking
 import geminga.client.schema
 from geminga.client.core.router import partition_of_key
 from geminga.spark.core.option_values import OptionError
+from geminga.spark.sink.errors import SinkError
 from geminga.spark.sink.writer import BatchWriter
 from support.sink_cases import arrow_batches, run_task, schema_of, stored
 from support.spark_source import read_batch
@@ -189,7 +190,7 @@ def test_several_columns_become_a_record_with_a_registered_schema(standalone, of
 
 def test_value_too_large_for_an_entry_is_an_error(standalone, fresh_topic) -> None:
     batches = arrow_batches("value binary", [(bytes(6 << 20),)])
-    with pytest.raises(geminga.client.MessageTooBig):
+    with pytest.raises(SinkError, match=f"{fresh_topic}: a row can not be sent: 6291.* bytes, while the broker takes"):
         run_task(writer_for(standalone, "value binary", topic=fresh_topic), batches)
 
 

@@ -266,6 +266,25 @@ def test_planned_batch_whose_ledger_is_deleted_before_its_tasks_run_fails(broker
     stream.stop()
 
 
+@pytest.mark.parametrize("tasks", ["1", "4"])
+def test_first_batch_of_a_start_whose_ledger_is_deleted_before_its_tasks_run_fails(
+    broker, client, topic, options, tasks
+):
+    # The start was there when the batch was planned, which says nothing about when it is read.
+    sent = publish(client, topic, LEDGER_ENTRIES - 1)
+    stream = Stream({**options, "numPartitions": tasks, "targetBytesPerTask": "10"} if tasks == "4" else options)
+    assert stream.plan()
+    parts = stream.reader.partitions(stream.start_of(0), json.loads(stream.log[0]))
+    assert (len(parts) > 1) == (tasks == "4")
+    publish(client, topic, LEDGER_ENTRIES, first=100)
+    trim(broker, topic)
+    for part in parts:
+        with pytest.raises(DataLossError, match="are gone"):
+            list(stream.reader.read(part))
+    stream.stop()
+    assert len(sent) == LEDGER_ENTRIES - 1
+
+
 def test_stream_without_subscription_warns_at_its_start(client, topic, options, caplog):
     publish(client, topic, 1)
     with_one = Stream({**options, "subscription": "named"})

@@ -88,6 +88,8 @@ class CommitRequest:
     #: The run of the query, as Spark tells it; empty: none.
     run: str = ""
     topic: str = ""
+    #: The query's id; empty: none.
+    query: str = ""
     #: Batches come one after the other, without a gap.
     is_consecutive: bool = False
     #: The batch to go on with though the log does not know the one before.
@@ -117,7 +119,14 @@ Steps = Generator[Append | End, "Mapping[TxnId, Outcome] | None", R]
 def commit_steps(state: SinkState, request: CommitRequest, wall_ms: Callable[[], int]) -> Steps[Decided]:
     """Commit a batch. Raises SinkError and its kinds, each of which leaves things so that a replay is right."""
     own = [task.txn_id for task in request.tasks]
-    yield Append(Claim(request.sink, request.claim))
+    yield Append(Claim(request.sink, request.claim, request.run, request.query))
+    if request.run and request.run in state.past_runs:
+        yield from _abort(state, own)
+        raise ShutOutError(
+            f"batch {request.batch} of sink {request.sink}: another start of this query commits for the sink since "
+            "this one did (the checkpoint was copied, or two run on one); nothing of this attempt counts. Let one of "
+            "them run"
+        )
     was_prepared = state.prepared is not None
     if state.prepared is not None:
         yield from _end_prepared(state, state.prepared, request, wall_ms)
@@ -138,6 +147,7 @@ def commit_steps(state: SinkState, request: CommitRequest, wall_ms: Callable[[],
         request.run,
         request.topic,
         wall_ms(),
+        request.query,
     )
     yield Append(decision)
     counts = state.last if not own else state.prepared
@@ -182,6 +192,12 @@ def _check_same(state: SinkState, request: CommitRequest, *, was_prepared: bool)
     last = state.last
     if last is None:
         return
+    if last.query and request.query and last.query != request.query:
+        raise SecondWriteError(
+            f"batch {request.batch} of sink {request.sink} is committed already, by another query ({last.query}; this "
+            f"one is {request.query}): two queries have one txnAppId, or this is a new checkpoint, which counts from 0 "
+            "again. Nothing was written by this one; give it a txnAppId of its own"
+        )
     if last.topic != request.topic or (last.run and last.run == request.run and not was_prepared):
         raise SecondWriteError(
             f"batch {request.batch} of sink {request.sink} is committed already, by another write to "

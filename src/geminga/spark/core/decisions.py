@@ -20,6 +20,8 @@ VERSION: Final = 1
 TXNS_MAX: Final = 200_000
 #: Transactions of one sink that are not decided: more are left to their time-outs.
 TASKS_MAX: Final = 200_000
+#: Runs of a query that another one took the place of, and that are known again.
+PAST_RUNS_MAX: Final = 16
 #: Where a record lies: ledger and entry.
 Position: TypeAlias = tuple[int, int]
 #: Before every record.
@@ -45,6 +47,9 @@ class Claim:
 
     sink: str
     claim: str
+    #: The run of the query, and its id; empty: none, or not known.
+    run: str = ""
+    query: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +66,8 @@ class Prepared:
     topic: str = ""
     #: When it was written, milliseconds since 1970; 0: not known.
     decided_ms: int = 0
+    #: The query's id; empty: none, or not known.
+    query: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +93,7 @@ class Kept:
     run: str = ""
     topic: str = ""
     prepared: Prepared | None = None
+    query: str = ""
 
 
 @dataclass(slots=True)
@@ -93,6 +101,9 @@ class SinkState:
     """What a log says of one sink."""
 
     claim: str = ""
+    #: The run of the last claim that told one, and those whose place was taken, oldest first.
+    run: str = ""
+    past_runs: tuple[str, ...] = ()
     #: Where the newest claim lies, and the last record of a decision that counted.
     claim_at: Position = NOWHERE
     decided_at: Position = NOWHERE
@@ -116,6 +127,7 @@ class SinkState:
                 return True
             case Claim():
                 self.claim, self.claim_at = record.claim, position
+                self._is_run_of(record)
                 return True
             case Prepared():
                 # Whoever claimed has ended what was prepared: what seems to be is of a claim that this reader missed.
@@ -142,19 +154,26 @@ class SinkState:
         self.decided_at = position
         return True
 
+    def _is_run_of(self, claim: Claim) -> None:
+        # Another query under the same name is going to be refused: it takes nobody's place.
+        is_other = self.last is not None and self.last.query != claim.query
+        if claim.run and claim.run != self.run and claim.run not in self.past_runs and not is_other:
+            self.past_runs = (*self.past_runs, *filter(None, [self.run]))[-PAST_RUNS_MAX:]
+            self.run = claim.run
+
     def _is_as_kept(self, kept: Kept) -> None:
         """Nothing new for whoever read all that is before; for others the sink's state."""
         self.claim, self.claim_at, self.decided_at = kept.claim, kept.at, kept.at
         if kept.batch > self.committed:
             self.committed = kept.batch
-            self.last = Prepared(kept.sink, kept.batch, "", (), 0, kept.run, kept.topic)
+            self.last = Prepared(kept.sink, kept.batch, "", (), 0, kept.run, kept.topic, 0, kept.query)
         self.prepared = kept.prepared
 
     def kept(self, sink: str, at: Position) -> Kept:
         """The record that says it again, of one that has read up to there."""
         last = self.last
-        told = (last.run, last.topic) if last is not None else ("", "")
-        return Kept(sink, at, self.claim, self.committed, *told, self.prepared)
+        run, topic, query = (last.run, last.topic, last.query) if last is not None else ("", "", "")
+        return Kept(sink, at, self.claim, self.committed, run, topic, self.prepared, query)
 
     def _is_committed(self, decision: Prepared) -> None:
         self.committed, self.last, self.prepared = decision.batch, decision, None
@@ -226,7 +245,7 @@ def _fields(record: Record) -> dict[str, Any]:
                 "until": record.until_ms,
             }
         case Claim():
-            return {"claim": record.claim}
+            return {"claim": record.claim, "run": record.run, "query": record.query}
         case Prepared():
             return {
                 "batch": record.batch,
@@ -236,6 +255,7 @@ def _fields(record: Record) -> dict[str, Any]:
                 "run": record.run,
                 "topic": record.topic,
                 "decided": record.decided_ms,
+                "query": record.query,
             }
         case Ended():
             return {"batch": record.batch, "claim": record.claim}
@@ -247,6 +267,7 @@ def _fields(record: Record) -> dict[str, Any]:
                 "claim": record.claim,
                 "run": record.run,
                 "topic": record.topic,
+                "query": record.query,
                 "prepared": None if prepared is None else _fields(prepared),
             }
 
@@ -275,7 +296,7 @@ def _record(kind: object, sink: str, given: Mapping[str, Any]) -> Record:
         case "task":
             return _task(sink, given)
         case "claim":
-            return Claim(sink, str(given["claim"]))
+            return Claim(sink, str(given["claim"]), str(given.get("run", "")), str(given.get("query", "")))
         case "prepared":
             return _prepared(sink, given)
         case "committed" | "void":
@@ -311,6 +332,7 @@ def _prepared(sink: str, given: Mapping[str, Any]) -> Prepared:
         str(given["run"]),
         str(given["topic"]),
         int(given.get("decided", 0)),
+        str(given.get("query", "")),
     )
 
 
@@ -325,4 +347,5 @@ def _kept(sink: str, given: Mapping[str, Any]) -> Kept:
         str(given["run"]),
         str(given["topic"]),
         None if prepared is None else _prepared(sink, prepared),
+        str(given.get("query", "")),
     )

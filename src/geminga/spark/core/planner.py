@@ -31,7 +31,8 @@ class TopicRange:
     topic: str
     start: ReadPosition
     end: ReadPosition
-    #: Whether ``start`` is where the whole range of the batch begins: only there messages can be missing.
+    #: Whether ``start`` is where the whole range of the batch begins: only there messages can be missing when it is
+    #: planned.
     is_first: bool = True
 
     @property

@@ -26,6 +26,7 @@ ATTEMPT_TIMEOUT_DEFAULT_MS: Final = 120_000
 #: How long a transaction may be open, milliseconds: it holds back readers of its topics if its task dies.
 TRANSACTION_TIMEOUT_DEFAULT_MS: Final = 900_000
 TRANSACTION_TIMEOUT_MIN_MS: Final = 1_000
+TRANSACTION_TIMEOUT_MAX_MS: Final = 30 * 24 * 3_600_000
 #: How long a message may wait for its receipt, milliseconds: long enough for a broker's restart.
 SEND_TIMEOUT_DEFAULT_MS: Final = 120_000
 #: A producer batch holds at most so many messages and payload bytes.
@@ -270,8 +271,11 @@ def _batch_number(values: OptionValues, name: str, what: str) -> int | None:
 
 def _transaction_timeout_ms(values: OptionValues) -> int:
     timeout_ms = values.duration_ms("txnTimeoutMs", TRANSACTION_TIMEOUT_DEFAULT_MS)
-    if timeout_ms < TRANSACTION_TIMEOUT_MIN_MS:
-        raise OptionError(f"txnTimeoutMs={timeout_ms}: expected at least {TRANSACTION_TIMEOUT_MIN_MS} milliseconds")
+    if not TRANSACTION_TIMEOUT_MIN_MS <= timeout_ms <= TRANSACTION_TIMEOUT_MAX_MS:
+        raise OptionError(
+            f"txnTimeoutMs={timeout_ms}: expected at least {TRANSACTION_TIMEOUT_MIN_MS} milliseconds, and at most "
+            f"{TRANSACTION_TIMEOUT_MAX_MS} (30 days)"
+        )
     return timeout_ms
 
 

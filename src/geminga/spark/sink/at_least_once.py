@@ -18,7 +18,15 @@ from geminga.spark.core.message_columns import MessageColumns, cut_entries
 from geminga.spark.core.routing import Router, rows_by_destination
 from geminga.spark.core.sink_options import SinkOptions
 from geminga.spark.sink.arrow_rows import RowReader, Rows
-from geminga.spark.sink.producers import KeptProducer, forget_producers, kept_producer, partition_names
+from geminga.spark.sink.errors import SinkError
+from geminga.spark.sink.producers import (
+    TASK_PRODUCERS_MAX,
+    KeptProducer,
+    forget_producers,
+    kept_producer,
+    partition_names,
+    release_producers,
+)
 from geminga.spark.sink.records import EncodedPayload
 from geminga.spark.sink.sending import EntryPump
 
@@ -59,7 +67,17 @@ class _Destination:
 class AtLeastOnceWriter:
     """Writes the rows of one task."""
 
-    __slots__ = ("_begin", "_options", "_pump", "_schema", "_session", "_spread", "_topics", "_waiting_bytes")
+    __slots__ = (
+        "_begin",
+        "_opened",
+        "_options",
+        "_pump",
+        "_schema",
+        "_session",
+        "_spread",
+        "_topics",
+        "_waiting_bytes",
+    )
 
     def __init__(
         self,
@@ -79,6 +97,8 @@ class AtLeastOnceWriter:
         self._pump = EntryPump(session, options.producer.send_timeout_ms)
         self._topics: dict[str, _Topic] = {}
         self._waiting_bytes = 0
+        #: Topics and partitions that it has rows for.
+        self._opened = 0
 
     def write(self, reader: RowReader, batches: Iterable[pa.RecordBatch]) -> dict[str, int]:
         """Send all rows and wait for their receipts; topic -> rows. Raises what went wrong."""
@@ -91,6 +111,8 @@ class AtLeastOnceWriter:
         except BaseException:
             forget_producers([one.kept for one in self._destinations()])
             raise
+        finally:
+            release_producers([one.kept for one in self._destinations()])
         return {name: topic.rows for name, topic in self._topics.items()}
 
     @property
@@ -142,7 +164,14 @@ class AtLeastOnceWriter:
     def _add_rows(self, topic: _Topic, index: int, messages: MessageColumns) -> None:
         destination = topic.destinations[index]
         if destination is None:
+            self._opened += 1
+            if self._opened > TASK_PRODUCERS_MAX:
+                raise SinkError(
+                    f"a task has rows for more than {TASK_PRODUCERS_MAX} topics and partitions: repartition the rows "
+                    "by their topic before the write, so that each task has fewer"
+                )
             kept = kept_producer(self._session, topic.names[index], self._options.producer, self._schema)
+            kept.is_used = True
             destination = topic.destinations[index] = _Destination(kept)
         self._waiting_bytes -= destination.waiting_bytes
         if destination.waiting is not None:

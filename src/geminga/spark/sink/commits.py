@@ -32,3 +32,5 @@ class TaskCommit(WriterCommitMessage):
     transaction: TaskTransaction | None = None
     #: The run of the query; empty: none.
     run: str = ""
+    #: The query's id; empty: none.
+    query: str = ""

@@ -141,6 +141,7 @@ def commit_batch(
         tuple(commit.transaction for commit in commits if commit.transaction is not None),
         commits[0].run,
         options.topic,
+        commits[0].query,
         is_consecutive=is_stream,
         resume_batch=options.resume_without_plan,
         lost=options.lost_batch,

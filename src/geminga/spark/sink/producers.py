@@ -10,6 +10,7 @@ from geminga.client import (
     CryptoKeyReader,
     EntryProducer,
     HashingScheme,
+    IncompatibleSchema,
     NotAllowedError,
     ProducerArguments,
 )
@@ -19,8 +20,11 @@ from geminga.spark.core.sink_options import ProducerSettings
 from geminga.spark.sink.errors import SinkError
 from geminga.spark.sink.records import EncodedPayload
 
-#: Producers that a process keeps for the tasks that follow; the one used longest ago is closed for one more.
+#: Producers that a process keeps for the tasks that follow; of more, those that no task uses and that were used longest
+#: ago are closed.
 PRODUCERS_KEPT_MAX: Final = 512
+#: Producers of one task: topics and partitions that it may write to.
+TASK_PRODUCERS_MAX: Final = 10_000
 
 
 async def open_producer(
@@ -43,6 +47,11 @@ async def open_producer(
     }
     try:
         made = await client.create_producer(topic, schema=schema, **options)
+    except IncompatibleSchema as error:
+        raise SinkError(
+            f"{topic}: the columns of the rows do not fit the versions of its schema ({error}). A column may be added; "
+            "for others write to another topic, or change the topic's schemaCompatibilityStrategy"
+        ) from error
     except NotAllowedError as error:
         if not settings.initial_subscription:
             raise
@@ -65,12 +74,14 @@ def partition_names(topic: str, partitions: int) -> list[str]:
 class KeptProducer:
     """A producer that tasks use one after the other, and the next sequence id."""
 
-    __slots__ = ("next_sequence_id", "producer", "session")
+    __slots__ = ("is_used", "next_sequence_id", "producer", "session")
 
     def __init__(self, session: Session, producer: EntryProducer[bytes]) -> None:
         self.session = session
         self.producer = producer
         self.next_sequence_id = producer.last_sequence_id() + 1
+        #: A task has rows for it: it is not closed for another one.
+        self.is_used = False
 
     def is_usable(self, session: Session) -> bool:
         """Whether it is of this session and neither closed nor failed."""
@@ -88,12 +99,23 @@ def kept_producer(
     key = (topic, settings, schema.info.schema if schema is not None and schema.info is not None else b"")
     kept = _kept.pop(key, None)
     if kept is None or not kept.is_usable(session):
-        while len(_kept) >= PRODUCERS_KEPT_MAX:
-            _drop(_kept.pop(next(iter(_kept))))
+        _make_room(PRODUCERS_KEPT_MAX - 1)
         producer = session.run(lambda: open_producer(session.client, topic, settings, schema))
         kept = KeptProducer(session, producer)
     _kept[key] = kept
     return kept
+
+
+def _make_room(count_max: int) -> None:
+    for key in [key for key, kept in _kept.items() if not kept.is_used][: max(0, len(_kept) - count_max)]:
+        _drop(_kept.pop(key))
+
+
+def release_producers(kept: list[KeptProducer]) -> None:
+    """A task has ended that used them."""
+    for one in kept:
+        one.is_used = False
+    _make_room(PRODUCERS_KEPT_MAX)
 
 
 def forget_producers(kept: list[KeptProducer]) -> None:

@@ -19,6 +19,7 @@ from geminga.client import (
     EntryProducer,
     MemoryBufferIsFull,
     MessageId,
+    MessageTooBig,
     ProducerQueueIsFull,
     PulsarException,
     Timeout,
@@ -28,6 +29,7 @@ from geminga.runtime import next_turn
 from geminga.runtime.loop_thread import HandOver
 from geminga.spark.clients import Session
 from geminga.spark.core.entries import Entry
+from geminga.spark.sink.errors import SinkError
 
 #: Entries that wait for the loop; one more makes the task wait.
 WAITING_ENTRIES_MAX: Final = 32
@@ -45,7 +47,7 @@ class EntryPump:
         self._session = session
         self._stall_ms = stall_ms
         self._hand_over = HandOver[tuple[EntryProducer[bytes], Entry]](session.thread, self._take, WAITING_ENTRIES_MAX)
-        self._error: PulsarException | None = None
+        self._error: PulsarException | SinkError | None = None
         #: Entries that have their receipt, and those among them that the broker had already.
         self.entries = 0
         self.duplicates = 0
@@ -104,6 +106,11 @@ class EntryPump:
                     except Timeout as error:
                         self._error = error
                     return
+                except MessageTooBig as error:
+                    self._error = SinkError(
+                        f"{producer.topic()}: a row can not be sent: {error}. pulsar.producer.chunkingEnabled=true "
+                        "sends such rows in several parts"
+                    )
                 except PulsarException as error:
                     self._error = error
             items.popleft()

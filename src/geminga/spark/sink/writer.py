@@ -77,8 +77,11 @@ class SinkPlan:
             rows = numbered.write(reader, batches)
             return TaskCommit(partition, attempt, rows, sink_id, batch_id, numbered.checksum, guarantee)
         rows, transaction = ExactlyOnceWriter(*given).write(reader, batches)
-        run = context.getLocalProperty(RUN_PROPERTY) if context is not None else None
-        return TaskCommit(partition, attempt, rows, sink_id, batch_id, 0, guarantee, transaction, run or "")
+        run = query = None
+        if context is not None:
+            run, query = (context.getLocalProperty(name) for name in (RUN_PROPERTY, QUERY_ID_PROPERTY))
+        told = (sink_id, batch_id, 0, guarantee, transaction, run or "", query or "")
+        return TaskCommit(partition, attempt, rows, *told)
 
     def _guarantee(self, context: TaskContext | None) -> Guarantee:
         """What was chosen; else exactly once wherever a repetition can be known."""

@@ -43,7 +43,8 @@ class RangeReader:
         self._client = client
         self._range = wanted
         self._config = config
-        self._is_start_known = is_start_known or not wanted.is_first or wanted.start.ledger_id < 0
+        # A piece that is not the first one can be missing, too: its ledger may have gone since the batch was planned.
+        self._is_start_known = is_start_known or wanted.start.ledger_id < 0
         self._stream: EntryStream[EntryBatch] | None = None
         self._source: BatchSource | None = None
         self._is_done = False

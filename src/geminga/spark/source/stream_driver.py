@@ -280,12 +280,15 @@ class StreamDriver:
         return [TaskPlan(task, frozenset(one.topic for one in task if one.topic in checked)) for task in tasks]
 
     async def _is_start_there(self, one: TopicRange) -> bool:
-        """Whether nothing from the start on can be missing; False: the task has to look."""
+        """Whether nothing from the start on can be missing, nor go before it is read; False: the task has to look."""
         if self._has_planned and one.start.ledger_id == one.end.ledger_id:
             return False  # the task looks only if what it gets first is of another ledger
         watch = self._watches.get(one.topic)
         if watch is not None and watch.at == one.start and watch.stream.attached_count == 1:
-            return True  # its next message was pushed to us as it came
+            # Its next message was pushed to us as it came. It may go yet: if it lies in the ledger of the start, the
+            # task finds that missing.
+            first_seen = watch.stream.first_seen
+            return first_seen is None or first_seen[0] != one.start.ledger_id
         if self._cursors is not None and await self._cursors.holds(one.topic, one.start):
             return True
         try:
@@ -293,7 +296,7 @@ class StreamDriver:
         except TopicNotFound:
             return False  # deleted: the task says what that means
         if first is None or first.ledger_id <= one.start.ledger_id:
-            return first is not None
+            return False  # it is there now, and may be gone when the task comes
         text = lost_text(one.topic, one.start, first)
         if self._options.reader.fail_on_data_loss:
             raise DataLossError(text)
