@@ -1,8 +1,8 @@
 """The data source ``pulsar-faulty``: ``pulsar`` whose writers, in Spark's own processes, meet one planted fault.
 
 The option ``fault`` names a file with the plan, ``{"label": ..., "hits": n, "what": "kill" | "raise" | "sleep" |
-"claim"}``: what happens at the n-th hit of a crash point in one process, once for the file (``<file>.done`` is made
-with it)."""
+"claim" | "hold"}``: what happens at the n-th hit of a crash point in one process, once for the file (``<file>.done`` is
+made with it). ``hold`` goes on when the file ``<file>.go`` is there."""
 
 from __future__ import annotations
 
@@ -21,10 +21,13 @@ from pyspark.sql.types import StructType
 from geminga.runtime.points import set_point_hook
 from geminga.spark.datasource import PulsarDataSource
 from geminga.spark.sink.writer import BatchWriter, StreamWriter
+from support.waiting import until
 
 FAULT = "fault"
 #: How long ``sleep`` takes.
 SLEEP_S = 4.0
+#: How long ``hold`` waits at most.
+HOLD_MAX_S = 300.0
 
 
 def plan(path: Path, label: str, what: str, hits: int = 1) -> str:
@@ -35,6 +38,11 @@ def plan(path: Path, label: str, what: str, hits: int = 1) -> str:
 
 def has_happened(path: Path) -> bool:
     return Path(f"{path}.done").exists()
+
+
+def let_go(path: Path) -> None:
+    """End a ``hold``."""
+    Path(f"{path}.go").touch()
 
 
 class _Hook:
@@ -62,6 +70,8 @@ class _Hook:
             raise ConnectionError(f"planted at {self.planned['label']}")
         elif what == "sleep":
             threading.Event().wait(SLEEP_S)
+        elif what == "hold":
+            until(Path(f"{self.path}.go").exists, "the test lets it go", limit_s=HOLD_MAX_S)
         else:
             self._claim()
 
