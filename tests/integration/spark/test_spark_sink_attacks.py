@@ -120,6 +120,16 @@ def test_log_that_is_deleted_under_a_running_query(standalone, official, fresh_t
     assert_each_once(official, fresh_topic, 0, 1)
 
 
+def test_job_group_of_a_batch_write_is_no_run_of_a_query(standalone, official, fresh_topic, query) -> None:
+    """Schedulers name their jobs as they like: the same for each, or in turns."""
+    for group, version in (("nightly", 1), ("nightly", 1), ("weekly", 2), ("nightly", 3), ("weekly", 3)):
+        writer = versioned(standalone, fresh_topic, query, version)
+        writer.commit(
+            [run_task(writer, arrow_batches(VALUE, rows(version, task)), task, run=group) for task in range(TASKS)]
+        )
+    assert_each_once(official, fresh_topic, 1, 2, 3)
+
+
 # ---- names and numbers
 
 

@@ -77,9 +77,9 @@ class SinkPlan:
             rows = numbered.write(reader, batches)
             return TaskCommit(partition, attempt, rows, sink_id, batch_id, numbered.checksum, guarantee)
         rows, transaction = ExactlyOnceWriter(*given).write(reader, batches)
-        run = query = None
-        if context is not None:
-            run, query = (context.getLocalProperty(name) for name in (RUN_PROPERTY, QUERY_ID_PROPERTY))
+        run = query = context.getLocalProperty(QUERY_ID_PROPERTY) if context is not None else None
+        if context is not None and query:
+            run = context.getLocalProperty(RUN_PROPERTY)  # without a query it is a job group that anybody may set
         told = (sink_id, batch_id, 0, guarantee, transaction, run or "", query or "")
         return TaskCommit(partition, attempt, rows, *told)
 
