@@ -1,0 +1,117 @@
+"""Files of the lake are deleted when nothing names them, not before, and are read while they are there and right."""
+
+from __future__ import annotations
+
+import pytest
+
+from geminga import sim
+from geminga.lake import parquet
+from geminga.managed_ledger import lake_files
+from geminga.managed_ledger.core.offload import record_of
+from geminga.model.errors import CorruptionError, StorageError
+from geminga.wire.managed_ledger.offload_context import OffloadRecord, encode_offload_context
+from support.lake_world import POLICY, PROPERTIES, LakeWorld
+from support.ledger_world import NAME
+
+NOW = POLICY._replace(deletion_lag_ms=0)
+
+
+def run(scenario) -> None:
+    sim.run(lambda world: scenario(LakeWorld(world)))
+
+
+async def manifest_of(w):
+    root = await w.factory.lake().root("filesystem", PROPERTIES)
+    return await root.read_manifest(NAME)
+
+
+async def put_record(ml, record: OffloadRecord) -> None:
+    async with ml.stored.lock():
+        await ml.stored.put_context(ml.ledgers.infos[0].ledger_id, encode_offload_context(record))
+
+
+def test_a_file_that_goes_leaves_the_manifest_first_and_not_before_its_time():
+    async def scenario(w):
+        ml, _ = await w.offloaded(25)
+        services, info = ml._services, ml.ledgers.infos[0]
+        later_ms = services.clock.wall_ms() + 1000
+        noted = await lake_files.note(services, NAME, ml.created_ms, [info], not_before_ms=later_ms)
+        assert await lake_files.carry_out(services, noted) == 1
+        assert len(w.lake_store.ledgers) == len((await manifest_of(w)).ledgers) == 2
+        await w.world.sleep(1)
+        assert await lake_files.carry_out(services, noted) == 0
+        assert [one.ledger_id for one in (await manifest_of(w)).ledgers] == [ml.ledgers.infos[1].ledger_id]
+        assert len(w.lake_store.ledgers) == 1
+
+    run(scenario)
+
+
+def test_a_note_of_a_file_that_the_list_names_still_does_nothing_and_goes_an_hour_later():
+    async def scenario(w):
+        ml, _ = await w.offloaded(15)
+        services = ml._services
+        await lake_files.note(services, NAME, ml.created_ms, ml.ledgers.infos)
+        assert await lake_files.retry(services) == 1
+        await w.world.sleep(lake_files.STALE_MS / 1000)
+        assert await lake_files.retry(services) == 0
+        assert await lake_files.waiting(w.store) == []
+        assert len(w.lake_store.ledgers) == 1
+
+    run(scenario)
+
+
+def test_what_pulsars_driver_stored_is_not_looked_for_here():
+    async def scenario(w):
+        ml = await w.filled(15)
+        await put_record(ml, OffloadRecord("ab" * 16, "aws-s3", {"bucket": "b"}, is_complete=True, completed_ms=1))
+        assert await lake_files.note(ml._services, NAME, ml.created_ms, ml.ledgers.infos) == []
+        assert await lake_files.waiting(w.store) == []
+
+    run(scenario)
+
+
+def test_a_manifest_names_what_is_complete():
+    async def scenario(w):
+        ml, offloading = await w.offloaded(15)
+        assert len((await manifest_of(w)).ledgers) == 1
+        await put_record(ml, record_of(ml.ledgers.infos[0])._replace(is_complete=False))
+        await offloading.write_manifests()
+        assert (await manifest_of(w)).ledgers == ()
+
+    run(scenario)
+
+
+def test_a_file_with_other_entries_than_the_list_says_is_not_served():
+    async def scenario(w):
+        ml, _ = await w.offloaded(15, NOW)
+        info = ml.ledgers.infos[0]
+        info.entries += 1
+        with pytest.raises(StorageError, match="has 10 entries, the list says 11"):
+            await ml._open_to_read(info)
+
+    run(scenario)
+
+
+def test_a_file_that_is_damaged_where_it_is_read_is_read_from_the_bookies(monkeypatch):
+    async def scenario(w):
+        ml, _ = await w.offloaded(15)
+        ledger = await ml._open_to_read(ml.ledgers.infos[0])
+
+        def damaged(*columns):
+            raise CorruptionError("a row group is damaged")
+
+        monkeypatch.setattr(parquet, "rebuild_entries", damaged)
+        assert list(await ledger.read_entries(0, 9)) == [b"m%d" % number for number in range(10)]
+
+    run(scenario)
+
+
+def test_bookies_are_not_asked_for_what_left_them(caplog):
+    async def scenario(w):
+        ml, _ = await w.offloaded(15, NOW._replace(is_bookkeeper_first=True))
+        assert record_of(ml.ledgers.infos[0]).is_bookkeeper_deleted
+        ledger = await ml._open_to_read(ml.ledgers.infos[0])
+        assert len(await ledger.read_entries(0, 9)) == 10
+        assert "is read from the lake" not in caplog.text
+
+    run(scenario)
