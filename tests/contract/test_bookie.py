@@ -13,6 +13,7 @@ from geminga.model.errors import (
     NoSuchEntryError,
     NoSuchLedgerError,
     StorageError,
+    WrongMasterKeyError,
 )
 from geminga.wire.bookkeeper.digest import DigestType, digest_for, encode_entries
 from support.bookies import BookieCase, Calls, entries_of, sized_entries
@@ -111,9 +112,8 @@ def test_add_that_was_answered_before_the_fence_is_seen_by_the_lac_after_it(case
 def test_wrong_master_key_is_refused_and_is_no_absence(case):
     async def main(bookie: Calls, restart):
         await bookie.add(3, 0, entries_of(3, 0, 1))
-        error = await bookie.add(3, 1, entries_of(3, 1, 1), key=b"another")
-        assert isinstance(error, StorageError)
-        assert not isinstance(error, (NoSuchEntryError, NoSuchLedgerError))
+        assert isinstance(await bookie.add(3, 1, entries_of(3, 1, 1), key=b"another"), WrongMasterKeyError)
+        assert isinstance(await bookie.fence(3, key=b"another"), WrongMasterKeyError)
 
     case.run(main)
 

@@ -53,6 +53,7 @@ SUITES: Final = [
     ("transactions: the records that the broker writes", "tests/interop/test_transaction_records.py"),
     ("rates", "tests/interop/test_rates.py"),
     ("policies of topics, edited here", "tests/interop/test_policy_events.py"),
+    ("the bookie protocol, by BookKeeper's own classes", "tests/interop/test_bookie_wire.py"),
     ("what the tests of the official client expect", "tests/integration/test_official_client.py"),
     ("the official client while topics are unloaded", "tests/integration/test_unload.py"),
     ("statistics, beside Geminga's own", "tests/interop/test_rest_statistics.py"),

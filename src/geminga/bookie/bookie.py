@@ -50,6 +50,7 @@ from geminga.model.errors import (
     LedgerFencedError,
     NoSuchLedgerError,
     StorageError,
+    WrongMasterKeyError,
 )
 from geminga.runtime import Runtime, crash_point, get_logger, spawn
 
@@ -263,7 +264,7 @@ class LocalBookie:
         if not recovery and ledger_id in states.limbo:
             return LedgerFencedError(f"ledger {ledger_id} is in limbo: it may have been fenced")
         if known_key != master_key and ledger_id not in states.limbo:
-            return StorageError(f"ledger {ledger_id} has another master key")
+            return WrongMasterKeyError(f"ledger {ledger_id} has another master key")
         if ledger_id in self._unjournaled:
             self._note_ledger(ledger_id, master_key)
         if not recovery and ledger_id in states.fenced:
@@ -334,7 +335,7 @@ class LocalBookie:
             done(refused)
             return
         if known_key is not None and known_key != master_key and ledger_id not in states.limbo:
-            done(StorageError(f"ledger {ledger_id} has another master key"))
+            done(WrongMasterKeyError(f"ledger {ledger_id} has another master key"))
             return
         waiters = self._fencing.get(ledger_id)
         if waiters is not None:

@@ -36,6 +36,7 @@ from geminga.model.errors import (
     NoSuchEntryError,
     NoSuchLedgerError,
     StorageError,
+    WrongMasterKeyError,
 )
 from geminga.wire.bookkeeper.digest import read_lac_ids
 
@@ -128,7 +129,11 @@ class MemoryBookie:
         if error is None and not 0 <= ledger_id <= ID_MAX:
             error = StorageError(f"{ledger_id} is no ledger id")
         if error is None:
-            self._ledger(ledger_id, master_key).is_fenced = True
+            ledger = self._ledger(ledger_id, master_key)
+            if ledger.master_key != master_key:
+                error = WrongMasterKeyError(f"ledger {ledger_id} has another master key")
+            else:
+                ledger.is_fenced = True
         self._reply(lambda: done(error))
 
     def read_lac(self, ledger_id: int, *, done: LacDone) -> None:
@@ -258,7 +263,7 @@ class MemoryBookie:
             return StorageError(f"ledger {ledger_id}: announced LAC {announced} of ledger {found_ledger}")
         ledger = self._ledger(ledger_id, master_key)
         if ledger.master_key != master_key:
-            return StorageError(f"ledger {ledger_id}: wrong master key")
+            return WrongMasterKeyError(f"ledger {ledger_id} has another master key")
         if ledger.explicit_lac is None or read_lac_ids(ledger.explicit_lac)[1] < announced:
             ledger.explicit_lac = lac
         return None
@@ -270,7 +275,7 @@ class MemoryBookie:
             return StorageError(f"{ledger_id} is no ledger id")
         ledger = self._ledger(ledger_id, master_key)
         if ledger.master_key != master_key:
-            return StorageError(f"ledger {ledger_id}: wrong master key")
+            return WrongMasterKeyError(f"ledger {ledger_id} has another master key")
         if ledger.is_fenced and not recovery:
             return LedgerFencedError(f"ledger {ledger_id} is fenced")
         for entry_id, entry in zip(entry_ids, entries, strict=True):

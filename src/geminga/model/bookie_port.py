@@ -6,7 +6,7 @@ and nothing costs a process that has its bookie inside.
 
 An *entry* is what BookKeeper stores: ledger id, entry id, last add confirmed, length (4 x int64, big endian), digest,
 payload. A bookie reads only the first 24 bytes; the client makes and checks the digest. Ids are from 0 to ``ID_MAX``;
-anything else is refused with a plain StorageError, as is a master key that is not the ledger's.
+anything else is refused with a plain StorageError. A master key that is not the ledger's is a WrongMasterKeyError.
 
 Errors are values of ``model.errors``: a bookie says ``NoSuchEntryError``/``NoSuchLedgerError`` only when it is certain;
 an I/O error is ``DiskIOError``, damage ``CorruptionError``, limbo ``UnknownEntryError``; who does not answer, or not

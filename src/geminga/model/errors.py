@@ -307,6 +307,10 @@ class LedgerFencedError(StorageError):
     public_text = "The topic has another owner, look it up again"
 
 
+class WrongMasterKeyError(StorageError):
+    """The ledger has another master key than the one given: whoever asks may not write to it."""
+
+
 class LedgerClosedError(StorageError):
     """The ledger handle was closed."""
 

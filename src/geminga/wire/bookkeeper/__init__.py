@@ -1,4 +1,4 @@
-"""BookKeeper's formats that client and bookie share: entry digests, ledger metadata, paths, codes."""
+"""BookKeeper's formats that client and bookie share: digests, ledger metadata, paths, codes, the bookie protocol."""
 
 from geminga.wire.bookkeeper.digest import DigestType, EntryDigest, EntryHeader, digest_for, master_key, read_header
 from geminga.wire.bookkeeper.ledger_metadata import (

@@ -13,6 +13,7 @@ from geminga.model.errors import (
     NoSuchLedgerError,
     StorageError,
     UnknownEntryError,
+    WrongMasterKeyError,
 )
 
 
@@ -64,6 +65,39 @@ class AddFlag(IntFlag):
     RECOVERY_ADD = 1
 
 
+class V2Operation(IntEnum):
+    """Operation codes of versions 0 to 2 (``BookieProtocol``); the three without a message there are left out."""
+
+    ADD_ENTRY = 1
+    READ_ENTRY = 2
+    AUTH = 3
+    BATCH_READ_ENTRY = 7
+
+
+class V2Flag(IntFlag):
+    """Flags in the packet header of versions 1 and 2."""
+
+    NONE = 0
+    DO_FENCING = 1
+    RECOVERY_ADD = 2
+    HIGH_PRIORITY = 4
+
+
+#: The version of the hand-laid protocol that clients and bookies speak now; 0 and 1 are read, too.
+VERSION_2: Final = 2
+#: The version with protobuf messages.
+VERSION_3: Final = 3
+#: A master key in versions 0 to 2 has this many bytes, always.
+MASTER_KEY_BYTES: Final = 20
+#: ``AddRequest.writeFlags``: may be answered before it is on stable storage.
+WRITE_FLAG_DEFERRED_SYNC: Final = 1
+#: The priority that Apache's client gives to recovery's requests in version 3; any above 0 counts.
+HIGH_PRIORITY: Final = 100
+#: A frame with the four bytes of its size, if nothing else is said (``nettyMaxFrameSizeBytes``).
+FRAME_BYTES_MAX: Final = 5 * 1024 * 1024
+#: What a bookie without authentication calls its plugin; a client that hears it counts as let in.
+AUTH_DISABLED_PLUGIN: Final = "AuthDisabledPlugin"
+
 #: Entry id that asks a bookie for its last entry (BookKeeper's LAST_ADD_CONFIRMED).
 ENTRY_ID_LAST: Final = -1
 
@@ -71,6 +105,7 @@ _ERROR_OF_STATUS: Final[dict[StatusCode, type[StorageError]]] = {
     StatusCode.ENOLEDGER: NoSuchLedgerError,
     StatusCode.ENOENTRY: NoSuchEntryError,
     StatusCode.EIO: DiskIOError,
+    StatusCode.EUA: WrongMasterKeyError,
     StatusCode.EFENCED: LedgerFencedError,
     StatusCode.EREADONLY: DiskFullError,
     StatusCode.EUNKNOWNLEDGERSTATE: UnknownEntryError,
@@ -95,3 +130,39 @@ def status_of_error(error: StorageError | None) -> StatusCode:
         if isinstance(error, error_class):
             return code
     return StatusCode.EIO
+
+
+#: Status codes of version 3 as error codes of versions 0 to 2. EUNKNOWNLEDGERSTATE has a number there (107) at which
+#: Apache's client breaks its connection off with all that is outstanding: EIO says no absence either, and harms nobody.
+_V2_CODES: Final[dict[int, int]] = {
+    StatusCode.EOK: 0,
+    StatusCode.ENOLEDGER: 1,
+    StatusCode.ENOENTRY: 2,
+    StatusCode.EBADREQ: 100,
+    StatusCode.EIO: 101,
+    StatusCode.EUA: 102,
+    StatusCode.EBADVERSION: 103,
+    StatusCode.EFENCED: 104,
+    StatusCode.EREADONLY: 105,
+    StatusCode.ETOOMANYREQUESTS: 106,
+    StatusCode.EUNKNOWNLEDGERSTATE: 101,
+}
+#: Of both numbers for one code, each is read.
+_STATUS_OF_V2_CODE: Final[dict[int, int]] = {
+    **{code: int(status) for status, code in _V2_CODES.items()},
+    101: int(StatusCode.EIO),
+    107: int(StatusCode.EUNKNOWNLEDGERSTATE),
+}
+
+
+def v2_code(status: int) -> int:
+    """The error code that stands for a status in versions 0 to 2."""
+    return _V2_CODES[status]
+
+
+def status_of_v2_code(code: int) -> int:
+    """The status that an error code of versions 0 to 2 stands for; one that we do not know is given as it is.
+
+    No such code is the number of a status: :func:`error_of_status` makes a plain StorageError of it.
+    """
+    return _STATUS_OF_V2_CODE.get(code, code)

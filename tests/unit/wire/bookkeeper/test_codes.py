@@ -13,13 +13,22 @@ from geminga.model.errors import (
     NoSuchLedgerError,
     StorageError,
     UnknownEntryError,
+    WrongMasterKeyError,
 )
 from geminga.wire.bookkeeper.codes import StatusCode, error_of_status, status_of_error
 
 
 @pytest.mark.parametrize(
     "error",
-    [NoSuchLedgerError, NoSuchEntryError, DiskIOError, LedgerFencedError, DiskFullError, UnknownEntryError],
+    [
+        NoSuchLedgerError,
+        NoSuchEntryError,
+        DiskIOError,
+        LedgerFencedError,
+        DiskFullError,
+        UnknownEntryError,
+        WrongMasterKeyError,
+    ],
 )
 def test_error_survives_the_way_over_the_wire(error):
     assert type(error_of_status(status_of_error(error("x")), "x")) is error
@@ -35,7 +44,7 @@ def test_error_without_a_code_is_an_io_error(error):
     assert status_of_error(error) is StatusCode.EIO
 
 
-@pytest.mark.parametrize("status", [StatusCode.EBADREQ, StatusCode.EUA, StatusCode.ETOOMANYREQUESTS, 999])
+@pytest.mark.parametrize("status", [StatusCode.EBADREQ, StatusCode.EBADVERSION, StatusCode.ETOOMANYREQUESTS, 999])
 def test_code_without_an_error_is_never_an_absence(status):
     error = error_of_status(status, "x")
     assert isinstance(error, StorageError)

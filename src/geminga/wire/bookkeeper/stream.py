@@ -1,0 +1,85 @@
+"""The bookie protocol as a stream: bytes of a connection in, requests or answers out. Pure.
+
+A bookie serves every version on one port. A connection begins in version 3; the first frame that is no message of it
+turns the connection to the versions before for good, as in Apache's bookie (``BookieProtoEncoding.RequestDecoder``).
+No request of versions 0 to 7 can be mistaken: its first byte is the version, and a protobuf message that begins with a
+byte below 8 has a field of number 0, which none has.
+"""
+
+from __future__ import annotations
+
+from geminga.model.errors import ProtocolError
+from geminga.wire.bookkeeper import v2, v3, v3_answers
+from geminga.wire.bookkeeper.answers import Answer
+from geminga.wire.bookkeeper.codes import FRAME_BYTES_MAX, VERSION_2, VERSION_3
+from geminga.wire.bookkeeper.frame import FrameDecoder
+from geminga.wire.bookkeeper.requests import Request
+
+
+class RequestDecoder:
+    """The requests of one connection; never raises."""
+
+    __slots__ = ("_frames", "error", "version")
+
+    def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
+        """``frame_bytes_max``: of one frame with its size."""
+        self._frames = FrameDecoder(frame_bytes_max)
+        #: 3 until a frame came that is no message of version 3; 2 from then on, for versions 0 to 2.
+        self.version = VERSION_3
+        #: Why the connection must be closed; what came before was given. None while it may go on.
+        self.error: ProtocolError | None = None
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Bytes of an incomplete frame held now."""
+        return self._frames.buffered_bytes
+
+    def feed(self, data: bytes) -> list[Request]:
+        """The requests that are whole with ``data``, in order; none after an error."""
+        requests: list[Request] = []
+        if self.error is not None:
+            return requests
+        data, spans = self._frames.feed(data)
+        for start, end in spans:
+            if self.version == VERSION_3:
+                request = v3.decode_request(data, start, end)
+                if request is not None:
+                    requests.append(request)
+                    continue
+                self.version = VERSION_2
+            try:
+                requests.append(v2.decode_request(data, start, end))
+            except ProtocolError as error:
+                self.error = error
+                return requests
+        self.error = self._frames.error
+        return requests
+
+
+class AnswerDecoder:
+    """The answers on one connection of a client, in the version that it speaks there; never raises."""
+
+    __slots__ = ("_decode", "_frames", "error")
+
+    def __init__(self, version: int, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
+        """``frame_bytes_max``: of one frame with its size."""
+        self._frames = FrameDecoder(frame_bytes_max)
+        self._decode = v3_answers.decode_answer if version == VERSION_3 else v2.decode_answer
+        #: Why the connection must be closed; what came before was given. None while it may go on.
+        self.error: ProtocolError | None = None
+
+    def feed(self, data: bytes) -> list[Answer]:
+        """The answers that are whole with ``data``, in order; none after an error."""
+        answers: list[Answer] = []
+        if self.error is not None:
+            return answers
+        data, spans = self._frames.feed(data)
+        decode = self._decode
+        try:
+            for start, end in spans:
+                answers.append(decode(data, start, end))
+        except ProtocolError as error:
+            self.error = error
+            return answers
+        self.error = self._frames.error
+        return answers
