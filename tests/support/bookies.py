@@ -8,7 +8,10 @@ from typing import Any, TypeVar
 
 from geminga import sim
 from geminga.bookie import BookieConfig, LocalBookie
+from geminga.bookie.serving import BookieServer
+from geminga.bookie.serving.server import BOOKIE_PORT
 from geminga.bookkeeper import Bookie, LocalBookiePool, MemoryBookie
+from geminga.bookkeeper.remote import RemoteBookie
 from geminga.model.bookie_port import Availability, BookieInfo, LacResult
 from geminga.model.errors import StorageError
 from geminga.sim import SimNode, SimWorld
@@ -16,6 +19,8 @@ from geminga.wire.bookkeeper.digest import encode_entries
 
 T = TypeVar("T")
 KEY = b"master key"
+#: Calls until a client has noticed that its bookie is there again.
+RECONNECT_TRIES_MAX = 20
 
 
 class AllLive:
@@ -103,8 +108,8 @@ class BookieCase:
     """Runs ``main(calls, restart)``; ``await restart()`` is a power loss, and the calls of the next life.
 
     The bookie is reached through its pool. "memory": a bookie in memory that answers as a network would, a few entries
-    at a time; "local": the bookie on a simulated disk, in the process of its pool. A pool that reaches its bookies by a
-    network is one more kind here.
+    at a time; "local": the bookie on a simulated disk, in the process of its pool; "remote": the same as a server on
+    another node, behind the simulated network, which cuts what is sent at will.
     """
 
     def __init__(self, kind: str) -> None:
@@ -122,6 +127,8 @@ class BookieCase:
                 return Calls(_in_pool(bookie))
 
             return await main(Calls(_in_pool(bookie)), same)
+        if self._kind == "remote":
+            return await _remote(world, main)
         node = world.node("bookie")
 
         async def start(node: SimNode) -> LocalBookie:
@@ -132,6 +139,38 @@ class BookieCase:
             return InNode(_in_pool(await world.restart(node, start)), node)
 
         return await main(InNode(_in_pool(await node.run(start)), node), restart)
+
+
+async def serve(node: SimNode) -> LocalBookie:
+    """Start a bookie and its server on a node."""
+    await node.runtime.disk.make_dirs("/data")
+    bookie = await LocalBookie.open(node.runtime, "/data", BookieConfig(), ledgers=AllLive())
+    await BookieServer.listen(node.runtime, bookie, "0.0.0.0", BOOKIE_PORT)
+    return bookie
+
+
+async def remote_on(node: SimNode) -> RemoteBookie:
+    """A client of it on another node."""
+    return RemoteBookie(node.runtime, "b", "bookie", BOOKIE_PORT)
+
+
+async def _remote(world: SimWorld, main: Callable[..., Coroutine[Any, Any, T]]) -> T:
+    server, client = world.node("bookie"), world.node("client")
+    client.start()
+    await server.run(serve)
+    remote = await client.run(remote_on)
+
+    calls = InNode(remote, client)
+
+    async def restart() -> Calls:
+        await world.restart(server, serve)
+        for _ in range(RECONNECT_TRIES_MAX):
+            if isinstance(await calls.info(), BookieInfo):
+                return InNode(_in_pool(remote), client)
+            await world.sleep(0.1)
+        raise AssertionError("the client did not come back to the bookie")
+
+    return await main(InNode(_in_pool(remote), client), restart)
 
 
 def _in_pool(bookie: Bookie) -> Bookie:

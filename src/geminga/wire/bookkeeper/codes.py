@@ -118,7 +118,7 @@ def error_of_status(status: int, story: str) -> StorageError | None:
         return None
     for code, error_class in _ERROR_OF_STATUS.items():
         if code == status:
-            return error_class(story)
+            return error_class(f"{story}: {code.name}")
     return StorageError(f"{story} (bookie status {status})")
 
 

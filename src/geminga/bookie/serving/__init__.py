@@ -1,0 +1,5 @@
+"""A bookie as a server: BookKeeper's wire protocol, every version on one port, over the bookie's port."""
+
+from geminga.bookie.serving.server import BookieServer
+
+__all__ = ["BookieServer"]

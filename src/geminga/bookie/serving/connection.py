@@ -1,0 +1,397 @@
+"""One client's connection to a bookie: requests in, calls of the bookie's port, answers out.
+
+Adds go to the bookie at once, those of one read and ledger as one call; answers of a turn of the loop leave with one
+write. Reads take turns with those of other connections (``server``), but fences, reads of the last entry and those of
+high priority do not wait. What is not answered yet is counted in bytes: a connection that has too many is not read, and
+neither is one that does not take its answers. A request whose connection went is carried out, and not answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from geminga.bookie.serving import limits
+from geminga.bookie.serving.answering import (
+    add_answers,
+    add_status,
+    batch_entries,
+    lac_of,
+    read_answer,
+    read_refusal,
+)
+from geminga.bookie.serving.ledger_requests import LEDGER_HANDLERS
+from geminga.model.bookie_port import IDS_END, LacResult
+from geminga.model.errors import NoSuchEntryError, StorageError
+from geminga.runtime import get_logger
+from geminga.wire.bookkeeper import v2, v3
+from geminga.wire.bookkeeper.codes import ENTRY_ID_LAST, VERSION_3, StatusCode, status_of_error
+from geminga.wire.bookkeeper.digest import read_lac_ids
+from geminga.wire.bookkeeper.requests import (
+    AddRequest,
+    BatchReadRequest,
+    ReadRequest,
+    RefusedRequest,
+    Request,
+)
+from geminga.wire.bookkeeper.stream import RequestDecoder
+
+if TYPE_CHECKING:
+    from geminga.bookie.serving.server import BookieServer
+
+#: Reads that wait for their turn.
+QueuedRead: TypeAlias = ReadRequest | BatchReadRequest
+_TOO_MANY: Final = StatusCode.ETOOMANYREQUESTS
+
+_log = get_logger(__name__)
+
+
+def group_key(request: QueuedRead) -> int | None:
+    """Reads of one ledger make a group; a batch read is one by itself."""
+    return request.ledger_id if isinstance(request, ReadRequest) else None
+
+
+class BookieConnection(asyncio.Protocol):
+    """See the module."""
+
+    def __init__(self, server: BookieServer) -> None:
+        self.server = server
+        self.bookie = server.bookie
+        self._loop = asyncio.get_running_loop()
+        self._decoder = RequestDecoder(server.frame_bytes_max)
+        self._transport: asyncio.Transport | None = None
+        #: Answers of this turn of the loop.
+        self._answers: list[bytes] = []
+        #: What is not answered yet.
+        self._unanswered_bytes = 0
+        self._is_reading_paused = False
+        self._is_writing_paused = False
+        #: One group of its reads is under way.
+        self._has_group = False
+
+    # ---- the transport's callbacks
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A client came."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        transport.set_write_buffer_limits(high=limits.OUTPUT_BYTES_MAX)
+        self.server.connections.add(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """It went: what waits for its turn is dropped."""
+        self._transport = None
+        self._answers.clear()
+        self.server.forget(self)
+
+    def pause_writing(self) -> None:
+        """The client does not take its answers."""
+        self._is_writing_paused = True
+        self.update_flow()
+
+    def resume_writing(self) -> None:
+        """It took most of them."""
+        self._is_writing_paused = False
+        self.update_flow()
+        self.server.serve_reads()
+
+    def data_received(self, data: bytes) -> None:
+        """Requests, whole ones and a part of the next."""
+        adds: list[AddRequest] = []
+        for request in self._decoder.feed(data):
+            self._count(_cost(request))
+            if isinstance(request, AddRequest):
+                adds.append(request)
+                continue
+            # What follows an add on a connection is begun after it.
+            self._add(adds)
+            adds = []
+            self._handle(request)
+        self._add(adds)
+        if self._decoder.error is not None and self._transport is not None:
+            _log.warning("bookie: the connection of %s is closed: %s", self.peer, self._decoder.error)
+            self._flush()
+            self._transport.close()
+        self.update_flow()
+
+    # ---- flow
+
+    @property
+    def peer(self) -> str:
+        """Who it is, for the log."""
+        return str(self._transport.get_extra_info("peername")) if self._transport is not None else "a client that went"
+
+    @property
+    def may_read(self) -> bool:
+        """Whether a group of its reads may be carried out now."""
+        return not (self._has_group or self._is_writing_paused)
+
+    def _count(self, size_bytes: int) -> None:
+        self._unanswered_bytes += size_bytes
+        self.server.count(size_bytes)
+
+    def answer(self, request: Request, answer: bytes) -> None:
+        """The answer of one request."""
+        self._count(-_cost(request))
+        self.write(answer)
+        self.update_flow()
+
+    def write(self, answers: bytes) -> None:
+        """Answers, which leave together with the others of this turn."""
+        if self._transport is None:
+            return
+        if not self._answers:
+            self._loop.call_soon(self._flush)
+        self._answers.append(answers)
+
+    def _flush(self) -> None:
+        if self._answers and self._transport is not None:
+            self._transport.write(b"".join(self._answers))
+        self._answers.clear()
+
+    def update_flow(self) -> None:
+        """Read on, or do not, by what is unanswered here and at the whole server."""
+        if self._transport is None or self._transport.is_closing():
+            return
+        share = 2 if self._is_reading_paused else 1
+        is_full = self._unanswered_bytes > limits.CONNECTION_BYTES_MAX // share or (
+            self.server.is_full and self._unanswered_bytes > 0
+        )
+        if is_full or self._is_writing_paused:
+            if not self._is_reading_paused:
+                self._is_reading_paused = True
+                self._transport.pause_reading()
+        elif self._is_reading_paused:
+            self._is_reading_paused = False
+            self._transport.resume_reading()
+
+    def close(self) -> None:
+        """End it."""
+        if self._transport is not None:
+            self._flush()
+            self._transport.close()
+
+    # ---- adds
+
+    def _add(self, requests: Sequence[AddRequest]) -> None:
+        """Those of one ledger and kind as one call."""
+        groups: dict[tuple[int, bytes, bool], list[AddRequest]] = {}
+        for request in requests:
+            groups.setdefault((request.ledger_id, request.master_key, request.recovery), []).append(request)
+        for (ledger_id, key, recovery), group in groups.items():
+            ids: Sequence[int] = [request.entry_id for request in group]
+            run = range(ids[0], ids[0] + len(ids))
+            if ids[-1] == run.stop - 1 and ids == list(run):
+                ids = run
+            entries = [request.entry for request in group]
+            done = _AddGroup(self, group).done
+            self.bookie.add_entries(ledger_id, ids, entries, master_key=key, recovery=recovery, done=done)
+
+    def added(self, requests: Sequence[AddRequest], error: StorageError | None) -> None:
+        """These adds ended so."""
+        self._count(-sum(map(_cost, requests)))
+        self.write(add_answers(requests, add_status(error)))
+        self.update_flow()
+        polls = self.server.polls
+        if error is None and polls.is_awaited:
+            polls.grew(requests[0].ledger_id, max(lac_of(request.entry) for request in requests))
+
+    # ---- everything else
+
+    def _handle(self, request: Request) -> None:
+        if isinstance(request, RefusedRequest):
+            _log.warning("bookie: refused to %s: %s", self.peer, request.story)
+            self.answer(request, request.answer)
+        elif isinstance(request, ReadRequest | BatchReadRequest):
+            self._read(request)
+        else:
+            LEDGER_HANDLERS[type(request)](self, request)
+
+    def _read(self, request: QueuedRead) -> None:
+        if request.fence:
+            if request.master_key is None:
+                self.answer(request, read_refusal(request, StatusCode.EUA))
+                return
+            fenced = partial(self._fenced, request)
+            self.bookie.fence(request.ledger_id, master_key=request.master_key, done=fenced)
+        elif isinstance(request, ReadRequest) and request.is_long_poll:
+            self._begin_poll(request)
+        elif request.entry_id == ENTRY_ID_LAST or request.high_priority:
+            self._read_now(request)
+        elif not self.server.turns.add(self, request):
+            self.answer(request, read_refusal(request, _TOO_MANY))
+        else:
+            self.server.serve_reads()
+
+    def _fenced(self, request: QueuedRead, error: StorageError | None) -> None:
+        if error is not None:
+            self.answer(request, read_refusal(request, status_of_error(error)))
+        else:
+            self._read_now(request)
+
+    def _read_now(self, request: QueuedRead) -> None:
+        if request.entry_id == ENTRY_ID_LAST:
+            self.bookie.read_lac(request.ledger_id, done=partial(self._have_last, request))
+        else:
+            self.carry_out([request], lambda: None)
+
+    def _have_last(self, request: QueuedRead, result: LacResult | StorageError) -> None:
+        entry: bytes | StorageError
+        if isinstance(result, StorageError):
+            entry = result
+        else:
+            entry = result.last_entry or NoSuchEntryError("no entry yet")
+        if isinstance(request, BatchReadRequest):
+            self._have_batch(request, [entry])
+        else:
+            lac = None if isinstance(entry, StorageError) else lac_of(entry)
+            self.answer(request, read_answer(request, entry, max_lac=lac))
+
+    def take_turn(self, requests: Sequence[QueuedRead], done: Callable[[], None]) -> None:
+        """Carry out a group of reads; ``done`` when all are answered or wait again."""
+        self._has_group = True
+
+        def over() -> None:
+            self._has_group = False
+            done()
+
+        self.carry_out(requests, over)
+
+    def carry_out(self, requests: Sequence[QueuedRead], done: Callable[[], None]) -> None:
+        """Read for them: one batch read, or reads of one ledger."""
+        first = requests[0]
+        if isinstance(first, BatchReadRequest):
+            count = limits.BATCH_ENTRIES_MAX
+            if first.entries_max > 0:
+                count = min(count, first.entries_max)
+            ids = range(first.entry_id, min(first.entry_id + count, IDS_END))
+            size = max(0, min(first.bytes_max, self.server.frame_bytes_max) - v2.BATCH_ANSWER_BYTES)
+            batch_done = partial(self._have_batch, first, done=done)
+            self.bookie.read_entries(first.ledger_id, ids, batch_done, bytes_max=size)
+            return
+        reads = [request for request in requests if isinstance(request, ReadRequest)]
+        entry_ids = [request.entry_id for request in reads]
+        have = partial(self._have_entries, reads, done)
+        self.bookie.read_entries(first.ledger_id, entry_ids, have, bytes_max=limits.GROUP_BYTES_MAX)
+
+    def _have_batch(
+        self, request: BatchReadRequest, results: Sequence[bytes | StorageError], done: Callable[[], None] | None = None
+    ) -> None:
+        if isinstance(results[0], StorageError):
+            answer = read_refusal(request, status_of_error(results[0]))
+        else:
+            room = min(request.bytes_max, self.server.frame_bytes_max)
+            entries = batch_entries(request, results, room)
+            answer = v2.encode_batch_read_answer(request, StatusCode.EOK, entries)
+        self.answer(request, answer)
+        if done is not None:
+            done()
+
+    def _have_entries(
+        self, requests: Sequence[ReadRequest], done: Callable[[], None], results: Sequence[bytes | StorageError]
+    ) -> None:
+        for request, result in zip(requests, results, strict=False):
+            lac = None if isinstance(result, StorageError) else lac_of(result)
+            self.answer(request, read_answer(request, result, max_lac=lac))
+        if len(results) < len(requests):
+            # Too large for one group: the rest is this connection's next.
+            self._wait_again(requests[len(results) :])
+        done()
+
+    def _wait_again(self, requests: Sequence[ReadRequest]) -> None:
+        if self._transport is not None:
+            self.server.turns.put_back(self, requests)
+        else:
+            self.dropped(len(requests))
+
+    def dropped(self, count: int) -> None:
+        """So many reads waited, for their turn or a LAC, when the connection went."""
+        self._count(-count * limits.REQUEST_BYTES)
+
+    # ---- long polls
+
+    def _begin_poll(self, request: ReadRequest) -> None:
+        previous = request.previous_lac
+        assert previous is not None
+        if request.timeout_ms is None:
+            self._poll_over(request)
+            return
+        polls = self.server.polls
+        wake = partial(self._poll_over, request)
+        poll = polls.wait(request.ledger_id, previous, request.timeout_ms, self, wake)
+        if poll is None:
+            self.answer(request, read_refusal(request, _TOO_MANY))
+            return
+
+        def looked(result: LacResult | StorageError) -> None:
+            if not isinstance(result, StorageError):
+                polls.grew(request.ledger_id, known_lac(result))
+            elif polls.drop(poll):
+                self.answer(request, read_refusal(request, status_of_error(result)))
+
+        self.bookie.read_lac(request.ledger_id, done=looked)
+
+    def _poll_over(self, request: ReadRequest) -> None:
+        self.bookie.read_lac(request.ledger_id, done=partial(self._answer_poll, request))
+
+    def _answer_poll(self, request: ReadRequest, result: LacResult | StorageError) -> None:
+        previous = request.previous_lac
+        assert previous is not None
+        if isinstance(result, StorageError):
+            self.answer(request, read_refusal(request, status_of_error(result)))
+            return
+        if not request.piggyback:
+            self._read_now(request)
+            return
+        lac = known_lac(result)
+        nothing = v3.encode_read_answer(request, StatusCode.EOK, max_lac=lac)
+        if lac <= previous or request.version != VERSION_3:
+            self.answer(request, nothing)
+            return
+
+        def have(results: Sequence[bytes | StorageError]) -> None:
+            entry = results[0]
+            if isinstance(entry, NoSuchEntryError):
+                self.answer(request, nothing)  # another bookie has it: ledgers are striped
+            else:
+                self.answer(request, read_answer(request, entry, entry_id=previous + 1, max_lac=lac))
+
+        self.bookie.read_entries(request.ledger_id, (previous + 1,), have)
+
+
+class _AddGroup:
+    """Adds that went to the bookie with one call, and are answered in one or several groups."""
+
+    __slots__ = ("_by_id", "_connection", "_requests")
+
+    def __init__(self, connection: BookieConnection, requests: list[AddRequest]) -> None:
+        self._connection = connection
+        self._requests = requests
+        self._by_id: dict[int, deque[AddRequest]] | None = None
+
+    def done(self, entry_ids: Sequence[int], error: StorageError | None) -> None:
+        """See ``bookie_port.AddDone``."""
+        if self._by_id is None:
+            if len(entry_ids) == len(self._requests):
+                self._connection.added(self._requests, error)
+                return
+            self._by_id = {}
+            for request in self._requests:
+                self._by_id.setdefault(request.entry_id, deque()).append(request)
+        by_id = self._by_id
+        self._connection.added([by_id[entry_id].popleft() for entry_id in entry_ids], error)
+
+
+def known_lac(result: LacResult) -> int:
+    """The newest last add confirmed in what a bookie has of a ledger."""
+    in_entry = lac_of(result.last_entry) if result.last_entry is not None else -1
+    announced = read_lac_ids(result.explicit_lac)[1] if result.explicit_lac is not None else -1
+    return max(in_entry, announced)
+
+
+def _cost(request: Request) -> int:
+    """What an unanswered request counts as, bytes."""
+    return limits.REQUEST_BYTES + (len(request.entry) if isinstance(request, AddRequest) else 0)

@@ -1,0 +1,27 @@
+"""Limits of a bookie's server that are not configuration, each with its reason."""
+
+from __future__ import annotations
+
+from typing import Final
+
+#: Bytes of requests of one connection that are not answered yet; beyond, it is not read until half are.
+CONNECTION_BYTES_MAX: Final = 8 * 1024 * 1024
+#: The same of all connections together: what the bookie's queues may hold for its clients.
+SERVER_BYTES_MAX: Final = 64 * 1024 * 1024
+#: What a request counts as beside its entry: objects that wait for its answer.
+REQUEST_BYTES: Final = 512
+#: Answers of a connection that its client does not take: beyond, none of its reads is carried out, nor it read.
+OUTPUT_BYTES_MAX: Final = 1024 * 1024
+#: Reads of one connection that wait (``maxPendingReadRequestsPerThread``); one more is answered ETOOMANYREQUESTS.
+READS_WAITING_MAX: Final = 10_000
+#: Reads that are carried out as one, and bytes that they may give.
+GROUP_READS_MAX: Final = 256
+GROUP_BYTES_MAX: Final = 1024 * 1024
+#: Groups under way at once: enough to keep a disk busy.
+GROUPS_MAX: Final = 4
+#: Entries of the answer to one batch read.
+BATCH_ENTRIES_MAX: Final = 5000
+#: Long polls that wait; one more is answered ETOOMANYREQUESTS.
+LONG_POLLS_MAX: Final = 10_000
+#: Longest wait of a long poll, milliseconds.
+LONG_POLL_MS_MAX: Final = 60_000

@@ -1,0 +1,103 @@
+"""A listening bookie: connections, and what they share.
+
+Whatever implements the bookie's port can be served. Reads of all connections take turns here, one group a turn of the
+loop, a few groups at once: between two groups adds and answers have their turn, however much is read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from geminga.bookie.core.read_turns import ReadTurns
+from geminga.bookie.serving import limits
+from geminga.bookie.serving.connection import BookieConnection, QueuedRead, group_key
+from geminga.bookie.serving.long_polls import LongPolls
+from geminga.model.bookie_port import Bookie
+from geminga.runtime import Runtime
+from geminga.runtime.ports import Listener
+from geminga.wire.bookkeeper.codes import FRAME_BYTES_MAX
+
+#: Where BookKeeper's bookies listen (``bookiePort``).
+BOOKIE_PORT: Final = 3181
+
+
+class BookieServer:
+    """Made by :meth:`listen`."""
+
+    def __init__(self, bookie: Bookie, frame_bytes_max: int) -> None:
+        self.bookie = bookie
+        self.frame_bytes_max = frame_bytes_max
+        self.connections: set[BookieConnection] = set()
+        self.turns: ReadTurns[BookieConnection, QueuedRead] = ReadTurns(
+            group_key, group_max=limits.GROUP_READS_MAX, waiting_max=limits.READS_WAITING_MAX
+        )
+        self.polls = LongPolls()
+        #: What is not answered yet, of all connections.
+        self.unanswered_bytes = 0
+        #: Beyond the limit, and until half of it is answered.
+        self.is_full = False
+        self._loop = asyncio.get_running_loop()
+        self._listener: Listener | None = None
+        self._groups = 0
+        self._is_serve_due = False
+
+    @classmethod
+    async def listen(
+        cls, runtime: Runtime, bookie: Bookie, host: str, port: int, *, frame_bytes_max: int = FRAME_BYTES_MAX
+    ) -> BookieServer:
+        """Serve ``bookie`` on ``host:port`` (0: a port of the kernel's choice). Raises OSError."""
+        server = cls(bookie, frame_bytes_max)
+        server._listener = await runtime.network.listen(lambda: BookieConnection(server), host, port)
+        return server
+
+    @property
+    def port(self) -> int:
+        """Where it listens."""
+        assert self._listener is not None
+        return self._listener.port
+
+    async def close(self) -> None:
+        """Take no more connections, end those there are; the bookie stays open."""
+        if self._listener is not None:
+            await self._listener.close()
+        for connection in list(self.connections):
+            connection.close()
+
+    # ---- what connections ask
+
+    def count(self, size_bytes: int) -> None:
+        """So much more is unanswered, or less."""
+        self.unanswered_bytes += size_bytes
+        if self.is_full:
+            if self.unanswered_bytes <= limits.SERVER_BYTES_MAX // 2:
+                self.is_full = False
+                for connection in list(self.connections):
+                    connection.update_flow()
+        elif self.unanswered_bytes > limits.SERVER_BYTES_MAX:
+            self.is_full = True
+
+    def forget(self, connection: BookieConnection) -> None:
+        """A connection went."""
+        self.connections.discard(connection)
+        connection.dropped(self.polls.forget(connection) + len(self.turns.forget(connection)))
+
+    def serve_reads(self) -> None:
+        """Carry out a group of reads on the next turn of the loop, if one may be."""
+        if not self._is_serve_due and self._groups < limits.GROUPS_MAX:
+            self._is_serve_due = True
+            self._loop.call_soon(self._serve)
+
+    def _serve(self) -> None:
+        self._is_serve_due = False
+        taken = self.turns.take(lambda connection: connection.may_read)
+        if taken is None:
+            return
+        connection, group = taken
+        self._groups += 1
+        connection.take_turn(group, self._group_done)
+        self.serve_reads()
+
+    def _group_done(self) -> None:
+        self._groups -= 1
+        self.serve_reads()

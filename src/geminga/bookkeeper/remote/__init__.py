@@ -1,0 +1,5 @@
+"""A bookie behind a network, behind the same port as one in the process."""
+
+from geminga.bookkeeper.remote.remote_bookie import RemoteBookie
+
+__all__ = ["RemoteBookie"]

@@ -1,0 +1,300 @@
+"""A bookie reached by its wire protocol: ``model.bookie_port.Bookie`` over the network, Geminga's bookie or Apache's.
+
+Two connections: version 3 for everything but batch reads, which only version 2 has. Both are made when they are needed;
+the first is made again by itself, so that it is noticed when a bookie comes back. Whether it can be used is what was
+seen of it last: it counts as writable until a connection fails, and again some time after it said that it is read-only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final
+
+from google.protobuf.message import Message
+
+from geminga.bookkeeper.remote.channel import Channel
+from geminga.bookkeeper.remote.reads import EntriesRead, failure_of
+from geminga.model.bookie_port import (
+    ID_MAX,
+    AddDone,
+    Availability,
+    AvailabilityListener,
+    AvailabilityState,
+    BookieInfo,
+    FenceDone,
+    InfoDone,
+    LacDone,
+    LacResult,
+    ListDone,
+    ReadDone,
+    WriteLacDone,
+    ids_error,
+)
+from geminga.model.errors import CorruptionError, NoSuchEntryError, ProtocolError, StorageError
+from geminga.runtime import Runtime
+from geminga.wire._generated import bookkeeper_protocol_pb2 as pb
+from geminga.wire.bookkeeper import v3
+from geminga.wire.bookkeeper.answers import (
+    AddAnswer,
+    Answer,
+    BookieInfoAnswer,
+    LedgerAnswer,
+    ListEntriesAnswer,
+    ReadAnswer,
+    ReadLacAnswer,
+)
+from geminga.wire.bookkeeper.availability import decode_availability
+from geminga.wire.bookkeeper.codes import VERSION_2, VERSION_3, OperationType, StatusCode, error_of_status
+from geminga.wire.bookkeeper.digest import read_header, read_lac_ids
+
+#: How long a bookie that said it is read-only is left alone.
+READ_ONLY_S: Final = 60.0
+#: An entry begins with them.
+_HEADER_BYTES: Final = 32
+
+
+class RemoteBookie:
+    """See the module."""
+
+    def __init__(self, runtime: Runtime, bookie_id: str, host: str, port: int) -> None:
+        """Nothing is connected yet. ``bookie_id``: for errors and the log."""
+        self._id = bookie_id
+        self._loop = asyncio.get_running_loop()
+        self._availability = AvailabilityState(Availability.WRITABLE)
+        self._channel = Channel(
+            runtime, bookie_id, host, port, VERSION_3, on_state=self._state_changed, keeps_connected=True
+        )
+        self._batches = Channel(
+            runtime, bookie_id, host, port, VERSION_2, on_state=lambda _: None, keeps_connected=False
+        )
+        self._read_only_timer: asyncio.TimerHandle | None = None
+
+    async def close(self) -> None:
+        """End its connections; what is outstanding fails."""
+        if self._read_only_timer is not None:
+            self._read_only_timer.cancel()
+        await self._channel.close()
+        await self._batches.close()
+        self._availability.set(Availability.DOWN)
+
+    # ---- the port
+
+    def add_entries(
+        self,
+        ledger_id: int,
+        entry_ids: Sequence[int],
+        entries: Sequence[bytes],
+        *,
+        master_key: bytes,
+        recovery: bool,
+        done: AddDone,
+    ) -> None:
+        """See ``Bookie.add_entries``: one request an entry, answered in as many groups as answers come."""
+        error = _ledger_error(ledger_id) or ids_error(ledger_id, entry_ids, entries)
+        if error is not None:
+            done(entry_ids, error)
+            return
+        group = _AddGroup(self, done, f"bookie {self._id}, ledger {ledger_id}")
+        for entry_id, entry in zip(entry_ids, entries, strict=True):
+            make = partial(_add, ledger_id, entry_id, master_key, entry, recovery)
+            self._channel.send(make, group.answered, entry_id)
+
+    def read_entries(
+        self, ledger_id: int, entry_ids: Sequence[int], done: ReadDone, *, bytes_max: int | None = None
+    ) -> None:
+        """See ``Bookie.read_entries``."""
+        error = _ledger_error(ledger_id)
+        if error is not None:
+            done([error] * len(entry_ids))
+            return
+        EntriesRead(self._id, self._channel, self._batches, ledger_id, entry_ids, done, bytes_max).go_on()
+
+    def fence(self, ledger_id: int, *, master_key: bytes, done: FenceDone) -> None:
+        """See ``Bookie.fence``: by a read of the last entry, which need not be there."""
+
+        def answered(_: int, answer: Answer | StorageError) -> None:
+            story = f"bookie {self._id}, fencing ledger {ledger_id}"
+            if not isinstance(answer, ReadAnswer):
+                done(failure_of(answer, story))
+                return
+            error = error_of_status(answer.status, story)
+            done(None if isinstance(error, NoSuchEntryError) else error)
+
+        error = _ledger_error(ledger_id)
+        if error is not None:
+            done(error)
+            return
+        self._channel.send(lambda number: v3.encode_fence(number, ledger_id, master_key), answered)
+
+    def read_lac(self, ledger_id: int, *, done: LacDone) -> None:
+        """See ``Bookie.read_lac``."""
+
+        def answered(_: int, answer: Answer | StorageError) -> None:
+            story = f"bookie {self._id}, LAC of ledger {ledger_id}"
+            done(_lac_result(answer, story))
+
+        error = _ledger_error(ledger_id)
+        if error is not None:
+            done(error)
+            return
+        make = _maker(OperationType.READ_LAC, readLacRequest=pb.ReadLacRequest(ledgerId=ledger_id))
+        self._channel.send(make, answered)
+
+    def write_lac(self, ledger_id: int, lac: bytes, *, master_key: bytes, done: WriteLacDone) -> None:
+        """See ``Bookie.write_lac``."""
+        story = f"bookie {self._id}, announcement for ledger {ledger_id}"
+        try:
+            announced = read_lac_ids(lac)[1]
+        except CorruptionError as malformed:
+            done(StorageError(f"{story}: {malformed}"))
+            return
+        error = _ledger_error(ledger_id)
+        if error is not None:
+            done(error)
+            return
+        request = pb.WriteLacRequest(ledgerId=ledger_id, lac=announced, masterKey=master_key, body=lac)
+
+        def answered(_: int, answer: Answer | StorageError) -> None:
+            done(
+                error_of_status(answer.status, story) if isinstance(answer, LedgerAnswer) else failure_of(answer, story)
+            )
+
+        self._channel.send(_maker(OperationType.WRITE_LAC, writeLacRequest=request), answered)
+
+    def list_entries(self, ledger_id: int, *, done: ListDone) -> None:
+        """See ``Bookie.list_entries``."""
+
+        def answered(_: int, answer: Answer | StorageError) -> None:
+            story = f"bookie {self._id}, entries of ledger {ledger_id}"
+            if not isinstance(answer, ListEntriesAnswer):
+                done(failure_of(answer, story))
+                return
+            error = error_of_status(answer.status, story)
+            if error is not None:
+                done(error)
+                return
+            try:
+                done(decode_availability(answer.availability))
+            except ProtocolError as malformed:
+                done(StorageError(f"{story}: {malformed}"))
+
+        error = _ledger_error(ledger_id)
+        if error is not None:
+            done(error)
+            return
+        request = pb.GetListOfEntriesOfLedgerRequest(ledgerId=ledger_id)
+        make = _maker(OperationType.GET_LIST_OF_ENTRIES_OF_LEDGER, getListOfEntriesOfLedgerRequest=request)
+        self._channel.send(make, answered)
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether it takes new entries, as far as was seen."""
+        return self._availability.current is Availability.WRITABLE
+
+    @property
+    def availability(self) -> Availability:
+        """See the module's docstring."""
+        return self._availability.current
+
+    def watch(self, listener: AvailabilityListener) -> None:
+        """See ``Bookie.watch``."""
+        self._availability.watch(listener)
+
+    def read_info(self, *, done: InfoDone) -> None:
+        """See ``Bookie.read_info``."""
+
+        def answered(_: int, answer: Answer | StorageError) -> None:
+            story = f"bookie {self._id}, its room"
+            if not isinstance(answer, BookieInfoAnswer):
+                done(failure_of(answer, story))
+                return
+            error = error_of_status(answer.status, story)
+            if error is None and (answer.total_bytes is None or answer.free_bytes is None):
+                error = StorageError(f"{story}: an answer without numbers")
+            done(error or BookieInfo(answer.total_bytes or 0, answer.free_bytes or 0))
+
+        flags = pb.GetBookieInfoRequest
+        request = pb.GetBookieInfoRequest(requested=flags.TOTAL_DISK_CAPACITY | flags.FREE_DISK_SPACE)
+        self._channel.send(_maker(OperationType.GET_BOOKIE_INFO, getBookieInfoRequest=request), answered)
+
+    # ---- what is seen of it
+
+    def _state_changed(self, is_connected: bool) -> None:
+        if not is_connected:
+            self._availability.set(Availability.DOWN)
+        elif self._availability.current is Availability.DOWN:
+            self._availability.set(Availability.WRITABLE)
+
+    def saw_read_only(self) -> None:
+        """It refused an add for that."""
+        if self._availability.current is Availability.WRITABLE:
+            self._availability.set(Availability.READ_ONLY)
+            self._read_only_timer = self._loop.call_later(READ_ONLY_S, self._perhaps_writable)
+
+    def _perhaps_writable(self) -> None:
+        if self._availability.current is Availability.READ_ONLY:
+            self._availability.set(Availability.WRITABLE)
+
+
+class _AddGroup:
+    """The adds of one call: their answers of one turn of the loop are told together."""
+
+    __slots__ = ("_bookie", "_done", "_errors", "_good", "_story")
+
+    def __init__(self, bookie: RemoteBookie, done: AddDone, story: str) -> None:
+        self._bookie = bookie
+        self._done = done
+        self._story = story
+        self._good: list[int] = []
+        #: By what is wrong.
+        self._errors: dict[str, tuple[StorageError, list[int]]] = {}
+
+    def answered(self, entry_id: int, answer: Answer | StorageError) -> None:
+        """Of one entry."""
+        if not self._good and not self._errors:
+            asyncio.get_running_loop().call_soon(self._tell)
+        error: StorageError | None
+        if isinstance(answer, AddAnswer) and answer.status == StatusCode.EOK:
+            self._good.append(entry_id)
+            return
+        error = failure_of(answer, self._story)
+        if not isinstance(answer, StorageError) and answer.status == StatusCode.EREADONLY:
+            self._bookie.saw_read_only()
+        self._errors.setdefault(f"{type(error).__name__} {error}", (error, []))[1].append(entry_id)
+
+    def _tell(self) -> None:
+        good, self._good = self._good, []
+        errors, self._errors = self._errors, {}
+        if good:
+            self._done(good, None)
+        for error, entry_ids in errors.values():
+            self._done(entry_ids, error)
+
+
+def _lac_result(answer: Answer | StorageError, story: str) -> LacResult | StorageError:
+    if not isinstance(answer, ReadLacAnswer):
+        return failure_of(answer, story)
+    if answer.status == StatusCode.ENOENTRY:
+        return LacResult(-1, None, None)
+    error = error_of_status(answer.status, story)
+    if error is not None:
+        return error
+    if answer.last_entry is None:
+        return LacResult(-1, None, answer.lac)
+    if len(answer.last_entry) < _HEADER_BYTES:
+        return StorageError(f"{story}: a last entry of {len(answer.last_entry)} bytes")
+    return LacResult(read_header(answer.last_entry).entry_id, answer.last_entry, answer.lac)
+
+
+def _ledger_error(ledger_id: int) -> StorageError | None:
+    return None if 0 <= ledger_id <= ID_MAX else StorageError(f"{ledger_id} is no ledger id")
+
+
+def _add(ledger_id: int, entry_id: int, master_key: bytes, entry: bytes, recovery: bool, number: int) -> bytes:
+    return v3.encode_add(number, ledger_id, entry_id, master_key, entry, recovery=recovery)
+
+
+def _maker(operation: OperationType, **fields: Message) -> Callable[[int], bytes]:
+    return lambda number: v3.encode_request(operation, number, high_priority=False, **fields)

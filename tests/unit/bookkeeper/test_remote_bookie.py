@@ -1,0 +1,217 @@
+"""A bookie behind a network that is lost, silent, full or not there: one answer a call, and none is an absence."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from geminga import sim
+from geminga.bookie.serving import BookieServer
+from geminga.bookkeeper import MemoryBookie
+from geminga.bookkeeper.remote import RemoteBookie, channel, reads, remote_bookie
+from geminga.model.bookie_port import Availability, LacResult
+from geminga.model.errors import DiskFullError, NoSuchEntryError, StorageError
+from geminga.sim import SimNode, SimWorld
+from support.bookies import KEY, Calls, InNode, entries_of
+
+PORT = 3181
+
+
+class Place:
+    """A bookie in memory on one node, its client on another."""
+
+    def __init__(self, world: SimWorld) -> None:
+        self.world = world
+        self.bookie = MemoryBookie()
+        self.server, self.client = world.node("bookie"), world.node("client")
+        self.client.start()
+        self.seen: list[Availability] = []
+        self.remote: RemoteBookie
+        self.calls: Calls
+
+    async def serve(self, _: SimNode) -> BookieServer:
+        return await BookieServer.listen(self.server.runtime, self.bookie, "0.0.0.0", PORT)
+
+    async def connect(self) -> None:
+        async def make(node: SimNode) -> RemoteBookie:
+            return RemoteBookie(node.runtime, "b", "bookie", PORT)
+
+        self.remote = await self.client.run(make)
+        self.remote.watch(self.seen.append)
+        self.calls = InNode(self.remote, self.client)
+
+
+def run(main: Callable[[Place], Awaitable[None]], *, serving: bool = True) -> None:
+    async def scenario(world: SimWorld) -> None:
+        place = Place(world)
+        if serving:
+            await place.server.run(place.serve)
+        else:
+            place.server.start()
+        await place.connect()
+        await main(place)
+
+    sim.run(scenario, seed=11)
+
+
+def is_no_absence(error: Any) -> bool:
+    return type(error) is StorageError
+
+
+def test_nobody_listens():
+    async def main(place: Place) -> None:
+        assert is_no_absence(await place.calls.add(3, 0, entries_of(3, 0, 1)))
+        assert is_no_absence((await place.calls.read(3, 0))[0])
+        assert is_no_absence(await place.calls.fence(3))
+        assert is_no_absence(await place.calls.lac(3))
+        assert place.remote.availability is Availability.DOWN
+        await place.server.run(place.serve)
+        # It looks again by itself.
+        await place.world.sleep(channel.RECONNECT_S_MAX + 1)
+        assert place.seen == [Availability.DOWN, Availability.WRITABLE]
+        assert await place.calls.add(3, 0, entries_of(3, 0, 1)) is None
+
+    run(main, serving=False)
+
+
+def test_bookie_that_dies_with_requests_under_way():
+    async def main(place: Place) -> None:
+        await place.calls.add(3, 0, entries_of(3, 0, 1))
+        place.bookie.holds_replies = True
+        pending = asyncio.gather(
+            place.calls.add_each(3, range(1, 4), entries_of(3, 1, 3)), place.calls.read(3, 0, 1), place.calls.lac(3)
+        )
+        while len(place.bookie.entry_ids(3)) < 4:
+            await place.world.sleep(0.01)
+        place.world.crash(place.server)
+        added, read, lac = await pending
+        assert [is_no_absence(error) for error in added.values()] == [True] * 3
+        assert [is_no_absence(error) for error in read] == [True] * 2
+        assert is_no_absence(lac)
+        assert place.seen == [Availability.DOWN]
+        place.bookie.holds_replies = False
+        await place.world.restart(place.server, place.serve)
+        await place.world.sleep(channel.RECONNECT_S_MAX + 1)
+        assert place.seen == [Availability.DOWN, Availability.WRITABLE]
+        assert isinstance(await place.calls.lac(3), LacResult)
+
+    run(main)
+
+
+def test_answer_that_comes_too_late_is_passed_over():
+    async def main(place: Place) -> None:
+        loop = asyncio.get_running_loop()
+        place.bookie.holds_replies = True
+        start = loop.time()
+        error = await place.calls.add(3, 0, entries_of(3, 0, 1))
+        assert is_no_absence(error)
+        assert "did not answer" in str(error)
+        assert channel.ANSWER_TIMEOUT_S <= loop.time() - start < channel.ANSWER_TIMEOUT_S + 1
+        place.bookie.release()
+        assert await place.calls.add(3, 1, entries_of(3, 1, 1)) is None
+        assert place.seen == []
+
+    run(main)
+
+
+def test_bookie_that_pauses_answers_some_of_a_call():
+    async def main(place: Place) -> None:
+        entries = entries_of(3, 0, 4)
+        place.bookie.answers_in_groups_of = 1
+        assert await place.calls.add_each(3, range(2), entries[:2]) == {0: None, 1: None}
+        place.bookie.holds_replies = True
+        adding = asyncio.ensure_future(place.calls.add_each(3, range(4), entries))
+        while len(place.bookie.entry_ids(3)) < 4:
+            await place.world.sleep(0.01)
+        for reply in place.bookie._held[:2]:
+            reply()
+        del place.bookie._held[:2]
+        answers = await adding
+        assert [answers[i] for i in (0, 1)] == [None, None]
+        assert is_no_absence(answers[2])
+        assert is_no_absence(answers[3])
+
+    run(main)
+
+
+def test_read_only_bookie_is_left_alone_for_a_while():
+    async def main(place: Place) -> None:
+        place.bookie.add_error = DiskFullError("full")
+        assert isinstance(await place.calls.add(3, 0, entries_of(3, 0, 1)), DiskFullError)
+        assert not place.remote.is_writable
+        assert place.seen == [Availability.READ_ONLY]
+        await place.world.sleep(remote_bookie.READ_ONLY_S + 1)
+        assert place.seen == [Availability.READ_ONLY, Availability.WRITABLE]
+
+    run(main)
+
+
+def test_too_much_without_an_answer_is_refused(monkeypatch):
+    monkeypatch.setattr(channel, "OUTSTANDING_BYTES_MAX", 10_000)
+
+    async def main(place: Place) -> None:
+        place.bookie.holds_replies = True
+        entries = entries_of(3, 0, 400)
+        adding = asyncio.ensure_future(place.calls.add_each(3, range(400), entries))
+        while not place.bookie.entry_ids(3):
+            await place.world.sleep(0.01)
+        place.bookie.release()
+        answers = await adding
+        refused = [entry_id for entry_id, error in answers.items() if error is not None]
+        assert 0 < len(refused) < 400
+        assert refused == list(range(refused[0], 400))
+        assert is_no_absence(answers[399])
+        assert await place.calls.add(3, 0, entries[:1]) is None
+
+    run(main)
+
+
+def test_closed_client_answers_everything():
+    async def main(place: Place) -> None:
+        place.bookie.holds_replies = True
+        adding = asyncio.ensure_future(place.calls.add(3, 0, entries_of(3, 0, 1)))
+        while not place.bookie.entry_ids(3):
+            await place.world.sleep(0.01)
+        await place.client.run(lambda _: place.remote.close())
+        assert is_no_absence(await adding)
+        assert is_no_absence(await place.calls.add(3, 0, entries_of(3, 0, 1)))
+        assert place.seen == [Availability.DOWN]
+
+    run(main)
+
+
+def test_long_run_is_read_in_batches_and_gaps_are_told():
+    async def main(place: Place) -> None:
+        count = 300
+        entries = entries_of(3, 0, count)
+        held = [i for i in range(count) if i % 50]
+        assert set((await place.calls.add_each(3, held, [entries[i] for i in held])).values()) == {None}
+        calls = place.bookie.read_calls
+        results = await place.calls.read(3, *range(count))
+        assert [i for i, result in enumerate(results) if isinstance(result, NoSuchEntryError)] == list(
+            range(0, 300, 50)
+        )
+        assert [result for result in results if isinstance(result, bytes)] == [entries[i] for i in held]
+        assert place.bookie.read_calls - calls <= 13
+        assert place.remote.availability is Availability.WRITABLE
+        wrong = await place.calls.add(3, 1, entries[1:2], key=KEY + b"x")
+        assert "another master key" not in str(wrong)
+        assert wrong is not None
+
+    run(main)
+
+
+def test_more_single_entries_than_are_asked_for_at_once_come_in_their_order():
+    async def main(place: Place) -> None:
+        ids = range(0, 5 * reads.SINGLE_READS_MAX, 2)
+        entries = [entries_of(3, i, 1)[0] for i in ids]
+        await place.calls.add_each(3, ids, entries)
+        assert await place.calls.read(3, *ids) == entries
+        backwards = list(reversed(ids))
+        assert await place.calls.read(3, *backwards) == entries[::-1]
+        size = len(entries[0])
+        for limit in (0, size - 1, size, 10 * size, 10 * size + 1):
+            assert await place.calls.read(3, *ids, bytes_max=limit) == entries[: max(1, limit // size)]
+
+    run(main)
