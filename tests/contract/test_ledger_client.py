@@ -1,6 +1,6 @@
 """What a ledger client promises on five bookies of any kind, one of which may be down, stalled or full.
 
-The pools are those of a process with its bookies inside; a pool that reaches them by a network is one more ``kind``.
+The pools are those of a process with its bookies inside, and of one that reaches them over a network.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from support.ledgers import Appends, payloads
 QUORUMS = [(5, 3, 2), (5, 5, 3), (5, 4, 2), (3, 3, 2)]
 
 
-@pytest.fixture(params=["memory", "far"])
+@pytest.fixture(params=["memory", "far", "remote"])
 def kind(request):
     return request.param
 

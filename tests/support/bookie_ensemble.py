@@ -1,7 +1,8 @@
 """Five bookies behind one pool, and what can happen to each: the ledger client's contract runs on any kind of them.
 
 ``FarBookie`` is a bookie on a simulated node of its own, with its own disk: calls and answers take time, a crash
-answers everything under way with an error and keeps what was durable. It stands for what a network will bring.
+answers everything under way with an error and keeps what was durable. "remote" is the same node with a server of
+BookKeeper's protocol, which the broker's node reaches over the simulated network.
 """
 
 from __future__ import annotations
@@ -13,7 +14,11 @@ from typing import Any, TypeVar
 
 from geminga import sim
 from geminga.bookie import BookieConfig, LocalBookie
+from geminga.bookie.serving import BookieServer
+from geminga.bookie.serving.server import BOOKIE_PORT
 from geminga.bookkeeper import BookKeeper, BookKeeperConfig, LocalBookiePool, MemoryBookie
+from geminga.bookkeeper.remote import RemoteBookie
+from geminga.bookkeeper.remote.remote_bookie import READ_ONLY_S
 from geminga.metadata import MemoryMetadata, MemoryMetadataStore
 from geminga.model.bookie_port import (
     AddDone,
@@ -68,6 +73,7 @@ class FarBookie:
     async def _open(self, node: SimNode) -> None:
         await node.runtime.disk.make_dirs("/data")
         self.bookie = await LocalBookie.open(node.runtime, "/data", SMALL, ledgers=AllLive())
+        await BookieServer.listen(node.runtime, self.bookie, "0.0.0.0", BOOKIE_PORT)
         self.bookie.watch(self._availability.set)
         self._availability.set(Availability.WRITABLE)
 
@@ -156,14 +162,14 @@ class FarBookie:
 
 
 class Ensemble:
-    """``size`` bookies b0, b1, ... of one kind, "memory" or "far", a pool, a metadata server."""
+    """``size`` bookies b0, b1, ... of one kind, "memory", "far" or "remote", a pool, a metadata server."""
 
     def __init__(self, world: SimWorld, kind: str, size: int) -> None:
         self.world = world
         self.kind = kind
         self.names = [f"b{i}" for i in range(size)]
         self.memory = {name: MemoryBookie() for name in self.names} if kind == "memory" else {}
-        self.far = {name: FarBookie(world, name) for name in self.names} if kind == "far" else {}
+        self.far = {} if kind == "memory" else {name: FarBookie(world, name) for name in self.names}
         bookies: dict[str, Bookie] = {**self.memory, **self.far}
         self.pool = LocalBookiePool(bookies)
         self.server = MemoryMetadata()
@@ -173,6 +179,11 @@ class Ensemble:
     async def start(self) -> None:
         for bookie in self.far.values():
             await bookie.start()
+        if self.kind == "remote":
+            self.pool = await self.world.node("broker").run(self._reach)
+
+    async def _reach(self, node: SimNode) -> LocalBookiePool:
+        return LocalBookiePool({name: RemoteBookie(node.runtime, name, name, BOOKIE_PORT) for name in self.names})
 
     def client(self, node: SimNode) -> BookKeeper:
         """A ledger client as of a process of its own."""
@@ -199,6 +210,11 @@ class Ensemble:
         self.world.resume(bookie.node)
         await bookie.start()
         await self.world.sleep(1)
+        for _ in range(2 * int(READ_ONLY_S)):
+            if name in self.pool.available():
+                return
+            await self.world.sleep(1)
+        raise AssertionError(f"{name} did not come back")
 
     def stall(self, name: str) -> None:
         """It takes what comes, if it ever gets to it, and answers nothing until it is brought back."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from struct import pack
 from typing import Any
 
 from geminga import sim
@@ -13,6 +14,7 @@ from geminga.bookkeeper.remote import RemoteBookie, channel, reads, remote_booki
 from geminga.model.bookie_port import Availability, LacResult
 from geminga.model.errors import DiskFullError, NoSuchEntryError, StorageError
 from geminga.sim import SimNode, SimWorld
+from geminga.wire.bookkeeper.codes import FRAME_BYTES_MAX
 from support.bookies import KEY, Calls, InNode, entries_of
 
 PORT = 3181
@@ -215,3 +217,30 @@ def test_more_single_entries_than_are_asked_for_at_once_come_in_their_order():
             assert await place.calls.read(3, *ids, bytes_max=limit) == entries[: max(1, limit // size)]
 
     run(main)
+
+
+def test_entry_too_large_for_a_frame_is_refused_and_the_connection_stays():
+    async def main(place: Place) -> None:
+        room = FRAME_BYTES_MAX - len(KEY) - remote_bookie.FRAME_ROOM_BYTES
+        whole, larger = (pack(">qqqq", 3, i, -1, 0) + b"x" * (size - 32) for i, size in ((0, room), (1, room + 1)))
+        remote = RemoteBookie(place.client.runtime, "b", "bookie", PORT, frame_bytes_max=FRAME_BYTES_MAX)
+        calls = Calls(remote)
+        assert await calls.add(3, 0, [whole]) is None
+        error = await calls.add(3, 1, [larger])
+        assert is_no_absence(error)
+        assert "at most" in str(error)
+        # A bookie that takes more gives more, and its answer has more around it than the request had.
+        assert await place.calls.read(3, 0) == [whole]
+        assert await calls.add(3, 1, entries_of(3, 1, 1)) is None
+        assert remote.availability is Availability.WRITABLE
+
+    run_on_client(main)
+
+
+def run_on_client(main: Callable[[Place], Awaitable[None]]) -> None:
+    """Like ``run``, with ``main`` as a task of the client's node."""
+
+    async def there(place: Place) -> None:
+        await place.client.run(lambda _: main(place))
+
+    run(there)

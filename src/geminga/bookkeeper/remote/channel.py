@@ -15,7 +15,6 @@ from typing import Final, NamedTuple, TypeAlias
 from geminga.model.errors import StorageError
 from geminga.runtime import Runtime, get_logger, spawn
 from geminga.wire.bookkeeper.answers import Answer
-from geminga.wire.bookkeeper.codes import FRAME_BYTES_MAX
 from geminga.wire.bookkeeper.stream import AnswerDecoder
 
 #: How long an answer may take (``addEntryTimeoutSec``, ``readEntryTimeoutSec``).
@@ -55,10 +54,11 @@ class Channel:
         port: int,
         version: int,
         *,
+        frame_bytes_max: int,
         on_state: Callable[[bool], None],
         keeps_connected: bool,
     ) -> None:
-        """``name``: of the bookie, for errors. ``version``: of the protocol.
+        """``name``: of the bookie, for errors. ``version``: of the protocol. ``frame_bytes_max``: of an answer.
 
         ``on_state``: told whether there is a connection after each change, and after each attempt that failed.
         ``keeps_connected``: connect again by itself after a loss.
@@ -67,6 +67,7 @@ class Channel:
         self._name = name
         self._address = (host, port)
         self._version = version
+        self._frame_bytes_max = frame_bytes_max
         self._on_state = on_state
         self._keeps_connected = keeps_connected
         self._loop = asyncio.get_running_loop()
@@ -124,11 +125,14 @@ class Channel:
 
     # ---- the connection
 
+    def _new_link(self) -> _Link:
+        return _Link(self, AnswerDecoder(self._version, self._frame_bytes_max))
+
     async def _connect(self) -> None:
         host, port = self._address
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
-                _, link = await self._runtime.network.connect(lambda: _Link(self, self._version), host, port)
+                _, link = await self._runtime.network.connect(self._new_link, host, port)
         except (OSError, TimeoutError) as error:
             self._is_connecting = False
             self._failed(f"not reachable at {host}:{port}: {error}")
@@ -209,9 +213,9 @@ class Channel:
 class _Link(asyncio.Protocol):
     """One TCP connection of a channel."""
 
-    def __init__(self, channel: Channel, version: int) -> None:
+    def __init__(self, channel: Channel, decoder: AnswerDecoder) -> None:
         self._channel = channel
-        self._decoder = AnswerDecoder(version, FRAME_BYTES_MAX)
+        self._decoder = decoder
         self._transport: asyncio.Transport | None = None
         self.is_lost = False
 

@@ -33,6 +33,7 @@ from geminga.model.bookie_port import (
     ids_error,
 )
 from geminga.model.errors import CorruptionError, NoSuchEntryError, ProtocolError, StorageError
+from geminga.model.limits import FRAME_PADDING_BYTES, MESSAGE_SIZE_BYTES_MAX_DEFAULT
 from geminga.runtime import Runtime
 from geminga.wire._generated import bookkeeper_protocol_pb2 as pb
 from geminga.wire.bookkeeper import v3
@@ -51,6 +52,10 @@ from geminga.wire.bookkeeper.digest import read_header, read_lac_ids
 
 #: How long a bookie that said it is read-only is left alone.
 READ_ONLY_S: Final = 60.0
+#: Largest frame of a bookie that serves Pulsar (5,253,120): its largest message, and what is around it.
+FRAME_BYTES_PULSAR: Final = MESSAGE_SIZE_BYTES_MAX_DEFAULT + FRAME_PADDING_BYTES
+#: What a frame has around an entry and its master key, at most.
+FRAME_ROOM_BYTES: Final = 128
 #: An entry begins with them.
 _HEADER_BYTES: Final = 32
 
@@ -58,17 +63,17 @@ _HEADER_BYTES: Final = 32
 class RemoteBookie:
     """See the module."""
 
-    def __init__(self, runtime: Runtime, bookie_id: str, host: str, port: int) -> None:
-        """Nothing is connected yet. ``bookie_id``: for errors and the log."""
+    def __init__(
+        self, runtime: Runtime, bookie_id: str, host: str, port: int, *, frame_bytes_max: int = FRAME_BYTES_PULSAR
+    ) -> None:
+        """Nothing is connected yet. ``bookie_id``: for errors and the log; ``frame_bytes_max``: the bookie's."""
         self._id = bookie_id
+        self._frame_bytes_max = frame_bytes_max
         self._loop = asyncio.get_running_loop()
         self._availability = AvailabilityState(Availability.WRITABLE)
-        self._channel = Channel(
-            runtime, bookie_id, host, port, VERSION_3, on_state=self._state_changed, keeps_connected=True
-        )
-        self._batches = Channel(
-            runtime, bookie_id, host, port, VERSION_2, on_state=lambda _: None, keeps_connected=False
-        )
+        channel = partial(Channel, runtime, bookie_id, host, port, frame_bytes_max=frame_bytes_max)
+        self._channel = channel(VERSION_3, on_state=self._state_changed, keeps_connected=True)
+        self._batches = channel(VERSION_2, on_state=lambda _: None, keeps_connected=False)
         self._read_only_timer: asyncio.TimerHandle | None = None
 
     async def close(self) -> None:
@@ -93,6 +98,10 @@ class RemoteBookie:
     ) -> None:
         """See ``Bookie.add_entries``: one request an entry, answered in as many groups as answers come."""
         error = _ledger_error(ledger_id) or ids_error(ledger_id, entry_ids, entries)
+        largest = 0 if error is not None else max(map(len, entries)) + len(master_key) + FRAME_ROOM_BYTES
+        if largest > self._frame_bytes_max:
+            # The bookie would close the connection, with all that is outstanding on it.
+            error = StorageError(f"bookie {self._id}: a frame of {largest} bytes: at most {self._frame_bytes_max}")
         if error is not None:
             done(entry_ids, error)
             return
