@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import uuid
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow
+import pyarrow.dataset
+import pyarrow.parquet
 import pytest
 
 import geminga.client.blocking
@@ -30,6 +36,7 @@ from geminga.spark.pipelines import (
 from geminga.spark.pipelines.checkpoint import read_state
 from geminga.spark.pipelines.connecting import lags, missing_topics
 from geminga.spark.pipelines.core.parsing import parse_pipeline, read_document
+from geminga.spark.pipelines.outputs import ASIDE
 from geminga.spark.pipelines.query import start
 from geminga.spark.pipelines.reporter import Reporter
 from geminga.spark.pipelines.running import PipelineFailedError, Stop, run
@@ -357,6 +364,8 @@ def test_a_table_has_the_newest_of_each_key_and_a_replay_changes_nothing(
         return {r[KEY_COLUMN]: bytes(r.value) for r in spark_session.read.parquet(str(directory / CURRENT)).collect()}
 
     pairs = [("a", b"1"), ("b", b"1"), (None, b"no key"), ("a", b"2"), ("c", b"1"), ("b", b"2"), ("c", None)]
+    # No bytes delete, too: what clients send that know no null.
+    pairs += [("d", b"1"), ("d", b"")]
     send(client, fresh_topic, [(v, {"partition_key": k} if k else {}) for k, v in pairs])
     go(spark_session, pipeline)
     assert table() == {"a": b"2", "b": b"2"}
@@ -371,6 +380,147 @@ def test_a_table_has_the_newest_of_each_key_and_a_replay_changes_nothing(
     assert table() == {"b": b"2", "c": b"3"}
     with pytest.raises(CheckpointInUseError, match="made with another checkpoint"):
         go(spark_session, replace(pipeline, checkpoint=str(tmp_path / "c2")))
+
+
+def plain_rows(directory: Path) -> list[bytes]:
+    """As readers of Parquet see it that know nothing of Spark's log."""
+    table = pyarrow.dataset.dataset(directory, format="parquet").to_table(columns=["value"])
+    return sorted(table.column("value").to_pylist())
+
+
+def test_files_of_a_killed_batch_are_set_aside_and_a_new_checkpoint_loses_nothing(
+    spark_session, client, standalone, fresh_topic, tmp_path
+):
+    """Spark passes over batches whose numbers its log of files has: with a new checkpoint rows were missing."""
+    directory = tmp_path / "files"
+    settings = {"topic": fresh_topic, "directory": str(directory)}
+    pipeline = replace(
+        load_ready("topic-to-parquet", settings, service_url=standalone.service_url), checkpoint=str(tmp_path / "c1")
+    )
+    send(client, fresh_topic, [(b"1", {}), (b"2", {})])
+    go(spark_session, pipeline)
+    # What a batch leaves that is killed before Spark has logged its files: the same rows under another random id.
+    written = next(path for path in directory.glob("part-*.parquet") if pyarrow.parquet.read_table(path).num_rows)
+    before, after = written.name[:11], written.name[47:]
+    shutil.copy(written, directory / f"{before}{uuid.uuid4()}{after}")
+    assert plain_rows(directory) == [b"1", b"1", b"2", b"2"]
+    send(client, fresh_topic, [(b"3", {})])
+    go(spark_session, pipeline)
+    assert plain_rows(directory) == [b"1", b"2", b"3"]
+    assert sorted(bytes(row.value) for row in spark_session.read.parquet(str(directory)).collect()) == [
+        b"1",
+        b"2",
+        b"3",
+    ]
+    assert len(list((directory / ASIDE).iterdir())) == 1
+    again = replace(pipeline, checkpoint=str(tmp_path / "c2"))
+    with pytest.raises(CheckpointInUseError, match="made with another checkpoint"):
+        go(spark_session, again)
+    (directory / "_geminga.json").unlink()
+    with pytest.raises(CheckpointInUseError, match="not this pipeline's"):
+        go(spark_session, again)
+
+
+def test_a_file_that_is_copied_with_an_old_time_is_read_all_the_same(
+    spark_session, client, standalone, fresh_topic, tmp_path
+):
+    directory = tmp_path / "files"
+    directory.mkdir()
+    keep(client, fresh_topic)
+    settings = {"topic": fresh_topic, "directory": str(directory), "columns": "id long", "value": "cast(id as string)"}
+    pipeline = replace(
+        load_ready("parquet-to-topic", settings, service_url=standalone.service_url), checkpoint=str(tmp_path / "c")
+    )
+
+    def put(number: int, days_ago: int) -> None:
+        path = directory / f"{number}.parquet"
+        pyarrow.parquet.write_table(pyarrow.table({"id": [number]}), path)
+        at = START_MS / 1000 - days_ago * 86_400
+        os.utime(path, (at, at))
+
+    put(1, 0)
+    go(spark_session, pipeline)
+    put(2, 30)
+    put(3, 0)
+    # Half a file: an error and no row of it; whole, it is read.
+    whole = (directory / "1.parquet").read_bytes()
+    (directory / "4.parquet").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(PipelineFailedError, match=r"4\.parquet"):
+        go(spark_session, pipeline)
+    pyarrow.parquet.write_table(pyarrow.table({"id": [4]}), directory / "4.parquet")
+    go(spark_session, pipeline)
+    assert sorted(m.data() for m in read_all(client, fresh_topic)) == [b"1", b"2", b"3", b"4"]
+
+
+def test_an_event_that_came_twice_counts_once_and_late_ones_are_all_there(spark_session, client, made, fresh_topic):
+    output, late = f"{fresh_topic}-out", f"{fresh_topic}-late"
+    keep(client, output, late)
+    source = Source(topics=(fresh_topic,), columns="id long, item string, cents long", messages_max=60)
+    pipeline = made(
+        sources=(source,),
+        **TUMBLING,
+        deduplicate=("id",),
+        late_topic=late,
+        guarantee=Guarantee.EXACTLY_ONCE,
+        sink=Sink(topic=output, fields=SHAPE),
+    )
+    nobody = (b'{"item": "nobody"}', {"event_timestamp": START_MS + 5 * MINUTE_MS, "properties": {"number": "-1"}})
+    events = late_events(0, 120)
+    # Each sixth twice, at once or thirty rows later; rows without the id are no duplicates of each other.
+    first = [events[number] for n in range(90) for number in ([n, n] if n % 12 == 0 else [n])]
+    second = [events[number] for n in range(90, 120) for number in ([n, n - 30] if n % 12 == 6 else [n])]
+    send(client, fresh_topic, [nobody, nobody, *first])
+    totals = [go(spark_session, pipeline)]
+    send(client, fresh_topic, [*second, event(999, START_MS + 10**9, "end")])
+    totals.append(go(spark_session, pipeline))
+    late_numbers = Counter(int(message.properties()["number"]) for message in read_all(client, late))
+    # Behind the watermark nobody looks whether a row came before.
+    twice = list(range(0, 90, 12)) + [n - 30 for n in range(90, 120) if n % 12 == 6]
+    duplicates = [number for number in twice if not late_numbers[number]]
+    assert {number for number, times in late_numbers.items() if times > 1} <= set(twice)
+    expected = Counter(
+        (fields["event_timestamp"] // (30 * MINUTE_MS) * 30 * MINUTE_MS, fields.get("partition_key"))
+        for number, (_, fields) in enumerate(events)
+        if not late_numbers[number]
+    )
+    expected[START_MS, "nobody"] = 2
+    counted = windows_of(read_all(client, output))
+    assert {(at, item or None): n for (at, item), n in counted.items()} == expected
+    assert sum(counted.values()) + late_numbers.total() + len(duplicates) == len(first) + len(second) + 2
+    assert sum(one.duplicate_rows for one in totals) == len(duplicates) > 5
+    assert sum(one.dropped_rows for one in totals) == 0
+    assert len(late_numbers) > 5
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["topics", "files"])
+def test_duplicates_are_left_out_without_windows_too(spark_session, client, made, fresh_topic, tmp_path, kind):
+    output = f"{fresh_topic}-out"
+    keep(client, output)
+    second = f"{fresh_topic}-2"
+    columns = "id long, item string, cents long"
+    rows = [{"id": n % 7 if n < 14 else None, "item": "i", "cents": n} for n in range(20)]
+    if kind == "topics":
+        sources = tuple(Source(topics=(topic,), columns=columns) for topic in (fresh_topic, second))
+        for topic, part in ((fresh_topic, rows[::2]), (second, rows[1::2])):
+            send(client, topic, [(json.dumps(row).encode(), {"event_timestamp": START_MS}) for row in part])
+    else:
+        sources = (Source(parquet=str(tmp_path / "in"), columns=f"{columns}, at timestamp", name="in"),)
+        table = spark_session.createDataFrame([tuple(row.values()) for row in rows], columns)
+        table.selectExpr("*", "timestamp_millis(1767225600000) as at").repartition(3).write.parquet(
+            str(tmp_path / "in")
+        )
+    pipeline = made(
+        sources=sources,
+        watermark=Watermark(HOUR_MS, is_of_each=kind == "topics"),
+        deduplicate=("id",),
+        time="__eventTime" if kind == "topics" else "at",
+        sink=Sink(topic=output, fields={"id": "id"}),
+    )
+    totals = go(spark_session, pipeline)
+    ids = [json.loads(message.data())["id"] for message in read_all(client, output)]
+    assert sorted(map(str, ids)) == sorted([*map(str, range(7)), *["None"] * 6])
+    assert totals.duplicate_rows == 7
 
 
 def test_a_checkpoint_is_one_pipelines_and_one_processs(spark_session, client, made, fresh_topic, tmp_path):

@@ -14,7 +14,7 @@ from geminga.runtime.local_file import read_local_file
 from geminga.spark.pipelines.core.checkpoint_text import latest_number, parse_offsets
 from geminga.spark.pipelines.core.definition import Pipeline
 from geminga.spark.pipelines.core.identity import CheckpointInUseError, check_change, definition_json
-from geminga.spark.pipelines.files import write_synced
+from geminga.spark.pipelines.files import local_directory, write_synced
 
 #: Below Spark's checkpoint.
 DIRECTORY: Final = "geminga"
@@ -71,7 +71,7 @@ def stored_definition(path: str) -> str | None:
     """The text of ``pipeline.json``; None: a new checkpoint. Raises CheckpointInUseError for one of another query."""
     directory = local_path(path)
     try:
-        return read_local_file(os.path.join(directory, DIRECTORY, DEFINITION)).decode()
+        return read_local_file(os.path.join(directory, DIRECTORY, DEFINITION)).decode("utf-8", "replace")
     except FileNotFoundError:
         if os.path.isdir(os.path.join(directory, "offsets")):
             raise CheckpointInUseError(
@@ -90,13 +90,13 @@ def _holder(path: str) -> str:
 
 def local_path(path: str) -> str:
     """A checkpoint's directory; raises CheckpointInUseError for one on an object store."""
-    plain = path.removeprefix("file://")
-    if "://" in plain or plain.startswith(("s3:", "hdfs:")):
+    directory = local_directory(path)
+    if directory is None:
         raise CheckpointInUseError(
             f"{path}: expected a directory of this machine (or one that is mounted): pipelines lock their checkpoint "
             "and read in it"
         )
-    return os.path.abspath(plain)
+    return directory
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ def read_state(path: str) -> CheckpointState:
     directory = local_path(path)
     own = os.path.join(directory, DIRECTORY)
     try:
-        definition = read_local_file(os.path.join(own, DEFINITION)).decode()
+        definition = read_local_file(os.path.join(own, DEFINITION)).decode("utf-8", "replace")
     except FileNotFoundError:
         raise CheckpointInUseError(f"{directory}: no pipeline has run with this checkpoint yet") from None
     is_running, holder = _lock_state(os.path.join(own, LOCK))

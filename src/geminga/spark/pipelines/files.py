@@ -3,6 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
+
+
+def local_directory(path: str) -> str | None:
+    """A path of this machine, absolute; None for one of an object store."""
+    plain = re.sub(r"^file:(//)?(?=/)", "", path)
+    return None if re.match(r"[A-Za-z][A-Za-z0-9+.-]*:/", plain) else os.path.abspath(plain)
 
 
 def write_synced(path: str, text: str) -> None:

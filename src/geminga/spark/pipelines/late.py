@@ -61,8 +61,9 @@ def batch_watermark_ms(checkpoint: str) -> int:
 def read_watermark_ms(checkpoint: str, number: str) -> int:
     """From the offset log; raises WatermarkUnknownError."""
     from geminga.runtime.local_file import read_local_file
+    from geminga.spark.pipelines.files import local_directory
 
-    path = f"{checkpoint.removeprefix('file://')}/offsets/{number}"
+    path = f"{local_directory(checkpoint) or checkpoint}/offsets/{number}"
     try:
         return parse_offsets(read_local_file(path).decode()).watermark_ms
     except OSError as error:

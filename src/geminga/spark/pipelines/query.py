@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from geminga.spark.pipelines.core.checking import require_valid
 from geminga.spark.pipelines.core.connector_options import sink_option_values
 from geminga.spark.pipelines.core.definition import Emit, Pipeline
+from geminga.spark.pipelines.outputs import claim_files
 from geminga.spark.pipelines.spark_rows import message_rows, output_fields, result_rows
 
 if TYPE_CHECKING:
@@ -28,8 +29,9 @@ def start(spark: SparkSession, pipeline: Pipeline) -> StreamingQuery:
     if sink.table:
         from geminga.spark.pipelines.table import TableWriter
 
-        writer = rows.writeStream.foreachBatch(TableWriter(spark, pipeline, pipeline.checkpoint_path))
+        writer = rows.writeStream.foreachBatch(TableWriter(spark, pipeline))
     elif sink.parquet:
+        claim_files(pipeline)
         shaped = rows.select(*[column.alias(name) for name, column in output_fields(pipeline, rows).items()])
         writer = (
             shaped.writeStream.format("parquet").options(**sink.options).option("path", pipeline.path(sink.parquet))

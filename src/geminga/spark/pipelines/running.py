@@ -22,6 +22,7 @@ from geminga.spark.pipelines.core.checking import require_valid
 from geminga.spark.pipelines.core.definition import Pipeline
 from geminga.spark.pipelines.core.explanation import explain
 from geminga.spark.pipelines.core.progress import Totals, figures_of
+from geminga.spark.pipelines.outputs import ASIDE, Uncommitted
 from geminga.spark.pipelines.reporter import MetricsServer, Reporter
 
 if TYPE_CHECKING:
@@ -127,6 +128,7 @@ def _run_query(
 ) -> None:
     from geminga.spark.pipelines.query import start
 
+    uncommitted = Uncommitted.of(pipeline)
     query = start(spark, pipeline)
     server = (
         nullcontext()
@@ -141,13 +143,15 @@ def _run_query(
                 f"{pipeline.name}: running{where}",
                 metricsPort=metrics.port if metrics is not None else None,
             )
-            _watch(query, reporter, totals, stop)
+            _watch(query, reporter, totals, stop, uncommitted)
     finally:
         if query.isActive:
             query.stop()
 
 
-def _watch(query: StreamingQuery, reporter: Reporter, totals: Totals, stop: Stop) -> None:
+def _watch(
+    query: StreamingQuery, reporter: Reporter, totals: Totals, stop: Stop, uncommitted: Uncommitted | None
+) -> None:
     """Until the query has ended; raises its error."""
     told = -1
     stop_at: float | None = None
@@ -164,6 +168,8 @@ def _watch(query: StreamingQuery, reporter: Reporter, totals: Totals, stop: Stop
             reporter.batch(figures, totals)
             if warning:
                 reporter.warn(warning)
+            if uncommitted is not None and (count := uncommitted.set_aside(figures.batch)):
+                reporter.warn(f"{count} files that a killed run had not committed were set aside in {ASIDE}")
         if is_over:
             return
         if not stop.is_wanted:

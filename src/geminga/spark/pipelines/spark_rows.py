@@ -10,6 +10,7 @@ queries.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping
 from functools import reduce
 from typing import TYPE_CHECKING, Final
@@ -30,6 +31,11 @@ if TYPE_CHECKING:
 _TIME: Final = "__at"
 _LATE: Final = "__late"
 _WINDOW: Final = "__window"
+#: Which row of its source it is; and the same of rows that are no duplicates whatever is in them.
+_WHICH: Final = "__which"
+_ALONE: Final = "__alone"
+#: How much older than the newest a file that comes later may be: whatever its time is.
+FILE_AGE_MAX: Final = "36500d"
 #: Whether a row's message was a null, which deletes its key from a table.
 TOMBSTONE: Final = "__tombstone"
 #: What says of a late row where it was.
@@ -42,12 +48,14 @@ def result_rows(spark: SparkSession, pipeline: Pipeline) -> DataFrame:
     """What comes out of sources, projections, joins and groups, before the sink shapes it."""
     parts = [_source_rows(spark, pipeline, source, number) for number, source in enumerate(pipeline.sources)]
     parts = [_projected(pipeline, rows) for rows in parts]
-    is_each = pipeline.watermark is not None and pipeline.watermark.is_of_each and pipeline.window is not None
+    is_each = pipeline.watermark is not None and pipeline.watermark.is_of_each
     if is_each:
         parts = [_timed(pipeline, rows) for rows in parts]
     rows = reduce(lambda one, other: one.unionByName(other), parts)
-    if pipeline.window is not None and not is_each:
+    if (pipeline.window is not None or pipeline.deduplicate) and not is_each:
         rows = _timed(pipeline, rows)
+    if pipeline.deduplicate:
+        rows = _without_duplicates(pipeline, rows)
     for join in pipeline.joins:
         table = next(table for table in pipeline.tables if table.name == join.table)
         rows = rows.join(table_rows(spark, pipeline, table), list(join.on), "left" if join.is_left else "inner")
@@ -64,14 +72,27 @@ def _source_rows(spark: SparkSession, pipeline: Pipeline, source: Source, number
         path = pipeline.path(source.parquet)
         schema = source.columns or spark.read.options(**source.options).parquet(path).schema
         reader = spark.readStream.format("parquet").schema(schema).option("maxFilesPerTrigger", source.files_max)
+        # Spark's own bound is a week: a file that was copied with its old time would be passed over without a word.
+        reader = reader.option("maxFileAge", FILE_AGE_MAX)
         rows = reader.options(**source.options).load(path)
+        if pipeline.deduplicate:
+            rows = rows.withColumn(
+                _WHICH, f.concat_ws(" ", f.col("_metadata.row_index").cast("string"), "_metadata.file_path")
+            )
         return rows.withColumn(_LATE, _original(rows)) if pipeline.late_topic else rows
     rows = spark.readStream.format("pulsar").options(**source_options(pipeline, source)).load()
     if pipeline.late_topic:
         rows = rows.withColumn(_LATE, _original(rows))
+    if pipeline.deduplicate:
+        rows = rows.withColumn(_WHICH, f.concat_ws(" ", f.base64("__messageId"), "__topic"))
     if pipeline.sink.table and not pipeline.is_grouped:
-        rows = rows.withColumn(TOMBSTONE, f.col("value").isNull() if "value" in rows.columns else f.lit(False))
+        rows = rows.withColumn(TOMBSTONE, _is_empty() if "value" in rows.columns else f.lit(False))
     return _with_json(rows, source.columns, keeps_invalid=source.keeps_invalid)
+
+
+def _is_empty() -> Column:
+    """Null, or of no bytes: both delete a key, as compaction and table views of Pulsar have it."""
+    return f.col("value").isNull() | (f.length("value") == 0)
 
 
 def _with_json(rows: DataFrame, ddl: str, *, keeps_invalid: bool) -> DataFrame:
@@ -95,7 +116,7 @@ def table_rows(spark: SparkSession, pipeline: Pipeline, table: Table) -> DataFra
         rows.where("__key is not null")
         .groupBy("__key")
         .agg(f.max_by("value", position_of(f.col("__messageId"))).alias("value"))
-        .where("value is not null")
+        .where(~_is_empty())
     )
     found = _with_json(newest, table.columns, keeps_invalid=False).drop("value")
     return (
@@ -143,19 +164,30 @@ def _original(rows: DataFrame) -> Column:
 
 def _timed(pipeline: Pipeline, rows: DataFrame) -> DataFrame:
     """Rows with their event time and the watermark; late ones at the watermark, and their message kept."""
-    assert pipeline.window is not None
     rows = rows.withColumn(_TIME, f.expr(pipeline.time).cast("timestamp"))
     if pipeline.late_topic:
-        end_ms = f.unix_millis(_first_end(pipeline.window, f.col(_TIME)))
-        rows = rows.withColumn("__over", late_test(pipeline.checkpoint_path)(end_ms))
+        assert pipeline.window is not None
+        # What looks for duplicates takes no row that is not after the watermark, though its window may be open.
+        over = f.col(_TIME) if pipeline.deduplicate else _first_end(pipeline.window, f.col(_TIME))
+        rows = rows.withColumn("__over", late_test(pipeline.checkpoint_path)(f.unix_millis(over)))
         is_late = f.col("__over") >= 0
         reason = f.when(f.col(_TIME).isNull(), "no event time").otherwise("window is over")
         rows = rows.withColumn(_LATE, f.when(is_late, f.struct(f.col(f"{_LATE}.*"), reason.alias("reason"))))
-        rows = rows.withColumn(_TIME, f.when(is_late, f.timestamp_millis("__over")).otherwise(f.col(_TIME)))
+        at = f.timestamp_millis(f.col("__over") + (1 if pipeline.deduplicate else 0))
+        rows = rows.withColumn(_TIME, f.when(is_late, at).otherwise(f.col(_TIME)))
         rows = rows.drop("__over")
     if pipeline.watermark is not None:
         rows = rows.withWatermark(_TIME, f"{pipeline.watermark.delay_ms} milliseconds")
     return rows
+
+
+def _without_duplicates(pipeline: Pipeline, rows: DataFrame) -> DataFrame:
+    """The first row of those with the same values; all of those that are late, have a null there, or no event time."""
+    alone = reduce(operator.or_, [f.col(f"`{name}`").isNull() for name in (*pipeline.deduplicate, _TIME)])
+    if pipeline.late_topic:
+        alone = alone | f.col(_LATE).isNotNull()
+    rows = rows.withColumn(_ALONE, f.when(alone, f.col(_WHICH)))
+    return rows.dropDuplicatesWithinWatermark([*pipeline.deduplicate, _ALONE]).drop(_ALONE, _WHICH)
 
 
 def _first_end(window: Window, time: Column) -> Column:

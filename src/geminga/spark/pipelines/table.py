@@ -15,7 +15,6 @@ off is written again over what it left. So the table is exactly-once, with ``kil
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -24,7 +23,8 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as f
 
 from geminga.spark.pipelines.core.identity import CheckpointInUseError
-from geminga.spark.pipelines.files import sync_directory, sync_tree, write_synced
+from geminga.spark.pipelines.files import local_directory, sync_directory, sync_tree
+from geminga.spark.pipelines.outputs import TABLE_OWNER, claim
 from geminga.spark.pipelines.positions import position_of
 from geminga.spark.pipelines.spark_rows import TOMBSTONE, output_fields
 
@@ -42,31 +42,14 @@ KEY_COLUMN: Final = "__key"
 class TableWriter:
     """Applies batches to one table; called by ``foreachBatch``."""
 
-    def __init__(self, spark: SparkSession, pipeline: Pipeline, owner: str) -> None:
+    def __init__(self, spark: SparkSession, pipeline: Pipeline) -> None:
         self._spark = spark
         self._pipeline = pipeline
-        self._directory = pipeline.path(pipeline.sink.table).removeprefix("file://")
-        self._claim(owner)
-
-    def _claim(self, owner: str) -> None:
-        """The table belongs to one checkpoint: the numbers of batches of another mean something else."""
-        os.makedirs(self._directory, exist_ok=True)
-        path = os.path.join(self._directory, "geminga-table.json")
-        try:
-            with open(path, encoding="utf-8") as file:
-                found = json.load(file).get("checkpoint")
-        except FileNotFoundError:
-            if os.listdir(self._directory):
-                raise CheckpointInUseError(
-                    f"{self._directory}: has files that are no table of a pipeline: expected an empty directory"
-                ) from None
-            write_synced(path, json.dumps({"format": 1, "pipeline": self._pipeline.name, "checkpoint": owner}) + "\n")
-            return
-        if found != owner:
-            raise CheckpointInUseError(
-                f"{self._directory}: this table was made with another checkpoint. A new checkpoint begins anew: give "
-                "it a new directory, or delete this one"
-            )
+        directory = local_directory(pipeline.path(pipeline.sink.table))
+        if directory is None:
+            raise CheckpointInUseError(f"{pipeline.sink.table}: expected a directory of this machine: links move in it")
+        self._directory = directory
+        claim(directory, TABLE_OWNER, pipeline)
 
     def __call__(self, rows: DataFrame, batch: int) -> None:
         """Bring the table up to the batch; does nothing for one that it has."""

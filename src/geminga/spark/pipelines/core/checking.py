@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
+from posixpath import normpath
 from typing import Final
 
 from geminga.model import TopicName
@@ -26,6 +28,8 @@ from geminga.spark.pipelines.core.problems import PipelineError, Problem, neares
 
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,100}")
 _COLUMN: Final = re.compile(r"[A-Za-z_]\w{0,127}")
+#: Windows that one row may be in: Spark makes a row of each.
+WINDOWS_A_ROW_MAX: Final = 10_000
 _WINDOW_COLUMNS: Final = ("window_start", "window_end")
 
 Problems = Iterator[Problem]
@@ -78,7 +82,8 @@ def _source(pipeline: Pipeline, source: Source, at: str) -> Problems:
         yield Problem(f"{at}.columns", "beside schema: registry, which says the columns: expected one of them")
     for name in source.options:
         key = options_of.OF_SOURCE_KEYS.get(name.lower())
-        if source.is_topic and key:
+        key = key if source.is_topic else options_of.OF_FILES_KEYS.get(name.lower())
+        if key:
             yield Problem(f"{at}.options.{name}", f"the key {key} says this")
     if source.is_topic:
         try:
@@ -134,9 +139,18 @@ def _columns(pipeline: Pipeline) -> Problems:
         for name in mapping:
             if not _COLUMN.fullmatch(name) or name.startswith("__"):
                 yield Problem(f"{key}.{name}", "expected a name of letters, digits and _ that does not begin with __")
-    outputs = [*(_WINDOW_COLUMNS if pipeline.window else ()), *pipeline.keys, *pipeline.aggregates]
-    for twice in sorted({name for name in outputs if outputs.count(name) > 1}):
-        yield Problem(f"aggregates.{twice}", f"{twice}: a column of the result has this name already")
+    # Spark's names have no case.
+    seen = {name: name for name in (_WINDOW_COLUMNS if pipeline.window else ())}
+    for key, mapping in (("keys", pipeline.keys), ("aggregates", pipeline.aggregates)):
+        for name in mapping:
+            if name.lower() in seen:
+                yield Problem(f"{key}.{name}", f"{name}: a column of the result has this name already")
+            seen.setdefault(name.lower(), name)
+    for key, mapping in (("select", pipeline.select), ("sink.fields", pipeline.sink.fields)):
+        times = Counter(name.lower() for name in mapping)
+        for name in mapping:
+            if times[name.lower()] > 1:
+                yield Problem(f"{key}.{name}", f"{name}: twice (upper and lower case are the same to Spark)")
 
 
 def _grouping(pipeline: Pipeline) -> Problems:
@@ -151,8 +165,13 @@ def _grouping(pipeline: Pipeline) -> Problems:
             yield Problem("watermark", "missing: without it no window is ever over (emit: changes needs none)")
     if pipeline.emit is Emit.CHANGES and not pipeline.is_grouped:
         yield Problem("emit", "changes of what? expected window or keys with aggregates")
-    if pipeline.watermark is not None and pipeline.window is None:
-        yield Problem("watermark", "without window it does nothing")
+    if pipeline.watermark is not None and pipeline.window is None and not pipeline.deduplicate:
+        yield Problem("watermark", "without window or deduplicate it does nothing")
+    if pipeline.deduplicate and pipeline.watermark is None:
+        yield Problem("deduplicate", "needs a watermark: how long ids are remembered, such as watermark: 2 hours")
+    for name in pipeline.deduplicate:
+        if not _COLUMN.fullmatch(name):
+            yield Problem("deduplicate", f"{name!r}: expected the name of a column")
     if pipeline.emit is Emit.CHANGES and pipeline.sink.parquet:
         yield Problem("sink.parquet", "files can only be added to: expected emit: final, or table in place of parquet")
     if pipeline.sink.table:
@@ -173,6 +192,11 @@ def _windows(pipeline: Pipeline) -> Problems:
     if window.kind is WindowKind.SLIDING:
         if not 0 < window.every_ms <= window.length_ms:
             yield Problem("window.every", "expected a duration above 0 and not above the window's length")
+        elif window.length_ms > window.every_ms * WINDOWS_A_ROW_MAX:
+            count = window.length_ms // window.every_ms
+            yield Problem(
+                "window.every", f"a row would be in {count:,} windows: expected {WINDOWS_A_ROW_MAX:,} at most"
+            )
     elif window.every_ms:
         yield Problem("window.every", "only of sliding windows")
     if window.offset_ms and (
@@ -214,8 +238,8 @@ def _sink(pipeline: Pipeline) -> Problems:
     if sink.topic:
         yield from _topic(sink.topic, "sink.topic")
     for name in sink.options:
-        key_of = options_of.OF_SINK_KEYS.get(name.lower())
-        if sink.is_topic and key_of:
+        keys = options_of.OF_SINK_KEYS if sink.is_topic else options_of.OF_FILE_SINK_KEYS
+        if key_of := keys.get(name.lower()):
             yield Problem(f"sink.options.{name}", f"the key {key_of} says this")
         if name.lower() in options_of.OF_IDENTITY:
             yield Problem(f"sink.options.{name}", "the checkpoint says whose batches these are")
@@ -230,12 +254,49 @@ def _sink(pipeline: Pipeline) -> Problems:
 
 
 def _loops(pipeline: Pipeline) -> Problems:
-    read = {_full(topic) for source in pipeline.sources for topic in source.topics}
+    read = {_whole(topic) for source in pipeline.sources for topic in source.topics}
+    patterns = [source.pattern for source in pipeline.sources if source.pattern]
     for at, topic in (("sink.topic", pipeline.sink.topic), ("late.topic", pipeline.late_topic)):
-        if topic and _full(topic) in read:
+        if topic and (_whole(topic) in read or any(_is_of(topic, pattern) for pattern in patterns)):
             yield Problem(at, f"{topic}: the pipeline reads this topic; it would read what it writes, for ever")
+    for one, other in _directories_within(pipeline):
+        yield Problem(
+            one[0], f"{one[1]}: lies in {other[0]} ({other[1]}), or around it: expected a directory of its own"
+        )
     if pipeline.late_topic and pipeline.sink.topic and _full(pipeline.late_topic) == _full(pipeline.sink.topic):
         yield Problem("late.topic", f"{pipeline.late_topic}: the sink's own topic: expected another one")
+
+
+def _whole(topic: str) -> str:
+    """The full name of a topic, without the partition."""
+    try:
+        return str(TopicName.parse(topic).partitioned_topic)
+    except InvalidTopicNameError:
+        return topic
+
+
+def _is_of(topic: str, pattern: str) -> bool:
+    """Whether a pattern over a namespace, ``public/default`` unless it says another, takes the topic."""
+    rest = pattern.rpartition("://")[2].split("/", 2)
+    namespace, local = ("public/default", rest[0]) if len(rest) == 1 else ("/".join(rest[:2]), rest[-1])
+    try:
+        name = TopicName.parse(topic).partitioned_topic
+        return str(name.namespace) == namespace and re.fullmatch(local, name.local_name) is not None
+    except (InvalidTopicNameError, re.error):
+        return False
+
+
+def _directories_within(pipeline: Pipeline) -> Iterator[tuple[tuple[str, str], tuple[str, str]]]:
+    """Pairs of (key, path) of which one is in the other, and one is written."""
+    written = [("sink.parquet", pipeline.sink.parquet), ("sink.table", pipeline.sink.table)]
+    written.append(("checkpoint", pipeline.checkpoint or f"checkpoints/{pipeline.name}"))
+    others = [(f"sources[{number}].parquet", source.parquet) for number, source in enumerate(pipeline.sources)]
+    places = [(key, path, normpath(pipeline.path(path)) + "/") for key, path in (*written, *others) if path]
+    for number, (key, path, at) in enumerate(places):
+        for other_key, other, there in places[number + 1 :]:
+            is_written = key in dict(written)
+            if is_written and (at.startswith(there) or there.startswith(at)):
+                yield (key, path), (other_key, other)
 
 
 def _expressions(pipeline: Pipeline) -> Problems:

@@ -37,7 +37,11 @@ def missing_columns(pipeline: Pipeline) -> list[Problem]:
             look(at, f"`{name}`", rows)
             look(at, f"`{name}`", frozenset([*columns_of(table.columns), table.key]) - {""})
         rows |= frozenset(columns_of(table.columns)) | ({table.key} - {""})
-    if pipeline.window is not None:
+    for name in pipeline.deduplicate:
+        # Those of the sources are gone behind a select, but for the connector's own.
+        kept = frozenset(one for one in known if one.startswith("__")) if pipeline.select else known
+        look("deduplicate", f"`{name}`", kept | frozenset(pipeline.select))
+    if pipeline.window is not None or pipeline.deduplicate:
         look("time", pipeline.time, rows)
     outputs = rows
     if pipeline.is_grouped:

@@ -23,6 +23,8 @@ OF_SOURCE_KEYS: Final = {
     "maxbytespertrigger": "max_bytes",
     "schemamode": "schema",
 }
+OF_FILES_KEYS: Final = {"path": "parquet", "maxfilespertrigger": "max_files"}
+OF_FILE_SINK_KEYS: Final = {"path": "parquet", "checkpointlocation": "checkpoint of the pipeline"}
 OF_SINK_KEYS: Final = {
     "service.url": "cluster.service_url",
     "admin.url": "cluster.admin_url",
@@ -95,6 +97,8 @@ def metadata_columns(pipeline: Pipeline) -> tuple[str, ...]:
         wanted |= {"__key", "__messageId"}
     if pipeline.late_topic:
         wanted |= set(LATE_COLUMNS)
+    if pipeline.deduplicate:
+        wanted |= {"__messageId", "__topic"}
     return tuple(column for column in DEFAULT_COLUMNS if column in wanted)
 
 
@@ -105,5 +109,6 @@ def expressions_of(pipeline: Pipeline) -> Iterator[str]:
         yield from mapping.values()
     yield from (pipeline.where, pipeline.having, sink.topic_of, sink.key, sink.value, sink.event_time, sink.properties)
     yield from sink.partition_by
+    yield from pipeline.deduplicate
     for join in pipeline.joins:
         yield from join.on

@@ -164,6 +164,8 @@ class Pipeline:
     joins: tuple[Join, ...] = ()
     time: str = "__eventTime"
     watermark: Watermark | None = None
+    #: Columns that tell rows apart: a second row with the same is left out.
+    deduplicate: tuple[str, ...] = ()
     window: Window | None = None
     #: Column -> expression.
     keys: Mapping[str, str] = field(default_factory=dict)
@@ -183,8 +185,13 @@ class Pipeline:
 
     @property
     def is_grouped(self) -> bool:
-        """Whether Spark keeps state from batch to batch."""
+        """Whether rows become groups."""
         return bool(self.window or self.keys or self.aggregates)
+
+    @property
+    def is_stateful(self) -> bool:
+        """Whether Spark keeps state from batch to batch."""
+        return self.is_grouped or bool(self.deduplicate)
 
     def path(self, text: str) -> str:
         """A path of the definition, from where the program runs."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable
 from typing import Final
 
@@ -112,7 +113,8 @@ def columns_of(ddl: str) -> tuple[str, ...]:
         if match is None or not match[2]:
             raise ValueError(f"{part.strip()!r}: expected a name and a type, such as id long")
         found.append(match[1].strip("`").replace("``", "`"))
-    for twice in sorted({name for name in found if found.count(name) > 1}):
+    times = Counter(name.lower() for name in found)
+    for twice in sorted({name for name in found if times[name.lower()] > 1}):
         raise ValueError(f"{twice}: twice")
     return tuple(found)
 

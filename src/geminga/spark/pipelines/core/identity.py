@@ -64,6 +64,8 @@ def check_change(stored: str, pipeline: Pipeline, checkpoint: str) -> None:
     try:
         before = json.loads(stored)
         form, name, definition = before["format"], before["pipeline"], before["definition"]
+        if not isinstance(definition, dict):
+            raise TypeError("the definition is no object")
     except (ValueError, KeyError, TypeError) as error:
         raise CheckpointInUseError(f"{checkpoint}/geminga/pipeline.json can not be read ({error})") from None
     if form != FORMAT:
@@ -73,7 +75,7 @@ def check_change(stored: str, pipeline: Pipeline, checkpoint: str) -> None:
             f"{checkpoint} is the checkpoint of the pipeline {name}, not of {pipeline.name}: "
             "give each pipeline a checkpoint of its own"
         )
-    changed = refused_changes(definition, json.loads(json.dumps(document_of(pipeline))), pipeline.is_grouped)
+    changed = refused_changes(definition, json.loads(json.dumps(document_of(pipeline))), pipeline.is_stateful)
     if changed:
         raise CheckpointInUseError(
             f"{checkpoint} was made by another definition of {name}: {', '.join(changed)} may not change "
@@ -82,17 +84,19 @@ def check_change(stored: str, pipeline: Pipeline, checkpoint: str) -> None:
         )
 
 
-def refused_changes(before: Mapping[str, Any], after: Mapping[str, Any], is_grouped: bool) -> list[str]:
+def refused_changes(before: Mapping[str, Any], after: Mapping[str, Any], is_stateful: bool) -> list[str]:
     """The keys that changed and may not, in order."""
-    allowed = _ALWAYS | (_STATEFUL if is_grouped else _STATELESS)
+    allowed = _ALWAYS | (_STATEFUL if is_stateful else _STATELESS)
     found = []
     for key in after:
-        if key in allowed or before.get(key) == after[key]:
+        # A key that there was not when the checkpoint was made has nothing in it.
+        is_same = before.get(key) == after[key] or not (before.get(key) or after[key])
+        if key in allowed or is_same:
             continue
         if key == "sources":
-            found += _sources_changed(before.get(key) or [], after[key], is_grouped)
+            found += _sources_changed(before.get(key) or [], after[key], is_stateful)
         elif key == "sink":
-            keys = _STATEFUL_SINK if is_grouped else _STATELESS_SINK
+            keys = _STATEFUL_SINK if is_stateful else _STATELESS_SINK
             found += _members("sink", before.get(key) or {}, after[key], keys)
         elif key == "tables":
             if [_without(t, _OF_TABLES) for t in before.get(key) or []] != [
@@ -116,12 +120,12 @@ def _members(path: str, before: Mapping[str, Any], after: Mapping[str, Any], all
     ]
 
 
-def _sources_changed(before: list[Any], after: list[Any], is_grouped: bool) -> list[str]:
+def _sources_changed(before: list[Any], after: list[Any], is_stateful: bool) -> list[str]:
     if len(before) != len(after):
         return [f"sources (there were {len(before)})"]
     found = []
     for number, (old, new) in enumerate(zip(before, after, strict=True)):
-        allowed = _OF_SOURCES | (frozenset() if is_grouped else frozenset(["columns", "keeps_invalid"]))
+        allowed = _OF_SOURCES | (frozenset() if is_stateful else frozenset(["columns", "keeps_invalid"]))
         changed = _members(f"sources[{number}]", old, new, allowed)
         if f"sources[{number}].topics" in changed and old.get("topics") and set(old["topics"]) <= set(new["topics"]):
             changed.remove(f"sources[{number}].topics")

@@ -29,6 +29,8 @@ class BatchFigures:
     state_rows: int
     #: By Spark's watermark: rows that are in no window.
     dropped_rows: int
+    #: Left out by ``deduplicate``.
+    duplicate_rows: int
     time: str
 
 
@@ -54,6 +56,9 @@ def figures_of(progress: Mapping[str, Any]) -> BatchFigures:
         watermark=str((progress.get("eventTime") or {}).get("watermark", "")),
         state_rows=sum(int(operator.get("numRowsTotal", 0)) for operator in operators),
         dropped_rows=sum(int(operator.get("numRowsDroppedByWatermark", 0)) for operator in operators),
+        duplicate_rows=sum(
+            int((operator.get("customMetrics") or {}).get("numDroppedDuplicateRows", 0)) for operator in operators
+        ),
         time=str(progress.get("timestamp", "")),
     )
 
@@ -79,6 +84,7 @@ class Totals:
     rows_out: int = 0
     busy_ms: int = 0
     dropped_rows: int = 0
+    duplicate_rows: int = 0
     last: BatchFigures | None = None
     #: Batches with rows since the watermark moved.
     still_batches: int = 0
@@ -90,6 +96,7 @@ class Totals:
         self.rows_out += max(0, batch.rows_out)
         self.busy_ms += batch.duration_ms
         self.dropped_rows += batch.dropped_rows
+        self.duplicate_rows += batch.duplicate_rows
         stands = bool(batch.watermark and self.last and self.last.watermark == batch.watermark and batch.rows)
         self.still_batches = self.still_batches + 1 if stands else 0
         self.last = batch
@@ -133,6 +140,7 @@ def exposition(name: str, totals: Totals, *, is_active: bool) -> str:
         ("rows_written_total", "counter", "Rows handed to the sink, as far as Spark tells.", totals.rows_out),
         ("busy_milliseconds_total", "counter", "Time within batches.", totals.busy_ms),
         ("rows_dropped_total", "counter", "Rows dropped behind the watermark.", totals.dropped_rows),
+        ("rows_duplicate_total", "counter", "Rows left out as duplicates.", totals.duplicate_rows),
     ]
     if last is not None:
         rows += [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Final
 
@@ -10,7 +11,7 @@ from geminga.spark.core.option_values import OptionError, OptionValues
 from geminga.spark.pipelines.core import yaml_text as yaml
 from geminga.spark.pipelines.core.problems import Problem, nearest
 
-_DURATION: Final = re.compile(r"(\d{1,12})\s*([a-z]+)", re.IGNORECASE)
+_DURATION: Final = re.compile(r"([0-9]{1,12})\s*([a-z]+)", re.IGNORECASE)
 _UNITS: Final = {
     **dict.fromkeys(("ms", "millisecond", "milliseconds"), 1),
     **dict.fromkeys(("s", "second", "seconds"), 1000),
@@ -21,7 +22,13 @@ _UNITS: Final = {
 }
 #: Nobody waits longer, and Spark's intervals end somewhere.
 DURATION_MS_MAX: Final = 100 * 366 * 86_400_000
+#: Spark counts rows and files of a batch in 32 bits, and sizes in 64.
+NUMBER_MAX: Final = (1 << 31) - 1
+SIZE_MAX: Final = (1 << 63) - 1
 ITEMS_MAX: Final = 1000
+NAMES_MAX: Final = 10_000
+#: A file of other things is not told key by key.
+UNKNOWN_TOLD_MAX: Final = 100
 
 
 class Record:
@@ -34,9 +41,11 @@ class Record:
         names = frozenset(known)
         if node is not None and not isinstance(node, yaml.Mapping):
             self.tell("", f"{_kind(node)} where keys and values were expected", node.line)
-        for key, line in self._node.lines.items():
-            if key not in names:
-                self.tell(key, f"not a key here; {nearest(key, names)}", line)
+        unknown = [(key, line) for key, line in self._node.lines.items() if key not in names]
+        for key, line in unknown[:UNKNOWN_TOLD_MAX]:
+            self.tell(key, f"not a key here; {nearest(key, names)}", line)
+        if len(unknown) > UNKNOWN_TOLD_MAX:
+            self.tell("", f"{len(unknown) - UNKNOWN_TOLD_MAX} more keys that are none here", unknown[-1][1])
 
     def tell(self, key: str, text: str, line: int = 0) -> None:
         """Note what is wrong with a key, or with the whole."""
@@ -77,15 +86,16 @@ class Record:
         """One of ``allowed``; the first is the default."""
         value = self.text(key, allowed[0])
         if value not in allowed:
-            self.tell(key, f"{value!r}: {nearest(value, allowed)}")
+            self.tell(key, f"{value[:40]!r}: {nearest(value, allowed)}")
             return allowed[0]
         return value
 
     def number(self, key: str, default: int) -> int:
         """A whole number above 0."""
         value = self.text(key, str(default))
-        if not re.fullmatch(r"\d{1,18}", value) or (self.is_given(key) and int(value) == 0):
-            self.tell(key, f"{value!r}: expected a whole number above 0")
+        is_number = re.fullmatch(r"[0-9]{1,10}", value) is not None and int(value) <= NUMBER_MAX
+        if not is_number or (self.is_given(key) and int(value) == 0):
+            self.tell(key, f"{value[:40]!r}: expected a whole number above 0, and not above {NUMBER_MAX}")
             return default
         return int(value)
 
@@ -93,10 +103,13 @@ class Record:
         """Bytes."""
         value = self.text(key)
         try:
-            return OptionValues({key: value}).size(key, default, minimum=1)
+            found = OptionValues({key: value}).size(key, default, minimum=1)
         except OptionError:
-            self.tell(key, f"{value!r}: expected a number of bytes, such as 4194304 or 4m")
+            found = -1
+        if not default <= found <= SIZE_MAX or not value.isascii():
+            self.tell(key, f"{value[:40]!r}: expected a number of bytes, such as 4194304 or 4m, at most {SIZE_MAX}")
             return default
+        return found
 
     def duration_ms(self, key: str, default: int = 0) -> int:
         """Milliseconds above 0."""
@@ -105,7 +118,7 @@ class Record:
         value = self.text(key)
         found = duration_ms(value)
         if not found:
-            self.tell(key, f"{value!r}: expected a duration above 0, such as 500ms, 10 seconds, 2h or 7 days")
+            self.tell(key, f"{value[:40]!r}: expected a duration above 0, such as 500ms, 10 seconds, 2h or 7 days")
             return default or 1
         return found
 
@@ -128,7 +141,10 @@ class Record:
             return ()
         if not all(parts) or not parts:
             self.tell(key, "an empty name", node.line)
-        for twice in sorted({part for part in parts if parts.count(part) > 1}):
+        if len(parts) > NAMES_MAX:
+            self.tell(key, f"{len(parts)} names: expected at most {NAMES_MAX}", node.line)
+            return ()
+        for twice in sorted(part for part, times in Counter(parts).items() if part and times > 1):
             self.tell(key, f"{twice}: twice", node.line)
         return tuple(dict.fromkeys(part for part in parts if part))
 
@@ -140,7 +156,10 @@ class Record:
         if not isinstance(node, yaml.Mapping):
             self.tell(key, f"{_kind(node)} where names and values were expected", node.line)
             return {}
-        found = {}
+        found: dict[str, str] = {}
+        if len(node.entries) > ITEMS_MAX:
+            self.tell(key, f"{len(node.entries)} names: expected at most {ITEMS_MAX}", node.line)
+            return found
         for name, value in node.entries.items():
             if not isinstance(value, yaml.Scalar) or value.is_null or not value.text.strip():
                 what = "nothing" if isinstance(value, yaml.Scalar) else _kind(value)

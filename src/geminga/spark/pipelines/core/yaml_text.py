@@ -20,7 +20,7 @@ DEPTH_MAX: Final = 24
 
 _NULLS: Final = frozenset(["", "~", "null", "Null", "NULL"])
 _PLAIN_KEY: Final = re.compile(
-    r"((?:[^\s\-?:,\[\]{}#&*!|>'\"%@`]|[\-:](?=[^\s:]))(?:[^:#]|:(?=\S)|(?<=\S)#)*?)\s*:(?=\s|$)"
+    r"((?:[^\s\-?:,\[\]{}#&*!|>'\"%@`]|[\-:](?=[^\s:]))(?:[^:#]|:(?=\S)|(?<=\S)#)*):(?=\s|$)"
 )
 _QUOTED_KEY: Final = re.compile(r"(\"(?:[^\"\\]|\\.)*\"|'(?:[^']|'')*')\s*:(?=\s|$)")
 _BLOCK_HEADER: Final = re.compile(r"([|>])(-?)\s*(?:\s#.*)?")
@@ -264,7 +264,9 @@ class _Reader:
         return Scalar("".join(parts), number)
 
     def _plain_part(self, text: str) -> str:
-        cut = re.split(r"\s+#", text, maxsplit=1)[0].rstrip()
+        # Not \s+#, which looks at every blank of a long row of them anew.
+        comment = re.search(r"\s#", text)
+        cut = (text[: comment.start()] if comment else text).rstrip()
         if re.search(r":(\s|$)", cut):
             self._fail(f"{_short(cut)}: a colon with a space behind it ends a key: put the text into quotes")
         return cut
@@ -319,6 +321,11 @@ def _chomped(lines: list[str], style: str, chomping: str) -> str:
 _CLOSING: Final = {'"': "quote", "'": "quote", "[": "bracket", "{": "brace"}
 
 
+_FLOW_QUOTED: Final = re.compile(r"\"(?:[^\"\\]|\\.)*\"|'(?:[^']|'')*'")
+#: A # begins no text, and goes on with one that has no space before it.
+_FLOW_PLAIN: Final = re.compile(r"(?:[^,\[\]{}:#]|:(?=[^\s,\[\]{}]))(?:[^,\[\]{}:#]|:(?=[^\s,\[\]{}])|(?<=\S)#)*")
+
+
 class _Flow:
     """A quoted scalar, or a collection in brackets, which may go on over lines."""
 
@@ -342,12 +349,14 @@ class _Flow:
     def _skip(self) -> str:
         """The next character that counts, on this line or a later one."""
         while True:
-            rest = self._rest()
-            stripped = rest.lstrip(" \t")
-            is_spaced = len(stripped) < len(rest) or self._column == 0
-            if stripped and not (stripped.startswith("#") and is_spaced):
-                self._column += len(rest) - len(stripped)
-                return stripped[0]
+            # Never a copy of the rest: a line may be the whole file.
+            line, column = self._lines[self._row], self._column
+            while column < len(line) and line[column] in " \t":
+                column += 1
+            is_spaced = column > self._column or self._column == 0
+            if column < len(line) and not (line[column] == "#" and is_spaced):
+                self._column = column
+                return line[column]
             self._row += 1
             self._column = 0
             if self._row >= len(self._lines):
@@ -371,22 +380,22 @@ class _Flow:
         return node
 
     def _scalar(self) -> Scalar:
-        rest, line = self._rest(), self._row + 1
-        if rest[0] in "\"'":
-            match = re.match(r"\"(?:[^\"\\]|\\.)*\"|'(?:[^']|'')*'", rest)
+        text, line, start = self._lines[self._row], self._row + 1, self._column
+        if text[start] in "\"'":
+            match = _FLOW_QUOTED.match(text, start)
             if match is None:
                 self._fail("the quote does not end in its line")
-            self._column += match.end()
+            self._column = match.end()
             return Scalar(_unquoted(match[0], line), line, is_plain=False)
-        if rest[0] in _REFUSED:
-            self._fail(_REFUSED[rest[0]])
-        match = re.match(r"(?:[^,\[\]{}:#]|:(?=[^\s,\[\]{}])|(?<=\S)#)+", rest)
+        if text[start] in _REFUSED:
+            self._fail(_REFUSED[text[start]])
+        match = _FLOW_PLAIN.match(text, start)
         if match is None:
-            self._fail(f"{_short(rest)}: expected a value")
-        self._column += match.end()
+            self._fail(f"{_short(self._rest())}: expected a value")
+        self._column = match.end()
+        if text[self._column : self._column + 1] in ("[", "{"):
+            self._fail(f"{_short(text[start:])}: text with brackets in it goes into quotes here")
         text = match[0].rstrip()
-        if self._rest()[:1] in ("[", "{"):
-            self._fail(f"{_short(rest)}: text with brackets in it goes into quotes here")
         return Scalar(text, line)
 
     def _sequence(self) -> Sequence:
@@ -432,7 +441,7 @@ def _key_of(rest: str) -> tuple[str, int] | None:
     match = (_QUOTED_KEY if rest[:1] in ('"', "'") else _PLAIN_KEY).match(rest)
     if match is None or re.search(r"\s#", match[1]):
         return None
-    return match[1], match.end()
+    return match[1].rstrip(), match.end()
 
 
 def _has_comment(text: str) -> bool:
