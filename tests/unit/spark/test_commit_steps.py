@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
+from itertools import count
 from typing import TypeVar
 
 import pytest
@@ -20,7 +21,17 @@ from geminga.spark.core.commit_steps import (
     TaskTransaction,
     until_ms,
 )
-from geminga.spark.core.decisions import Claim, CommitLog, Ended, Prepared, SinkState, TaskBegun, decode, encode
+from geminga.spark.core.decisions import (
+    Claim,
+    CommitLog,
+    Ended,
+    Kept,
+    Prepared,
+    SinkState,
+    TaskBegun,
+    decode,
+    encode,
+)
 from geminga.spark.sink.errors import (
     DecisionLostError,
     LogLostError,
@@ -54,12 +65,16 @@ class Carried:
 
     def __init__(self, *records: decisions.Record) -> None:
         self.state = SinkState()
+        self._places = count()
         for record in records:
-            self.state.take(record)
+            self.take(record)
         self.done: list[Append | End] = []
         self.outcomes: Mapping[TxnId, Outcome] = {}
         #: Runs before a record is stored: what another driver stores first.
         self.before: Callable[[decisions.Record], None] = lambda record: None
+
+    def take(self, record: decisions.Record) -> None:
+        self.state.take(record, (0, next(self._places)))
 
     def run(self, generator: Generator[Append | End, Mapping[TxnId, Outcome] | None, R]) -> R:
         answer = None
@@ -70,7 +85,7 @@ class Carried:
                 answer = None
                 if isinstance(step, Append):
                     self.before(step.record)
-                    self.state.take(step.record)
+                    self.take(step.record)
                 elif step.commit:
                     answer = {each: self.outcomes.get(each, Outcome.COMMITTED) for each in step.txn_ids}
         except StopIteration as ended:
@@ -126,7 +141,7 @@ def test_a_driver_whose_place_another_one_took_is_shut_out_and_aborts_its_own() 
 
     def before(record: decisions.Record) -> None:
         if isinstance(record, Prepared):
-            world.state.take(Claim(SINK, "another's"))
+            world.take(Claim(SINK, "another's"))
 
     world.before = before
     with pytest.raises(ShutOutError):
@@ -140,7 +155,7 @@ def test_an_abort_claims_first_and_leaves_what_a_decision_names() -> None:
 
     def before(record: decisions.Record) -> None:
         # The decision that was under way arrives just before the claim that would have shut it out.
-        world.state.take(Prepared(SINK, 0, "older", (txn(1),), NOW_MS))
+        world.take(Prepared(SINK, 0, "older", (txn(1),), NOW_MS))
 
     world.before = before
     assert world.run(steps.abort_steps(world.state, SINK, "mine", [txn(1), txn(2)])) == 1
@@ -257,9 +272,8 @@ def test_a_batch_without_rows_is_decided_and_nothing_else() -> None:
 
 
 def test_of_records_those_count_that_the_newest_claim_covers_and_the_first_of_them() -> None:
-    state = SinkState()
     first = Prepared(SINK, 0, "b", (txn(2),), 0)
-    for record in (
+    world = Carried(
         Claim(SINK, "a"),
         Claim(SINK, "b"),
         Prepared(SINK, 0, "a", (txn(1),), 0),
@@ -267,33 +281,68 @@ def test_of_records_those_count_that_the_newest_claim_covers_and_the_first_of_th
         Prepared(SINK, 0, "b", (txn(3),), 0),
         Ended(SINK, 0, "a"),
         Ended(SINK, 1, "b"),
-    ):
-        state.take(record)
-    assert state.prepared == first
-    state.take(Ended(SINK, 0, "b"))
-    assert (state.committed, state.prepared) == (0, None)
-    state.take(Prepared(SINK, 0, "b", (txn(4),), 0))
-    assert state.prepared is None, "it is committed already"
+    )
+    assert world.state.prepared == first
+    world.take(Ended(SINK, 0, "b"))
+    assert (world.state.committed, world.state.prepared) == (0, None)
+    world.take(Prepared(SINK, 0, "b", (txn(4),), 0))
+    assert world.state.prepared is None, "it is committed already"
 
 
 def test_a_decision_that_is_void_leaves_its_batch_free() -> None:
-    state = SinkState()
-    for record in (Claim(SINK, "a"), Prepared(SINK, 0, "a", (txn(1),), 0), Ended(SINK, 0, "a", is_void=True)):
-        state.take(record)
-    assert (state.committed, state.prepared) == (-1, None)
+    world = Carried(Claim(SINK, "a"), Prepared(SINK, 0, "a", (txn(1),), 0), Ended(SINK, 0, "a", is_void=True))
+    assert (world.state.committed, world.state.prepared) == (-1, None)
 
 
-def test_tasks_and_sinks_are_remembered_within_limits(monkeypatch) -> None:
+def test_tasks_are_remembered_within_a_limit_and_other_sinks_are_passed_over(monkeypatch) -> None:
     monkeypatch.setattr(decisions, "TASKS_MAX", 2)
-    monkeypatch.setattr(decisions, "SINKS_MAX", 2)
-    log = CommitLog()
+    log = CommitLog(SINK)
     for number in range(3):
-        log.take(encode(begun(number)))
-    assert len(log.state(SINK).tasks) == 2
-    for name in ("a", SINK, "b"):
-        log.take(encode(Claim(name, "c")))
-    assert list(log.sinks) == [SINK, "b"]
-    assert log.records == 6
+        log.take(SINK, encode(begun(number)), (0, number))
+    assert len(log.state.tasks) == 2
+    log.take("other", encode(Claim("other", "c")), (0, 3))
+    log.take("other", b'{"v":2,"kind":"new","sink":"other"}', (0, 4))
+    assert (log.records, log.since_kept, log.state.claim) == (5, 5, "")
+
+
+def test_what_is_kept_says_nothing_new_to_who_knows_later_things_and_all_to_others() -> None:
+    kept = Kept(SINK, (0, 1), "a", 3, "run", "topic")
+    for later in (Claim(SINK, "b"), Prepared(SINK, 4, "a", (txn(1),), 0)):
+        world = Carried(Claim(SINK, "a"), Claim(SINK, "a"), later)
+        world.take(kept)
+        assert world.state.committed == -1
+    new = Carried(kept)
+    assert (new.state.claim, new.state.committed) == ("a", 3)
+    assert new.state.last is not None
+    assert (new.state.last.run, new.state.last.topic) == ("run", "topic")
+
+
+def test_clocks_that_can_not_be_are_not_believed() -> None:
+    ahead = Carried()
+    with pytest.raises(SinkError, match="101 ms ahead"):
+        ahead.commit(request(0, 1, opened_ms=NOW_MS + 101))
+    assert Carried().commit(request(0, 1, opened_ms=NOW_MS + 100)) is Decided.NOW
+    decided = Prepared(SINK, 0, "older", (txn(1),), NOW_MS + 400, decided_ms=NOW_MS)
+    for now_ms, is_known in ((NOW_MS - 100, True), (NOW_MS - 101, False), (NOW_MS + 399, True), (NOW_MS + 400, False)):
+        world = Carried(Claim(SINK, "older"), decided)
+        world.outcomes = {txn(1): Outcome.UNKNOWN}
+        if is_known:
+            assert world.commit(request(0, 3, opened_ms=now_ms), now_ms) is Decided.BEFORE
+        else:
+            with pytest.raises(DecisionLostError):
+                world.commit(request(0, 3, opened_ms=now_ms), now_ms)
+
+
+def test_an_older_run_and_another_query_are_refused() -> None:
+    world = Carried()
+    world.commit(request(0, 1, claim="a", run="one", query="q"))
+    with pytest.raises(SecondWriteError, match="by another query"):
+        world.commit(request(0, 2, claim="b", run="two", query="other"))
+    assert world.commit(request(1, 3, claim="c", run="one", query="q")) is Decided.NOW
+    assert world.commit(request(2, 4, claim="d", run="three", query="q")) is Decided.NOW
+    with pytest.raises(ShutOutError, match="was copied"):
+        world.commit(request(3, 5, claim="e", run="one", query="q"))
+    assert txn(5) in world.ends(commit=False)
 
 
 def test_a_record_of_a_newer_version_is_an_error_though_it_looks_the_same() -> None:

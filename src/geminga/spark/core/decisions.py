@@ -130,8 +130,10 @@ class SinkState:
                 self._is_run_of(record)
                 return True
             case Prepared():
-                # Whoever claimed has ended what was prepared: what seems to be is of a claim that this reader missed.
-                if record.claim != self.claim or record.batch <= self.committed:
+                # Whoever claimed has ended what was prepared under an older claim: if something seems to be, this
+                # reader missed that.
+                pending = self.prepared.claim if self.prepared is not None else ""
+                if record.claim != self.claim or record.claim == pending or record.batch <= self.committed:
                     return False
                 self.prepared = record
                 if not record.txn_ids:
@@ -156,7 +158,7 @@ class SinkState:
 
     def _is_run_of(self, claim: Claim) -> None:
         # Another query under the same name is going to be refused: it takes nobody's place.
-        is_other = self.last is not None and self.last.query != claim.query
+        is_other = not claim.query or (self.last is not None and self.last.query != claim.query)
         if claim.run and claim.run != self.run and claim.run not in self.past_runs and not is_other:
             self.past_runs = (*self.past_runs, *filter(None, [self.run]))[-PAST_RUNS_MAX:]
             self.run = claim.run
