@@ -9,7 +9,11 @@ from hypothesis import strategies as st
 
 from geminga.client import EntryBatch, ReadError
 from geminga.client.core.batch_layout import HAS_KEY, BatchFormatError, batch_layout
-from geminga.spark.source.batch_columns import PAD_BYTES, BatchColumns, read_batches
+from geminga.spark.columns import arrow_schema, raw_schema
+from geminga.spark.core.metadata_columns import ALL_COLUMNS
+from geminga.spark.source import batch_columns
+from geminga.spark.source.arrow import Rows, cut_by_bytes, record_batch
+from geminga.spark.source.batch_columns import GUESS_BYTES_MIN, PAD_BYTES, BatchColumns, read_batches
 from geminga.spark.source.entry_rows import EntryRows, Piece
 from geminga.spark.source.single_metadata import signed
 from geminga.wire._generated import pulsar_api_pb2 as pb
@@ -168,6 +172,61 @@ def test_rows_of_pieces_are_the_messages_of_their_range_that_compaction_left(man
     ]
     assert found == expected
     assert rows.counts.tolist() == [sum(one[0] == number for one in expected) for number in range(len(many))]
+
+
+def in_block(entries, slack_bytes):
+    """The same entries as views of one block, with what lies between them on the wire."""
+    block = bytearray()
+    places = []
+    for entry in entries:
+        block += b"\0\0\4\1\0\0\0\x0c\x08\x09J\x08\x08\0\x12\4\x08\0\x10\0"
+        places.append(len(block))
+        block += entry.data
+    block += b"\0\0\0\2\x18\0" * (slack_bytes // 6)
+    view = memoryview(block)
+    return [
+        EntryBatch(view[at : at + len(one.data)], one.payload_start, one.metadata, *one.key, is_laid_out=False)
+        for one, at in zip(entries, places, strict=True)
+    ]
+
+
+@given(st.lists(batches, min_size=1, max_size=4), st.sampled_from([PAD_BYTES + 8, 30]))
+def test_rows_of_entries_in_one_block_are_those_of_their_copies(many, slack_bytes):
+    copies = [entry_of(kinds, is_laid_out=False, entry_id=number) for number, kinds in enumerate(many)]
+    expected = Rows([Piece(entry) for entry in copies])
+    views = in_block(copies, slack_bytes)
+    found = Rows([Piece(entry) for entry in views])
+    assert isinstance(found._rows.data, memoryview) == (slack_bytes > PAD_BYTES)
+    schema = arrow_schema(raw_schema(ALL_COLUMNS))
+    assert record_batch(found, "t", schema).equals(record_batch(expected, "t", schema))
+
+
+def test_groups_do_not_cross_blocks_unless_there_is_little():
+    kinds = [({"sequence_id": 1}, b"x" * 90, 10)]
+    entries = [entry_of(kinds, is_laid_out=False, entry_id=number) for number in range(9)]
+    size = entries[0].size_bytes
+    pieces = [Piece(entry) for part in (entries[:5], entries[5:6], entries[6:]) for entry in in_block(part, PAD_BYTES)]
+    assert [len(group) for group in cut_by_bytes(pieces, 8 * size)] == [5, 4]
+    assert [len(group) for group in cut_by_bytes(pieces, 40 * size)] == [9]
+    assert [len(group) for group in cut_by_bytes(pieces, 4 * size)] == [4, 1, 1, 3]
+    assert [len(group) for group in cut_by_bytes([Piece(entry) for entry in entries], 8 * size)] == [8, 1]
+
+
+def test_payloads_of_one_size_are_found_without_a_search(monkeypatch):
+    searched = []
+    search = batch_columns._places
+    monkeypatch.setattr(batch_columns, "_places", lambda data: searched.append(len(data)) or search(data))
+    sizes = {"alike": [GUESS_BYTES_MIN] * 300, "not alike": [GUESS_BYTES_MIN, GUESS_BYTES_MIN + 1] * 150}
+    for name, of_payloads in sizes.items():
+        searched.clear()
+        kinds = [
+            ({"partition_key": "k" * (index % 9), "sequence_id": index}, bytes(size), 1)
+            for index, size in enumerate(of_payloads)
+        ]
+        found = [batch(kinds), batch(kinds[:7])]
+        for (encoded, count), (columns, start) in zip(found, read(found), strict=True):
+            check(encoded, count, columns, start)
+        assert bool(searched) == (name == "not alike")
 
 
 def test_entry_that_is_no_batch_is_named_when_its_rows_are_read():

@@ -86,7 +86,7 @@ class EntryBatch:
         is_undecrypted: bool = False,
         is_laid_out: bool = True,
     ) -> None:
-        """``data`` from ``payload_start`` is the payload, decrypted and decompressed.
+        """``data`` from ``payload_start`` is the payload, decrypted and decompressed; borrowed, it is a memoryview.
 
         ``is_undecrypted``: it could not be decrypted, and is one message as it came, a batch too.
         ``is_laid_out`` False: where the messages of a batch lie is left to :meth:`lay_out`; until then there are no
@@ -138,6 +138,7 @@ class EntryBatch:
     def lay_out(self) -> None:
         """Find where the messages of a batch lie; raises BatchFormatError. Harmless twice."""
         metadata = self.metadata
+        self._own_data()
         layout = layouts.batch_layout(self.data, self.payload_start, self.batch_size)
         self._metadata_starts: Sequence[int] = layout.metadata_starts
         self._metadata_ends: Sequence[int] = layout.metadata_ends
@@ -151,6 +152,11 @@ class EntryBatch:
             gone = set(metadata.compacted_batch_indexes)
             flags = layout.flags
             self.order = [i for i in self.order if not flags[i] & layouts.IS_COMPACTED_OUT and i not in gone]
+
+    def _own_data(self) -> None:
+        """What is borrowed (an entry stream that borrows) is copied for what looks at single bytes."""
+        if self.data.__class__ is not bytes:
+            self.data = bytes(self.data)
 
     def _be_single(self, data: bytes, payload_start: int, metadata: pb.MessageMetadata) -> None:
         self.batch_size = 0
@@ -204,7 +210,7 @@ class EntryBatch:
         metadata = self._metadata
         if metadata is None:
             start, end = self._metadata_at
-            metadata = self._metadata = pb.MessageMetadata.FromString(self.data[start:end])
+            metadata = self._metadata = pb.MessageMetadata.FromString(bytes(self.data[start:end]))
         return metadata
 
     @property
@@ -292,7 +298,7 @@ class EntryBatch:
         starts, ends = self._key_starts, self._key_ends
         if starts is None or ends is None:
             return ""
-        return self.data[starts[index] : ends[index]].decode("utf-8", "replace")
+        return bytes(self.data[starts[index] : ends[index]]).decode("utf-8", "replace")
 
     def key_as_sent(self, index: int) -> bytes:
         """The same as bytes, also if they are no UTF-8."""
@@ -300,7 +306,7 @@ class EntryBatch:
             key: str | bytes = self.metadata.partition_key
             return key if isinstance(key, bytes) else key.encode()
         starts, ends = self._key_starts, self._key_ends
-        return b"" if starts is None or ends is None else self.data[starts[index] : ends[index]]
+        return b"" if starts is None or ends is None else bytes(self.data[starts[index] : ends[index]])
 
     def message_metadata(self, index: int) -> pb.SingleMessageMetadata:
         """The metadata a batched message has of its own, none if they can not be read; parsed at each call."""

@@ -39,6 +39,8 @@ _TOKEN_BYTES: Final = 5
 
 EntryKey = tuple[int, int]
 
+#: How long :meth:`EntryStream.take` waits for more of what comes.
+GATHER_MS: Final = 20
 #: Bytes that a stream holds, prefetched and on their way, as a rule.
 WINDOW_BYTES_DEFAULT: Final = 16 * 1024 * 1024
 
@@ -114,6 +116,8 @@ class EntryStream(Generic[E]):
         self._name = name
         self._is_read_compacted = is_read_compacted
         self._wants_heads = wants_heads
+        #: Of the blocks that frames are views of; 0: everything is copied.
+        self._block_bytes = 0
         #: What comes over the present connection is heads of entries.
         self.are_heads = False
         #: The first entry that was not taken.
@@ -124,6 +128,9 @@ class EntryStream(Generic[E]):
         self.started_at: EntryKey = start
         self._source: StreamSource[E] | None = None
         self._queue: list[E] = []
+        self._queued_bytes = 0
+        #: Whoever waits is woken for so many; 0: for any.
+        self._bytes_wanted = 0
         self._waiter: asyncio.Future[None] | None = None
         self._error: PulsarException | None = None
         self._is_closed = False
@@ -141,6 +148,10 @@ class EntryStream(Generic[E]):
             on_failed=self.fail,
         )
 
+    def borrow(self, block_bytes: int) -> None:
+        """Before it is opened: large frames are to come as views of blocks of about so many bytes, not as copies."""
+        self._block_bytes = block_bytes
+
     async def open(self, source: StreamSource[E]) -> None:
         """Subscribe for the first time; raises what went wrong (TopicNotFound, ...)."""
         self._lifetime.check_usable()
@@ -155,14 +166,22 @@ class EntryStream(Generic[E]):
         """(ledger id, entry id) behind the last entry taken, or the start."""
         return self._next
 
-    async def take(self, timeout_ms: int) -> list[E]:
+    async def take(self, timeout_ms: int, bytes_min: int = 0) -> list[E]:
         """All entries that are here; waits up to ``timeout_ms`` for the first. Empty: nothing came, or it has ended.
 
-        Raises why it can not go on.
+        With fewer than ``bytes_min`` it waits some more, as long as entries below the end may come and no longer than
+        :data:`GATHER_MS`. Raises why it can not go on.
         """
         if not self._queue:
             await self._wait(timeout_ms)
+        if self._queue and self._queued_bytes < bytes_min and self._error is None and self._entries_left() != 0:
+            self._bytes_wanted = bytes_min
+            try:
+                await self._wait(GATHER_MS)
+            finally:
+                self._bytes_wanted = 0
         taken, self._queue = self._queue, []
+        self._queued_bytes = 0
         if taken:
             last = taken[-1]
             self._next = (last.ledger_id, last.entry_id + 1)
@@ -251,10 +270,12 @@ class EntryStream(Generic[E]):
         if self._is_closed:
             raise AlreadyClosed(f"the stream of {self.topic} is closed")
         self.are_heads = self._wants_heads and connection.features.geminga_entry_heads
+        if self._block_bytes:
+            connection.lend(self.consumer_id, self._block_bytes)
         await self._attachment.subscribe(connection, self._subscribe)
         assert self._source is not None
         self.attached_count += 1
-        self._queue.clear()
+        self._drop_queue()
         self.first_seen = self.last_seen = None
         self._source.connected(connection.max_message_size)
         self.window.restart()
@@ -294,7 +315,7 @@ class EntryStream(Generic[E]):
     def _detached(self, assigned_url: str) -> None:
         if self._attachment.detach() is None:
             return
-        self._queue.clear()
+        self._drop_queue()
         self._link.lost(assigned_url)
 
     def start_before(self, entry: EntryKey) -> None:
@@ -319,9 +340,13 @@ class EntryStream(Generic[E]):
         self._lifetime.forget(self)
         self._link.close()
         connection = self._attachment.detach()
-        self._queue.clear()
+        self._drop_queue()
         self.fail(AlreadyClosed(f"the stream of {self.topic} is closed"))
         await self._attachment.leave(connection)
+
+    def _drop_queue(self) -> None:
+        self._queue.clear()
+        self._queued_bytes = 0
 
     # ---- what the broker says
 
@@ -333,13 +358,14 @@ class EntryStream(Generic[E]):
             self.window.arrived(entry.batch_size or 1, entry.size_bytes)
             if (entry.ledger_id, entry.entry_id) >= self._next:
                 self._queue.append(entry)
+                self._queued_bytes += entry.size_bytes
             else:  # from before the start; taken already, in a way
                 self.window.taken(entry.batch_size or 1, entry.size_bytes)
         if self._attachment.connection is None:  # reading them ended the subscription
-            self._queue.clear()
+            self._drop_queue()
             return
         self._grant()
-        if self._queue:
+        if self._queue and (self._queued_bytes >= self._bytes_wanted or self._entries_left() == 0):
             self._wake()
 
     def seen(self, entry: EntryKey) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 import geminga.client as gc
 from geminga.client._batch_source import CHUNKED_PENDING_MAX
-from geminga.client._entry_stream import WINDOW_BYTES_DEFAULT
+from geminga.client._entry_stream import GATHER_MS, WINDOW_BYTES_DEFAULT
 from support.client_world import BrokerOnNode
 from support.scripted_broker import run_with_broker
 
@@ -62,6 +62,64 @@ def test_stream_goes_on_behind_what_was_taken_over_another_connection() -> None:
                 connection.close()
         assert found == [b"%d" % number for number in range(60)]
         assert stream.attached_count > 3
+        await stream.close()
+
+    run_with_broker(scenario)
+
+
+def test_borrowed_entries_are_what_copies_are_and_others_on_the_connection_get_copies() -> None:
+    async def scenario(client: gc.Client, broker: BrokerOnNode) -> None:
+        payloads = [b"%d-" % number * 20_000 for number in range(30)]
+        for is_batched in (True, False):
+            options: gc.ProducerArguments = {"batching_enabled": is_batched, "batching_max_messages": 2}
+            async with client.create_producer(TOPIC, **options) as producer:
+                for number, payload in enumerate(payloads):
+                    producer.send_nowait(payload, partition_key=f"k{number}")
+                await producer.flush()
+        stream: gc.EntryStream[gc.EntryBatch] = client.entry_stream(TOPIC)
+        stream.borrow(1 << 20)
+        await gc.open_batches(stream, are_laid_out=False)
+        consumer = await client.subscribe(TOPIC, "others", initial_position=gc.InitialPosition.Earliest)
+        entries = await read(stream, 45)
+        assert any(isinstance(entry.data, memoryview) for entry in entries[15:])
+        for entry in entries:
+            if entry.is_batch:
+                entry.lay_out()
+            assert entry.key_as_sent(0).startswith(b"k")
+        assert [bytes(entry.payload(index)) for entry in entries for index in entry.order] == payloads * 2
+        received = [await consumer.receive() for _ in range(60)]
+        assert [message.data() for message in received] == payloads * 2
+        assert {type(message.data()) for message in received} == {bytes}
+        assert [message.partition_key() for message in received] == [f"k{number}" for number in range(30)] * 2
+        await stream.close()
+
+    run_with_broker(scenario)
+
+
+def test_stream_gathers_what_is_wanted_and_does_not_wait_where_nothing_can_come() -> None:
+    async def scenario(client: gc.Client, broker: BrokerOnNode) -> None:
+        await publish(client, 300)
+        stream: gc.EntryStream[gc.EntryBatch] = client.entry_stream(TOPIC, permits_max=5)
+        await gc.open_batches(stream)
+        few = await stream.take(5000)
+        assert 1 <= len(few) <= 5
+        last, _ = await stream.last_message_id()
+        bounded: gc.EntryStream[gc.EntryBatch] = client.entry_stream(
+            TOPIC, few[0].key, end=(last.ledger_id(), last.entry_id() + 1)
+        )
+        await gc.open_batches(bounded)
+        clock = client.runtime.clock
+        found: list[gc.EntryBatch] = []
+        while len(found) < 300:
+            since_s = clock.monotonic()
+            taken = await bounded.take(5000, 1 << 20)
+            found += taken
+            if len(found) == 300:  # fewer bytes than were wanted, and the end
+                assert clock.monotonic() - since_s < GATHER_MS / 1000
+            else:
+                assert clock.monotonic() - since_s >= GATHER_MS / 1000
+        assert [entry.payload(0) for entry in found] == [b"%d" % number for number in range(300)]
+        await bounded.close()
         await stream.close()
 
     run_with_broker(scenario)

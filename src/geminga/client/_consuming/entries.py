@@ -108,7 +108,8 @@ class EntryReader:
     def read(self, frames: Sequence[Frame]) -> list[EntryBatch]:
         """Entries to hand out; raises ProtocolError for a broken command.
 
-        Ends early at a frame whose key is missing: :meth:`take_unread` has it and what is behind it.
+        Ends early at a frame whose key is missing: :meth:`take_unread` has it and what is behind it. What is behind a
+        command may be a memoryview (of a connection that lends), and then an entry's data is one, too.
         """
         entries: list[EntryBatch] = []
         heads, topic_name = self._heads, self._topic_name
@@ -162,7 +163,7 @@ class EntryReader:
             self._on_discard(key, Discard.CHECKSUM if is_damaged else unreadable, 1)
             return None
         try:
-            metadata = pb.MessageMetadata.FromString(data[start + 4 : payload_start])
+            metadata = pb.MessageMetadata.FromString(bytes(data[start + 4 : payload_start]))
         except DecodeError:
             self._on_discard(key, unreadable, 1)
             return None
@@ -211,7 +212,7 @@ class EntryReader:
         first_chunk: MessageId | None = None
         is_undecrypted = False
         if metadata.encryption_keys:
-            clear = self._decrypted(metadata, data[start:])
+            clear = self._decrypted(metadata, bytes(data[start:]))
             if clear is not None:
                 data, start = clear, 0
             elif self._crypto_failure_action is ConsumerCryptoFailureAction.CONSUME:
@@ -220,7 +221,7 @@ class EntryReader:
                 self._on_discard(key, Discard.DECRYPTION, count)
                 return None
         if metadata.num_chunks_from_msg > 1 and not is_undecrypted:
-            whole = self._assembled(key, metadata, data[start:])
+            whole = self._assembled(key, metadata, bytes(data[start:]))
             if whole is None:
                 return None
             data, first = whole

@@ -299,6 +299,11 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     # ---- bytes in
 
+    def lend(self, consumer_id: int, block_bytes: int) -> None:
+        """A consumer takes views of the blocks that are read into, instead of copies (:meth:`FrameBuffer.lend`)."""
+        self.listeners.lend_to(consumer_id)
+        self._received.lend(block_bytes)
+
     def get_buffer(self, sizehint: int) -> memoryview:
         """Where the next read goes."""
         return self._received.space()

@@ -23,12 +23,14 @@ _Type = pb.BaseCommand
 class Listeners:
     """By their ids. Each hears ``on_connection_lost`` exactly once, in the order of registration, and nothing after."""
 
-    __slots__ = ("_consumers", "_producers", "_watchers", "is_over")
+    __slots__ = ("_borrowers", "_consumers", "_producers", "_watchers", "is_over")
 
     def __init__(self) -> None:
         self._producers: dict[int, ProducerHandler] = {}
         self._consumers: dict[int, ConsumerHandler] = {}
         self._watchers: dict[int, WatchHandler] = {}
+        #: Consumers that take views of what was read; while there was one, others get copies of it.
+        self._borrowers: set[int] | None = None
         #: The connection is lost.
         self.is_over = False
 
@@ -76,6 +78,14 @@ class Listeners:
     def unregister_consumer(self, consumer_id: int) -> None:
         """It hears nothing any more; fine if it was not registered."""
         self._consumers.pop(consumer_id, None)
+        if self._borrowers:
+            self._borrowers.discard(consumer_id)
+
+    def lend_to(self, consumer_id: int) -> None:
+        """What is behind the command of its messages may be a memoryview, as the connection's buffer lends."""
+        if self._borrowers is None:
+            self._borrowers = set()
+        self._borrowers.add(consumer_id)
 
     def register_watcher(self, watcher_id: int, handler: WatchHandler) -> None:
         """``handler`` hears of changes of a list of topics."""
@@ -142,6 +152,8 @@ class Listeners:
     def _deliver(self, consumer_id: int, frames: list[Frame]) -> None:
         consumer = self._consumers.get(consumer_id)
         if consumer is not None:  # else: late ones of a consumer that was closed
+            if self._borrowers is not None and consumer_id not in self._borrowers:
+                frames = [(command, bytes(data)) for command, data in frames]
             consumer.on_messages(frames)
 
     # ---- commands

@@ -1,8 +1,9 @@
 """Entries of a topic as Arrow columns, cut by bytes: no Python object per message.
 
-The payloads of some entries are laid end to end as they came; offsets into that one buffer make an Arrow array whose
-every other element is a payload, and Arrow gathers those. Ids are made of a prefix per entry and suffixes that
-are remembered per batch size. Only messages with properties, or with keys that are not text, are looked at one by one.
+The entries of a batch lie in the block that was read into, or are laid end to end; offsets into that one buffer make an
+Arrow array whose every other element is a payload, and Arrow gathers those. Ids are made of a prefix per entry and
+suffixes that are remembered per batch size. Only messages with properties, or with keys that are not text, are looked
+at one by one.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from numpy.typing import NDArray
 from geminga.client.core.batch_layout import HAS_KEY, IS_NULL_VALUE, KEY_IS_BASE64
 from geminga.spark.columns import VALUE
 from geminga.spark.core import metadata_columns as names
-from geminga.spark.source.entry_rows import EntryRows, Piece
+from geminga.spark.source.entry_rows import EntryRows, Piece, block_of
 from geminga.spark.source.single_metadata import signed
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.metadata import text_of, texts_of
@@ -32,19 +33,28 @@ Longs = NDArray[np.int64]
 _UINT64: Final = (1 << 64) - 1
 #: Batch sizes whose message-id suffixes are remembered.
 _SUFFIXES_CACHED_MAX: Final = 256
+#: A group with less than this part of its bytes goes on into the next block.
+_COPIED_PART: Final = 4
 _MICROS: Final = 1000
 _TIME_MS_MAX: Final = ((1 << 63) - 1) // _MICROS
 _TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 
 
 def cut_by_bytes(pieces: Sequence[Piece], bytes_max: int) -> Iterator[list[Piece]]:
-    """Groups of at most ``bytes_max`` payload bytes, or of one entry."""
+    """Groups of at most ``bytes_max`` payload bytes, or of one entry; what lies in one block is no group with others.
+
+    Unless there is little of it: a copy costs less than a small group.
+    """
     group: list[Piece] = []
     size = 0
+    block: bytearray | None = None
     for piece in pieces:
-        if group and size + piece.entry.size_bytes > bytes_max:
+        own = block_of(piece.entry)
+        is_other = own is not block and size >= bytes_max // _COPIED_PART
+        if group and (is_other or size + piece.entry.size_bytes > bytes_max):
             yield group
             group, size = [], 0
+        block = own
         group.append(piece)
         size += piece.entry.size_bytes
     if group:
@@ -235,7 +245,7 @@ class Rows:
         starts, ends = columns.metadata_starts[chosen].tolist(), columns.metadata_ends[chosen].tolist()
         for row, piece, start, end in zip(chosen.tolist(), of_piece, starts, ends, strict=True):
             entry = self._pieces[piece].entry
-            found = _own_metadata(rows.data[start:end]) if entry.is_batch else entry.metadata
+            found = _own_metadata(bytes(rows.data[start:end])) if entry.is_batch else entry.metadata
             pairs = texts_of(found.properties)
             sizes[row + 1] = len(pairs)
             keys += pairs.keys()

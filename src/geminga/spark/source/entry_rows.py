@@ -26,29 +26,28 @@ class Piece(NamedTuple):
     last: int | None = None
 
 
+def block_of(entry: EntryBatch) -> bytearray | None:
+    """The block that the entry's bytes are a view of; None: they are its own."""
+    data: object = entry.data
+    if isinstance(data, memoryview) and isinstance(data.obj, bytearray):
+        return data.obj
+    return None
+
+
 class EntryRows:
     """The messages of some pieces, in order."""
 
     def __init__(self, pieces: Sequence[Piece]) -> None:
         """Raises ReadError if an entry is not the batch it should be."""
         self.pieces = pieces
-        parts: list[bytes] = []
         batches, singles = _Batches(), _Singles()
+        #: Where each entry begins in :attr:`data`.
         self._bases: list[int] = []
-        size = row = 0
-        for number, (entry, _, _) in enumerate(pieces):
-            self._bases.append(size)
-            if entry.is_batch:
-                parts.append(entry.data)
-                batches.add(number, size + entry.payload_start, size + len(entry.data), entry.batch_size)
-                size += len(entry.data)
-                row += entry.batch_size
-            else:
-                size = singles.add(entry, row, parts, size)
-                row += 1
-        parts.append(bytes(PAD_BYTES))
-        #: The entries' bytes, end to end.
-        self.data = b"".join(parts)
+        #: The entries' bytes: the block that they lie in, or else end to end.
+        self.data: bytes | memoryview = b""
+        if not self._in_block(batches):
+            self._joined(batches, singles)
+        row = len(singles.rows) + sum(batches.counts)
         sizes = np.array([piece.entry.batch_size if piece.entry.is_batch else 1 for piece in pieces], np.int64)
         columns = self._read(batches, singles, sizes)
         #: Of each message the number of its piece, and its index in the batch.
@@ -63,6 +62,39 @@ class EntryRows:
         #: Messages of each piece.
         self.counts: Longs = sizes
         self.count = len(self.index)
+
+    def _in_block(self, batches: _Batches) -> bool:
+        """Whether the entries are batches that lie in one block as they came: then nothing is copied."""
+        block = block_of(self.pieces[0].entry)
+        if block is None or not all(one.entry.is_batch and block_of(one.entry) is block for one in self.pieces):
+            return False
+        places = [np.frombuffer(one.entry.data, np.uint8).ctypes.data for one in self.pieces]
+        low = places[0] - np.frombuffer(block, np.uint8).ctypes.data
+        high = places[-1] - places[0] + low + len(self.pieces[-1].entry.data) + PAD_BYTES
+        if high > len(block):
+            return False
+        self.data = memoryview(block)[low:high]
+        for number, ((entry, _, _), place) in enumerate(zip(self.pieces, places, strict=True)):
+            base = place - places[0]
+            self._bases.append(base)
+            batches.add(number, base + entry.payload_start, base + len(entry.data), entry.batch_size)
+        return True
+
+    def _joined(self, batches: _Batches, singles: _Singles) -> None:
+        parts: list[bytes] = []
+        size = row = 0
+        for number, (entry, _, _) in enumerate(self.pieces):
+            self._bases.append(size)
+            if entry.is_batch:
+                parts.append(entry.data)
+                batches.add(number, size + entry.payload_start, size + len(entry.data), entry.batch_size)
+                size += len(entry.data)
+                row += entry.batch_size
+            else:
+                size = singles.add(entry, row, parts, size)
+                row += 1
+        parts.append(bytes(PAD_BYTES))
+        self.data = b"".join(parts)
 
     def _read(self, batches: _Batches, singles: _Singles, sizes: Longs) -> BatchColumns:
         data = np.frombuffer(self.data, np.uint8)

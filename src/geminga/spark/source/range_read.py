@@ -31,6 +31,8 @@ _log = get_logger(__name__)
 
 #: After so long without an entry the broker is asked whether there is anything left, milliseconds; doubled each time.
 FIRST_WAIT_MS: Final = 250
+#: This part of the window is taken at once, so that the rest is on its way.
+_WINDOW_PART: Final = 4
 
 
 class RangeReader:
@@ -48,6 +50,8 @@ class RangeReader:
         self._stream: EntryStream[EntryBatch] | None = None
         self._source: BatchSource | None = None
         self._is_done = False
+        #: What is worth the way from the loop to the task.
+        self._bytes_min = min(config.arrow_batch_bytes, config.window_bytes // _WINDOW_PART)
         #: Chunks without beginning that were reported.
         self._reported = 0
 
@@ -67,6 +71,7 @@ class RangeReader:
             name=config.name,
             is_read_compacted=config.is_read_compacted,
         )
+        stream.borrow(config.arrow_batch_bytes)
         self._source = await open_batches(stream, decryptor, are_laid_out=False)
         self._stream = stream
 
@@ -86,7 +91,7 @@ class RangeReader:
         waited_ms = 0
         wait_ms = FIRST_WAIT_MS
         while not self._is_done:
-            entries = await stream.take(wait_ms)
+            entries = await stream.take(wait_ms, self._bytes_min)
             await self._check_start()
             self._check_chunks()
             pieces = self._wanted(entries)

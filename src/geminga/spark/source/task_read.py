@@ -51,9 +51,9 @@ def read_range(
             size = sum(piece.entry.size_bytes for piece in waiting)
             if size < config.arrow_batch_bytes:
                 continue
-            for group in cut_by_bytes(waiting, config.arrow_batch_bytes):
+            *full, waiting = cut_by_bytes(waiting, config.arrow_batch_bytes)
+            for group in full:
                 yield decode(Rows(group), wanted.topic)
-            waiting = []
         for group in cut_by_bytes(waiting, config.arrow_batch_bytes):
             yield decode(Rows(group), wanted.topic)
     finally:

@@ -24,7 +24,8 @@ from typing import Final
 from geminga.model.errors import ProtocolError
 from geminga.model.limits import FRAME_PADDING_BYTES
 
-#: A frame as decoded: the command's bytes, and the bytes behind the command.
+#: A frame as decoded: the command's bytes, and the bytes behind the command. Who borrows (``FrameBuffer.lend``) gets a
+#: memoryview as the second.
 Frame = tuple[bytes, bytes]
 
 _HEAD: Final = Struct(">II")

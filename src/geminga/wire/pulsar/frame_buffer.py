@@ -4,6 +4,10 @@ A transport that makes a new ``bytes`` of each read pays for it with large frame
 cut apart again, and every such block of memory comes fresh from the system, page by page. Here reads go into one
 buffer that is used again and again, and what leaves it is a frame's own bytes.
 
+A buffer that *lends* (:meth:`FrameBuffer.lend`) does without that copy, too: what lies behind the command of a large
+frame is a view of the block that was read into. A block that lent something is not written again while anybody has a
+view of it; then it is, as memory that is fresh from the system costs as much as the copy.
+
 ``space()`` gives room for the next read, ``wrote(size)`` the frames it completed. As with
 :class:`~.frame.FrameDecoder` nothing raises: after an impossible size :attr:`FrameBuffer.error` is set, the whole
 frames before it are given, and nothing ever after.
@@ -12,7 +16,7 @@ frames before it are given, and nothing ever after.
 from __future__ import annotations
 
 from struct import Struct
-from typing import Final
+from typing import Final, cast
 
 from geminga.model.limits import FRAME_PADDING_BYTES
 from geminga.wire.pulsar.frame import Frame, ImpossibleFrameError, impossible_frame
@@ -27,12 +31,28 @@ BUFFER_BYTES_MAX: Final = 1024 * 1024
 #: Frames up to this size are cut from a copy of all that lie together; larger ones are copied one by one.
 SMALL_FRAME_BYTES: Final = 8 * 1024
 _WINDOW_BYTES: Final = 64 * 1024
+#: Bytes of a block behind the last frame that who borrows one may look at; what stands there means nothing.
+BLOCK_SLACK_BYTES: Final = 1024
+#: A block with less room than this for what comes next is left to the borrowers.
+_READ_BYTES_MIN: Final = 64 * 1024
+#: Blocks that are kept to be used again.
+_BLOCKS_KEPT_MAX: Final = 8
 
 
 class FrameBuffer:
     """Where one connection reads into, and the frames that come out."""
 
-    __slots__ = ("_buffer", "_end", "_frame_bytes_max", "_start", "_view", "error")
+    __slots__ = (
+        "_block_bytes",
+        "_blocks",
+        "_buffer",
+        "_end",
+        "_frame_bytes_max",
+        "_is_lent",
+        "_start",
+        "_view",
+        "error",
+    )
 
     def __init__(self, message_bytes_max: int) -> None:
         """``message_bytes_max``: largest message; a frame may hold ``FRAME_PADDING_BYTES`` more, as in Pulsar."""
@@ -44,6 +64,20 @@ class FrameBuffer:
         self._end = 0
         #: Why the stream can not be read on; None while it can.
         self.error: ImpossibleFrameError | None = None
+        #: Of the blocks that are lent; 0: none are.
+        self._block_bytes = 0
+        #: Somebody got a view of the present buffer.
+        self._is_lent = False
+        #: Those that were lent, oldest first: some are free again.
+        self._blocks: list[bytearray] = []
+
+    def lend(self, block_bytes: int) -> None:
+        """From now on what is behind the command of a large frame is a memoryview of a block of about so many bytes.
+
+        Its ``obj`` is the block, a bytearray with :data:`BLOCK_SLACK_BYTES` behind the last frame. Frames up to
+        ``SMALL_FRAME_BYTES`` remain bytes. The larger of several sizes counts.
+        """
+        self._block_bytes = max(self._block_bytes, block_bytes, BUFFER_BYTES_MAX)
 
     @property
     def buffered_bytes(self) -> int:
@@ -61,13 +95,15 @@ class FrameBuffer:
 
     def space(self) -> memoryview:
         """Room for the next read; never empty."""
-        return self._view[self._end :]
+        return self._view[self._end :]  # a block's view ends before its slack
 
     def wrote(self, size: int) -> list[Frame]:
         """``size`` bytes were read into :meth:`space`: the frames they complete, in order."""
         frames: list[Frame] = []
         if self.error is not None:
             self._start = self._end = 0
+            if self._is_lent:
+                self._replace(BUFFER_BYTES_MIN, 0)
             return frames
         if not self._end and size < SMALL_FRAME_BYTES:
             # The usual read of an idle connection: a few small frames, whole.
@@ -76,8 +112,11 @@ class FrameBuffer:
                 return frames
             self._start = taken
         self._end += size
-        was_filled = self._end == len(self._buffer)
+        was_filled = self._end == len(self._view)
         needed = self._cut(frames)
+        if self._is_lent:
+            self._make_room_behind(needed)
+            return frames
         if self._start == self._end:
             self._start = self._end = 0
         self._make_room(needed, was_filled=was_filled)
@@ -100,23 +139,62 @@ class FrameBuffer:
                 return stop - position
             if total > SMALL_FRAME_BYTES:
                 rest = position + _HEAD_BYTES + command_size
-                frames.append((bytes(view[position + _HEAD_BYTES : rest]), bytes(view[rest:stop])))
+                behind: bytes | memoryview = view[rest:stop]
+                if self._block_bytes and len(behind) > SMALL_FRAME_BYTES:
+                    self._is_lent = True
+                else:
+                    behind = bytes(behind)
+                # Who asked for views knows; nobody else gets one (Listeners).
+                frames.append((bytes(view[position + _HEAD_BYTES : rest]), cast("bytes", behind)))
                 position = stop
             else:
                 position += _cut_small(bytes(view[position : min(end, position + _WINDOW_BYTES)]), frames)
         self._start = position
         return _HEAD_BYTES
 
+    def _make_room_behind(self, needed: int) -> None:
+        """The same while the buffer is lent: nothing in it may move, so what does not fit begins a new block."""
+        room = len(self._view) - self._start
+        if needed > room or room < _READ_BYTES_MIN:
+            self._replace(max(self._block_bytes, needed), self._end - self._start)
+
+    def _replace(self, size: int, held: int) -> None:
+        """Another buffer of ``size`` bytes, with the ``held`` bytes that are no whole frame yet at its beginning."""
+        if len(self._buffer) == self._block_bytes + BLOCK_SLACK_BYTES:
+            self._blocks.append(self._buffer)
+            del self._blocks[:-_BLOCKS_KEPT_MAX]
+        block = self._free_block(size + BLOCK_SLACK_BYTES)
+        view = memoryview(block)[: len(block) - BLOCK_SLACK_BYTES]
+        view[:held] = self._view[self._start : self._end]
+        self._buffer, self._view = block, view
+        self._start, self._end = 0, held
+        self._is_lent = False
+
+    def _free_block(self, size: int) -> bytearray:
+        """One that nobody has a view of any more, or a new one."""
+        for number, block in enumerate(self._blocks):
+            if len(block) != size:
+                continue
+            try:
+                block.append(0)  # refused as long as there is a view
+            except BufferError:
+                continue
+            del self._blocks[number], block[size:]
+            return block
+        return bytearray(size)
+
     def _make_room(self, needed: int, *, was_filled: bool) -> None:
         """Room for the rest of a frame of ``needed`` bytes, or for a good read."""
-        size = len(self._buffer)
-        wanted = size
-        if was_filled and size < BUFFER_BYTES_MAX:
-            wanted = 2 * size
-        elif needed < size // 4 and size > BUFFER_BYTES_MAX:
-            wanted = BUFFER_BYTES_MAX  # the one large frame has gone
-        wanted = max(wanted, needed)
+        size = len(self._view)
         held = self._end - self._start
+        if self._block_bytes:
+            is_small = was_filled and size < self._block_bytes
+            if is_small or needed > size or needed <= self._block_bytes < size:
+                self._replace(max(self._block_bytes, needed), held)
+                return
+            wanted = size
+        else:
+            wanted = self._wanted(size, needed, was_filled=was_filled)
         if wanted != size:
             grown = bytearray(wanted)
             grown[:held] = self._view[self._start : self._end]
@@ -126,6 +204,15 @@ class FrameBuffer:
         else:
             return
         self._start, self._end = 0, held
+
+    def _wanted(self, size: int, needed: int, *, was_filled: bool) -> int:
+        """Bytes that a buffer which does not lend should have."""
+        wanted = size
+        if was_filled and size < BUFFER_BYTES_MAX:
+            wanted = 2 * size
+        elif needed < size // 4 and size > BUFFER_BYTES_MAX:
+            wanted = BUFFER_BYTES_MAX  # the one large frame has gone
+        return max(wanted, needed)
 
 
 def _cut_small(data: bytes, frames: list[Frame]) -> int:

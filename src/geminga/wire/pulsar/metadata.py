@@ -57,7 +57,7 @@ def broker_entry_metadata(entry: bytes) -> pb.BrokerEntryMetadata | None:
         return None
     size = int.from_bytes(entry[2:6], "big")
     try:
-        return pb.BrokerEntryMetadata.FromString(entry[6 : 6 + size])
+        return pb.BrokerEntryMetadata.FromString(bytes(entry[6 : 6 + size]))
     except DecodeError:
         return None
 

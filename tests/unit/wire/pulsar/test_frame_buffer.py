@@ -10,6 +10,7 @@ from geminga.model.errors import ProtocolError
 from geminga.model.limits import FRAME_PADDING_BYTES
 from geminga.wire.pulsar.frame import FrameDecoder, encode_frame, encode_frame_head
 from geminga.wire.pulsar.frame_buffer import (
+    BLOCK_SLACK_BYTES,
     BUFFER_BYTES_MAX,
     BUFFER_BYTES_MIN,
     SMALL_FRAME_BYTES,
@@ -104,3 +105,66 @@ def test_buffer_grows_with_full_reads_alone() -> None:
     assert len(buffer.space()) == BUFFER_BYTES_MIN
     feed(buffer, frame * 10_000)
     assert len(buffer.space()) == BUFFER_BYTES_MAX
+
+
+# ---- a buffer that lends
+
+
+@given(st.lists(FRAMES, max_size=5), st.sampled_from([1 << 30, 70_000, 4096]), st.integers(0, 2))
+def test_frames_that_were_lent_stay_what_they_are_while_more_is_read(many, read_bytes_max, asked_after) -> None:
+    buffer = FrameBuffer(MESSAGE_BYTES_MAX)
+    sent: list[tuple[bytes, bytes]] = []
+    got: list[tuple[bytes, bytes]] = []
+    for number, frames in enumerate(many):
+        if number == asked_after:
+            buffer.lend(BUFFER_BYTES_MAX)
+        large = [(command, payload * 6) for command, payload in frames]  # so that they fill several blocks
+        sent += large
+        got += feed(buffer, encode(large), read_bytes_max)
+    assert got == sent
+    assert buffer.buffered_bytes == 0
+    assert all(isinstance(rest, bytes) for _, rest in got if len(rest) <= SMALL_FRAME_BYTES)
+
+
+def test_large_frames_are_views_of_a_block_with_slack_and_small_ones_are_copies() -> None:
+    buffer = FrameBuffer(MESSAGE_BYTES_MAX)
+    buffer.lend(BUFFER_BYTES_MAX)
+    # The first read goes to a buffer that is no block yet.
+    feed(buffer, encode([(b"a", bytes(100_000))] * 3))
+    frames = feed(buffer, encode([(b"a", bytes(100_000)), (b"b", bytes(100))] * 5))
+    views = [rest for command, rest in frames if command == b"a"]
+    assert all(isinstance(view, memoryview) for view in views)
+    assert all(isinstance(rest, bytes) for command, rest in frames if command == b"b")
+    assert {len(view.obj) for view in views} == {BUFFER_BYTES_MAX + BLOCK_SLACK_BYTES}
+
+
+def test_block_is_used_again_once_nobody_has_a_view_of_it() -> None:
+    buffer = FrameBuffer(MESSAGE_BYTES_MAX)
+    buffer.lend(BUFFER_BYTES_MAX)
+    data = encode([(b"a", bytes(300_000))])
+    blocks: set[int] = set()
+    held: list[object] = []
+    for _ in range(60):  # 18 MB, in blocks of 1 MiB
+        held = [*held, *(rest.obj for _, rest in feed(buffer, data) if isinstance(rest, memoryview))][-1:]
+        blocks |= {id(block) for block in held}
+    assert len(blocks) <= 4
+    assert len(buffer.space()) <= BUFFER_BYTES_MAX
+
+
+def test_frame_larger_than_a_block_passes_and_the_next_block_is_of_the_usual_size() -> None:
+    buffer = FrameBuffer(MESSAGE_BYTES_MAX)
+    buffer.lend(BUFFER_BYTES_MAX)
+    frames = [(b"a", b"x" * 3 * BUFFER_BYTES_MAX), (b"b", b"y" * 50_000), (b"c", b"z" * 50_000)]
+    for _ in range(3):
+        assert feed(buffer, encode(frames)) == frames
+    assert len(buffer.space()) <= BUFFER_BYTES_MAX
+
+
+def test_impossible_size_behind_lent_frames_leaves_them_whole() -> None:
+    buffer = FrameBuffer(MESSAGE_BYTES_MAX)
+    buffer.lend(BUFFER_BYTES_MAX)
+    frames = [(b"a", bytes((number,)) * 100_000) for number in range(5)]
+    got = feed(buffer, encode(frames) + b"\xff\xff\xff\xff\x00\x00\x00\x04")
+    assert isinstance(buffer.error, ProtocolError)
+    assert feed(buffer, bytes(2_000_000)) == []
+    assert got == frames
