@@ -86,8 +86,8 @@ MEASUREMENTS: dict[str, tuple[str, str, Measurement]] = {
         lambda b, _: delayed(b),
     ),
     "spark": (
-        "topics in Spark against a source in memory, and a sink to nowhere",
-        f"publish: {DURABLE}",
+        "topics in Spark against a source in memory, a sink to nowhere, and Parquet files",
+        f"publish: {DURABLE}; Parquet files: none",
         lambda b, o: measure_spark(b, o.gigabytes, (o.size or [0])[0], o.k),
     ),
     "peers": (

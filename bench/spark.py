@@ -6,8 +6,15 @@ the median of the ratios of neighbouring turns.
 
 - *streaming read*: topics to Spark's ``noop`` sink; beside it a Python Arrow source that builds the same columns from
   memory.
-- *streaming write*: the source in memory to topics, at least once, every row's receipt awaited; beside it the smaller
-  of half the disk's own durable rate and the sink without a broker: rows read, cut and encoded, and dropped.
+  What the memory source does not do: come over a socket from another process, be checked against a checksum, have its
+  messages told apart; its keys and payloads are the same bytes in each batch. What both do is Spark's: batches from
+  Python to the JVM, rows of them there.
+- *streaming write*: the source in memory to topics, with each guarantee, every row's receipt awaited; beside it the
+  smaller of the disk's own durable rate and the sink without a broker: rows read, cut and encoded, and dropped. The
+  broker writes each byte twice (journal and entry log), so that half of the disk's rate is the most it can do once
+  the page cache is full.
+- *Parquet files*: the same rows to files without compression and from them, by Spark's own reader and writer in the
+  JVM; neither is synced, and no Python process is involved in the reading.
 - *client alone*: the same tasks in one process without Spark, from the socket to Arrow batches.
 """
 
@@ -19,6 +26,7 @@ import statistics
 import subprocess
 import sys
 import time
+import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,7 +36,7 @@ from tools.standalone_process import ROOT, StandaloneProcess
 from bench.client import next_turn
 from bench.measure import Row
 from bench.servers import Bench, BenchError, environment, finish_load
-from bench.spark_load import PAYLOAD_BYTES, PAYLOAD_VARIABLE
+from bench.spark_load import PAYLOAD_BYTES, PAYLOAD_VARIABLE, payloads
 
 #: Messages of one topic that is read; of the two tasks of a write.
 MESSAGES = 100_000
@@ -38,7 +46,13 @@ SMALL_BATCHES = 20
 #: Writes of the disk's durable rate.
 DISK_WRITE_BYTES = 1 << 20
 DISK_WRITES = 200
-READ_GOAL, WRITE_GOAL = 0.7, 0.5
+#: Of the source in memory; of the lower of sink to nowhere and disk; of at-least-once.
+READ_GOAL, WRITE_GOAL, EXACTLY_GOAL = 0.7, 0.7, 0.7
+GUARANTEES = ("at-least-once", "effectively-once", "exactly-once")
+#: A task that writes effectively once holds its rows, to sort them: this many bytes are written at most.
+SORTED_TASK_BYTES = 256 << 20
+#: The namespace with deduplication.
+DEDUPLICATED = "public/deduplicated"
 WRITTEN_COLUMNS = ["value", "__key", "__eventTime"]
 _TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -56,7 +70,8 @@ class _Turn:
 def spark(bench: Bench, gigabytes: float = 0.0, payload_bytes: int = 0, which: str = "") -> list[Row]:
     """All rows. ``gigabytes``: of payloads in each query; ``payload_bytes``: of each; 0: as the module says.
 
-    ``which``: only queries whose name contains it (memory, NONE, LZ4, nowhere, written), and the source in memory.
+    ``which``: only queries whose name contains it, and the source in memory: NONE, LZ4, nowhere, a guarantee (each for
+    itself, beside nowhere), "Parquet write", "Parquet read".
     """
     average = payload_bytes or sum(PAYLOAD_BYTES) // 2
     messages = max(1, int(gigabytes * 1e9 / average / TASKS)) if gigabytes else MESSAGES
@@ -70,22 +85,22 @@ class _Measuring:
         self._size = payload_bytes
         self._which = which
         self._compressions = [name for name in ("NONE", "LZ4") if which in name]
-        self._memory = ["bench_memory", {"tasks": str(TASKS), "rows": str(messages)}]
+        self._memory = _memory(messages)
+        self._sorted = min(messages, SORTED_TASK_BYTES // (payload_bytes or sum(PAYLOAD_BYTES) // 2))
+        self._files = ["parquet", {"path": str(bench.scratch / "parquet"), "compression": "none"}]
         self._bench = bench
         self._broker = broker
         self._turns: dict[str, list[_Turn]] = {}
-        self._numbers = 0
-        self._payload_bytes = 0
 
     def rows(self) -> list[Row]:
         """Fill, start Spark, take turns."""
         for compression in self._compressions:
-            filled = self._load("fill", topics=_topics(compression), count=self._messages, compression=compression)
-            self._payload_bytes = int(filled["bytes"])
+            self._load("fill", topics=_topics(compression), count=self._messages, compression=compression)
         self._load("fill", topics=["small"], count=1, compression="NONE")
         for _ in range(SMALL_BATCHES - 1):
             self._load("fill", topics=["small"], count=1, compression="NONE")
         alone = [self._alone(compression) for compression in self._compressions]
+        self._deduplicate()
         session = self._start_session()
         try:
             self._take_turns(session)
@@ -93,41 +108,68 @@ class _Measuring:
         finally:
             session.kill()
             session.wait()
-        writes = self._writes(durable_rate(self._bench.scratch)) if self._turns.keys() >= {"nowhere", "written"} else []
+        writes = self._writes(durable_rate(self._bench.scratch)) if "nowhere" in self._turns else []
         return [*self._reads(), *writes, *alone, _floor(small, self._turns)]
 
     # ---- turns
 
     def _take_turns(self, session: subprocess.Popen[str]) -> None:
         for turn in range(self._bench.rounds + 1):
-            for name, query in self._queries():
+            for name, query in self._queries(turn):
+                rows = TASKS * (self._sorted if name == "effectively-once" else self._messages)
                 before = cpu_seconds(self._broker.pid)
                 answer = next_turn(session, json.dumps(query))
                 broker_s = cpu_seconds(self._broker.pid) - before
-                if answer["rows"] != self._messages * TASKS:
-                    raise BenchError(f"{name}: {answer['rows']} rows, expected {self._messages * TASKS}")
+                if answer["rows"] != rows:
+                    raise BenchError(f"{name}: {answer['rows']} rows, expected {rows}")
                 if turn:  # the first one warms up
-                    gigabytes = self._payload_bytes / 1e9
+                    size = self._row_bytes() * rows
                     self._turns.setdefault(name, []).append(
                         _Turn(
-                            self._payload_bytes / 1e3 / sum(answer["trigger_ms"]),
-                            broker_s / gigabytes,
-                            answer["jvm_cpu_s"] / gigabytes,
-                            answer["python_cpu_s"] / gigabytes,
+                            size / 1e3 / sum(answer["trigger_ms"]),
+                            broker_s / size * 1e9,
+                            answer["jvm_cpu_s"] / size * 1e9,
+                            answer["python_cpu_s"] / size * 1e9,
                         )
                     )
 
-    def _queries(self) -> list[tuple[str, dict[str, Any]]]:
-        self._numbers += 1
-        sink = {"service.url": self._broker.service_url, "topic": f"written-{self._numbers}"}
+    def _row_bytes(self) -> float:
+        """Of a payload, as a mean over those that come in turns."""
+        return self._size or statistics.mean(map(len, payloads()))
+
+    def _queries(self, turn: int) -> list[tuple[str, dict[str, Any]]]:
+        directory = {**self._files[1], "path": f"{self._files[1]['path']}-{turn}"}
         queries: list[tuple[str, dict[str, Any]]] = [
             ("memory", {"from": self._memory, "to": ["noop", {}]}),
             ("NONE", self._query(_topics("NONE"), "noop")),
             ("LZ4", self._query(_topics("LZ4"), "noop")),
+            ("Parquet write", {"from": self._memory, "to": ["parquet", directory]}),
+            ("Parquet read", {"from": ["parquet", directory], "to": ["noop", {}]}),
             ("nowhere", {"from": self._memory, "to": ["bench_nowhere", {}], "select": WRITTEN_COLUMNS}),
-            ("written", {"from": self._memory, "to": ["pulsar", sink], "select": WRITTEN_COLUMNS}),
+            *((name, self._write_query(name, turn)) for name in GUARANTEES),
         ]
-        return [one for one in queries if one[0] == "memory" or self._which in one[0]]
+        return [one for one in queries if one[0] == "memory" or self._is_wanted(one[0])]
+
+    def _is_wanted(self, name: str) -> bool:
+        if self._which == "Parquet read" and name == "Parquet write":
+            return True  # what is read must be written
+        return self._which in name or (self._which in GUARANTEES and name == "nowhere")
+
+    def _write_query(self, guarantee: str, turn: int) -> dict[str, Any]:
+        is_sorted = guarantee == "effectively-once"
+        namespace = DEDUPLICATED if is_sorted else "public/default"
+        topic = f"persistent://{namespace}/{guarantee}-{turn}"
+        sink = {"service.url": self._broker.service_url, "topic": topic, "guarantee": guarantee}
+        source = _memory(self._sorted) if is_sorted else self._memory
+        return {"from": source, "to": ["pulsar", sink], "select": WRITTEN_COLUMNS}
+
+    def _deduplicate(self) -> None:
+        """Make the namespace for ``effectively-once``."""
+        for method, path, body in (("PUT", "", b"{}"), ("POST", "/deduplication", b"true")):
+            url = f"{self._broker.web_url}/admin/v2/namespaces/{DEDUPLICATED}{path}"
+            request = urllib.request.Request(url, body, {"Content-Type": "application/json"}, method=method)
+            with urllib.request.urlopen(request, timeout=30):
+                pass
 
     def _query(self, topics: list[str], sink: str, **options: str) -> dict[str, Any]:
         reading = {
@@ -141,27 +183,35 @@ class _Measuring:
     # ---- rows
 
     def _reads(self) -> list[Row]:
-        memory = self._turns["memory"]
-        return [
-            _row(
-                f"streaming read, {name}",
-                self._turns[name],
-                "source in memory",
-                [one.rate for one in memory],
-                READ_GOAL,
-            )
-            for name in self._compressions
+        """Topics and files, beside the source in memory."""
+        memory = [one.rate for one in self._turns["memory"]]
+        beside = "source in memory"
+        rows = [
+            _row(f"streaming read, {name}", self._turns[name], beside, memory, READ_GOAL) for name in self._compressions
         ]
+        if "Parquet read" in self._turns:
+            rows.append(_row("streaming read, Parquet files", self._turns["Parquet read"], beside, memory, 0.0))
+        return rows
 
     def _writes(self, disk: float) -> list[Row]:
-        """Against the smaller of two, as the goal says, and against the other alone."""
+        """Each guarantee beside the smaller of two, as the goal says; exactly-once beside at-least-once, too."""
         nowhere = [one.rate for one in self._turns["nowhere"]]
-        limits = [min(one, disk / 2) for one in nowhere]
-        what = f"that or half of the disk's {disk:.0f}"
-        return [
-            _row("streaming write, NONE", self._turns["written"], "sink to nowhere", nowhere, 0.0),
-            _row("streaming write, NONE", self._turns["written"], what, limits, WRITE_GOAL),
+        limits = [min(one, disk) for one in nowhere]
+        beside = f"sink to nowhere, or the disk's {disk:.0f}"
+        rows = [
+            _row(f"streaming write, {name}", self._turns[name], beside, limits, WRITE_GOAL)
+            for name in GUARANTEES
+            if name in self._turns
         ]
+        if self._turns.keys() >= {"at-least-once", "exactly-once"}:
+            rates = [one.rate for one in self._turns["at-least-once"]]
+            rows.append(
+                _row("streaming write, exactly-once", self._turns["exactly-once"], "at-least-once", rates, EXACTLY_GOAL)
+            )
+        if "Parquet write" in self._turns:
+            files = self._turns["Parquet write"]
+            rows.append(_row("streaming write, Parquet files (not synced)", files, "sink to nowhere", nowhere, 0.0))
+        return rows
 
     def _alone(self, compression: str) -> Row:
         before = cpu_seconds(self._broker.pid)
@@ -209,6 +259,11 @@ class _Measuring:
                 f"Spark did not start: {answer.get('error', (self._bench.scratch / 'spark.log').read_text()[-500:])}"
             )
         return process
+
+
+def _memory(messages: int) -> list[Any]:
+    """The source of the bench, with so many messages a task."""
+    return ["bench_memory", {"tasks": str(TASKS), "rows": str(messages)}]
 
 
 def _topics(compression: str) -> list[str]:

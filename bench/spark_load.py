@@ -163,7 +163,10 @@ def run_query(session_: Any, o: Options, scratch: Path) -> Answer:
     """
     checkpoint = tempfile.mkdtemp(prefix="checkpoint-", dir=scratch)
     before = cpu_of_children()
-    frame = session_.readStream.format(o["from"][0]).options(**o["from"][1]).load()
+    reading = session_.readStream.format(o["from"][0]).options(**o["from"][1])
+    if o["from"][0] == "parquet":  # files do not tell a stream their columns
+        reading = reading.schema(session_.read.parquet(o["from"][1]["path"]).schema)
+    frame = reading.load()
     if "select" in o:
         frame = frame.select(*o["select"])
     writing = frame.writeStream.format(o["to"][0]).options(**o["to"][1], checkpointLocation=checkpoint)

@@ -135,7 +135,9 @@ class _NowhereWriter(DataSourceStreamArrowWriter):
     """Geminga's sink up to the entries it would send: rows read, cut and encoded."""
 
     def __init__(self, options: dict[str, str], schema: StructType) -> None:
-        self._plan = sink_plan({**options, "service.url": "pulsar://nowhere:6650", "topic": "nowhere"}, schema)
+        self._plan = sink_plan(
+            {**options, "service.url": "pulsar://nowhere:6650", "topic": "nowhere"}, schema, is_stream=True
+        )
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Encode, and drop."""

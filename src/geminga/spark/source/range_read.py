@@ -31,6 +31,8 @@ _log = get_logger(__name__)
 
 #: After so long without an entry the broker is asked whether there is anything left, milliseconds; doubled each time.
 FIRST_WAIT_MS: Final = 250
+#: Of the blocks that entries are read into, some of which are kept; a larger Arrow batch is put together of copies.
+BLOCK_BYTES_MAX: Final = 4 * 1024 * 1024
 #: This part of the window is taken at once, so that the rest is on its way.
 _WINDOW_PART: Final = 4
 
@@ -71,7 +73,7 @@ class RangeReader:
             name=config.name,
             is_read_compacted=config.is_read_compacted,
         )
-        stream.borrow(config.arrow_batch_bytes)
+        stream.borrow(min(config.arrow_batch_bytes, BLOCK_BYTES_MAX))
         self._source = await open_batches(stream, decryptor, are_laid_out=False)
         self._stream = stream
 
