@@ -61,6 +61,7 @@ SUITES: Final = [
     ("metrics, beside Geminga's own", "tests/interop/test_rest_metrics.py"),
     ("rows written from Spark", "tests/integration/spark/test_spark_sink_messages.py"),
     ("rows written once from Spark", "tests/integration/spark/test_spark_sink_effectively_once.py"),
+    ("rows written exactly once from Spark", "tests/interop/test_spark_exactly_once.py"),
 ]
 
 
