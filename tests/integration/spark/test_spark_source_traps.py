@@ -24,8 +24,9 @@ from geminga.spark.clients import Session, session_for
 from geminga.spark.core.client_options import ClientConfiguration
 from geminga.spark.source.errors import DataLossError, SubscriptionBusyError, TopicError
 from geminga.spark.source.subscriptions import Cursors
+from pyspark_geminga import DefaultSource
 from support.rest import Rest
-from support.spark_source import Stream, read_batch, values
+from support.spark_source import Stream, read_batch, rows_of, values
 
 _numbers = count(1)
 
@@ -283,6 +284,26 @@ def test_first_batch_of_a_start_whose_ledger_is_deleted_before_its_tasks_run_fai
             list(stream.reader.read(part))
     stream.stop()
     assert len(sent) == LEDGER_ENTRIES - 1
+
+
+def test_range_in_the_middle_of_a_batch_whose_ledger_is_deleted_before_its_task_runs_fails(
+    broker, client, topic, options
+):
+    keep = client.subscribe(topic, "keep")
+    sent = publish(client, topic, 3 * LEDGER_ENTRIES)
+    wanted = {name: value for name, value in options.items() if name != "longPollMs"}
+    source = DefaultSource(options={**wanted, "numPartitions": "8"})
+    reader = source.reader(source.schema())
+    pieces = [(part, one) for part in reader.partitions() for one in part.value.ranges]
+    assert [one.is_first for _, one in pieces] == [True, False]
+    (first, _), (second, _) = pieces
+    assert first is not second
+    assert values(rows_of(reader, [first])) == sent[: 2 * LEDGER_ENTRIES]
+    publish(client, topic, 2, first=100)
+    keep.unsubscribe()
+    trim(broker, topic)
+    with pytest.raises(DataLossError, match="are gone"):
+        rows_of(reader, [second])
 
 
 def test_stream_without_subscription_warns_at_its_start(client, topic, options, caplog):

@@ -7,7 +7,7 @@ of the topic whatever is where.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
@@ -58,14 +58,13 @@ class Unit(NamedTuple):
 
 def units_of(one: TopicRange, ledgers: Sequence[LakeLedger], goal_bytes: int) -> list[Unit]:
     """The range, divided; ``ledgers`` ascend. Ranges of the broker are cut at about ``goal_bytes``."""
-    known = {ledger.ledger_id: ledger for ledger in ledgers}
     entries = sum(ledger.entries for ledger in ledgers)
     entry_bytes = max(1, sum(ledger.size_bytes for ledger in ledgers) // entries) if entries else ENTRY_BYTES
     units: list[Unit] = []
     at = one.start
 
     def from_broker(end: ReadPosition) -> None:
-        if _is_nothing_between(at, end, known):
+        if at >= end:
             return
         left = TopicRange(one.topic, at, end, is_first=bool(units) or one.is_first)
         pieces = split_range(left, max(1, goal_bytes // entry_bytes))
@@ -79,17 +78,19 @@ def units_of(one: TopicRange, ledgers: Sequence[LakeLedger], goal_bytes: int) ->
         from_broker(begin)
         if ledger.is_wanted:
             units += _groups(one.topic, ledger, begin, end)
-        at = end
+        at = _behind(ledger, end)
     from_broker(one.end)
     return units
 
 
-def _is_nothing_between(at: ReadPosition, end: ReadPosition, known: Mapping[int, LakeLedger]) -> bool:
-    before = known.get(at.ledger_id)
-    if at >= end:
-        return True
-    is_read = before is not None and at.entry_id >= before.entries
-    return is_read and before is not None and before.next_ledger_id == end.ledger_id and end[1:] == (0, 0)
+def _behind(ledger: LakeLedger, end: ReadPosition) -> ReadPosition:
+    """Where what follows ``end`` begins: in the ledger itself, or in the one that follows it, if that is known.
+
+    The broker is asked from there on, and says whether that ledger has gone.
+    """
+    if end.entry_id < ledger.entries or ledger.next_ledger_id is None:
+        return end
+    return ReadPosition(ledger.next_ledger_id, 0)
 
 
 def _groups(topic: str, ledger: LakeLedger, start: ReadPosition, end: ReadPosition) -> Iterable[Unit]:

@@ -34,7 +34,8 @@ def read_task(
     """The rows of the task. Closing the iterator leaves the broker."""
     session = session_for(client)
     for wanted in plan.ranges:
-        yield from read_range(session, wanted, config, decode, is_start_known=wanted.topic in plan.known_starts)
+        is_known = wanted.is_first and wanted.topic in plan.known_starts
+        yield from read_range(session, wanted, config, decode, is_start_known=is_known)
 
 
 def read_range(
