@@ -33,6 +33,8 @@ class MemoryLakeStore:
         self.files: dict[str, bytes] = {}
         self.fail: dict[str, OSError] = {}
         self.is_torn = False
+        #: Whether it makes a file only if there is none.
+        self.has_conditions = True
         #: Operations carried out, for who counts them.
         self.calls: list[str] = []
 
@@ -73,6 +75,12 @@ class MemoryLakeStore:
         with self.write(path) as output:
             output.write(data)
 
+    def write_new(self, path: str, data: bytes) -> bool | None:
+        if not self.has_conditions:
+            return None
+        self._called("write")
+        return self.files.setdefault(path, data) is data
+
     def delete(self, path: str) -> None:
         self._called("delete")
         self.files.pop(path, None)
@@ -99,7 +107,7 @@ class MemoryLakeStore:
     @property
     def manifests(self) -> list[str]:
         """Names of the manifests."""
-        return sorted(path.rpartition("/")[2] for path in self.files if path.endswith(".json"))
+        return sorted(path.rpartition("/")[2] for path in self.files if "/_manifest/" in path)
 
 
 class LakeWorld(LedgerWorld):

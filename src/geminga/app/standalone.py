@@ -160,6 +160,7 @@ class StandaloneServer:
             bookkeeper,
             config.managed_ledger,
             entry_bytes_max=config.broker.message_bytes_max,
+            cluster=config.server.cluster_name,
         )
         self._closers.append(("managed ledgers", ledgers.close))
         resources = Resources(metadata)

@@ -77,6 +77,9 @@ class BucketStore:
         with self.write(path) as output:
             output.write(data)
 
+    def write_new(self, path: str, data: bytes) -> None:
+        """Arrow does not put on a condition."""
+
     def delete(self, path: str) -> None:
         """See ``LakeStore``."""
         with suppress(FileNotFoundError):

@@ -6,12 +6,15 @@ import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from tempfile import mkstemp
 from typing import IO, Final
 
 from geminga.lake.core.names import TEMPORARY_PREFIX, TEMPORARY_SUFFIX
 from geminga.lake.store import ArrowFile, StoredFile
 
 _BUFFER_BYTES: Final = 1024 * 1024
+#: Of small files that are made by way of a temporary one, which nobody else may read.
+_READABLE: Final = 0o644
 
 
 class DirectoryStore:
@@ -79,6 +82,27 @@ class DirectoryStore:
         """See ``LakeStore``."""
         with self.write(path) as output:
             output.write(data)
+
+    def write_new(self, path: str, data: bytes) -> bool:
+        """See ``LakeStore``."""
+        self._check()
+        whole = self._path(path)
+        self._make_directory(os.path.dirname(whole))
+        descriptor, temporary = mkstemp(TEMPORARY_SUFFIX, TEMPORARY_PREFIX, os.path.dirname(whole))
+        try:
+            with open(descriptor, "wb") as output:
+                os.fchmod(descriptor, _READABLE)
+                output.write(data)
+                output.flush()
+                os.fsync(descriptor)
+            # A link, unlike a rename, does not replace what is there.
+            os.link(temporary, whole)
+        except FileExistsError:
+            return False
+        finally:
+            os.unlink(temporary)
+            _sync_directory(os.path.dirname(whole))
+        return True
 
     def delete(self, path: str) -> None:
         """See ``LakeStore``."""

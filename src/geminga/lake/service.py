@@ -7,13 +7,14 @@ the lanes: those of offloads and restores, those of reads, and one for small fil
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from geminga.lake.core import names
 from geminga.lake.core.manifest import Manifest, decode_manifest, encode_manifest
 from geminga.lake.core.rebuild import is_same
 from geminga.lake.group_cache import GroupCache
+from geminga.lake.ownership import Owner, claim, read_owner
 from geminga.lake.store import LakeStore, StoredFile
 from geminga.model.errors import (
     ConfigurationError,
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 #: Opens the store of a driver with these properties; blocks. Raises OSError, ConfigurationError.
 OpenStore = Callable[[str, Mapping[str, str]], LakeStore]
+#: Which cluster this is. Raises StorageError.
+FindOwner = Callable[[], Awaitable[Owner]]
 
 _SMALL_LANE: Final = "lake-files"
 #: Manifests that are older than the newest and deleted at once.
@@ -80,9 +83,10 @@ def _stopped() -> LedgerClosedError:
 class Root:
     """A root that was opened."""
 
-    __slots__ = ("_lake", "_store", "driver", "properties")
+    __slots__ = ("_is_ours", "_lake", "_store", "driver", "properties")
 
     def __init__(self, lake: Lake, store: LakeStore, driver: str, properties: Mapping[str, str]) -> None:
+        self._is_ours = False
         self._lake = lake
         self._store = store
         self.driver = driver
@@ -92,6 +96,13 @@ class Root:
     def where(self) -> str:
         """Its address."""
         return self._store.root
+
+    async def claim(self) -> None:
+        """Before anything is written: the root is this cluster's. Raises StorageError: it is another's."""
+        if not self._is_ours:
+            owner, now_ms = await self._lake.find_owner(), self._lake.wall_ms()
+            await self._lake.call(_SMALL_LANE, lambda: claim(self._store, owner, now_ms))
+            self._is_ours = True
 
     async def begin(
         self, directory: str, facts: LedgerFacts, *, started_ms: int, writer: str, lane: str, stop: StopSignal
@@ -140,6 +151,7 @@ class Root:
 
     async def write_manifest(self, directory: str, manifest: Manifest) -> None:
         """Write it, and delete the older ones. Raises StorageError."""
+        await self.claim()
         await self._lake.call(_SMALL_LANE, lambda: _write_manifest(self._store, directory, manifest))
 
     async def forget(self, directory: str, uid: str) -> None:
@@ -149,9 +161,16 @@ class Root:
     async def delete_topic(self, directory: str, created_ms: int) -> None:
         """Delete the manifests of a topic that was made then, or before, and the directory if nothing else is in it.
 
-        Raises StorageError.
+        Raises StorageError. Nothing is deleted in a root of another cluster, whose manifests they may be.
         """
-        await self._lake.call(_SMALL_LANE, lambda: _delete_topic(self._store, directory, created_ms))
+        owner = await self._lake.find_owner()
+
+        def delete() -> None:
+            found = read_owner(self._store)
+            if found is None or found.installation == owner.installation:
+                _delete_topic(self._store, directory, created_ms)
+
+        await self._lake.call(_SMALL_LANE, delete)
 
 
 class FileInWork:
@@ -252,8 +271,16 @@ class Lake:
     """See the module."""
 
     def __init__(
-        self, runtime: Runtime, open_store: OpenStore, *, offloads_max: int, readers: int, cache_bytes: int
+        self,
+        runtime: Runtime,
+        open_store: OpenStore,
+        find_owner: FindOwner,
+        *,
+        offloads_max: int,
+        readers: int,
+        cache_bytes: int,
     ) -> None:
+        self.find_owner = find_owner
         self._runtime = runtime
         self._open_store = open_store
         self._roots: dict[tuple[str, tuple[tuple[str, str], ...]], Root] = {}
@@ -262,6 +289,10 @@ class Lake:
         self._readers = readers
         self._next_reader = 0
         self.groups = GroupCache(cache_bytes)
+
+    def wall_ms(self) -> int:
+        """Now, ms since the epoch."""
+        return self._runtime.clock.wall_ms()
 
     # ---- lanes
 

@@ -41,6 +41,9 @@ class LakeStore(Protocol):
     def write_bytes(self, path: str, data: bytes) -> None:
         """A small file, as :meth:`write`."""
 
+    def write_new(self, path: str, data: bytes) -> bool | None:
+        """A small file, whole, unless there is one: False then. None: nothing was done, the store can not tell."""
+
     def delete(self, path: str) -> None:
         """Delete a file and what may be left of a part of it; fine if there is none."""
 

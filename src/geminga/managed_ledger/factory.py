@@ -47,6 +47,7 @@ from geminga.wire.managed_ledger import (
 )
 
 if TYPE_CHECKING:
+    from geminga.lake.ownership import Owner
     from geminga.lake.service import Lake, OpenStore
     from geminga.managed_ledger.lake_files import FileDeletion
 
@@ -75,11 +76,13 @@ class ManagedLedgerFactory:
         entry_bytes_max: int = MESSAGE_SIZE_BYTES_MAX_DEFAULT,
         is_shared: bool = False,
         open_lake_store: OpenStore | None = None,
+        cluster: str = "",
     ) -> None:
         """``entry_bytes_max``: what one entry may have, for who must have room before it is read.
 
         ``is_shared``: other brokers use the metadata, and one that lost a topic may not know it yet. Each opening costs
         a write for the list and for every cursor then. ``open_lake_store``: instead of directories and buckets.
+        ``cluster``: what people call it.
         """
         config = config if config is not None else ManagedLedgerConfig()
         self.metadata = metadata
@@ -112,6 +115,7 @@ class ManagedLedgerFactory:
         )
         self._runtime = runtime
         self._open_lake_store = open_lake_store
+        self._cluster = cluster
         self._lake: Lake | None = None
         self._open: dict[str, ManagedLedger] = {}
         self._opening: dict[str, asyncio.Future[ManagedLedger | GemingaError]] = {}
@@ -260,11 +264,17 @@ class ManagedLedgerFactory:
             self._lake = Lake(
                 self._runtime,
                 self._open_lake_store or open_store,
+                self._owner,
                 offloads_max=config.offload_threads,
                 readers=config.lake_readers,
                 cache_bytes=config.lake_cache_mb * 1024 * 1024,
             )
         return self._lake
+
+    async def _owner(self) -> Owner:
+        from geminga.lake.ownership import Owner
+
+        return Owner(self._cluster, (await self.bookkeeper.installation.id()).decode())
 
     async def lake_deletions(self) -> Sequence[FileDeletion]:
         """Lake files that are to be deleted and are not yet. Raises MetadataError."""

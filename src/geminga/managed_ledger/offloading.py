@@ -245,6 +245,7 @@ class Offloading:
         if info is None or not can_offload(info, self._log.readable):
             return
         root = await lake.root(self.policy.driver, self.policy.properties)
+        await root.claim()
         await self._clear_torn(info)
         uid = self._rng.token(_UID_BYTES)
         record = OffloadRecord(uid, root.driver, root.properties)

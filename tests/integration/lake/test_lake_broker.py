@@ -11,6 +11,7 @@ import geminga
 from geminga.app.cli import _app
 from geminga.broker.rest import lake
 from geminga.broker.topic.offload import LOOK_S
+from geminga.client.blocking import connect
 from support.rest import Rest
 from support.s3_server import S3Server
 from support.waiting import until
@@ -177,6 +178,25 @@ def test_policies_are_followed_and_what_can_not_be_is_refused(settings, tmp_path
         until(lambda: rest.get(f"{path}/lake").json["thresholdBytes"] == 0, "the lake", 10)
         assert rest.call("DELETE", f"{namespace}/removeOffloadPolicies").status == 204
         until(lambda: rest.get(f"{path}/lake").json["driver"] == "", "the lake", 10)
+
+
+def test_a_root_is_for_one_cluster_and_the_other_is_told_whose_it_is(settings, tmp_path):
+    topic, path = "persistent://public/default/shared-root", "persistent/public/default/shared-root"
+    rooms = {"first": tmp_path / "one", "second": tmp_path / "two"}
+    for cluster, told in (("first", "SUCCESS"), ("second", "ERROR"), ("first", "SUCCESS")):
+        with geminga.Standalone(rooms[cluster], {**settings, "clusterName": cluster}) as broker:
+            rest = Rest(broker.web_service_url)
+            with connect(broker.service_url) as client, client.create_producer(topic, batching_enabled=False) as one:
+                sent = [one.send(b"%d" % index) for index in range(25)]
+            ledger = {"ledgerId": sent[-1].ledger_id(), "entryId": 0, "partitionIndex": -1}
+            assert rest.call("PUT", f"{path}/offload", ledger).status == 204
+            until(lambda rest=rest: rest.get(f"{path}/offload").json["status"] != "RUNNING", "the offload", 20)
+            found = rest.get(f"{path}/offload").json
+            assert found["status"] == told, found
+            if told == "ERROR":
+                assert "is the lake of cluster 'first'" in found["lastError"]
+                assert "not of 'second'" in found["lastError"]
+                assert not any(one["isOffloaded"] or one["uid"] for one in rest.get(f"{path}/lake").json["ledgers"])
 
 
 def test_paths_are_pulsars_but_one():

@@ -58,6 +58,15 @@ def test_files_are_written_read_listed_and_deleted(store):
     assert store.list(TOPIC) == []
 
 
+def test_a_new_file_replaces_none_and_a_bucket_can_not_tell(store):
+    is_directory = isinstance(store, DirectoryStore)
+    assert store.write_new("_geminga/f", b"one") is (True if is_directory else None)
+    assert store.write_new("_geminga/f", b"two") is (False if is_directory else None)
+    assert store.list("_geminga") == ([StoredFile("f", 3)] if is_directory else [])
+    if is_directory:
+        assert store.read_bytes("_geminga/f") == b"one"
+
+
 def test_a_write_that_fails_leaves_no_file(store):
     with pytest.raises(OSError, match="no more"), store.write(f"{TOPIC}/f") as output:
         output.write(b"half")
