@@ -327,3 +327,56 @@ def test_room_is_told(case):
         assert 0 < info.free_bytes <= info.total_bytes
 
     case.run(main)
+
+
+def test_deleted_ledger_takes_nothing_until_it_is_readmitted_and_is_empty_and_fenced_then(case):
+    async def main(bookie: Calls, restart):
+        case.listed.live = {3, 4}
+        entries = entries_of(3, 0, 6)
+        assert await bookie.add(3, 0, entries) is None
+        assert await bookie.add(4, 0, entries_of(4, 0, 2)) is None
+        case.listed.live = {4}
+        await case.collect()
+        assert isinstance(await bookie.add(3, 0, entries[:1], recovery=True), NoSuchLedgerError)
+        assert isinstance(await bookie.fence(3), NoSuchLedgerError)
+        refused = await bookie.readmit(3)
+        assert isinstance(refused, StorageError)
+        assert not isinstance(refused, NoSuchLedgerError | LedgerFencedError)
+        assert isinstance(await bookie.add(3, 0, entries[:1], recovery=True), NoSuchLedgerError), "nothing changed"
+        case.listed.live = {3, 4}
+        assert isinstance(await bookie.fence(3), NoSuchLedgerError), "listed again is not enough"
+        assert await bookie.readmit(3) is None
+        for _ in range(2):
+            assert await bookie.lac(3) == LacResult(-1, None, None)
+            assert await bookie.listed(3) == []
+            assert all(isinstance(one, NoSuchEntryError) for one in await bookie.read(3, 0, 5))
+            assert isinstance(await bookie.add(3, 0, entries[:1]), LedgerFencedError)
+            bookie = await restart()
+        assert await bookie.add(3, 0, entries[:3], recovery=True) is None
+        assert await bookie.readmit(3) is None, "again: no entry goes"
+        bookie = await restart()
+        assert await bookie.read(3, 0, 1, 2) == entries[:3]
+        assert await bookie.listed(3) == [range(3)]
+        assert await bookie.listed(4) == [range(2)]
+        case.listed.live = {4}
+        await case.collect()
+        assert isinstance(await bookie.add(3, 0, entries[:1], recovery=True), NoSuchLedgerError), "deleted once more"
+
+    case.run(main)
+
+
+def test_readmission_of_a_ledger_that_is_not_deleted_fences_it_and_another_key_is_refused(case):
+    async def main(bookie: Calls, restart):
+        case.listed.live = {3, 5}
+        entries = entries_of(3, 0, 2)
+        await bookie.add(3, 0, entries)
+        assert isinstance(await bookie.readmit(3, key=b"another"), StorageError)
+        assert await bookie.readmit(3) is None
+        assert await bookie.readmit(5) is None
+        assert await bookie.read(3, 0, 1) == entries
+        for ledger_id in (3, 5):
+            assert isinstance(await bookie.add(ledger_id, 2, entries_of(ledger_id, 2, 1)), LedgerFencedError)
+        assert isinstance(await bookie.readmit(-1), StorageError)
+        assert isinstance(await bookie.readmit(ID_MAX + 1), StorageError)
+
+    case.run(main)

@@ -12,5 +12,7 @@ from support.ledger_life import ledger_life
 @pytest.mark.slow
 def test_ledgers_survive_crashes_at_every_step():
     report = run_seeds(ledger_life, range(200))
-    report.check(hits_min=20, labels=crash_points.ALL)
-    assert all(report.crashes[label] for label in crash_points.ALL), report.table()
+    # What readmits ledgers is the lake's restore, which has lives of its own.
+    labels = [label for label in crash_points.ALL if not label.startswith("ledger.readmit")]
+    report.check(hits_min=20, labels=labels)
+    assert all(report.crashes[label] for label in labels), report.table()

@@ -74,6 +74,8 @@ class BookieStory:
         self.fence_started: set[int] = set()
         self.fenced: set[int] = set()
         self.deleted: set[int] = set()
+        #: Listed again, and maybe deleted on the bookie still.
+        self.readmitting: set[int] = set()
         self.disk_full = False
         #: Adds of this life without an answer.
         self.outstanding = 0
@@ -135,6 +137,8 @@ class BookieStory:
         elif roll < 0.90:
             self.delete_one()
             await self.collect(bookie)
+        elif roll < 0.93:
+            await self.readmit(bookie)
         else:
             await self.world.sleep(self.rng.uniform(0, 0.004))
 
@@ -147,7 +151,7 @@ class BookieStory:
 
     def pick(self) -> int:
         """A ledger that exists, often a new one."""
-        live = sorted(self.metadata.live)
+        live = sorted(self.metadata.live - self.readmitting)
         if not live or self.rng.random() < 0.08:
             ledger_id = self.next_ledger_id
             self.next_ledger_id += self.rng.randint(1, 3)
@@ -221,8 +225,34 @@ class BookieStory:
 
         bookie.fence(ledger_id, master_key=MASTER_KEY, done=done)
 
+    async def readmit(self, bookie: LocalBookie) -> None:
+        """A deleted ledger is listed again and taken: empty and fenced, or, for as long as that failed, not at all."""
+        wanted = sorted(self.readmitting or self.deleted)
+        if not wanted:
+            return
+        ledger_id = self.rng.choice(wanted)
+        if ledger_id in self.deleted:
+            self.deleted.discard(ledger_id)
+            self.acked = {key for key in self.acked if key[0] != ledger_id}
+            self.tried = {key: values for key, values in self.tried.items() if key[0] != ledger_id}
+            self.fenced.discard(ledger_id)
+            self.next_entry[ledger_id] = 0
+            self.readmitting.add(ledger_id)
+            self.fence_started.add(ledger_id)
+            self.metadata.live.add(ledger_id)
+        answer: asyncio.Future[StorageError | None] = asyncio.get_running_loop().create_future()
+        bookie.readmit(ledger_id, master_key=MASTER_KEY, done=answer.set_result)
+        error = await answer
+        if is_halted():
+            return
+        if error is None:
+            self.readmitting.discard(ledger_id)
+            self.fenced.add(ledger_id)
+        else:
+            assert isinstance(error, DiskFullError) and self.disk_full, error
+
     def delete_one(self) -> None:
-        live = sorted(self.metadata.live)
+        live = sorted(self.metadata.live - self.readmitting)
         if len(live) > 2:
             self.metadata.live.discard(self.rng.choice(live))
 
@@ -253,7 +283,7 @@ class BookieStory:
             assert key not in self.acked, f"{key} was acknowledged and is gone: {result!r}"
 
     async def read_some(self, bookie: LocalBookie) -> None:
-        live = [i for i in sorted(self.metadata.live) if self.next_entry[i]]
+        live = [i for i in sorted(self.metadata.live - self.readmitting) if self.next_entry[i]]
         if not live:
             return
         ledger_id = self.rng.choice(live)
@@ -275,6 +305,9 @@ class BookieStory:
             await self.check_end(bookie, ledger_id)
             if ledger_id in self.fenced:
                 assert isinstance(await self.try_add(bookie, ledger_id), LedgerFencedError), f"{ledger_id} unfenced"
+        for ledger_id in sorted(self.readmitting):
+            error = await self.try_add(bookie, ledger_id)
+            assert isinstance(error, NoSuchLedgerError | LedgerFencedError), f"{ledger_id} is taken and not fenced"
         for ledger_id in sorted(self.deleted):
             (result,) = await self.read(bookie, ledger_id, (0,))
             assert isinstance(result, NoSuchLedgerError), f"deleted ledger {ledger_id}: {result!r}"

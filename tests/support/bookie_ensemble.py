@@ -132,6 +132,9 @@ class FarBookie:
     def fence(self, ledger_id: int, *, master_key: bytes, done: FenceDone) -> None:
         self._go(lambda calls: calls.fence(ledger_id, key=master_key), done)
 
+    def readmit(self, ledger_id: int, *, master_key: bytes, done: FenceDone) -> None:
+        self._go(lambda calls: calls.readmit(ledger_id, key=master_key), done)
+
     def read_lac(self, ledger_id: int, *, done: LacDone) -> None:
         self._go(lambda calls: calls.lac(ledger_id), done)
 

@@ -23,6 +23,19 @@ KEY = b"master key"
 RECONNECT_TRIES_MAX = 20
 
 
+class Listed:
+    """The ledgers that exist are those that a test says; None: that can not be told."""
+
+    def __init__(self) -> None:
+        self.live: set[int] | None = None
+
+    async def live_ledger_ids(self) -> set[int] | None:
+        return None if self.live is None else set(self.live)
+
+    async def next_ledger_id(self) -> None:
+        return None
+
+
 class AllLive:
     """Every ledger exists."""
 
@@ -79,6 +92,9 @@ class Calls:
     async def fence(self, ledger_id: int, *, key: bytes = KEY) -> StorageError | None:
         return await _reply(lambda done: self.bookie.fence(ledger_id, master_key=key, done=done))
 
+    async def readmit(self, ledger_id: int, *, key: bytes = KEY) -> StorageError | None:
+        return await _reply(lambda done: self.bookie.readmit(ledger_id, master_key=key, done=done))
+
     async def lac(self, ledger_id: int) -> LacResult | StorageError:
         return await _reply(lambda done: self.bookie.read_lac(ledger_id, done=done))
 
@@ -114,6 +130,13 @@ class BookieCase:
 
     def __init__(self, kind: str) -> None:
         self._kind = kind
+        #: What the metadata list.
+        self.listed = Listed()
+        self._collect: Callable[[], Coroutine[Any, Any, None]]
+
+    async def collect(self) -> None:
+        """Garbage collection: what is not listed is deleted."""
+        await self._collect()
 
     def run(self, main: Callable[[Calls, Callable[[], Coroutine[Any, Any, Calls]]], Coroutine[Any, Any, T]]) -> T:
         return sim.run(lambda world: self._in(world, main), seed=5)
@@ -122,6 +145,12 @@ class BookieCase:
         if self._kind == "memory":
             bookie = MemoryBookie()
             bookie.answers_in_groups_of = 2
+            bookie.is_listed = lambda ledger_id: ledger_id in (self.listed.live or ())
+
+            async def collect_here() -> None:
+                bookie.collect_garbage(self.listed.live or ())
+
+            self._collect = collect_here
 
             async def same() -> Calls:
                 return Calls(_in_pool(bookie))
@@ -133,7 +162,13 @@ class BookieCase:
 
         async def start(node: SimNode) -> LocalBookie:
             await node.runtime.disk.make_dirs("/data")
-            return await LocalBookie.open(node.runtime, "/data", BookieConfig(), ledgers=AllLive())
+            bookie = await LocalBookie.open(node.runtime, "/data", BookieConfig(), ledgers=self.listed)
+
+            async def collect() -> None:
+                await node.run(lambda _: bookie.collect_garbage(compact_below=0.0))
+
+            self._collect = collect
+            return bookie
 
         async def restart() -> Calls:
             return InNode(_in_pool(await world.restart(node, start)), node)
@@ -204,6 +239,9 @@ class InNode(Calls):
 
     async def fence(self, *args: Any, **more: Any) -> StorageError | None:
         return await self._node.run(lambda node: Calls.fence(self, *args, **more))
+
+    async def readmit(self, *args: Any, **more: Any) -> StorageError | None:
+        return await self._node.run(lambda node: Calls.readmit(self, *args, **more))
 
     async def lac(self, ledger_id: int) -> LacResult | StorageError:
         return await self._node.run(lambda node: Calls.lac(self, ledger_id))

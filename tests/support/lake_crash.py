@@ -10,6 +10,7 @@ import errno
 from dataclasses import replace
 
 from geminga.bookkeeper import BookKeeper, LocalBookiePool, MemoryBookie
+from geminga.bookkeeper import crash_points as ledger_points
 from geminga.managed_ledger import ManagedLedger, ManagedLedgerFactory, crash_points
 from geminga.managed_ledger.core.offload import record_of
 from geminga.managed_ledger.lake_files import waiting
@@ -26,7 +27,9 @@ LIVES = 4
 BEHIND_ALL = Position(1 << 62, 0)
 STEPS_PER_LIFE = 14
 POINTS = tuple(
-    point for point in crash_points.ALL if point.startswith(("ml.offload", "ml.lake", "ml.trim", "ml.delete"))
+    point
+    for point in (*crash_points.ALL, *ledger_points.ALL)
+    if point.startswith(("ml.offload", "ml.lake", "ml.trim", "ml.delete", "ml.restore", "ledger.readmit"))
 )
 _OPERATIONS = ("write", "commit", "read", "delete", "list")
 
@@ -113,13 +116,20 @@ class LakeLife:
             self.lake.fail.clear()
             if self.rng.random() < 0.7:
                 self.lake.fail[self.rng.choice(_OPERATIONS)] = OSError(errno.EIO, "the store fails")
-        elif drawn < 0.93:
+        elif drawn < 0.95:
+            # The bookie has forgotten what left it, most of the time.
+            if self.rng.random() < 0.7:
+                await self.collect_garbage()
             offloading.policy = offloading.policy._replace(threshold_bytes=-1)
             await offloading.restore()
-        elif drawn < 0.96:
+        elif drawn < 0.97:
             await factory.retry_lake_deletions()
         else:
             await ml.roll()
+
+    async def collect_garbage(self) -> None:
+        """As a bookie does: what is in the metadata no more is deleted for good."""
+        self.bookie.collect_garbage(frozenset(await self.bookkeeper.ledger_ids()))
 
     async def publish_quietly(self, ml: ManagedLedger) -> None:
         try:

@@ -91,9 +91,25 @@ def status(topic: Topic, admin_url: AdminUrl = DEFAULT_ADMIN_URL, is_json: AsJso
 
 @commands.command("restore")
 def restore(topic: Topic, admin_url: AdminUrl = DEFAULT_ADMIN_URL) -> None:
-    """Take ledgers that the bookies still have out of the lake; those in the lake alone stay there."""
-    found = cast("dict[str, int]", ask(admin_url, f"{_path(topic)}/lake/restore", "PUT"))
-    print(f"{found['restored']} ledgers are on the bookies alone again, {found['onlyInTheLake']} in the lake alone")
+    """Bring ledgers back to the bookies and take them out of the lake; thresholds have to be off."""
+    import time
+
+    from geminga.model.errors import UnavailableError
+
+    path = _path(topic)
+    before = cast("dict[str, list[dict[str, object]]]", ask(admin_url, f"{path}/lake"))["ledgers"]
+    if any(ledger["isOffloaded"] for ledger in before):
+        ask(admin_url, f"{path}/lake/restore", "PUT")
+    while True:
+        found = cast("dict[str, dict[str, object]]", ask(admin_url, f"{path}/lake"))
+        if found["restore"]["status"] == "ERROR":
+            done, told = found["restore"]["restored"], found["restore"]["lastError"]
+            raise UnavailableError(f"{done} ledgers were restored, then: {told}")
+        if found["restore"]["status"] != "RUNNING":
+            break
+        time.sleep(_ASK_AGAIN_S)
+    left = sum(bool(ledger["isOffloaded"]) for ledger in cast("list[dict[str, object]]", found["ledgers"]))
+    print(f"{found['restore']['restored']} ledgers are on the bookies alone again, {left} are in the lake")
 
 
 @commands.command("list")

@@ -3,7 +3,8 @@
 An add goes to the write cache, then to the journal; it is acknowledged when its journal group is on stable
 storage. A full write cache is flushed in the background; while both halves are full adds wait their turn. When
 the disk is full, adds fail with ``DiskFullError`` until a probe finds space again; nothing acknowledged is lost.
-All methods are called on the loop's thread.
+All methods are called on the loop's thread. A little past 600 lines: what every call of the port may meet is in one
+place, and what it takes longer to do is elsewhere.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from geminga.bookie.journal import Journal
 from geminga.bookie.ledger_contents import LedgerContents
 from geminga.bookie.ledger_storage import LedgerStorage
 from geminga.bookie.ports import LiveLedgers
+from geminga.bookie.readmission import Readmission
 from geminga.bookie.recovery import enter_limbo, establish_identity, load_storage, replay_journal
 from geminga.bookie.stats import BookieStats
 from geminga.model.bookie_port import (
@@ -84,6 +86,7 @@ class LocalBookie:
         self._reader = EntryReader(storage)
         self._contents = LedgerContents(storage, self._reader)
         self._collector = GarbageCollector(storage, self._reader, ledgers)
+        self._readmission = Readmission(storage, self._journal, ledgers, self._not_again, self._checkpoint)
         self._collecting = asyncio.Lock()
         self._loop = asyncio.get_running_loop()
         self.stats: BookieStats = storage.stats
@@ -271,11 +274,11 @@ class LocalBookie:
             return LedgerFencedError(f"ledger {ledger_id} is fenced")
         return None
 
-    def _unknowable(self, ledger_id: int, master_key: bytes) -> StorageError | None:
+    def _unknowable(self, ledger_id: int, master_key: bytes, *, is_deleted_fine: bool = False) -> StorageError | None:
         """Why a ledger that is not known can not become so; None if it can."""
         if not 0 <= ledger_id < IDS_END:
             return StorageError(f"{ledger_id} is no ledger id")
-        if ledger_id in self._states.deleted:
+        if ledger_id in self._states.deleted and not is_deleted_fine:
             return NoSuchLedgerError(f"ledger {ledger_id} was deleted")
         if len(master_key) > KEY_BYTES_MAX:
             return StorageError(f"ledger {ledger_id}: a master key of {len(master_key)} bytes")
@@ -352,6 +355,38 @@ class LocalBookie:
         self._fencing[ledger_id] = [done]
         record = encode_fence(ledger_id)
         self._journal.add(record, (), len(record), (), lambda _, error: self._fence_done(ledger_id, error))
+
+    def readmit(self, ledger_id: int, *, master_key: bytes, done: FenceDone) -> None:
+        """Take a deleted ledger again, fenced: see ``readmission``."""
+        spawn(self._readmit(ledger_id, master_key, done), name=f"bookie-readmit-{ledger_id}")
+
+    async def _readmit(self, ledger_id: int, master_key: bytes, done: FenceDone) -> None:
+        try:
+            async with self._collecting:
+                if await self._readmission.carry_out(ledger_id, master_key):
+                    self._collector.saw(ledger_id)
+        except OSError as error:
+            is_full = is_disk_full(error)
+            if not is_full:
+                self._fail("bookie readmission", error)
+            done((DiskFullError if is_full else DiskIOError)(f"readmission in {self._storage.directory}: {error}"))
+        except StorageError as error:
+            done(error)
+        else:
+            self.fence(ledger_id, master_key=master_key, done=done)
+
+    def _not_again(self, ledger_id: int, master_key: bytes) -> StorageError | None:
+        if self._is_closed or not self.is_writable:
+            return self._failed or DiskFullError(f"{self._storage.directory} takes nothing now")
+        return self._unknowable(ledger_id, master_key, is_deleted_fine=True)
+
+    async def _checkpoint(self) -> None:
+        """Also if nothing was added: the mark is what counts."""
+        await self.flush()
+        if self._cache.flushing is None:
+            self._turn_cache()
+        await self._continue_flush()
+        self._raise_flush_failure()
 
     def _fence_done(self, ledger_id: int, error: StorageError | None) -> None:
         if error is None:

@@ -20,7 +20,7 @@ from geminga.bookie.core import entry_log_format as log_format
 from geminga.bookie.core.checkpoint_format import Checkpoint, encode_checkpoint
 from geminga.bookie.core.index import Index, Row, Run, make_location, merge_runs, runs_to_merge
 from geminga.bookie.core.index_format import encode_run
-from geminga.bookie.core.ledger_states import LedgerStates, encode_states
+from geminga.bookie.core.ledger_states import LedgerState, LedgerStates, encode_states
 from geminga.bookie.core.write_cache import WriteCache
 from geminga.bookie.disk_io import ONLY_LANES, DiskLanes, unlink_if_there
 from geminga.bookie.entry_logs import EntryLogs, LogWriter
@@ -203,17 +203,22 @@ class LedgerStorage:
         await writer.sync()
         self.logs.sizes[writer.log_id] = writer.offset
 
-    async def write_run(self, run: Run) -> None:
-        """Give the run a file, durably. Raises OSError."""
+    async def write_run(self, run: Run, states: Sequence[LedgerState] | None = None) -> None:
+        """Give the run a file, durably; ``states``: if not those of now. Raises OSError."""
         run_id = self._next_run_id
         self._next_run_id += 1
-        states = self.states.rows(run.state_ids)
-        data = encode_run(run, run_id, states, self.instance_id)
+        rows = self.states.rows(run.state_ids) if states is None else states
+        data = encode_run(run, run_id, rows, self.instance_id)
         await self.runtime.disk.write_file(self.path(run_name(run_id)), data)
         run.run_id = run_id
 
-    async def write_checkpoint(self, runs: Sequence[Run], *, mark: Mark | None = None) -> None:
-        """Make ``runs``, the logs and the mark the ones in force. Raises OSError; the old ones are then in force."""
+    async def write_checkpoint(
+        self, runs: Sequence[Run], *, mark: Mark | None = None, deleted: BitMap64 | None = None
+    ) -> None:
+        """Make ``runs``, the logs and the mark the ones in force; ``deleted``: if not those of now.
+
+        Raises OSError; the old ones are then in force.
+        """
         old = self.checkpoint
         sequence, journal_id = mark if mark is not None else (old.mark_sequence, old.mark_journal_id)
         invariant(
@@ -228,7 +233,7 @@ class LedgerStorage:
             next_run_id=self._next_run_id,
             run_ids=tuple(run.run_id for run in runs),
             logs=tuple(sorted(self.logs.sizes.items())),
-            deleted=self.states.deleted.serialize(),
+            deleted=(self.states.deleted if deleted is None else deleted).serialize(),
             limbo=self.states.limbo.serialize() if self.states.limbo else b"",
         )
         await self.runtime.disk.write_file(self.path(CHECKPOINT_NAME), encode_checkpoint(new, self.instance_id))

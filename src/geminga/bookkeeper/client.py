@@ -12,7 +12,12 @@ from geminga.bookkeeper.environment import LedgerEnvironment
 from geminga.bookkeeper.installation import META_INSTALLATION, Installation
 from geminga.bookkeeper.ledger_handle import LedgerHandle
 from geminga.bookkeeper.ledger_store import LedgerIds, LedgerStore, MetadataLiveLedgers, StoredLedger
-from geminga.bookkeeper.recovery import fence_ledger, read_last_add_confirmed, recover_stored_ledger
+from geminga.bookkeeper.recovery import (
+    fence_ledger,
+    read_last_add_confirmed,
+    readmit_on_bookies,
+    recover_stored_ledger,
+)
 from geminga.metadata.ports import MetadataStore
 from geminga.model.bookie_port import BookiePool
 from geminga.model.errors import BadVersionError, CorruptionError, MetadataError, NoSuchLedgerError
@@ -93,6 +98,44 @@ class BookKeeper:
                 crash_point(crash_points.CREATED)
                 return LedgerHandle(self._env, ledger_id, stored, is_writable=True)
         raise MetadataError(f"no ledger could be created in {CREATE_ATTEMPTS_MAX} attempts")
+
+    async def readmit_ledger(
+        self,
+        ledger_id: int,
+        *,
+        ensemble_size: int,
+        write_quorum: int,
+        ack_quorum: int,
+        custom_metadata: Mapping[str, bytes] = _NO_CUSTOM_METADATA,
+    ) -> LedgerHandle:
+        """A ledger that was deleted, made anew under its id, empty, to be written once more and closed by the caller.
+
+        Its metadata come first, so that bookies take it again; they have it fenced, so that whoever wrote it before is
+        refused as ever. Raises NotEnoughBookiesError, StorageError, also if it is there. A crash or an error
+        may leave it there, with a part of its entries or none: to be deleted before the next attempt.
+        """
+        rng = self._runtime.rng
+        available = self._bookies.available()
+        ensemble = choose_ensemble(available, ensemble_size, rng.below)
+        metadata = LedgerMetadata(
+            ensemble_size=ensemble_size,
+            write_quorum=write_quorum,
+            ack_quorum=ack_quorum,
+            fragments=(LedgerFragment(0, ensemble),),
+            digest_type=_DIGEST_TYPES[self._config.digest_type],
+            password=self._config.password.encode(),
+            created_ms=self._runtime.clock.wall_ms(),
+            custom_metadata={**custom_metadata, META_INSTALLATION: await self.installation.id()},
+            creation_token=rng.below(1 << 62),
+        )
+        stored = await self._ledgers.create(ledger_id, metadata)
+        if stored is None:
+            raise MetadataError(f"ledger {ledger_id} can not be made anew: it is there, or may come to be")
+        crash_point(crash_points.READMITTED_IN_METADATA)
+        # All of them: one that takes over for another later must not refuse it either.
+        await readmit_on_bookies(self._env, ledger_id, metadata, available)
+        crash_point(crash_points.READMITTED_ON_BOOKIES)
+        return LedgerHandle(self._env, ledger_id, stored, is_writable=True, is_recovery=True)
 
     async def open_ledger(self, ledger_id: int, *, recover: bool = True) -> LedgerHandle:
         """A ledger to read.

@@ -15,6 +15,8 @@ RECOVERY_FENCED: Final = "ledger.recovery.fenced"
 RECOVERY_READ: Final = "ledger.recovery.read"
 RECOVERY_WRITTEN_BACK: Final = "ledger.recovery.written_back"
 RECOVERY_CLOSED: Final = "ledger.recovery.closed"
+READMITTED_IN_METADATA: Final = "ledger.readmit.metadata_written"
+READMITTED_ON_BOOKIES: Final = "ledger.readmit.bookies_asked"
 DELETED: Final = "ledger.delete.metadata_gone"
 
 #: All of the above, in the order of a ledger's life.

@@ -56,6 +56,7 @@ class LedgerHandle:
         "_error",
         "_failed_bookies",
         "_is_closing",
+        "_is_recovery",
         "_is_writable",
         "_lame",
         "_master_key",
@@ -75,9 +76,11 @@ class LedgerHandle:
         stored: StoredLedger,
         *,
         is_writable: bool,
+        is_recovery: bool = False,
         last_add_confirmed: int = -1,
         length_bytes: int = 0,
     ) -> None:
+        """``is_recovery``: its bookies have the ledger fenced, and take what is written back."""
         metadata = stored.metadata
         self._env = env
         self._stored = stored
@@ -85,6 +88,7 @@ class LedgerHandle:
         self._digest: EntryDigest = digest_for(metadata.digest_type, metadata.password)
         self._master_key = master_key(metadata.password)
         self._is_writable = is_writable
+        self._is_recovery = is_recovery
         self.ledger_id = ledger_id
         #: Newest entry that may be read; -1 if there is none.
         self.last_add_confirmed = last_add_confirmed
@@ -164,7 +168,7 @@ class LedgerHandle:
             (first,) if count == 1 else range(first, first + count),  # a tuple of one costs a tenth of such a range
             whole,
             master_key=self._master_key,
-            recovery=False,
+            recovery=self._is_recovery,
             done=partial(self._on_single_added, pending, ensemble[0]),
         )
         return first
@@ -191,7 +195,7 @@ class LedgerHandle:
                 entry_ids,
                 entries if len(entry_ids) == pending.count else [entries[entry_id - first] for entry_id in entry_ids],
                 master_key=self._master_key,
-                recovery=False,
+                recovery=self._is_recovery,
                 done=partial(self._on_added, pending, index, bookie_id),
             )
 

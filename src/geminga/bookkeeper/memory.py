@@ -8,7 +8,7 @@ make: it is what a standalone uses.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from functools import partial
 from itertools import groupby
 
@@ -81,6 +81,9 @@ class MemoryBookie:
         self.read_calls = 0
         #: Bytes of entries given to readers so far.
         self.read_bytes = 0
+        #: Ledgers that garbage collection deleted, and whether the metadata list one now.
+        self.deleted: set[int] = set()
+        self.is_listed: Callable[[int], bool] = lambda _: True
         self._replies_at_once = replies_at_once
         self._ledgers: dict[int, _StoredLedger] = {}
         self._held: list[Callable[[], None]] = []
@@ -128,6 +131,8 @@ class MemoryBookie:
         error = self.fence_error
         if error is None and not 0 <= ledger_id <= ID_MAX:
             error = StorageError(f"{ledger_id} is no ledger id")
+        if error is None and ledger_id in self.deleted:
+            error = NoSuchLedgerError(f"ledger {ledger_id} was deleted")
         if error is None:
             ledger = self._ledger(ledger_id, master_key)
             if ledger.master_key != master_key:
@@ -135,6 +140,15 @@ class MemoryBookie:
             else:
                 ledger.is_fenced = True
         self._reply(lambda: done(error))
+
+    def readmit(self, ledger_id: int, *, master_key: bytes, done: FenceDone) -> None:
+        """See ``Bookie.readmit``."""
+        if self.fence_error is None and ledger_id in self.deleted:
+            if not self.is_listed(ledger_id):
+                self._reply(lambda: done(StorageError(f"ledger {ledger_id} is not listed")))
+                return
+            self.deleted.discard(ledger_id)
+        self.fence(ledger_id, master_key=master_key, done=done)
 
     def read_lac(self, ledger_id: int, *, done: LacDone) -> None:
         """See ``Bookie.read_lac``."""
@@ -216,6 +230,13 @@ class MemoryBookie:
         """Drop the ledger with its fence, as garbage collection or a wiped disk would."""
         self._ledgers.pop(ledger_id, None)
 
+    def collect_garbage(self, live: Container[int]) -> None:
+        """Delete for good what the metadata do not list (any more)."""
+        gone = {ledger_id for ledger_id in self._ledgers if ledger_id not in live}
+        self.deleted |= gone
+        for ledger_id in gone:
+            del self._ledgers[ledger_id]
+
     def forget_entry(self, ledger_id: int, entry_id: int) -> None:
         """Drop one entry."""
         self._ledgers[ledger_id].entries.pop(entry_id, None)
@@ -273,6 +294,8 @@ class MemoryBookie:
     ) -> StorageError | None:
         if not 0 <= ledger_id <= ID_MAX:
             return StorageError(f"{ledger_id} is no ledger id")
+        if ledger_id in self.deleted:
+            return NoSuchLedgerError(f"ledger {ledger_id} was deleted")
         ledger = self._ledger(ledger_id, master_key)
         if ledger.master_key != master_key:
             return WrongMasterKeyError(f"ledger {ledger_id} has another master key")
@@ -329,6 +352,10 @@ class _AbsentBookie:
         done([self._error()] * len(entry_ids))
 
     def fence(self, ledger_id: int, *, master_key: bytes, done: FenceDone) -> None:
+        """Fails."""
+        done(self._error())
+
+    def readmit(self, ledger_id: int, *, master_key: bytes, done: FenceDone) -> None:
         """Fails."""
         done(self._error())
 

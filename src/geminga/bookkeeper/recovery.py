@@ -26,7 +26,7 @@ from geminga.bookkeeper.core.recovery import (
 from geminga.bookkeeper.environment import LedgerEnvironment
 from geminga.bookkeeper.ledger_store import StoredLedger
 from geminga.bookkeeper.read_op import fragment_of
-from geminga.model.bookie_port import LacResult
+from geminga.model.bookie_port import FenceDone, LacResult
 from geminga.model.errors import BadVersionError, CorruptionError, StorageError, UnknownEntryError, invariant
 from geminga.runtime import crash_point, get_logger
 from geminga.wire.bookkeeper.digest import digest_for, master_key, read_header
@@ -57,22 +57,48 @@ async def recover_stored_ledger(
 
 async def fence_ledger(env: LedgerEnvironment, ledger_id: int, stored: StoredLedger) -> None:
     """Fence the bookies of the last ensemble, as far as they can be; returns when all have answered."""
-    ensemble = stored.metadata.last_fragment.ensemble
     key = master_key(stored.metadata.password)
-    answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    waiting = len(ensemble)
 
-    def on_fenced(bookie_id: str, error: StorageError | None) -> None:
-        nonlocal waiting
+    def fence(bookie_id: str, done: FenceDone) -> None:
+        env.bookies.get(bookie_id).fence(ledger_id, master_key=key, done=done)
+
+    for bookie_id, error in await _ask_each(stored.metadata.last_fragment.ensemble, fence):
         if error is not None:
             _log.warning("ledger %d: bookie %s was not fenced: %s", ledger_id, bookie_id, error)
-        waiting -= 1
-        if not waiting and not answered.done():
-            answered.set_result(None)
 
-    for bookie_id in ensemble:
-        env.bookies.get(bookie_id).fence(ledger_id, master_key=key, done=partial(on_fenced, bookie_id))
+
+async def readmit_on_bookies(
+    env: LedgerEnvironment, ledger_id: int, metadata: LedgerMetadata, bookie_ids: Sequence[str]
+) -> None:
+    """Have bookies take a ledger again that they deleted. Raises the error of one that is to have entries of it."""
+    key = master_key(metadata.password)
+
+    def readmit(bookie_id: str, done: FenceDone) -> None:
+        env.bookies.get(bookie_id).readmit(ledger_id, master_key=key, done=done)
+
+    for bookie_id, error in await _ask_each(bookie_ids, readmit):
+        if error is not None and bookie_id in metadata.last_fragment.ensemble:
+            raise error
+        if error is not None:
+            _log.warning("ledger %d: bookie %s does not take it again now: %s", ledger_id, bookie_id, error)
+
+
+async def _ask_each(
+    bookie_ids: Sequence[str], ask: Callable[[str, FenceDone], None]
+) -> Sequence[tuple[str, StorageError | None]]:
+    """All answers, when the last one has come."""
+    answers: list[tuple[str, StorageError | None]] = []
+    answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def on_answer(bookie_id: str, error: StorageError | None) -> None:
+        answers.append((bookie_id, error))
+        if len(answers) == len(bookie_ids):
+            _resolve(answered, None)
+
+    for bookie_id in bookie_ids:
+        ask(bookie_id, partial(on_answer, bookie_id))
     await answered
+    return answers
 
 
 async def read_last_add_confirmed(env: LedgerEnvironment, ledger_id: int, metadata: LedgerMetadata) -> tuple[int, int]:

@@ -23,8 +23,10 @@ from geminga.managed_ledger.core.offload import (
     leaves_bookies,
     record_of,
 )
+from geminga.managed_ledger.core.persistence import Persistence
 from geminga.managed_ledger.core.positions import LedgerInfo, LedgerList
 from geminga.managed_ledger.ports import Ledger
+from geminga.managed_ledger.restoring import RestoreStatus, bring_back
 from geminga.managed_ledger.services import StorageServices
 from geminga.managed_ledger.stored_list import StoredList
 from geminga.model.errors import ConflictError, LedgerClosedError, LedgerFencedError, NoSuchLedgerError, StorageError
@@ -61,6 +63,8 @@ class OffloadedLog(Protocol):
     readable: LedgerList
     is_closed: bool
     is_fenced: bool
+    #: Of new ledgers.
+    persistence: Persistence
 
     @property
     def created_ms(self) -> int:
@@ -105,6 +109,7 @@ class Offloading:
         self._is_tidy = False
         self.policy = OffloadPolicy()
         self.status = OffloadStatus()
+        self.restoring = RestoreStatus()
         #: Of the last ledger that went, and of the last that failed; ms since the epoch, 0: never. As Pulsar tells it.
         self.last_ledger_id = 0
         self.last_success_ms = 0
@@ -208,27 +213,81 @@ class Offloading:
         self.last_error = str(error)
         _log.warning("%s: not offloaded now, it is tried again: %s", self._log.name, error)
 
-    async def restore(self) -> int:
-        """Ledgers that bookies still have wholly leave the lake; how many did. Raises ConflictError, StorageError.
+    def start_restore(self) -> None:
+        """:meth:`restore` in the background. Raises ConflictError."""
+        self._check_restorable()
+        if self.restoring.status == "RUNNING":
+            raise ConflictError("Restore already in progress")
+        self.restoring = RestoreStatus("RUNNING")
+        spawn(self._run_restore(), name=f"restore-{self._log.name}", part=self._log.part)
 
-        Those that are in the lake alone stay: a bookie takes no ledger again that it has deleted.
-        """
+    async def _run_restore(self) -> None:
+        try:
+            await self.restore()
+        except StorageError as error:
+            _log.warning("%s: restore: %s", self._log.name, error)
+            self.restoring = self.restoring._replace(status="ERROR", last_error=str(error))
+            return
+        self.restoring = self.restoring._replace(status="SUCCESS")
+
+    def _check_restorable(self) -> None:
         if self.policy.driver and (self.policy.threshold_bytes >= 0 or self.policy.threshold_ms >= 0):
             raise ConflictError("The offload policies would send the ledgers away again: remove their thresholds first")
+
+    async def restore(self) -> int:
+        """Ledgers leave the lake, oldest first, each once bookies have all of it; how many did.
+
+        Raises ConflictError, StorageError: those before stay restored, and a later call goes on.
+        """
+        self._check_restorable()
         count = 0
         async with self._busy:
             for info in tuple(self._log.ledgers.infos):
                 record = record_of(info)
-                if record is None or not record.is_ours or not record.is_complete or record.is_bookkeeper_deleted:
+                if record is None or not record.is_ours or not record.is_complete:
                     continue
-                ledger = await self._services.ledgers.open_ledger(info.ledger_id, recover=False)
-                entry_id = 0
-                while entry_id < info.entries:
-                    # Each is read and its digest checked: the file goes only if nobody needs it.
-                    entry_id += len(await self._read(ledger, entry_id, info.entries - 1))
+                if record.is_bookkeeper_deleted:
+                    await self._bring_back(info, record)
+                else:
+                    await self._read_whole(info)
                 await self._unregister(info, record)
+                crash_point(points.RESTORE_LEFT_LAKE)
                 count += 1
+                self.restoring = self.restoring._replace(restored=count)
         return count
+
+    async def _read_whole(self, info: LedgerInfo) -> None:
+        """Each entry is read from bookies and its digest checked: the file goes only if nobody needs it."""
+        ledger = await self._services.ledgers.open_ledger(info.ledger_id, recover=False)
+        entry_id = 0
+        while entry_id < info.entries:
+            entry_id += len(await self._read(ledger, entry_id, info.entries - 1))
+
+    async def _bring_back(self, info: LedgerInfo, record: OffloadRecord) -> None:
+        """A ledger that is in the lake alone is on bookies, too, and registered so. Raises StorageError."""
+        root = await self._services.lake().root(record.driver, record.properties)
+        file = await root.open(self._directory, info.ledger_id, record.uid, self._stop)
+        if file.facts.entries != info.entries:
+            raise StorageError(f"{file.where} has {file.facts.entries} entries, the list says {info.entries}")
+        try:
+            await bring_back(self._services.ledgers, file, self._log.persistence, self._read, self._stop)
+        except LedgerClosedError:
+            raise  # who has the list next deletes what there is
+        except StorageError:
+            await self._forget_copy(info.ledger_id)
+            raise
+        there = record._replace(is_bookkeeper_deleted=False)
+        if not await self._register(info.ledger_id, there, expected=record.uid):
+            await self._services.ledgers.delete_ledger(info.ledger_id)
+            raise LedgerClosedError(f"{self._log.name}: ledger {info.ledger_id} was trimmed while it was restored")
+        crash_point(points.RESTORE_REGISTERED)
+
+    async def _forget_copy(self, ledger_id: int) -> None:
+        """What an attempt to restore left goes: now, or with the next load or attempt."""
+        try:
+            await self._services.ledgers.delete_ledger(ledger_id)
+        except StorageError as error:
+            _log.warning("%s: ledger %d: the attempt is forgotten later: %s", self._log.name, ledger_id, error)
 
     async def _unregister(self, info: LedgerInfo, record: OffloadRecord) -> None:
         noted = await lake_files.note(self._services, self._log.name, self._log.created_ms, [info])

@@ -131,6 +131,18 @@ class Ledgers(Protocol):
         """A new one, whose id is greater than ``newer_than``. Raises NotEnoughBookiesError, MetadataError."""
         ...
 
+    async def readmit_ledger(
+        self,
+        ledger_id: int,
+        *,
+        ensemble_size: int,
+        write_quorum: int,
+        ack_quorum: int,
+        custom_metadata: Mapping[str, bytes],
+    ) -> OpenLedger:
+        """One that was deleted, made anew under its id, empty. Raises StorageError, also if it is there."""
+        ...
+
     async def open_ledger(self, ledger_id: int, *, recover: bool) -> Ledger:
         """One that is there; ``recover``: its end is found and fixed first, whoever appends to it.
 

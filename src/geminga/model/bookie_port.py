@@ -109,6 +109,15 @@ class EntryStore(Protocol):
         """Durably refuse further ordinary adds to this ledger, also if it has no entries here yet."""
         ...
 
+    def readmit(self, ledger_id: int, *, master_key: bytes, done: FenceDone) -> None:
+        """Take a ledger again that this bookie has deleted: without entries, and fenced, as any other from then on.
+
+        Only while the metadata store lists the ledger, else a plain StorageError, and nothing changed. Nothing that it
+        had before comes back. After an error, or a crash, it is either deleted still or taken, nothing between: to be
+        called again. Of a ledger that is not deleted here it is :meth:`fence`, and no entry goes.
+        """
+        ...
+
     def read_lac(self, ledger_id: int, *, done: LacDone) -> None:
         """Where the ledger ends here. A ledger never heard of gives NoSuchLedgerError."""
         ...

@@ -143,6 +143,56 @@ def test_everything_that_was_published_is_read_from_the_lake(settings, tmp_path)
         client.close()
 
 
+def test_restored_ledgers_are_what_they_were_and_need_no_lake(settings, tmp_path):
+    topic, path = "persistent://public/default/back", "persistent/public/default/back"
+
+    def read(broker: geminga.Standalone) -> list[tuple[bytes, bytes]]:
+        client = pulsar.Client(broker.service_url)
+        reader = client.create_reader(topic, pulsar.MessageId.earliest)
+        found = [reader.read_next(20_000) for _ in range(len(sent))]
+        client.close()
+        return [(message.message_id().serialize(), message.data()) for message in found]
+
+    with geminga.Standalone(tmp_path / "data", settings) as broker:
+        rest = Rest(broker.web_service_url)
+        client = pulsar.Client(broker.service_url)
+        sent = [b"%d" % index for index in range(130)]
+        for batched, codec in ((True, pulsar.CompressionType.LZ4), (False, pulsar.CompressionType.ZSTD)):
+            one = client.create_producer(topic, compression_type=codec, batching_enabled=batched)
+            half = sent[:65] if batched else sent[65:]
+            for number, data in enumerate(half):
+                one.send_async(data, lambda *_: None, partition_key="k")
+                if number % 3 == 0:
+                    one.flush()
+            one.flush()
+            one.close()
+        client.close()
+        before = read(broker)
+        offload(rest, topic)
+    with geminga.Standalone(tmp_path / "data", settings) as broker:
+        rest = Rest(broker.web_service_url)
+        read(broker)
+        until(lambda: only_in_the_lake(rest, path) >= 4, "the lake", 20)
+        ledgers = rest.get(f"{path}/lake").json["ledgers"]
+    # An orderly stop: what was deleted in the bookie's sight is deleted for good.
+    with geminga.Standalone(tmp_path / "data", settings) as broker:
+        rest = Rest(broker.web_service_url)
+        read(broker)
+        result = CliRunner().invoke(_app, ["lake", "restore", topic, "--admin-url", rest.base_url])
+        assert result.exit_code == 0, (result.output, result.exception)
+        assert "0 are in the lake" in result.output
+        again = rest.get(f"{path}/lake").json
+        assert again["restore"]["restored"] == sum(ledger["isOffloaded"] for ledger in ledgers)
+        assert not any(ledger["isOffloaded"] or ledger["uid"] for ledger in again["ledgers"])
+        assert {ledger["ledgerId"]: ledger["size"] for ledger in again["ledgers"]}.items() >= {
+            ledger["ledgerId"]: ledger["size"] for ledger in ledgers if ledger["isOffloaded"]
+        }.items()
+        until(lambda: not rest.get(f"{path}/lake").json["filesToDelete"], "the files", 20)
+        assert read(broker) == before
+    with geminga.Standalone(tmp_path / "data", {**settings, "managedLedgerOffloadDriver": ""}) as broker:
+        assert read(broker) == before
+
+
 def test_policies_are_followed_and_what_can_not_be_is_refused(settings, tmp_path):
     rest_of = Rest
     with geminga.Standalone(None, {**settings, "managedLedgerOffloadDriver": ""}) as broker:

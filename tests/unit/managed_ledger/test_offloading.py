@@ -9,9 +9,17 @@ import pytest
 from geminga import sim
 from geminga.lake.core.names import parse_ledger_file
 from geminga.lake.ownership import OWNER_FILE
+from geminga.managed_ledger import restoring
 from geminga.managed_ledger.core.offload import OffloadPolicy, record_of
 from geminga.managed_ledger.lake_files import waiting
-from geminga.model.errors import ConflictError, DiskFullError, DiskIOError, NoSuchLedgerError, StorageError
+from geminga.model.errors import (
+    ConflictError,
+    CorruptionError,
+    DiskFullError,
+    DiskIOError,
+    NoSuchLedgerError,
+    StorageError,
+)
 from geminga.model.position import EARLIEST, Position
 from support.lake_world import POLICY, PROPERTIES, LakeWorld
 from support.ledger_world import NAME, acknowledge_cumulative, read_all
@@ -383,7 +391,7 @@ def test_contexts_of_pulsars_drivers_are_left_alone(in_lake_world):
     in_lake_world(scenario)
 
 
-def test_restore_takes_out_of_the_lake_what_bookies_still_have(in_lake_world):
+def test_restore_brings_every_ledger_back_whether_bookies_have_it_still_or_deleted_it(in_lake_world):
     async def scenario(w):
         ml, offloading = await w.offloaded(25, NOW)
         with pytest.raises(ConflictError, match="thresholds"):
@@ -392,13 +400,84 @@ def test_restore_takes_out_of_the_lake_what_bookies_still_have(in_lake_world):
         offloading.policy = POLICY
         await offloading.look()
         assert len(w.lake_store.ledgers) == 4
+        before = [(info.ledger_id, info.entries, info.size_bytes, info.closed_ms) for info in ml.ledgers.infos]
+        gone = [info.ledger_id for info in ml.ledgers.infos[:4] if record_of(info).is_bookkeeper_deleted]
+        assert len(gone) == 2
+        (bookie,) = w.bookies.values()
+        bookie.collect_garbage(set(await w.bookkeeper.ledger_ids()))
+        assert set(gone) <= bookie.deleted
         offloading.policy = OffloadPolicy("filesystem", PROPERTIES)
-        assert await offloading.restore() == 2
-        assert len(w.lake_store.ledgers) == 2
-        root = await w.factory.lake().root("filesystem", PROPERTIES)
-        assert len((await root.read_manifest(NAME)).ledgers) == 2
+        assert await offloading.restore() == 4
+        assert w.lake_store.ledgers == []
+        assert w.lake_store.manifests == [] or not (await read_manifest(w)).ledgers
+        # As a ledger that never was in the lake: that is what Pulsar's brokers read.
+        assert all(not info.offload_context for info in ml.ledgers.infos)
+        assert [(info.ledger_id, info.entries, info.size_bytes, info.closed_ms) for info in ml.ledgers.infos] == before
+        for ledger_id in gone:
+            ledger = await w.bookkeeper.open_ledger(ledger_id, recover=False)
+            assert ledger.metadata.is_closed
+            assert bookie.is_fenced(ledger_id)
         assert await everything(await w.reopen()) == payloads(25) + payloads(20)
         assert await waiting(w.store) == []
+
+    in_lake_world(scenario)
+
+
+async def read_manifest(w):
+    return await (await w.factory.lake().root("filesystem", PROPERTIES)).read_manifest(NAME)
+
+
+def test_restore_of_a_damaged_file_or_without_a_bookie_changes_nothing_and_is_done_later(in_lake_world):
+    async def scenario(w):
+        ml = await w.open()
+        await w.fill(ml, 15)
+        offloading = w.offloading(ml, NOW)
+        await offloading.look()
+        (bookie,) = w.bookies.values()
+        bookie.collect_garbage(set(await w.bookkeeper.ledger_ids()))
+        offloading.policy = OffloadPolicy("filesystem", PROPERTIES)
+        contexts = [info.offload_context for info in ml.ledgers.infos]
+        (name,) = [path for path in w.lake_store.files if path.endswith(".parquet")]
+        whole = w.lake_store.files[name]
+        w.lake_store.files[name] = whole[: len(whole) // 2] + bytes(len(whole) - len(whole) // 2)
+        w.factory.lake().groups.forget(record_of(ml.ledgers.infos[0]).uid)
+        with pytest.raises(CorruptionError, match="ledger-0"):
+            await offloading.restore()
+        w.lake_store.files[name] = whole
+        for fail in ("add_error", "fence_error"):
+            setattr(bookie, fail, StorageError("the bookie fails"))
+            with pytest.raises(StorageError, match="the bookie fails"):
+                await offloading.restore()
+            setattr(bookie, fail, None)
+            assert [info.offload_context for info in ml.ledgers.infos] == contexts
+            assert ml.ledgers.infos[0].ledger_id not in await w.bookkeeper.ledger_ids(), (
+                "nothing is left of the attempt"
+            )
+        assert await everything(ml) == payloads(15)
+        assert await offloading.restore() == 1
+        assert await everything(await w.reopen()) == payloads(15)
+
+    in_lake_world(scenario)
+
+
+def test_restore_that_stores_other_bytes_is_found_before_the_file_goes(in_lake_world, monkeypatch):
+    async def scenario(w):
+        ml = await w.open()
+        await w.fill(ml, 15)
+        offloading = w.offloading(ml, NOW)
+        await offloading.look()
+        offloading.policy = OffloadPolicy("filesystem", PROPERTIES)
+
+        async def append_others(ledger, entries, stop):
+            await append_rightly(ledger, [entries[0] + b"!", *entries[1:]], stop)
+
+        append_rightly = restoring._append
+        with monkeypatch.context() as patch:
+            patch.setattr(restoring, "_append", append_others)
+            with pytest.raises(CorruptionError, match="entry 0 is not what the bookies have"):
+                await offloading.restore()
+        assert len(w.lake_store.ledgers) == 1
+        assert await everything(ml) == payloads(15)
 
     in_lake_world(scenario)
 

@@ -90,6 +90,7 @@ async def look(request: Request) -> Response:
         )
     waiting = [one for one in await topic.services.ledgers.lake_deletions() if one.name == topic.ledger.name]
     policy = part.offloading.policy if part is not None else None
+    restoring = part.offloading.restoring if part is not None else None
     document: Document = {
         "driver": policy.driver if policy is not None else "",
         "root": policy.properties.get("root", "") if policy is not None else "",
@@ -98,6 +99,11 @@ async def look(request: Request) -> Response:
         "deletionLagMs": policy.deletion_lag_ms if policy is not None else -1,
         "status": part.offloading.status.status if part is not None else "NOT_RUN",
         "lastError": (part.refusal or part.offloading.last_error) if part is not None else "",
+        "restore": {
+            "status": restoring.status if restoring is not None else "NOT_RUN",
+            "restored": restoring.restored if restoring is not None else 0,
+            "lastError": restoring.last_error if restoring is not None else "",
+        },
         "filesToDelete": [{"ledgerId": one.ledger_id, "uid": one.uid, "error": one.error} for one in waiting],
         "ledgers": ledgers,
     }
@@ -105,12 +111,12 @@ async def look(request: Request) -> Response:
 
 
 async def restore(request: Request) -> Response:
-    """Ledgers that the bookies still have leave the lake; how many did, and how many are in the lake alone."""
+    """Ledgers leave the lake for the bookies, in the background; ``restore`` of :func:`look` says how far it is."""
     topic = await _topic(request)
     part = topic.parts.find(Offload)
-    restored = await part.offloading.restore() if part is not None else 0
-    left = sum(info.is_offloaded for info in topic.ledger.ledgers.infos)
-    return json_response({"restored": restored, "onlyInTheLake": left})
+    if part is not None:
+        part.offloading.start_restore()
+    return no_content()
 
 
 async def get_policies(request: Request) -> Response:
