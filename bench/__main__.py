@@ -24,6 +24,7 @@ from bench.catch_up import catch_up
 from bench.client import client as measure_client
 from bench.cursor import holes as measure_cursor
 from bench.delayed import delayed
+from bench.lake import lake
 from bench.measure import DURABLE, Row
 from bench.peers.run import peers
 from bench.peers.verdict import FAILED, is_red
@@ -90,6 +91,11 @@ MEASUREMENTS: dict[str, tuple[str, str, Measurement]] = {
         f"publish: {DURABLE}; Parquet files: none",
         lambda b, o: measure_spark(b, o.gigabytes, (o.size or [0])[0], o.k),
     ),
+    "lake": (
+        "a topic in Spark: closed ledgers from the lake and the tail from the broker, beside all from the broker",
+        f"publish: {DURABLE}; a lake file is synced and read back before it counts",
+        lambda b, o: lake(b, o.messages, (o.size or [0])[0]),
+    ),
     "peers": (
         "beside Apache Pulsar, Redis and NATS, same load; times: above 1 is better; CPU us: the server's a message",
         "all servers sync their journal before each receipt, on the same disk (non-persistent: none); Geminga's "
@@ -122,6 +128,7 @@ ALL = (
     "cursor",
     "delayed",
     "spark",
+    "lake",
 )
 
 
@@ -164,6 +171,7 @@ def main() -> int:
         help='peers, transactions: rows whose name contains this, or "a or b"; spark: queries',
     )
     parser.add_argument("--gigabytes", type=float, default=0.0, help="spark: payloads of each query (0.2 by default)")
+    parser.add_argument("--messages", type=int, default=0, help="lake: how many (1,000,000 by default)")
     parser.add_argument("--profile", action="store_true", help="peers: say where Geminga's processor time went")
     parser.add_argument("--loop", choices=("asyncio", "uvloop"), default="uvloop", help="product and floor")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="broker configuration")

@@ -26,6 +26,15 @@ SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
 }
 
+#: The JVM and its workers have them from the environment that they were started with.
+BUCKET_KEYS = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_EC2_METADATA_DISABLED": "true"}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _bucket_keys() -> None:
+    """For tests that run before the JVM is there, too."""
+    os.environ.update(BUCKET_KEYS)
+
 
 @pytest.fixture(scope="session")
 def spark_session(tmp_path_factory) -> Iterator[SparkSession]:

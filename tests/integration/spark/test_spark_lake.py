@@ -102,6 +102,7 @@ def test_lake_and_tail_are_the_rows_of_the_broker_in_their_order(table):
     assert len(table.rows) == 150 + 13 + 1 + 6 + 35 + 1
     for tasks in ("1", "3", "40"):
         assert read_batch({**table.options, "numPartitions": tasks}) == table.rows
+    assert read_batch({**table.options, "arrowBatchBytes": "700"}) == table.rows
     assert read_batch({**table.options, "targetBytesPerTask": "100"}) == table.rows
     in_files = [piece for piece in pieces_of(table.options) if isinstance(piece, LakeRange)]
     assert len({piece.path for piece in in_files}) >= 6

@@ -216,14 +216,14 @@ class Rows:
                 blobs.append(prefix)
                 lengths.append(np.array([len(prefix)], np.int64))
                 continue
-            suffixes, sizes = _suffixes(entry.batch_size)
+            suffixes, sizes = id_suffixes(entry.batch_size)
             if count < entry.batch_size:
                 chosen = self._rows.index[behind - count : behind]
                 suffixes, sizes = (suffixes[0], *(suffixes[index + 1] for index in chosen.tolist())), sizes[chosen]
             if count:
                 blobs.append(prefix.join(suffixes))
                 lengths.append(sizes + len(prefix))
-        return _binary(b"".join(blobs), lengths)
+        return binary_array(b"".join(blobs), lengths)
 
     def event_time(self) -> pa.Array:
         """Event times; null where there is none."""
@@ -270,14 +270,14 @@ def _decoded(key: bytes) -> bytes:
 
 
 @lru_cache(maxsize=_SUFFIXES_CACHED_MAX)
-def _suffixes(batch_size: int) -> tuple[tuple[bytes, ...], Longs]:
+def id_suffixes(batch_size: int) -> tuple[tuple[bytes, ...], Longs]:
     """(nothing, what each id of a batch of that size ends with), and the lengths of the ends."""
     size = b"\x30" + encode_varint(batch_size)
     ends = [b"\x20" + encode_varint(index) + size for index in range(batch_size)]
     return (b"", *ends), np.array([len(end) for end in ends], np.int64)
 
 
-def _binary(data: bytes, lengths: Sequence[Longs]) -> pa.Array:
+def binary_array(data: bytes, lengths: Sequence[Longs]) -> pa.Array:
     sizes = np.concatenate(lengths) if lengths else np.zeros(0, np.int64)
     offsets = np.zeros(len(sizes) + 1, np.int32)
     np.cumsum(sizes, out=offsets[1:])

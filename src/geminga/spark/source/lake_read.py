@@ -75,9 +75,17 @@ def _read_file(
     try:
         file = LedgerFileReader(store_of(options.lake), piece.path)
         wanted = _columns(arrow, options, config)
+        is_pure = set(file.contents.kinds) <= {MESSAGE} and config.time_from_ms is None and config.time_to_ms is None
+        if is_pure:
+            wanted.remove("kind")
         for group in range(piece.first_group, piece.end_group):
-            rows = LakeRows(_kept(file.read_columns(group, wanted), piece, config), piece.topic, at.ledger_id)
-            at = ReadPosition(at.ledger_id, file.entries_of(group).stop)
+            ids = file.entries_of(group)
+            table = file.read_columns(group, wanted)
+            first, behind = ReadPosition(at.ledger_id, ids.start), ReadPosition(at.ledger_id, ids.stop)
+            if not is_pure or first < piece.start or behind > piece.end:
+                table = _kept(table, piece, config)
+            rows = LakeRows(table, piece.topic, at.ledger_id)
+            at = behind
             parts = max(1, -(-rows.size_bytes // config.arrow_batch_bytes))
             for part in rows.parts(parts):
                 yield decode(part, piece.topic)
@@ -107,7 +115,9 @@ def _kept(table: pa.Table, piece: LakeRange, config: ReaderConfiguration) -> pa.
     """The messages of a row group that belong to the range."""
     entry = table.column("entry")
     index = pc.max_element_wise(table.column("batch_index"), pa.scalar(0, pa.int32()))
-    is_kept = pc.equal(table.column("kind"), MESSAGE)
+    is_kept = pa.repeat(pa.scalar(value=True), table.num_rows)
+    if "kind" in table.column_names:
+        is_kept = pc.equal(table.column("kind"), MESSAGE)
     (_, first, first_index), (_, last, last_index) = piece.start, piece.end
     from_start = pc.or_(pc.greater(entry, first), pc.and_(pc.equal(entry, first), pc.greater_equal(index, first_index)))
     to_end = pc.or_(pc.less(entry, last), pc.and_(pc.equal(entry, last), pc.less(index, last_index)))

@@ -11,8 +11,11 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from geminga.model import TopicName
+from geminga.spark.source.arrow import Longs, binary_array, id_suffixes
 from geminga.wire.pulsar.varint import encode_varint
 
+#: Messages of an entry, on average, from which on ids are made entry by entry.
+LONG_BATCH: Final = 8
 _TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 #: Bytes of a varint of 64 bits.
 _VARINT_BYTES_MAX: Final = 10
@@ -27,7 +30,7 @@ class LakeRows:
     def __init__(self, table: pa.Table, topic: str, ledger_id: int) -> None:
         """``table``: messages alone, with the columns that are asked for."""
         self._columns: dict[str, Any] = {
-            name: table.column(name).combine_chunks() for name in table.column_names if name != "kind"
+            name: _one(table.column(name)) for name in table.column_names if name != "kind"
         }
         self._topic = topic
         self._ledger_id = ledger_id
@@ -101,6 +104,32 @@ class LakeRows:
 
     def message_id(self) -> pa.Array:
         """See ``RowColumns``."""
+        found = self._ids_of_long_batches()
+        return self._ids_in_columns() if found is None else found
+
+    def _ids_of_long_batches(self) -> pa.Array | None:
+        """A prefix for each entry, ends that are remembered by batch size; None: that is not worth it, or wrong."""
+        entry, index, size = (self._columns[name].to_numpy() for name in ("entry", "batch_index", "batch_size"))
+        begins = np.flatnonzero(np.diff(entry, prepend=-1))
+        if not self.count or len(begins) * LONG_BATCH > self.count or (index < 0).any():
+            return None
+        ends = np.append(begins[1:], self.count)
+        if (index[ends - 1] - index[begins] != ends - begins - 1).any() or (index[ends - 1] >= size[begins]).any():
+            return None  # some are missing: compacted out; or the numbers are none of a batch
+        head = b"\x08" + encode_varint(self._ledger_id) + b"\x10"
+        tail = b"" if self._partition < 0 else b"\x18" + encode_varint(self._partition)
+        blobs: list[bytes] = []
+        lengths: list[Longs] = []
+        rows = zip(entry[begins].tolist(), index[begins].tolist(), size[begins].tolist(), strict=True)
+        for (entry_id, first, batch_size), count in zip(rows, (ends - begins).tolist(), strict=True):
+            suffixes, sizes = id_suffixes(batch_size)
+            prefix = head + encode_varint(entry_id) + tail
+            blobs.append(prefix.join((b"", *suffixes[first + 1 : first + 1 + count])))
+            lengths.append(sizes[first : first + count] + len(prefix))
+        return binary_array(b"".join(blobs), lengths)
+
+    def _ids_in_columns(self) -> pa.Array:
+        """Whatever the batches are."""
         entry, index, size = (
             self._columns[name].to_numpy().astype(np.uint64) for name in ("entry", "batch_index", "batch_size")
         )
@@ -122,6 +151,11 @@ class LakeRows:
         np.cumsum(is_there.sum(axis=1), out=offsets[1:])
         buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data[is_there])]
         return pa.Array.from_buffers(pa.binary(), self.count, buffers)
+
+
+def _one(column: pa.ChunkedArray) -> pa.Array:
+    """As one array, without a copy where it is one."""
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
 def _same(data: bytes, there: NDArray[np.bool_]) -> Iterator[tuple[NDArray[np.uint8], NDArray[np.bool_]]]:

@@ -1,0 +1,182 @@
+"""Messages of one topic into Spark: its closed ledgers from the lake and the tail from the broker, beside all from it.
+
+One topic, one producer, 100 bytes each (``--size``), batches of 128 KiB, every fourth with a key; ledgers of 64 MiB,
+all but the open one offloaded to Parquet in a directory, the bookies' copies kept. One Spark session, two tasks at a
+time; reads take turns, the first turn warms up. A read is ``load()`` with the default columns to Spark's ``noop`` sink,
+planning included. At last every message id of both ways is looked at: each number once, in the order of the ids.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+import urllib.request
+from typing import Any, Final
+
+from tools.standalone_process import ROOT, StandaloneProcess
+
+from bench.client import next_turn
+from bench.measure import Row
+from bench.servers import Bench, BenchError, environment, finish_load
+from bench.spark import cpu_seconds
+
+MESSAGES: Final = 1_000_000
+PAYLOAD_BYTES: Final = 100
+GOAL: Final = 5.0
+TOPIC: Final = "persistent://public/default/lake"
+LEDGER_MEGABYTES: Final = "64"
+_PATH: Final = "/admin/v2/persistent/public/default/lake"
+_OFFLOAD_S: Final = 1200.0
+_ASK_AGAIN_S: Final = 0.5
+
+
+def lake(bench: Bench, messages: int = 0, payload_bytes: int = 0) -> list[Row]:
+    """All rows."""
+    root = bench.scratch / "lake"
+    root.mkdir()
+    settings = {
+        "managedLedgerOffloadDriver": "filesystem",
+        "fileSystemURI": str(root),
+        "managedLedgerMaxSizePerLedgerMbytes": LEDGER_MEGABYTES,
+        "managedLedgerMaxEntriesPerLedger": "1000000",
+        "managedLedgerMinLedgerRolloverTimeMinutes": "0",
+        "defaultRetentionTimeInMinutes": "-1",
+        "defaultRetentionSizeInMB": "-1",
+        "brokerDeleteInactiveTopicsEnabled": "false",
+    }
+    with bench.product(**settings) as broker:
+        return _Measuring(bench, broker, messages or MESSAGES, payload_bytes or PAYLOAD_BYTES, str(root)).rows()
+
+
+class _Measuring:
+    def __init__(self, bench: Bench, broker: StandaloneProcess, messages: int, size: int, root: str) -> None:
+        self._bench = bench
+        self._broker = broker
+        self._messages = messages
+        self._size = size
+        broker_alone = {"service.url": broker.service_url, "topic": TOPIC}
+        self._ways: dict[str, dict[str, str]] = {"broker": broker_alone, "lake": {**broker_alone, "lake.root": root}}
+
+    def rows(self) -> list[Row]:
+        """Fill, offload, start Spark, take turns, look at the ids."""
+        filled = finish_load(self._process("fill", topic=TOPIC, count=self._messages, size=self._size))
+        offloaded_s, ledgers = self._offload()
+        turns: dict[str, list[dict[str, float]]] = {"broker": [], "lake": []}
+        session = self._start_session()
+        try:
+            for turn in range(self._bench.rounds + 1):
+                for way, options in self._ways.items():
+                    before = cpu_seconds(self._broker.pid)
+                    answer = next_turn(session, json.dumps({"options": options}))
+                    answer["broker_cpu_s"] = cpu_seconds(self._broker.pid) - before
+                    if turn:  # the first one warms up
+                        turns[way].append(answer)
+            checked = {way: self._check(session, options) for way, options in self._ways.items()}
+        finally:
+            session.kill()
+            session.wait()
+        if checked["broker"] != checked["lake"]:
+            raise BenchError(f"rows by ledger differ: {checked}")
+        seam = [ledger for ledger in checked["lake"] if int(ledger) not in ledgers]
+        if not seam or len(seam) == len(checked["lake"]):
+            raise BenchError(f"there is no seam: {sorted(ledgers)} are in the lake of {sorted(checked['lake'])}")
+        tail = sum(checked["lake"][ledger] for ledger in seam)
+        ratio = statistics.median(
+            one["seconds"] / other["seconds"] for one, other in zip(turns["broker"], turns["lake"], strict=True)
+        )
+        return [
+            self._row("all from the broker", turns["broker"], "", None),
+            self._row(f"lake, {tail:,} of the tail from the broker", turns["lake"], "broker", ratio),
+            {**_EMPTY, "what": f"published, {self._size} bytes each", "seconds": filled["seconds"]}
+            | {"messages/s": round(self._messages / filled["seconds"])},
+            {**_EMPTY, "what": f"offloaded, {len(ledgers)} ledgers", "seconds": offloaded_s}
+            | {"messages/s": round((self._messages - tail) / offloaded_s)},
+            {**_EMPTY, "what": "message ids: each once, same by ledger", "messages/s": "-", "met": "yes"},
+        ]
+
+    def _row(self, what: str, turns: list[dict[str, float]], beside: str, ratio: float | None) -> Row:
+        middle = {name: statistics.median(turn[name] for turn in turns) for name in turns[0]}
+        return {
+            "what": what,
+            "seconds": middle["seconds"],
+            "messages/s": round(self._messages / middle["seconds"]),
+            "beside": beside or "-",
+            "ratio": "-" if ratio is None else ratio,
+            "goal": "-" if ratio is None else GOAL,
+            "met": "-" if ratio is None else "yes" if ratio >= GOAL else "NO",
+            "CPU s broker": middle["broker_cpu_s"],
+            "JVM": middle["jvm_cpu_s"],
+            "Python": middle["python_cpu_s"],
+        }
+
+    # ---- steps
+
+    def _offload(self) -> tuple[float, set[int]]:
+        """Seconds, and the ledgers that went."""
+        started = time.perf_counter()
+        last = self._ask("/internalStats")["ledgers"][-1]["ledgerId"]
+        self._ask("/offload", {"ledgerId": last, "entryId": 0, "partitionIndex": -1})
+        while (found := self._ask("/offload"))["status"] == "RUNNING":
+            if time.perf_counter() - started > _OFFLOAD_S:
+                raise BenchError(f"the offload took longer than {_OFFLOAD_S:.0f} s")
+            time.sleep(_ASK_AGAIN_S)
+        if found["status"] != "SUCCESS":
+            raise BenchError(f"the offload ended as {found}")
+        seconds = time.perf_counter() - started
+        return seconds, {one["ledgerId"] for one in self._ask("/lake")["ledgers"] if one["isOffloaded"]}
+
+    def _ask(self, path: str, body: dict[str, int] | None = None) -> Any:
+        data = None if body is None else json.dumps(body).encode()
+        method = "GET" if body is None else "PUT"
+        headers = {"Content-Type": "application/json"}
+        url = f"{self._broker.web_service_url.rstrip('/')}{_PATH}{path}"
+        request = urllib.request.Request(url, data, headers, method=method)
+        with urllib.request.urlopen(request) as answer:
+            text = answer.read()
+        return json.loads(text) if text else {}
+
+    def _check(self, session: subprocess.Popen[str], options: dict[str, str]) -> dict[str, int]:
+        answer = next_turn(session, json.dumps({"options": options, "check": True, "count": self._messages}))
+        found: dict[str, int] = answer["ledgers"]
+        return found
+
+    # ---- processes
+
+    def _process(self, mode: str, **options: Any) -> subprocess.Popen[str]:
+        given = {"mode": mode, "url": self._broker.service_url, **options}
+        return subprocess.Popen(
+            [sys.executable, "-m", "bench.lake_load", json.dumps(given)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE if mode != "spark" else (self._bench.scratch / "spark.log").open("w"),
+            text=True,
+            cwd=ROOT,
+            env={**environment(), "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"},
+        )
+
+    def _start_session(self) -> subprocess.Popen[str]:
+        scratch = self._bench.scratch / "spark"
+        scratch.mkdir()
+        process = self._process("spark", scratch=str(scratch))
+        assert process.stdout is not None
+        if "ready" not in json.loads(process.stdout.readline() or "{}"):
+            raise BenchError(f"Spark did not start: {(self._bench.scratch / 'spark.log').read_text()[-500:]}")
+        return process
+
+
+_EMPTY: Final[Row] = {
+    "what": "",
+    "seconds": 0.0,
+    "messages/s": 0,
+    "beside": "-",
+    "ratio": "-",
+    "goal": "-",
+    "met": "-",
+    "CPU s broker": "-",
+    "JVM": "-",
+    "Python": "-",
+}
