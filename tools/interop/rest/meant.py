@@ -70,14 +70,12 @@ MEANT: Final = (
         r"answer: 204 \| 412 the driver filesystem needs .+|body: some \| none",
         r"(topic policy|topics with) offloadPolicies: ",
     ),
-    Meant("offload drivers", r"answer: 412 The driver is not supported, .+ \| 412 The driver is not supported: .+"),
-    Meant("offload drivers", r"answer: 412 The bucket must be specified .+ \| 412 The bucket must be specified .+: .+"),
     Meant(
         "removing offload policies where there is no namespace",
         r"answer: 409 Concurrent modification \| 404 Namespace .+",
         "offload policies: DELETE namespaces/public/nowhere/",
     ),
-    Meant("the path `lake` of a topic", r"answer: 404( <html>)? \| (200|405 .+)", ".+/lake(/restore)?$"),
+    Meant("the path `lake` of a topic", r"answer: 404( <html>)? \| (20[04]|405 .+)", ".+/lake(/restore)?$"),
     Meant("a topic that was never offloaded", r"only Apache: firstUnoffloadedMessage.*", "a topic is offloaded: GET "),
     Meant(
         "setting `offloadThresholdInSeconds`",

@@ -14,6 +14,7 @@ from geminga.broker.policies.core.readers import long_of
 from geminga.lake.core.roots import (
     ENDPOINT,
     FILESYSTEM,
+    FOREIGN_DRIVERS,
     REGION,
     ROOT,
     bucket_root,
@@ -41,6 +42,13 @@ _CREDENTIALS: Final = (
 )
 
 
+#: Pulsar's sentences, word for word; the first names its drivers, of which some are not built here.
+_NO_DRIVER: Final = (
+    "The driver is not supported, support value: S3,aws-s3,google-cloud-storage,filesystem,azureblob,aliyun-oss"
+)
+_NO_BUCKET: Final = "The bucket must be specified for namespace offload."
+
+
 class Older(NamedTuple):
     """A namespace's policies of one number each; None: not set."""
 
@@ -57,7 +65,8 @@ def check_offload(value: Json) -> Json:
     try:
         driver = driver_named(_text(document, DRIVER))
     except ConfigurationError as error:
-        raise PreconditionFailedError(f"The driver is not supported: {error}") from error
+        is_foreign = _text(document, DRIVER).lower() in FOREIGN_DRIVERS
+        raise PreconditionFailedError(str(error) if is_foreign else _NO_DRIVER) from error
     for key in _CREDENTIALS:
         if document.get(key):
             raise BodyError(f"{key} is not taken: credentials come from the broker's environment")
@@ -69,10 +78,12 @@ def check_offload(value: Json) -> Json:
     if priority is not None and priority not in PRIORITIES:
         raise BodyError(f"{PRIORITY}: expected one of {', '.join(PRIORITIES)}, not {shown(priority)}")
     if driver != FILESYSTEM:
+        if not _bucket(document):
+            raise PreconditionFailedError(_NO_BUCKET)
         try:
             bucket_root(_bucket(document), "")
         except ConfigurationError as error:
-            raise PreconditionFailedError(f"The bucket must be specified for namespace offload: {error}") from error
+            raise PreconditionFailedError(f"{error}") from error
     return checked
 
 
