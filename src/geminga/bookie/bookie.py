@@ -3,8 +3,9 @@
 An add goes to the write cache, then to the journal; it is acknowledged when its journal group is on stable
 storage. A full write cache is flushed in the background; while both halves are full adds wait their turn. When
 the disk is full, adds fail with ``DiskFullError`` until a probe finds space again; nothing acknowledged is lost.
-All methods are called on the loop's thread. A little past 600 lines: what every call of the port may meet is in one
-place, and what it takes longer to do is elsewhere.
+All methods are called on the loop's thread.
+
+A little past 600 lines because what every call of the port may meet, state by state, is in one place.
 """
 
 from __future__ import annotations

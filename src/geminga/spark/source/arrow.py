@@ -278,6 +278,7 @@ def id_suffixes(batch_size: int) -> tuple[tuple[bytes, ...], Longs]:
 
 
 def binary_array(data: bytes, lengths: Sequence[Longs]) -> pa.Array:
+    """Cells that lie end to end."""
     sizes = np.concatenate(lengths) if lengths else np.zeros(0, np.int64)
     offsets = np.zeros(len(sizes) + 1, np.int32)
     np.cumsum(sizes, out=offsets[1:])
