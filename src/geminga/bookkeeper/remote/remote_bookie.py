@@ -32,7 +32,7 @@ from geminga.model.bookie_port import (
     WriteLacDone,
     ids_error,
 )
-from geminga.model.errors import CorruptionError, NoSuchEntryError, ProtocolError, StorageError
+from geminga.model.errors import CorruptionError, NoSuchEntryError, NoSuchLedgerError, ProtocolError, StorageError
 from geminga.model.limits import FRAME_PADDING_BYTES, MESSAGE_SIZE_BYTES_MAX_DEFAULT
 from geminga.runtime import Runtime
 from geminga.wire._generated import bookkeeper_protocol_pb2 as pb
@@ -150,6 +150,22 @@ class RemoteBookie:
             return
         make = _maker(OperationType.READ_LAC, readLacRequest=pb.ReadLacRequest(ledgerId=ledger_id))
         self._channel.send(make, answered)
+
+    def readmit(self, ledger_id: int, *, master_key: bytes, done: FenceDone) -> None:
+        """See ``Bookie.readmit``: BookKeeper's protocol has no such call, so a ledger that is deleted there stays so.
+
+        A bookie that does not remember what it deleted, as Apache's, takes any ledger, fenced.
+        """
+
+        def fenced(error: StorageError | None) -> None:
+            if isinstance(error, NoSuchLedgerError):
+                told = (
+                    f"bookie {self._id}: ledger {ledger_id} was deleted there, and it can not be asked to take it again"
+                )
+                error = StorageError(told)
+            done(error)
+
+        self.fence(ledger_id, master_key=master_key, done=fenced)
 
     def write_lac(self, ledger_id: int, lac: bytes, *, master_key: bytes, done: WriteLacDone) -> None:
         """See ``Bookie.write_lac``."""
