@@ -10,6 +10,7 @@ import pytest
 
 from geminga import sim
 from geminga.lake.core.manifest import Manifest, ManifestLedger
+from geminga.lake.ownership import OWNER_FILE, Owner
 from geminga.lake.service import Lake, StopSignal
 from geminga.model.errors import ConfigurationError, DiskFullError, DiskIOError, LedgerClosedError
 from geminga.runtime import next_turn, spawn, wait_ms
@@ -27,6 +28,10 @@ def manifest(version: int, *ledgers: int, created_ms: int = 5) -> Manifest:
     return Manifest("persistent://public/default/topic", created_ms, version, 1, tuple(map(ledger, ledgers)))
 
 
+async def owner() -> Owner:
+    return Owner("here", "0" * 32)
+
+
 def run(scenario, **options) -> None:
     """``scenario(lake, store)`` with a lake over memory, whose threads run at once."""
 
@@ -34,7 +39,7 @@ def run(scenario, **options) -> None:
         runtime = replace(world.node("broker").runtime, threads=SimThreads(inline=True))
         store = MemoryLakeStore()
         given = {"offloads_max": 2, "readers": 2, "cache_bytes": 100, **options}
-        await scenario(Lake(runtime, lambda driver, properties: store, **given), store)
+        await scenario(Lake(runtime, lambda driver, properties: store, owner, **given), store)
 
     sim.run(main)
 
@@ -89,7 +94,7 @@ def test_a_deleted_topic_takes_its_manifests_and_not_those_of_the_next_one_of_it
         await root.delete_topic(DIRECTORY, 5)
         assert await root.read_manifest(DIRECTORY) == manifest(1, 1, created_ms=6)
         await root.delete_topic(DIRECTORY, 6)
-        assert store.files == {}
+        assert list(store.files) == [OWNER_FILE]
 
     run(scenario)
 
