@@ -66,7 +66,7 @@ def check_offload(value: Json) -> Json:
         driver = driver_named(_text(document, DRIVER))
     except ConfigurationError as error:
         is_foreign = _text(document, DRIVER).lower() in FOREIGN_DRIVERS
-        raise PreconditionFailedError(error.told if is_foreign else _NO_DRIVER) from error
+        raise PreconditionFailedError(f"{error}" if is_foreign else _NO_DRIVER) from error
     for key in _CREDENTIALS:
         if document.get(key):
             raise BodyError(f"{key} is not taken: credentials come from the broker's environment")
@@ -83,7 +83,7 @@ def check_offload(value: Json) -> Json:
         try:
             bucket_root(_bucket(document), "")
         except ConfigurationError as error:
-            raise PreconditionFailedError(error.told) from error
+            raise PreconditionFailedError(f"{error}") from error
     return checked
 
 
@@ -94,7 +94,7 @@ def bound_offload(value: Json, settings: Mapping[str, object]) -> None:
         try:
             _directory(_text(document, DIRECTORY), str(settings[DIRECTORY]))
         except ConfigurationError as error:
-            raise PreconditionFailedError(error.told) from error
+            raise PreconditionFailedError(f"{error}") from error
 
 
 def offload_policy(document: Document | None, older: Older, config: ManagedLedgerConfig) -> OffloadPolicy:
