@@ -177,10 +177,10 @@ def test_it_warns_outside_loopback_and_names_unknown_keys(start, tmp_path) -> No
 
 def test_fatal_error_ends_the_process_at_once_with_a_paragraph() -> None:
     code = (
-        "from geminga.app.process import _end_at_once\n"
+        "from geminga.app.process_life import end_at_once\n"
         "from geminga.model.errors import DiskIOError\n"
         "import atexit; atexit.register(lambda: print('went on'))\n"
-        "_end_at_once('the journal', DiskIOError('fsync of journal/1 failed: Input/output error'))\n"
+        "end_at_once('the journal', DiskIOError('fsync of journal/1 failed: Input/output error'))\n"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
     assert result.returncode == 1

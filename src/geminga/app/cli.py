@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import gc
 import os
-import sys
 from typing import Annotated, Final, NoReturn
 
 import typer
@@ -17,6 +16,7 @@ import typer
 import geminga
 from geminga.app import (
     admin_commands,
+    bookie_commands,
     client_commands,
     cluster_commands,
     inspect_commands,
@@ -25,16 +25,16 @@ from geminga.app import (
     pipeline_commands,
     transaction_commands,
 )
+from geminga.app.paragraphs import print_paragraph
 
 #: Where a standalone keeps everything unless told.
 DATA_DIRECTORY: Final = "geminga-data"
-#: Columns that paragraphs are wrapped to on a terminal.
-PARAGRAPH_COLUMNS: Final = 100
 
 _app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False)
 
 admin_commands.commands.add_typer(transaction_commands.commands, name="transactions")
 _app.add_typer(admin_commands.commands, name="admin")
+_app.add_typer(bookie_commands.commands, name="bookie")
 _app.add_typer(client_commands.commands, name="client")
 _app.add_typer(inspect_commands.commands, name="inspect")
 _app.add_typer(lake_commands.commands, name="lake")
@@ -58,16 +58,6 @@ def fail(sentence: str) -> NoReturn:
     """Print one paragraph on standard error and exit with 1."""
     print_paragraph(sentence)
     raise SystemExit(1)
-
-
-def print_paragraph(sentence: str) -> None:
-    """``geminga: sentence`` on standard error: wrapped on a terminal, else one line, which can be searched."""
-    text = " ".join(f"geminga: {sentence}".split())
-    if sys.stderr.isatty():
-        import textwrap
-
-        text = textwrap.fill(text, PARAGRAPH_COLUMNS, break_long_words=False, break_on_hyphens=False)
-    print(text, file=sys.stderr, flush=True)
 
 
 def _print_version(wanted: bool) -> None:
@@ -118,7 +108,8 @@ def standalone(
     # What is imported stays as long as the process does: no collection need look at it, now or later.
     gc.disable()
     from geminga.app.config import load_config
-    from geminga.app.process import configure_logging, run_standalone
+    from geminga.app.process import run_standalone
+    from geminga.app.process_life import configure_logging
 
     gc.freeze()
     gc.enable()

@@ -96,16 +96,16 @@ def config_from(entries: Iterable[ConfigEntry]) -> Config:
             latest[key] = ConfigEntry(key, text, "default")
     known = {key for config_class in CONFIG_CLASSES for key in settings_of(config_class)}
     warnings = list(_asked_in_vain(entry for key, entry in latest.items() if key in ASKED_OF_ALL or key not in known))
-    server = _built(ServerConfig, latest)
-    bookie = _built(BookieConfig, latest)
-    managed_ledger, lowered = _with_quorums_met(_built(ManagedLedgerConfig, latest), latest, server)
-    warnings += [*lowered, *_risks(bookie)]
-    warnings += _unknown([entry for key, entry in latest.items() if key not in known], known)
+    server = build_settings(ServerConfig, latest)
+    bookie = build_settings(BookieConfig, latest)
+    managed_ledger, lowered = _with_quorums_met(build_settings(ManagedLedgerConfig, latest), latest, server)
+    warnings += [*lowered, *risks(bookie)]
+    warnings += unknown_keys([entry for key, entry in latest.items() if key not in known], known)
     return Config(
         server,
-        _built(BrokerConfig, latest),
+        build_settings(BrokerConfig, latest),
         managed_ledger,
-        _built(BookKeeperConfig, latest),
+        build_settings(BookKeeperConfig, latest),
         bookie,
         tuple(warnings),
     )
@@ -138,7 +138,8 @@ def parse_value(setting: Setting, type_name: str, entry: ConfigEntry) -> Value:
     return value
 
 
-def _built(config_class: type[C], latest: Mapping[str, ConfigEntry]) -> C:
+def build_settings(config_class: type[C], latest: Mapping[str, ConfigEntry]) -> C:
+    """The settings of one class out of what was assigned, by key; raises ConfigurationError."""
     settings = settings_of(config_class)
     types = {field.name: _type_name(field.type) for field in fields(config_class)}
     values: dict[str, Value] = {}
@@ -200,16 +201,17 @@ def _asked_in_vain(entries: Iterable[ConfigEntry]) -> Iterator[str]:
     asked = [(entry, group) for entry in set_entries if (group := asked_in_vain(entry.key, entry.text)) is not None]
     refused = [(entry, group) for entry, group in asked if group.is_refused]
     if refused:
-        named = "; ".join(f"{_assignment(entry)}: {group.instead}" for entry, group in refused)
+        named = "; ".join(f"{shown_assignment(entry)}: {group.instead}" for entry, group in refused)
         raise ConfigurationError(
             f"this version has no authentication, authorization or TLS, and does not start where they are asked for: "
             f"{named}. Remove {'this key' if len(refused) == 1 else 'these keys'} to run it without"
         )
     for entry, group in asked:
-        yield f"{_assignment(entry)} has no effect ({group.what}): {group.instead}"
+        yield f"{shown_assignment(entry)} has no effect ({group.what}): {group.instead}"
 
 
-def _assignment(entry: ConfigEntry) -> str:
+def shown_assignment(entry: ConfigEntry) -> str:
+    """``key=value (place)`` for messages."""
     # What names a secret is not repeated in a log.
     hidden = any(word in entry.key.lower() for word in SECRET_WORDS)
     return f"{entry.key}={'***' if hidden else entry.text} ({entry.source})"
@@ -234,16 +236,17 @@ def _with_quorums_met(
     by_hand = [entry for entry in wrong if not entry.is_inherited]
     if by_hand:
         raise ConfigurationError(
-            f"{', '.join(map(_assignment, by_hand))}: {there}, in this process, and the ensemble is no more than that, "
-            "the write quorum no more than the ensemble, the ack quorum no more than the write quorum; with this "
+            f"{', '.join(map(shown_assignment, by_hand))}: {there}, in this process, and the ensemble is no more than "
+            "that, the write quorum no more than the ensemble, the ack quorum no more than the write quorum; with this "
             "setting no topic could be written to. Set "
             f"{', '.join(f'{key}={value}' for key, value in zip(QUORUM_KEYS, met, strict=True))}, or leave them out"
         )
     lowered = " and ".join(sorted({str(met[place]) for place in places}))
-    return config, [f"{', '.join(map(_assignment, wrong))}: lowered to {lowered}, since {there} here"]
+    return config, [f"{', '.join(map(shown_assignment, wrong))}: lowered to {lowered}, since {there} here"]
 
 
-def _risks(bookie: BookieConfig) -> Iterator[str]:
+def risks(bookie: BookieConfig) -> Iterator[str]:
+    """What to warn of in the settings of a bookie."""
     # Pulsar's standalone.conf has this, so it comes with a file that nobody looked at.
     if not bookie.journal_sync_data:
         yield (
@@ -252,7 +255,8 @@ def _risks(bookie: BookieConfig) -> Iterator[str]:
         )
 
 
-def _unknown(unused: Sequence[ConfigEntry], known: AbstractSet[str]) -> Iterator[str]:
+def unknown_keys(unused: Sequence[ConfigEntry], known: AbstractSet[str]) -> Iterator[str]:
+    """A line for each of ``unused`` that is no key of Pulsar or BookKeeper either, up to a limit."""
     if not unused:
         return
     # The list of Pulsar's keys is long and rarely needed.

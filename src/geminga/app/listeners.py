@@ -13,14 +13,13 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
+from geminga.app.core.addresses import WILDCARD_ADDRESSES
 from geminga.app.server_config import ServerConfig
 from geminga.broker.ownership.endpoints import DEFAULT_LISTENER, Endpoint
 from geminga.model.errors import ConfigurationError
 
 BROKER_SCHEMES: Final = ("pulsar", "pulsar+ssl")
 SCHEMES: Final = (*BROKER_SCHEMES, "http", "https")
-
-WILDCARD_ADDRESSES: Final = ("", "0.0.0.0", "::", "*")
 
 
 class ListenerUrl(NamedTuple):
@@ -98,8 +97,3 @@ def bound_addresses(texts: Sequence[str]) -> list[ListenerUrl]:
         if item.scheme not in ("pulsar", "http"):
             raise ConfigurationError(f"bindAddresses={item.listener}:{item.url}: this version serves no TLS")
     return found
-
-
-def is_loopback(address: str) -> bool:
-    """Whether only this machine can reach a socket bound to ``address``."""
-    return address in ("localhost", "::1") or address.startswith("127.")

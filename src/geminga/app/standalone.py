@@ -21,9 +21,10 @@ from typing import Final, NamedTuple, TypeVar
 from geminga import __version__
 from geminga.app.bookies import LocalBookies
 from geminga.app.config import Config
+from geminga.app.core.addresses import is_loopback
 from geminga.app.core.descriptors import LIMIT_ASSUMED, plan_descriptors
 from geminga.app.data_directory import METADATA_FILE, claim_directory
-from geminga.app.listeners import bound_addresses, endpoints, is_loopback
+from geminga.app.listeners import bound_addresses, endpoints
 from geminga.app.process_metrics import bookies_metrics, process_metrics
 from geminga.bookkeeper import BookKeeper, LocalBookiePool
 from geminga.broker.connection.connection import Connection

@@ -10,7 +10,8 @@ import sys
 import pytest
 
 import geminga
-from geminga.app.process import LOG_LEVELS, configure_logging, ready_line, seconds_since_exec
+from geminga.app.process import ready_line
+from geminga.app.process_life import LOG_LEVELS, configure_logging, seconds_since_exec
 from geminga.app.standalone import Addresses
 from geminga.model.errors import ConfigurationError
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from geminga.app.listeners import advertised_listeners, bound_addresses, endpoints, is_loopback, parse_listener
+from geminga.app.core.addresses import is_loopback
+from geminga.app.listeners import advertised_listeners, bound_addresses, endpoints, parse_listener
 from geminga.app.server_config import ServerConfig
 from geminga.model.errors import ConfigurationError
 

@@ -12,7 +12,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
 from geminga.bookie.serving import limits
 from geminga.bookie.serving.answering import (
@@ -76,7 +76,8 @@ class BookieConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A client came."""
-        assert isinstance(transport, asyncio.Transport)
+        # No isinstance: uvloop's transports are not asyncio's.
+        transport = cast("asyncio.Transport", transport)
         self._transport = transport
         transport.set_write_buffer_limits(high=limits.OUTPUT_BYTES_MAX)
         self.server.connections.add(self)

@@ -22,10 +22,44 @@ from geminga.wire.bookkeeper.codes import FRAME_BYTES_MAX
 BOOKIE_PORT: Final = 3181
 
 
-class BookieServer:
-    """Made by :meth:`listen`."""
+class TakenPort:
+    """A port where connections are refused until the bookie is there: it is known to be free before it recovers."""
 
-    def __init__(self, bookie: Bookie, frame_bytes_max: int) -> None:
+    def __init__(self) -> None:
+        self._server: BookieServer | None = None
+        self._listener: Listener
+
+    @classmethod
+    async def take(cls, runtime: Runtime, host: str, port: int, *, keep_free: int = 0) -> TakenPort:
+        """Take ``host:port`` (0: one of the kernel's choice); raises OSError. ``keep_free``: as ``Network.listen``."""
+        taken = cls()
+        taken._listener = await runtime.network.listen(taken._connection, host, port, keep_free=keep_free, start=False)
+        return taken
+
+    @property
+    def port(self) -> int:
+        """Which it is."""
+        return self._listener.port
+
+    async def serve(self, bookie: Bookie, frame_bytes_max: int) -> BookieServer:
+        """Begin to serve ``bookie``, whose server closes the port; raises OSError."""
+        self._server = BookieServer(bookie, frame_bytes_max, self._listener)
+        await self._listener.start()
+        return self._server
+
+    async def close(self) -> None:
+        """Let go of it."""
+        await self._listener.close()
+
+    def _connection(self) -> BookieConnection:
+        assert self._server is not None
+        return BookieConnection(self._server)
+
+
+class BookieServer:
+    """Made by :meth:`listen`, or behind a port that was taken before there was a bookie (:class:`TakenPort`)."""
+
+    def __init__(self, bookie: Bookie, frame_bytes_max: int, listener: Listener | None = None) -> None:
         self.bookie = bookie
         self.frame_bytes_max = frame_bytes_max
         self.connections: set[BookieConnection] = set()
@@ -38,7 +72,7 @@ class BookieServer:
         #: Beyond the limit, and until half of it is answered.
         self.is_full = False
         self._loop = asyncio.get_running_loop()
-        self._listener: Listener | None = None
+        self._listener = listener
         self._groups = 0
         self._is_serve_due = False
 

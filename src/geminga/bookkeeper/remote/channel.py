@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias, cast
 
 from geminga.model.errors import StorageError
 from geminga.runtime import Runtime, get_logger, spawn
@@ -221,7 +221,8 @@ class _Link(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Connected."""
-        assert isinstance(transport, asyncio.Transport)
+        # No isinstance: uvloop's transports are not asyncio's.
+        transport = cast("asyncio.Transport", transport)
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:

@@ -1,0 +1,111 @@
+"""The configuration of ``geminga bookie``, under BookKeeper's key names: ``bk_server.conf`` can be used as it is.
+
+Sources and their order are those of ``app/config.py``; so are the errors. What BookKeeper's bookie has and this one
+has not is refused or named (``core/bookie_keys.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from geminga.app.config import build_settings, risks, shown_assignment, unknown_keys
+from geminga.app.config_sources import ConfigEntry, from_assignment, from_environment, read_file
+from geminga.app.core.bookie_keys import NOT_BUILT, asked_of_bookie
+from geminga.app.core.bookie_place import check_bookie_id, one_directory
+from geminga.bookie.config import BookieConfig
+from geminga.model.errors import ConfigurationError
+from geminga.model.limits import FRAME_PADDING_BYTES, MESSAGE_SIZE_BYTES_MAX_DEFAULT
+from geminga.model.settings import setting, settings_of
+
+FRAME_BYTES_LEAST: Final = 1024
+FRAME_BYTES_MOST: Final = 256 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class BookieServerConfig:
+    """Where the bookie listens, who it is, where its metadata are."""
+
+    #: 0: the kernel picks.
+    bookie_port: int = setting("bookiePort", 3181, "a port, 0 to 65535", minimum=0, maximum=65535)
+    #: BookKeeper's listens everywhere: it has authentication.
+    bind_address: str = setting("bindAddress", "127.0.0.1", "a host name or an IP address")
+    #: Host that clients are told; empty: that of ``bindAddress``, or this machine's name where it is a wildcard.
+    advertised_address: str = setting("advertisedAddress", "", "a host name or an IP address")
+    bookie_id: str = setting(
+        "bookieId", "", "letters, digits and :._-, not readonly; empty: advertised address and port"
+    )
+    #: BookKeeper's newer name of ``journalDirectory``, which it passes.
+    journal_directories: tuple[str, ...] = setting("journalDirectories", (), "one path")
+    metadata_service_uri: str = setting("metadataServiceUri", "", "nothing: no metadata store")
+    #: Of a request or an answer; that of Pulsar's bookies, whose largest message it holds (BookKeeper: 5242880).
+    frame_bytes_max: int = setting(
+        "nettyMaxFrameSizeBytes",
+        MESSAGE_SIZE_BYTES_MAX_DEFAULT + FRAME_PADDING_BYTES,
+        "bytes, 1024 to 268435456",
+        minimum=FRAME_BYTES_LEAST,
+        maximum=FRAME_BYTES_MOST,
+    )
+    #: Geminga's own: ``auto`` takes uvloop if it is installed.
+    event_loop: str = setting(
+        "gemingaEventLoop", "auto", "auto, asyncio or uvloop", choices=("auto", "asyncio", "uvloop")
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class BookieProcessConfig:
+    """Everything configured, and what to warn of."""
+
+    server: BookieServerConfig
+    bookie: BookieConfig
+    warnings: tuple[str, ...] = ()
+
+
+def load_bookie_config(
+    files: Sequence[str] = (), env: Mapping[str, str] | None = None, overrides: Sequence[str] = ()
+) -> BookieProcessConfig:
+    """Configuration from ``files``, the environment ``env`` and ``key=value`` texts; raises ConfigurationError."""
+    entries = [entry for path in files for entry in read_file(path)]
+    entries += from_environment(env or {})
+    entries += [from_assignment(text) for text in overrides]
+    latest = {entry.key: entry for entry in entries}
+    server = build_settings(BookieServerConfig, latest)
+    _check_metadata(server, latest)
+    bookie = build_settings(BookieConfig, latest)
+    journal = one_directory("journalDirectories", server.journal_directories, bookie.journal_directory)
+    ledgers = one_directory("ledgerDirectories", _several(bookie.ledger_directory), "")
+    bookie = replace(bookie, journal_directory=journal, ledger_directory=ledgers)
+    if server.bookie_id:
+        check_bookie_id("bookieId", server.bookie_id)
+    known = {key for config_class in (BookieServerConfig, BookieConfig) for key in settings_of(config_class)}
+    warnings = list(_asked_in_vain(latest.values()))
+    warnings += risks(bookie)
+    unused = [entry for key, entry in latest.items() if key not in known and key not in NOT_BUILT]
+    warnings += unknown_keys(unused, known)
+    return BookieProcessConfig(server, bookie, tuple(warnings))
+
+
+def _several(text: str) -> tuple[str, ...]:
+    return tuple(path.strip() for path in text.split(",") if path.strip())
+
+
+def _check_metadata(server: BookieServerConfig, latest: dict[str, ConfigEntry]) -> None:
+    if server.metadata_service_uri:
+        raise ConfigurationError(
+            f"{shown_assignment(latest['metadataServiceUri'])}: a metadata store is not built for a bookie of its own, "
+            "which would be in no cluster, and nobody would find it; expected nothing"
+        )
+
+
+def _asked_in_vain(entries: Iterable[ConfigEntry]) -> Iterator[str]:
+    asked = [(entry, group) for entry in entries if (group := asked_of_bookie(entry.key, entry.text)) is not None]
+    refused = [(entry, group) for entry, group in asked if group.is_refused]
+    if refused:
+        named = "; ".join(f"{shown_assignment(entry)}: {group.instead}" for entry, group in refused)
+        raise ConfigurationError(
+            "a bookie of this version has no authentication, no TLS and no ZooKeeper, and does not start where they "
+            f"are asked for: {named}. Remove {'this key' if len(refused) == 1 else 'these keys'} to run it without"
+        )
+    for entry, group in asked:
+        yield f"{shown_assignment(entry)} has no effect ({group.what}): {group.instead}"

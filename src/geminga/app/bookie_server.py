@@ -1,0 +1,164 @@
+"""The composition root of ``geminga bookie``: one bookie, its directories and its port.
+
+Start: the port is taken (its number may be part of the bookie's id) -> directories locked, cookies read -> the bookie
+recovers -> cookies written where it is new -> connections are accepted. Stop is the reverse; what was not answered by
+then is known to nobody as stored, and may be. A start that fails closes what it had opened.
+"""
+
+from __future__ import annotations
+
+import os.path
+import socket
+from collections.abc import Awaitable, Callable
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+from geminga.app.bookie_config import BookieProcessConfig
+from geminga.app.core.addresses import WILDCARD_ADDRESSES, is_loopback
+from geminga.app.core.bookie_place import advertised_host, bookie_id
+from geminga.app.core.descriptors import plan_descriptors
+from geminga.app.data_directory import FORMAT_FILE
+from geminga.bookie import LocalBookie
+from geminga.bookie.identity import open_identified
+from geminga.bookie.serving import TakenPort
+from geminga.model.errors import ConfigurationError, DataDirectoryError, GemingaError, UnavailableError
+from geminga.runtime import descriptor_limit, get_logger, real_runtime
+from geminga.runtime.ports import FatalHandler, Runtime
+from geminga.wire.bookkeeper.bookie_cookie import BookieCookie
+
+JOURNAL_NAME: Final = "journal"
+LEDGERS_NAME: Final = "ledgers"
+
+_log = get_logger(__name__)
+
+
+class BookieAddress(NamedTuple):
+    """Where a running bookie is reached, and what it has."""
+
+    bookie_id: str
+    host: str
+    port: int
+    journal_directory: str
+    ledger_directory: str
+
+
+class UnknownLedgers:
+    """Which ledgers exist where there is no metadata store: nobody knows, so nothing is ever deleted."""
+
+    async def live_ledger_ids(self) -> AbstractSet[int] | None:
+        """See ``LiveLedgers``."""
+        return None
+
+    async def next_ledger_id(self) -> int | None:
+        """See ``LiveLedgers``."""
+        return None
+
+
+class BookieProcessServer:
+    """One bookie on the running loop, in ``data_dir`` unless its directories are configured."""
+
+    def __init__(self, config: BookieProcessConfig, data_dir: str, *, on_fatal: FatalHandler) -> None:
+        self._config = config
+        self._on_fatal = on_fatal
+        self._data_dir = data_dir
+        self._plan = plan_descriptors(
+            descriptor_limit(), open_logs=config.bookie.open_file_limit, web_connections_max=1
+        )
+        self._bookie_config = replace(
+            config.bookie,
+            journal_directory=os.path.abspath(config.bookie.journal_directory or os.path.join(data_dir, JOURNAL_NAME)),
+            ledger_directory=os.path.abspath(config.bookie.ledger_directory or os.path.join(data_dir, LEDGERS_NAME)),
+            open_file_limit=self._plan.open_logs,
+        )
+        self._closers: list[tuple[str, Callable[[], Awaitable[None]]]] = []
+
+    async def start(self) -> BookieAddress:
+        """Start everything; raises GemingaError or OSError with a sentence, after closing what had been opened."""
+        try:
+            return await self._start()
+        except (GemingaError, OSError):
+            await self.stop()
+            raise
+
+    async def stop(self) -> None:
+        """Stop everything that was started, in reverse order; an error in one part does not keep the rest open."""
+        while self._closers:
+            part, close = self._closers.pop()
+            try:
+                await close()
+            except (GemingaError, OSError) as error:
+                _log.error("closing the %s failed: %s", part, error)
+
+    async def _start(self) -> BookieAddress:
+        runtime = real_runtime(self._on_fatal)
+        self._closers.append(("threads", runtime.threads.close))
+        self._closers.append(("disk", runtime.disk.close))
+        await _refuse_standalone(runtime, self._data_dir)
+        if self._bookie_config.journal_directory == self._bookie_config.ledger_directory:
+            raise ConfigurationError(
+                f"journalDirectories={self._bookie_config.journal_directory}: expected another one than "
+                "ledgerDirectories"
+            )
+        taken = await self._take_port(runtime)
+        address = self._address(taken.port)
+        bookie = await self._open(runtime, address)
+        self._closers.append(("bookie", bookie.close))
+        server = await taken.serve(bookie, self._config.server.frame_bytes_max)
+        self._closers.append(("bookie's server", server.close))
+        self._warn(address)
+        return address
+
+    async def _take_port(self, runtime: Runtime) -> TakenPort:
+        host, port = self._config.server.bind_address, self._config.server.bookie_port
+        try:
+            taken = await TakenPort.take(runtime, host, port, keep_free=self._plan.storage)
+        except OSError as error:
+            raise UnavailableError(f"bookiePort: can not listen on {host}:{port}: {error.strerror or error}") from error
+        self._closers.append(("port", taken.close))
+        return taken
+
+    def _address(self, port: int) -> BookieAddress:
+        config = self._config.server
+        host = advertised_host(
+            config.advertised_address,
+            config.bind_address,
+            socket.gethostname(),
+            is_wildcard=config.bind_address in WILDCARD_ADDRESSES,
+        )
+        places = (self._bookie_config.journal_directory, self._bookie_config.ledger_directory)
+        return BookieAddress(bookie_id(config.bookie_id, host, port), host, port, *places)
+
+    async def _open(self, runtime: Runtime, address: BookieAddress) -> LocalBookie:
+        cookie = BookieCookie(address.bookie_id, (address.journal_directory,), (address.ledger_directory,))
+
+        async def open_bookie() -> LocalBookie:
+            return await LocalBookie.open(runtime, self._data_dir, self._bookie_config, ledgers=UnknownLedgers())
+
+        return await open_identified(runtime, cookie, open_bookie)
+
+    def _warn(self, address: BookieAddress) -> None:
+        bind = self._config.server.bind_address
+        if not is_loopback(bind):
+            _log.warning(
+                "listening on %s without authentication: whoever reaches this machine can read all entries, add "
+                "entries, and fence ledgers, so that their writers lose them",
+                bind,
+            )
+        elif not is_loopback(address.host):
+            _log.warning(
+                "advertisedAddress=%s, but only this machine is listened to (bindAddress=%s)", address.host, bind
+            )
+        _log.info("without a metadata store: the bookie is in no cluster's list, and deletes no ledger")
+
+
+async def _refuse_standalone(runtime: Runtime, path: str) -> None:
+    try:
+        names = await runtime.disk.list_dir(path)
+    except OSError:
+        return  # it is new, or the bookie will say what is wrong
+    if FORMAT_FILE in names:
+        raise DataDirectoryError(
+            f"{path} is the data directory of a standalone ({FORMAT_FILE}): its bookies are served there; name an "
+            "empty or a new directory"
+        )

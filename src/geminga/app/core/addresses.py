@@ -1,0 +1,12 @@
+"""What the addresses mean that a socket is bound to. Pure."""
+
+from __future__ import annotations
+
+from typing import Final
+
+WILDCARD_ADDRESSES: Final = ("", "0.0.0.0", "::", "*")
+
+
+def is_loopback(address: str) -> bool:
+    """Whether only this machine can reach a socket bound to ``address``."""
+    return address in ("localhost", "::1") or address.startswith("127.")

@@ -1,0 +1,104 @@
+"""What a bookie is told: BookKeeper's keys, what it refuses by name, who it is."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from geminga.app.bookie_config import BookieServerConfig, load_bookie_config
+from geminga.app.core.addresses import WILDCARD_ADDRESSES
+from geminga.app.core.bookie_keys import GROUPS, asked_of_bookie
+from geminga.app.core.bookie_place import advertised_host, bookie_id
+from geminga.bookie import BookieConfig
+from geminga.model.errors import ConfigurationError
+from geminga.model.settings import settings_of
+from support.source_tree import ROOT
+
+KEYS = [key for group in GROUPS for key in group.keys]
+REFUSED = [key for group in GROUPS if group.is_refused for key in group.keys]
+TOLD = [key for group in GROUPS if not group.is_refused for key in group.keys]
+
+
+def test_keys_stand_once_and_have_no_effect_elsewhere() -> None:
+    assert len(KEYS) == len(set(KEYS))
+    assert not set(KEYS) & {*settings_of(BookieServerConfig), *settings_of(BookieConfig)}
+
+
+def test_page_has_the_table() -> None:
+    page = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
+    for group in GROUPS:
+        keys = ", ".join(f"`{key}`" for key in group.keys)
+        assert f"| {group.what} | {'refused: ' * group.is_refused}{group.instead} | {keys} |" in page
+    for key in settings_of(BookieServerConfig):
+        assert f"`{key}`" in page
+
+
+@pytest.mark.parametrize("key", REFUSED)
+def test_protection_that_is_not_there_is_refused_by_name(key: str, tmp_path) -> None:
+    conf = tmp_path / "bk_server.conf"
+    conf.write_text(f"bookiePort=3181\n{key}=yes\n")
+    with pytest.raises(ConfigurationError, match=rf"{key}=.*bk_server\.conf, line 2.*Remove this key"):
+        load_bookie_config([str(conf)])
+    assert load_bookie_config(overrides=[f"{key}=null"]).warnings == ()
+
+
+@pytest.mark.parametrize("key", TOLD)
+def test_what_else_is_not_there_is_told(key: str) -> None:
+    (warning,) = load_bookie_config(overrides=[f"{key}=true"]).warnings
+    assert re.match(rf"{key}=true \(--set\) has no effect \(", warning)
+    assert asked_of_bookie(key, "False") is None
+
+
+def test_unknown_keys_are_told_and_those_of_bookkeeper_are_not() -> None:
+    config = load_bookie_config(overrides=["bokiePort=1", "zkTimeout=10000", "gcEntryLogMetadataCacheEnabled=false"])
+    assert [warning.partition(" (")[0] for warning in config.warnings if "bokie" in warning] == [
+        "unknown configuration key bokiePort"
+    ]
+    assert "did you mean bookiePort?" in config.warnings[0]
+    assert not any("zkTimeout" in warning for warning in config.warnings)
+
+
+def test_directories_have_two_names_and_there_is_one_of_each() -> None:
+    loaded = load_bookie_config(overrides=["journalDirectory=/old", "journalDirectories=/j", "ledgerDirectories= /l "])
+    assert (loaded.bookie.journal_directory, loaded.bookie.ledger_directory) == ("/j", "/l")
+    assert load_bookie_config(overrides=["journalDirectory=/old"]).bookie.journal_directory == "/old"
+    for key in ("journalDirectories", "ledgerDirectories"):
+        with pytest.raises(ConfigurationError, match=f"{key}=/a,/b: several directories"):
+            load_bookie_config(overrides=[f"{key}=/a,/b"])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "bookiePort=70000",
+        "nettyMaxFrameSizeBytes=12",
+        "bookieId=a/b",
+        "bookieId=ReadOnly",
+        "bookieId=a b",
+        "bookieId=a;b",
+    ],
+)
+def test_bad_values_are_refused_by_key(text: str) -> None:
+    with pytest.raises(ConfigurationError, match=text.partition("=")[0]):
+        load_bookie_config(overrides=[text])
+
+
+@pytest.mark.parametrize("uri", ["zk+hierarchical://localhost:2181/ledgers", "sqlite:", "etcd://x"])
+def test_metadata_that_can_not_be_reached_are_refused(uri: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"metadataServiceUri=.*expected"):
+        load_bookie_config(overrides=[f"metadataServiceUri={uri}"])
+
+
+def test_who_it_is() -> None:
+    def host(advertised: str, bind: str) -> str:
+        return advertised_host(advertised, bind, "here", is_wildcard=bind in WILDCARD_ADDRESSES)
+
+    assert bookie_id("", host("", "127.0.0.1"), 3181) == "127.0.0.1:3181"
+    assert bookie_id("", host("", "0.0.0.0"), 3181) == "here:3181"
+    assert bookie_id("", host("10.0.0.7", "0.0.0.0"), 3181) == "10.0.0.7:3181"
+    assert bookie_id("bookie-7", host("", "::1"), 3181) == "bookie-7"
+    with pytest.raises(ConfigurationError, match="set bookieId"):
+        bookie_id("", host("", "::1"), 3181)
+    with pytest.raises(ConfigurationError, match=r"advertisedAddress=h_\?:1"):
+        bookie_id("", "h_?", 1)
