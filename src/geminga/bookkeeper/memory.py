@@ -324,7 +324,7 @@ class MemoryBookie:
             asyncio.get_running_loop().call_soon(reply)
 
 
-class _AbsentBookie:
+class AbsentBookie:
     """Stands for a bookie id that this process does not have: every call fails, none says "no such entry"."""
 
     __slots__ = ("_bookie_id",)
@@ -410,7 +410,7 @@ class LocalBookiePool:
 
     def get(self, bookie_id: str) -> Bookie:
         """See ``BookiePool.get``; an unknown id gives a bookie whose calls all fail."""
-        return self._bookies.get(bookie_id) or _AbsentBookie(bookie_id)
+        return self._bookies.get(bookie_id) or AbsentBookie(bookie_id)
 
     def watch(self, listener: PoolListener) -> None:
         """See ``BookiePool.watch``."""

@@ -76,6 +76,10 @@ class RemoteBookie:
         self._batches = channel(VERSION_2, on_state=lambda _: None, keeps_connected=False)
         self._read_only_timer: asyncio.TimerHandle | None = None
 
+    def connect(self) -> None:
+        """Begin to connect, so that it is seen whether it can be reached before it is needed."""
+        self._channel.connect()
+
     async def close(self) -> None:
         """End its connections; what is outstanding fails."""
         if self._read_only_timer is not None:

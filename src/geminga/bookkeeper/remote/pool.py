@@ -1,0 +1,124 @@
+"""Bookies behind a network, by id: those of a list that may change, each behind a :class:`RemoteBookie`.
+
+Who is on the list is told from outside (:meth:`RemoteBookiePool.set_listed`): a fixed list, or what is registered
+(``registered.py``). A bookie takes new entries if it is listed as writable and, as far as was seen, can be reached and
+takes them. One that is not listed is still asked for what it has, where its id is an address: it may come back, and an
+entry may be nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Final, NamedTuple
+
+from geminga.bookkeeper.core.addresses import BookieAddress, address_of_id
+from geminga.bookkeeper.memory import AbsentBookie
+from geminga.bookkeeper.remote.remote_bookie import FRAME_BYTES_PULSAR, RemoteBookie
+from geminga.model.bookie_port import Availability, Bookie, PoolListener
+from geminga.runtime import Runtime, get_logger, spawn
+
+#: Bookies that are not on the list and are asked all the same; any more count as out of reach.
+UNLISTED_MAX: Final = 1000
+
+_log = get_logger(__name__)
+
+
+class ListedBookie(NamedTuple):
+    """How a bookie is reached, and whether it takes entries by its own word."""
+
+    address: BookieAddress
+    is_read_only: bool = False
+
+
+class RemoteBookiePool:
+    """Implements ``model.bookie_port.BookiePool``; see the module."""
+
+    def __init__(self, runtime: Runtime, *, frame_bytes_max: int = FRAME_BYTES_PULSAR) -> None:
+        """Nobody is listed yet. ``frame_bytes_max``: of the bookies."""
+        self._runtime = runtime
+        self._frame_bytes_max = frame_bytes_max
+        self._listed: dict[str, ListedBookie] = {}
+        #: Connected or not, listed or not; with the address each was made for.
+        self._bookies: dict[str, tuple[RemoteBookie, BookieAddress]] = {}
+        self._unlisted = 0
+        #: What the listeners were told last; who is missing is down.
+        self._told: dict[str, Availability] = {}
+        self._listeners: list[PoolListener] = []
+        self._is_closed = False
+
+    def set_listed(self, listed: Mapping[str, ListedBookie]) -> None:
+        """These are all there are, by id. Listeners hear of what that changes."""
+        before, self._listed = self._listed, dict(sorted(listed.items()))
+        for bookie_id, one in self._listed.items():
+            self._bookie(bookie_id, one.address).connect()
+        self._unlisted = len(self._bookies.keys() - self._listed.keys())
+        for bookie_id in sorted(before.keys() | self._listed.keys()):
+            self._tell(bookie_id)
+
+    async def close(self) -> None:
+        """End all connections; what is outstanding fails."""
+        self._is_closed = True
+        bookies, self._bookies = self._bookies, {}
+        self._listed = {}
+        for bookie, _ in bookies.values():
+            await bookie.close()
+
+    # ---- the port
+
+    def available(self) -> Sequence[str]:
+        """See ``BookiePool.available``."""
+        return [bookie_id for bookie_id in self._listed if self._availability(bookie_id) is Availability.WRITABLE]
+
+    def get(self, bookie_id: str) -> Bookie:
+        """See ``BookiePool.get``; of one that can not be addressed all calls fail."""
+        known = self._bookies.get(bookie_id)
+        if known is not None:
+            return known[0]
+        address = address_of_id(bookie_id)
+        if address is None or self._is_closed or self._unlisted >= UNLISTED_MAX:
+            return AbsentBookie(bookie_id)
+        self._unlisted += 1
+        return self._bookie(bookie_id, address)
+
+    def watch(self, listener: PoolListener) -> None:
+        """See ``BookiePool.watch``."""
+        self._listeners.append(listener)
+
+    # ---- its bookies
+
+    def _bookie(self, bookie_id: str, address: BookieAddress) -> RemoteBookie:
+        known = self._bookies.get(bookie_id)
+        if known is not None:
+            if known[1] == address:
+                return known[0]
+            _log.info("bookie %s is at %s:%d now", bookie_id, *address)
+            spawn(known[0].close(), name=f"bookie-close-{bookie_id}")
+        bookie = RemoteBookie(self._runtime, bookie_id, *address, frame_bytes_max=self._frame_bytes_max)
+        self._bookies[bookie_id] = bookie, address
+        bookie.watch(partial(self._changed, bookie_id, bookie))
+        return bookie
+
+    def _availability(self, bookie_id: str) -> Availability:
+        listed = self._listed.get(bookie_id)
+        known = self._bookies.get(bookie_id)
+        if listed is None or known is None:
+            return Availability.DOWN
+        seen = known[0].availability
+        return Availability.READ_ONLY if listed.is_read_only and seen is Availability.WRITABLE else seen
+
+    def _changed(self, bookie_id: str, bookie: RemoteBookie, _: Availability) -> None:
+        known = self._bookies.get(bookie_id)
+        if known is not None and known[0] is bookie:
+            self._tell(bookie_id)
+
+    def _tell(self, bookie_id: str) -> None:
+        now = self._availability(bookie_id)
+        if now is self._told.get(bookie_id, Availability.DOWN):
+            return
+        if now is Availability.DOWN:
+            del self._told[bookie_id]
+        else:
+            self._told[bookie_id] = now
+        for listener in self._listeners:
+            listener(bookie_id, now)
