@@ -1,7 +1,8 @@
 """The composition root of ``geminga bookie``: one bookie, its directories and its port.
 
 Start: the port is taken (its number may be part of the bookie's id) -> directories locked, cookies read -> the bookie
-recovers -> cookies written where it is new -> connections are accepted. Stop is the reverse; what was not answered by
+recovers -> cookies written where it is new -> connections are accepted -> registered, where there is a metadata store.
+Stop is the reverse; what was not answered by
 then is known to nobody as stored, and may be. A start that fails closes what it had opened.
 """
 
@@ -12,7 +13,8 @@ import socket
 from collections.abc import Awaitable, Callable
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
-from typing import Final, NamedTuple
+from functools import partial
+from typing import Final, NamedTuple, TypeAlias
 
 from geminga.app.bookie_config import BookieProcessConfig
 from geminga.app.core.addresses import WILDCARD_ADDRESSES, is_loopback
@@ -21,14 +23,21 @@ from geminga.app.core.descriptors import plan_descriptors
 from geminga.app.data_directory import FORMAT_FILE
 from geminga.bookie import LocalBookie
 from geminga.bookie.identity import open_identified
+from geminga.bookie.registration import Registration, cluster_id, remember_cookie, remembered_cookie
 from geminga.bookie.serving import TakenPort
+from geminga.bookkeeper import MetadataLiveLedgers
+from geminga.metadata.ports import MetadataStore
 from geminga.model.errors import ConfigurationError, DataDirectoryError, GemingaError, UnavailableError
 from geminga.runtime import descriptor_limit, get_logger, real_runtime
 from geminga.runtime.ports import FatalHandler, Runtime
 from geminga.wire.bookkeeper.bookie_cookie import BookieCookie
+from geminga.wire.bookkeeper.bookie_registration import encode_service_info
 
 JOURNAL_NAME: Final = "journal"
 LEDGERS_NAME: Final = "ledgers"
+
+#: Opens the metadata store of the bookie's cluster.
+OpenMetadata: TypeAlias = Callable[[Runtime], Awaitable[MetadataStore]]
 
 _log = get_logger(__name__)
 
@@ -58,9 +67,18 @@ class UnknownLedgers:
 class BookieProcessServer:
     """One bookie on the running loop, in ``data_dir`` unless its directories are configured."""
 
-    def __init__(self, config: BookieProcessConfig, data_dir: str, *, on_fatal: FatalHandler) -> None:
+    def __init__(
+        self,
+        config: BookieProcessConfig,
+        data_dir: str,
+        *,
+        on_fatal: FatalHandler,
+        open_metadata: OpenMetadata | None = None,
+    ) -> None:
+        """``open_metadata``: of a cluster; left out: the bookie is in none."""
         self._config = config
         self._on_fatal = on_fatal
+        self._open_metadata = open_metadata
         self._data_dir = data_dir
         self._plan = plan_descriptors(
             descriptor_limit(), open_logs=config.bookie.open_file_limit, web_connections_max=1
@@ -102,11 +120,20 @@ class BookieProcessServer:
             )
         taken = await self._take_port(runtime)
         address = self._address(taken.port)
-        bookie = await self._open(runtime, address)
+        metadata = None if self._open_metadata is None else await self._open_metadata(runtime)
+        if metadata is not None:
+            self._closers.append(("metadata store", metadata.close))
+        bookie = await self._open(runtime, address, metadata)
         self._closers.append(("bookie", bookie.close))
         server = await taken.serve(bookie, self._config.server.frame_bytes_max)
         self._closers.append(("bookie's server", server.close))
-        self._warn(address)
+        if metadata is not None:
+            registration = Registration(metadata, address.bookie_id, encode_service_info(address.host, address.port))
+            await registration.begin(bookie.availability)
+            self._closers.append(("registration", registration.end))
+            bookie.watch(registration.set)
+            registration.set(bookie.availability)
+        self._warn(address, is_registered=metadata is not None)
         return address
 
     async def _take_port(self, runtime: Runtime) -> TakenPort:
@@ -129,15 +156,25 @@ class BookieProcessServer:
         places = (self._bookie_config.journal_directory, self._bookie_config.ledger_directory)
         return BookieAddress(bookie_id(config.bookie_id, host, port), host, port, *places)
 
-    async def _open(self, runtime: Runtime, address: BookieAddress) -> LocalBookie:
+    async def _open(self, runtime: Runtime, address: BookieAddress, metadata: MetadataStore | None) -> LocalBookie:
         cookie = BookieCookie(address.bookie_id, (address.journal_directory,), (address.ledger_directory,))
+        ledgers = UnknownLedgers() if metadata is None else MetadataLiveLedgers(metadata)
 
         async def open_bookie() -> LocalBookie:
-            return await LocalBookie.open(runtime, self._data_dir, self._bookie_config, ledgers=UnknownLedgers())
+            return await LocalBookie.open(runtime, self._data_dir, self._bookie_config, ledgers=ledgers)
 
-        return await open_identified(runtime, cookie, open_bookie)
+        if metadata is None:
+            return await open_identified(runtime, cookie, open_bookie)
+        remembered = await remembered_cookie(metadata, address.bookie_id)
+        return await open_identified(
+            runtime,
+            cookie._replace(instance_id=await cluster_id(metadata, runtime)),
+            open_bookie,
+            remembered=remembered,
+            remember=partial(remember_cookie, metadata, before=remembered),
+        )
 
-    def _warn(self, address: BookieAddress) -> None:
+    def _warn(self, address: BookieAddress, *, is_registered: bool) -> None:
         bind = self._config.server.bind_address
         if not is_loopback(bind):
             _log.warning(
@@ -149,7 +186,8 @@ class BookieProcessServer:
             _log.warning(
                 "advertisedAddress=%s, but only this machine is listened to (bindAddress=%s)", address.host, bind
             )
-        _log.info("without a metadata store: the bookie is in no cluster's list, and deletes no ledger")
+        if not is_registered:
+            _log.info("without a metadata store: the bookie is in no cluster's list, and deletes no ledger")
 
 
 async def _refuse_standalone(runtime: Runtime, path: str) -> None:

@@ -50,6 +50,6 @@ async def remember_instance_id(metadata: MetadataStore, bookie_id: str, instance
 
 
 def _encoded(bookie_id: str, instance_id: str, directory: str) -> bytes:
-    fields = {"bookieHost": bookie_id, "journalDirs": directory, "ledgerDirs": f"1\t{directory}"}
+    fields = {"bookieHost": bookie_id, "journalDir": directory, "ledgerDirs": f"1\t{directory}"}
     lines = [str(LAYOUT_VERSION), *(f"{name}: {json.dumps(text)}" for name, text in fields.items())]
     return "\n".join([*lines, f'instanceId: "{instance_id}"', ""]).encode()

@@ -12,7 +12,13 @@ from typer.testing import CliRunner
 from geminga.app.bookie_commands import commands
 from geminga.app.bookie_config import load_bookie_config
 from geminga.app.bookie_server import BookieProcessServer, UnknownLedgers
+from geminga.bookkeeper import BookKeeper
+from geminga.bookkeeper.remote import RegisteredBookies, RemoteBookiePool
+from geminga.metadata import MemoryMetadata, MemoryMetadataStore
 from geminga.model.errors import ConfigurationError, DataDirectoryError, GemingaError
+from geminga.runtime import Runtime, real_runtime
+from geminga.wire.bookkeeper.bookie_registration import AVAILABLE_PATH
+from support.ledgers import Appends
 
 
 def open_descriptors() -> set[str]:
@@ -20,9 +26,17 @@ def open_descriptors() -> set[str]:
     return {name for name in os.listdir("/proc/self/fd") if os.path.lexists(f"/proc/self/fd/{name}")}
 
 
-def server(data: Path, *overrides: str) -> BookieProcessServer:
+def server(data: Path, *overrides: str, cluster: MemoryMetadata | None = None) -> BookieProcessServer:
+    async def open_metadata(runtime: Runtime) -> MemoryMetadataStore:
+        return MemoryMetadataStore(runtime, cluster)
+
     config = load_bookie_config(overrides=["bookiePort=0", "gemingaEventLoop=asyncio", *overrides])
-    return BookieProcessServer(config, str(data), on_fatal=lambda part, error: pytest.fail(f"{part}: {error}"))
+    return BookieProcessServer(
+        config,
+        str(data),
+        on_fatal=lambda part, error: pytest.fail(f"{part}: {error}"),
+        open_metadata=None if cluster is None else open_metadata,
+    )
 
 
 def refusal(data: Path, *overrides: str) -> GemingaError:
@@ -65,6 +79,49 @@ def test_what_is_refused(tmp_path: Path) -> None:
     assert "bookiePort: can not listen on no.such.host.invalid:0" in str(
         refusal(tmp_path / "b", "bindAddress=no.such.host.invalid")
     )
+
+
+def test_bookies_of_a_cluster_are_found_and_strangers_are_refused(tmp_path: Path) -> None:
+    async def main() -> None:
+        cluster = MemoryMetadata()
+        runtime = real_runtime(lambda part, error: pytest.fail(f"{part}: {error}"))
+        store, pool = MemoryMetadataStore(runtime, cluster), RemoteBookiePool(runtime)
+        bookies = [server(tmp_path / name, f"bookieId={name}", cluster=cluster) for name in ("b1", "b2")]
+        for bookie in bookies:
+            await bookie.start()
+        registered = await RegisteredBookies.follow(store, pool)
+        assert pool.available() == ["b1", "b2"]
+        client = BookKeeper(runtime, store, pool)
+        handle = await client.create_ledger(ensemble_size=2, write_quorum=2, ack_quorum=2)
+        assert await Appends(handle).append_and_wait(b"an entry") is None
+        for bookie in bookies:
+            await bookie.stop()
+        assert await store.children(AVAILABLE_PATH) == []
+        # Directories of another one, and of another cluster.
+        for data, bookie_id, of, says in (
+            ("b1", "b2", cluster, "journal belongs to bookie b1"),
+            ("b3", "b2", cluster, "journal was emptied"),
+            ("b1", "b1", MemoryMetadata(), "and the metadata store is that of cluster"),
+        ):
+            with pytest.raises(DataDirectoryError, match=says):
+                await server(tmp_path / data, f"bookieId={bookie_id}", cluster=of).start()
+        with pytest.raises(DataDirectoryError, match="start it with that cluster's metadata store"):
+            await server(tmp_path / "b1", "bookieId=b1").start()
+        # On other ports, which they tell.
+        again = [server(tmp_path / name, f"bookieId={name}", cluster=cluster) for name in ("b1", "b2")]
+        for bookie in again:
+            await bookie.start()
+        await registered.read()
+        reader = await client.open_ledger(handle.ledger_id)
+        assert await reader.read_entries(0, 0) == [b"an entry"]
+        await registered.close()
+        await pool.close()
+        for bookie in again:
+            await bookie.stop()
+        await runtime.disk.close()
+        await runtime.threads.close()
+
+    asyncio.run(main())
 
 
 def test_nobody_knows_the_ledgers() -> None:

@@ -8,6 +8,7 @@ from geminga import sim
 from geminga.app.cookies import COOKIES_PATH, remember_instance_id, remembered_instance_id
 from geminga.metadata import MemoryMetadataStore
 from geminga.model.errors import CorruptionError, DataDirectoryError
+from geminga.wire.bookkeeper.bookie_cookie import BookieCookie, decode_bookie_cookie, encode_bookie_cookie
 
 BOOKIE = "127.0.0.1:3181"
 INSTANCE = "0123456789abcdef" * 2
@@ -17,14 +18,17 @@ def test_instance_id_is_remembered_once() -> None:
     async def main(world: sim.SimWorld) -> None:
         metadata = MemoryMetadataStore(world.node("n").runtime)
         assert await remembered_instance_id(metadata, BOOKIE) is None
-        await remember_instance_id(metadata, BOOKIE, INSTANCE, "/data/book\tie")
+        await remember_instance_id(metadata, BOOKIE, INSTANCE, "/data/bookie")
         assert await remembered_instance_id(metadata, BOOKIE) == INSTANCE
         await remember_instance_id(metadata, BOOKIE, INSTANCE, "/data/bookie")
         with pytest.raises(DataDirectoryError, match="another bookie"):
             await remember_instance_id(metadata, BOOKIE, "f" * 32, "/data/bookie")
         node = await metadata.get(f"{COOKIES_PATH}/{BOOKIE}")
         assert node is not None
-        assert node.value.startswith(b'5\nbookieHost: "127.0.0.1:3181"\n')
+        # The names of the fields are BookKeeper's.
+        own = BookieCookie(BOOKIE, ("/data/bookie",), ("/data/bookie",), INSTANCE)
+        assert decode_bookie_cookie(node.value, "node") == own
+        assert node.value == encode_bookie_cookie(own)
 
     sim.run(main)
 

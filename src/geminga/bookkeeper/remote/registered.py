@@ -1,0 +1,127 @@
+"""Who is registered in the metadata store, as the list of a pool of bookies.
+
+Read anew whenever a watch says that something changed, when the connection to the store is back, and now and then all
+the same, since watches may be lost. While the store can not be read the list stays as it was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from geminga.bookkeeper.core.addresses import BookieAddress, address_of_id
+from geminga.bookkeeper.remote.pool import ListedBookie, RemoteBookiePool
+from geminga.metadata.ports import MetadataStore, Notification, SessionEvent
+from geminga.model.errors import CorruptionError, MetadataError
+from geminga.runtime import get_logger, spawn
+from geminga.wire.bookkeeper.bookie_registration import (
+    AVAILABLE_PATH,
+    READ_ONLY_NAME,
+    READ_ONLY_PATH,
+    decode_service_address,
+)
+
+#: The list is read at least so often.
+REFRESH_S: Final = 60.0
+#: After a read that failed.
+RETRY_S: Final = 1.0
+
+_log = get_logger(__name__)
+
+
+class RegisteredBookies:
+    """Made by :meth:`follow`."""
+
+    def __init__(self, metadata: MetadataStore, pool: RemoteBookiePool) -> None:
+        self._metadata = metadata
+        self._pool = pool
+        self._due = asyncio.Event()
+        self._is_closed = False
+        self._unsubscribes = (
+            metadata.watch(AVAILABLE_PATH, self._changed),
+            metadata.on_session_event(self._session_changed),
+        )
+        self._task: asyncio.Task[None] | None = None
+        #: Read once per life of a registration: by id and whether it is read-only.
+        self._complained: set[str] = set()
+
+    @classmethod
+    async def follow(cls, metadata: MetadataStore, pool: RemoteBookiePool) -> RegisteredBookies:
+        """Keep ``pool``'s list from now on; it was read once when this returns. Raises MetadataError."""
+        registered = cls(metadata, pool)
+        try:
+            await registered.read()
+        except MetadataError:
+            registered._unsubscribe()
+            raise
+        registered._task = spawn(registered._follow(), name="registered-bookies")
+        return registered
+
+    async def close(self) -> None:
+        """Stop following; the pool keeps its list."""
+        self._is_closed = True
+        self._unsubscribe()
+        self._due.set()
+        if self._task is not None:
+            await self._task
+
+    async def read(self) -> None:
+        """Read the list now; raises MetadataError."""
+        listed: dict[str, ListedBookie] = {}
+        # Read-only ones first: whoever is in both is on its way, and takes entries, or will say so.
+        for path, is_read_only in ((READ_ONLY_PATH, True), (AVAILABLE_PATH, False)):
+            for bookie_id in await self._metadata.children(path):
+                if bookie_id == READ_ONLY_NAME:
+                    continue
+                address = await self._address(f"{path}/{bookie_id}", bookie_id)
+                if address is not None:
+                    listed[bookie_id] = ListedBookie(address, is_read_only)
+        self._pool.set_listed(listed)
+
+    async def _address(self, path: str, bookie_id: str) -> BookieAddress | None:
+        node = await self._metadata.get(path)
+        if node is None:
+            return None  # gone meanwhile
+        try:
+            told = decode_service_address(node.value, f"metadata node {path}")
+        except CorruptionError as error:
+            self._complain(bookie_id, str(error))
+            return None
+        address = address_of_id(bookie_id) if told is None else BookieAddress(*told)
+        if address is None:
+            self._complain(bookie_id, f"metadata node {path} tells no address, and its name is none")
+        return address
+
+    def _complain(self, bookie_id: str, story: str) -> None:
+        if bookie_id not in self._complained:
+            self._complained.add(bookie_id)
+            _log.warning("bookie %s is left out: %s", bookie_id, story)
+
+    def _unsubscribe(self) -> None:
+        for unsubscribe in self._unsubscribes:
+            unsubscribe()
+
+    def _changed(self, _: Notification) -> None:
+        self._due.set()
+
+    def _session_changed(self, event: SessionEvent) -> None:
+        if event is not SessionEvent.CONNECTION_LOST:
+            self._due.set()
+
+    async def _follow(self) -> None:
+        wait_s = REFRESH_S
+        while True:
+            try:
+                async with asyncio.timeout(wait_s):
+                    await self._due.wait()
+            except TimeoutError:
+                pass
+            if self._is_closed:
+                return
+            self._due.clear()
+            try:
+                await self.read()
+                wait_s = REFRESH_S
+            except MetadataError as error:
+                _log.warning("the list of registered bookies can not be read now: %s", error)
+                wait_s = RETRY_S
