@@ -1,12 +1,15 @@
-"""``geminga bookie``: a bookie as a process of its own."""
+"""``geminga bookie``: a bookie as a process of its own; and what looks into one that is stopped."""
 
 from __future__ import annotations
 
 import gc
 import os
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
+
+if TYPE_CHECKING:
+    from geminga.app.stopped_bookie import StoppedBookie
 
 #: Where a bookie keeps everything unless told.
 DATA_DIRECTORY: Final = "geminga-bookie"
@@ -55,3 +58,111 @@ def bookie(
         overrides.append(f"bindAddress={address}")
     loaded = load_bookie_config(config or (), os.environ, overrides)
     run_bookie(loaded, os.path.abspath(data or DATA_DIRECTORY), json_line=json_line)
+
+
+Data = Annotated[
+    str | None, typer.Option("--data", metavar="DIR", help=f"Directory of journal/ and ledgers/ (./{DATA_DIRECTORY}).")
+]
+Files = Annotated[
+    list[str] | None, typer.Option("--config", metavar="FILE", help="Where its directories are configured.")
+]
+Assignments = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Set a configuration key.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@commands.command("format")
+def format_directories(
+    data: Data = None,
+    config: Files = None,
+    assignments: Assignments = None,
+    force: Annotated[bool, typer.Option("--force", help="Remove what is stored.")] = False,
+    is_json: AsJson = False,
+) -> None:
+    """Remove everything that a stopped bookie stored. What has no other copy is lost."""
+    from geminga.app.documents import render
+    from geminga.model.errors import DataDirectoryError
+
+    with _stopped(data, config, assignments) as stopped:
+        files = stopped.own_files()
+        if files and not force:
+            raise DataDirectoryError(
+                f"{stopped.ledger_directory} and {stopped.journal_directory} hold {len(files)} files of a bookie; "
+                "what has no copy elsewhere would be lost. Add --force to remove them"
+            )
+        print(render({"removedFiles": stopped.format()}, is_json=is_json))
+
+
+@commands.command()
+def sanity(data: Data = None, config: Files = None, assignments: Assignments = None, is_json: AsJson = False) -> None:
+    """Check every file of a stopped bookie from end to end; exit code 1 if something is wrong."""
+    from geminga.app.documents import render
+
+    with _stopped(data, config, assignments) as stopped:
+        found = stopped.sanity()
+    print(render(found, is_json=is_json))
+    if not found["isSane"]:
+        raise typer.Exit(1)
+
+
+@commands.command("list-ledgers")
+def list_ledgers(
+    data: Data = None, config: Files = None, assignments: Assignments = None, is_json: AsJson = False
+) -> None:
+    """List the ledgers of which a stopped bookie stores something."""
+    from geminga.app.documents import render
+
+    with _stopped(data, config, assignments) as stopped:
+        found = [
+            {
+                "ledgerId": ledger_id,
+                "entries": len(ledger.entry_ids),
+                "firstEntryId": min(ledger.entry_ids, default=-1),
+                "lastEntryId": max(ledger.entry_ids, default=-1),
+                "bytes": ledger.size_bytes,
+                "isFenced": ledger.is_fenced,
+            }
+            for ledger_id, ledger in stopped.ledgers().items()
+        ]
+    print(render(found, is_json=is_json))
+
+
+@commands.command("read-ledger")
+def read_ledger(
+    ledger_id: Annotated[int, typer.Argument(help="The ledger's id.")],
+    data: Data = None,
+    config: Files = None,
+    assignments: Assignments = None,
+    first: Annotated[int, typer.Option("--first", help="First entry id.")] = 0,
+    last: Annotated[int, typer.Option("--last", help="Last entry id; -1: to the end.")] = -1,
+    with_data: Annotated[bool, typer.Option("--bytes", help="Print each entry's bytes, in hex.")] = False,
+    is_json: AsJson = False,
+) -> None:
+    """Show the entries of a ledger that a stopped bookie stores: ids, last add confirmed, sizes, files."""
+    from geminga.app.documents import render
+    from geminga.model.errors import DataDirectoryError
+
+    with _stopped(data, config, assignments) as stopped:
+        entries = stopped.entries(ledger_id)
+        if not entries:
+            raise DataDirectoryError(f"no entry of ledger {ledger_id} is in {stopped.ledger_directory}")
+    found = []
+    for entry_id, entry in entries.items():
+        if entry_id >= first and (last < 0 or entry_id <= last):
+            one: dict[str, object] = {
+                "entryId": entry_id,
+                "lastAddConfirmed": int.from_bytes(entry.data[16:24], "big", signed=True),
+                "bytes": len(entry.data),
+                "file": entry.file,
+            }
+            if with_data:
+                one["data"] = entry.data.hex()
+            found.append(one)
+    print(render(found, is_json=is_json))
+
+
+def _stopped(data: str | None, files: list[str] | None, assignments: list[str] | None) -> StoppedBookie:
+    from geminga.app.bookie_config import load_bookie_config
+    from geminga.app.stopped_bookie import StoppedBookie
+
+    loaded = load_bookie_config(files or (), os.environ, assignments or ())
+    return StoppedBookie(*loaded.directories(os.path.abspath(data or DATA_DIRECTORY)))

@@ -6,6 +6,7 @@ has not is refused or named (``core/bookie_keys.py``).
 
 from __future__ import annotations
 
+import os.path
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -19,6 +20,8 @@ from geminga.model.errors import ConfigurationError
 from geminga.model.limits import FRAME_PADDING_BYTES, MESSAGE_SIZE_BYTES_MAX_DEFAULT
 from geminga.model.settings import setting, settings_of
 
+JOURNAL_NAME: Final = "journal"
+LEDGERS_NAME: Final = "ledgers"
 FRAME_BYTES_LEAST: Final = 1024
 FRAME_BYTES_MOST: Final = 256 * 1024 * 1024
 
@@ -60,6 +63,12 @@ class BookieProcessConfig:
     server: BookieServerConfig
     bookie: BookieConfig
     warnings: tuple[str, ...] = ()
+
+    def directories(self, data_dir: str) -> tuple[str, str]:
+        """Absolute paths of the journal's and the ledgers' directory, in ``data_dir`` unless configured."""
+        journal = self.bookie.journal_directory or os.path.join(data_dir, JOURNAL_NAME)
+        ledgers = self.bookie.ledger_directory or os.path.join(data_dir, LEDGERS_NAME)
+        return os.path.abspath(journal), os.path.abspath(ledgers)
 
 
 def load_bookie_config(

@@ -8,13 +8,12 @@ then is known to nobody as stored, and may be. A start that fails closes what it
 
 from __future__ import annotations
 
-import os.path
 import socket
 from collections.abc import Awaitable, Callable
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from functools import partial
-from typing import Final, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from geminga.app.bookie_config import BookieProcessConfig
 from geminga.app.core.addresses import WILDCARD_ADDRESSES, is_loopback
@@ -32,9 +31,6 @@ from geminga.runtime import descriptor_limit, get_logger, real_runtime
 from geminga.runtime.ports import FatalHandler, Runtime
 from geminga.wire.bookkeeper.bookie_cookie import BookieCookie
 from geminga.wire.bookkeeper.bookie_registration import encode_service_info
-
-JOURNAL_NAME: Final = "journal"
-LEDGERS_NAME: Final = "ledgers"
 
 #: Opens the metadata store of the bookie's cluster.
 OpenMetadata: TypeAlias = Callable[[Runtime], Awaitable[MetadataStore]]
@@ -83,10 +79,11 @@ class BookieProcessServer:
         self._plan = plan_descriptors(
             descriptor_limit(), open_logs=config.bookie.open_file_limit, web_connections_max=1
         )
+        journal, ledgers = config.directories(data_dir)
         self._bookie_config = replace(
             config.bookie,
-            journal_directory=os.path.abspath(config.bookie.journal_directory or os.path.join(data_dir, JOURNAL_NAME)),
-            ledger_directory=os.path.abspath(config.bookie.ledger_directory or os.path.join(data_dir, LEDGERS_NAME)),
+            journal_directory=journal,
+            ledger_directory=ledgers,
             open_file_limit=self._plan.open_logs,
         )
         self._closers: list[tuple[str, Callable[[], Awaitable[None]]]] = []

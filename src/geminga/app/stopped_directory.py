@@ -126,12 +126,12 @@ class StoppedDirectory:
 
     def journal_files(self) -> list[JournalFile]:
         """Every journal file, oldest first."""
-        return [_journal_file(name, data) for name, data in self._files("journal", ".journal")]
+        return [journal_file(name, data) for name, data in self._files("journal", ".journal")]
 
     def records(self) -> Iterator[tuple[str, int, journal_format.Record]]:
         """(file, sequence of its group, record) of every record in the journal, oldest first."""
         for name, data in self._files("journal", ".journal"):
-            scan = _scan(data)
+            scan = scan_of(data)
             for group in scan.groups if scan is not None else ():
                 for record in journal_format.decode_records(group.body):
                     yield name, group.sequence, record
@@ -142,7 +142,7 @@ class StoppedDirectory:
         """Every stored entry of a ledger, wherever it lies, by entry id."""
         found: dict[int, StoredEntry] = {}
         for name, data in self._files("ledgers", ".log"):
-            for chunk in _chunks(data):
+            for chunk in chunks_of(data):
                 if chunk.kind == log_format.KIND_ENTRIES and chunk.ledger_id == ledger_id:
                     ends = log_format.chunk_entry_ends(chunk)
                     for index in range(chunk.entry_count):
@@ -176,20 +176,27 @@ class StoppedDirectory:
                         yield (name if slot.number == 1 else f"{slot.name}/{name}"), mapped[:]
 
 
-def _lock(path: str) -> int:
-    try:
-        descriptor = os.open(path, os.O_RDONLY)
-    except OSError as error:
-        raise DataDirectoryError(f"data directory {path}: {error.strerror or error}") from error
+def lock_directory(path: str) -> int:
+    """A descriptor that holds the directory until it is closed; raises OSError, BlockingIOError where it is in use."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
+    except OSError:
         os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _lock(path: str) -> int:
+    try:
+        return lock_directory(path)
+    except BlockingIOError as error:
         raise DataDirectoryError(
             f"data directory {path} is in use by process {_holder(path)}: stop it first, or ask it with "
             "geminga admin topics stats-internal"
         ) from error
-    return descriptor
+    except OSError as error:
+        raise DataDirectoryError(f"data directory {path}: {error.strerror or error}") from error
 
 
 def _holder(path: str) -> str:
@@ -210,7 +217,8 @@ def _check_format(path: str) -> None:
         raise DataDirectoryError(f"data directory {path} has format {number}, this program reads {DIRECTORY_FORMAT}")
 
 
-def _scan(data: bytes) -> journal_format.JournalScan | None:
+def scan_of(data: bytes) -> journal_format.JournalScan | None:
+    """The groups of one journal file; None: its header is damaged."""
     header = journal_format.decode_file_header(data)
     if header is None:
         return None
@@ -219,9 +227,10 @@ def _scan(data: bytes) -> journal_format.JournalScan | None:
     return journal_format.scan_journal(data, seed=seed, journal_id=journal_id, known_sequence=_EVERY_SEQUENCE)
 
 
-def _journal_file(name: str, data: bytes) -> JournalFile:
+def journal_file(name: str, data: bytes) -> JournalFile:
+    """What one journal file holds."""
     header = journal_format.decode_file_header(data)
-    scan = _scan(data)
+    scan = scan_of(data)
     if header is None or scan is None:
         return JournalFile(name, -1, "", 0, -1, -1, 0, 0, 0, 0, 0, len(data), is_torn=False, damaged_at=0)
     records = [record for group in scan.groups for record in journal_format.decode_records(group.body)]
@@ -244,7 +253,8 @@ def _journal_file(name: str, data: bytes) -> JournalFile:
     )
 
 
-def _chunks(data: bytes) -> Iterator[log_format.Chunk]:
+def chunks_of(data: bytes) -> Iterator[log_format.Chunk]:
+    """The valid chunks of an entry log, whatever is damaged between them."""
     header = log_format.decode_file_header(data)
     if header is None:
         return

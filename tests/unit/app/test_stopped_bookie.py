@@ -1,0 +1,109 @@
+"""What ``geminga bookie format|sanity|list-ledgers|read-ledger`` tell of a stopped bookie, and what they refuse."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from geminga.app.bookie_commands import commands
+from geminga.app.bookie_config import load_bookie_config
+from geminga.app.bookie_server import BookieProcessServer
+from geminga.app.stopped_bookie import StoppedBookie
+from geminga.bookkeeper.remote import RemoteBookie
+from geminga.model.errors import DataDirectoryError
+from geminga.runtime import real_runtime
+from support.bookies import Calls, entries_of
+
+
+def filled(data: Path, *, first: int = 0) -> None:
+    """A bookie that stored ledger 3 (five entries from ``first``) and 4 (fenced, entries 7 and 9), and was stopped."""
+
+    async def main() -> None:
+        runtime = real_runtime(lambda part, error: pytest.fail(f"{part}: {error}"))
+        config = load_bookie_config(overrides=["bookiePort=0", "bookieId=b", "gemingaEventLoop=asyncio"])
+        server = BookieProcessServer(config, str(data), on_fatal=lambda part, error: pytest.fail(f"{part}: {error}"))
+        address = await server.start()
+        with pytest.raises(DataDirectoryError, match="in use by a bookie"):
+            StoppedBookie(address.journal_directory, address.ledger_directory)
+        remote = RemoteBookie(runtime, "b", "127.0.0.1", address.port)
+        calls = Calls(remote)
+        assert await calls.add(3, first, entries_of(3, first, 5)) is None
+        four = entries_of(4, 0, 10)
+        assert set((await calls.add_each(4, [7, 9], [four[7], four[9]], recovery=True)).values()) == {None}
+        assert await calls.fence(4) is None
+        await remote.close()
+        await server.stop()
+        await runtime.disk.close()
+        await runtime.threads.close()
+
+    asyncio.run(main())
+
+
+def run(*arguments: str, data: Path, code: int = 0) -> Any:
+    ended = CliRunner().invoke(commands, [arguments[0], "--data", str(data), "--json", *arguments[1:]])
+    if code < 0:
+        assert isinstance(ended.exception, DataDirectoryError)
+        return str(ended.exception)
+    assert ended.exit_code == code, ended.output
+    return json.loads(ended.output)
+
+
+def test_ledgers_and_entries(tmp_path: Path) -> None:
+    data = tmp_path / "b"
+    filled(data)
+    filled(data, first=5)  # some are in an entry log by now
+    sizes = [len(entry) for entry in entries_of(3, 0, 10)]
+    three, four = run("list-ledgers", data=data)
+    assert three == {
+        "ledgerId": 3,
+        "entries": 10,
+        "firstEntryId": 0,
+        "lastEntryId": 9,
+        "bytes": sum(sizes),
+        "isFenced": False,
+    }
+    assert (four["ledgerId"], four["entries"], four["firstEntryId"], four["lastEntryId"]) == (4, 2, 7, 9)
+    assert four["isFenced"]
+    shown = run("read-ledger", "3", "--first", "2", "--last", "6", "--bytes", data=data)
+    assert [one["entryId"] for one in shown] == [2, 3, 4, 5, 6]
+    assert [bytes.fromhex(one["data"]) for one in shown[:3]] == entries_of(3, 0, 5)[2:]
+    assert [one["bytes"] for one in shown] == sizes[2:7]
+    assert "no entry of ledger 5" in run("read-ledger", "5", data=data, code=-1)
+
+
+def test_sanity_names_what_is_wrong(tmp_path: Path) -> None:
+    data = tmp_path / "b"
+    filled(data)
+    found = run("sanity", data=data)
+    assert (found["isSane"], found["problems"], found["ledgers"], found["entries"]) == (True, [], 2, 7)
+    (log,) = (data / "ledgers").glob("*.log")
+    whole = log.read_bytes()
+    log.write_bytes(whole[:60] + bytes([whole[60] ^ 1]) + whole[61:])
+    (problem,) = run("sanity", data=data, code=1)["problems"]
+    assert problem.startswith(f"{log} at offset ")
+    assert problem.endswith(": damaged")
+    version = data / "journal" / "VERSION"
+    version.write_bytes(version.read_bytes()[:20])
+    (data / "ledgers" / "cookie").unlink()
+    problems = run("sanity", data=data, code=1)["problems"]
+    for path in (version, data / "ledgers" / "cookie"):
+        assert any(str(path) in problem for problem in problems), (path, problems)
+
+
+def test_format_asks_removes_its_own_and_leaves_the_rest(tmp_path: Path) -> None:
+    data = tmp_path / "b"
+    filled(data)
+    (data / "ledgers" / "lost+found").mkdir()
+    before = sorted(data.rglob("*"))
+    assert "Add --force" in run("format", data=data, code=-1)
+    assert sorted(data.rglob("*")) == before
+    assert run("format", "--force", data=data)["removedFiles"] > 5
+    assert [path.name for path in data.rglob("*") if path.name not in ("journal", "ledgers")] == ["lost+found"]
+    assert run("format", data=data) == {"removedFiles": 0}
+    filled(data)
+    assert "there is no bookie" in run("sanity", data=tmp_path / "none", code=-1)
