@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from random import Random  # noqa: TID251  (seeded)
 
 import pytest
@@ -201,7 +200,7 @@ def test_of_two_ends_in_a_log_the_first_counts() -> None:
     commit = state.end(TxnId(1, 0), commit=True, now_ms=1)
     assert commit is not None
     state.stored(commit, Position(0, 1))
-    state.stored(replace(commit, new_status=TxnStatus.ABORTING), Position(0, 2))
+    state.stored(commit._replace(new_status=TxnStatus.ABORTING), Position(0, 2))
     assert state.find(TxnId(1, 0)).status is TxnStatus.COMMITTING
 
 
@@ -226,7 +225,7 @@ def test_one_whose_time_is_up_is_named_once() -> None:
 
 def test_a_replay_takes_numbers_from_every_record() -> None:
     state = CoordinatorState(1, last_number=4)
-    record = replace(state.begin(1, 0), txn_id=TxnId(1, 2), max_number=11)
+    record = state.begin(1, 0)._replace(txn_id=TxnId(1, 2), max_number=11)
     fresh = CoordinatorState(1, last_number=4)
     fresh.stored(record, Position(0, 0))
     assert fresh.begin(1, 0).txn_id == TxnId(1, 12)

@@ -20,6 +20,8 @@ GROUPS: Final = {
             "docs",
             "exactly_once_queries",
             "lake",
+            "lake_ways",
+            "matrix",
             "pipeline",
             "pipelines",
             "session",

@@ -28,7 +28,6 @@ from geminga.bookie.journal import Journal
 from geminga.bookie.ledger_contents import LedgerContents
 from geminga.bookie.ledger_storage import LedgerStorage
 from geminga.bookie.ports import LiveLedgers
-from geminga.bookie.readmission import Readmission
 from geminga.bookie.recovery import enter_limbo, establish_identity, load_storage, replay_journal
 from geminga.bookie.stats import BookieStats
 from geminga.model.bookie_port import (
@@ -87,7 +86,7 @@ class LocalBookie:
         self._reader = EntryReader(storage)
         self._contents = LedgerContents(storage, self._reader)
         self._collector = GarbageCollector(storage, self._reader, ledgers)
-        self._readmission = Readmission(storage, self._journal, ledgers, self._not_again, self._checkpoint)
+        self._ledgers = ledgers
         self._collecting = asyncio.Lock()
         self._loop = asyncio.get_running_loop()
         self.stats: BookieStats = storage.stats
@@ -362,9 +361,12 @@ class LocalBookie:
         spawn(self._readmit(ledger_id, master_key, done), name=f"bookie-readmit-{ledger_id}")
 
     async def _readmit(self, ledger_id: int, master_key: bytes, done: FenceDone) -> None:
+        from geminga.bookie.readmission import Readmission  # few bookies ever need it: a start does not pay for it
+
+        readmission = Readmission(self._storage, self._journal, self._ledgers, self._not_again, self._checkpoint)
         try:
             async with self._collecting:
-                if await self._readmission.carry_out(ledger_id, master_key):
+                if await readmission.carry_out(ledger_id, master_key):
                     self._collector.saw(ledger_id)
         except OSError as error:
             is_full = is_disk_full(error)

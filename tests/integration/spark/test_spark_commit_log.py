@@ -139,9 +139,11 @@ def test_log_goes_as_it_grows_and_every_new_driver_comes_to_the_same(broker, cli
     over = [f"over{number}" for number in range(3)]
     for name in over:  # queries that are over, one of them in the middle of a commit
         append_record(session, log_of(topic), Claim(name, "a"), 10_000)
-    writer = stream_writer(broker, topic, txnTimeoutMs="2000")
+    writer = stream_writer(broker, topic, txnTimeoutMs="20000")
     told = []
     for batch in range(40):
+        # A registered transaction holds its record for the time-out: two batches here, however fast they are written.
+        with_clock(monkeypatch, broker, 10_000)
         if batch % 7 == 3:
             fails_at(writer, written(writer, query, batch), batch, crash_points.DECIDED)
         writer.commit(written(writer, query, batch), batch)

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from enum import Enum
 
 from geminga.broker.schema.core.avro import AvroDefinitionError, AvroType, canonical_form, parse_definition
-from geminga.broker.schema.core.avro_resolution import why_unreadable
 from geminga.broker.schema.core.protobuf_native import root_message_name
 from geminga.broker.schema.core.validity import NO_DEFINITION, json_schema_id
 from geminga.wire.pulsar.schema_info import SchemaInfo, SchemaType, key_value_parts
@@ -137,6 +136,8 @@ def _why_apart(new: SchemaInfo, old: SchemaInfo, strategy: Strategy) -> str:
 
 
 def _avro_apart(new: AvroType, old: AvroType, strategy: Strategy) -> str:
+    from geminga.broker.schema.core.avro_resolution import why_unreadable  # loaded by the first that is compared
+
     if strategy.new_reads_old:
         reason = why_unreadable(new, old)
         if reason:
