@@ -15,9 +15,10 @@ from geminga.app.bookie_server import BookieProcessServer, UnknownLedgers
 from geminga.bookkeeper import BookKeeper
 from geminga.bookkeeper.remote import RegisteredBookies, RemoteBookiePool
 from geminga.metadata import MemoryMetadata, MemoryMetadataStore
+from geminga.model.bookie_port import Availability
 from geminga.model.errors import ConfigurationError, DataDirectoryError, GemingaError
 from geminga.runtime import Runtime, real_runtime
-from geminga.wire.bookkeeper.bookie_registration import AVAILABLE_PATH
+from geminga.wire.bookkeeper.bookie_registration import AVAILABLE_PATH, READ_ONLY_PATH
 from support.ledgers import Appends
 
 
@@ -118,6 +119,31 @@ def test_bookies_of_a_cluster_are_found_and_strangers_are_refused(tmp_path: Path
         await pool.close()
         for bookie in again:
             await bookie.stop()
+        await runtime.disk.close()
+        await runtime.threads.close()
+
+    asyncio.run(main())
+
+
+def test_bookie_whose_disk_is_full_is_registered_as_read_only(tmp_path: Path) -> None:
+    async def main() -> None:
+        cluster = MemoryMetadata()
+        runtime = real_runtime(lambda part, error: pytest.fail(f"{part}: {error}"))
+        store, pool = MemoryMetadataStore(runtime, cluster), RemoteBookiePool(runtime)
+        registered = await RegisteredBookies.follow(store, pool)
+        came: asyncio.Future[tuple[str, Availability]] = asyncio.get_running_loop().create_future()
+        pool.watch(lambda *heard: heard[1] is Availability.READ_ONLY and came.set_result(heard))
+        # Whatever is used of this disk is too much.
+        full = ("bookieId=b1", "diskUsageThreshold=0", "diskCheckInterval=20")
+        bookie = server(tmp_path / "b", *full, cluster=cluster)
+        await bookie.start()
+        assert await asyncio.wait_for(came, 30) == ("b1", Availability.READ_ONLY)
+        assert await store.children(AVAILABLE_PATH) == ["readonly"]
+        assert await store.children(READ_ONLY_PATH) == ["b1"]
+        assert pool.available() == []
+        await registered.close()
+        await pool.close()
+        await bookie.stop()
         await runtime.disk.close()
         await runtime.threads.close()
 
