@@ -20,6 +20,8 @@ from geminga.model.errors import ConfigurationError
 
 #: Prefix of environment variables that set a key.
 ENVIRONMENT_PREFIX: Final = "GEMINGA_"
+#: Of variables that the Spark connector reads, such as ``GEMINGA_SPARK_JAVA_HOME``: no keys of a server.
+CONNECTOR_PREFIX: Final = "GEMINGA_SPARK_"
 #: A larger file is no configuration file.
 FILE_BYTES_MAX: Final = 4 * 1024 * 1024
 
@@ -53,11 +55,13 @@ def read_file(path: str) -> list[ConfigEntry]:
 
 
 def from_environment(environment: Mapping[str, str]) -> list[ConfigEntry]:
-    """Entries of all variables named ``GEMINGA_<key>``, sorted by name."""
+    """Entries of all variables named ``GEMINGA_<key>``, sorted by name, but those of the Spark connector."""
     return [
         ConfigEntry(name[len(ENVIRONMENT_PREFIX) :], text, f"environment variable {name}")
         for name, text in sorted(environment.items())
-        if name.startswith(ENVIRONMENT_PREFIX) and len(name) > len(ENVIRONMENT_PREFIX)
+        if name.startswith(ENVIRONMENT_PREFIX)
+        and len(name) > len(ENVIRONMENT_PREFIX)
+        and not name.startswith(CONNECTOR_PREFIX)
     ]
 
 

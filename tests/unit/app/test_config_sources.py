@@ -79,7 +79,9 @@ def test_file_that_can_not_be_read_is_a_sentence(tmp_path) -> None:
 
 
 def test_environment_gives_what_has_the_prefix() -> None:
-    entries = from_environment({"GEMINGA_b": "2", "GEMINGA_a": "1", "OTHER": "x", "GEMINGA_": "y"})
+    entries = from_environment(
+        {"GEMINGA_b": "2", "GEMINGA_a": "1", "OTHER": "x", "GEMINGA_": "y", "GEMINGA_SPARK_JAVA_HOME": "/j"}
+    )
     assert [(entry.key, entry.text) for entry in entries] == [("a", "1"), ("b", "2")]
     assert entries[0].source == "environment variable GEMINGA_a"
 

@@ -28,7 +28,7 @@ GROUPS: Final = (
         quiet=_OFF,
     ),
     Unbuilt(
-        "TLS",
+        "TLS to a bookie",
         "entries could be read on their way",
         _keys(
             "tlsProviderFactoryClass tlsClientAuthentication tlsCertificatePath tlsKeyStore tlsKeyStorePasswordPath "
