@@ -173,6 +173,7 @@ final class TransactionFaults {
                 consumers.add(w.consumer(base + "out" + i).subscribe());
             }
             for (int round = 0; round < 3; round++) {
+                String mine = "r" + round + "-";
                 send(w.producer(in), "r" + round + "-", 0, 4);
                 List<Message<String>> all = Txn.take(c, 4);
                 Transaction txn = Txn.begin(w, 60);
@@ -201,7 +202,10 @@ final class TransactionFaults {
                 }
                 List<Integer> counts = new ArrayList<>();
                 for (Consumer<String> one : consumers) {
-                    counts.add(drain(one, told ? 3000 : 5000, true).size());
+                    // Acknowledgements without a receipt within a second of a cursor's last write are for its flush, as in
+                    // Apache's broker: a kill may bring messages of the round before once more.
+                    counts.add((int) drain(one, told ? 3000 : 5000, true).stream()
+                        .filter(m -> m.getValue().startsWith(mine)).count());
                 }
                 expect(counts.stream().distinct().count() == 1, "of one transaction there are " + counts + " messages");
                 boolean committed = counts.get(0) == 5;
