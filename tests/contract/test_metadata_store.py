@@ -1,4 +1,4 @@
-"""What every metadata store promises (``metadata.ports``), on every backend, with and without misbehaviour."""
+"""What every metadata store promises (``metadata.ports``), on every backend."""
 
 from __future__ import annotations
 
@@ -6,15 +6,13 @@ import asyncio
 
 import pytest
 
-from geminga.metadata import MUST_NOT_EXIST, SessionEvent, WriteFault, cas
+from geminga.metadata import MUST_NOT_EXIST, SessionEvent
 from geminga.model.errors import (
     BadVersionError,
     MetadataError,
     NodeNotEmptyError,
     NoSuchNodeError,
-    SessionExpiredError,
     UnavailableError,
-    UnknownOutcomeError,
 )
 from geminga.model.limits import METADATA_VALUE_BYTES_MAX
 from support.metadata_stores import Harness, Inbox, MemoryCase, SqliteCase
@@ -275,12 +273,9 @@ def test_expired_session_loses_its_ephemeral_nodes_and_a_new_one_follows(case):
         h.store.on_session_event(events)
         await h.store.put("/e", b"", expected_version=None, ephemeral=True)
         await h.store.put("/p", b"", expected_version=None)
-        h.store.expire_session(outage_ms=5)
-        with pytest.raises(SessionExpiredError):
-            await h.store.get("/p")
-        with pytest.raises(SessionExpiredError):
-            await h.store.put("/p", b"", expected_version=None)
-        assert await events.has(2) == [SessionEvent.EXPIRED, SessionEvent.RECONNECTED]
+        await h.expire_session()
+        await events.comes(SessionEvent.RECONNECTED)
+        assert events.items[-2:] == [SessionEvent.EXPIRED, SessionEvent.RECONNECTED]
         assert not await h.store.exists("/e")
         assert await h.store.exists("/p")
         assert (await h.store.put("/e", b"", expected_version=None, ephemeral=True)).stat.is_own
@@ -290,12 +285,14 @@ def test_expired_session_loses_its_ephemeral_nodes_and_a_new_one_follows(case):
 
 def test_session_expiry_notifies_watchers_of_the_lost_nodes(case):
     async def main(h: Harness):
-        await h.store.put("/e", b"", expected_version=None, ephemeral=True)
+        await h.store.put("/d/e", b"", expected_version=None, ephemeral=True)
         inbox = Inbox()
-        h.store.watch("/e", inbox)
-        h.store.expire_session()
-        await inbox.has(1)
-        assert inbox.kinds_and_paths() == [("deleted", "/e")]
+        h.store.watch_node("/d/e", inbox)
+        h.store.watch_children("/d", inbox)
+        await h.store.get("/d/e")
+        await h.expire_session()
+        await inbox.has(2)
+        assert sorted(inbox.kinds_and_paths()) == [("children_changed", "/d"), ("deleted", "/d/e")]
 
     case.run(main)
 
@@ -303,37 +300,86 @@ def test_session_expiry_notifies_watchers_of_the_lost_nodes(case):
 # ---- watches
 
 
-def test_watch_hears_of_changes_at_and_below_its_prefix(case):
+def test_watch_of_a_node_hears_of_each_of_its_changes_and_of_no_other_node(case):
     async def main(h: Harness):
-        await h.store.put("/a", b"", expected_version=None)
         inbox = Inbox()
-        h.store.watch("/a", inbox)
-        await h.store.put("/ab", b"", expected_version=None)
+        h.store.watch_node("/a/b", inbox)
+        assert await h.store.get("/a/b") is None
+        for path in ("/a", "/ab", "/a/b", "/a/b/c"):
+            await h.store.put(path, b"", expected_version=None)
+        await inbox.has(1)
         await h.store.put("/a/b", b"", expected_version=None)
-        await h.store.put("/a/b", b"", expected_version=None)
+        await inbox.has(2)
+        await h.store.delete("/a/b/c")
         await h.store.delete("/a/b")
-        await inbox.has(5)
-        assert inbox.kinds_and_paths() == [
-            ("created", "/a/b"),
-            ("children_changed", "/a"),
-            ("modified", "/a/b"),
-            ("deleted", "/a/b"),
-            ("children_changed", "/a"),
-        ]
+        await inbox.has(3)
+        await h.store.put("/a/b", b"", expected_version=None)
+        await inbox.has(4)
+        kinds = ["created", "modified", "deleted", "created"]
+        assert inbox.kinds_and_paths() == [(kind, "/a/b") for kind in kinds]
+
+    case.run(main)
+
+
+def test_watch_of_children_hears_who_comes_and_goes_and_of_nothing_below(case):
+    async def main(h: Harness):
+        inbox, deep = Inbox(), Inbox()
+        h.store.watch_children("/a", inbox)
+        h.store.watch_children("/a/b", deep)
+        assert await h.store.children("/a") == []
+        await h.store.put("/a/b", b"", expected_version=None)
+        await inbox.has(1)
+        await h.store.put("/a/b", b"changed", expected_version=None)
+        await h.store.put("/a", b"changed", expected_version=None)
+        await h.store.put("/a/b/c", b"", expected_version=None)
+        await deep.has(1)
+        assert len(inbox.items) == 1
+        await h.store.delete("/a/b/c")
+        await deep.has(2)
+        await h.store.delete("/a/b")
+        await inbox.has(2)
+        assert inbox.kinds_and_paths() == [("children_changed", "/a")] * 2
+        assert deep.kinds_and_paths() == [("children_changed", "/a/b")] * 2
+
+    case.run(main)
+
+
+def test_who_reads_again_after_each_notification_misses_no_change(case):
+    async def main(h: Harness):
+        seen, told = [], asyncio.Event()
+        h.store.watch_node("/a", lambda _: told.set())
+        h.store.watch_children("/c", lambda _: told.set())
+
+        async def change():
+            for i in range(40):
+                await h.store.put("/a", str(i).encode(), expected_version=None)
+                await h.store.put(f"/c/{i}", b"", expected_version=None)
+
+        changing = asyncio.ensure_future(change())
+        while True:
+            await told.wait()
+            told.clear()
+            node, children = await h.store.get("/a"), await h.store.children("/c")
+            seen.append((b"" if node is None else node.value, len(children)))
+            if seen[-1] == (b"39", 40):
+                break
+        await changing
 
     case.run(main)
 
 
 def test_failed_write_notifies_nobody(case):
     async def main(h: Harness):
-        inbox = Inbox()
+        node, children = Inbox(), Inbox()
         await h.store.put("/a", b"", expected_version=None)
-        h.store.watch("/", inbox)
+        h.store.watch_node("/a", node)
+        h.store.watch_children("/", children)
+        await h.store.get("/a")
         with pytest.raises(BadVersionError):
             await h.store.put("/a", b"", expected_version=9)
         await h.store.put("/b", b"", expected_version=None)
-        await inbox.has(2)
-        assert {path for _, path in inbox.kinds_and_paths()} == {"/b", "/"}
+        await children.has(1)
+        assert node.items == []
 
     case.run(main)
 
@@ -341,8 +387,8 @@ def test_failed_write_notifies_nobody(case):
 def test_unsubscribed_watch_hears_nothing(case):
     async def main(h: Harness):
         inbox, other = Inbox(), Inbox()
-        unsubscribe = h.store.watch("/a", inbox)
-        h.store.watch("/a", other)
+        unsubscribe = h.store.watch_node("/a", inbox)
+        h.store.watch_node("/a", other)
         unsubscribe()
         unsubscribe()
         await h.store.put("/a", b"", expected_version=None)
@@ -352,139 +398,19 @@ def test_unsubscribed_watch_hears_nothing(case):
     case.run(main)
 
 
-# ---- misbehaviour
-
-
-def test_unknown_outcome_before_the_write_leaves_it_undone(case):
-    async def main(h: Harness):
-        h.store.faults.next_writes.append(WriteFault.UNKNOWN_BEFORE)
-        with pytest.raises(UnknownOutcomeError):
-            await h.store.put("/a", b"", expected_version=None)
-        assert not await h.store.exists("/a")
-        await h.store.put("/a", b"", expected_version=None)
-        h.store.faults.next_writes.append(WriteFault.UNKNOWN_BEFORE)
-        with pytest.raises(UnknownOutcomeError):
-            await h.store.delete("/a")
-        assert await h.store.exists("/a")
-
-    case.run(main)
-
-
-def test_unknown_outcome_after_the_write_leaves_it_done(case):
-    async def main(h: Harness):
-        h.store.faults.next_writes.append(WriteFault.UNKNOWN_AFTER)
-        with pytest.raises(UnknownOutcomeError):
-            await h.store.put("/a", b"x", expected_version=None)
-        node = await h.store.get("/a")
-        assert node is not None
-        assert node.value == b"x"
-        h.store.faults.next_writes.append(WriteFault.UNKNOWN_AFTER)
-        with pytest.raises(UnknownOutcomeError):
-            await h.store.delete("/a")
-        assert not await h.store.exists("/a")
-
-    case.run(main)
-
-
-def test_percentages_of_unknown_outcomes_are_met(case):
-    async def main(h: Harness):
-        h.store.faults.unknown_before_percent = 30
-        h.store.faults.unknown_after_percent = 30
-        writes = [h.store.put(f"/n/{i}", b"", expected_version=None) for i in range(200)]
-        results = await asyncio.gather(*writes, return_exceptions=True)
-        unknown = {i for i, result in enumerate(results) if isinstance(result, UnknownOutcomeError)}
-        present = {int(name) for name in await h.store.children("/n")}
-        assert set(range(200)) - unknown <= present
-        assert 30 < len(unknown & present) < 90
-        assert 30 < len(unknown - present) < 90
-
-    case.run(main)
-
-
-def test_watch_told_to_be_lost_never_comes(case):
-    async def main(h: Harness):
-        lost, kept = Inbox(), Inbox()
-        h.store.watch("/a", lost)
-        h.store.faults.watch_lost_percent = 100
-        await h.store.put("/a", b"", expected_version=None)
-        h.store.faults.watch_lost_percent = 0
-        h.store.watch("/b", kept)
-        await h.store.put("/b", b"", expected_version=None)
-        await kept.has(1)
-        assert lost.items == []
-
-    case.run(main)
-
-
-def test_watch_told_to_come_twice_does(case):
+def test_path_that_nobody_watches_any_more_can_be_watched_again(case):
     async def main(h: Harness):
         inbox = Inbox()
-        h.store.watch("/a", inbox)
-        h.store.faults.watch_twice_percent = 100
+        for _ in range(3):
+            h.store.watch_node("/a", inbox)()
+            h.store.watch_children("/c", inbox)()
+        again = Inbox()
+        h.store.watch_node("/a", again)
+        h.store.watch_children("/c", again)
         await h.store.put("/a", b"", expected_version=None)
-        await inbox.has(2)
-        assert inbox.kinds_and_paths() == [("created", "/a")] * 2
-
-    case.run(main)
-
-
-def test_watch_told_to_be_late_comes_after_a_later_one(case):
-    async def main(h: Harness):
-        inbox = Inbox()
-        h.store.watch("/a", inbox)
-        h.store.faults.watch_late_percent = 100
-        h.store.faults.watch_late_ms_max = 200
-        await h.store.put("/a", b"", expected_version=None)
-        h.store.faults.watch_late_percent = 0
-        await h.store.put("/a", b"", expected_version=None)
-        await inbox.has(2)
-        assert sorted(inbox.kinds_and_paths()) == [("created", "/a"), ("modified", "/a")]
-
-    case.run(main)
-
-
-def test_slow_store_still_keeps_its_promises(case):
-    async def main(h: Harness):
-        h.store.faults.delay_ms_max = 3
-        writes = [h.store.put("/a", str(i).encode(), expected_version=None) for i in range(10)]
-        versions = [result.stat.version for result in await asyncio.gather(*writes)]
-        assert sorted(versions) == list(range(10))
-
-    case.run(main)
-
-
-# ---- the loop every caller uses
-
-
-def test_cas_update_loses_no_increment_under_races_and_unknown_outcomes(case):
-    async def main(h: Harness):
-        h.store.faults.unknown_before_percent = 20
-        h.store.faults.unknown_after_percent = 20
-
-        async def add(token: int) -> None:
-            mine = str(token).encode()
-
-            def change(value: bytes | None) -> bytes | None:
-                seen = value.split() if value else []
-                return None if mine in seen else b" ".join([*seen, mine])
-
-            await cas.update(h.store, "/counter", change, attempts_max=1000)
-
-        await asyncio.gather(*(add(token) for token in range(12)))
-        node = await h.store.get("/counter")
-        assert node is not None
-        assert sorted(map(int, node.value.split())) == list(range(12))
-
-    case.run(main)
-
-
-def test_cas_remove_is_done_under_unknown_outcomes(case):
-    async def main(h: Harness):
-        for fault in (WriteFault.UNKNOWN_BEFORE, WriteFault.UNKNOWN_AFTER, WriteFault.NONE):
-            await h.store.put("/a", b"", expected_version=None)
-            h.store.faults.next_writes.append(fault)
-            assert await cas.remove(h.store, "/a")
-            assert not await h.store.exists("/a")
-        assert not await cas.remove(h.store, "/a")
+        await h.store.put("/c/1", b"", expected_version=None)
+        await again.has(2)
+        assert sorted(again.kinds_and_paths()) == [("children_changed", "/c"), ("created", "/a")]
+        assert inbox.items == []
 
     case.run(main)

@@ -41,6 +41,11 @@ class Inbox:
             await waiter
         return self.items
 
+    async def comes(self, item: Any) -> None:
+        """Wait until ``item`` was told."""
+        while item not in self.items:
+            await self.has(len(self.items) + 1)
+
     def kinds_and_paths(self) -> list[tuple[str, str]]:
         return [(item.kind.value, item.path) for item in self.items if isinstance(item, Notification)]
 
@@ -53,6 +58,10 @@ class Harness:
         self.store = store
         self._reopen = reopen
         self._all: list[AnyStore] = [store]
+
+    async def expire_session(self) -> None:
+        """The present session ends without the process knowing; a new one follows by itself."""
+        self.store.expire_session(outage_ms=5)
 
     async def restart(self) -> AnyStore:
         """The process dies without closing anything and starts again."""

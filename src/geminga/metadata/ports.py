@@ -2,8 +2,9 @@
 
 A tree of paths (``/a/b``); each node has bytes (at most 1 MiB) and an int version that starts at 0 and grows
 by one with each put. No change spans two nodes. Any write may raise ``UnknownOutcomeError``: it may or may
-not have happened. Watches may come late, twice or never; a reader that must know reads. A session may expire
-at any time; its ephemeral nodes vanish then. Missing parents are created (as empty persistent nodes).
+not have happened. A watch is on the value of one node or on the children of one, never on what is below; it
+may come late, twice or never: a reader that must know reads. A session may expire at any time; its ephemeral
+nodes vanish then. Missing parents are created (as empty persistent nodes).
 """
 
 from __future__ import annotations
@@ -103,8 +104,15 @@ class MetadataStore(Protocol):
         """Delete; raises NoSuchNodeError, BadVersionError, NodeNotEmptyError, UnknownOutcomeError."""
         ...
 
-    def watch(self, prefix: str, callback: Callable[[Notification], None]) -> Unsubscribe:
-        """Hear of changes at or below ``prefix``."""
+    def watch_node(self, path: str, callback: Callable[[Notification], None]) -> Unsubscribe:
+        """Hear when the node is made, gets a value or goes; several changes may be told as one.
+
+        Who reads it after this call, and again after each notification, misses nothing that was told.
+        """
+        ...
+
+    def watch_children(self, path: str, callback: Callable[[Notification], None]) -> Unsubscribe:
+        """Hear when direct children of ``path`` come or go (CHILDREN_CHANGED); else as :meth:`watch_node`."""
         ...
 
     def on_session_event(self, callback: Callable[[SessionEvent], None]) -> Unsubscribe:

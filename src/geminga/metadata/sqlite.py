@@ -268,9 +268,13 @@ class SqliteMetadataStore:
 
     # ---- listeners and the session
 
-    def watch(self, prefix: str, callback: Callable[[Notification], None]) -> Unsubscribe:
-        """See ``MetadataStore.watch``."""
-        return self._watches.add(prefix, callback)
+    def watch_node(self, path: str, callback: Callable[[Notification], None]) -> Unsubscribe:
+        """See ``MetadataStore.watch_node``."""
+        return self._watches.add_node(path, callback)
+
+    def watch_children(self, path: str, callback: Callable[[Notification], None]) -> Unsubscribe:
+        """See ``MetadataStore.watch_children``."""
+        return self._watches.add_children(path, callback)
 
     def on_session_event(self, callback: Callable[[SessionEvent], None]) -> Unsubscribe:
         """See ``MetadataStore.on_session_event``."""

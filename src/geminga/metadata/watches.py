@@ -1,7 +1,7 @@
 """Who hears of changes and of the session: the listeners that every store has.
 
 Notifications are delivered on the loop's later turn, never within the call that caused them; under faults late,
-twice or never. A listener hears of its prefix and everything below.
+twice or never. A listener hears of one node, or of the children of one.
 """
 
 from __future__ import annotations
@@ -9,42 +9,37 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from collections.abc import Callable, Iterable
+from typing import TypeAlias
 
 from geminga.metadata.core.faults import MetadataFaults
 from geminga.metadata.core.tree import check_path
-from geminga.metadata.ports import Notification, SessionEvent, Unsubscribe
+from geminga.metadata.ports import ChangeKind, Notification, SessionEvent, Unsubscribe
+
+#: Listeners of one kind, by path.
+_Listeners: TypeAlias = dict[str, list[Callable[[Notification], None]]]
 
 
 class Watches:
-    """Listeners by prefix, and session listeners."""
+    """Listeners of nodes and of children by path, and session listeners."""
 
-    __slots__ = ("_by_prefix", "_context", "_faults", "_on_session", "_random")
+    __slots__ = ("_context", "_faults", "_of_children", "_of_nodes", "_on_session", "_random")
 
     def __init__(self, faults: MetadataFaults, random: Callable[[], float]) -> None:
         self._faults = faults
         self._random = random
-        self._by_prefix: dict[str, list[Callable[[Notification], None]]] = {}
+        self._of_nodes: _Listeners = {}
+        self._of_children: _Listeners = {}
         self._on_session: list[Callable[[SessionEvent], None]] = []
         # Deliveries belong to the process that watches, not to the one whose write caused them.
         self._context = contextvars.copy_context()
 
-    def add(self, prefix: str, callback: Callable[[Notification], None]) -> Unsubscribe:
-        """Hear of changes at or below ``prefix``."""
-        check_path(prefix)
-        self._by_prefix.setdefault(prefix, []).append(callback)
-        is_active = True
+    def add_node(self, path: str, callback: Callable[[Notification], None]) -> Unsubscribe:
+        """Hear of the node: made, changed, gone."""
+        return _add(self._of_nodes, path, callback)
 
-        def remove() -> None:
-            nonlocal is_active
-            if not is_active:
-                return
-            is_active = False
-            listeners = self._by_prefix[prefix]
-            listeners.remove(callback)
-            if not listeners:
-                del self._by_prefix[prefix]
-
-        return remove
+    def add_children(self, path: str, callback: Callable[[Notification], None]) -> Unsubscribe:
+        """Hear of children of ``path`` that come or go."""
+        return _add(self._of_children, path, callback)
 
     def add_session_listener(self, callback: Callable[[SessionEvent], None]) -> Unsubscribe:
         """Hear of the session's life."""
@@ -58,11 +53,11 @@ class Watches:
 
     def notify(self, notifications: Iterable[Notification]) -> None:
         """Deliver, as the faults allow."""
-        if not self._by_prefix:
+        if not self._of_nodes and not self._of_children:
             return
         loop = asyncio.get_running_loop()
         for notification in notifications:
-            if not self._listeners(notification.path):
+            if not self._listeners(notification):
                 continue
             for delay_ms in self._faults.watch_delays_ms(self._random):
                 loop.call_later(delay_ms / 1000.0, self._deliver, notification, context=self._context)
@@ -75,18 +70,34 @@ class Watches:
 
     def clear(self) -> None:
         """Forget every listener; deliveries under way do not happen."""
-        self._by_prefix.clear()
+        self._of_nodes.clear()
+        self._of_children.clear()
         self._on_session.clear()
 
     def _deliver(self, notification: Notification) -> None:
-        for callback in self._listeners(notification.path):
+        for callback in tuple(self._listeners(notification)):
             callback(notification)
 
-    def _listeners(self, path: str) -> list[Callable[[Notification], None]]:
-        found: list[Callable[[Notification], None]] = []
-        prefix = path
-        while True:
-            found += self._by_prefix.get(prefix, ())
-            if prefix == "/":
-                return found
-            prefix = prefix.rpartition("/")[0] or "/"
+    def _listeners(self, notification: Notification) -> Iterable[Callable[[Notification], None]]:
+        is_of_children = notification.kind is ChangeKind.CHILDREN_CHANGED
+        return (self._of_children if is_of_children else self._of_nodes).get(notification.path, ())
+
+
+def _add(listeners: _Listeners, path: str, callback: Callable[[Notification], None]) -> Unsubscribe:
+    check_path(path)
+    listeners.setdefault(path, []).append(callback)
+    is_active = True
+
+    def remove() -> None:
+        nonlocal is_active
+        if not is_active:
+            return
+        is_active = False
+        # None: everybody was forgotten meanwhile.
+        there = listeners.get(path)
+        if there is not None and callback in there:
+            there.remove(callback)
+            if not there:
+                del listeners[path]
+
+    return remove

@@ -88,7 +88,8 @@ def test_is_never_missing_on_the_way() -> None:
             if tree.get(WRITABLE, session=0) is None and tree.get(READ_ONLY, session=0) is None:
                 missing.append(True)
 
-        store.looking.watch(AVAILABLE_PATH, look)
+        for path in (AVAILABLE_PATH, READ_ONLY_PATH):
+            store.looking.watch_children(path, look)
         for state in (Availability.READ_ONLY, Availability.WRITABLE) * 3:
             registration.set(state)
             await wait_ms(50)

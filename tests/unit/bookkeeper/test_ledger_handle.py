@@ -22,6 +22,7 @@ from geminga.model.errors import (
 )
 from geminga.wire.bookkeeper.digest import read_header
 from geminga.wire.bookkeeper.ledger_metadata import LedgerState
+from geminga.wire.bookkeeper.ledger_path import ledger_path
 from support.ledgers import Appends, Cluster, error_classes, payloads, run_cluster, turn
 
 QUORUMS = [(1, 1, 1), (2, 2, 1), (3, 3, 2), (3, 2, 2), (3, 2, 1), (3, 3, 3)]
@@ -307,7 +308,9 @@ def test_entries_do_not_complete_while_their_fragment_is_being_decided():
         faults.delay_ms_max = 100
         appends = Appends(handle)
         confirmed_at_change = []
-        cluster.stores[0].watch("/ledgers", lambda n: confirmed_at_change.append(handle.last_add_confirmed))
+        cluster.stores[0].watch_node(
+            ledger_path(handle.ledger_id), lambda _: confirmed_at_change.append(handle.last_add_confirmed)
+        )
         appends.append(*payloads(0, 2))
         await appends.has(1)
         assert confirmed_at_change == [-1]

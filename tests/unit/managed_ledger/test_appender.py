@@ -136,7 +136,13 @@ def test_failed_ledger_is_closed_before_the_list_says_where_it_ends(in_world):
         ml = await w.open()
         await w.fill(ml, 2)
         changed = []
-        w.store.watch("/", lambda notification: changed.append(notification.path))
+
+        def look(path):
+            w.store.watch_node(path, lambda notification: changed.append(notification.path))
+
+        look(list_path(NAME))
+        look(ledger_path(ml.ledgers.infos[0].ledger_id))
+        look(ledger_path(ml.ledgers.infos[0].ledger_id + 1))
         w.bookie.add_error, w.bookie.stores_before_error = DiskFullError("full"), True
         await append(ml, [b"failed"])
         w.bookie.add_error = None

@@ -1,4 +1,4 @@
-"""Listeners by prefix; deliveries are on later turns and in the watcher's own context."""
+"""Listeners by path; deliveries are on later turns and in the watcher's own context."""
 
 from __future__ import annotations
 
@@ -21,16 +21,17 @@ def run(main):
     return asyncio.run(main())
 
 
-def test_notification_reaches_every_prefix_above_it_on_a_later_turn():
+def test_notification_reaches_its_own_path_and_kind_on_a_later_turn():
     async def main():
         watches = Watches(MetadataFaults(), lambda: 0.0)
         heard = []
-        for prefix in ("/", "/a", "/a/b", "/a/b/c", "/ab"):
-            watches.add(prefix, lambda n, prefix=prefix: heard.append(prefix))
-        watches.notify([created("/a/b")])
+        for path in ("/", "/a", "/a/b", "/a/b/c", "/ab"):
+            watches.add_node(path, lambda _, path=path: heard.append(("node", path)))
+            watches.add_children(path, lambda _, path=path: heard.append(("children", path)))
+        watches.notify([created("/a/b"), Notification(ChangeKind.CHILDREN_CHANGED, "/a")])
         assert heard == []
         await delay(0)
-        assert sorted(heard) == ["/", "/a", "/a/b"]
+        assert heard == [("node", "/a/b"), ("children", "/a")]
 
     run(main)
 
@@ -39,7 +40,7 @@ def test_listener_removed_before_delivery_hears_nothing():
     async def main():
         watches = Watches(MetadataFaults(), lambda: 0.0)
         heard = []
-        remove = watches.add("/a", heard.append)
+        remove = watches.add_node("/a", heard.append)
         watches.notify([created("/a")])
         remove()
         remove()
@@ -58,8 +59,8 @@ def test_listener_may_remove_itself_while_it_is_called():
             heard.append(notification.path)
             remove()
 
-        remove = watches.add("/a", once)
-        watches.add("/a", lambda n: heard.append("other"))
+        remove = watches.add_node("/a", once)
+        watches.add_node("/a", lambda n: heard.append("other"))
         watches.notify([created("/a"), created("/a")])
         await delay(1)
         assert heard == ["/a", "other", "other"]
@@ -72,7 +73,7 @@ def test_delivery_runs_in_the_context_of_the_watcher():
         PLACE.set("watcher")
         watches = Watches(MetadataFaults(), lambda: 0.0)
         heard = []
-        watches.add("/a", lambda n: heard.append(PLACE.get()))
+        watches.add_node("/a", lambda n: heard.append(PLACE.get()))
         watches.add_session_listener(lambda e: heard.append(PLACE.get()))
         PLACE.set("writer")
         watches.notify([created("/a")])
@@ -87,12 +88,13 @@ def test_cleared_watches_are_silent():
     async def main():
         watches = Watches(MetadataFaults(), lambda: 0.0)
         heard = []
-        watches.add("/a", heard.append)
+        unwatch = watches.add_node("/a", heard.append)
         remove = watches.add_session_listener(heard.append)
         watches.notify([created("/a")])
         watches.clear()
         watches.notify_session(SessionEvent.EXPIRED)
         remove()
+        unwatch()
         await delay(1)
         assert heard == []
 

@@ -38,7 +38,8 @@ class RegisteredBookies:
         self._due = asyncio.Event()
         self._is_closed = False
         self._unsubscribes = (
-            metadata.watch(AVAILABLE_PATH, self._changed),
+            metadata.watch_children(AVAILABLE_PATH, self._changed),
+            metadata.watch_children(READ_ONLY_PATH, self._changed),
             metadata.on_session_event(self._session_changed),
         )
         self._task: asyncio.Task[None] | None = None

@@ -1,6 +1,7 @@
 """Policies of namespaces as topics need them, and the names of the topics a namespace has.
 
-Policies are remembered and read again after a change was heard of, or after a minute in case the news was lost.
+Policies are remembered and read again after a change was heard of, or after a minute in case the news was lost. Only
+namespaces that are in use, and exist, are watched: a client that asks for many names leaves no watch behind.
 """
 
 from __future__ import annotations
@@ -10,14 +11,14 @@ from enum import Enum
 from typing import Final
 
 from geminga.broker.resources import Policies, Resources
-from geminga.metadata.ports import ChangeKind, MetadataStore, Notification
+from geminga.metadata.ports import MetadataStore, Notification, Unsubscribe
 from geminga.runtime import Clock, Contained, Part
 
 #: Where the namespaces' policies are.
 POLICIES_PREFIX: Final = "/admin/policies/"
 #: Where the topics are.
 LEDGERS_PREFIX: Final = "/managed-ledgers/"
-#: Namespaces remembered; the oldest is forgotten first.
+#: Namespaces remembered and watched; the one that was read longest ago is forgotten first.
 NAMESPACES_REMEMBERED_MAX: Final = 10_000
 #: Milliseconds after which remembered policies are read again.
 POLICIES_AGE_MS_MAX: Final = 60_000
@@ -34,7 +35,7 @@ class TopicMode(Enum):
 class Namespaces:
     """See the module."""
 
-    __slots__ = ("_changed", "_clock", "_forgotten", "_part", "_policies", "_resources", "_unwatch")
+    __slots__ = ("_changed", "_clock", "_forgotten", "_metadata", "_part", "_policies", "_resources", "_watched")
 
     def __init__(self, clock: Clock, resources: Resources, changed: Callable[[str], None], *, part: Part) -> None:
         """``changed`` is called with the name of a namespace whose policies may have changed.
@@ -49,17 +50,21 @@ class Namespaces:
         self._policies: dict[str, tuple[float, Policies | None]] = {}
         #: Counts what was forgotten: a read that began before is not remembered.
         self._forgotten = 0
-        self._unwatch: Callable[[], None] | None = None
+        #: None: not listening.
+        self._metadata: MetadataStore | None = None
+        #: What ends each watch.
+        self._watched: dict[str, Unsubscribe] = {}
 
     def start(self, metadata: MetadataStore) -> None:
-        """Listen for changes."""
-        self._unwatch = metadata.watch(POLICIES_PREFIX.rstrip("/"), self._on_change)
+        """Listen for changes of what is read from now on."""
+        self._metadata = metadata
 
     def close(self) -> None:
         """Stop listening."""
-        if self._unwatch is not None:
-            self._unwatch()
-            self._unwatch = None
+        self._metadata = None
+        for unwatch in self._watched.values():
+            unwatch()
+        self._watched.clear()
 
     def forget(self, namespace: str) -> None:
         """Read the policies of ``namespace`` again when they are next asked for."""
@@ -77,8 +82,16 @@ class Namespaces:
         known = self._policies.get(namespace)
         if known is not None and now_ms - known[0] < POLICIES_AGE_MS_MAX and known[1] is not None:
             return known[1]
-        forgotten = self._forgotten
+        forgotten, was_watched = self._forgotten, namespace in self._watched
         found = await self._resources.find_namespace_policies(namespace)
+        if found is not None:
+            self._watch(namespace)
+            if not was_watched:
+                # Between that read and the watch a change would be told to nobody.
+                found = await self._resources.find_namespace_policies(namespace)
+        elif namespace in self._watched:
+            self._unwatch(namespace)
+            self._forgotten += 1
         if forgotten != self._forgotten:
             return found
         self._policies.pop(namespace, None)
@@ -87,12 +100,25 @@ class Namespaces:
             del self._policies[next(iter(self._policies))]
         return found
 
-    def _on_change(self, notification: Notification) -> None:
-        if notification.kind is ChangeKind.CHILDREN_CHANGED:
+    def _watch(self, namespace: str) -> None:
+        """Listen for changes of its policies, as one that was read just now."""
+        if self._metadata is None:
             return
+        unwatch = self._watched.pop(namespace, None)
+        if unwatch is None:
+            unwatch = self._metadata.watch_node(f"{POLICIES_PREFIX}{namespace}", self._on_change)
+        self._watched[namespace] = unwatch
+        if len(self._watched) > NAMESPACES_REMEMBERED_MAX:
+            self._unwatch(next(iter(self._watched)))
+
+    def _unwatch(self, namespace: str) -> None:
+        unwatch = self._watched.pop(namespace, None)
+        if unwatch is not None:
+            unwatch()
+
+    def _on_change(self, notification: Notification) -> None:
         namespace = notification.path[len(POLICIES_PREFIX) :]
         # The metadata store tells: what fails here is not its failure.
         with Contained(self._part, "changed policies", is_last=True):
-            if namespace.count("/") == 1:
-                self.forget(namespace)
-                self._changed(namespace)
+            self.forget(namespace)
+            self._changed(namespace)

@@ -17,7 +17,7 @@ from typing import Final, Protocol
 from geminga.broker.core.topic_pattern import TopicPattern
 from geminga.broker.core.watched_topics import TopicChange, WatchedTopics
 from geminga.broker.registry.namespaces import LEDGERS_PREFIX
-from geminga.metadata.ports import ChangeKind, MetadataStore, Notification
+from geminga.metadata.ports import MetadataStore, Notification
 from geminga.model.errors import GemingaError, NotAllowedError
 from geminga.runtime import Clock, Contained, Part, Turns, get_logger, spawn
 from geminga.wire._generated import pulsar_api_pb2 as pb
@@ -224,7 +224,7 @@ class _NamespaceWatch:
         self._next_look_s = float("-inf")
         self._timer: asyncio.TimerHandle | None = None
         prefix = f"{LEDGERS_PREFIX}{name}/persistent"
-        self._unwatch: Callable[[], None] = watches.metadata.watch(prefix, self._on_change)
+        self._unwatch: Callable[[], None] = watches.metadata.watch_children(prefix, self._on_change)
 
     def add(self, watcher: TopicListWatcher) -> None:
         """Begin with the next look."""
@@ -254,12 +254,11 @@ class _NamespaceWatch:
             self.close()
             self._watches.forget(self._name)
 
-    def _on_change(self, notification: Notification) -> None:
+    def _on_change(self, _: Notification) -> None:
         # The metadata store tells: what fails here is not its failure.
         with Contained(self._watches.part, "a topic list watch", is_last=True):
-            if notification.kind in (ChangeKind.CREATED, ChangeKind.DELETED):
-                self._is_dirty = True
-                self._wake()
+            self._is_dirty = True
+            self._wake()
 
     def _wake(self) -> None:
         """Look when it is time to."""

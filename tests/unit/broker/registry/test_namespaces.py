@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
+from geminga.broker.registry import namespaces as module
+from geminga.metadata import MemoryMetadataStore
 from support.broker_world import BrokerWorld, run_with_broker
 from support.policy_levels import NAMESPACE, run_quietly, seconds
 
@@ -43,3 +47,60 @@ def test_policies_whose_reading_began_before_they_changed_are_not_remembered() -
             assert found.document["message_ttl_in_seconds"] == round_number
 
     run_quietly(scenario)
+
+
+def test_change_by_another_broker_is_followed_at_once_and_after_a_minute_if_its_watch_was_lost() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        other = MemoryMetadataStore(world.runtime, world.metadata.server)
+        path = f"{module.POLICIES_PREFIX}{NAMESPACE}"
+        await namespace_ttl(world)
+        for lost_percent, ttl, wait_s in ((0, 11, 1), (100, 22, module.POLICIES_AGE_MS_MAX / 1000)):
+            world.metadata.faults.watch_lost_percent = lost_percent
+            await other.put(path, b'{"message_ttl_in_seconds": %d}' % ttl, expected_version=None)
+            await seconds(wait_s)
+            assert await namespace_ttl(world) == ttl
+
+    run_quietly(scenario)
+
+
+def test_change_between_the_first_read_and_the_watch_is_not_missed() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        other = MemoryMetadataStore(world.runtime, world.metadata.server)
+        path = f"{module.POLICIES_PREFIX}public/new"
+        await world.resources.namespaces.create("public/new", {})
+        world.metadata.faults.delay_ms_max = 50
+        reading = [asyncio.ensure_future(world.broker.namespaces.policies("public/new")) for _ in range(10)]
+        for ttl in range(1, 20):
+            await seconds(0.01)
+            await other.put(path, b'{"message_ttl_in_seconds": %d}' % ttl, expected_version=None)
+        await asyncio.gather(*reading)
+        await seconds(1)
+        found = await world.broker.namespaces.policies("public/new")
+        assert found is not None
+        assert found.document["message_ttl_in_seconds"] == 19
+
+    run_quietly(scenario)
+
+
+def test_only_namespaces_that_exist_are_watched_and_no_more_than_are_remembered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "NAMESPACES_REMEMBERED_MAX", 3)
+
+    async def scenario(world: BrokerWorld) -> None:
+        namespaces = world.broker.namespaces
+        for i in range(5):
+            assert await namespaces.policies(f"public/missing-{i}") is None
+            await world.resources.namespaces.create(f"public/n{i}", {})
+            assert await namespaces.policies(f"public/n{i}") is not None
+        assert list(namespaces._watched) == ["public/n2", "public/n3", "public/n4"]
+        namespaces.close()
+        assert not world.metadata._watches._of_nodes
+
+    run_quietly(scenario)
+
+
+async def namespace_ttl(world: BrokerWorld) -> object:
+    found = await world.broker.namespaces.policies(NAMESPACE)
+    assert found is not None
+    return found.document.get("message_ttl_in_seconds")
