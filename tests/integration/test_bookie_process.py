@@ -54,7 +54,7 @@ def test_keeps_what_it_answered_through_kill_9_and_stops_cleanly(bookie: BookieP
 
     bookie.start()
     assert bookie.ready["bookieId"] == f"127.0.0.1:{bookie.port}"
-    assert bookie.ready["journalDirectory"] == str(bookie.data / "journal")
+    assert bookie.ready["journalDirectories"] == [str(bookie.data / "journal")]
     assert bookie.process is not None and bookie.ready["pid"] == bookie.process.pid
     talk(bookie.port, write)
     bookie.kill()

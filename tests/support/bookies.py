@@ -10,6 +10,7 @@ from geminga import sim
 from geminga.bookie import BookieConfig, LocalBookie
 from geminga.bookie.serving import BookieServer
 from geminga.bookie.serving.server import BOOKIE_PORT
+from geminga.bookie.spread import SpreadBookie
 from geminga.bookkeeper import Bookie, LocalBookiePool, MemoryBookie
 from geminga.bookkeeper.remote import RemoteBookie
 from geminga.model.bookie_port import Availability, BookieInfo, LacResult
@@ -21,6 +22,8 @@ T = TypeVar("T")
 KEY = b"master key"
 #: Calls until a client has noticed that its bookie is there again.
 RECONNECT_TRIES_MAX = 20
+#: Journals on one disk, ledgers on three.
+PAIRS = [("/j/1", "/a"), ("/j/2", "/b"), ("/j/3", "/c")]
 
 
 class Listed:
@@ -124,7 +127,8 @@ class BookieCase:
     """Runs ``main(calls, restart)``; ``await restart()`` is a power loss, and the calls of the next life.
 
     The bookie is reached through its pool. "memory": a bookie in memory that answers as a network would, a few entries
-    at a time; "local": the bookie on a simulated disk, in the process of its pool; "remote": the same as a server on
+    at a time; "local": the bookie on a simulated disk, in the process of its pool; "spread": the same over three pairs
+    of directories; "remote": the same as a server on
     another node, behind the simulated network, which cuts what is sent at will.
     """
 
@@ -160,15 +164,24 @@ class BookieCase:
             return await _remote(world, main)
         node = world.node("bookie")
 
-        async def start(node: SimNode) -> LocalBookie:
-            await node.runtime.disk.make_dirs("/data")
-            bookie = await LocalBookie.open(node.runtime, "/data", BookieConfig(), ledgers=self.listed)
+        async def start(node: SimNode) -> Bookie:
+            if self._kind == "spread":
+                bookie = await SpreadBookie.open(node.runtime, PAIRS, BookieConfig(), ledgers=self.listed)
+                parts, found = bookie.parts, bookie
+            else:
+                await node.runtime.disk.make_dirs("/data")
+                local = await LocalBookie.open(node.runtime, "/data", BookieConfig(), ledgers=self.listed)
+                parts, found = (local,), local
+
+            async def collect_on(_: SimNode) -> None:
+                for part in parts:
+                    await part.collect_garbage(compact_below=0.0)
 
             async def collect() -> None:
-                await node.run(lambda _: bookie.collect_garbage(compact_below=0.0))
+                await node.run(collect_on)
 
             self._collect = collect
-            return bookie
+            return found
 
         async def restart() -> Calls:
             return InNode(_in_pool(await world.restart(node, start)), node)

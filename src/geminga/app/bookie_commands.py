@@ -86,7 +86,7 @@ def format_directories(
         files = stopped.own_files()
         if files and not force:
             raise DataDirectoryError(
-                f"{stopped.ledger_directory} and {stopped.journal_directory} hold {len(files)} files of a bookie; "
+                f"{stopped.places}: {len(files)} files of a bookie are there; "
                 "what has no copy elsewhere would be lost. Add --force to remove them"
             )
         print(render({"removedFiles": stopped.format()}, is_json=is_json))
@@ -144,7 +144,7 @@ def read_ledger(
     with _stopped(data, config, assignments) as stopped:
         entries = stopped.entries(ledger_id)
         if not entries:
-            raise DataDirectoryError(f"no entry of ledger {ledger_id} is in {stopped.ledger_directory}")
+            raise DataDirectoryError(f"no entry of ledger {ledger_id} is in {stopped.places}")
     found = []
     for entry_id, entry in entries.items():
         if entry_id >= first and (last < 0 or entry_id <= last):
@@ -165,4 +165,4 @@ def _stopped(data: str | None, files: list[str] | None, assignments: list[str] |
     from geminga.app.stopped_bookie import StoppedBookie
 
     loaded = load_bookie_config(files or (), os.environ, assignments or ())
-    return StoppedBookie(*loaded.directories(os.path.abspath(data or DATA_DIRECTORY)))
+    return StoppedBookie(loaded.directories(os.path.abspath(data or DATA_DIRECTORY)))

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import os.path
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from geminga.app.config import build_settings, risks, shown_assignment, unknown_keys
 from geminga.app.config_sources import ConfigEntry, from_assignment, from_environment, read_file
 from geminga.app.core.bookie_keys import NOT_BUILT, asked_of_bookie
-from geminga.app.core.bookie_place import check_bookie_id, one_directory
+from geminga.app.core.bookie_place import DirectoryPair, check_bookie_id, directory_pairs
 from geminga.bookie.config import BookieConfig
 from geminga.model.errors import ConfigurationError
 from geminga.model.limits import FRAME_PADDING_BYTES, MESSAGE_SIZE_BYTES_MAX_DEFAULT
@@ -40,7 +40,7 @@ class BookieServerConfig:
         "bookieId", "", "letters, digits and :._-, not readonly; empty: advertised address and port"
     )
     #: BookKeeper's newer name of ``journalDirectory``, which it passes.
-    journal_directories: tuple[str, ...] = setting("journalDirectories", (), "one path")
+    journal_directories: tuple[str, ...] = setting("journalDirectories", (), "paths")
     metadata_service_uri: str = setting("metadataServiceUri", "", "nothing: no metadata store")
     #: Of a request or an answer; that of Pulsar's bookies, whose largest message it holds (BookKeeper: 5242880).
     frame_bytes_max: int = setting(
@@ -64,11 +64,14 @@ class BookieProcessConfig:
     bookie: BookieConfig
     warnings: tuple[str, ...] = ()
 
-    def directories(self, data_dir: str) -> tuple[str, str]:
-        """Absolute paths of the journal's and the ledgers' directory, in ``data_dir`` unless configured."""
-        journal = self.bookie.journal_directory or os.path.join(data_dir, JOURNAL_NAME)
-        ledgers = self.bookie.ledger_directory or os.path.join(data_dir, LEDGERS_NAME)
-        return os.path.abspath(journal), os.path.abspath(ledgers)
+    def directories(self, data_dir: str) -> tuple[DirectoryPair, ...]:
+        """Where journals and ledgers lie, in ``data_dir`` unless configured. Raises ConfigurationError."""
+        journals = self.server.journal_directories or _several(self.bookie.journal_directory)
+        ledgers = _several(self.bookie.ledger_directory)
+        return directory_pairs(
+            [os.path.abspath(path) for path in journals or (os.path.join(data_dir, JOURNAL_NAME),)],
+            [os.path.abspath(path) for path in ledgers or (os.path.join(data_dir, LEDGERS_NAME),)],
+        )
 
 
 def load_bookie_config(
@@ -82,9 +85,6 @@ def load_bookie_config(
     server = build_settings(BookieServerConfig, latest)
     _check_metadata(server, latest)
     bookie = build_settings(BookieConfig, latest)
-    journal = one_directory("journalDirectories", server.journal_directories, bookie.journal_directory)
-    ledgers = one_directory("ledgerDirectories", _several(bookie.ledger_directory), "")
-    bookie = replace(bookie, journal_directory=journal, ledger_directory=ledgers)
     if server.bookie_id:
         check_bookie_id("bookieId", server.bookie_id)
     known = {key for config_class in (BookieServerConfig, BookieConfig) for key in settings_of(config_class)}

@@ -62,14 +62,15 @@ def bookie_ready_line(address: BookieAddress, *, json_line: bool) -> str:
                 "bookieId": address.bookie_id,
                 "host": address.host,
                 "port": address.port,
-                "journalDirectory": address.journal_directory,
-                "ledgerDirectory": address.ledger_directory,
+                "journalDirectories": [pair.journal for pair in address.directories],
+                "ledgerDirectories": [pair.ledgers for pair in address.directories],
                 "startupSeconds": seconds,
                 "pid": os.getpid(),
                 "version": __version__,
             }
         )
+    journals, ledgers = (", ".join(paths) for paths in zip(*address.directories, strict=True))
     return (
         f"Geminga {__version__}: bookie {address.bookie_id} is ready after {seconds:.2f} s on port {address.port} "
-        f"(journal in {address.journal_directory}, entries in {address.ledger_directory}, process {os.getpid()})"
+        f"(journal in {journals}, entries in {ledgers}, process {os.getpid()})"
     )

@@ -17,16 +17,16 @@ from typing import NamedTuple, TypeAlias
 
 from geminga.app.bookie_config import BookieProcessConfig
 from geminga.app.core.addresses import WILDCARD_ADDRESSES, is_loopback
-from geminga.app.core.bookie_place import advertised_host, bookie_id
+from geminga.app.core.bookie_place import DirectoryPair, advertised_host, bookie_id
 from geminga.app.core.descriptors import plan_descriptors
 from geminga.app.data_directory import FORMAT_FILE
-from geminga.bookie import LocalBookie
 from geminga.bookie.identity import open_identified
 from geminga.bookie.registration import Registration, cluster_id, remember_cookie, remembered_cookie
 from geminga.bookie.serving import TakenPort
+from geminga.bookie.spread import SpreadBookie
 from geminga.bookkeeper import MetadataLiveLedgers
 from geminga.metadata.ports import MetadataStore
-from geminga.model.errors import ConfigurationError, DataDirectoryError, GemingaError, UnavailableError
+from geminga.model.errors import DataDirectoryError, GemingaError, UnavailableError
 from geminga.runtime import descriptor_limit, get_logger, real_runtime
 from geminga.runtime.ports import FatalHandler, Runtime
 from geminga.wire.bookkeeper.bookie_cookie import BookieCookie
@@ -44,8 +44,8 @@ class BookieAddress(NamedTuple):
     bookie_id: str
     host: str
     port: int
-    journal_directory: str
-    ledger_directory: str
+    #: Of each part of the bookie, in order.
+    directories: tuple[DirectoryPair, ...]
 
 
 class UnknownLedgers:
@@ -79,13 +79,7 @@ class BookieProcessServer:
         self._plan = plan_descriptors(
             descriptor_limit(), open_logs=config.bookie.open_file_limit, web_connections_max=1
         )
-        journal, ledgers = config.directories(data_dir)
-        self._bookie_config = replace(
-            config.bookie,
-            journal_directory=journal,
-            ledger_directory=ledgers,
-            open_file_limit=self._plan.open_logs,
-        )
+        self._bookie_config = replace(config.bookie, open_file_limit=self._plan.open_logs)
         self._closers: list[tuple[str, Callable[[], Awaitable[None]]]] = []
 
     async def start(self) -> BookieAddress:
@@ -110,13 +104,9 @@ class BookieProcessServer:
         self._closers.append(("threads", runtime.threads.close))
         self._closers.append(("disk", runtime.disk.close))
         await _refuse_standalone(runtime, self._data_dir)
-        if self._bookie_config.journal_directory == self._bookie_config.ledger_directory:
-            raise ConfigurationError(
-                f"journalDirectories={self._bookie_config.journal_directory}: expected another one than "
-                "ledgerDirectories"
-            )
+        directories = self._config.directories(self._data_dir)
         taken = await self._take_port(runtime)
-        address = self._address(taken.port)
+        address = self._address(taken.port, directories)
         metadata = None if self._open_metadata is None else await self._open_metadata(runtime)
         if metadata is not None:
             self._closers.append(("metadata store", metadata.close))
@@ -142,7 +132,7 @@ class BookieProcessServer:
         self._closers.append(("port", taken.close))
         return taken
 
-    def _address(self, port: int) -> BookieAddress:
+    def _address(self, port: int, directories: tuple[DirectoryPair, ...]) -> BookieAddress:
         config = self._config.server
         host = advertised_host(
             config.advertised_address,
@@ -150,15 +140,15 @@ class BookieProcessServer:
             socket.gethostname(),
             is_wildcard=config.bind_address in WILDCARD_ADDRESSES,
         )
-        places = (self._bookie_config.journal_directory, self._bookie_config.ledger_directory)
-        return BookieAddress(bookie_id(config.bookie_id, host, port), host, port, *places)
+        return BookieAddress(bookie_id(config.bookie_id, host, port), host, port, directories)
 
-    async def _open(self, runtime: Runtime, address: BookieAddress, metadata: MetadataStore | None) -> LocalBookie:
-        cookie = BookieCookie(address.bookie_id, (address.journal_directory,), (address.ledger_directory,))
+    async def _open(self, runtime: Runtime, address: BookieAddress, metadata: MetadataStore | None) -> SpreadBookie:
+        journals, places = zip(*address.directories, strict=True)
+        cookie = BookieCookie(address.bookie_id, journals, places)
         ledgers = UnknownLedgers() if metadata is None else MetadataLiveLedgers(metadata)
 
-        async def open_bookie() -> LocalBookie:
-            return await LocalBookie.open(runtime, self._data_dir, self._bookie_config, ledgers=ledgers)
+        async def open_bookie() -> SpreadBookie:
+            return await SpreadBookie.open(runtime, address.directories, self._bookie_config, ledgers=ledgers)
 
         if metadata is None:
             return await open_identified(runtime, cookie, open_bookie)

@@ -10,21 +10,18 @@ import os.path
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Final
 
 from geminga.app.cookies import remember_instance_id, remembered_bookies, remembered_instance_id
 from geminga.app.core.bookie_set import BookieSlot, bookies_to_run
 from geminga.app.data_directory import METADATA_FILE
 from geminga.bookie import BookieConfig, DiskLanes, LocalBookie
+from geminga.bookie.config import of_part
 from geminga.bookkeeper import MetadataLiveLedgers
 from geminga.bookkeeper.ledger_store import keep_ids_above
 from geminga.metadata.ports import MetadataStore
 from geminga.model.bookie_port import Availability
 from geminga.model.errors import CorruptionError, DataDirectoryError
 from geminga.runtime import Runtime, get_logger
-
-#: Entry logs that a bookie keeps open at least.
-OPEN_LOGS_MIN: Final = 2
 
 _log = get_logger(__name__)
 
@@ -62,7 +59,7 @@ class LocalBookies:
             _log.warning(
                 "%s is left out: what has no copy elsewhere is out of reach, and nothing new is copied there", name
             )
-        shared = shared_out(self._config, self._count)
+        shared = of_part(self._config, self._config.journal_directory, self._config.ledger_directory, self._count)
         for slot in slots:
             bookie = await self._open(slot, of_bookie(shared, slot))
             self.opened[slot.name] = self.by_id[slot.bookie_id] = bookie
@@ -119,16 +116,6 @@ class LocalBookies:
         if len(self.opened) > 1 and now is not Availability.DOWN:
             writable = sum(bookie.is_writable for bookie in self.opened.values())
             _log.warning("%s is %s: %d of %d bookies take entries", name, now.value, writable, len(self.opened))
-
-
-def shared_out(config: BookieConfig, count: int) -> BookieConfig:
-    """What is bounded for the process, for one of ``count`` bookies."""
-    return replace(
-        config,
-        write_cache_max_size_mb=config.write_cache_max_size_mb / count,
-        read_cache_max_size_mb=config.read_cache_max_size_mb / count,
-        open_file_limit=max(OPEN_LOGS_MIN, config.open_file_limit // count),
-    )
 
 
 def of_bookie(config: BookieConfig, slot: BookieSlot) -> BookieConfig:

@@ -98,6 +98,12 @@ def config_from(entries: Iterable[ConfigEntry]) -> Config:
     warnings = list(_asked_in_vain(entry for key, entry in latest.items() if key in ASKED_OF_ALL or key not in known))
     server = build_settings(ServerConfig, latest)
     bookie = build_settings(BookieConfig, latest)
+    for key, path in (("journalDirectory", bookie.journal_directory), ("ledgerDirectories", bookie.ledger_directory)):
+        if "," in path:
+            raise ConfigurationError(
+                f"{shown_assignment(latest[key])}: expected one path; geminga bookie takes several, and here several "
+                "bookies (--bookies) have a directory each"
+            )
     managed_ledger, lowered = _with_quorums_met(build_settings(ManagedLedgerConfig, latest), latest, server)
     warnings += [*lowered, *risks(bookie)]
     warnings += unknown_keys([entry for key, entry in latest.items() if key not in known], known)

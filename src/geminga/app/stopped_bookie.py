@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 
 from pyroaring import BitMap64
 
@@ -49,15 +49,16 @@ class StoredLedger:
 
 
 class StoppedBookie:
-    """See the module; a context manager. Raises DataDirectoryError if a directory is missing or in use."""
+    """See the module; a context manager. Raises DataDirectoryError if a directory is missing or in use.
 
-    def __init__(self, journal_directory: str, ledger_directory: str) -> None:
-        self.journal_directory = journal_directory
-        self.ledger_directory = ledger_directory
-        self._locks: list[int] = []
+    ``pairs``: (journal's, ledgers' directory) of each of its parts, in order.
+    """
+
+    def __init__(self, pairs: Sequence[tuple[str, str]]) -> None:
+        self.parts: list[StoppedPart] = []
         try:
-            for path in (journal_directory, ledger_directory):
-                self._locks.append(_lock(path))
+            for journal, ledgers in pairs:
+                self.parts.append(StoppedPart(journal, ledgers))
         except DataDirectoryError:
             self.close()
             raise
@@ -71,6 +72,84 @@ class StoppedBookie:
     ) -> None:
         """Let go."""
         self.close()
+
+    def close(self) -> None:
+        """Let go of the locks."""
+        for part in self.parts:
+            part.close()
+
+    @property
+    def places(self) -> str:
+        """Its directories, to be named in a sentence."""
+        return ", ".join(path for part in self.parts for path in (part.ledger_directory, part.journal_directory))
+
+    def ledgers(self) -> Mapping[int, StoredLedger]:
+        """Every ledger of which something is stored and that was not deleted, by id."""
+        found = {ledger_id: ledger for part in self.parts for ledger_id, ledger in part.ledgers().items()}
+        return dict(sorted(found.items()))
+
+    def entries(self, ledger_id: int) -> Mapping[int, StoredEntry]:
+        """Every stored entry of a ledger, by entry id."""
+        return self.parts[ledger_id % len(self.parts)].entries(ledger_id)
+
+    def sanity(self) -> Document:
+        """Every file checked from end to end: what is wrong, and how much was looked at."""
+        found = [part.sanity() for part in self.parts]
+        problems = [problem for one in found for problem in one.problems]
+        for number, part in enumerate(self.parts):
+            astray = [ledger_id for ledger_id in part.ledgers() if ledger_id % len(self.parts) != number]
+            if astray:
+                problems.append(
+                    f"{part.ledger_directory} and {part.journal_directory} hold {len(astray)} ledgers that belong to "
+                    f"another pair of directories, from {min(astray)} on: is their number or order another one?"
+                )
+        return {
+            "isSane": not problems,
+            "problems": problems,
+            "journals": sum(one.journals for one in found),
+            "entryLogs": sum(one.entry_logs for one in found),
+            "ledgers": sum(one.ledgers for one in found),
+            "entries": sum(one.entries for one in found),
+        }
+
+    def own_files(self) -> list[str]:
+        """Paths of all files that a bookie made here."""
+        return [path for part in self.parts for path in part.own_files()]
+
+    def format(self) -> int:
+        """Remove all that a bookie made here; how many files that were.
+
+        Cookies go last: what a crash leaves behind is refused by the next start, and can be formatted again.
+        """
+        files = self.own_files()
+        for path in sorted(files, key=lambda path: os.path.basename(path) in (COOKIE_NAME, VERSION_NAME)):
+            os.unlink(path)
+        return len(files)
+
+
+class Sanity(NamedTuple):
+    """What a part was found to be."""
+
+    problems: tuple[str, ...]
+    journals: int
+    entry_logs: int
+    ledgers: int
+    entries: int
+
+
+class StoppedPart:
+    """One pair of directories."""
+
+    def __init__(self, journal_directory: str, ledger_directory: str) -> None:
+        self.journal_directory = journal_directory
+        self.ledger_directory = ledger_directory
+        self._locks: list[int] = []
+        try:
+            for path in (journal_directory, ledger_directory):
+                self._locks.append(_lock(path))
+        except DataDirectoryError:
+            self.close()
+            raise
 
     def close(self) -> None:
         """Let go of the locks."""
@@ -121,18 +200,17 @@ class StoppedBookie:
         own = decode_cookie(cookie) if cookie is not None else None
         return None if data is None or own is None else decode_checkpoint(data, own.instance_id)
 
-    def sanity(self) -> Document:
-        """Every file checked from end to end: what is wrong, and how much was looked at."""
+    def sanity(self) -> Sanity:
+        """Every file checked from end to end."""
         problems = [*self._problems_of_cookies(), *self._problems_of_journals(), *self._problems_of_logs()]
         ledgers = self.ledgers()
-        return {
-            "isSane": not problems,
-            "problems": problems,
-            "journals": len(self._names(self.journal_directory, JOURNAL_SUFFIX)),
-            "entryLogs": len(self._names(self.ledger_directory, LOG_SUFFIX)),
-            "ledgers": len(ledgers),
-            "entries": sum(len(ledger.entry_ids) for ledger in ledgers.values()),
-        }
+        return Sanity(
+            tuple(problems),
+            len(self._names(self.journal_directory, JOURNAL_SUFFIX)),
+            len(self._names(self.ledger_directory, LOG_SUFFIX)),
+            len(ledgers),
+            sum(len(ledger.entry_ids) for ledger in ledgers.values()),
+        )
 
     # ---- format
 
@@ -144,16 +222,6 @@ class StoppedBookie:
             for name in sorted(os.listdir(path))
             if name.endswith(_SUFFIXES) or name in _NAMES
         ]
-
-    def format(self) -> int:
-        """Remove all that a bookie made here; how many files that were.
-
-        Cookies go last: what a crash leaves behind is refused by the next start, and can be formatted again.
-        """
-        files = self.own_files()
-        for path in sorted(files, key=lambda path: os.path.basename(path) in (COOKIE_NAME, VERSION_NAME)):
-            os.unlink(path)
-        return len(files)
 
     # ---- files
 

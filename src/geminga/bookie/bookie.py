@@ -126,18 +126,22 @@ class LocalBookie:
         accept_damaged_journal: bool = False,
         defects: Defects | None = None,
         lanes: DiskLanes = ONLY_LANES,
+        part: str = "",
     ) -> LocalBookie:
         """Recover the bookie in ``directory``, or make a new one there.
 
         ``expected_instance_id`` (32 hex digits) is what the metadata store remembers of this bookie: another or a
         wiped directory is refused. ``accept_damaged_journal``: start although acknowledged entries may be lost;
-        the ledgers that exist now are then in limbo. ``lanes``: of the disk, where several share a process.
+        the ledgers that exist now are then in limbo. ``lanes``: of the disk, where several share a process. ``part``:
+        which pair of directories of a bookie that has several, as ``2-of-3`` (``spread``).
         Raises DataDirectoryError, CorruptionError, OSError.
         """
         defects = defects or Defects()
         journal_directory = config.journal_directory or f"{directory}/journal"
         ledger_directory = config.ledger_directory or f"{directory}/ledgers"
-        instance_id = await establish_identity(runtime, journal_directory, ledger_directory, expected_instance_id)
+        instance_id = await establish_identity(
+            runtime, journal_directory, ledger_directory, expected_instance_id, part=part
+        )
         storage = LedgerStorage(
             runtime, ledger_directory, instance_id, config, defects=defects, stats=BookieStats(), lanes=lanes
         )

@@ -9,12 +9,14 @@ while the previous one was synced; with ``journalAdaptiveGroupWrites`` it waits 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from geminga.model.settings import setting
 
 MEBIBYTE: Final = 1024 * 1024
+#: Entry logs that a bookie keeps open at least.
+OPEN_LOGS_MIN: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +24,7 @@ class BookieConfig:
     """Settings of one bookie. Sizes in MB may be fractions, which tests use to make files tiny."""
 
     journal_directory: str = setting("journalDirectory", "", "a path; empty: journal/ in the data directory")
-    ledger_directory: str = setting("ledgerDirectories", "", "one path; empty: ledgers/ in the data directory")
+    ledger_directory: str = setting("ledgerDirectories", "", "paths; empty: ledgers/ in the data directory")
     journal_max_size_mb: float = setting("journalMaxSizeMB", 2048.0, "MB > 0", minimum=0.001)
     journal_pre_alloc_size_mb: float = setting("journalPreAllocSizeMB", 16.0, "MB > 0", minimum=0.001)
     journal_sync_data: bool = setting("journalSyncData", True, "true or false; false loses entries at power loss")
@@ -68,6 +70,18 @@ class BookieConfig:
     def read_cache_bytes(self) -> int:
         """Size of the cache of entry log chunks."""
         return int(self.read_cache_max_size_mb * MEBIBYTE)
+
+
+def of_part(config: BookieConfig, journal: str, ledgers: str, count: int) -> BookieConfig:
+    """``config`` for one of ``count`` bookies, or parts of one, that share what it bounds."""
+    return replace(
+        config,
+        journal_directory=journal,
+        ledger_directory=ledgers,
+        write_cache_max_size_mb=config.write_cache_max_size_mb / count,
+        read_cache_max_size_mb=config.read_cache_max_size_mb / count,
+        open_file_limit=max(OPEN_LOGS_MIN, config.open_file_limit // count),
+    )
 
 
 class Defects(NamedTuple):

@@ -7,9 +7,8 @@ nothing. The directories are locked from before the first look until the end of 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Final
+from typing import Final, Protocol, TypeVar
 
-from geminga.bookie.bookie import LocalBookie
 from geminga.bookie.core.identity import DirectoryState, Stamping, judge
 from geminga.bookie.recovery import COOKIE_NAME
 from geminga.model.errors import DataDirectoryError
@@ -23,8 +22,22 @@ REMEMBERED: Final = "bookie.identity.remembered"
 
 _log = get_logger(__name__)
 
-#: Opens the bookie in directories that were found to be its own.
-OpenBookie = Callable[[], Awaitable[LocalBookie]]
+
+class Opened(Protocol):
+    """A bookie, of one pair of directories or of several."""
+
+    @property
+    def has_ledgers(self) -> bool:
+        """Whether it ever stored anything."""
+        ...
+
+    async def close(self) -> None:
+        """Close it."""
+        ...
+
+
+#: Opened in directories that were found to be its own.
+SomeBookie = TypeVar("SomeBookie", bound=Opened)
 #: Writes the cookie into the metadata store.
 Remember = Callable[[BookieCookie], Awaitable[None]]
 
@@ -32,11 +45,11 @@ Remember = Callable[[BookieCookie], Awaitable[None]]
 async def open_identified(
     runtime: Runtime,
     cookie: BookieCookie,
-    open_bookie: OpenBookie,
+    open_bookie: Callable[[], Awaitable[SomeBookie]],
     *,
     remembered: BookieCookie | None = None,
     remember: Remember | None = None,
-) -> LocalBookie:
+) -> SomeBookie:
     """The bookie that ``cookie`` tells of, opened; ``remember`` where there is a metadata store.
 
     Raises DataDirectoryError for directories of somebody else, in use, emptied or not accessible, CorruptionError for
@@ -55,7 +68,7 @@ async def open_identified(
 
 
 async def _stamp(
-    runtime: Runtime, cookie: BookieCookie, stamping: Stamping, bookie: LocalBookie, remember: Remember | None
+    runtime: Runtime, cookie: BookieCookie, stamping: Stamping, bookie: Opened, remember: Remember | None
 ) -> None:
     if stamping.must_be_empty and bookie.has_ledgers:
         # Ledgers name a bookie by its id: under another one nobody would find them, or find something else.

@@ -75,12 +75,18 @@ def _ids(names: Sequence[str], suffix: str) -> list[int]:
 
 
 async def establish_identity(
-    runtime: Runtime, journal_directory: str, ledger_directory: str, expected_instance_id: str | None
+    runtime: Runtime,
+    journal_directory: str,
+    ledger_directory: str,
+    expected_instance_id: str | None,
+    *,
+    part: str = "",
 ) -> bytes:
     """The bookie's instance id by its cookies, made if both directories are new. Raises DataDirectoryError.
 
-    With an expected id nothing is ever made: who is remembered had data.
+    With an expected id nothing is ever made: who is remembered had data. ``part``: which of several pairs it is.
     """
+    journal_role, ledger_role = (f"{role}-{part}" if part else role for role in ("journal", "ledgers"))
     disk = runtime.disk
     for directory in (journal_directory, ledger_directory):
         await disk.make_dirs(directory)
@@ -92,8 +98,8 @@ async def establish_identity(
     ledger_names = await disk.list_dir(ledger_directory)
     has_journal = bool(_ids(journal_names, JOURNAL_SUFFIX))
     has_ledgers = any(name == CHECKPOINT_NAME or name.endswith((LOG_SUFFIX, RUN_SUFFIX)) for name in ledger_names)
-    journal_cookie = await _read_cookie(runtime, journal_directory, journal_names, "journal")
-    ledger_cookie = await _read_cookie(runtime, ledger_directory, ledger_names, "ledgers")
+    journal_cookie = await _read_cookie(runtime, journal_directory, journal_names, journal_role)
+    ledger_cookie = await _read_cookie(runtime, ledger_directory, ledger_names, ledger_role)
     if journal_cookie is not None and ledger_cookie is not None:
         if journal_cookie.instance_id != ledger_cookie.instance_id:
             raise DataDirectoryError(
@@ -115,7 +121,7 @@ async def establish_identity(
             if journal_cookie is not None
             else bytes.fromhex(runtime.rng.token(INSTANCE_ID_BYTES))
         )
-        for directory, role in ((journal_directory, "journal"), (ledger_directory, "ledgers")):
+        for directory, role in ((journal_directory, journal_role), (ledger_directory, ledger_role)):
             await disk.write_file(f"{directory}/{COOKIE_NAME}", encode_cookie(Cookie(instance_id, role)))
     if expected_instance_id is not None and instance_id.hex() != expected_instance_id:
         raise DataDirectoryError(
@@ -146,7 +152,10 @@ async def _read_cookie(runtime: Runtime, directory: str, names: Sequence[str], r
             f"{path}: format {cookie.format_version} is newer than this program's {FORMAT_VERSION}"
         )
     if cookie.role != role or len(cookie.instance_id) != INSTANCE_ID_BYTES:
-        raise DataDirectoryError(f"{path} is the cookie of a {cookie.role} directory, not of {role}")
+        raise DataDirectoryError(
+            f"{path} is the cookie of a {cookie.role} directory, not of {role}: a bookie keeps the number and order "
+            "of its journal and ledger directories, for they say where a ledger lies"
+        )
     return cookie
 
 

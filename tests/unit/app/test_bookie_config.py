@@ -59,13 +59,33 @@ def test_unknown_keys_are_told_and_those_of_bookkeeper_are_not() -> None:
     assert not any("zkTimeout" in warning for warning in config.warnings)
 
 
-def test_directories_have_two_names_and_there_is_one_of_each() -> None:
-    loaded = load_bookie_config(overrides=["journalDirectory=/old", "journalDirectories=/j", "ledgerDirectories= /l "])
-    assert (loaded.bookie.journal_directory, loaded.bookie.ledger_directory) == ("/j", "/l")
-    assert load_bookie_config(overrides=["journalDirectory=/old"]).bookie.journal_directory == "/old"
-    for key in ("journalDirectories", "ledgerDirectories"):
-        with pytest.raises(ConfigurationError, match=f"{key}=/a,/b: several directories"):
-            load_bookie_config(overrides=[f"{key}=/a,/b"])
+def directories(*overrides: str) -> list[tuple[str, str]]:
+    return [tuple(pair) for pair in load_bookie_config(overrides=overrides).directories("/data")]
+
+
+def test_directories_have_two_names() -> None:
+    assert directories() == [("/data/journal", "/data/ledgers")]
+    assert directories("journalDirectory=/old", "journalDirectories=/j", "ledgerDirectories= /l ") == [("/j", "/l")]
+    assert directories("journalDirectory=/old") == [("/old", "/data/ledgers")]
+
+
+def test_several_directories_are_pairs_that_share_nothing() -> None:
+    assert directories("journalDirectories=/a,/b", "ledgerDirectories=/c,/d") == [("/a", "/c"), ("/b", "/d")]
+    assert directories("ledgerDirectories=/c,/d,/e", "journalDirectories=/a,/b") == [
+        ("/a/1", "/c"),
+        ("/b/2", "/d"),
+        ("/a/3", "/e"),
+    ]
+    assert directories("journalDirectories=/a,/b") == [("/a", "/data/ledgers/1"), ("/b", "/data/ledgers/2")]
+
+
+@pytest.mark.parametrize(
+    ("journals", "ledgers"),
+    [("/a,/a", "/c,/d"), ("/a", "/a"), ("/a,/b", "/c,/b/"), ("/a,/b", "/c,/c/../c"), ("/a", "/a/1,/a/2")],
+)
+def test_a_directory_is_there_for_one_thing(journals: str, ledgers: str) -> None:
+    with pytest.raises(ConfigurationError, match="expected each directory once"):
+        directories(f"journalDirectories={journals}", f"ledgerDirectories={ledgers}")
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,12 @@ import pulsar
 import pytest
 
 from geminga import Standalone
-from geminga.app.bookies import of_bookie, shared_out
+from geminga.app.bookies import of_bookie
 from geminga.app.config import load_config
 from geminga.app.core.bookie_set import bookie_slot
 from geminga.app.stopped_directory import StoppedDirectory
 from geminga.bookie import BookieConfig
+from geminga.bookie.config import of_part
 from geminga.model.errors import ConfigurationError, DataDirectoryError
 from support.official import quiet_client
 
@@ -174,11 +175,11 @@ def test_quorums_that_three_bookies_can_not_meet_are_refused(wrong: str) -> None
 
 def test_what_is_bounded_for_the_process_is_shared_out() -> None:
     whole = BookieConfig(journal_directory="/j", ledger_directory="")
-    shared = shared_out(whole, 4)
+    shared = of_part(whole, "/j", "", 4)
     assert shared.write_cache_max_size_mb * 4 == whole.write_cache_max_size_mb
     assert shared.read_cache_max_size_mb * 4 == whole.read_cache_max_size_mb
     assert shared.open_file_limit * 4 == whole.open_file_limit
-    assert shared_out(whole, 1) == whole
+    assert of_part(whole, "/j", "", 1) == whole
     assert of_bookie(whole, bookie_slot(1)) == whole
     assert (of_bookie(whole, bookie_slot(3)).journal_directory, of_bookie(whole, bookie_slot(3)).ledger_directory) == (
         "/j/bookie-3",

@@ -212,3 +212,9 @@ def test_settings_that_may_ask_in_vain_are_all_named() -> None:
     settings = {key for config_class in CONFIG_CLASSES for key in settings_of(config_class)}
     asked = {key for key in settings for group in GROUPS if key in group.keys}
     assert asked == set(ASKED_OF_ALL)
+
+
+@pytest.mark.parametrize("key", ["journalDirectory", "ledgerDirectories"])
+def test_a_standalone_takes_one_directory_of_a_kind(key):
+    with pytest.raises(ConfigurationError, match=f"{key}=/a,/b.*: expected one path; geminga bookie takes several"):
+        load_config(overrides=[f"{key}=/a,/b"])

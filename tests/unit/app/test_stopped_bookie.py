@@ -20,16 +20,16 @@ from geminga.runtime import real_runtime
 from support.bookies import Calls, entries_of
 
 
-def filled(data: Path, *, first: int = 0) -> None:
+def filled(data: Path, *, first: int = 0, also: tuple[str, ...] = ()) -> None:
     """A bookie that stored ledger 3 (five entries from ``first``) and 4 (fenced, entries 7 and 9), and was stopped."""
 
     async def main() -> None:
         runtime = real_runtime(lambda part, error: pytest.fail(f"{part}: {error}"))
-        config = load_bookie_config(overrides=["bookiePort=0", "bookieId=b", "gemingaEventLoop=asyncio"])
+        config = load_bookie_config(overrides=["bookiePort=0", "bookieId=b", "gemingaEventLoop=asyncio", *also])
         server = BookieProcessServer(config, str(data), on_fatal=lambda part, error: pytest.fail(f"{part}: {error}"))
         address = await server.start()
         with pytest.raises(DataDirectoryError, match="in use by a bookie"):
-            StoppedBookie(address.journal_directory, address.ledger_directory)
+            StoppedBookie(address.directories)
         remote = RemoteBookie(runtime, "b", "127.0.0.1", address.port)
         calls = Calls(remote)
         assert await calls.add(3, first, entries_of(3, first, 5)) is None
@@ -93,6 +93,28 @@ def test_sanity_names_what_is_wrong(tmp_path: Path) -> None:
     problems = run("sanity", data=data, code=1)["problems"]
     for path in (version, data / "ledgers" / "cookie"):
         assert any(str(path) in problem for problem in problems), (path, problems)
+
+
+def test_several_directories_are_looked_at_as_one_bookie(tmp_path: Path) -> None:
+    data = tmp_path / "b"
+    also = (f"journalDirectories={data}/journal", f"ledgerDirectories={tmp_path}/x,{tmp_path}/y")
+    told = [text for one in also for text in ("--set", one)]
+    filled(data, also=also)
+    assert [one["ledgerId"] for one in run("list-ledgers", *told, data=data)] == [3, 4]
+    assert [one["entryId"] for one in run("read-ledger", "4", *told, data=data)] == [7, 9]
+    found = run("sanity", *told, data=data)
+    assert (found["isSane"], found["ledgers"], found["entries"], found["journals"]) == (True, 2, 7, 2)
+    turned = ("--set", f"ledgerDirectories={tmp_path}/y,{tmp_path}/x", "--set", also[0])
+    problems = run("sanity", *turned, data=data, code=1)["problems"]
+    assert any("belong to another pair of directories, from 3 on" in problem for problem in problems)
+    more = tuple(f"{one},{tmp_path}/z" if one.startswith("ledger") else one for one in also)
+    for other, refusal in ((more, "keeps the number and the order"), ((turned[1], also[0]), "not of ")):
+        with pytest.raises(DataDirectoryError, match=refusal):
+            filled(data, first=5, also=other)
+    filled(data, first=5, also=also)
+    assert run("list-ledgers", *told, data=data)[0]["entries"] == 10
+    assert run("format", "--force", *told, data=data)["removedFiles"] > 10
+    assert run("list-ledgers", *told, data=data) == []
 
 
 def test_format_asks_removes_its_own_and_leaves_the_rest(tmp_path: Path) -> None:

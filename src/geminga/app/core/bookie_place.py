@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from geminga.model.errors import ConfigurationError
 
@@ -16,6 +16,13 @@ from geminga.model.errors import ConfigurationError
 _BOOKIE_ID: Final = re.compile(r"[A-Za-z0-9:_.\-]+")
 #: The child of ``/ledgers/available`` that holds the read-only ones.
 READ_ONLY_NAME: Final = "readonly"
+
+
+class DirectoryPair(NamedTuple):
+    """Where a part of a bookie lies: its journal, and the ledgers that belong to it."""
+
+    journal: str
+    ledgers: str
 
 
 def check_bookie_id(key: str, text: str) -> str:
@@ -41,10 +48,26 @@ def bookie_id(configured: str, host: str, port: int) -> str:
     return check_bookie_id("advertisedAddress", f"{host}:{port}")
 
 
-def one_directory(key: str, paths: Sequence[str], instead: str) -> str:
-    """The only one of ``paths``, ``instead`` if there is none; raises ConfigurationError for several."""
-    if len(paths) > 1:
+def directory_pairs(journals: Sequence[str], ledgers: Sequence[str]) -> tuple[DirectoryPair, ...]:
+    """As many pairs as there are directories of the kind that there are more of; absolute paths, none empty.
+
+    A directory that serves several pairs has one below it for each, named by the pair's number from 1 on: the pairs
+    share nothing. Raises ConfigurationError where two would be the same.
+    """
+    count = max(len(journals), len(ledgers))
+    pairs = tuple(
+        DirectoryPair(_of_pair(number, journals, count), _of_pair(number, ledgers, count)) for number in range(count)
+    )
+    places = [*dict.fromkeys(journals), *dict.fromkeys(ledgers)]
+    used = [path for pair in pairs for path in pair]
+    if len(set(journals)) < len(journals) or len(set(places)) < len(places) or len(set(used)) < len(used):
         raise ConfigurationError(
-            f"{key}={','.join(paths)}: several directories of a kind are not built, expected one path"
+            f"journalDirectories={','.join(journals)} and ledgerDirectories={','.join(ledgers)}: expected each "
+            "directory once, and those of journals apart from those of ledgers"
         )
-    return paths[0] if paths else instead
+    return pairs
+
+
+def _of_pair(number: int, paths: Sequence[str], count: int) -> str:
+    path = paths[number % len(paths)]
+    return path if len(paths) == count else f"{path}/{number + 1}"

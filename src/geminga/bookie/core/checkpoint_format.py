@@ -101,7 +101,7 @@ class Cookie(NamedTuple):
     """Identity of a directory: a wiped, swapped or foreign one must not pass for ours."""
 
     instance_id: bytes
-    #: "journal" or "ledgers".
+    #: "journal" or "ledgers"; with "-2-of-3" behind it where the bookie has several of each.
     role: str
     format_version: int = FORMAT_VERSION
 

@@ -80,6 +80,11 @@ def _check(own: BookieCookie, found: BookieCookie, place: str, *, has_store: boo
             f"Start it with --set bookieId={found.bookie_id}, on port {found.bookie_id.rpartition(':')[2]} if that is "
             "its address, or with other directories"
         )
+    if len(found.ledger_directories) != len(own.ledger_directories):
+        raise DataDirectoryError(
+            f"{place} says that bookie {own.bookie_id} has {_places(found)}, and it is told {_places(own)}: a bookie "
+            "keeps the number and the order of its journal and ledger directories, for they say where a ledger lies"
+        )
     if found.instance_id == own.instance_id:
         return
     if not has_store:
