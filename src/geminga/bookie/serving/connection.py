@@ -9,6 +9,7 @@ neither is one that does not take its answers. A request whose connection went i
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -69,6 +70,9 @@ class BookieConnection(asyncio.Protocol):
         self._unanswered_bytes = 0
         self._is_reading_paused = False
         self._is_writing_paused = False
+        #: Since when it holds a part of a request, and since when it does not take its answers; None: it does neither.
+        self._begun_at: float | None = None
+        self._behind_since: float | None = None
         #: One group of its reads is under way.
         self._has_group = False
 
@@ -80,7 +84,11 @@ class BookieConnection(asyncio.Protocol):
         transport = cast("asyncio.Transport", transport)
         self._transport = transport
         transport.set_write_buffer_limits(high=limits.OUTPUT_BYTES_MAX)
-        self.server.connections.add(self)
+        sock = transport.get_extra_info("socket")
+        if sock is not None:
+            # A client whose machine is gone says nothing: the kernel finds out.
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        self.server.came(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """It went: what waits for its turn is dropped."""
@@ -91,18 +99,25 @@ class BookieConnection(asyncio.Protocol):
     def pause_writing(self) -> None:
         """The client does not take its answers."""
         self._is_writing_paused = True
+        self._behind_since = self._loop.time()
         self.update_flow()
 
     def resume_writing(self) -> None:
         """It took most of them."""
         self._is_writing_paused = False
+        self._behind_since = None
         self.update_flow()
         self.server.serve_reads()
 
     def data_received(self, data: bytes) -> None:
         """Requests, whole ones and a part of the next."""
         adds: list[AddRequest] = []
-        for request in self._decoder.feed(data):
+        requests = self._decoder.feed(data)
+        if not self._decoder.buffered_bytes:
+            self._begun_at = None
+        elif requests or self._begun_at is None:
+            self._begun_at = self._loop.time()
+        for request in requests:
             self._count(_cost(request))
             if isinstance(request, AddRequest):
                 adds.append(request)
@@ -167,7 +182,23 @@ class BookieConnection(asyncio.Protocol):
                 self._transport.pause_reading()
         elif self._is_reading_paused:
             self._is_reading_paused = False
+            if self._begun_at is not None:
+                self._begun_at = self._loop.time()  # it could not be completed meanwhile
             self._transport.resume_reading()
+
+    def end_if_stuck(self) -> None:
+        """End it if a request is never completed, or answers are never taken: what it holds others need."""
+        if self._transport is None:
+            return
+        latest = self._loop.time() - limits.STUCK_S_MAX
+        if self._behind_since is not None and self._behind_since <= latest:
+            what = f"does not take its answers for {limits.STUCK_S_MAX:.0f} s"
+        elif self._begun_at is not None and self._begun_at <= latest and not self._is_reading_paused:
+            what = f"began a request and did not complete it in {limits.STUCK_S_MAX:.0f} s"
+        else:
+            return
+        _log.warning("bookie: the connection of %s is closed: it %s", self.peer, what)
+        self._transport.abort()
 
     def close(self) -> None:
         """End it."""

@@ -75,6 +75,7 @@ class BookieServer:
         self._listener = listener
         self._groups = 0
         self._is_serve_due = False
+        self._stuck_check: asyncio.TimerHandle | None = None
 
     @classmethod
     async def listen(
@@ -97,8 +98,23 @@ class BookieServer:
             await self._listener.close()
         for connection in list(self.connections):
             connection.close()
+        if self._stuck_check is not None:
+            self._stuck_check.cancel()
 
     # ---- what connections ask
+
+    def came(self, connection: BookieConnection) -> None:
+        """A connection is there."""
+        self.connections.add(connection)
+        if self._stuck_check is None:
+            self._stuck_check = self._loop.call_later(limits.STUCK_CHECK_S, self._look_for_stuck)
+
+    def _look_for_stuck(self) -> None:
+        self._stuck_check = None
+        for connection in list(self.connections):
+            connection.end_if_stuck()
+        if self.connections:
+            self._stuck_check = self._loop.call_later(limits.STUCK_CHECK_S, self._look_for_stuck)
 
     def count(self, size_bytes: int) -> None:
         """So much more is unanswered, or less."""

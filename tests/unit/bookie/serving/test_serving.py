@@ -299,6 +299,35 @@ def test_connection_with_too_much_unanswered_is_not_read_until_half_is_answered(
     serve(main, bookie)
 
 
+def test_who_never_completes_a_request_or_never_takes_answers_is_ended_and_silence_between_requests_is_fine():
+    bookie = MemoryBookie()
+
+    async def main(_: MemoryBookie, server: BookieServer, connect: Connect) -> None:
+        silent, slow, half, deaf = [await connect(2) for _ in range(4)]
+        entry = pack(">qqqq", 3, 0, -1, 0) + b"x" * (1 << 20)
+        add, read = v2.encode_add(KEY, entry, recovery=False), v2.encode_read(3, 0)
+        assert len(await slow.ask(add)) == 1
+        deaf.transport.pause_reading()
+        deaf.transport.write(read * 20)
+        half.transport.write(add[: len(add) // 2])
+        passed, sent = 0.0, 0
+        while passed < 2 * limits.STUCK_S_MAX:
+            # Whole requests, each in two reads: at every look it is in the middle of one.
+            slow.transport.write(add[len(add) // 2 :] * bool(sent) + add[: len(add) // 2])
+            await asyncio.sleep(limits.STUCK_CHECK_S / 2)
+            passed, sent = passed + limits.STUCK_CHECK_S / 2, sent + 1
+        assert half.is_lost
+        deaf.transport.resume_reading()
+        await asyncio.sleep(1)
+        assert deaf.is_lost
+        assert not silent.is_lost
+        assert len(await slow.answers(sent - 1)) == sent - 1
+        assert len(await silent.ask(read)) == 1
+        assert len(server.connections) == 2
+
+    serve(main, bookie)
+
+
 def test_requests_of_a_connection_that_went_are_carried_out_and_counted_off():
     bookie = MemoryBookie()
     bookie.holds_replies = True
