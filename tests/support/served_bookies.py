@@ -70,6 +70,14 @@ class Wire(asyncio.Protocol):
 Connect = Callable[[int], Awaitable[Wire]]
 
 
+async def pass_by(seconds: float) -> None:
+    """So much virtual time."""
+    loop = asyncio.get_running_loop()
+    due = loop.create_future()
+    loop.call_later(seconds, due.set_result, None)
+    await due
+
+
 def serve(
     main: Callable[[MemoryBookie, BookieServer, Connect], Awaitable[None]], bookie: MemoryBookie | None = None
 ) -> None:

@@ -26,7 +26,7 @@ from geminga.wire.bookkeeper.answers import (
 from geminga.wire.bookkeeper.codes import AUTH_DISABLED_PLUGIN, OperationType, StatusCode
 from geminga.wire.bookkeeper.digest import DigestType, digest_for
 from support.bookies import entries_of, sized_entries
-from support.served_bookies import KEY, Connect, adds_2, adds_3, serve
+from support.served_bookies import KEY, Connect, adds_2, adds_3, pass_by, serve
 
 
 def test_version_2_adds_reads_and_fences_as_pulsars_brokers_do():
@@ -314,11 +314,11 @@ def test_who_never_completes_a_request_or_never_takes_answers_is_ended_and_silen
         while passed < 2 * limits.STUCK_S_MAX:
             # Whole requests, each in two reads: at every look it is in the middle of one.
             slow.transport.write(add[len(add) // 2 :] * bool(sent) + add[: len(add) // 2])
-            await asyncio.sleep(limits.STUCK_CHECK_S / 2)
+            await pass_by(limits.STUCK_CHECK_S / 2)
             passed, sent = passed + limits.STUCK_CHECK_S / 2, sent + 1
         assert half.is_lost
         deaf.transport.resume_reading()
-        await asyncio.sleep(1)
+        await pass_by(1)
         assert deaf.is_lost
         assert not silent.is_lost
         assert len(await slow.answers(sent - 1)) == sent - 1
