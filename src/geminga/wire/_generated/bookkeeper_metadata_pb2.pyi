@@ -111,3 +111,37 @@ class BookieServiceInfoFormat(_message.Message):
     endpoints: _containers.RepeatedCompositeFieldContainer[BookieServiceInfoFormat.Endpoint]
     properties: _containers.ScalarMap[str, str]
     def __init__(self, endpoints: _Optional[_Iterable[_Union[BookieServiceInfoFormat.Endpoint, _Mapping]]] = ..., properties: _Optional[_Mapping[str, str]] = ...) -> None: ...
+
+class LedgerRereplicationLayoutFormat(_message.Message):
+    __slots__ = ("type", "version")
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    type: str
+    version: int
+    def __init__(self, type: _Optional[str] = ..., version: _Optional[int] = ...) -> None: ...
+
+class UnderreplicatedLedgerFormat(_message.Message):
+    __slots__ = ("replica", "ctime")
+    REPLICA_FIELD_NUMBER: _ClassVar[int]
+    CTIME_FIELD_NUMBER: _ClassVar[int]
+    replica: _containers.RepeatedScalarFieldContainer[str]
+    ctime: int
+    def __init__(self, replica: _Optional[_Iterable[str]] = ..., ctime: _Optional[int] = ...) -> None: ...
+
+class LockDataFormat(_message.Message):
+    __slots__ = ("bookieId",)
+    BOOKIEID_FIELD_NUMBER: _ClassVar[int]
+    bookieId: str
+    def __init__(self, bookieId: _Optional[str] = ...) -> None: ...
+
+class AuditorVoteFormat(_message.Message):
+    __slots__ = ("bookieId",)
+    BOOKIEID_FIELD_NUMBER: _ClassVar[int]
+    bookieId: str
+    def __init__(self, bookieId: _Optional[str] = ...) -> None: ...
+
+class CheckAllLedgersFormat(_message.Message):
+    __slots__ = ("checkAllLedgersCTime",)
+    CHECKALLLEDGERSCTIME_FIELD_NUMBER: _ClassVar[int]
+    checkAllLedgersCTime: int
+    def __init__(self, checkAllLedgersCTime: _Optional[int] = ...) -> None: ...
