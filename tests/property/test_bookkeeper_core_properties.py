@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from geminga.bookkeeper.core.add_entry import AddQueue
 from geminga.bookkeeper.core.distribution import Distribution
 from geminga.bookkeeper.core.ensemble_change import change_ensemble
-from geminga.bookkeeper.core.placement import choose_ensemble, choose_replacements
+from geminga.bookkeeper.core.placement import Placement
 from geminga.bookkeeper.core.reads import ReadVerdict, RecoveryRead, worst_error
 from geminga.bookkeeper.core.recovery import (
     CloseLedger,
@@ -34,6 +34,10 @@ from geminga.model.errors import (
 )
 from geminga.wire.bookkeeper.digest import encode_entries, read_header
 from geminga.wire.bookkeeper.ledger_metadata import LedgerFragment, LedgerMetadata, LedgerState
+
+#: The first of the bookies that are left.
+CHANCE = {"placement": Placement(), "below": lambda n: 0}
+CHOOSING = {"write_quorum": 3, **CHANCE}
 
 
 @st.composite
@@ -73,24 +77,6 @@ def test_coverage_means_that_the_silent_ones_can_acknowledge_nothing(distributio
     answered = data.draw(st.sets(st.integers(0, distribution.ensemble_size - 1)))
     silent = set(range(distribution.ensemble_size)) - answered
     assert distribution.is_covered(answered) == (not quorum_possible(distribution, silent))
-
-
-# ---- placement
-
-
-@given(st.lists(st.text("abc", min_size=1, max_size=2), unique=True), st.integers(1, 4), st.randoms())
-def test_ensemble_has_different_available_bookies_or_says_not_enough(available, size, random):
-    if len(available) < size:
-        with pytest.raises(NotEnoughBookiesError):
-            choose_ensemble(available, size, random.randrange)
-        return
-    chosen = choose_ensemble(available, size, random.randrange)
-    assert len(set(chosen)) == size
-    assert set(chosen) <= set(available)
-
-
-def test_replacements_are_never_of_the_ensemble():
-    assert choose_replacements(["a", "b", "c"], ["a", "c"], 1, lambda n: n - 1) == ("b",)
 
 
 # ---- adds in order, counted by enumeration
@@ -196,9 +182,9 @@ def test_ensemble_change_keeps_what_is_confirmed_where_it_is(first, failed, avai
         return
     if len(newcomers) < len(needed):
         with pytest.raises(NotEnoughBookiesError):
-            change_ensemble(fragments, first_entry_id=first, failed=failed, available=available, below=lambda n: 0)
+            change_ensemble(fragments, first_entry_id=first, failed=failed, available=available, **CHOOSING)
         return
-    change = change_ensemble(fragments, first_entry_id=first, failed=failed, available=available, below=lambda n: 0)
+    change = change_ensemble(fragments, first_entry_id=first, failed=failed, available=available, **CHOOSING)
     for fragment in fragments:
         for entry in range(fragment.first_entry_id, first):
             assert holder(change.fragments, entry) == holder(fragments, entry)
@@ -361,7 +347,7 @@ def test_recoverers_agree_and_lose_nothing_acknowledged(distribution, data, rand
     world = World(distribution, entries, stored)
     random.shuffle(world.late)
     batch_size = random.choice([1, 2, 100])
-    recoverers = [recover_ledger(world.metadata, batch_size=batch_size, below=lambda n: 0) for _ in "ab"]
+    recoverers = [recover_ledger(world.metadata, batch_size=batch_size, **CHANCE) for _ in "ab"]
     replies = [None, None]
     results = [None, None]
     while None in results:
@@ -388,7 +374,7 @@ def test_recovery_never_ends_below_the_last_fragment():
     """B2: an ensemble change at entry 3 proves that 0 to 2 were acknowledged, whatever the LAC says."""
     entries = encode_entries(1, 0, -1, 0, [b"x"] * 3)
     metadata = LedgerMetadata(1, 1, 1, (LedgerFragment(0, ("a",)), LedgerFragment(3, ("b",))))
-    recovery = recover_ledger(metadata, batch_size=10, below=lambda n: 0)
+    recovery = recover_ledger(metadata, batch_size=10, **CHANCE)
     assert next(recovery) == MarkInRecovery()
     assert recovery.send(metadata.with_state(LedgerState.IN_RECOVERY)) == FenceAndReadLac(("b",))
     assert recovery.send(-1) == ReadForward(metadata.fragments, 2, 10)
@@ -398,7 +384,7 @@ def test_recovery_never_ends_below_the_last_fragment():
 
 def test_missing_acknowledged_entry_is_damage_not_the_end():
     metadata = LedgerMetadata(1, 1, 1, (LedgerFragment(0, ("a",)),))
-    recovery = recover_ledger(metadata, batch_size=10, below=lambda n: 0)
+    recovery = recover_ledger(metadata, batch_size=10, **CHANCE)
     next(recovery)
     recovery.send(metadata.with_state(LedgerState.IN_RECOVERY))
     recovery.send(5)
@@ -408,7 +394,7 @@ def test_missing_acknowledged_entry_is_damage_not_the_end():
 
 def start_of_write_back():
     metadata = LedgerMetadata(2, 2, 1, (LedgerFragment(0, ("a", "b")),))
-    recovery = recover_ledger(metadata, batch_size=10, below=lambda n: 0)
+    recovery = recover_ledger(metadata, batch_size=10, **CHANCE)
     next(recovery)
     recovery.send(metadata.with_state(LedgerState.IN_RECOVERY))
     recovery.send(-1)

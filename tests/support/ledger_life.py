@@ -7,6 +7,7 @@ deleted; a ledger that closed keeps its end for ever; an id names one ledger onl
 from __future__ import annotations
 
 import asyncio
+import json
 
 from geminga.bookkeeper import (
     BookKeeper,
@@ -50,6 +51,7 @@ class LedgerLife:
 
     async def run(self) -> None:
         node = self.world.node("broker")
+        await node.run(self.tell_racks)
         for _ in range(LIVES):
             label = self.rng.choice(crash_points.ALL)
             self.world.crash_at(label, self.rng.randrange(1, 4))
@@ -69,6 +71,11 @@ class LedgerLife:
                     break
                 except NodeCrashedError:
                     assert attempt < LIVES, "crashed more often than told to"
+
+    async def tell_racks(self, node: SimNode) -> None:
+        racks = {name: {"rack": f"/{name in ('b0', 'b1')}"} for name in self.bookies}
+        value = json.dumps({"default": racks}).encode()
+        await MemoryMetadataStore(node.runtime, self.server).put("/bookies", value, expected_version=None)
 
     def client(self, node: SimNode, faults: MetadataFaults | None = None) -> BookKeeper:
         store = MemoryMetadataStore(node.runtime, self.server, faults)
@@ -91,8 +98,13 @@ class LedgerLife:
         drawn = self.rng.random()
         if drawn < 0.25 or not handles:
             size, write, ack = self.rng.choice(QUORUMS)
+            available = self.pool.available()
             handle = await client.create_ledger(ensemble_size=size, write_quorum=write, ack_quorum=ack)
             assert handle.ledger_id not in self.known, "a ledger id was used twice"
+            ensemble = handle.metadata.last_fragment.ensemble
+            assert len({*ensemble}) == size, "a bookie twice in an ensemble"
+            if write > 1 and {"b0", "b1"} & {*available} and {"b2", "b3", "b4"} & {*available}:
+                assert {"b0", "b1"} & {*ensemble}, f"{ensemble} of {available} is in one rack"
             self.known[handle.ledger_id] = Known()
             handles.append(handle)
         elif drawn < 0.7:

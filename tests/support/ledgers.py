@@ -28,9 +28,13 @@ class Cluster:
 
     def client(self, *, faults: MetadataFaults | None = None, config: BookKeeperConfig | None = None) -> BookKeeper:
         """A client as of a process of its own: a metadata session, ids, handles."""
+        return BookKeeper(self.runtime, self.store(faults), self.pool, config)
+
+    def store(self, faults: MetadataFaults | None = None) -> MemoryMetadataStore:
+        """A metadata session."""
         store = MemoryMetadataStore(self.runtime, self.server, faults)
         self.stores.append(store)
-        return BookKeeper(self.runtime, store, self.pool, config)
+        return store
 
 
 def run_cluster(main: Callable[[Cluster], Coroutine[Any, Any, T]], *, bookies: int = 3, seed: int = 1) -> T:

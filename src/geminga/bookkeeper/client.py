@@ -7,11 +7,10 @@ from typing import Final
 
 from geminga.bookkeeper import crash_points
 from geminga.bookkeeper.config import BookKeeperConfig
-from geminga.bookkeeper.core.placement import choose_ensemble
 from geminga.bookkeeper.environment import LedgerEnvironment
 from geminga.bookkeeper.installation import META_INSTALLATION, Installation
 from geminga.bookkeeper.ledger_handle import LedgerHandle
-from geminga.bookkeeper.ledger_store import LedgerIds, LedgerStore, MetadataLiveLedgers, StoredLedger
+from geminga.bookkeeper.ledger_store import LedgerIds, MetadataLiveLedgers, StoredLedger
 from geminga.bookkeeper.recovery import (
     fence_ledger,
     read_last_add_confirmed,
@@ -57,11 +56,11 @@ class BookKeeper:
         self._runtime = runtime
         self._config = config if config is not None else BookKeeperConfig()
         self._bookies = bookies
-        self._ledgers = LedgerStore(metadata)
         self._live = MetadataLiveLedgers(metadata)
         self._ids = LedgerIds(metadata, self._config.ledger_id_batch_size)
         self.installation = installation if installation is not None else Installation(metadata, runtime.rng)
-        self._env = LedgerEnvironment(self._ledgers, bookies, runtime.rng.below)
+        self._env = LedgerEnvironment(runtime, metadata, bookies, self._config)
+        self._ledgers = self._env.ledgers
 
     async def create_ledger(
         self,
@@ -79,7 +78,7 @@ class BookKeeper:
         Raises NotEnoughBookiesError, MetadataError. A crash or an error may leave an empty ledger that nobody knows.
         """
         rng = self._runtime.rng
-        ensemble = choose_ensemble(self._bookies.available(), ensemble_size, rng.below)
+        ensemble = await self._env.new_ensemble(ensemble_size, write_quorum)
         metadata = LedgerMetadata(
             ensemble_size=ensemble_size,
             write_quorum=write_quorum,
@@ -115,8 +114,9 @@ class BookKeeper:
         may leave it there, with a part of its entries or none: to be deleted before the next attempt.
         """
         rng = self._runtime.rng
-        available = self._bookies.available()
-        ensemble = choose_ensemble(available, ensemble_size, rng.below)
+        ensemble = await self._env.new_ensemble(ensemble_size, write_quorum)
+        # All of them: one that takes over for another later must not refuse it either.
+        to_take = sorted({*ensemble, *self._bookies.available()})
         metadata = LedgerMetadata(
             ensemble_size=ensemble_size,
             write_quorum=write_quorum,
@@ -132,8 +132,7 @@ class BookKeeper:
         if stored is None:
             raise MetadataError(f"ledger {ledger_id} can not be made anew: it is there, or may come to be")
         crash_point(crash_points.READMITTED_IN_METADATA)
-        # All of them: one that takes over for another later must not refuse it either.
-        await readmit_on_bookies(self._env, ledger_id, metadata, available)
+        await readmit_on_bookies(self._env, ledger_id, metadata, to_take)
         crash_point(crash_points.READMITTED_ON_BOOKIES)
         return LedgerHandle(self._env, ledger_id, stored, is_writable=True, is_recovery=True)
 

@@ -24,3 +24,32 @@ class BookKeeperConfig:
     )
     #: Password of new ledgers; Pulsar's default is empty.
     password: str = setting("managedLedgerPassword", "", "text")
+    #: Placement over racks and regions, by what ``/bookies`` tells of them; Pulsar's defaults.
+    is_rack_aware: bool = setting("bookkeeperClientRackawarePolicyEnabled", True)
+    is_region_aware: bool = setting("bookkeeperClientRegionawarePolicyEnabled", False)
+    racks_per_write_quorum_min: int = setting(
+        "bookkeeperClientMinNumRacksPerWriteQuorum", 2, "racks, 1-100", minimum=1, maximum=100
+    )
+    is_racks_min_enforced: bool = setting("bookkeeperClientEnforceMinNumRacksPerWriteQuorum", False)
+    isolation_groups: tuple[str, ...] = setting("bookkeeperClientIsolationGroups", (), "groups, comma separated")
+    secondary_isolation_groups: tuple[str, ...] = setting(
+        "bookkeeperClientSecondaryIsolationGroups", (), "groups, comma separated"
+    )
+    #: Whether the room that bookies have on disk counts, and how often they are asked for it.
+    is_placement_weighted: bool = setting("bookkeeperDiskWeightBasedPlacementEnabled", False)
+    bookie_info_interval_s: int = setting(
+        "bookkeeperClientGetBookieInfoIntervalSeconds", 86_400, "seconds, 1 or more", minimum=1
+    )
+    bookie_info_retry_interval_s: int = setting(
+        "bookkeeperClientGetBookieInfoRetryIntervalSeconds", 60, "seconds, 1 or more", minimum=1
+    )
+
+    @property
+    def needs_racks(self) -> bool:
+        """Whether placement goes by where bookies stand."""
+        return self.is_rack_aware or self.is_region_aware or bool(self.isolation_groups)
+
+    @property
+    def has_strict_placement(self) -> bool:
+        """Whether a bookie that could be written to may not be used."""
+        return self.is_racks_min_enforced or bool(self.isolation_groups)

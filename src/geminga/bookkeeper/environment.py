@@ -3,18 +3,50 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
+from geminga.bookkeeper.config import BookKeeperConfig
 from geminga.bookkeeper.ledger_store import LedgerStore
+from geminga.metadata.ports import MetadataStore
 from geminga.model.bookie_port import BookiePool
+from geminga.runtime import Runtime
+
+if TYPE_CHECKING:
+    from geminga.bookkeeper.placement_facts import PlacementFacts
 
 
 class LedgerEnvironment:
-    """Metadata, bookies and the randomness of placement."""
+    """Metadata, bookies, placement and its randomness."""
 
-    __slots__ = ("below", "bookies", "ledgers")
+    __slots__ = ("_config", "_metadata", "_placement", "_runtime", "below", "bookies", "ledgers")
 
-    def __init__(self, ledgers: LedgerStore, bookies: BookiePool, below: Callable[[int], int]) -> None:
-        self.ledgers = ledgers
+    def __init__(
+        self, runtime: Runtime, metadata: MetadataStore, bookies: BookiePool, config: BookKeeperConfig
+    ) -> None:
+        self._runtime = runtime
+        self._metadata = metadata
+        self._config = config
+        self._placement: PlacementFacts | None = None
+        self.ledgers = LedgerStore(metadata)
         self.bookies = bookies
         #: Draws from [0, n).
-        self.below = below
+        self.below: Callable[[int], int] = runtime.rng.below
+
+    @property
+    def placement(self) -> PlacementFacts:
+        """Which bookies are taken; loaded where there is a choice."""
+        if self._placement is None:
+            from geminga.bookkeeper.placement_facts import PlacementFacts
+
+            self._placement = PlacementFacts(self._runtime, self._metadata, self.bookies, self._config)
+        return self._placement
+
+    async def new_ensemble(self, ensemble_size: int, write_quorum: int) -> tuple[str, ...]:
+        """The bookies of a new ledger. Raises NotEnoughBookiesError."""
+        available = self.bookies.available()
+        if len(available) == ensemble_size == 1 and not self._config.has_strict_placement:
+            return tuple(available)
+        placement = await self.placement.known()
+        return placement.new_ensemble(
+            self.bookies.available(), ensemble_size=ensemble_size, write_quorum=write_quorum, below=self.below
+        )

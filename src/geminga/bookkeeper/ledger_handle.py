@@ -262,6 +262,8 @@ class LedgerHandle:
                 first_entry_id=self.last_add_confirmed + 1,
                 failed=failed,
                 available=self._env.bookies.available(),
+                write_quorum=self._distribution.write_quorum,
+                placement=self._env.placement.current(),
                 below=self._env.below,
             )
         except NotEnoughBookiesError as error:

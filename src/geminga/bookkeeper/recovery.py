@@ -132,7 +132,10 @@ class _Session:
 
     async def recover(self, batch_size: int) -> StoredLedger:
         """Drive the procedure to its end."""
-        procedure = recover_ledger(self._stored.metadata, batch_size=batch_size, below=self._env.below)
+        placement = self._env.placement.current()
+        procedure = recover_ledger(
+            self._stored.metadata, batch_size=batch_size, placement=placement, below=self._env.below
+        )
         try:
             command = next(procedure)
             while True:

@@ -377,7 +377,7 @@ def test_last_add_confirmed_waits_for_enough_bookies():
         for i in range(3):
             await Appends(handle).append_and_wait(*payloads(i, 1))
         await turn()
-        env = LedgerEnvironment(LedgerStore(cluster.stores[0]), cluster.pool, cluster.runtime.rng.below)
+        env = LedgerEnvironment(cluster.runtime, cluster.stores[0], cluster.pool, BookKeeperConfig())
         assert await read_last_add_confirmed(env, handle.ledger_id, handle.metadata) == (1, 18)
         for name in ("b0", "b1"):
             cluster.bookies[name].fail(DiskIOError("down"))

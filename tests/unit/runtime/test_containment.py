@@ -8,7 +8,7 @@ import logging
 
 import pytest
 
-from geminga.bookkeeper.core.placement import choose_ensemble
+from geminga.bookkeeper.core.placement import Placement
 from geminga.managed_ledger.core.positions import LedgerInfo, LedgerList
 from geminga.model.errors import InvariantError, NotAllowedError
 from geminga.runtime import Contained, contain, set_fatal_handler, set_strict, spawn, unwound, unwound_storage, where
@@ -66,7 +66,7 @@ def test_what_unwound_storage_is_never_contained() -> None:
 
     def story() -> None:
         with pytest.raises(TypeError) as raised, Contained(part, "work", is_last=True):
-            choose_ensemble(None, 1, None)  # type: ignore[arg-type]
+            Placement().set_places(None)  # type: ignore[arg-type]
         assert unwound_storage(raised.value)
         assert unwound(raised.value, ["geminga.bookkeeper.core"])
         assert not unwound(raised.value, ["geminga.book", "geminga.managed_ledger"])
@@ -104,7 +104,7 @@ def test_task_that_fails_closes_its_part_and_not_the_process() -> None:
         raise NotAllowedError("nobody waits for this")
 
     async def fail_in_storage() -> None:
-        choose_ensemble(None, 1, None)  # type: ignore[arg-type]
+        Placement().set_places(None)  # type: ignore[arg-type]
 
     async def main() -> None:
         set_fatal_handler(lambda name, _: fatal.append(name))

@@ -7,7 +7,7 @@ import gc
 import logging
 import weakref
 
-from geminga.bookkeeper.core.placement import choose_ensemble
+from geminga.bookkeeper.core.placement import Placement
 from geminga.model.errors import InvariantError
 from geminga.runtime import set_fatal_handler, spawn
 from geminga.runtime.spawn import forget, on_loop_error
@@ -130,7 +130,7 @@ def test_only_what_comes_out_of_storage_is_fatal_in_a_plain_callback(caplog):
         set_fatal_handler(lambda part, error: fatal.append(repr(error)))
         loop.call_soon(raise_, ValueError("nobody's"))
         loop.call_soon(raise_, InvariantError("a topic's"))
-        loop.call_soon(choose_ensemble, None, 1, None)
+        loop.call_soon(Placement().set_places, None)
         await turn()
         await turn()
 

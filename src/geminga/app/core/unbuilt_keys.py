@@ -103,13 +103,9 @@ GROUPS: Final = (
         ),
     ),
     Unbuilt(
-        "Placement of entries",
-        "bookies of one process are equal",
-        _keys(
-            "bookkeeperClientRegionawarePolicyEnabled bookkeeperClientEnforceMinNumRacksPerWriteQuorum "
-            "bookkeeperClientIsolationGroups bookkeeperClientSecondaryIsolationGroups isolationGroups "
-            "bookkeeperDiskWeightBasedPlacementEnabled strictBookieAffinityEnabled failureDomainsEnabled "
-        ),
+        "Placement of entries by namespace and failure domain",
+        "the broker's racks and groups hold for all topics",
+        _keys("isolationGroups strictBookieAffinityEnabled failureDomainsEnabled"),
     ),
     Unbuilt(
         "Rate limits of replication and of HTTP",

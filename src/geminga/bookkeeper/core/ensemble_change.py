@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-from geminga.bookkeeper.core.placement import choose_replacements
+from geminga.bookkeeper.core.placement import Below, Placement
 from geminga.model.errors import invariant
 from geminga.wire.bookkeeper.ledger_metadata import LedgerFragment
 
@@ -23,7 +23,9 @@ def change_ensemble(
     first_entry_id: int,
     failed: Collection[str],
     available: Sequence[str],
-    below: Callable[[int], int],
+    write_quorum: int,
+    placement: Placement,
+    below: Below,
 ) -> EnsembleChange:
     """Replace ``failed`` bookies of the last ensemble for all entries from ``first_entry_id`` on.
 
@@ -38,10 +40,8 @@ def change_ensemble(
     replaced = tuple(index for index, bookie_id in enumerate(last.ensemble) if bookie_id in failed)
     if not replaced:
         return EnsembleChange(tuple(fragments), ())
-    newcomers = choose_replacements(available, {*last.ensemble, *failed}, len(replaced), below)
-    ensemble = list(last.ensemble)
-    for index, newcomer in zip(replaced, newcomers, strict=True):
-        ensemble[index] = newcomer
-    invariant(len(set(ensemble)) == len(ensemble), f"a bookie twice in ensemble {ensemble}")
+    ensemble = placement.replacements(
+        available, last.ensemble, replaced, write_quorum=write_quorum, below=below, excluded=failed
+    )
     kept = fragments[:-1] if last.first_entry_id == first_entry_id else fragments
-    return EnsembleChange((*kept, LedgerFragment(first_entry_id, tuple(ensemble))), replaced)
+    return EnsembleChange((*kept, LedgerFragment(first_entry_id, ensemble)), replaced)

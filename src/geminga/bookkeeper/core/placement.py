@@ -1,35 +1,229 @@
 """Which bookies a new or repaired ensemble takes. Pure; randomness is passed in.
 
-Rack and region rules join with the replicated storage; until then every writable bookie is as good as another.
+In this order: a bookie that takes no entries, is excluded, or is already there is never taken; isolation groups, if any
+are asked for; racks and regions, as far as they can be had, or else nothing where they are enforced; then load: who got
+the fewest ledgers lately for its room, so that a bookie that joined comes first until it has its share. One that failed
+is last until the others have got some more. What is equal is drawn.
+
+The rules are those of BookKeeper's rack-aware, region-aware and weighted policies and of Pulsar's isolation policy;
+where they draw a bookie by chance, in proportion to its room, here the one is taken that is furthest behind it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from typing import TypeAlias
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from geminga.model.errors import NotEnoughBookiesError, invariant
+
+if TYPE_CHECKING:
+    from geminga.bookkeeper.core.arrangement import Spread
+    from geminga.wire.bookkeeper.bookie_racks import BookiePlace
 
 #: Draws an int from [0, n).
 Below: TypeAlias = Callable[[int], int]
 
-
-def choose_ensemble(available: Sequence[str], size: int, below: Below) -> tuple[str, ...]:
-    """``size`` different bookies in random order; ``below(n)`` draws from [0, n). Raises NotEnoughBookiesError."""
-    return _choose(available, size, frozenset(), below)
-
-
-def choose_replacements(
-    available: Sequence[str], ensemble: Collection[str], count: int, below: Below
-) -> tuple[str, ...]:
-    """``count`` different bookies outside of ``ensemble`` (which holds the failed ones too)."""
-    return _choose(available, count, ensemble, below)
+DEFAULT_RACK: Final = "/default-rack"
+DEFAULT_REGION_RACK: Final = "/default-region/default-rack"
+#: Ledgers counted for the busiest bookie before all counts are halved: how long what was placed counts, and how many
+#: ledgers in a row a bookie that joined can get before the others do again.
+LEDGERS_COUNTED_MAX: Final = 128
+#: Ledgers that each of the others gets before a bookie that failed is tried again.
+LEDGERS_PASSED_OVER: Final = 16
+#: A bookie's room counts for at most so many times the median (``bookieMaxMultipleForWeightBasedPlacement``).
+WEIGHT_MULTIPLE_MAX: Final = 3
 
 
-def _choose(available: Sequence[str], count: int, excluded: Collection[str], below: Below) -> tuple[str, ...]:
-    candidates = [bookie_id for bookie_id in available if bookie_id not in excluded]
-    if len(candidates) < count:
-        raise NotEnoughBookiesError(f"need {count} writable bookies, have {len(candidates)} ({', '.join(candidates)})")
-    chosen = [candidates.pop(below(len(candidates))) for _ in range(count)]
-    invariant(len(set(chosen)) == count, f"chose a bookie twice: {chosen}")
-    return tuple(chosen)
+class PlacementRules(NamedTuple):
+    """What is configured; see ``BookKeeperConfig``."""
+
+    is_rack_aware: bool = True
+    is_region_aware: bool = False
+    #: Racks of each write set, as far as it has so many bookies.
+    racks_min: int = 2
+    #: No ensemble rather than one that has fewer; bookies without a rack are not used then.
+    is_racks_min_enforced: bool = False
+    #: Whether room on disk counts.
+    is_weighted: bool = False
+    #: Only bookies of these groups are used, of the second ones if there are too few; none: all.
+    groups: Collection[str] = ()
+    secondary_groups: Collection[str] = ()
+
+
+class Placement:
+    """The rules, what is known of bookies, and what was placed on them lately."""
+
+    def __init__(self, rules: PlacementRules | None = None) -> None:
+        self.rules = rules if rules is not None else PlacementRules()
+        self._places: Mapping[str, BookiePlace] = {}
+        self._free_bytes: Mapping[str, int] = {}
+        #: Ledgers placed on each lately.
+        self._placed: dict[str, int] = {}
+        #: Who was there at the first ledger, or has got one: not new.
+        self._settled: set[str] = set()
+
+    def set_places(self, places: Mapping[str, BookiePlace]) -> None:
+        """Where bookies stand, all of them."""
+        self._places = dict(places)
+
+    def set_room(self, free_bytes: Mapping[str, int]) -> None:
+        """How much room bookies have, as far as is known."""
+        self._free_bytes = dict(free_bytes)
+
+    def new_ensemble(
+        self,
+        available: Collection[str],
+        *,
+        ensemble_size: int,
+        write_quorum: int,
+        below: Below,
+        excluded: Collection[str] = (),
+    ) -> tuple[str, ...]:
+        """``ensemble_size`` different ones of ``available`` and not of ``excluded``. Raises NotEnoughBookiesError."""
+        if not self._settled:
+            self._settled.update(available)
+        candidates = self._candidates(available, excluded, ensemble_size, below)
+        chosen = self._arranged([None] * ensemble_size, candidates, write_quorum, {})
+        self._count(chosen)
+        return chosen
+
+    def replacements(
+        self,
+        available: Collection[str],
+        ensemble: Sequence[str],
+        indexes: Collection[int],
+        *,
+        write_quorum: int,
+        below: Below,
+        excluded: Collection[str] = (),
+    ) -> tuple[str, ...]:
+        """The ensemble with other bookies at ``indexes``: those there failed. Raises NotEnoughBookiesError."""
+        self.note_failed(ensemble[index] for index in sorted(indexes))
+        candidates = self._candidates(available, {*ensemble, *excluded}, len(indexes), below)
+        slots = [None if index in indexes else bookie_id for index, bookie_id in enumerate(ensemble)]
+        like = {index: ensemble[index] for index in indexes}
+        chosen = self._arranged(slots, candidates, write_quorum, like)
+        self._count([chosen[index] for index in indexes])
+        return chosen
+
+    def note_failed(self, bookie_ids: Iterator[str]) -> None:
+        """These failed adds: they come last until the others have caught up."""
+        last = max(self._placed.values(), default=0) + LEDGERS_PASSED_OVER
+        for bookie_id in bookie_ids:
+            self._settled.add(bookie_id)
+            self._placed[bookie_id] = last
+        self._halve()
+
+    # ---- who may be taken
+
+    def _candidates(self, available: Collection[str], excluded: Collection[str], count: int, below: Below) -> list[str]:
+        """Who may be taken, best first."""
+        free = sorted({*available} - {*excluded})
+        allowed = self._of_groups(free, count)
+        if self.rules.is_racks_min_enforced and self._is_rack_aware:
+            allowed = [bookie_id for bookie_id in allowed if self._rack(bookie_id, default="")]
+        if len(allowed) < count:
+            raise NotEnoughBookiesError(_shortage(count, free, allowed))
+        if len(allowed) > 1:
+            # Equal ones in random order; the sort keeps it.
+            allowed = [allowed.pop(below(len(allowed))) for _ in range(len(allowed))]
+            weights = self._weights(allowed)
+            placed = self._placed
+            allowed.sort(key=lambda one: ((placed.get(one, 0) + 1) / weights[one], one in self._settled))
+        return allowed
+
+    def _of_groups(self, free: Sequence[str], count: int) -> list[str]:
+        groups = {*self.rules.groups}
+        # As in Pulsar: where nobody is in any group, nobody can be kept apart.
+        if not groups or not self._places:
+            return list(free)
+        primary = [bookie_id for bookie_id in free if groups & self._groups(bookie_id)]
+        if len(primary) >= count:
+            return primary
+        groups |= {*self.rules.secondary_groups}
+        return [bookie_id for bookie_id in free if groups & self._groups(bookie_id)]
+
+    def _weights(self, bookie_ids: Sequence[str]) -> Mapping[str, float]:
+        """Room of each; of who tells none the median, of who has none the least."""
+        known = sorted(max(0, self._free_bytes[one]) for one in bookie_ids if one in self._free_bytes)
+        if not self.rules.is_weighted or not known or not known[-1]:
+            return dict.fromkeys(bookie_ids, 1.0)
+        median = (known[(len(known) - 1) // 2] + known[len(known) // 2]) / 2
+        least = next(room for room in known if room)
+        most = max(median, least) * WEIGHT_MULTIPLE_MAX
+        return {one: min(max(self._free_bytes.get(one, median), least), most) for one in bookie_ids}
+
+    # ---- racks and regions
+
+    @property
+    def _is_rack_aware(self) -> bool:
+        return self.rules.is_rack_aware or self.rules.is_region_aware
+
+    def _groups(self, bookie_id: str) -> frozenset[str]:
+        place = self._places.get(bookie_id)
+        return frozenset() if place is None else place.groups
+
+    def _rack(self, bookie_id: str, *, default: str | None = None) -> str:
+        place = self._places.get(bookie_id)
+        if place is not None and place.rack:
+            return place.rack
+        if default is not None:
+            return default
+        return DEFAULT_REGION_RACK if self.rules.is_region_aware else DEFAULT_RACK
+
+    def _arranged(
+        self, slots: Sequence[str | None], candidates: Sequence[str], write_quorum: int, like: Mapping[int, str]
+    ) -> tuple[str, ...]:
+        # One bookie, the usual case of one process, does without.
+        from geminga.bookkeeper.core.arrangement import arrange
+
+        for spreads in self._spreads(slots, candidates, write_quorum, like):
+            chosen = arrange(slots, candidates, write_quorum, spreads, like)
+            if chosen is not None:
+                invariant(len({*chosen}) == len(chosen), f"a bookie twice in ensemble {chosen}")
+                return chosen
+        racks = sorted({self._rack(bookie_id) for bookie_id in candidates})
+        raise NotEnoughBookiesError(
+            f"each write set of {write_quorum} must have bookies of {self.rules.racks_min} racks, which can not be had "
+            f"of {', '.join(candidates)} ({', '.join(racks)})"
+        )
+
+    def _spreads(
+        self, slots: Sequence[str | None], candidates: Sequence[str], write_quorum: int, like: Mapping[int, str]
+    ) -> Iterator[Sequence[Spread]]:
+        """What to try, the best first; the last asks for nothing, unless racks are enforced."""
+        from geminga.bookkeeper.core.arrangement import Spread
+
+        known = [*candidates, *(bookie_id for bookie_id in slots if bookie_id is not None), *like.values()]
+        racks = {bookie_id: self._rack(bookie_id) for bookie_id in known}
+        if not self._is_rack_aware:
+            yield ()
+            return
+        racks_wanted = min(write_quorum, self.rules.racks_min)
+        racks_least = racks_wanted if self.rules.is_racks_min_enforced else 1
+        if not self.rules.is_region_aware:
+            for racks_min in range(racks_wanted, racks_least - 1, -1):
+                yield (Spread(racks, racks_min),)
+            return
+        regions = {bookie_id: rack.split("/", 2)[1] for bookie_id, rack in racks.items()}
+        for regions_min in range(min(write_quorum, len({*regions.values()})), 0, -1):
+            for racks_min in range(racks_wanted, racks_least - 1, -1):
+                yield Spread(regions, regions_min), Spread(racks, racks_min)
+
+    # ---- what was placed
+
+    def _count(self, bookie_ids: Collection[str]) -> None:
+        for bookie_id in bookie_ids:
+            self._settled.add(bookie_id)
+            self._placed[bookie_id] = self._placed.get(bookie_id, 0) + 1
+        self._halve()
+
+    def _halve(self) -> None:
+        if max(self._placed.values(), default=0) > LEDGERS_COUNTED_MAX:
+            self._placed = {bookie_id: count // 2 for bookie_id, count in self._placed.items() if count > 1}
+
+
+def _shortage(count: int, free: Sequence[str], allowed: Sequence[str]) -> str:
+    story = f"need {count} writable bookies, have {len(allowed)} ({', '.join(allowed)})"
+    left_out = [bookie_id for bookie_id in free if bookie_id not in allowed]
+    return f"{story}; {', '.join(left_out)} left out by isolation groups or for want of a rack" if left_out else story

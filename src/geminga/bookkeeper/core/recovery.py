@@ -14,13 +14,14 @@ The rules, with the defects of other implementations that they answer (BookKeepe
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, NamedTuple, TypeAlias
 
 from geminga.bookkeeper.core.distribution import Distribution
-from geminga.bookkeeper.core.ensemble_change import change_ensemble
-from geminga.bookkeeper.core.placement import Below
+from geminga.bookkeeper.core.ensemble_change import EnsembleChange, change_ensemble
+from geminga.bookkeeper.core.placement import Below, Placement
 from geminga.bookkeeper.core.reads import is_certain_absence, worst_error
 from geminga.model.errors import CorruptionError, NotEnoughBookiesError, StorageError, UnknownEntryError, invariant
 from geminga.wire.bookkeeper.digest import read_header
@@ -113,7 +114,7 @@ class LacQuorum:
         return UnknownEntryError(f"the end of the ledger can not be told: {error}")
 
 
-def recover_ledger(metadata: LedgerMetadata, *, batch_size: int, below: Below) -> Recovery:
+def recover_ledger(metadata: LedgerMetadata, *, batch_size: int, placement: Placement, below: Below) -> Recovery:
     """Drive with ``send(reply)``; the generator returns the closed ledger's metadata or raises StorageError."""
     marked = yield MarkInRecovery()
     assert isinstance(marked, LedgerMetadata)
@@ -136,7 +137,8 @@ def recover_ledger(metadata: LedgerMetadata, *, batch_size: int, below: Below) -
         unconfirmed = entries[lac + 1 - next_entry_id :] if next_entry_id <= lac else entries
         if unconfirmed:
             first = next_entry_id + len(entries) - len(unconfirmed)
-            written = yield from _write_back(written, first, unconfirmed, below)
+            replace = partial(change_ensemble, write_quorum=metadata.write_quorum, placement=placement, below=below)
+            written = yield from _write_back(written, first, unconfirmed, replace)
         next_entry_id += len(entries)
         last_entry_id = max(lac, next_entry_id - 1)
         if len(entries) < batch_size:
@@ -160,7 +162,10 @@ def _check_entries(entries: Sequence[bytes], first_entry_id: int, length_bytes: 
 
 
 def _write_back(
-    fragments: tuple[LedgerFragment, ...], first_entry_id: int, entries: tuple[bytes, ...], below: Below
+    fragments: tuple[LedgerFragment, ...],
+    first_entry_id: int,
+    entries: tuple[bytes, ...],
+    replace: Callable[..., EnsembleChange],
 ) -> Generator[RecoveryCommand, RecoveryReply, tuple[LedgerFragment, ...]]:
     """Write a batch back, replacing bookies that fail while there are others; the fragments it went to."""
     for _ in range(WRITE_BACK_ATTEMPTS_MAX):
@@ -169,12 +174,11 @@ def _write_back(
         if not result.failed and result.is_enough:
             return fragments
         try:
-            fragments = change_ensemble(
+            fragments = replace(
                 fragments,
                 first_entry_id=first_entry_id,
                 failed=result.failed.keys(),
                 available=result.available,
-                below=below,
             ).fragments
         except NotEnoughBookiesError:
             if result.is_enough:

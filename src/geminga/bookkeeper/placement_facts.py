@@ -1,0 +1,106 @@
+"""What placement goes by: where bookies stand, from the metadata store, and how much room they say they have.
+
+Looked up in the background, when a bookie is to be chosen and what is known has grown old; a process that makes no
+ledgers asks nobody. Only the first ledger waits, for the racks, so that they hold from the beginning. What can not be
+looked up stays as it was. With one bookie there is nothing to choose, and nothing is asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+from typing import Final
+
+from geminga.bookkeeper.config import BookKeeperConfig
+from geminga.bookkeeper.core.placement import Placement, PlacementRules
+from geminga.metadata.ports import MetadataStore
+from geminga.model.bookie_port import BookieInfo, BookiePool
+from geminga.model.errors import CorruptionError, MetadataError, StorageError
+from geminga.runtime import Runtime, get_logger, spawn
+from geminga.wire.bookkeeper.bookie_racks import RACKS_PATH, decode_bookie_racks
+
+#: Racks that were read so long ago are read again.
+RACKS_REFRESH_S: Final = 60.0
+
+_log = get_logger(__name__)
+
+
+class PlacementFacts:
+    """See the module."""
+
+    def __init__(
+        self, runtime: Runtime, metadata: MetadataStore, bookies: BookiePool, config: BookKeeperConfig
+    ) -> None:
+        self._now = runtime.clock.monotonic
+        self._metadata = metadata
+        self._bookies = bookies
+        self._config = config
+        self._placement = Placement(
+            PlacementRules(
+                is_rack_aware=config.is_rack_aware,
+                is_region_aware=config.is_region_aware,
+                racks_min=config.racks_per_write_quorum_min,
+                is_racks_min_enforced=config.is_racks_min_enforced,
+                is_weighted=config.is_placement_weighted,
+                groups=config.isolation_groups,
+                secondary_groups=config.secondary_isolation_groups,
+            )
+        )
+        #: When the racks are to be read next, by the monotonic clock; None: they were not asked for yet.
+        self._racks_due: float | None = None
+        self._reading_racks: asyncio.Task[None] | None = None
+        self._free_bytes: dict[str, int] = {}
+        #: When each bookie is to be asked for its room next.
+        self._room_due: dict[str, float] = {}
+        self._complaint = ""
+
+    def current(self) -> Placement:
+        """By what is known now; what is old is looked up for the next one."""
+        available = self._bookies.available()
+        if len(available) > 1 or self._config.has_strict_placement:
+            now = self._now()
+            if self._config.needs_racks and (self._racks_due is None or now >= self._racks_due):
+                self._racks_due = now + RACKS_REFRESH_S
+                self._reading_racks = spawn(self._read_racks(), name="bookie-racks")
+            if self._config.is_placement_weighted:
+                self._ask_room(available, now)
+        return self._placement
+
+    async def known(self) -> Placement:
+        """Like :meth:`current`, and the racks have been asked for."""
+        placement = self.current()
+        if self._reading_racks is not None:
+            await asyncio.wait([self._reading_racks])
+        return placement
+
+    async def _read_racks(self) -> None:
+        try:
+            node = await self._metadata.get(RACKS_PATH)
+            self._placement.set_places(decode_bookie_racks(b"" if node is None else node.value))
+            self._complaint = ""
+        except (MetadataError, CorruptionError) as error:
+            if str(error) != self._complaint:
+                self._complaint = str(error)
+                _log.warning("racks of bookies can not be read, those known before hold: %s", error)
+        finally:
+            self._reading_racks = None
+
+    def _ask_room(self, available: Sequence[str], now: float) -> None:
+        for bookie_id in available:
+            if now >= self._room_due.get(bookie_id, now):
+                # Until it answers: what fails, or is lost, is asked again after this time.
+                self._room_due[bookie_id] = now + self._config.bookie_info_retry_interval_s
+                self._bookies.get(bookie_id).read_info(done=partial(self._on_room, bookie_id))
+        if len(self._room_due) > 2 * len(available):
+            for gone in self._room_due.keys() - {*available}:
+                del self._room_due[gone]
+                self._free_bytes.pop(gone, None)
+
+    def _on_room(self, bookie_id: str, info: BookieInfo | StorageError) -> None:
+        if isinstance(info, StorageError):
+            _log.warning("bookie %s does not tell how much room it has: %s", bookie_id, info)
+            return
+        self._free_bytes[bookie_id] = info.free_bytes
+        self._placement.set_room(self._free_bytes)
+        self._room_due[bookie_id] = self._now() + self._config.bookie_info_interval_s

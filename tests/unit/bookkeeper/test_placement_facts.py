@@ -1,0 +1,215 @@
+"""What placement goes by, looked up in the background; and the picture of storage that grows."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from geminga.bookkeeper import BookKeeperConfig
+from geminga.bookkeeper.environment import LedgerEnvironment
+from geminga.bookkeeper.placement_facts import RACKS_REFRESH_S
+from geminga.metadata import MetadataFaults
+from geminga.metadata.delay import delay
+from geminga.model.bookie_port import BookieInfo
+from geminga.model.errors import DiskIOError, NotEnoughBookiesError, StorageError
+from support.ledgers import Appends, Cluster, payloads, run_cluster, turn
+
+
+async def racks_are(cluster: Cluster, racks: dict[str, str], group: str = "default") -> None:
+    value = {group: {name: {"rack": rack, "hostname": name} for name, rack in racks.items()}}
+    await cluster.store().put("/bookies", json.dumps(value).encode(), expected_version=None)
+
+
+async def ensembles(cluster: Cluster, config: BookKeeperConfig, count: int = 12, size: int = 2) -> list[set[str]]:
+    client = cluster.client(config=config)
+    made = []
+    for _ in range(count):
+        handle = await client.create_ledger(ensemble_size=size, write_quorum=size, ack_quorum=1)
+        made.append({*handle.metadata.last_fragment.ensemble})
+    return made
+
+
+def test_first_ledger_is_spread_over_the_racks_already():
+    async def main(cluster: Cluster):
+        await racks_are(cluster, {"b0": "/a", "b1": "/a", "b2": "/a", "b3": "/b"})
+        for made in await ensembles(cluster, BookKeeperConfig()):
+            assert "b3" in made
+        assert any("b3" not in made for made in await ensembles(cluster, BookKeeperConfig(is_rack_aware=False)))
+
+    run_cluster(main, bookies=4)
+
+
+def test_racks_that_are_enforced_and_can_not_be_had_say_so():
+    async def main(cluster: Cluster):
+        await racks_are(cluster, {"b0": "/a", "b1": "/a"})
+        config = BookKeeperConfig(is_racks_min_enforced=True)
+        with pytest.raises(NotEnoughBookiesError, match="2 racks, which can not be had of"):
+            await ensembles(cluster, config)
+        # b2 has no rack that anybody told: it is not used where racks are enforced.
+        with pytest.raises(NotEnoughBookiesError, match="b2 left out"):
+            await ensembles(cluster, config, size=3)
+        assert await ensembles(cluster, BookKeeperConfig(), count=1)
+
+    run_cluster(main, bookies=3)
+
+
+def test_groups_keep_ledgers_apart_and_the_second_ones_help_out():
+    async def main(cluster: Cluster):
+        value = {"mine": {"b0": {}, "b1": {}}, "spare": {"b2": {}}, "other": {"b3": {}, "b4": {}}}
+        await cluster.store().put("/bookies", json.dumps(value).encode(), expected_version=None)
+        config = BookKeeperConfig(isolation_groups=("mine",), secondary_isolation_groups=("spare",))
+        assert await ensembles(cluster, config, count=3) == [{"b0", "b1"}] * 3
+        assert await ensembles(cluster, config, count=1, size=3) == [{"b0", "b1", "b2"}]
+        cluster.bookies["b1"].is_writable = False
+        assert await ensembles(cluster, config, count=1) == [{"b0", "b2"}]
+        with pytest.raises(NotEnoughBookiesError, match="b3, b4 left out by isolation groups"):
+            await ensembles(cluster, config, size=3)
+        # One bookie alone that may not be used is not used either.
+        for name in ("b0", "b2", "b3"):
+            cluster.bookies[name].is_writable = False
+        with pytest.raises(NotEnoughBookiesError):
+            await ensembles(cluster, config, size=1)
+
+    run_cluster(main, bookies=5)
+
+
+def test_racks_that_change_or_can_not_be_read():
+    async def main(cluster: Cluster):
+        await racks_are(cluster, {"b0": "/a", "b1": "/a", "b2": "/b"})
+        client = cluster.client()
+
+        async def made() -> set[str]:
+            handle = await client.create_ledger(ensemble_size=2, write_quorum=2, ack_quorum=1)
+            return {*handle.metadata.last_fragment.ensemble}
+
+        assert "b2" in await made()
+        await cluster.store().put("/bookies", b"no JSON", expected_version=None)
+        await delay(1000 * RACKS_REFRESH_S + 1)
+        for _ in range(3):
+            assert "b2" in await made(), "what was known is forgotten because of damage"
+        await racks_are(cluster, {"b0": "/b", "b1": "/a", "b2": "/a"})
+        await delay(1000 * RACKS_REFRESH_S + 1)
+        assert "b0" in await made()
+
+    run_cluster(main)
+
+
+def test_store_that_does_not_answer_costs_no_ledger():
+    async def main(cluster: Cluster):
+        env = LedgerEnvironment(cluster.runtime, cluster.store(MetadataFaults()), cluster.pool, BookKeeperConfig())
+        await env._metadata.close()
+        assert len(await env.new_ensemble(2, 2)) == 2
+
+    run_cluster(main)
+
+
+def test_room_is_asked_for_in_the_background_again_and_again():
+    async def main(cluster: Cluster):
+        asked: list[str] = []
+        free = {"b0": 10, "b1": 30, "b2": 0}
+
+        def tells(name):
+            def read_info(*, done):
+                asked.append(name)
+                done(DiskIOError("x") if name == "b2" else BookieInfo(100, free[name]))
+
+            return read_info
+
+        for name, bookie in cluster.bookies.items():
+            bookie.read_info = tells(name)  # type: ignore[method-assign]
+        config = BookKeeperConfig(is_placement_weighted=True, bookie_info_interval_s=1000)
+        client = cluster.client(config=config)
+        cluster.bookies["b2"].is_writable = False
+
+        async def got(ledgers: int) -> dict[str, int]:
+            counts = dict.fromkeys(cluster.bookies, 0)
+            for _ in range(ledgers):
+                handle = await client.create_ledger(ensemble_size=1, write_quorum=1, ack_quorum=1)
+                counts[handle.metadata.last_fragment.ensemble[0]] += 1
+            return counts
+
+        assert (await got(40))["b1"] in range(28, 33)
+        assert asked == ["b0", "b1"]
+        cluster.bookies["b2"].is_writable = True
+        await got(1)
+        await got(1)
+        assert asked == ["b0", "b1", "b2"], "a bookie that failed is asked with each ledger"
+        await delay(61_000)
+        await got(1)
+        assert asked == ["b0", "b1", "b2", "b2"]
+        await delay(1_000_000)
+        await got(1)
+        assert sorted(asked[4:]) == ["b0", "b1", "b2"]
+
+    run_cluster(main)
+
+
+def test_unweighted_placement_and_a_single_bookie_ask_nobody():
+    async def main(cluster: Cluster):
+        for bookie in cluster.bookies.values():
+            bookie.read_info = None  # type: ignore[assignment, method-assign]
+        await ensembles(cluster, BookKeeperConfig(), count=2)
+        for name in ("b1", "b2"):
+            cluster.bookies[name].is_writable = False
+        await ensembles(cluster, BookKeeperConfig(is_placement_weighted=True), count=2, size=1)
+
+    run_cluster(main)
+
+
+def test_storage_that_grows_is_used_at_once_and_nothing_moves():
+    """Five bookies hold segments; two join: the next segments lie on them, what is stored stays where it is."""
+
+    async def main(cluster: Cluster):
+        client = cluster.client()
+        joining = {name: cluster.bookies[name] for name in ("b5", "b6")}
+        cluster.pool.unavailable.update(joining)
+
+        async def segment() -> Appends:
+            handle = await client.create_ledger(ensemble_size=3, write_quorum=3, ack_quorum=2)
+            appends = Appends(handle)
+            assert await appends.append_and_wait(*payloads(0, 5)) is None
+            return appends
+
+        old = [await segment() for _ in range(10)]
+        for appends in old:
+            await appends.handle.close()
+        await turn(2)
+        stored = {name: {i: b.entry_ids(i) for i in b.ledger_ids()} for name, b in cluster.bookies.items()}
+        assert stored["b5"] == stored["b6"] == {}
+        cluster.pool.unavailable.clear()
+        for _ in range(5):
+            appends = await segment()
+            ensemble = appends.handle.metadata.last_fragment.ensemble
+            assert len({*ensemble}) == 3
+            assert {"b5", "b6"} < {*ensemble}
+        await turn(2)
+        for name, ledgers in stored.items():
+            for ledger_id, entry_ids in ledgers.items():
+                assert cluster.bookies[name].entry_ids(ledger_id) == entry_ids
+        for appends in old:
+            reader = await client.open_ledger(appends.handle.ledger_id)
+            assert reader.metadata.fragments == appends.handle.metadata.fragments
+            assert list(await reader.read_entries(0, 4)) == payloads(0, 5)
+        assert cluster.bookies["b5"].ledger_ids() == cluster.bookies["b6"].ledger_ids()
+
+    run_cluster(main, bookies=7)
+
+
+def test_bookie_that_joined_and_refuses_does_not_hold_up_every_ledger():
+    async def main(cluster: Cluster):
+        client = cluster.client()
+        cluster.pool.unavailable.add("b3")
+        for _ in range(12):
+            await client.create_ledger(ensemble_size=2, write_quorum=2, ack_quorum=2)
+        cluster.pool.unavailable.clear()
+        cluster.bookies["b3"].add_error = StorageError("not now")
+        tried = 0
+        for _ in range(12):
+            handle = await client.create_ledger(ensemble_size=2, write_quorum=2, ack_quorum=2)
+            tried += "b3" in handle.metadata.last_fragment.ensemble
+            assert await Appends(handle).append_and_wait(b"x") is None
+            assert "b3" not in handle.metadata.last_fragment.ensemble
+        assert tried == 1
+
+    run_cluster(main, bookies=4)

@@ -1,0 +1,67 @@
+"""Pulsar's racks and groups of bookies: the page's example, and what is no such JSON."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from geminga.model.errors import CorruptionError
+from geminga.wire.bookkeeper.bookie_racks import BookiePlace, decode_bookie_racks
+from support.source_tree import ROOT
+
+
+def test_example_of_the_page() -> None:
+    page = (ROOT / "docs" / "formats" / "bookie-racks.md").read_text(encoding="utf-8")
+    example = re.search(r"```\n(\{.*?)```", page, re.DOTALL)
+    assert example is not None
+    assert decode_bookie_racks(example[1].encode()) == {
+        "10.0.0.1:3181": BookiePlace("/region-a/rack1", frozenset({"default", "tenant-x"})),
+        "10.0.0.2:3181": BookiePlace("/rack2", frozenset({"default"})),
+    }
+
+
+@pytest.mark.parametrize("value", [b"", b" \n", b"{}", b'{"default": {}}'])
+def test_nothing_told_is_nobody_placed(value: bytes) -> None:
+    assert decode_bookie_racks(value) == {}
+
+
+@pytest.mark.parametrize(
+    ("rack", "place"),
+    [
+        ("", ""),
+        ("/", ""),
+        (" ", ""),
+        (None, ""),
+        ("a", "/a"),
+        ("/a/b/", "/a/b"),
+        (" /a//b ", "/a/b"),
+        ("日本", "/日本"),
+    ],
+)
+def test_racks_as_people_write_them(rack: str | None, place: str) -> None:
+    value = json.dumps({"g": {"b:1": {"rack": rack, "hostname": 7, "new": []}}}).encode()
+    assert decode_bookie_racks(value)["b:1"].rack == place
+
+
+def test_first_group_that_tells_a_rack_is_believed() -> None:
+    value = json.dumps({"z": {"b": {"rack": "/z"}}, "a": {"b": {}}, "k": {"b": {"rack": "/k"}}}).encode()
+    assert decode_bookie_racks(value) == {"b": BookiePlace("/k", frozenset("azk"))}
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        (b"{", "no JSON"),
+        (b"\xff", "no JSON"),
+        (b"[" * 100_000, "no JSON"),
+        (b"[]", "expected a JSON object"),
+        (b'{"g": 3}', "group g"),
+        (b'{"g": {"b:1": "rack"}}', "bookie b:1"),
+        (b'{"g": {"b:1": {"rack": 7}}}', "rack as text"),
+    ],
+)
+def test_what_is_none_is_damage_that_says_where(value: bytes, told: str) -> None:
+    with pytest.raises(CorruptionError, match=told):
+        decode_bookie_racks(value, "/bookies")
