@@ -24,6 +24,12 @@ class BookKeeperConfig:
     )
     #: Password of new ledgers; Pulsar's default is empty.
     password: str = setting("managedLedgerPassword", "", "text")
+    #: After so long without an answer another replica is asked as well; BookKeeper's default (Pulsar's is 0: never).
+    speculative_read_timeout_ms: int = setting(
+        "bookkeeperClientSpeculativeReadTimeoutInMillis", 2000, "milliseconds, 0 or more", minimum=0
+    )
+    #: Whether reads of a ledger keep to one bookie while it answers.
+    has_sticky_reads: bool = setting("bookkeeperEnableStickyReads", True)
     #: Placement over racks and regions, by what ``/bookies`` tells of them; Pulsar's defaults.
     is_rack_aware: bool = setting("bookkeeperClientRackawarePolicyEnabled", True)
     is_region_aware: bool = setting("bookkeeperClientRegionawarePolicyEnabled", False)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from geminga.bookkeeper.config import BookKeeperConfig
 from geminga.bookkeeper.ledger_store import LedgerStore
+from geminga.bookkeeper.read_op import Replicas
 from geminga.metadata.ports import MetadataStore
 from geminga.model.bookie_port import BookiePool
 from geminga.runtime import Runtime
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 class LedgerEnvironment:
     """Metadata, bookies, placement and its randomness."""
 
-    __slots__ = ("_config", "_metadata", "_placement", "_runtime", "below", "bookies", "ledgers")
+    __slots__ = ("_config", "_metadata", "_placement", "_runtime", "below", "bookies", "ledgers", "replicas")
 
     def __init__(
         self, runtime: Runtime, metadata: MetadataStore, bookies: BookiePool, config: BookKeeperConfig
@@ -29,6 +30,10 @@ class LedgerEnvironment:
         self._placement: PlacementFacts | None = None
         self.ledgers = LedgerStore(metadata)
         self.bookies = bookies
+        #: How reads reach them.
+        self.replicas = Replicas(
+            bookies, speculative_s=config.speculative_read_timeout_ms / 1000, is_sticky=config.has_sticky_reads
+        )
         #: Draws from [0, n).
         self.below: Callable[[int], int] = runtime.rng.below
 

@@ -18,6 +18,7 @@ from geminga.bookkeeper import crash_points
 from geminga.bookkeeper.core.add_entry import AddQueue, AppendDone, PendingAdd
 from geminga.bookkeeper.core.distribution import Distribution
 from geminga.bookkeeper.core.ensemble_change import EnsembleChange, change_ensemble
+from geminga.bookkeeper.core.read_attempts import StickyReplica
 from geminga.bookkeeper.environment import LedgerEnvironment
 from geminga.bookkeeper.ledger_store import StoredLedger
 from geminga.bookkeeper.read_op import PayloadsDone, ReadOp, read_single
@@ -61,6 +62,7 @@ class LedgerHandle:
         "_lame",
         "_master_key",
         "_queue",
+        "_sticky",
         "_stored",
         "is_closed",
         "last_add_confirmed",
@@ -114,6 +116,8 @@ class LedgerHandle:
         #: Members that failed adds and could not be replaced: each is told of once.
         self._lame: frozenset[str] = frozenset()
         self._changes = 0
+        #: Which replica reads begin with; made by the first read of several bookies.
+        self._sticky: StickyReplica | None = None
 
     # ---- state
 
@@ -375,8 +379,19 @@ class LedgerHandle:
             bookie_id = fragments[0].ensemble[0]
             read_single(env.bookies, bookie_id, self._digest, self.ledger_id, entry_ids, done, bytes_max)
             return
+        distribution = self._distribution
+        if self._sticky is None and distribution.is_uniform and env.replicas.is_sticky:
+            self._sticky = StickyReplica(distribution, self.ledger_id)
         ReadOp(
-            env.bookies, self._digest, self._distribution, fragments, self.ledger_id, entry_ids, done, bytes_max
+            env.replicas,
+            self._digest,
+            distribution,
+            fragments,
+            self.ledger_id,
+            entry_ids,
+            done,
+            bytes_max,
+            self._sticky,
         ).start()
 
     async def read_entries(self, first_entry_id: int, last_entry_id: int) -> Sequence[bytes]:

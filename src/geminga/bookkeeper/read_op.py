@@ -1,23 +1,51 @@
-"""Reading consecutive entries of a ledger: one call for each bookie, digests checked, the next replica on an error."""
+"""Reading consecutive entries of a ledger: one call for each bookie, digests checked, the next replica on an error.
+
+A replica that has not answered after a while is not waited for: the next one is asked beside it (a *speculative read*),
+and the first sound copy is taken. What comes late is passed over.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Final
 
 from geminga.bookkeeper.core.distribution import Distribution
-from geminga.bookkeeper.core.reads import worst_error
-from geminga.model.bookie_port import BookiePool
+from geminga.bookkeeper.core.read_attempts import Ask, ReadAttempts, StickyReplica, read_order
+from geminga.model.bookie_port import Availability, BookiePool
 from geminga.model.errors import CorruptionError, StorageError
 from geminga.runtime import get_logger
 from geminga.wire.bookkeeper.digest import EntryDigest
 from geminga.wire.bookkeeper.ledger_metadata import LedgerFragment
+
+#: Speculative calls of one client without an answer; no more are made beyond it, so that bookies that are all slow do
+#: not get their load again with every replica.
+SPECULATIVE_CALLS_MAX: Final = 64
 
 #: Payloads in order, or the error of the first entry that no replica could give. Called once. With a limit of bytes
 #: perhaps only the first payloads, at least one.
 PayloadsDone = Callable[[Sequence[bytes] | StorageError], None]
 
 _log = get_logger(__name__)
+
+
+class Replicas:
+    """How a client's reads reach replicas: the bookies, and what all its reads share."""
+
+    __slots__ = ("is_sticky", "pool", "speculative_calls", "speculative_s")
+
+    def __init__(self, pool: BookiePool, *, speculative_s: float = 0.0, is_sticky: bool = True) -> None:
+        """``speculative_s``: after so long another replica is asked as well; 0: never."""
+        self.pool = pool
+        self.speculative_s = speculative_s
+        self.is_sticky = is_sticky
+        #: Without an answer now.
+        self.speculative_calls = 0
+
+    def is_reachable(self, bookie_id: str) -> bool:
+        """As far as was seen."""
+        return self.pool.get(bookie_id).availability is not Availability.DOWN
 
 
 def fragment_of(fragments: Sequence[LedgerFragment], entry_id: int) -> LedgerFragment:
@@ -58,25 +86,25 @@ class ReadOp:
     """One read of consecutive entries over several bookies and fragments."""
 
     __slots__ = (
-        "_asked",
         "_attempts",
         "_bytes_max",
         "_digest",
         "_distribution",
         "_done",
-        "_end",
-        "_errors",
         "_first_entry_id",
         "_fragments",
+        "_is_done",
         "_ledger_id",
-        "_missing",
-        "_payloads",
-        "_pool",
+        "_orders",
+        "_replicas",
+        "_sticky",
+        "_timer",
+        "_whole",
     )
 
     def __init__(
         self,
-        pool: BookiePool,
+        replicas: Replicas,
         digest: EntryDigest,
         distribution: Distribution,
         fragments: Sequence[LedgerFragment],
@@ -84,74 +112,107 @@ class ReadOp:
         entry_ids: range,
         done: PayloadsDone,
         bytes_max: int | None = None,
+        sticky: StickyReplica | None = None,
     ) -> None:
-        self._pool = pool
-        self._bytes_max = bytes_max
-        #: Entries from here on were left out for the limit.
-        self._end = entry_ids.stop
+        """``sticky``: of a ledger of which every bookie has every entry."""
+        self._replicas = replicas
         self._digest = digest
         self._distribution = distribution
         self._fragments = fragments
         self._ledger_id = ledger_id
         self._first_entry_id = entry_ids.start
-        self._payloads: list[bytes] = [b""] * len(entry_ids)
         self._done = done
-        #: Entries that no bookie has given yet, and the errors of those that were asked.
-        self._missing = list(entry_ids)
-        self._errors: dict[int, list[StorageError]] = {}
-        self._attempts = 0
-        self._asked = 0
+        self._bytes_max = bytes_max
+        self._sticky = sticky
+        #: By fragment and write set; and the only one there is.
+        self._orders: dict[tuple[int, int], tuple[str, ...]] = {}
+        self._whole: tuple[str, ...] | None = None
+        self._attempts = ReadAttempts(entry_ids, self._order)
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_done = False
 
     def start(self) -> None:
         """Ask the first replica of each entry."""
-        self._ask()
+        self._go_on(self._attempts.begin())
 
-    def _ask(self) -> None:
-        by_bookie: dict[str, list[int]] = {}
-        for entry_id in self._missing:
-            by_bookie.setdefault(self._replica(entry_id), []).append(entry_id)
-        self._missing = []
-        self._asked = len(by_bookie)
-        # Each bookie's share, so that all together keep to the limit.
-        share = None if self._bytes_max is None else self._bytes_max // len(by_bookie)
-        for bookie_id, entry_ids in by_bookie.items():
-            on_read = partial(self._on_read, bookie_id, entry_ids)
-            self._pool.get(bookie_id).read_entries(self._ledger_id, entry_ids, on_read, bytes_max=share)
+    def _order(self, entry_id: int) -> Sequence[str]:
+        if self._whole is not None:
+            return self._whole
+        fragment = fragment_of(self._fragments, entry_id)
+        distribution, sticky = self._distribution, self._sticky
+        if not distribution.is_uniform:
+            kind, start = entry_id % distribution.ensemble_size, 0
+        elif sticky is not None:
+            # One for all entries, so that it can batch.
+            kind, start = 0, sticky.index
+        else:
+            kind, start = 0, self._first_entry_id
+        key = fragment.first_entry_id, kind
+        order = self._orders.get(key)
+        if order is None:
+            write_set = distribution.write_set(kind)
+            order = read_order(fragment.ensemble, write_set, start, self._replicas.is_reachable)
+            self._orders[key] = order
+            if distribution.is_uniform and len(self._fragments) == 1:
+                self._whole = order
+        return order
 
-    def _replica(self, entry_id: int) -> str:
-        """The bookie to ask in this attempt: for uniform ledgers the same one for all entries, so that it can batch."""
-        ensemble = fragment_of(self._fragments, entry_id).ensemble
-        start = self._ledger_id if self._distribution.is_uniform else entry_id
-        return ensemble[self._distribution.write_set(start)[self._attempts]]
+    def _go_on(self, asks: Sequence[Ask], *, is_speculative: bool = False) -> None:
+        """Make the calls, and be done if that is all."""
+        # Each call's share, so that all together keep to the limit.
+        share = None if self._bytes_max is None or not asks else self._bytes_max // len(asks)
+        for ask in asks:
+            if self._is_done:
+                return
+            if is_speculative:
+                self._replicas.speculative_calls += 1
+            on_read = partial(self._on_read, ask, is_speculative)
+            self._replicas.pool.get(ask.bookie_id).read_entries(
+                self._ledger_id, ask.entry_ids, on_read, bytes_max=share
+            )
+        if self._is_done:
+            return
+        outcome = self._attempts.outcome
+        if outcome is not None:
+            self._is_done = True
+            if self._timer is not None:
+                self._timer.cancel()
+            self._done(outcome)
+        elif self._timer is None and self._replicas.speculative_s > 0 and self._attempts.late_bookie is not None:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(self._replicas.speculative_s, self._time_passed)
 
-    def _on_read(self, bookie_id: str, entry_ids: list[int], results: Sequence[bytes | StorageError]) -> None:
-        if len(results) < len(entry_ids):
-            self._end = min(self._end, entry_ids[len(results)])
-        for entry_id, result in zip(entry_ids, results, strict=self._bytes_max is None):
+    def _time_passed(self) -> None:
+        """Nobody answered: ask the next replicas as well, unless too many calls are out already."""
+        self._timer = None
+        late = self._attempts.late_bookie
+        if late is None or self._replicas.speculative_calls >= SPECULATIVE_CALLS_MAX:
+            self._go_on(())
+            return
+        self._move_on(late)
+        self._go_on(self._attempts.answer_is_late(), is_speculative=True)
+
+    def _on_read(self, ask: Ask, is_speculative: bool, results: Sequence[bytes | StorageError]) -> None:
+        if is_speculative:
+            self._replicas.speculative_calls -= 1
+        if self._is_done:
+            return
+        checked: list[bytes | StorageError] = []
+        for entry_id, result in zip(ask.entry_ids, results, strict=self._bytes_max is None):
             payload = (
                 result if isinstance(result, StorageError) else self._digest.payload(self._ledger_id, entry_id, result)
             )
-            if isinstance(payload, StorageError):
-                if isinstance(payload, CorruptionError):
-                    _log.error("bookie %s: %s", bookie_id, payload)
-                self._errors.setdefault(entry_id, []).append(payload)
-                self._missing.append(entry_id)
-            else:
-                self._payloads[entry_id - self._first_entry_id] = payload
-        self._asked -= 1
-        if not self._asked:
-            self._finish()
+            if isinstance(payload, CorruptionError):
+                _log.error("bookie %s: %s", ask.bookie_id, payload)
+            checked.append(payload)
+        if any(isinstance(payload, StorageError) for payload in checked):
+            self._move_on(ask.bookie_id)
+        self._go_on(self._attempts.answer(ask, checked))
 
-    def _finish(self) -> None:
-        # What lies behind an entry that was left out is of no use.
-        self._missing = [entry_id for entry_id in self._missing if entry_id < self._end]
-        if not self._missing:
-            del self._payloads[self._end - self._first_entry_id :]
-            self._done(self._payloads)
-            return
-        self._attempts += 1
-        self._missing.sort()
-        if self._attempts < self._distribution.write_quorum:
-            self._ask()
-            return
-        self._done(worst_error(self._errors[self._missing[0]]))
+    def _move_on(self, bookie_id: str) -> None:
+        """The ledger's next reads begin with another one."""
+        if self._sticky is not None:
+            for fragment in self._fragments:
+                if fragment.ensemble[self._sticky.index] == bookie_id:
+                    self._sticky.failed(self._sticky.index)
+                    return

@@ -6,7 +6,8 @@ import pytest
 
 from geminga.bookkeeper import LocalBookiePool, MemoryBookie
 from geminga.bookkeeper.core.distribution import Distribution
-from geminga.bookkeeper.read_op import ReadOp, fragment_of, read_single
+from geminga.bookkeeper.core.read_attempts import StickyReplica
+from geminga.bookkeeper.read_op import ReadOp, Replicas, fragment_of, read_single
 from geminga.model.errors import CorruptionError, NoSuchEntryError, StorageError
 from geminga.wire.bookkeeper.digest import DigestType, digest_for
 from geminga.wire.bookkeeper.ledger_metadata import LedgerFragment
@@ -40,8 +41,9 @@ def filled(distribution, fragments, ledger_id=4):
 
 def read(bookies, distribution, fragments, first, last, ledger_id=4):
     results = []
-    pool, entry_ids = LocalBookiePool(bookies), range(first, last + 1)
-    ReadOp(pool, DIGEST, distribution, fragments, ledger_id, entry_ids, results.append).start()
+    replicas, entry_ids = Replicas(LocalBookiePool(bookies)), range(first, last + 1)
+    sticky = StickyReplica(distribution, ledger_id) if distribution.is_uniform else None
+    ReadOp(replicas, DIGEST, distribution, fragments, ledger_id, entry_ids, results.append, sticky=sticky).start()
     assert len(results) == 1
     return results[0]
 
