@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from geminga.bookkeeper.core.placement import Below, Placement
 from geminga.model.errors import invariant
 from geminga.wire.bookkeeper.ledger_metadata import LedgerFragment
+
+if TYPE_CHECKING:
+    from geminga.bookkeeper.core.placement import Below, Placement
 
 
 class EnsembleChange(NamedTuple):

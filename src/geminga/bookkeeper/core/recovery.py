@@ -17,15 +17,17 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from geminga.bookkeeper.core.distribution import Distribution
 from geminga.bookkeeper.core.ensemble_change import EnsembleChange, change_ensemble
-from geminga.bookkeeper.core.placement import Below, Placement
 from geminga.bookkeeper.core.reads import is_certain_absence, worst_error
 from geminga.model.errors import CorruptionError, NotEnoughBookiesError, StorageError, UnknownEntryError, invariant
 from geminga.wire.bookkeeper.digest import read_header
 from geminga.wire.bookkeeper.ledger_metadata import LedgerFragment, LedgerMetadata
+
+if TYPE_CHECKING:
+    from geminga.bookkeeper.core.placement import Below, Placement
 
 #: Ensemble changes while writing back one batch, before recovery gives up.
 WRITE_BACK_ATTEMPTS_MAX: Final = 16
