@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     import geminga
     from support.worker_groups import GroupScheduling
+    from support.zookeeper_server import ZooKeeperServer
 
 #: The version of Apache Pulsar whose broker is the judge; empty: Geminga is.
 APACHE_VERSION = os.environ.get("INTEROP_PULSAR", "")
@@ -72,6 +73,15 @@ def standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandaloneP
     """The judge as a process of its own, one for the whole session."""
     with _process(tmp_path_factory.mktemp("standalone")) as process:
         yield process
+
+
+@pytest.fixture(scope="session")
+def zookeeper() -> Iterator[ZooKeeperServer]:
+    """A real ZooKeeper, one for all tests of a worker: each takes a chroot of its own."""
+    from support.zookeeper_server import running_zookeeper
+
+    with running_zookeeper() as server:
+        yield server
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ The map, bottom up (each package may import only those above it in this list; te
 ``sim``            the simulated twin of every port, with crashes, for tests
 ``client``         the asyncio client for Geminga and Apache Pulsar, and its blocking facade
 ``spark``          topics as tables and streams of Apache Spark (extra ``spark``)
-``metadata``       versioned tree with compare-and-set, watches and sessions; memory and SQLite
+``metadata``       versioned tree with compare-and-set, watches and sessions; memory, SQLite, ZooKeeper
 ``bookie``         storage of entries: journal, write cache, entry log, index, garbage collection
 ``bookkeeper``     ledger client: create, append, read, recover, close, over a quorum of bookies
 ``managed_ledger`` the endless log of a topic: rollover, trim, entry cache, durable cursors

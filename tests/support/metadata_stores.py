@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,10 +16,11 @@ from geminga.metadata import (
     Notification,
     SqliteMetadataStore,
 )
+from geminga.model.limits import METADATA_VALUE_BYTES_MAX
 from geminga.runtime import Runtime, real_runtime
 
 T = TypeVar("T")
-AnyStore = MemoryMetadataStore | SqliteMetadataStore
+AnyStore = Any
 
 
 class Inbox:
@@ -54,6 +56,8 @@ class Harness:
     """One store in a running loop, and the means to start its process again."""
 
     def __init__(self, runtime: Runtime, store: AnyStore, reopen: Callable[[AnyStore], Coroutine[Any, Any, AnyStore]]):
+        #: Of a value at a path as short as those of the suite.
+        self.value_bytes_max = METADATA_VALUE_BYTES_MAX
         self.runtime = runtime
         self.store = store
         self._reopen = reopen
@@ -61,7 +65,10 @@ class Harness:
 
     async def expire_session(self) -> None:
         """The present session ends without the process knowing; a new one follows by itself."""
-        self.store.expire_session(outage_ms=5)
+        if isinstance(self.store, MemoryMetadataStore | SqliteMetadataStore):
+            self.store.expire_session(outage_ms=5)
+        else:
+            await asyncio.to_thread(end_session, self.store)
 
     async def restart(self) -> AnyStore:
         """The process dies without closing anything and starts again."""
@@ -135,6 +142,57 @@ class SqliteCase:
         finally:
             await runtime.threads.close()
             await runtime.disk.close()
+
+
+class ZooKeeperCase:
+    """ZooKeeperMetadataStore on a real server, below a chroot of its own."""
+
+    def __init__(self, server: Any, name: str) -> None:
+        self._address = zookeeper_address(server, name)
+
+    def run(self, main: Callable[[Harness], Coroutine[Any, Any, T]]) -> T:
+        return asyncio.run(self._in(main))
+
+    async def _in(self, main: Callable[[Harness], Coroutine[Any, Any, T]]) -> T:
+        from geminga.metadata.core.zookeeper_address import REQUEST_BYTES_MAX, REQUEST_OVERHEAD_BYTES
+        from geminga.metadata.zookeeper import ZooKeeperMetadataStore
+
+        runtime = real_runtime(_no_fatal)
+
+        async def reopen(dead: AnyStore) -> AnyStore:
+            # What a server does for a process that is gone, without the wait.
+            await dead.close()
+            return await ZooKeeperMetadataStore.open(runtime, self._address)
+
+        try:
+            store = await ZooKeeperMetadataStore.open(runtime, self._address)
+            harness = Harness(runtime, store, reopen)
+            path_bytes = len(f"{self._address.chroot}/a".encode())
+            harness.value_bytes_max = REQUEST_BYTES_MAX - REQUEST_OVERHEAD_BYTES - path_bytes
+            result = await main(harness)
+            await harness.close()
+            return result
+        finally:
+            await runtime.threads.close()
+            await runtime.disk.close()
+
+
+def zookeeper_address(server: Any, name: str) -> Any:
+    """``server`` below a chroot for ``name``, such as a test's."""
+    from geminga.metadata.core.zookeeper_address import ZooKeeperAddress
+
+    return ZooKeeperAddress((server.hosts,), f"/{sha256(name.encode()).hexdigest()[:16]}/tests")
+
+
+def end_session(store: Any) -> None:
+    """End a store's session at its ZooKeeper, as by a long silence: by another connection of the same session."""
+    from kazoo.client import KazooClient
+
+    client = store._connection._client
+    other = KazooClient(",".join(store._address.hosts), client_id=(client._session_id, client._session_passwd))
+    other.start()
+    other.stop()
+    other.close()
 
 
 def _no_fatal(part: str, error: BaseException) -> None:

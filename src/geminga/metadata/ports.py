@@ -96,7 +96,8 @@ class MetadataStore(Protocol):
         """Write if the node has ``expected_version`` (-1: must not exist; None: whatever it has).
 
         Raises BadVersionError, UnknownOutcomeError, SessionExpiredError. ``sequential`` appends a ten-digit
-        counter of the parent to ``path`` and always creates.
+        counter of the parent to ``path`` and always creates; the counter never goes back, and may skip numbers
+        (ZooKeeper's counts every child that was made).
         """
         ...
 

