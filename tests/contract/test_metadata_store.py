@@ -216,6 +216,18 @@ def test_sequential_nodes_count_up_with_ten_digits(case):
     case.run(main)
 
 
+def test_what_is_read_after_a_sync_is_not_older(case):
+    async def main(h: Harness):
+        await h.store.put("/a", b"x", expected_version=None)
+        await h.store.sync()
+        assert await h.store.children("/") != []
+        await h.store.close()
+        with pytest.raises(UnavailableError):
+            await h.store.sync()
+
+    case.run(main)
+
+
 # ---- sessions
 
 

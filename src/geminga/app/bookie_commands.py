@@ -28,6 +28,9 @@ def bookie(
     address: Annotated[
         str | None, typer.Option("--address", metavar="HOST", help="bindAddress (127.0.0.1); 0.0.0.0: everywhere.")
     ] = None,
+    metadata: Annotated[
+        str | None, typer.Option("--metadata", metavar="URI", help="metadataServiceUri, such as zk:host:2181/chroot.")
+    ] = None,
     config: Annotated[
         list[str] | None,
         typer.Option("--config", metavar="FILE", help="BookKeeper's .conf or a .toml file; may be repeated."),
@@ -56,6 +59,8 @@ def bookie(
         overrides.append(f"bookiePort={port}")
     if address is not None:
         overrides.append(f"bindAddress={address}")
+    if metadata is not None:
+        overrides.append(f"metadataServiceUri={metadata}")
     loaded = load_bookie_config(config or (), os.environ, overrides)
     run_bookie(loaded, os.path.abspath(data or DATA_DIRECTORY), json_line=json_line)
 
@@ -76,6 +81,9 @@ def format_directories(
     config: Files = None,
     assignments: Assignments = None,
     force: Annotated[bool, typer.Option("--force", help="Remove what is stored.")] = False,
+    delete_cookie: Annotated[
+        bool, typer.Option("--delete-cookie", help="Remove the cookie in the metadata store, too.")
+    ] = False,
     is_json: AsJson = False,
 ) -> None:
     """Remove everything that a stopped bookie stored. What has no other copy is lost."""
@@ -89,7 +97,16 @@ def format_directories(
                 f"{stopped.places}: {len(files)} files of a bookie are there; "
                 "what has no copy elsewhere would be lost. Add --force to remove them"
             )
-        print(render({"removedFiles": stopped.format()}, is_json=is_json))
+        done: dict[str, object] = {}
+        if delete_cookie:
+            from geminga.app.bookie_config import load_bookie_config
+            from geminga.app.bookie_cookie_removal import remove_cookie
+
+            # Before the files, which tell whose it is.
+            loaded = load_bookie_config(config or (), os.environ, assignments or ())
+            done["removedCookie"] = remove_cookie(loaded, stopped.cookie())
+        done["removedFiles"] = stopped.format()
+        print(render(done, is_json=is_json))
 
 
 @commands.command()

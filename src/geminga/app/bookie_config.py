@@ -16,12 +16,15 @@ from geminga.app.config_sources import ConfigEntry, from_assignment, from_enviro
 from geminga.app.core.bookie_keys import NOT_BUILT, asked_of_bookie
 from geminga.app.core.bookie_place import DirectoryPair, check_bookie_id, directory_pairs
 from geminga.bookie.config import BookieConfig
+from geminga.metadata.core.zookeeper_address import ZooKeeperAddress, parse_zookeeper_address
 from geminga.model.errors import ConfigurationError
 from geminga.model.limits import FRAME_PADDING_BYTES, MESSAGE_SIZE_BYTES_MAX_DEFAULT
 from geminga.model.settings import setting, settings_of
 
 JOURNAL_NAME: Final = "journal"
 LEDGERS_NAME: Final = "ledgers"
+#: What ``metadataServiceUri`` is where there is none.
+_NO_METADATA: Final = frozenset({"", "null"})
 FRAME_BYTES_LEAST: Final = 1024
 FRAME_BYTES_MOST: Final = 256 * 1024 * 1024
 
@@ -41,7 +44,14 @@ class BookieServerConfig:
     )
     #: BookKeeper's newer name of ``journalDirectory``, which it passes.
     journal_directories: tuple[str, ...] = setting("journalDirectories", (), "paths")
-    metadata_service_uri: str = setting("metadataServiceUri", "", "nothing: no metadata store")
+    metadata_service_uri: str = setting(
+        "metadataServiceUri", "", "zk+hierarchical://host:port;host:port/ledgers, zk:host:port/chroot, or nothing"
+    )
+    #: BookKeeper's older names: they count where there is no ``metadataServiceUri``.
+    zk_servers: tuple[str, ...] = setting("zkServers", (), "host:port,host:port")
+    zk_ledgers_root_path: str = setting("zkLedgersRootPath", "/ledgers", "a path that ends with /ledgers")
+    #: How long a session lives on without its bookie.
+    zk_timeout_ms: int = setting("zkTimeout", 10_000, "milliseconds, 1000 to 600000", minimum=1000, maximum=600_000)
     #: Of a request or an answer; that of Pulsar's bookies, whose largest message it holds (BookKeeper: 5242880).
     frame_bytes_max: int = setting(
         "nettyMaxFrameSizeBytes",
@@ -63,6 +73,8 @@ class BookieProcessConfig:
     server: BookieServerConfig
     bookie: BookieConfig
     warnings: tuple[str, ...] = ()
+    #: None: the bookie is in no cluster.
+    metadata: ZooKeeperAddress | None = None
 
     def directories(self, data_dir: str) -> tuple[DirectoryPair, ...]:
         """Where journals and ledgers lie, in ``data_dir`` unless configured. Raises ConfigurationError."""
@@ -83,7 +95,7 @@ def load_bookie_config(
     entries += [from_assignment(text) for text in overrides]
     latest = {entry.key: entry for entry in entries}
     server = build_settings(BookieServerConfig, latest)
-    _check_metadata(server, latest)
+    metadata = _metadata(server, latest)
     bookie = build_settings(BookieConfig, latest)
     if server.bookie_id:
         check_bookie_id("bookieId", server.bookie_id)
@@ -92,19 +104,23 @@ def load_bookie_config(
     warnings += risks(bookie)
     unused = [entry for key, entry in latest.items() if key not in known and key not in NOT_BUILT]
     warnings += unknown_keys(unused, known)
-    return BookieProcessConfig(server, bookie, tuple(warnings))
+    return BookieProcessConfig(server, bookie, tuple(warnings), metadata)
 
 
 def _several(text: str) -> tuple[str, ...]:
     return tuple(path.strip() for path in text.split(",") if path.strip())
 
 
-def _check_metadata(server: BookieServerConfig, latest: dict[str, ConfigEntry]) -> None:
-    if server.metadata_service_uri:
-        raise ConfigurationError(
-            f"{shown_assignment(latest['metadataServiceUri'])}: a metadata store is not built for a bookie of its own, "
-            "which would be in no cluster, and nobody would find it; expected nothing"
-        )
+def _metadata(server: BookieServerConfig, latest: Mapping[str, ConfigEntry]) -> ZooKeeperAddress | None:
+    key, text = "metadataServiceUri", server.metadata_service_uri
+    if text.strip().lower() in _NO_METADATA:
+        if not server.zk_servers:
+            return None
+        key, text = "zkServers", f"zk+null://{','.join(server.zk_servers)}{server.zk_ledgers_root_path}"
+    try:
+        return parse_zookeeper_address(text)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{shown_assignment(latest[key])}: {error}") from error
 
 
 def _asked_in_vain(entries: Iterable[ConfigEntry]) -> Iterator[str]:
@@ -113,7 +129,7 @@ def _asked_in_vain(entries: Iterable[ConfigEntry]) -> Iterator[str]:
     if refused:
         named = "; ".join(f"{shown_assignment(entry)}: {group.instead}" for entry, group in refused)
         raise ConfigurationError(
-            "a bookie of this version has no authentication, no TLS and no ZooKeeper, and does not start where they "
+            "a bookie of this version has no authentication and no TLS, and does not start where they "
             f"are asked for: {named}. Remove {'this key' if len(refused) == 1 else 'these keys'} to run it without"
         )
     for entry, group in asked:

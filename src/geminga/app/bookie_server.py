@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from geminga.app.bookie_config import BookieProcessConfig
 from geminga.app.core.addresses import WILDCARD_ADDRESSES, is_loopback
@@ -21,7 +21,14 @@ from geminga.app.core.bookie_place import DirectoryPair, advertised_host, bookie
 from geminga.app.core.descriptors import plan_descriptors
 from geminga.app.data_directory import FORMAT_FILE
 from geminga.bookie.identity import open_identified
-from geminga.bookie.registration import Registration, cluster_id, remember_cookie, remembered_cookie
+from geminga.bookie.registration import (
+    STALE_WAIT_S,
+    Registration,
+    cluster_id,
+    prepare_cluster,
+    remember_cookie,
+    remembered_cookie,
+)
 from geminga.bookie.serving import TakenPort
 from geminga.bookie.spread import SpreadBookie
 from geminga.bookkeeper import MetadataLiveLedgers
@@ -34,6 +41,9 @@ from geminga.wire.bookkeeper.bookie_registration import encode_service_info
 
 #: Opens the metadata store of the bookie's cluster.
 OpenMetadata: TypeAlias = Callable[[Runtime], Awaitable[MetadataStore]]
+
+#: A start waits for the node of an earlier session for so many times a session's life: it ends at a tick of the server.
+STALE_SESSIONS: Final = 1.5
 
 _log = get_logger(__name__)
 
@@ -71,10 +81,10 @@ class BookieProcessServer:
         on_fatal: FatalHandler,
         open_metadata: OpenMetadata | None = None,
     ) -> None:
-        """``open_metadata``: of a cluster; left out: the bookie is in none."""
+        """``open_metadata``: of a cluster; left out: as configured, which may be none."""
         self._config = config
         self._on_fatal = on_fatal
-        self._open_metadata = open_metadata
+        self._open_metadata = open_metadata if open_metadata is not None else _configured_metadata(config)
         self._data_dir = data_dir
         self._plan = plan_descriptors(
             descriptor_limit(), open_logs=config.bookie.open_file_limit, web_connections_max=1
@@ -115,7 +125,12 @@ class BookieProcessServer:
         server = await taken.serve(bookie, self._config.server.frame_bytes_max)
         self._closers.append(("bookie's server", server.close))
         if metadata is not None:
-            registration = Registration(metadata, address.bookie_id, encode_service_info(address.host, address.port))
+            registration = Registration(
+                metadata,
+                address.bookie_id,
+                encode_service_info(address.host, address.port),
+                stale_wait_s=max(STALE_WAIT_S, STALE_SESSIONS * self._config.server.zk_timeout_ms / 1000),
+            )
             await registration.begin(bookie.availability)
             self._closers.append(("registration", registration.end))
             bookie.watch(registration.set)
@@ -152,6 +167,7 @@ class BookieProcessServer:
 
         if metadata is None:
             return await open_identified(runtime, cookie, open_bookie)
+        await prepare_cluster(metadata)
         remembered = await remembered_cookie(metadata, address.bookie_id)
         return await open_identified(
             runtime,
@@ -175,6 +191,20 @@ class BookieProcessServer:
             )
         if not is_registered:
             _log.info("without a metadata store: the bookie is in no cluster's list, and deletes no ledger")
+
+
+def _configured_metadata(config: BookieProcessConfig) -> OpenMetadata | None:
+    address = config.metadata
+    if address is None:
+        return None
+
+    async def opening(runtime: Runtime) -> MetadataStore:
+        from geminga.metadata.zookeeper import ZooKeeperMetadataStore
+
+        timeout_ms = config.server.zk_timeout_ms
+        return await ZooKeeperMetadataStore.open(runtime, address, session_timeout_ms=timeout_ms)
+
+    return opening
 
 
 async def _refuse_standalone(runtime: Runtime, path: str) -> None:

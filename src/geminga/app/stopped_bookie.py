@@ -112,6 +112,18 @@ class StoppedBookie:
             "entries": sum(one.entries for one in found),
         }
 
+    def cookie(self) -> BookieCookie | None:
+        """Whose directories these are; None if no directory says so. Raises CorruptionError."""
+        for part in self.parts:
+            for directory in (part.ledger_directory, part.journal_directory):
+                path = os.path.join(directory, VERSION_NAME)
+                try:
+                    with open(path, "rb") as file:
+                        return decode_bookie_cookie(file.read(), path)
+                except FileNotFoundError:
+                    continue
+        return None
+
     def own_files(self) -> list[str]:
         """Paths of all files that a bookie made here."""
         return [path for part in self.parts for path in part.own_files()]

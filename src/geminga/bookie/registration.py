@@ -30,14 +30,22 @@ from geminga.wire.bookkeeper.bookie_registration import (
     INSTANCE_ID_PATH,
     READ_ONLY_PATH,
 )
+from geminga.wire.bookkeeper.ledger_path import HIERARCHICAL_LAYOUT, LAYOUT_PATH
 
-#: How long a start waits for the node of an earlier session to go: as long as a session lives on (``zkTimeout``).
+#: How long a start waits at least for the node of an earlier session to go: that lives on for ``zkTimeout``.
 STALE_WAIT_S: Final = 15.0
 #: Between two looks while it waits, and between two attempts to register.
 RETRY_MS: Final = 500
 _UUID_DIGITS: Final = 16
 
 _log = get_logger(__name__)
+
+
+async def prepare_cluster(metadata: MetadataStore) -> None:
+    """Make what BookKeeper looks for in a cluster, but for the id, where it is missing. Raises MetadataError."""
+    for path in (AVAILABLE_PATH, READ_ONLY_PATH):
+        await cas.put_if_absent(metadata, path, b"")
+    await cas.put_if_absent(metadata, LAYOUT_PATH, HIERARCHICAL_LAYOUT)
 
 
 async def cluster_id(metadata: MetadataStore, runtime: Runtime) -> str:
@@ -84,13 +92,35 @@ async def remember_cookie(metadata: MetadataStore, cookie: BookieCookie, before:
     await cas.update(metadata, path, change)
 
 
+async def forget_cookie(metadata: MetadataStore, cookie: BookieCookie) -> bool:
+    """Remove the node of a bookie that will be emptied; False: there is none.
+
+    Raises DataDirectoryError if the node is another bookie's, or the bookie is registered as up; MetadataError.
+    """
+    for place in (AVAILABLE_PATH, READ_ONLY_PATH):
+        if await metadata.exists(f"{place}/{cookie.bookie_id}"):
+            raise DataDirectoryError(f"a bookie is registered as {cookie.bookie_id}: does it run elsewhere?")
+    path = f"{COOKIES_PATH}/{cookie.bookie_id}"
+    node = await metadata.get(path)
+    if node is None:
+        return False
+    found = decode_bookie_cookie(node.value, f"metadata node {path}")
+    if found.instance_id != cookie.instance_id:
+        raise DataDirectoryError(f"metadata node {path} belongs to a bookie of another cluster")
+    await cas.remove_read(metadata, path, node)
+    return True
+
+
 class Registration:
     """One bookie's nodes. Made by :meth:`begin`; follows what :meth:`set` says until :meth:`end`."""
 
-    def __init__(self, metadata: MetadataStore, bookie_id: str, info: bytes) -> None:
+    def __init__(
+        self, metadata: MetadataStore, bookie_id: str, info: bytes, *, stale_wait_s: float = STALE_WAIT_S
+    ) -> None:
         self._metadata = metadata
         self._id = bookie_id
         self._info = info
+        self._stale_wait_s = stale_wait_s
         self._wanted: Availability | None = None
         #: Something is to be done, or may be.
         self._due = asyncio.Event()
@@ -105,7 +135,7 @@ class Registration:
         """
         self._wanted = availability
         clock = asyncio.get_running_loop().time
-        deadline = clock() + STALE_WAIT_S
+        deadline = clock() + self._stale_wait_s
         failure: GemingaError | None = None
         while True:
             try:

@@ -24,6 +24,7 @@ from geminga.model.errors import (
 from geminga.runtime import crash_point, get_logger
 from geminga.wire.bookkeeper.ledger_metadata import LedgerMetadata, decode_ledger_metadata, encode_ledger_metadata
 from geminga.wire.bookkeeper.ledger_path import (
+    LAYOUT_PATH,
     LEDGERS_ROOT,
     depth_below,
     is_ledger_leaf,
@@ -33,8 +34,7 @@ from geminga.wire.bookkeeper.ledger_path import (
 
 #: Value: the next free ledger id in decimal. BookKeeper's own clients keep their sequential nodes below it.
 ID_GENERATOR_PATH: Final = f"{LEDGERS_ROOT}/idgen"
-#: BookKeeper notes there how it lays the ledgers' nodes out; Geminga knows the hierarchical ones.
-LAYOUT_PATH: Final = f"{LEDGERS_ROOT}/LAYOUT"
+#: Geminga knows the hierarchical layouts.
 LAYOUT_KNOWN: Final = b"HierarchicalLedgerManagerFactory"
 #: Lost races for a batch of ids before giving up.
 ID_ATTEMPTS_MAX: Final = 64
@@ -192,6 +192,8 @@ class MetadataLiveLedgers:
         """Ids of all ledgers, or None if they can not be told now: then nothing may be deleted."""
         found: set[int] = set()
         try:
+            # A list that is older than the bookie's own would lack ledgers that it has entries of.
+            await self._store.sync()
             layout = await self._store.get(LAYOUT_PATH)
             if layout is not None and LAYOUT_KNOWN not in layout.value:
                 _log.warning("%s says %r: the list of ledgers can not be read", LAYOUT_PATH, layout.value[:100])

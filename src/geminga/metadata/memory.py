@@ -98,6 +98,10 @@ class MemoryMetadataStore:
         await self._request()
         return await self._reply(self._server.tree.children(path))
 
+    async def sync(self) -> None:
+        """See ``MetadataStore.sync``: reads are never old here."""
+        await self._request()
+
     # ---- writes
 
     async def put(

@@ -84,6 +84,10 @@ class MetadataStore(Protocol):
         """Names (not paths) of the direct children, sorted; empty if there are none or no such node."""
         ...
 
+    async def sync(self) -> None:
+        """What is read from now on is not older than this call (a server may lag behind). Raises MetadataError."""
+        ...
+
     async def put(
         self,
         path: str,

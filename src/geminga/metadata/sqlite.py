@@ -146,6 +146,11 @@ class SqliteMetadataStore:
         check_path(path)
         return await self._read(lambda reader: reader.children(path))
 
+    async def sync(self) -> None:
+        """See ``MetadataStore.sync``: a read sees every commit that was answered."""
+        self._check_usable()
+        await self._delay()
+
     async def _read(self, read: Callable[[SqliteTree], T]) -> T:
         self._check_usable()
         reader = self._reader

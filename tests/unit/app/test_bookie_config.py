@@ -104,7 +104,30 @@ def test_bad_values_are_refused_by_key(text: str) -> None:
         load_bookie_config(overrides=[text])
 
 
-@pytest.mark.parametrize("uri", ["zk+hierarchical://localhost:2181/ledgers", "sqlite:", "etcd://x"])
+@pytest.mark.parametrize(
+    ("assignments", "expected"),
+    [
+        (["metadataServiceUri=zk+hierarchical://a:1;b:2/ledgers"], "zk:a:1,b:2"),
+        (["metadataServiceUri=metadata-store:zk:a:1/c", "zkServers=b:1"], "zk:a:1/c"),
+        (["zkServers=a:1,b", "zkLedgersRootPath=/c/ledgers"], "zk:a:1,b:2181/c"),
+        (["metadataServiceUri=null"], "None"),
+        ([], "None"),
+    ],
+)
+def test_metadata_are_where_bookkeeper_keys_say(assignments: list[str], expected: str) -> None:
+    config = load_bookie_config(overrides=assignments)
+    assert str(config.metadata) == expected
+    assert config.warnings == ()
+
+
+def test_bad_servers_are_refused_by_their_key() -> None:
+    with pytest.raises(ConfigurationError, match=r"zkServers=a:0 \(--set\): .*expected"):
+        load_bookie_config(overrides=["zkServers=a:0"])
+    with pytest.raises(ConfigurationError, match=r"zkServers=a:1 \(--set\): .*ends with /ledgers"):
+        load_bookie_config(overrides=["zkServers=a:1", "zkLedgersRootPath=/other"])
+
+
+@pytest.mark.parametrize("uri", ["zk+flat://localhost:2181/ledgers", "sqlite:", "etcd://x"])
 def test_metadata_that_can_not_be_reached_are_refused(uri: str) -> None:
     with pytest.raises(ConfigurationError, match=r"metadataServiceUri=.*expected"):
         load_bookie_config(overrides=[f"metadataServiceUri={uri}"])

@@ -97,7 +97,7 @@ def test_bookies_of_a_cluster_are_found_and_strangers_are_refused(tmp_path: Path
         assert await Appends(handle).append_and_wait(b"an entry") is None
         for bookie in bookies:
             await bookie.stop()
-        assert await store.children(AVAILABLE_PATH) == []
+        assert await store.children(AVAILABLE_PATH) == ["readonly"]
         # Directories of another one, and of another cluster.
         for data, bookie_id, of, says in (
             ("b1", "b2", cluster, "journal belongs to bookie b1"),

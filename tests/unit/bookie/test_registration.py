@@ -12,6 +12,8 @@ from geminga.bookie.registration import (
     STALE_WAIT_S,
     Registration,
     cluster_id,
+    forget_cookie,
+    prepare_cluster,
     remember_cookie,
     remembered_cookie,
 )
@@ -23,10 +25,12 @@ from geminga.sim import SimNode, SimWorld
 from geminga.wire.bookkeeper.bookie_cookie import BookieCookie
 from geminga.wire.bookkeeper.bookie_registration import (
     AVAILABLE_PATH,
+    COOKIES_PATH,
     INSTANCE_ID_PATH,
     READ_ONLY_PATH,
     encode_service_info,
 )
+from geminga.wire.bookkeeper.ledger_path import HIERARCHICAL_LAYOUT, LAYOUT_PATH
 
 WRITABLE, READ_ONLY = f"{AVAILABLE_PATH}/b:1", f"{READ_ONLY_PATH}/b:1"
 INFO = encode_service_info("b", 1)
@@ -191,5 +195,45 @@ def test_cluster_that_never_had_an_id_gets_none() -> None:
         await remember_cookie(store.session(), COOKIE._replace(instance_id=""), None)
         assert await cluster_id(store.session(), store.runtime) == ""
         assert not await store.looking.exists(INSTANCE_ID_PATH)
+
+    run(main)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_first_bookie_makes_what_a_cluster_has_and_the_next_leave_it(seed: int) -> None:
+    async def main(store: Store) -> None:
+        faults = MetadataFaults(unknown_before_percent=30, unknown_after_percent=30)
+        for _ in range(2):
+            await asyncio.gather(*(prepare_cluster(store.session(faults)) for _ in range(3)))
+        node = await store.looking.get(LAYOUT_PATH)
+        assert node is not None
+        assert (node.value, node.stat.version) == (HIERARCHICAL_LAYOUT, 0)
+        assert await store.looking.exists(READ_ONLY_PATH)
+        other = b"2\norg.apache.bookkeeper.meta.FlatLedgerManagerFactory:1"
+        await store.looking.put(LAYOUT_PATH, other, expected_version=None)
+        await prepare_cluster(store.session())
+        node = await store.looking.get(LAYOUT_PATH)
+        assert node is not None
+        assert node.value == other
+
+    run(main, seed)
+
+
+def test_cookie_of_an_emptied_bookie_is_forgotten_and_of_no_other() -> None:
+    cookie = BookieCookie("b:1", ("/j",), ("/l",), "one")
+
+    async def main(store: Store) -> None:
+        session = store.session()
+        assert not await forget_cookie(session, cookie)
+        await remember_cookie(session, cookie, None)
+        with pytest.raises(DataDirectoryError, match="bookie of another cluster"):
+            await forget_cookie(session, cookie._replace(instance_id="two"))
+        registration = Registration(session, "b:1", INFO)
+        await registration.begin(Availability.READ_ONLY)
+        with pytest.raises(DataDirectoryError, match="does it run elsewhere"):
+            await forget_cookie(session, cookie)
+        await registration.end()
+        assert await forget_cookie(session, cookie)
+        assert await store.looking.children(COOKIES_PATH) == []
 
     run(main)

@@ -1,8 +1,7 @@
 """Keys of BookKeeper's ``bk_server.conf`` that ask a bookie for what Geminga's does not have. Pure.
 
-Those that ask for protection, or for a place in a cluster that could not be reached, keep the bookie from starting:
-without it, it would be open to whoever reaches it, or be there and never be found. What else is missing is named in a
-warning. docs/configuration.md lists the same groups; a test compares.
+Those that ask for protection keep the bookie from starting: without it, it would be open to whoever reaches it. What
+else is missing is named in a warning. docs/configuration.md lists the same groups; a test compares.
 """
 
 from __future__ import annotations
@@ -38,9 +37,9 @@ GROUPS: Final = (
         quiet=_OFF,
     ),
     Unbuilt(
-        "Metadata in ZooKeeper",
-        "the bookie would be in no cluster, and nobody would find it",
-        _keys("zkServers"),
+        "Access lists in ZooKeeper",
+        "whoever reaches it could change what bookies are and hold",
+        _keys("zkEnableSecurity"),
         is_refused=True,
         quiet=_OFF,
     ),

@@ -129,6 +129,13 @@ class ZooKeeperMetadataStore:
         except zk.ZookeeperError as error:
             raise _unexpected(f"children {path}", error) from error
 
+    async def sync(self) -> None:
+        """See ``MetadataStore.sync``."""
+        try:
+            await self._read("sync", self._connection.sync())
+        except zk.ZookeeperError as error:
+            raise _unexpected("sync", error) from error
+
     async def _read(self, what: str, payload: Kazoo) -> Kazoo:
         return await self._requests.ask(what, payload, is_write=False)
 

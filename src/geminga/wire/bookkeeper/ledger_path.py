@@ -11,6 +11,10 @@ from typing import Final
 
 #: BookKeeper's ``zkLedgersRootPath``.
 LEDGERS_ROOT: Final = "/ledgers"
+#: BookKeeper notes there how the ledgers' nodes are laid out.
+LAYOUT_PATH: Final = f"{LEDGERS_ROOT}/LAYOUT"
+#: These ones: format of the note, class and version of BookKeeper's that knows the layout.
+HIERARCHICAL_LAYOUT: Final = b"2\norg.apache.bookkeeper.meta.HierarchicalLedgerManagerFactory:1"
 #: BookKeeper keeps short paths below this id (Java's Integer.MAX_VALUE).
 SHORT_ID_LIMIT: Final = (1 << 31) - 1
 
