@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from geminga.bookkeeper.core.add_entry import AddQueue
 from geminga.bookkeeper.core.distribution import Distribution
-from geminga.bookkeeper.core.ensemble_change import change_ensemble
+from geminga.bookkeeper.core.ensemble_change import change_ensemble, rebase_change
 from geminga.bookkeeper.core.placement import Placement
 from geminga.bookkeeper.core.reads import ReadVerdict, RecoveryRead, worst_error
 from geminga.bookkeeper.core.recovery import (
@@ -424,3 +424,30 @@ def test_write_back_below_the_ack_quorum_fails_the_recovery():
     failed: dict[str, StorageError] = {"a": DiskIOError("x"), "b": DiskIOError("x")}
     with pytest.raises(NotEnoughBookiesError):
         recovery.send(WriteBackResult(False, failed, ()))
+
+
+@given(st.data())
+def test_a_writers_change_keeps_what_others_did_to_finished_fragments(data):
+    names = [f"b{i}" for i in range(9)]
+    firsts = [0, *sorted(data.draw(st.sets(st.integers(1, 20), max_size=3)))]
+    known = [LedgerFragment(first, tuple(data.draw(st.permutations(names))[:3])) for first in firsts]
+    planned = change_ensemble(
+        known,
+        first_entry_id=firsts[-1] + data.draw(st.integers(0, 3)),
+        failed={known[-1].ensemble[1]},
+        available=names,
+        **CHOOSING,
+    ).fragments
+    # A worker replaces one of the settled ones, before or after the change.
+    moved = [fragment._replace(ensemble=("x", *fragment.ensemble[1:])) for fragment in known[:-1]]
+    assert rebase_change(known, planned, known) == planned
+    assert rebase_change(known, planned, planned) == planned
+    rebased = rebase_change(known, planned, [*moved, known[-1]])
+    assert rebased == (*moved, *planned[len(moved) :])
+    assert rebase_change(known, planned, rebased) == rebased
+    # Somebody else's last fragment, or another one before it.
+    other = LedgerFragment(known[-1].first_entry_id + 9, ("x", "y", "z"))
+    assert rebase_change(known, planned, [*known, other]) is None
+    assert rebase_change(known, planned, [*known[:-1], known[-1]._replace(ensemble=("x", "y", "z"))]) is None
+    if len(known) > 1:
+        assert rebase_change(known, planned, known[1:]) is None

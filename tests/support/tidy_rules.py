@@ -25,6 +25,8 @@ LAYERS: Mapping[str, frozenset[str]] = {
     "spark": frozenset({"client", "lake", "wire", "runtime", "model"}),
     "bookie": frozenset({"metadata", "wire", "runtime", "model"}),
     "bookkeeper": frozenset({"metadata", "wire", "runtime", "model"}),
+    # Restores copies, beside whoever writes.
+    "replication": frozenset({"bookkeeper", "metadata", "wire", "runtime", "model"}),
     "managed_ledger": frozenset({"lake", "bookkeeper", "metadata", "wire", "runtime", "model"}),
     # Its coordinator, buffers and logs reach topics through ports of its own, which the broker implements.
     "transaction": frozenset({"managed_ledger", "wire", "runtime", "model"}),
@@ -41,6 +43,7 @@ LAYERS: Mapping[str, frozenset[str]] = {
             "lake",
             "bookkeeper",
             "bookie",
+            "replication",
             "client",
             # Its pipelines, when a command of them runs.
             "spark",
@@ -261,7 +264,7 @@ def _reraises(handler: ast.ExceptHandler) -> bool:
 
 
 #: Packages whose texts name ledgers, files and nodes.
-_STORAGE = frozenset({"bookie", "bookkeeper", "managed_ledger", "metadata"})
+_STORAGE = frozenset({"bookie", "bookkeeper", "managed_ledger", "metadata", "replication"})
 
 
 def told_violations(module: SourceModule) -> list[str]:

@@ -18,6 +18,7 @@ WITH_A_PAGE = (
     "managed_ledger",
     "metadata",
     "model",
+    "replication",
     "runtime",
     "sim",
     "spark",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from geminga.bookkeeper import crash_points
 from geminga.bookkeeper.config import BookKeeperConfig
@@ -23,6 +23,9 @@ from geminga.model.errors import BadVersionError, CorruptionError, MetadataError
 from geminga.runtime import Runtime, crash_point, get_logger
 from geminga.wire.bookkeeper.digest import DigestType
 from geminga.wire.bookkeeper.ledger_metadata import LedgerFragment, LedgerMetadata
+
+if TYPE_CHECKING:
+    from geminga.bookkeeper.core.placement import Placement
 
 #: Ids tried for one new ledger; each was taken by another client or lost to an unknown outcome.
 CREATE_ATTEMPTS_MAX: Final = 16
@@ -154,6 +157,10 @@ class BookKeeper:
         return LedgerHandle(
             self._env, ledger_id, stored, is_writable=False, last_add_confirmed=last, length_bytes=length
         )
+
+    async def placement(self) -> Placement:
+        """By what bookies are chosen, for who chooses some for ledgers that are there already."""
+        return await self._env.placement.known()
 
     async def ledger_ids(self) -> Sequence[int]:
         """Ids of all ledgers there are, whoever made them, ascending; raises MetadataError."""

@@ -17,7 +17,7 @@ from typing import Final
 from geminga.bookkeeper import crash_points
 from geminga.bookkeeper.core.add_entry import AddQueue, AppendDone, PendingAdd
 from geminga.bookkeeper.core.distribution import Distribution
-from geminga.bookkeeper.core.ensemble_change import EnsembleChange, change_ensemble
+from geminga.bookkeeper.core.ensemble_change import EnsembleChange, change_ensemble, rebase_change
 from geminga.bookkeeper.core.read_attempts import StickyReplica
 from geminga.bookkeeper.environment import LedgerEnvironment
 from geminga.bookkeeper.ledger_store import StoredLedger
@@ -295,12 +295,15 @@ class LedgerHandle:
     async def _change_ensemble(self, change: EnsembleChange | None) -> None:
         """Replace failed bookies until none is left; the writer's right to do so is checked by the CAS."""
         while change is not None and self._error is None:
-            fragments = change.fragments
+            known, fragments = self.metadata.fragments, change.fragments
 
             def apply(found: LedgerMetadata) -> LedgerMetadata:
                 if found.state is not LedgerState.OPEN:
                     raise LedgerFencedError(f"ledger {self.ledger_id} is {found.state.name}: another writer has it")
-                return found.with_fragments(fragments)  # noqa: B023 -- called within this round only
+                rebased = rebase_change(known, fragments, found.fragments)  # noqa: B023 -- called within this round only
+                if rebased is None:
+                    raise LedgerFencedError(f"ledger {self.ledger_id} is on other bookies: another writer has it")
+                return found.with_fragments(rebased)
 
             try:
                 crash_point(crash_points.CHANGE_PLANNED)

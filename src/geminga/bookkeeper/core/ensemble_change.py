@@ -19,6 +19,25 @@ class EnsembleChange(NamedTuple):
     replaced: tuple[int, ...]
 
 
+def rebase_change(
+    known: Sequence[LedgerFragment], planned: Sequence[LedgerFragment], found: Sequence[LedgerFragment]
+) -> tuple[LedgerFragment, ...] | None:
+    """What a writer that planned a change on ``known`` may write over ``found``; None: somebody else writes the ledger.
+
+    Fragments before the last one are finished: their bookies may be others by now, who were given copies, and stay.
+    The last one is the writer's alone: it is as it was known, or as it was planned (the change was written already).
+    """
+
+    def finished(fragments: Sequence[LedgerFragment]) -> list[int]:
+        return [fragment.first_entry_id for fragment in fragments[:-1]]
+
+    if found[-1] == planned[-1] and finished(found) == finished(planned):
+        return tuple(found)
+    if found[-1] != known[-1] or finished(found) != finished(known):
+        return None
+    return (*found[: len(planned) - 1], planned[-1])
+
+
 def change_ensemble(
     fragments: Sequence[LedgerFragment],
     *,

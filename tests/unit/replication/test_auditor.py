@@ -1,0 +1,134 @@
+"""The auditor: marks what lost a bookie, or lacks entries, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from geminga.metadata import MetadataFaults
+from geminga.model.errors import StorageError
+from geminga.replication.config import ReplicationConfig
+from geminga.replication.counters import ReplicationCounters
+from geminga.replication.registry import LocalBookieRegistry
+from geminga.wire.bookkeeper.ledger_path import ledger_path
+from support.replication_world import QUICK, ReplicationWorld, run_replication
+
+
+class DeafRegistry(LocalBookieRegistry):
+    """Tells nobody of changes."""
+
+    def watch(self, callback: Callable[[], None]) -> Callable[[], None]:
+        return lambda: None
+
+
+async def marked(world: ReplicationWorld) -> dict[int, tuple[str, ...]]:
+    found = {}
+    for ledger_id in await world.marks.ledger_ids():
+        stored = await world.marks.read(ledger_id)
+        assert stored is not None
+        found[ledger_id] = stored.mark.replicas
+    return found
+
+
+def test_ledgers_of_lost_bookies_are_marked():
+    async def main(world: ReplicationWorld) -> None:
+        ledger_ids = [(await world.write(2, close=n % 2 == 0)).ledger_id for n in range(10)]
+        assert await world.auditor.audit()
+        assert await marked(world) == {}
+        world.lose("b1")
+        world.bookies["b2"].is_writable = False
+        # What nobody can read is left alone, and does not end the look.
+        await world.store.put(ledger_path(ledger_ids[0]), b"damaged", expected_version=None)
+        assert await world.auditor.audit()
+        expected = {}
+        for ledger_id in ledger_ids[1:]:
+            if "b1" in (await world.metadata(ledger_id)).fragments[0].ensemble:
+                expected[ledger_id] = ("b1",)
+        assert expected
+        assert await marked(world) == expected
+        assert world.counters.ledgers_marked == len(expected)
+
+    run_replication(main)
+
+
+def test_nothing_is_marked_while_no_bookie_is_registered():
+    async def main(world: ReplicationWorld) -> None:
+        await world.write(2)
+        world.lose(*world.bookies)
+        assert not await world.auditor.audit()
+        assert await marked(world) == {}
+
+    run_replication(main)
+
+
+def test_entries_that_a_bookie_lacks_are_found_and_what_is_not_known_is_not_missing():
+    async def main(world: ReplicationWorld) -> None:
+        _, lacking, _, opened = [await world.write(10, (5, 3, 2), close=n < 3) for n in range(4)]
+        name = (await world.metadata(lacking.ledger_id)).fragments[0].ensemble[2]
+        world.bookies[name].forget_entry(lacking.ledger_id, world.bookies[name].entry_ids(lacking.ledger_id)[-1])
+        # The end of an open ledger is its writer's.
+        world.bookies[name].forget_ledger(opened.ledger_id)
+        await world.auditor.check_all()
+        assert await marked(world) == {lacking.ledger_id: (name,)}
+        assert await world.marks.checked_all_ms() is not None
+        world.bookies[name].read_error = StorageError("busy")
+        before = world.counters.unknown_answers
+        await world.auditor.check_all()
+        assert world.counters.unknown_answers == before + 3
+        assert set(await marked(world)) == {lacking.ledger_id}
+
+    run_replication(main)
+
+
+def test_one_that_is_back_in_time_brings_no_marks():
+    async def main(world: ReplicationWorld) -> None:
+        ledger_id = (await world.write(5, (5, 3, 2))).ledger_id
+        recovery = world.autorecovery("one")
+        await recovery.start()
+        await world.world.sleep(60)
+        world.lose("b1")
+        await world.world.sleep(20)
+        world.bookies["b1"].come_back()
+        await world.world.sleep(100)
+        assert recovery.counters.ledgers_marked == 0
+        # The cluster's value counts, from now on.
+        await world.marks.set_recovery_delay(5)
+        world.lose("b1")
+        await world.world.sleep(10)
+        assert recovery.counters.ledgers_marked == 1
+        assert ledger_id in await world.marks.ledger_ids()
+        await recovery.close()
+
+    run_replication(main, config=replace(QUICK, lost_bookie_recovery_delay_s=40))
+
+
+def test_the_periodic_looks_come_though_every_watch_is_lost():
+    async def main(world: ReplicationWorld) -> None:
+        handle = await world.write(5, (3, 3, 2))
+        world.registry = DeafRegistry(world.bookies)
+        recovery = world.autorecovery("one", world.session(MetadataFaults(watch_lost_percent=100)))
+        await recovery.start()
+        await world.world.sleep(10)
+        world.lose((await world.metadata(handle.ledger_id)).fragments[0].ensemble[0])
+        await world.world.sleep(200)
+        assert await world.marks.ledger_ids() == []
+        await world.check_copies(handle.ledger_id)
+        # What a bookie really has is looked at once in a while.
+        name = (await world.metadata(handle.ledger_id)).fragments[0].ensemble[1]
+        world.bookies[name].forget_entry(handle.ledger_id, 3)
+        await world.world.sleep(2000)
+        assert recovery.counters.full_checks >= 1
+        await world.check_copies(handle.ledger_id)
+        await recovery.close()
+
+    run_replication(main, config=replace(QUICK, auditor_periodic_check_interval_s=1000))
+
+
+def test_defaults_are_bookkeepers():
+    config = ReplicationConfig()
+    assert config.auditor_periodic_bookie_check_interval_s == 86_400
+    assert config.auditor_periodic_check_interval_s == 604_800
+    assert config.lost_bookie_recovery_delay_s == 0
+    assert config.open_ledger_rereplication_grace_period_ms == 30_000
+    assert config.rereplication_entry_batch_size == 10
+    assert ReplicationCounters().audits == 0

@@ -1,0 +1,49 @@
+"""Auditor and worker together: begun, ended, and begun elsewhere."""
+
+from __future__ import annotations
+
+import pytest
+
+from geminga.model.errors import CorruptionError
+from geminga.replication import autorecovery
+from geminga.wire.bookkeeper.under_replication import ELECTION_PATH, REREPLICATION_LAYOUT_PATH
+from support.replication_world import ReplicationWorld, run_replication
+
+
+def test_what_is_laid_out_for_others_is_refused():
+    async def main(world: ReplicationWorld) -> None:
+        await world.store.put(REREPLICATION_LAYOUT_PATH, b'type: "FLAT"\nversion: 1\n', expected_version=None)
+        recovery = world.autorecovery("one")
+        assert isinstance(recovery, autorecovery.AutoRecovery)
+        with pytest.raises(CorruptionError, match="FLAT"):
+            await recovery.start()
+        await recovery.close()
+
+    run_replication(main)
+
+
+def test_one_that_is_closed_in_the_middle_leaves_nothing_behind():
+    async def main(world: ReplicationWorld) -> None:
+        ledger_ids = [(await world.write(40, (3, 3, 2), close=n % 2 == 0)).ledger_id for n in range(4)]
+        recovery = world.autorecovery("one")
+        await recovery.start()
+        await world.world.sleep(1)
+        for bookie in list(world.bookies.values())[1:]:
+            bookie.holds_replies = True
+        world.lose("b0")
+        await world.world.sleep(0.2)
+        assert await world.marks.locked()
+        await recovery.close()
+        assert await world.marks.locked() == frozenset()
+        assert await world.store.children(ELECTION_PATH) == []
+        for bookie in world.bookies.values():
+            bookie.release()
+        other = world.autorecovery("other")
+        await other.start()
+        await world.world.sleep(60)
+        assert await world.marks.ledger_ids() == []
+        for ledger_id in ledger_ids:
+            await world.check_copies(ledger_id)
+        await other.close()
+
+    run_replication(main)

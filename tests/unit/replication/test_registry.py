@@ -1,0 +1,45 @@
+"""Who is registered: of a cluster by its nodes, of a process by its bookies."""
+
+from __future__ import annotations
+
+from geminga.replication.registry import LocalBookieRegistry, MetadataBookieRegistry, RegisteredBookies
+from geminga.wire.bookkeeper.bookie_registration import AVAILABLE_PATH, READ_ONLY_PATH
+from support.replication_world import ReplicationWorld, run_replication
+
+
+def test_nodes_of_a_cluster():
+    async def main(world: ReplicationWorld) -> None:
+        registry = MetadataBookieRegistry(world.store)
+        heard: list[int] = []
+        unsubscribe = registry.watch(lambda: heard.append(1))
+        assert await registry.registered() == RegisteredBookies(())
+        for path in (f"{AVAILABLE_PATH}/b", f"{AVAILABLE_PATH}/a", f"{READ_ONLY_PATH}/c", f"{READ_ONLY_PATH}/b"):
+            await world.store.put(path, b"", expected_version=None, ephemeral=True)
+        assert await registry.registered() == RegisteredBookies(("a", "b"), ("c",))
+        assert (await registry.registered()).all == {"a", "b", "c"}
+        await world.world.sleep(1)
+        assert heard
+        unsubscribe()
+        heard.clear()
+        await world.store.delete(f"{AVAILABLE_PATH}/a")
+        await world.world.sleep(1)
+        assert not heard
+
+    run_replication(main)
+
+
+def test_bookies_of_a_process():
+    async def main(world: ReplicationWorld) -> None:
+        registry = LocalBookieRegistry(world.bookies)
+        heard: list[int] = []
+        unsubscribe = registry.watch(lambda: heard.append(1))
+        world.lose("b1")
+        world.bookies["b2"].is_writable = False
+        assert await registry.registered() == RegisteredBookies(("b0", "b3", "b4"), ("b2",))
+        assert len(heard) == 2
+        unsubscribe()
+        world.bookies["b1"].come_back()
+        assert len(heard) == 2
+        assert (await registry.registered()).writable == ("b0", "b1", "b3", "b4")
+
+    run_replication(main)

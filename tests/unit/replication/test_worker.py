@@ -1,0 +1,339 @@
+"""The replication worker on ledgers in every state, with everything that may come between."""
+
+from __future__ import annotations
+
+import pytest
+
+from geminga.metadata.core.faults import WriteFault
+from geminga.model.errors import LedgerFencedError
+from geminga.replication import crash_points
+from geminga.replication.worker import Outcome
+from geminga.wire.bookkeeper.ledger_metadata import LedgerState
+from geminga.wire.bookkeeper.under_replication import UnderReplicatedLedger, encode_mark, mark_path
+from support.ledgers import Appends, payloads
+from support.replication_world import ReplicationWorld, run_replication
+
+
+@pytest.mark.parametrize("quorums", [(1, 1, 1), (3, 2, 2), (3, 3, 2), (4, 2, 1)])
+@pytest.mark.parametrize("entries", [0, 1, 25])
+def test_a_closed_ledger_is_on_its_write_quorum_again(quorums, entries):
+    async def main(world: ReplicationWorld) -> None:
+        handle = await world.write(entries, quorums)
+        ledger_id = handle.ledger_id
+        before = await world.metadata(ledger_id)
+        lost = before.fragments[0].ensemble[0]
+        if quorums[1] == 1:
+            # Its only copies: the bookie is not registered, and answers all the same.
+            world.bookies[lost].is_writable = False
+            world.registry._bookies.pop(lost)
+        else:
+            world.lose(lost)
+        await world.marks.mark(ledger_id, [lost], None)
+        assert await world.step() is Outcome.RESTORED
+        assert await world.step() is None
+        assert await world.marks.ledger_ids() == []
+        after = await world.metadata(ledger_id)
+        assert lost not in after.fragments[0].ensemble
+        assert after.with_fragments(before.fragments) == before
+        await world.check_copies(ledger_id)
+        [newcomer] = set(after.fragments[0].ensemble) - set(before.fragments[0].ensemble)
+        assert world.bookies[newcomer].is_fenced(ledger_id)
+
+    run_replication(main)
+
+
+def test_a_deleted_ledger_ends_its_mark():
+    async def main(world: ReplicationWorld) -> None:
+        handle = await world.write(3)
+        await world.bookkeeper.delete_ledger(handle.ledger_id)
+        await world.marks.mark(handle.ledger_id, ["b0"], None)
+        assert await world.step() is Outcome.RESTORED
+        assert await world.marks.ledger_ids() == []
+
+    run_replication(main)
+
+
+def test_finished_fragments_of_an_open_ledger_move_under_the_writers_hands():
+    async def main(world: ReplicationWorld) -> None:
+        handle = await world.write(5, (2, 2, 2), close=False)
+        first, second = handle.metadata.fragments[0].ensemble
+        world.lose(first)
+        # The writer replaces it for what comes.
+        await world.append(handle, 5)
+        assert len(handle.metadata.fragments) == 2
+        await world.marks.mark(handle.ledger_id, [first], None)
+        assert await world.step() is Outcome.RESTORED
+        moved = (await world.metadata(handle.ledger_id)).fragments
+        assert first not in moved[0].ensemble
+        assert moved[1] == handle.metadata.fragments[1]
+        # Nobody is fenced; the writer's next change keeps what it finds.
+        world.lose(second)
+        await world.append(handle, 5)
+        changed = (await world.metadata(handle.ledger_id)).fragments
+        assert changed[0] == moved[0]
+        assert second not in changed[-1].ensemble
+        await handle.close()
+        await world.marks.mark(handle.ledger_id, [second], None)
+        assert await world.step() is Outcome.RESTORED
+        await world.check_copies(handle.ledger_id)
+        reader = await world.bookkeeper.open_ledger(handle.ledger_id)
+        assert list(await reader.read_entries(0, 14)) == payloads(0, 15)
+
+    run_replication(main)
+
+
+def test_the_last_fragment_of_an_open_ledger_is_its_writers_for_a_while():
+    async def main(world: ReplicationWorld) -> None:
+        handle = await world.write(5, (3, 3, 2), close=False)
+        ledger_id = handle.ledger_id
+        lost = handle.metadata.fragments[0].ensemble[0]
+        world.lose(lost)
+        await world.marks.mark(ledger_id, [lost], None)
+        recovery = world.autorecovery("one")
+        await recovery.start()
+        await world.world.sleep(0.5)
+        assert (await world.metadata(ledger_id)).state is LedgerState.OPEN
+        assert await world.marks.locked() == {ledger_id}
+        await world.world.sleep(10)
+        metadata = await world.metadata(ledger_id)
+        assert metadata.is_closed
+        assert metadata.last_entry_id == 4
+        await world.check_copies(ledger_id)
+        assert await world.marks.ledger_ids() == []
+        # The writer learns that it is the writer no more.
+        error = await Appends(handle).append_and_wait(b"late")
+        assert isinstance(error, LedgerFencedError)
+        await recovery.close()
+
+    run_replication(main)
+
+
+def test_a_writer_that_replaced_the_bookie_in_time_goes_on():
+    async def main(world: ReplicationWorld) -> None:
+        handle = await world.write(5, (3, 3, 2), close=False)
+        lost = handle.metadata.fragments[0].ensemble[0]
+        world.lose(lost)
+        await world.marks.mark(handle.ledger_id, [lost], None)
+        recovery = world.autorecovery("one")
+        await recovery.start()
+        await world.world.sleep(0.5)
+        await world.append(handle, 5)
+        await world.world.sleep(20)
+        assert (await world.metadata(handle.ledger_id)).state is LedgerState.OPEN
+        assert await world.marks.ledger_ids() == []
+        await world.append(handle, 5)
+        await handle.close()
+        await world.check_copies(handle.ledger_id)
+        await recovery.close()
+
+    run_replication(main)
+
+
+def test_a_bookie_that_is_there_gets_what_it_lacks():
+    async def main(world: ReplicationWorld) -> None:
+        handle = await world.write(20, (3, 2, 2))
+        ledger_id = handle.ledger_id
+        before = await world.metadata(ledger_id)
+        name = before.fragments[0].ensemble[1]
+        for entry_id in world.bookies[name].entry_ids(ledger_id)[3:9]:
+            world.bookies[name].forget_entry(ledger_id, entry_id)
+        await world.marks.mark(ledger_id, [name, "unheard of"], None)
+        assert await world.step() is Outcome.RESTORED
+        assert await world.metadata(ledger_id) == before
+        await world.check_copies(ledger_id)
+        # One that takes nothing is replaced.
+        world.bookies[name].forget_ledger(ledger_id)
+        world.bookies[name].is_writable = False
+        await world.marks.mark(ledger_id, [name], None)
+        assert await world.step() is Outcome.RESTORED
+        assert name not in (await world.metadata(ledger_id)).fragments[0].ensemble
+        await world.check_copies(ledger_id)
+
+    run_replication(main)
+
+
+def test_without_another_bookie_the_mark_stays_and_is_tried_again_later():
+    async def main(world: ReplicationWorld) -> None:
+        handle = await world.write(5, (3, 3, 2))
+        world.lose("b0")
+        recovery = world.autorecovery("one")
+        await recovery.start()
+        await world.world.sleep(5)
+        assert await world.marks.ledger_ids() == [handle.ledger_id]
+        assert recovery.counters.failed_attempts > 1
+        world.bookies["b0"].come_back()
+        await world.world.sleep(60)
+        assert await world.marks.ledger_ids() == []
+        await world.check_copies(handle.ledger_id)
+        await recovery.close()
+
+    run_replication(main, bookies=3)
+
+
+def test_nothing_is_restored_while_no_bookie_is_registered():
+    async def main(world: ReplicationWorld) -> None:
+        handle = await world.write(5)
+        before = await world.metadata(handle.ledger_id)
+        await world.marks.mark(handle.ledger_id, ["b0"], None)
+        world.lose(*world.bookies)
+        assert await world.step() is Outcome.FAILED
+        assert await world.metadata(handle.ledger_id) == before
+        assert await world.marks.ledger_ids() == [handle.ledger_id]
+
+    run_replication(main)
+
+
+def test_a_mark_that_grew_meanwhile_stays():
+    async def main(world: ReplicationWorld) -> None:
+        handle = await world.write(5)
+        ledger_id = handle.ledger_id
+        first, second, _ = (await world.metadata(ledger_id)).fragments[0].ensemble
+        world.lose(first)
+        await world.marks.mark(ledger_id, [first], None)
+        moved = world.worker._move
+
+        async def move_and_lose_another(*args):
+            stored = await moved(*args)
+            if first not in stored.metadata.fragments[0].ensemble and second in stored.metadata.fragments[0].ensemble:
+                await world.marks.mark(ledger_id, [second], None)
+            return stored
+
+        world.worker._move = move_and_lose_another
+        assert await world.step() is Outcome.RESTORED
+        assert await world.marks.ledger_ids() == [ledger_id]
+
+    run_replication(main)
+
+
+def test_a_mark_that_was_made_anew_at_the_same_version_is_made_once_more():
+    async def main(world: ReplicationWorld) -> None:
+        handle = await world.write(5)
+        ledger_id = handle.ledger_id
+        ensemble = (await world.metadata(ledger_id)).fragments[0].ensemble
+        await world.marks.mark(ledger_id, [ensemble[0]], None)
+        restore = world.worker._restore
+
+        async def restore_and_be_slow(*args):
+            outcome = await restore(*args)
+            # The lock was lost: another worker ended the mark, a bookie went, an auditor marked anew.
+            assert await world.marks.unmark(ledger_id, 0)
+            world.lose(ensemble[1])
+            await world.marks.mark(ledger_id, [ensemble[1]], None)
+            return outcome
+
+        world.worker._restore = restore_and_be_slow
+        assert await world.step() is Outcome.RESTORED
+        stored = await world.marks.read(ledger_id)
+        assert stored is not None
+        assert stored.mark.replicas == (ensemble[1],)
+        world.worker._restore = restore
+        assert await world.step() is Outcome.RESTORED
+        await world.check_copies(ledger_id)
+
+    run_replication(main)
+
+
+def test_metadata_of_a_ledger_whose_lock_was_lost_stay():
+    async def main(world: ReplicationWorld) -> None:
+        handle = await world.write(5)
+        ledger_id = handle.ledger_id
+        before = await world.metadata(ledger_id)
+        world.lose(before.fragments[0].ensemble[0])
+        await world.marks.mark(ledger_id, ["b"], None)
+        assert await world.worker._take() == ledger_id
+        world.store.expire_session()
+        await world.world.sleep(1)
+        assert await world.worker._attempt(ledger_id) is Outcome.FAILED
+        assert await world.metadata(ledger_id) == before
+
+    run_replication(main)
+
+
+def test_two_workers_share_the_marks():
+    async def main(world: ReplicationWorld) -> None:
+        ledger_ids = [(await world.write(5)).ledger_id for _ in range(12)]
+        world.lose("b0")
+        both = [world.autorecovery(name) for name in ("one", "two")]
+        for one in both:
+            await one.start()
+        await world.world.sleep(60)
+        assert await world.marks.ledger_ids() == []
+        for ledger_id in ledger_ids:
+            await world.check_copies(ledger_id)
+        assert all(one.counters.fragments_replicated for one in both)
+        assert [one.auditor.is_elected for one in both].count(True) == 1
+        for one in both:
+            await one.close()
+        assert await world.marks.locked() == frozenset()
+
+    run_replication(main)
+
+
+def test_what_is_switched_off_rests_until_it_is_on_again():
+    async def main(world: ReplicationWorld) -> None:
+        handle = await world.write(5, (4, 4, 2))
+        recovery = world.autorecovery("one")
+        await recovery.start()
+        await world.marks.set_enabled(False)
+        await world.world.sleep(1)
+        world.lose("b0", "b1")
+        await world.world.sleep(300)
+        assert await world.marks.ledger_ids() == []
+        world.bookies["b1"].come_back()
+        await world.marks.set_enabled(True)
+        await world.world.sleep(300)
+        assert await world.marks.ledger_ids() == []
+        await world.check_copies(handle.ledger_id)
+        await recovery.close()
+
+    run_replication(main)
+
+
+@pytest.mark.parametrize("fault", [WriteFault.UNKNOWN_BEFORE, WriteFault.UNKNOWN_AFTER])
+def test_unknown_outcomes_are_settled(fault):
+    async def main(world: ReplicationWorld) -> None:
+        handle = await world.write(5)
+        ensemble = (await world.metadata(handle.ledger_id)).fragments[0].ensemble
+        world.lose(ensemble[0])
+        await world.marks.mark(handle.ledger_id, [ensemble[0]], None)
+        world.store.faults.next_writes.extend([fault] * 3)
+        assert await world.step() is Outcome.RESTORED
+        await world.check_copies(handle.ledger_id)
+
+    run_replication(main)
+
+
+def test_a_mark_of_apaches_auditor_is_served():
+    async def main(world: ReplicationWorld) -> None:
+        handle = await world.write(5)
+        lost = (await world.metadata(handle.ledger_id)).fragments[0].ensemble[0]
+        world.lose(lost)
+        mark = encode_mark(UnderReplicatedLedger((lost,), 1_700_000_000_000))
+        await world.store.put(mark_path(handle.ledger_id), mark, expected_version=-1)
+        assert await world.step() is Outcome.RESTORED
+        await world.check_copies(handle.ledger_id)
+
+    run_replication(main)
+
+
+def test_errors_of_the_metadata_store_are_waited_for():
+    async def main(world: ReplicationWorld) -> None:
+        handle = await world.write(5)
+        recovery = world.autorecovery("one")
+        await recovery.start()
+        await world.world.sleep(1)
+        lost = (await world.metadata(handle.ledger_id)).fragments[0].ensemble[0]
+        recovery.worker._marks._store.expire_session(outage_ms=20_000)
+        world.lose(lost)
+        await world.world.sleep(120)
+        assert await world.marks.ledger_ids() == []
+        await world.check_copies(handle.ledger_id)
+        await recovery.close()
+
+    run_replication(main)
+
+
+def test_crash_points_have_their_order():
+    assert crash_points.ALL.index(crash_points.COPIED) < crash_points.ALL.index(crash_points.REPLACED)
+    assert crash_points.ALL.index(crash_points.REPLACED) < crash_points.ALL.index(crash_points.UNMARKED)
+    assert len(set(crash_points.ALL)) == len(crash_points.ALL)
