@@ -61,6 +61,7 @@ class FarBookie:
         self._availability = AvailabilityState(Availability.DOWN)
         #: Seconds from a call to its arrival, and from its answer to its return, at most.
         self.way_s_max = 0.002
+        self.config = SMALL
         self._rng = world.rng("far bookie", name)
 
     async def start(self) -> None:
@@ -72,7 +73,7 @@ class FarBookie:
 
     async def _open(self, node: SimNode) -> None:
         await node.runtime.disk.make_dirs("/data")
-        self.bookie = await LocalBookie.open(node.runtime, "/data", SMALL, ledgers=AllLive())
+        self.bookie = await LocalBookie.open(node.runtime, "/data", self.config, ledgers=AllLive())
         await BookieServer.listen(node.runtime, self.bookie, "0.0.0.0", BOOKIE_PORT)
         self.bookie.watch(self._availability.set)
         self._availability.set(Availability.WRITABLE)

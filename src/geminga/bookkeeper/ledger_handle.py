@@ -34,7 +34,7 @@ from geminga.model.errors import (
 )
 from geminga.runtime import answer_of, crash_point, get_logger, spawn
 from geminga.wire.bookkeeper.digest import EntryDigest, digest_for, master_key
-from geminga.wire.bookkeeper.ledger_metadata import LedgerMetadata, LedgerState
+from geminga.wire.bookkeeper.ledger_metadata import LedgerFragment, LedgerMetadata, LedgerState
 
 #: Ensemble changes without an entry confirmed in between, before the handle gives up.
 ENSEMBLE_CHANGES_MAX: Final = 64
@@ -377,7 +377,13 @@ class LedgerHandle:
         entry_ids = range(first_entry_id, last_entry_id + 1)
         if bytes_max is not None:
             bytes_max += self._digest.overhead_bytes * len(entry_ids)
-        env, fragments = self._env, self._stored.metadata.fragments
+        fragments = self._stored.metadata.fragments
+        self._read(entry_ids, bytes_max, fragments, partial(self._on_read, entry_ids, bytes_max, fragments, done))
+
+    def _read(
+        self, entry_ids: range, bytes_max: int | None, fragments: Sequence[LedgerFragment], done: PayloadsDone
+    ) -> None:
+        env = self._env
         if len(fragments) == 1 and self._distribution.ensemble_size == 1:
             bookie_id = fragments[0].ensemble[0]
             read_single(env.bookies, bookie_id, self._digest, self.ledger_id, entry_ids, done, bytes_max)
@@ -396,6 +402,41 @@ class LedgerHandle:
             bytes_max,
             self._sticky,
         ).start()
+
+    def _on_read(
+        self,
+        entry_ids: range,
+        bytes_max: int | None,
+        fragments: Sequence[LedgerFragment],
+        done: PayloadsDone,
+        result: Sequence[bytes] | StorageError,
+    ) -> None:
+        if isinstance(result, StorageError):
+            again = self._read_moved(entry_ids, bytes_max, fragments, done, result)
+            spawn(again, name=f"read of ledger {self.ledger_id}, which may have moved")
+        else:
+            done(result)
+
+    async def _read_moved(
+        self,
+        entry_ids: range,
+        bytes_max: int | None,
+        fragments: Sequence[LedgerFragment],
+        done: PayloadsDone,
+        error: StorageError,
+    ) -> None:
+        """Copies may have been made elsewhere since the handle was opened: once more, if the metadata say so."""
+        try:
+            stored = await self._env.ledgers.read(self.ledger_id)
+        except StorageError:
+            done(error)
+            return
+        if stored.metadata.fragments == fragments:
+            done(error)
+            return
+        if not self._is_writable:
+            self._stored = stored
+        self._read(entry_ids, bytes_max, stored.metadata.fragments, done)
 
     async def read_entries(self, first_entry_id: int, last_entry_id: int) -> Sequence[bytes]:
         """Like :meth:`read`, raising the error."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from geminga.metadata.core.faults import WriteFault
-from geminga.model.errors import LedgerFencedError
+from geminga.model.errors import LedgerFencedError, StorageError
 from geminga.replication import crash_points
 from geminga.replication.worker import Outcome
 from geminga.wire.bookkeeper.ledger_metadata import LedgerState
@@ -337,3 +337,23 @@ def test_crash_points_have_their_order():
     assert crash_points.ALL.index(crash_points.COPIED) < crash_points.ALL.index(crash_points.REPLACED)
     assert crash_points.ALL.index(crash_points.REPLACED) < crash_points.ALL.index(crash_points.UNMARKED)
     assert len(set(crash_points.ALL)) == len(crash_points.ALL)
+
+
+def test_who_had_a_ledger_open_before_reads_on_wherever_it_is_by_now():
+    async def main(world: ReplicationWorld) -> None:
+        handle = await world.write(30, (3, 2, 2))
+        reader = await world.bookkeeper.open_ledger(handle.ledger_id)
+        for index in (0, 1):
+            lost = (await world.metadata(handle.ledger_id)).fragments[0].ensemble[index]
+            world.lose(lost)
+            await world.marks.mark(handle.ledger_id, [lost], None)
+            assert await world.step() is Outcome.RESTORED
+        # Entries of these two have no other copy where the reader looked first.
+        assert list(await reader.read_entries(0, 29)) == payloads(0, 30)
+        assert list(await handle.read_entries(0, 29)) == payloads(0, 30)
+        await world.bookkeeper.delete_ledger(handle.ledger_id)
+        world.lose(*world.bookies)
+        with pytest.raises(StorageError, match="is down"):
+            await reader.read_entries(0, 29)
+
+    run_replication(main)

@@ -1,0 +1,31 @@
+"""Bookies go for good or for a while, auto-recovery dies at every step: all copies are there again in the end."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from geminga.replication import crash_points
+from geminga.sim import run_seeds
+from support.repair_story import repair_story
+
+SEEDS = int(os.environ.get("GEMINGA_REPAIR_SEEDS", "24"))
+SEEDS_LONG = int(os.environ.get("GEMINGA_REPAIR_SEEDS_LONG", "500"))
+LABELS = ("bookie lost", "repairer died", "writer died", "session expired", "copy checked")
+
+
+@pytest.mark.slow
+def test_copies_of_lost_bookies_are_made_anew():
+    report = run_seeds(repair_story, range(SEEDS))
+    report.check(hits_min=3, labels=(*LABELS, crash_points.MARKED, crash_points.REPLACED, crash_points.UNMARKED))
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+def test_copies_of_lost_bookies_are_made_anew_over_many_seeds(capsys):
+    report = run_seeds(repair_story, range(10_000, 10_000 + SEEDS_LONG))
+    with capsys.disabled():
+        print("\n" + report.table())
+    report.check(hits_min=20, labels=(*LABELS, *crash_points.ALL))
+    assert all(report.crashes[label] for label in crash_points.ALL), report.table()
