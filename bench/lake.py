@@ -2,8 +2,10 @@
 
 One topic, one producer, 100 bytes each (``--size``), batches of 128 KiB, every fourth with a key; ledgers of 64 MiB,
 all but the open one offloaded to Parquet in a directory, the bookies' copies kept. One Spark session, two tasks at a
-time; reads take turns, the first turn warms up. A read is ``load()`` with the default columns to Spark's ``noop`` sink,
-planning included. At last every message id of both ways is looked at: each number once, in the order of the ids.
+time; reads take turns, the first turn warms up. A read is the default columns to Spark's ``noop`` sink, planning
+included: all from the broker, with ``lake.root`` through the data source (Python), and with ``read_topic``, where Spark
+reads the Parquet files itself. Then rows are counted by key, which needs one column. At last every message id of broker
+and ``read_topic`` is looked at: each number once, in the order of the ids.
 """
 
 from __future__ import annotations
@@ -59,38 +61,44 @@ class _Measuring:
         self._messages = messages
         self._size = size
         broker_alone = {"service.url": broker.service_url, "topic": TOPIC}
-        self._ways: dict[str, dict[str, str]] = {"broker": broker_alone, "lake": {**broker_alone, "lake.root": root}}
+        with_lake = {**broker_alone, "lake.root": root}
+        self._ways: dict[str, dict[str, Any]] = {
+            "broker": {"options": broker_alone, "files": False},
+            "python": {"options": with_lake, "files": False},
+            "files": {"options": with_lake, "files": True},
+        }
 
     def rows(self) -> list[Row]:
         """Fill, offload, start Spark, take turns, look at the ids."""
         filled = finish_load(self._process("fill", topic=TOPIC, count=self._messages, size=self._size))
         offloaded_s, ledgers = self._offload()
-        turns: dict[str, list[dict[str, float]]] = {"broker": [], "lake": []}
+        turns: dict[str, list[dict[str, float]]] = {way: [] for way in (*self._ways, "broker keys", "files keys")}
         session = self._start_session()
         try:
             for turn in range(self._bench.rounds + 1):
-                for way, options in self._ways.items():
-                    before = cpu_seconds(self._broker.pid)
-                    answer = next_turn(session, json.dumps({"options": options}))
-                    answer["broker_cpu_s"] = cpu_seconds(self._broker.pid) - before
+                for way, how in self._ways.items():
+                    answer = self._turn(session, how)
                     if turn:  # the first one warms up
                         turns[way].append(answer)
-            checked = {way: self._check(session, options) for way, options in self._ways.items()}
+            for way in ("broker", "files"):
+                turns[f"{way} keys"].append(self._turn(session, {**self._ways[way], "query": "keys"}))
+            checked = {way: self._check(session, self._ways[way]) for way in ("broker", "files")}
         finally:
             session.kill()
             session.wait()
-        if checked["broker"] != checked["lake"]:
+        if checked["broker"] != checked["files"]:
             raise BenchError(f"rows by ledger differ: {checked}")
-        seam = [ledger for ledger in checked["lake"] if int(ledger) not in ledgers]
-        if not seam or len(seam) == len(checked["lake"]):
+        seam = [ledger for ledger in checked["files"] if int(ledger) not in ledgers]
+        if not seam or len(seam) == len(checked["files"]):
             raise BenchError(f"there is no seam: {sorted(ledgers)} are in the lake of {sorted(checked['lake'])}")
-        tail = sum(checked["lake"][ledger] for ledger in seam)
-        ratio = statistics.median(
-            one["seconds"] / other["seconds"] for one, other in zip(turns["broker"], turns["lake"], strict=True)
-        )
+        tail = sum(checked["files"][ledger] for ledger in seam)
+        there = f"{tail:,} of the tail from the broker"
         return [
-            self._row("all from the broker", turns["broker"], "", None),
-            self._row(f"lake, {tail:,} of the tail from the broker", turns["lake"], "broker", ratio),
+            self._row("all from the broker", turns, "broker", ""),
+            self._row(f"lake through Python, {there}", turns, "python", "broker"),
+            self._row(f"lake's files read by Spark, {there}", turns, "files", "broker"),
+            self._row("counted by key: all from the broker", turns, "broker keys", ""),
+            self._row("counted by key: lake's files", turns, "files keys", "broker keys"),
             {**_EMPTY, "what": f"published, {self._size} bytes each", "seconds": filled["seconds"]}
             | {"messages/s": round(self._messages / filled["seconds"])},
             {**_EMPTY, "what": f"offloaded, {len(ledgers)} ledgers", "seconds": offloaded_s}
@@ -98,20 +106,29 @@ class _Measuring:
             {**_EMPTY, "what": "message ids: each once, same by ledger", "messages/s": "-", "met": "yes"},
         ]
 
-    def _row(self, what: str, turns: list[dict[str, float]], beside: str, ratio: float | None) -> Row:
-        middle = {name: statistics.median(turn[name] for turn in turns) for name in turns[0]}
+    def _row(self, what: str, turns: dict[str, list[dict[str, float]]], way: str, beside: str) -> Row:
+        middle = {name: statistics.median(turn[name] for turn in turns[way]) for name in turns[way][0]}
+        ratio = statistics.median(
+            one["seconds"] / other["seconds"] for one, other in zip(turns[beside or way], turns[way], strict=True)
+        )
         return {
             "what": what,
             "seconds": middle["seconds"],
             "messages/s": round(self._messages / middle["seconds"]),
             "beside": beside or "-",
-            "ratio": "-" if ratio is None else ratio,
-            "goal": "-" if ratio is None else GOAL,
-            "met": "-" if ratio is None else "yes" if ratio >= GOAL else "NO",
+            "ratio": ratio if beside else "-",
+            "goal": GOAL if beside else "-",
+            "met": ("yes" if ratio >= GOAL else "NO") if beside else "-",
             "CPU s broker": middle["broker_cpu_s"],
             "JVM": middle["jvm_cpu_s"],
             "Python": middle["python_cpu_s"],
         }
+
+    def _turn(self, session: subprocess.Popen[str], how: dict[str, Any]) -> dict[str, float]:
+        before = cpu_seconds(self._broker.pid)
+        answer: dict[str, float] = next_turn(session, json.dumps(how))
+        answer["broker_cpu_s"] = cpu_seconds(self._broker.pid) - before
+        return answer
 
     # ---- steps
 
@@ -139,8 +156,8 @@ class _Measuring:
             text = answer.read()
         return json.loads(text) if text else {}
 
-    def _check(self, session: subprocess.Popen[str], options: dict[str, str]) -> dict[str, int]:
-        answer = next_turn(session, json.dumps({"options": options, "check": True, "count": self._messages}))
+    def _check(self, session: subprocess.Popen[str], how: dict[str, Any]) -> dict[str, int]:
+        answer = next_turn(session, json.dumps({**how, "check": True, "count": self._messages}))
         found: dict[str, int] = answer["ledgers"]
         return found
 

@@ -59,14 +59,20 @@ class _IdWriter(DataSourceArrowWriter):
 
 
 def runs_of(batch: Any) -> list[Run]:
-    """Where the ids of a batch begin and end, ledger by ledger. ValueError unless they ascend with their numbers."""
+    """Where the ids of a batch begin and end, run by run: rows of one ledger whose numbers follow each other.
+
+    A task of files may begin another file, or another part of one, within a batch. ValueError unless ids ascend with
+    their numbers.
+    """
     ids = np.stack(ids_of(batch.column("__messageId")), axis=1)
     numbers = numbers_of(batch.column("value"))
+    is_next = (np.diff(ids[:, 0]) == 0) & (np.diff(numbers) == 1)
     order = np.lexsort((ids[:, 2], ids[:, 1], ids[:, 0]))
-    is_ascending = bool((order == np.arange(len(order))).all() and (np.diff(ids, axis=0) != 0).any(axis=1).all())
-    if not is_ascending or not (np.diff(numbers) == 1).all():
+    ranks = np.empty(len(order), np.int64)
+    ranks[order] = np.arange(len(order))
+    if not (np.diff(ranks)[is_next] == 1).all() or not (np.diff(ids, axis=0) != 0).any(axis=1).all():
         raise ValueError(f"rows from number {numbers[0]} on: ids or numbers do not follow each other")
-    begins = np.flatnonzero(np.diff(ids[:, 0], prepend=-1)).tolist()
+    begins = [0, *(np.flatnonzero(~is_next) + 1).tolist()]
     bounds = zip(begins, [*begins[1:], len(ids)], strict=True)
     return [(*ids[at].tolist(), *ids[end - 1].tolist(), int(numbers[at]), end - at) for at, end in bounds]
 

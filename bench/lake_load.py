@@ -16,6 +16,7 @@ import asyncio
 import json
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ import numpy as np
 
 from bench.lake_ids import NUMBER_BYTES, IdSink, check_runs
 from bench.spark_load import BATCH_BYTES, cpu_of_children
+from bench.spark_session import serve
 
 Answer = dict[str, Any]
 
@@ -66,41 +68,33 @@ async def fill(o: Answer) -> Answer:
 
 def spark(o: Answer) -> Answer:
     """A session; reads for the lines on stdin."""
-    from geminga.spark import session
+    return serve(Path(o["scratch"]), (IdSink,), run_read)
 
-    scratch = Path(o["scratch"])
-    session_ = session(
-        "bench",
-        master="local[2]",
-        settings={
-            "spark.driver.memory": "1g",
-            "spark.driver.bindAddress": "127.0.0.1",
-            "spark.driver.host": "127.0.0.1",
-            "spark.ui.enabled": "false",
-            "spark.ui.showConsoleProgress": "false",
-            "spark.sql.shuffle.partitions": "2",
-            "spark.local.dir": str(scratch / "local"),
-            "spark.sql.warehouse.dir": str(scratch / "warehouse"),
-        },
-    )
-    session_.sparkContext.setLogLevel("ERROR")
-    session_.dataSource.register(IdSink)
-    print(json.dumps({"ready": True}), flush=True)
-    for line in sys.stdin:
-        print(json.dumps(run_read(session_, json.loads(line), scratch)), flush=True)
-    session_.stop()
-    return {}
+
+#: Queries of few columns, by name.
+QUERIES: dict[str, Callable[[Any], Any]] = {
+    "": lambda frame: frame,
+    "keys": lambda frame: frame.groupBy("__key").count(),
+}
 
 
 def run_read(session_: Any, o: Answer, scratch: Path) -> Answer:
-    """One batch read: all rows to nowhere, timed; or, with ``check``, every message id looked at."""
-    frame = session_.read.format("pulsar").options(**o["options"]).load()
+    """One batch read, timed with its planning; or, with ``check``, every message id looked at.
+
+    ``files``: by ``read_topic``; else through the data source. ``query``: one of :data:`QUERIES`.
+    """
+    from geminga.spark import read_topic
+
+    before, started = cpu_of_children(), time.perf_counter()
+    if o["files"]:
+        frame = read_topic(session_, o["options"])
+    else:
+        frame = session_.read.format("pulsar").options(**o["options"]).load()
     if o.get("check"):
         found = scratch / "ids.json"
         frame.select("__messageId", "value").write.format("bench_ids").option("file", str(found)).mode("append").save()
         return {"ledgers": check_runs(json.loads(found.read_text()), o["count"])}
-    before, started = cpu_of_children(), time.perf_counter()
-    frame.write.format("noop").mode("overwrite").save()
+    QUERIES[o.get("query", "")](frame).write.format("noop").mode("overwrite").save()
     seconds, after = time.perf_counter() - started, cpu_of_children()
     return {
         "seconds": seconds,

@@ -26,6 +26,8 @@ from typing import Any
 
 from tools.process_tree import children_of
 
+from bench.spark_session import serve
+
 Options = dict[str, Any]
 Answer = dict[str, Any]
 
@@ -128,31 +130,8 @@ def value_bytes(batch: Any) -> int:
 def spark(o: Options) -> Answer:
     """A session; queries for the lines on stdin."""
     from bench.spark_sources import MemorySource, NowhereSink
-    from geminga.spark import session
 
-    scratch = Path(o["scratch"])
-    session_ = session(
-        "bench",
-        master="local[2]",
-        settings={
-            "spark.driver.memory": "1g",
-            "spark.driver.bindAddress": "127.0.0.1",
-            "spark.driver.host": "127.0.0.1",
-            "spark.ui.enabled": "false",
-            "spark.ui.showConsoleProgress": "false",
-            "spark.sql.shuffle.partitions": "2",
-            "spark.local.dir": str(scratch / "local"),
-            "spark.sql.warehouse.dir": str(scratch / "warehouse"),
-        },
-    )
-    session_.sparkContext.setLogLevel("ERROR")
-    for source in (MemorySource, NowhereSink):
-        session_.dataSource.register(source)
-    print(json.dumps({"ready": True}), flush=True)
-    for line in sys.stdin:
-        print(json.dumps(run_query(session_, json.loads(line), scratch)), flush=True)
-    session_.stop()
-    return {}
+    return serve(Path(o["scratch"]), (MemorySource, NowhereSink), run_query)
 
 
 def run_query(session_: Any, o: Options, scratch: Path) -> Answer:

@@ -24,6 +24,7 @@ GROUPS: Final = {
             "matrix",
             "pipeline",
             "pipelines",
+            "read_topic",
             "session",
             "sink_queries",
             "source_queries",

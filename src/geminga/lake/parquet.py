@@ -240,6 +240,11 @@ class LedgerFileReader:
         behind = self._first_entries[group + 1] if group + 1 < self.group_count else self.facts.entries
         return range(self._first_entries[group], behind)
 
+    def rows_of(self, group: int) -> int:
+        """How many rows a row group has."""
+        rows: int = self._metadata.row_group(group).num_rows
+        return rows
+
     def read_group(self, group: int) -> list[bytes]:
         """A row group's entries, rebuilt. Raises CorruptionError, DiskIOError."""
         with _Reading(self), self._store.read(self._path) as source:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from geminga.spark.java import JavaRuntime, configure_java
     from geminga.spark.sessions import TUNED_SETTINGS, register, session
     from geminga.spark.starting import starting_offsets
+    from geminga.spark.tables import read_topic
 
 __all__ = [
     "TUNED_SETTINGS",
@@ -31,6 +32,7 @@ __all__ = [
     "PySparkMissingError",
     "SparkSetupError",
     "configure_java",
+    "read_topic",
     "register",
     "session",
     "starting_offsets",
@@ -48,6 +50,7 @@ _NEEDING_SPARK = {
     "PulsarDataSource": "datasource",
     "TUNED_SETTINGS": "sessions",
     "configure_java": "java",
+    "read_topic": "tables",
     "register": "sessions",
     "session": "sessions",
 }

@@ -4,86 +4,29 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from random import Random
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-import geminga
-from geminga.app.cli import _app
-from geminga.client import CompressionType, MessageId
-from geminga.client.blocking import Client, connect
+from geminga.client import MessageId
 from geminga.spark.core.lake_plan import LakeRange
-from geminga.spark.core.metadata_columns import ALL_COLUMNS
 from geminga.spark.core.option_values import OptionError
 from geminga.spark.core.options import LakeChoice
 from geminga.spark.source.errors import LakeError
 from geminga.spark.source.lake_files import named_ledgers, store_of
 from geminga.spark.source.lake_read import LakeTask
 from pyspark_geminga import DefaultSource
+from support.lake_tables import TOPIC, Table, lake_table
 from support.spark_source import read_batch, rows_of, values
 
 SEED = 14
-TOPIC = "persistent://public/default/lake-table"
-
-
-class Table(NamedTuple):
-    """A topic of which a part is in a lake."""
-
-    options: dict[str, str]
-    lake: Path
-    #: What the broker alone gives.
-    rows: list[dict[str, Any]]
-
-
-def publish(client: Client) -> None:
-    with client.create_producer(TOPIC, batching_max_messages=7, compression_type=CompressionType.LZ4) as producer:
-        for index in range(150):
-            some = {"event_timestamp": index} if index % 3 else {}
-            key = b"\xff%d" % index if index % 5 == 0 else f"k{index}"
-            value = None if index % 11 == 0 else b"" if index % 13 == 0 else b"v%d" % index
-            properties = {"n": str(index), "": "x"} if index % 4 == 0 else {}
-            producer.send_nowait(value, partition_key=key, properties=properties, **some)
-            if index % 17 == 0:
-                producer.flush()
-        producer.flush()
-    with client.create_producer(
-        TOPIC, batching_enabled=False, chunking_enabled=True, chunk_max_message_size=100
-    ) as one:
-        for index in range(12):
-            one.send(b"alone%d" % index, event_timestamp=index)
-        one.send(None)
-        one.send(b"c" * 1000)
-        for commit in (True, False, True):
-            txn = client.transaction().__enter__()
-            for _ in range(3):
-                one.send(b"in" if commit else b"out", txn=txn)
-            txn.commit() if commit else txn.abort()
-        for index in range(35):
-            one.send(b"more%d" % index, partition_key="x")
 
 
 @pytest.fixture(scope="module")
 def table(tmp_path_factory) -> Iterator[Table]:
-    lake = tmp_path_factory.mktemp("lake")
-    settings = {
-        "managedLedgerMaxEntriesPerLedger": 8,
-        "managedLedgerMinLedgerRolloverTimeMinutes": 0,
-        "managedLedgerOffloadDriver": "filesystem",
-        "fileSystemURI": str(lake),
-        "defaultRetentionTimeInMinutes": -1,
-        "defaultRetentionSizeInMB": -1,
-    }
-    with geminga.Standalone(None, settings) as broker, connect(broker.service_url) as client:
-        publish(client)
-        command = ["lake", "offload", TOPIC, "--admin-url", broker.web_service_url, "--wait"]
-        assert CliRunner().invoke(_app, command).exit_code == 0
-        with client.create_producer(TOPIC) as producer:
-            producer.send(b"tail")
-        columns = {"service.url": broker.service_url, "topic": TOPIC, "metadataColumns": ",".join(ALL_COLUMNS)}
-        yield Table({**columns, "lake.root": str(lake)}, lake, read_batch(columns))
+    with lake_table(tmp_path_factory.mktemp("lake")) as table:
+        yield table
 
 
 def pieces_of(options: dict[str, str]) -> list[Any]:

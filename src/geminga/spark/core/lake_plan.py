@@ -31,6 +31,10 @@ class LakeLedger(NamedTuple):
     next_ledger_id: int | None
     #: Whether any of its messages can be wanted, by their time.
     is_wanted: bool = True
+    #: Whether all its rows are messages.
+    is_pure: bool = False
+    #: Of its largest row group.
+    group_rows_max: int = 0
 
 
 @dataclass(frozen=True, slots=True)

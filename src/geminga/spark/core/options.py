@@ -12,9 +12,11 @@ from geminga.model.errors import InvalidTopicNameError
 from geminga.spark.core.admission import Limits
 from geminga.spark.core.client_options import ClientConfiguration
 from geminga.spark.core.foreign_options import foreign_source_option
+from geminga.spark.core.lake_plan import Piece
 from geminga.spark.core.metadata_columns import DEFAULT_COLUMNS, check_columns
 from geminga.spark.core.offsets import EARLIEST, LATEST, OffsetError, ReadPosition, StreamOffset, parse_positions
 from geminga.spark.core.option_values import OptionError, OptionValues
+from geminga.spark.core.plan_text import Plan, decode_plan
 
 TASKS_MAX_DEFAULT: Final = 4
 MAX_TRIGGER_DELAY_MS_DEFAULT: Final = 15 * 60_000
@@ -23,6 +25,8 @@ POLL_TIMEOUT_MS_DEFAULT: Final = 30_000
 LONG_POLL_MS_DEFAULT: Final = 250
 ARROW_BATCH_BYTES_DEFAULT: Final = 4 << 20
 WINDOW_BYTES_DEFAULT: Final = 16 << 20
+#: What ``read_topic`` decided, as :mod:`.plan_text` says it.
+PLAN: Final = "lake.plan"
 #: Those without a prefix, and those of others that mean nothing here.
 _NAMES: Final = (
     "service.url",
@@ -54,10 +58,14 @@ _NAMES: Final = (
     "lake.root",
     "lake.region",
     "lake.endpoint",
+    PLAN,
 )
 _PREFIXES: Final = ("pulsar.client.", "pulsar.reader.", "pulsar.admin.", "pulsar.producer.")
 _BOUNDS: Final = frozenset(
-    ["startingoffsets", "startingtime", "endingoffsets", "endingtime", "lake.root", "lake.region", "lake.endpoint"]
+    [
+        *("startingoffsets", "startingtime", "endingoffsets", "endingtime"),
+        *("lake.root", "lake.region", "lake.endpoint", PLAN),
+    ]
 )
 #: Options of a reader, in lower case behind ``pulsar.reader.``.
 _READER_OPTIONS: Final = frozenset(
@@ -129,6 +137,16 @@ class Narrowed:
         """Only the message at a position."""
         return replace(self, message=message)
 
+    def clip(self, piece: Piece) -> Piece | None:
+        """What is left of a piece that was planned before; its times are looked at when it is read."""
+        if self.topics is not None and piece.topic not in self.topics:
+            return None
+        if self.message is None:
+            return piece
+        behind = self.message._replace(batch_index=self.message.batch_index + 1)
+        start, end = max(piece.start, self.message), min(piece.end, behind)
+        return replace(piece, start=start, end=end) if start < end else None
+
     def in_time(self, from_ms: int | None, to_ms: int | None) -> Narrowed:
         """Only what was published from the first and before the second time."""
         return replace(
@@ -168,6 +186,8 @@ class SourceOptions:
     filter_pushdown: bool = False
     #: None: all is read from the broker.
     lake: LakeChoice | None = None
+    #: None: planned when it is read.
+    plan: Plan | None = None
     #: By filters that Spark pushed down, no option.
     narrowed: Narrowed = Narrowed()
 
@@ -246,6 +266,7 @@ class SourceOptions:
             metadata_columns=check_columns(columns),
             filter_pushdown=values.boolean("filterPushdown", default=False),
             lake=_lake(values, is_stream=is_stream),
+            plan=_plan(values, is_stream=is_stream),
         )
 
 
@@ -266,6 +287,14 @@ def _lake(values: OptionValues, *, is_stream: bool) -> LakeChoice | None:
     if (scheme != "s3" or not rest.strip("/") or rest.startswith("/")) and (scheme != "file" or rest[:1] != "/"):
         raise OptionError(f"lake.root={root!r}: expected file:///path, an absolute path or s3://bucket/prefix")
     return LakeChoice(root, region, endpoint)
+
+
+def _plan(values: OptionValues, *, is_stream: bool) -> Plan | None:
+    if not values.is_given(PLAN):
+        return None
+    if is_stream:
+        raise OptionError(f"{PLAN}: only for batch reads; read_topic writes it")
+    return decode_plan(PLAN, values.text(PLAN))
 
 
 def _topics(values: OptionValues) -> TopicChoice:

@@ -46,6 +46,10 @@ class PulsarBatchReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """One for each task; called once, in the driver."""
+        if self._options.plan is not None:
+            clipped = [[self._options.narrowed.clip(piece) for piece in task] for task in self._options.plan]
+            kept = [tuple(piece for piece in task if piece is not None) for task in clipped]
+            return [InputPartition(LakeTask(task)) for task in kept if task]
         session = session_for(self._options.client)
         if self._options.lake is not None:
             bounds = session.run(lambda: bounds_of_batch(session.client, self._options))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
 
 from geminga.lake.core.manifest import Manifest, ManifestLedger, decode_manifest
 from geminga.lake.core.names import MANIFESTS, directory_of, parse_manifest_file
-from geminga.lake.core.rows import CHUNK, ENCRYPTED, UNDECODABLE
+from geminga.lake.core.rows import CHUNK, ENCRYPTED, MESSAGE, UNDECODABLE
 from geminga.lake.parquet import LedgerFileReader
 from geminga.lake.store import LakeStore
 from geminga.lake.stores import open_store
@@ -43,10 +44,19 @@ def store_of(lake: LakeChoice) -> LakeStore:
 
 def plan_with_lake(start: StreamOffset, end: StreamOffset, options: SourceOptions) -> list[tuple[Piece, ...]]:
     """The tasks of [start, end): every message of it is in exactly one of them. Blocks; raises LakeError."""
+    units, _ = units_with_lake(start, end, options)
+    return pack_units(units, options)
+
+
+def units_with_lake(
+    start: StreamOffset, end: StreamOffset, options: SourceOptions
+) -> tuple[list[Unit], list[LakeLedger]]:
+    """What [start, end) is divided into, and the ledgers that are read from files. Blocks; raises LakeError."""
     assert options.lake is not None
     store = store_of(options.lake)
     goal = options.target_bytes_per_task or _GOAL_BYTES
     units: list[Unit] = []
+    used: list[LakeLedger] = []
     for one in ranges_of(start, end):
         ledgers = [
             found
@@ -55,6 +65,12 @@ def plan_with_lake(start: StreamOffset, end: StreamOffset, options: SourceOption
             and (found := _look(store, directory, ledger, options.bounded_reader)) is not None
         ]
         units += units_of(one, ledgers, goal)
+        used += ledgers
+    return units, used
+
+
+def pack_units(units: Sequence[Unit], options: SourceOptions) -> list[tuple[Piece, ...]]:
+    """The units in tasks, as many as the options say."""
     tasks = options.tasks_max
     if options.target_bytes_per_task:
         tasks = max(1, min(TASKS_MAX, -(-sum(unit.size_bytes for unit in units) // options.target_bytes_per_task)))
@@ -105,5 +121,14 @@ def _look(store: LakeStore, directory: str, ledger: ManifestLedger, reader: Read
     is_behind = first is not None and reader.time_to_ms is not None and first >= reader.time_to_ms
     starts = tuple(file.entries_of(group).start for group in range(file.group_count))
     size = file.contents.payload_bytes
-    is_wanted = not (is_before or is_behind)
-    return LakeLedger(ledger.ledger_id, path, ledger.entries, size, starts, ledger.next_ledger_id, is_wanted)
+    return LakeLedger(
+        ledger.ledger_id,
+        path,
+        ledger.entries,
+        size,
+        starts,
+        ledger.next_ledger_id,
+        is_wanted=not (is_before or is_behind),
+        is_pure=set(file.contents.kinds) <= {MESSAGE},
+        group_rows_max=max((file.rows_of(group) for group in range(file.group_count)), default=0),
+    )

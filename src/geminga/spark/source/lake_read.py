@@ -85,7 +85,7 @@ def _read_file(
             if not is_pure or first < piece.start or behind > piece.end:
                 table = _kept(table, piece, config)
             rows = LakeRows(table, piece.topic, at.ledger_id)
-            at = behind
+            at = max(at, behind)
             parts = max(1, -(-rows.size_bytes // config.arrow_batch_bytes))
             for part in rows.parts(parts):
                 yield decode(part, piece.topic)
@@ -93,6 +93,8 @@ def _read_file(
     except (CorruptionError, DiskIOError) as error:
         _log.warning("%s from %s on is read from the broker: %s", piece.topic, at, error)
         cause = error
+    if at >= piece.end:
+        return
     try:
         yield from read_range(session, TopicRange(piece.topic, at, piece.end), config, decode)
     except GemingaError as error:
