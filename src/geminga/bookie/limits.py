@@ -20,8 +20,9 @@ INDEX_RUNS_MAX: Final = 8
 MERGE_ROWS_PER_TURN: Final = 20_000
 #: Bytes read in one hop to the read lane; what arrives meanwhile forms the next one.
 READ_BATCH_BYTES_MAX: Final = 8 * 1024 * 1024
-#: Neighbouring chunks are read together up to this size.
-READ_MERGE_BYTES_MAX: Final = 1024 * 1024
+#: Neighbouring chunks are read together up to this size. Those are copied out of what was read; full ones, which are
+#: alone, are not: a read of its own costs less than the copy.
+READ_MERGE_BYTES_MAX: Final = 64 * 1024
 #: An index lookup is repeated when compaction moved the entry meanwhile.
 READ_ATTEMPTS_MAX: Final = 5
 #: Live bytes copied by one garbage collection.

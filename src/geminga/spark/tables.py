@@ -79,7 +79,8 @@ def read_topic(spark: SparkSession, options: Mapping[str, object], schema: Struc
         for scan in scans_of(of_topic, parsed.reader.time_from_ms, parsed.reader.time_to_ms)
     ]
     if rest or not frames:
-        frames.append(_from_source(spark, texts, schema, encode_plan(pack_units(rest, parsed))))
+        # First, as tasks begin in this order: a worker starts and waits for the broker while files are read.
+        frames.insert(0, _from_source(spark, texts, schema, encode_plan(pack_units(rest, parsed))))
     return reduce(DataFrame.union, frames)
 
 
