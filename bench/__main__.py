@@ -26,6 +26,7 @@ from bench.cursor import holes as measure_cursor
 from bench.delayed import delayed
 from bench.lake import lake
 from bench.measure import DURABLE, Row
+from bench.metadata import metadata
 from bench.peers.run import peers
 from bench.peers.verdict import FAILED, is_red
 from bench.servers import Bench, BenchError
@@ -86,6 +87,11 @@ MEASUREMENTS: dict[str, tuple[str, str, Measurement]] = {
         "none: an index in memory; the messages are durable, and so is a snapshot once it is written",
         lambda b, _: delayed(b),
     ),
+    "metadata": (
+        "the metadata store of a standalone, and that of a cluster: 100,000 nodes, 10,000 watches",
+        "both sync their log before each answer, on the same disk",
+        lambda b, _: metadata(b),
+    ),
     "spark": (
         "topics in Spark against a source in memory, a sink to nowhere, and Parquet files",
         f"publish: {DURABLE}; Parquet files: none",
@@ -127,6 +133,7 @@ ALL = (
     "client",
     "cursor",
     "delayed",
+    "metadata",
     "spark",
     "lake",
 )

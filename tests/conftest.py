@@ -18,11 +18,11 @@ from hypothesis import HealthCheck, settings
 if TYPE_CHECKING:
     import pulsar
     from tools.standalone_process import StandaloneProcess
+    from tools.zookeeper_server import ZooKeeperServer
     from xdist.remote import Producer
 
     import geminga
     from support.worker_groups import GroupScheduling
-    from support.zookeeper_server import ZooKeeperServer
 
 #: The version of Apache Pulsar whose broker is the judge; empty: Geminga is.
 APACHE_VERSION = os.environ.get("INTEROP_PULSAR", "")
@@ -78,7 +78,7 @@ def standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandaloneP
 @pytest.fixture(scope="session")
 def zookeeper() -> Iterator[ZooKeeperServer]:
     """A real ZooKeeper, one for all tests of a worker: each takes a chroot of its own."""
-    from support.zookeeper_server import running_zookeeper
+    from tools.zookeeper_server import running_zookeeper
 
     with running_zookeeper() as server:
         yield server

@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tools.zookeeper_server import ZooKeeperServer
 
 from geminga.bookkeeper import BookKeeper, LedgerHandle
 from geminga.bookkeeper.remote import RegisteredBookies, RemoteBookiePool
@@ -29,7 +30,6 @@ from geminga.wire.bookkeeper.ledger_path import HIERARCHICAL_LAYOUT, LAYOUT_PATH
 from support.bookie_process import BookieProcess
 from support.ledgers import Appends, payloads
 from support.metadata_stores import zookeeper_address
-from support.zookeeper_server import ZooKeeperServer
 
 pytestmark = pytest.mark.integration
 

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 
 import pytest
+from tools.zookeeper_server import ZooKeeperServer
 
 from geminga.metadata import MUST_NOT_EXIST, SessionEvent, cas
 from geminga.metadata.core.zookeeper_address import ZooKeeperAddress
@@ -20,11 +21,13 @@ from geminga.model.errors import MetadataError, MetadataUnavailableError, Unknow
 from geminga.runtime import real_runtime
 from support.cutting_proxy import CuttingProxy
 from support.metadata_stores import Inbox, zookeeper_address
-from support.zookeeper_server import ZooKeeperServer
 
 pytestmark = pytest.mark.integration
 
-SESSION_MS = 1500
+#: Where sessions are to expire, or requests to wait no longer.
+SHORT_SESSION_MS = 1500
+#: Elsewhere, however slow the machine is.
+SESSION_MS = 60_000
 #: Writes until a reply was lost with the write done, and a write itself.
 WRITES_MAX = 1000
 
@@ -113,7 +116,7 @@ def test_reply_that_is_cut_off_is_unknown_and_read_back(run, zookeeper):
 
 def test_server_that_is_killed_and_restarted_keeps_session_and_watches(run, zookeeper):
     async def main(place: Place) -> None:
-        mine, events, changes = await place.store(session_ms=60_000), Inbox(), Inbox()
+        mine, events, changes = await place.store(), Inbox(), Inbox()
         mine.on_session_event(events)
         await mine.put("/e", b"", expected_version=None, ephemeral=True)
         await mine.put("/a/b", b"", expected_version=None)
@@ -147,7 +150,7 @@ def test_server_that_is_killed_and_restarted_keeps_session_and_watches(run, zook
 
 def test_server_that_is_silent_for_long_ends_the_session_and_fails_what_waits(run, zookeeper):
     async def main(place: Place) -> None:
-        mine, events, gone = await place.store(), Inbox(), Inbox()
+        mine, events, gone = await place.store(session_ms=SHORT_SESSION_MS), Inbox(), Inbox()
         mine.on_session_event(events)
         await mine.put("/e", b"", expected_version=None, ephemeral=True)
         await mine.put("/p", b"", expected_version=None)
@@ -184,7 +187,8 @@ def test_connection_that_is_cut_loses_no_change_of_what_is_watched(run, zookeepe
     proxy.target = ("127.0.0.1", zookeeper.port)
 
     async def main(place: Place) -> None:
-        other, mine, told = await place.store(), await place.store(f"127.0.0.1:{proxy.port}"), asyncio.Event()
+        other, mine = await place.store(), await place.store(f"127.0.0.1:{proxy.port}")
+        told = asyncio.Event()
         mine.watch_node("/a", lambda _: told.set())
         mine.watch_children("/c", lambda _: told.set())
         for i in range(25):
@@ -213,7 +217,7 @@ def test_close_does_not_wait_for_a_server_that_is_silent(run, zookeeper, monkeyp
     monkeypatch.setattr(store, "CLOSE_TIMEOUT_S", 0.2)
 
     async def main(place: Place) -> None:
-        mine = await place.store()
+        mine = await place.store(session_ms=SHORT_SESSION_MS)
         zookeeper.pause()
         writing = asyncio.ensure_future(mine.put("/p", b"x", expected_version=None))
         await asyncio.wait((writing,), timeout=0.05)
