@@ -175,6 +175,24 @@ def test_watch_that_nobody_listens_to_is_ended_at_the_server_also_before_it_stan
     run(main)
 
 
+def test_many_are_armed_again_in_several_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "ARMED_PER_TURN_MAX", 3)
+
+    async def main(place: Place) -> None:
+        paths = [f"/{number}" for number in range(7)]
+        ends = [place.watch(path) for path in paths]
+        await turns()
+        place.requests.refuse(lambda: MetadataUnavailableError("away"))
+        place.requests.connected(("sync", "/"))
+        place.armed.connected()
+        assert [request.payload[1] for request in place.requests._queue] == ["/", "/0", "/1", "/2"]
+        ends[6]()
+        await turns()
+        assert [path for (_, path), _ in place.asked] == ["/", *paths[:6]]
+
+    run(main)
+
+
 def test_more_than_are_kept_are_refused_and_do_not_listen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "WATCHED_MAX", 2)
 

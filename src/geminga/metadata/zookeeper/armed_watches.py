@@ -8,8 +8,9 @@ listener is told after the new watch stands, so that what it reads then is follo
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from enum import Enum
+from itertools import islice
 from typing import Final, Protocol, TypeAlias
 
 from kazoo import exceptions as zk
@@ -22,6 +23,8 @@ from geminga.runtime import get_logger
 
 #: Nodes and lists of children watched at once: all are armed again with a new connection, and wait in one queue.
 WATCHED_MAX: Final = 50_000
+#: Armed in one turn of the loop: some 10 us each.
+ARMED_PER_TURN_MAX: Final = 200
 #: A watch that the server, or a full queue, refused is tried again after this long.
 RETRY_S: Final = 1.0
 
@@ -132,10 +135,17 @@ class ArmedWatches:
                 entry.state = _State.IDLE
 
     def connected(self) -> None:
-        """Arm all of them again."""
-        for entry in list(self._entries.values()):
-            if entry.state is _State.IDLE:
+        """Arm all of them again, in several turns of the loop."""
+        self._arm_some(iter(list(self._entries.values())))
+
+    def _arm_some(self, entries: Iterator[_Entry]) -> None:
+        count = 0
+        for entry in islice(entries, ARMED_PER_TURN_MAX):
+            count += 1
+            if entry.listeners and entry.state is _State.IDLE and self._requests.is_connected:
                 self._arm(entry)
+        if count == ARMED_PER_TURN_MAX:
+            asyncio.get_running_loop().call_soon(self._arm_some, entries)
 
     def clear(self) -> None:
         """Nobody listens any more."""
