@@ -28,6 +28,8 @@ from geminga.model.settings import Setting, settings_of
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
+    from geminga.replication.config import ReplicationConfig
+
 #: Unknown keys that get a warning of their own.
 UNKNOWN_WARNINGS_MAX: Final = 20
 
@@ -41,6 +43,8 @@ SECRET_WORDS: Final = ("password", "secret", "token", "basicauthconf", "authenti
 
 #: Where one process is the whole cluster, its defaults are others than those of a broker in one of several.
 STANDALONE_DEFAULTS: Final[Mapping[str, str]] = {"transactionCoordinatorEnabled": "true"}
+#: Loads the settings of auto-recovery, which a process with one bookie does not need.
+AUTO_RECOVERY_KEY: Final = "autoRecoveryDaemonEnabled"
 #: Settings that may ask for what is not there.
 ASKED_OF_ALL: Final = ("authenticationEnabled", "authorizationEnabled")
 
@@ -59,11 +63,22 @@ class Config:
     bookkeeper: BookKeeperConfig
     bookie: BookieConfig
     warnings: tuple[str, ...] = ()
+    #: Where there are several bookies; None: there is one, and nothing to restore.
+    replication: ReplicationConfig | None = None
 
     def values(self) -> dict[str, str]:
         """Every key in force with its text, sorted; a key of several packages appears once."""
         found: dict[str, str] = {}
-        for part in (self.server, self.broker, self.managed_ledger, self.bookkeeper, self.bookie):
+        for part in (
+            self.server,
+            self.broker,
+            self.managed_ledger,
+            self.bookkeeper,
+            self.bookie,
+            self.replication,
+        ):
+            if part is None:
+                continue
             for key, (_, name) in settings_of(type(part)).items():
                 found.setdefault(key, value_text(getattr(part, name)))
         return dict(sorted(found.items()))
@@ -97,6 +112,12 @@ def config_from(entries: Iterable[ConfigEntry]) -> Config:
     known = {key for config_class in CONFIG_CLASSES for key in settings_of(config_class)}
     warnings = list(_asked_in_vain(entry for key, entry in latest.items() if key in ASKED_OF_ALL or key not in known))
     server = build_settings(ServerConfig, latest)
+    replication = None
+    if server.bookies > 1 or AUTO_RECOVERY_KEY in latest:
+        from geminga.replication.config import ReplicationConfig
+
+        known |= settings_of(ReplicationConfig).keys()
+        replication = build_settings(ReplicationConfig, latest)
     bookie = build_settings(BookieConfig, latest)
     for key, path in (("journalDirectory", bookie.journal_directory), ("ledgerDirectories", bookie.ledger_directory)):
         if "," in path:
@@ -114,6 +135,7 @@ def config_from(entries: Iterable[ConfigEntry]) -> Config:
         build_settings(BookKeeperConfig, latest),
         bookie,
         tuple(warnings),
+        replication if server.bookies > 1 else None,
     )
 
 

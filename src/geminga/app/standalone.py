@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import os.path
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Final, NamedTuple, TypeVar
 
@@ -47,6 +47,8 @@ from geminga.wire.pulsar import commands
 
 #: Of transactions, where the broker has them; Pulsar's default.
 COORDINATORS: Final = 16
+#: Of auto-recovery, in its vote and its locks.
+AUTO_RECOVERY_NAME: Final = "standalone"
 #: Directory of the bookies where there is no data directory.
 MEMORY_DIRECTORY: Final = "/geminga"
 
@@ -81,6 +83,7 @@ class StandaloneServer:
         self._on_fatal = on_fatal
         self._pid = pid
         self._closers: list[tuple[str, Callable[[], Awaitable[None]]]] = []
+        self._replication_metrics: Callable[[], Mapping[str, float]] = dict
         self._descriptors = plan_descriptors(
             descriptor_limit(),
             open_logs=config.bookie.open_file_limit,
@@ -154,7 +157,8 @@ class StandaloneServer:
         runtime = await self._open_runtime()
         metadata = await self._open_metadata(runtime)
         bookies = await self._open_bookies(runtime, metadata)
-        bookkeeper = BookKeeper(runtime, metadata, LocalBookiePool(bookies.by_id), config.bookkeeper)
+        pool = LocalBookiePool(bookies.by_id)
+        bookkeeper = BookKeeper(runtime, metadata, pool, config.bookkeeper)
         ledgers = ManagedLedgerFactory(
             runtime,
             metadata,
@@ -168,6 +172,7 @@ class StandaloneServer:
         broker = Broker(runtime, metadata, ledgers, config.broker, resources, version=__version__)
         self.broker = broker
         self._closers.append(("broker", broker.close))
+        await self._start_auto_recovery(runtime, metadata, pool, bookkeeper, bookies)
         return await self._listen(runtime, broker, bookies)
 
     async def _open_bookies(self, runtime: Runtime, metadata: MetadataStore) -> LocalBookies:
@@ -183,6 +188,27 @@ class StandaloneServer:
         )
         await bookies.open()
         return bookies
+
+    async def _start_auto_recovery(
+        self,
+        runtime: Runtime,
+        metadata: MetadataStore,
+        pool: LocalBookiePool,
+        bookkeeper: BookKeeper,
+        bookies: LocalBookies,
+    ) -> None:
+        """With several bookies: copies of one that is lost or left out are made anew by the others."""
+        config = self._config.replication
+        if config is None or not config.auto_recovery_daemon_enabled:
+            return
+        from geminga.replication.autorecovery import AutoRecovery
+        from geminga.replication.registry import LocalBookieRegistry
+
+        registry = LocalBookieRegistry(bookies.by_id)
+        recovery = AutoRecovery(runtime, metadata, pool, bookkeeper, registry, config, name=AUTO_RECOVERY_NAME)
+        await recovery.start()
+        self._closers.append(("auto-recovery", recovery.close))
+        self._replication_metrics = recovery.counters.metrics
 
     async def _open_runtime(self) -> Runtime:
         runtime = real_runtime(self._on_fatal)
@@ -260,6 +286,7 @@ class StandaloneServer:
             sources=(
                 process_metrics,
                 lambda: broker.ledger_upkeep.orphans.metrics(),
+                self._replication_metrics,
             ),
             labelled=bookies_metrics(bookies.opened, broker.runtime.clock.monotonic),
         )

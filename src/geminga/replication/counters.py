@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 
@@ -27,3 +28,19 @@ class ReplicationCounters:
     damaged_copies: int = 0
     #: Entries that no bookie could give.
     unreadable_entries: int = 0
+
+    def metrics(self) -> Mapping[str, float]:
+        """For ``/metrics``, under BookKeeper's names where it has one."""
+        return {
+            "auditor_AUDIT_BOOKIES_count": self.audits,
+            "auditor_CHECK_ALL_LEDGERS_count": self.full_checks,
+            "auditor_NUM_UNDER_REPLICATED_LEDGERS_count": self.ledgers_marked,
+            "replication_worker_NUM_FULL_OR_PARTIAL_LEDGERS_REPLICATED": self.ledgers_replicated,
+            "replication_worker_fragments_replicated": self.fragments_replicated,
+            "replication_worker_NUM_DEFER_LEDGER_LOCK_RELEASE_OF_FAILED_LEDGER": self.failed_attempts,
+            "replication_worker_ledgers_recovered": self.ledgers_recovered,
+            "replication_worker_NUM_ENTRIES_WRITTEN": self.entries_copied,
+            "replication_worker_NUM_BYTES_WRITTEN": self.bytes_copied,
+            "replication_worker_damaged_copies": self.damaged_copies,
+            "replication_worker_NUM_ENTRIES_UNABLE_TO_READ_FOR_REPLICATION": self.unreadable_entries,
+        }

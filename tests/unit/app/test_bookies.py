@@ -17,7 +17,10 @@ from geminga.app.stopped_directory import StoppedDirectory
 from geminga.bookie import BookieConfig
 from geminga.bookie.config import of_part
 from geminga.model.errors import ConfigurationError, DataDirectoryError
+from geminga.wire.bookkeeper.ledger_metadata import decode_ledger_metadata
+from geminga.wire.bookkeeper.ledger_path import ledger_path
 from support.official import quiet_client
+from support.waiting import until
 
 TOPIC = "persistent://public/default/t"
 QUORUMS = ("managedLedgerDefaultEnsembleSize", "managedLedgerDefaultWriteQuorum", "managedLedgerDefaultAckQuorum")
@@ -133,6 +136,45 @@ def test_lost_bookie_is_refused_by_name_and_left_out_only_where_that_is_said(tmp
     shutil.copytree(away, second)
     with Standalone(directory, bookies=3) as broker:
         assert stored(broker, tmp_path, 30) == list(range(30))
+
+
+def named_bookies(directory: Path) -> set[str]:
+    """Bookies that metadata of ledgers name."""
+    with StoppedDirectory(str(directory)) as stopped:
+        values = [stopped.value(ledger_path(ledger_id)) for ledger_id in range(100)]
+        assert stopped.children("/ledgers/underreplication/ledgers") == []
+    metadata = [decode_ledger_metadata(value, 0) for value in values if value is not None]
+    return {name for one in metadata for fragment in one.fragments for name in fragment.ensemble}
+
+
+def test_copies_of_a_bookie_that_is_left_out_are_made_anew_by_the_others(tmp_path) -> None:
+    directory = tmp_path / "d"
+    quorums = dict(zip(QUORUMS, "332", strict=True))
+    with Standalone(directory, quorums, bookies=3) as broker:
+        publish(broker, tmp_path, 0, 50)
+    assert "127.0.0.1:3182" in named_bookies(directory)
+    shutil.rmtree(directory / "bookie-2")
+    settings = {**quorums, "gemingaBookiesLeftOut": "bookie-2", "openLedgerRereplicationGracePeriod": "100"}
+    with Standalone(directory, {**settings, "autoRecoveryDaemonEnabled": "false"}, bookies=4) as broker:
+        assert metric(broker, "replication_worker_NUM_ENTRIES_WRITTEN") == {}
+        publish(broker, tmp_path, 50, 5)
+    assert "127.0.0.1:3182" in named_bookies(directory)
+
+    def is_restored() -> bool:
+        [marked] = metric(broker, "auditor_NUM_UNDER_REPLICATED_LEDGERS_count").values()
+        [restored] = metric(broker, "replication_worker_NUM_FULL_OR_PARTIAL_LEDGERS_REPLICATED").values()
+        return restored >= marked > 0
+
+    with Standalone(directory, settings, bookies=4) as broker:
+        publish(broker, tmp_path, 55, 5)
+        until(is_restored, "every mark ended")
+        assert stored(broker, tmp_path, 60) == list(range(60))
+    assert named_bookies(directory) == {"127.0.0.1:3181", "127.0.0.1:3183", "127.0.0.1:3184"}
+    # Two more copies of everything are left if another one is lost.
+    shutil.rmtree(directory / "bookie")
+    both = {**settings, "gemingaBookiesLeftOut": "bookie,bookie-2"}
+    with Standalone(directory, both, bookies=5) as broker:
+        assert stored(broker, tmp_path, 60) == list(range(60))
 
 
 def test_bookie_whose_first_start_was_cut_off_is_begun_again(tmp_path) -> None:
