@@ -16,6 +16,7 @@ import typer
 import geminga
 from geminga.app import (
     admin_commands,
+    autorecovery_commands,
     bookie_commands,
     client_commands,
     cluster_commands,
@@ -34,6 +35,7 @@ _app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode=
 
 admin_commands.commands.add_typer(transaction_commands.commands, name="transactions")
 _app.add_typer(admin_commands.commands, name="admin")
+_app.add_typer(autorecovery_commands.commands, name="autorecovery")
 _app.add_typer(bookie_commands.commands, name="bookie")
 _app.add_typer(client_commands.commands, name="client")
 _app.add_typer(inspect_commands.commands, name="inspect")

@@ -132,3 +132,13 @@ def test_defaults_are_bookkeepers():
     assert config.open_ledger_rereplication_grace_period_ms == 30_000
     assert config.rereplication_entry_batch_size == 10
     assert ReplicationCounters().audits == 0
+
+
+def test_a_bookie_that_never_heard_of_a_ledger_lacks_all_of_it():
+    async def main(world: ReplicationWorld) -> None:
+        handle = await world.write(10, (5, 3, 2))
+        world.bookies["b3"].forget_ledger(handle.ledger_id)
+        await world.auditor.check_all()
+        assert await marked(world) == {handle.ledger_id: ("b3",)}
+
+    run_replication(main)

@@ -69,7 +69,7 @@ GROUPS: Final = (
     ),
     Unbuilt(
         "Auto-recovery",
-        "nothing is copied again when a bookie is lost",
+        "geminga autorecovery does it, as a process of its own",
         _keys("autoRecoveryDaemonEnabled"),
         quiet=_OFF,
     ),
