@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from support.doc_tables import is_long
 from support.source_tree import ROOT
 
 PAGE = ROOT / "docs" / "spark-faults.md"
@@ -45,14 +45,6 @@ def rows_of(text: str) -> list[Row]:
         file, test = named[0]
         found.append(Row(section, cells, file if "/" in file else FOLDER + file, test))
     return found
-
-
-def is_long(path: Path, test: str) -> bool | None:
-    """Whether a test runs in ``make test-long`` alone; None: it is not there. Of its cases some may be long."""
-    for node in ast.parse(path.read_text(encoding="utf-8")).body:
-        if isinstance(node, ast.FunctionDef) and node.name == test:
-            return any(ast.unparse(decorator) == "pytest.mark.long" for decorator in node.decorator_list)
-    return None
 
 
 def test_tests_of_the_tables_are_there_and_run_when_they_say() -> None:

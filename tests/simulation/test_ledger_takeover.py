@@ -1,0 +1,17 @@
+"""A ledger whose writer is taken over while messages are late and bookies fail, over quorums and seeds."""
+
+from __future__ import annotations
+
+import pytest
+
+from geminga.sim import run_seeds
+from support.ledger_takeover import ledger_takeover
+
+
+def test_ledgers_that_are_taken_over_lose_nothing_and_have_one_end():
+    run_seeds(ledger_takeover, range(60)).check(labels=())
+
+
+@pytest.mark.long
+def test_ledgers_that_are_taken_over_lose_nothing_over_many_seeds():
+    run_seeds(ledger_takeover, range(60, 5060)).check(labels=())
