@@ -24,10 +24,11 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import Final, Self
 
+from geminga.app.broker_server import Addresses
 from geminga.app.config import config_from
 from geminga.app.config_sources import from_mapping
 from geminga.app.event_loop import loop_factory
-from geminga.app.standalone import Addresses, StandaloneServer
+from geminga.app.standalone import StandaloneServer
 from geminga.broker.resources import Json
 from geminga.broker.rest.deletion import delete_namespace_and_topics
 from geminga.broker.service import Broker

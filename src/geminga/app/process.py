@@ -8,10 +8,11 @@ import json
 import os
 
 from geminga import __version__
+from geminga.app.broker_server import Addresses
 from geminga.app.config import Config
 from geminga.app.event_loop import loop_factory
 from geminga.app.process_life import STOP_GRACE_S, end_at_once, raise_open_files, seconds_since_exec, stop_on_signals
-from geminga.app.standalone import Addresses, StandaloneServer
+from geminga.app.standalone import StandaloneServer
 from geminga.runtime import get_logger
 
 _log = get_logger(__name__)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from geminga.bookie import LocalBookie
 from geminga.model.histogram import Quantiles
 from geminga.runtime import descriptor_limit
+
+if TYPE_CHECKING:
+    from geminga.bookie import LocalBookie
 
 #: What a metric is: a number, or quantiles of it.
 Value = float | Quantiles

@@ -1,179 +1,77 @@
 """The composition root of ``geminga standalone`` and ``geminga.Standalone``: everything in one process.
 
-Start, in this order: data directory -> metadata store -> bookies (each recovers by itself) -> ledger client -> managed
-ledgers -> ports bound -> broker -> listening: the ports open when whoever connects can be answered. Stop is the
-reverse: first no new connections, then producers and consumers are closed gracefully, topics and ledgers closed, at
-last the stores. A start that fails closes what it had opened.
-
-A fatal error (failed fsync, corrupt state) is handed to ``on_fatal``, which must not return to the loop: nothing
-may be acknowledged after it.
+Start, in this order: data directory -> metadata store -> bookies (each recovers by itself) -> what every broker begins
+with (``broker_server``). Stop is the reverse.
 """
 
 from __future__ import annotations
 
-import asyncio
 import os.path
-import socket
-from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
-from typing import Final, NamedTuple, TypeVar
+from typing import Final
 
 from geminga import __version__
 from geminga.app.bookies import LocalBookies
+from geminga.app.broker_server import BrokerServer, Storage
 from geminga.app.config import Config
-from geminga.app.core.addresses import is_loopback
 from geminga.app.core.descriptors import LIMIT_ASSUMED, plan_descriptors
 from geminga.app.data_directory import METADATA_FILE, claim_directory
-from geminga.app.listeners import bound_addresses, endpoints
-from geminga.app.process_metrics import bookies_metrics, process_metrics
+from geminga.app.process_metrics import bookies_metrics
 from geminga.bookkeeper import BookKeeper, LocalBookiePool
-from geminga.broker.connection.connection import Connection
-from geminga.broker.connection.life import UNREQUESTED
-from geminga.broker.metrics import Metrics
-from geminga.broker.resources import ClusterSetup, Resources, initialize_cluster
-from geminga.broker.rest.context import RestContext
-from geminga.broker.rest.core.patience import Limits
-from geminga.broker.rest.loading import application_maker
-from geminga.broker.rest.server import HttpServer
-from geminga.broker.rest.stats import TopicStatistics
-from geminga.broker.service import Broker
-from geminga.managed_ledger import ManagedLedgerFactory
 from geminga.metadata import MemoryMetadataStore, SqliteMetadataStore
 from geminga.metadata.ports import MetadataStore
-from geminga.model.errors import GemingaError, UnavailableError
-from geminga.runtime import Listener, MemoryDisk, Runtime, descriptor_limit, get_logger, real_runtime
+from geminga.runtime import MemoryDisk, Runtime, descriptor_limit, real_runtime
 from geminga.runtime.ports import FatalHandler
-from geminga.wire.pulsar import commands
 
-#: Of transactions, where the broker has them; Pulsar's default.
-COORDINATORS: Final = 16
 #: Of auto-recovery, in its vote and its locks.
 AUTO_RECOVERY_NAME: Final = "standalone"
 #: Directory of the bookies where there is no data directory.
 MEMORY_DIRECTORY: Final = "/geminga"
 
-#: What is closed even after a fatal error: it holds ports, threads or files and writes nothing of its own.
-ABANDONED_PARTS: Final = ("HTTP server", "listener", "threads", "disk")
 
-#: Seconds for letting go of ports, threads and files where an orderly stop took too long.
-ABANDON_S: Final = 2.0
-#: What a client is told that would take a descriptor which is kept for others.
-_FULL: Final = UnavailableError("the broker has as many connections as it may open files; try again later")
-
-T = TypeVar("T")
-
-_log = get_logger(__name__)
-
-
-class Addresses(NamedTuple):
-    """Where a running standalone is reached."""
-
-    broker_service_url: str
-    web_service_url: str
-    broker_port: int
-    web_port: int
-
-
-class StandaloneServer:
+class StandaloneServer(BrokerServer):
     """One standalone on the running loop. ``data_dir`` None: everything in memory, gone with the object."""
 
     def __init__(self, config: Config, data_dir: str | None, *, on_fatal: FatalHandler, pid: int) -> None:
-        self._config = config
-        self._data_dir = data_dir
-        self._on_fatal = on_fatal
-        self._pid = pid
-        self._closers: list[tuple[str, Callable[[], Awaitable[None]]]] = []
-        self._replication_metrics: Callable[[], Mapping[str, float]] = dict
-        self._descriptors = plan_descriptors(
+        plan = plan_descriptors(
             descriptor_limit(),
             open_logs=config.bookie.open_file_limit,
             bookies=config.server.bookies,
             web_connections_max=config.server.http_connections_max or LIMIT_ASSUMED,
             has_files=data_dir is not None,
         )
-        #: Set by :meth:`start`.
-        self.broker: Broker | None = None
-        self._http: HttpServer | None = None
-        self.runtime: Runtime | None = None
+        super().__init__(config, plan)
+        self._data_dir = data_dir
+        self._on_fatal = on_fatal
+        self._pid = pid
+        self._bookies: LocalBookies
 
-    async def start(self) -> Addresses:
-        """Start everything; raises GemingaError or OSError with a sentence, after closing what had been opened."""
-        try:
-            return await self._start()
-        except (GemingaError, OSError):
-            await self.stop()
-            raise
-
-    async def stop(self) -> bool:
-        """Stop everything that was started, in reverse order; an error in one part does not keep the rest open.
-
-        False if that took longer than ``brokerShutdownTimeoutMs``: then what was left has let go of ports, threads and
-        files only, as after a crash.
-        """
-        if self.broker is not None:
-            self.broker.begin_stop()
-        timeout_ms = self._config.server.shutdown_timeout_ms
-        part = ""
-        try:
-            async with asyncio.timeout(timeout_ms / 1000):
-                while self._closers:
-                    part, close = self._closers.pop()
-                    await self._close(part, close)
-        except TimeoutError:
-            _log.error("the %s did not stop within brokerShutdownTimeoutMs=%d; leaving", part, timeout_ms)
-            try:
-                async with asyncio.timeout(ABANDON_S):
-                    await self.abandon()
-            except TimeoutError:
-                _log.error("threads or files did not close either")
-            return False
-        return True
-
-    async def _close(self, part: str, close: Callable[[], Awaitable[None]]) -> None:
-        try:
-            await close()
-        except (GemingaError, OSError) as error:
-            _log.error("closing the %s failed: %s", part, error)
-
-    def cut_connections(self) -> None:
-        """Cut every client off at once, without a word: after a fatal error nothing may be acknowledged."""
-        if self.broker is not None:
-            self.broker.is_closing = True
-            for connection in list(self.broker.connections.open):
-                connection.abort()
-        if self._http is not None:
-            self._http.abort()
-
-    async def abandon(self) -> None:
-        """After a fatal error: let go of ports, threads and files, without an orderly stop."""
-        self.cut_connections()
-        closers, self._closers = self._closers, []
-        for part, close in reversed(closers):
-            if part in ABANDONED_PARTS:
-                await self._close(part, close)
-
-    async def _start(self) -> Addresses:
-        config = self._config
+    async def _open_storage(self) -> Storage:
         runtime = await self._open_runtime()
         metadata = await self._open_metadata(runtime)
-        bookies = await self._open_bookies(runtime, metadata)
-        pool = LocalBookiePool(bookies.by_id)
-        bookkeeper = BookKeeper(runtime, metadata, pool, config.bookkeeper)
-        ledgers = ManagedLedgerFactory(
+        bookies = self._bookies = await self._open_bookies(runtime, metadata)
+        return Storage(
             runtime,
             metadata,
-            bookkeeper,
-            config.managed_ledger,
-            entry_bytes_max=config.broker.message_bytes_max,
-            cluster=config.server.cluster_name,
+            LocalBookiePool(bookies.by_id),
+            bookies_metrics(bookies.opened, runtime.clock.monotonic),
         )
-        self._closers.append(("managed ledgers", ledgers.close))
-        resources = Resources(metadata)
-        broker = Broker(runtime, metadata, ledgers, config.broker, resources, version=__version__)
-        self.broker = broker
-        self._closers.append(("broker", broker.close))
-        await self._start_auto_recovery(runtime, metadata, pool, bookkeeper, bookies)
-        return await self._listen(runtime, broker, bookies)
+
+    async def _start_beside(self, storage: Storage, bookkeeper: BookKeeper) -> None:
+        """Auto-recovery. With several bookies: copies of one that is lost or left out are made anew by the others."""
+        config = self._config.replication
+        if config is None or not config.auto_recovery_daemon_enabled:
+            return
+        from geminga.replication.autorecovery import AutoRecovery
+        from geminga.replication.registry import LocalBookieRegistry
+
+        registry = LocalBookieRegistry(self._bookies.by_id)
+        recovery = AutoRecovery(
+            storage.runtime, storage.metadata, storage.bookies, bookkeeper, registry, config, name=AUTO_RECOVERY_NAME
+        )
+        await recovery.start()
+        self._closers.append(("auto-recovery", recovery.close))
+        self._sources.append(recovery.counters.metrics)
 
     async def _open_bookies(self, runtime: Runtime, metadata: MetadataStore) -> LocalBookies:
         server = self._config.server
@@ -188,27 +86,6 @@ class StandaloneServer:
         )
         await bookies.open()
         return bookies
-
-    async def _start_auto_recovery(
-        self,
-        runtime: Runtime,
-        metadata: MetadataStore,
-        pool: LocalBookiePool,
-        bookkeeper: BookKeeper,
-        bookies: LocalBookies,
-    ) -> None:
-        """With several bookies: copies of one that is lost or left out are made anew by the others."""
-        config = self._config.replication
-        if config is None or not config.auto_recovery_daemon_enabled:
-            return
-        from geminga.replication.autorecovery import AutoRecovery
-        from geminga.replication.registry import LocalBookieRegistry
-
-        registry = LocalBookieRegistry(bookies.by_id)
-        recovery = AutoRecovery(runtime, metadata, pool, bookkeeper, registry, config, name=AUTO_RECOVERY_NAME)
-        await recovery.start()
-        self._closers.append(("auto-recovery", recovery.close))
-        self._replication_metrics = recovery.counters.metrics
 
     async def _open_runtime(self) -> Runtime:
         runtime = real_runtime(self._on_fatal)
@@ -237,124 +114,3 @@ class StandaloneServer:
             metadata = await SqliteMetadataStore.open(runtime, os.path.join(self._data_dir, METADATA_FILE))
         self._closers.append(("metadata store", metadata.close))
         return metadata
-
-    async def _listen(self, runtime: Runtime, broker: Broker, bookies: LocalBookies) -> Addresses:
-        config = self._config.server
-        plan = self._descriptors
-        http = HttpServer(
-            runtime,
-            application_maker(self._rest_context(broker, bookies)),
-            requests_max=config.http_requests_max,
-            header_bytes_max=config.http_header_bytes_max,
-            connections_max=plan.web_connections_max,
-            limits=Limits(config.handshake_timeout_s, config.http_body_timeout_s, config.http_body_timeout_s),
-            keep_free=plan.keep_free_of_web,
-        )
-        self._http = http
-        self._closers.append(("HTTP server", http.close))
-        extra = bound_addresses(config.bind_addresses)
-        web_port = await _bound("webServicePort", http.listen, config.bind_address, config.web_port)
-        listeners = [await self._bind_broker_port(runtime, broker, "", config.bind_address, config.broker_port)]
-        for item in extra:
-            if item.scheme == "http":
-                await _bound("bindAddresses", http.listen, item.host, item.port)
-            else:
-                listeners.append(await self._bind_broker_port(runtime, broker, item.listener, item.host, item.port))
-        broker_port = listeners[0].port
-        advertised = endpoints(config, host_name=socket.gethostname(), broker_port=broker_port, web_port=web_port)
-        default = advertised[0]
-        urls = {"serviceUrl": default.web_url, "brokerServiceUrl": default.broker_url}
-        coordinators = COORDINATORS if broker.config.transaction_coordinator_enabled else 0
-        setup = ClusterSetup(config.cluster_name, urls, transaction_coordinators=coordinators)
-        await initialize_cluster(broker.resources, setup)
-        await broker.start(advertised)
-        # Whoever connects from here on is served: the namespaces are there, and lookups are answered.
-        await _opened("webServicePort", http.start)
-        for listener in listeners:
-            await _opened("brokerServicePort", listener.start)
-        self._warn_if_open_to_all()
-        return Addresses(default.broker_url, default.web_url, broker_port, web_port)
-
-    def _rest_context(self, broker: Broker, bookies: LocalBookies) -> RestContext:
-        config = self._config.server
-        statistics = TopicStatistics(broker.runtime.clock, broker)
-        metrics = Metrics(
-            broker,
-            statistics,
-            cluster=config.cluster_name,
-            has_topic_level=config.topic_metrics,
-            sources=(
-                process_metrics,
-                lambda: broker.ledger_upkeep.orphans.metrics(),
-                self._replication_metrics,
-            ),
-            labelled=bookies_metrics(bookies.opened, broker.runtime.clock.monotonic),
-        )
-        return RestContext(
-            status=broker,
-            topics=broker.administered,
-            resources=broker.resources,
-            policies=broker.policies,
-            policies_changed=broker.policies_changed,
-            schemas=broker.schemas,
-            lookup=broker.lookup,
-            ownership=broker.ownership,
-            ledgers=broker.ledgers,
-            clock=broker.runtime.clock,
-            disk=broker.runtime.disk,
-            config=broker.config,
-            metrics=metrics,
-            statistics=statistics,
-            cluster=config.cluster_name,
-            version=__version__,
-            access=broker.access,
-            transactions=broker.use_transactions if broker.late_transactions is not None else None,
-            body_bytes_max=config.http_body_bytes_max,
-            status_file=config.status_file,
-            force_delete_namespace=config.force_delete_namespace,
-            force_delete_tenant=config.force_delete_tenant,
-            configuration=self._config.values(),
-        )
-
-    async def _bind_broker_port(self, runtime: Runtime, broker: Broker, name: str, host: str, port: int) -> Listener:
-        def connection() -> Connection:
-            return broker.new_connection(name)
-
-        async def bind(host: str, port: int) -> Listener:
-            listener = await runtime.network.listen(
-                connection,
-                host,
-                port,
-                keep_free=self._descriptors.keep_free_of_clients,
-                refusal=commands.error(UNREQUESTED, _FULL.server_error, str(_FULL)),
-                start=False,
-            )
-            self._closers.append(("listener", listener.close))
-            return listener
-
-        return await _bound("brokerServicePort" if not name else "bindAddresses", bind, host, port)
-
-    def _warn_if_open_to_all(self) -> None:
-        config = self._config.server
-        hosts = [config.bind_address] + [item.host for item in bound_addresses(config.bind_addresses)]
-        outside = sorted({host for host in hosts if not is_loopback(host)})
-        if outside:
-            _log.warning(
-                "listening on %s without authentication: whoever reaches this machine can read, write and "
-                "delete everything",
-                ", ".join(outside),
-            )
-
-
-async def _bound(key: str, listen: Callable[[str, int], Awaitable[T]], host: str, port: int) -> T:
-    try:
-        return await listen(host, port)
-    except OSError as error:
-        raise UnavailableError(f"{key}: can not listen on {host}:{port}: {error.strerror or error}") from error
-
-
-async def _opened(key: str, start: Callable[[], Awaitable[None]]) -> None:
-    try:
-        await start()
-    except OSError as error:
-        raise UnavailableError(f"{key}: can not listen: {error.strerror or error}") from error

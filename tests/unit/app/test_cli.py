@@ -10,9 +10,9 @@ import sys
 import pytest
 
 import geminga
+from geminga.app.broker_server import Addresses
 from geminga.app.process import ready_line
 from geminga.app.process_life import LOG_LEVELS, configure_logging, seconds_since_exec
-from geminga.app.standalone import Addresses
 from geminga.model.errors import ConfigurationError
 
 ADDRESSES = Addresses("pulsar://127.0.0.1:1", "http://127.0.0.1:2", 1, 2)
