@@ -28,13 +28,15 @@ COUNT ?= 100
 JOBS ?= 1
 SIM_ARGS ?=
 KILLS ?= 200
+ROUNDS ?= 50
+BOOKIES ?= 5
 WORKERS ?= 3
 MUTATED_FRAMES ?= 100000
 # The seed that was asked for, if any: the draw of `make mutants` is the same without one.
 DRAW := $(SEED)
 SEED := $(or $(SEED),$(shell echo $$RANDOM))
 
-.PHONY: help setup demo kills spark-kills test test-long search sim mutants check fmt tidy bench bench-compare conformance interop peers protos blocking rest-docs lock clean
+.PHONY: help setup demo kills chaos spark-kills test test-long search sim mutants check fmt tidy bench bench-compare conformance interop peers protos blocking rest-docs lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -50,6 +52,9 @@ demo: $(STAMP) ## real events through a broker, then through Spark; both are kil
 
 kills: $(STAMP) ## the example of transactions, killed 200 times with its broker: each result once (KILLS=number SEED=number)
 	@$(BIN)/python -m tools.join_kills --kills $(KILLS) --seed $(or $(DRAW),1)
+
+chaos: $(STAMP) ## ZooKeeper, bookies and a broker as processes, killed and paused under official clients by a plan; the history is checked (ROUNDS=50 SEED= BOOKIES=5)
+	@$(BIN)/python -m tools.chaos --rounds $(ROUNDS) --seed $(or $(DRAW),1) --bookies $(BOOKIES) $(if $(JSON),--json)
 
 spark-kills: $(STAMP) ## Spark's windows over troublesome events, or EVENTS=file; driver, worker, task, broker killed 20 times (KILLS= SEED= ROWS= MODE=update CONTROL=1)
 	@$(BIN)/python -m demo.spark_kills --kills $(if $(filter command line environment,$(origin KILLS)),$(KILLS),20) --seed $(or $(DRAW),0) --events "$(EVENTS)" --mode $(or $(MODE),append) $(if $(ROWS),--rows $(ROWS)) $(if $(CONTROL),--control)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, NamedTuple, TypeVar
 
@@ -71,11 +72,13 @@ class Storage(NamedTuple):
     runtime: Runtime
     metadata: MetadataStore
     bookies: BookiePool
+    #: Where the ledgers' own metadata are, if elsewhere.
+    ledger_metadata: MetadataStore | None = None
     #: Metrics of bookies in this process.
     labelled: Sequence[tuple[Labels, Source]] = ()
 
 
-class BrokerServer:
+class BrokerServer(ABC):
     """One broker; what it stands on is opened by :meth:`_open_storage` of who composes it."""
 
     def __init__(self, config: Config, descriptors: DescriptorPlan) -> None:
@@ -89,10 +92,15 @@ class BrokerServer:
         self._http: HttpServer | None = None
         self.runtime: Runtime | None = None
 
+    @abstractmethod
     async def _open_storage(self) -> Storage:
         """Open it, and note in ``_closers`` how each part is closed. Raises GemingaError, OSError."""
-        raise NotImplementedError
 
+    @abstractmethod
+    async def _announce(self, addresses: Addresses) -> None:
+        """Tell the cluster where this broker is, before it serves topics. Raises GemingaError."""
+
+    @abstractmethod
     async def _start_beside(self, storage: Storage, bookkeeper: BookKeeper) -> None:
         """Start what this process runs beside its broker, once that is made. Raises GemingaError, OSError."""
 
@@ -156,7 +164,7 @@ class BrokerServer:
         config = self._config
         storage = await self._open_storage()
         runtime, metadata = storage.runtime, storage.metadata
-        bookkeeper = BookKeeper(runtime, metadata, storage.bookies, config.bookkeeper)
+        bookkeeper = BookKeeper(runtime, storage.ledger_metadata or metadata, storage.bookies, config.bookkeeper)
         ledgers = ManagedLedgerFactory(
             runtime,
             metadata,
@@ -202,13 +210,15 @@ class BrokerServer:
         coordinators = COORDINATORS if broker.config.transaction_coordinator_enabled else 0
         setup = ClusterSetup(config.cluster_name, urls, transaction_coordinators=coordinators)
         await initialize_cluster(broker.resources, setup)
+        addresses = Addresses(default.broker_url, default.web_url, broker_port, web_port)
+        await self._announce(addresses)
         await broker.start(advertised)
         # Whoever connects from here on is served: the namespaces are there, and lookups are answered.
         await _opened("webServicePort", http.start)
         for listener in listeners:
             await _opened("brokerServicePort", listener.start)
         self._warn_if_open_to_all()
-        return Addresses(default.broker_url, default.web_url, broker_port, web_port)
+        return addresses
 
     def _rest_context(self, broker: Broker, labelled: Sequence[tuple[Labels, Source]]) -> RestContext:
         config = self._config.server

@@ -130,5 +130,42 @@ def standalone(
     run_standalone(loaded, directory, json_line=json_line)
 
 
+@_app.command()
+def broker(
+    metadata: Annotated[
+        str | None,
+        typer.Option("--metadata", metavar="zk:HOST:PORT", help="metadataStoreUrl: the cluster's ZooKeeper."),
+    ] = None,
+    broker_port: Annotated[
+        int | None, typer.Option("--broker-port", help="Port of the binary protocol (6650); 0: a free one.")
+    ] = None,
+    web_port: Annotated[
+        int | None, typer.Option("--web-port", help="Port of the admin REST and metrics (8080); 0: a free one.")
+    ] = None,
+    config: Annotated[
+        list[str] | None,
+        typer.Option("--config", metavar="FILE", help="Pulsar's broker.conf or a .toml file; may be repeated."),
+    ] = None,
+    assignments: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Set a configuration key; may be repeated, wins over files."),
+    ] = None,
+    json_line: Annotated[bool, typer.Option("--json", help="Print the ready line as JSON.")] = False,
+    log_level: Annotated[str, typer.Option("--log-level", help="debug, info, warning or error.")] = "info",
+) -> None:
+    """Run a broker on the bookies and the ZooKeeper of a cluster, until SIGTERM or SIGINT."""
+    gc.disable()
+    from geminga.app.cluster_broker import run_broker
+    from geminga.app.cluster_config import load_broker_config
+    from geminga.app.process_life import configure_logging
+
+    gc.freeze()
+    gc.enable()
+    configure_logging(log_level)
+    given = {"metadataStoreUrl": metadata, "brokerServicePort": broker_port, "webServicePort": web_port}
+    overrides = [*(assignments or ()), *(f"{key}={value}" for key, value in given.items() if value is not None)]
+    run_broker(load_broker_config(config or (), os.environ, overrides), json_line=json_line)
+
+
 if __name__ == "__main__":
     main()

@@ -45,6 +45,8 @@ SECRET_WORDS: Final = ("password", "secret", "token", "basicauthconf", "authenti
 STANDALONE_DEFAULTS: Final[Mapping[str, str]] = {"transactionCoordinatorEnabled": "true"}
 #: Loads the settings of auto-recovery, which a process with one bookie does not need.
 AUTO_RECOVERY_KEY: Final = "autoRecoveryDaemonEnabled"
+#: Bookies that a cluster is taken to have at least, where nothing is said of quorums.
+CLUSTER_BOOKIES_LEAST: Final = 2
 #: Settings that may ask for what is not there.
 ASKED_OF_ALL: Final = ("authenticationEnabled", "authorizationEnabled")
 
@@ -136,6 +138,39 @@ def config_from(entries: Iterable[ConfigEntry]) -> Config:
         bookie,
         tuple(warnings),
         replication if server.bookies > 1 else None,
+    )
+
+
+def cluster_config_from(entries: Iterable[ConfigEntry], also: type[DataclassInstance]) -> Config:
+    """The same for a broker of its own, whose metadata and bookies ``also`` configures; quorums as in Pulsar, of two.
+
+    Settings of bookies are passed over: they are not in this process.
+    """
+    latest = {entry.key: entry for entry in entries}
+    known = {key for config_class in (*CONFIG_CLASSES, also) for key in settings_of(config_class)}
+    warnings = list(_asked_in_vain(entry for key, entry in latest.items() if key in ASKED_OF_ALL or key not in known))
+    managed_ledger = build_settings(ManagedLedgerConfig, latest)
+    entries_of_quorums = [latest.get(key) for key in QUORUM_KEYS]
+    values = (managed_ledger.ensemble_size, managed_ledger.write_quorum, managed_ledger.ack_quorum)
+    said = [
+        None if entry is None or not entry.text.strip() else value
+        for entry, value in zip(entries_of_quorums, values, strict=True)
+    ]
+    met, wrong = meet_quorums(said, max([CLUSTER_BOOKIES_LEAST, *(value for value in said if value is not None)]))
+    if wrong:
+        named = ", ".join(shown_assignment(entry) for entry in entries_of_quorums if entry is not None)
+        raise ConfigurationError(
+            f"{named}: expected a write quorum no more than the ensemble, an ack quorum no more than the write quorum"
+        )
+    managed_ledger = replace(managed_ledger, ensemble_size=met.ensemble, write_quorum=met.write, ack_quorum=met.ack)
+    warnings += unknown_keys([entry for key, entry in latest.items() if key not in known], known)
+    return Config(
+        build_settings(ServerConfig, latest),
+        build_settings(BrokerConfig, latest),
+        managed_ledger,
+        build_settings(BookKeeperConfig, latest),
+        BookieConfig(),
+        tuple(warnings),
     )
 
 

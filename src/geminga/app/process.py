@@ -1,4 +1,4 @@
-"""The process of ``geminga standalone``: its life from the start to the ready line and the end."""
+"""The process of ``geminga standalone`` and ``geminga broker``: from the start to the ready line and the end."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import asyncio
 import gc
 import json
 import os
+from collections.abc import Callable
+from typing import NamedTuple
 
 from geminga import __version__
-from geminga.app.broker_server import Addresses
+from geminga.app.broker_server import Addresses, BrokerServer
 from geminga.app.config import Config
 from geminga.app.event_loop import loop_factory
 from geminga.app.process_life import STOP_GRACE_S, end_at_once, raise_open_files, seconds_since_exec, stop_on_signals
@@ -18,20 +20,33 @@ from geminga.runtime import get_logger
 _log = get_logger(__name__)
 
 
+class Place(NamedTuple):
+    """Where everything is kept, as the ready line tells it."""
+
+    key: str
+    where: str
+    words: str
+
+
 def run_standalone(config: Config, data_dir: str, *, json_line: bool) -> None:
     """Run until SIGTERM or SIGINT; raises what kept it from starting (GemingaError, OSError)."""
     raise_open_files()
     for warning in config.warnings:
         _log.warning("%s", warning)
+
+    def server() -> BrokerServer:
+        return StandaloneServer(config, data_dir, on_fatal=end_at_once, pid=os.getpid())
+
     with asyncio.Runner(loop_factory=loop_factory(config.server.event_loop)) as runner:
-        runner.run(_serve(config, data_dir, json_line))
+        runner.run(serve(config, server, Place("dataDir", data_dir, "data in"), json_line=json_line))
 
 
-async def _serve(config: Config, data_dir: str, json_line: bool) -> None:
+async def serve(config: Config, make_server: Callable[[], BrokerServer], place: Place, *, json_line: bool) -> None:
+    """Start a broker on the running loop, and stop it at a signal; raises what kept it from starting."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     stop_on_signals(loop, stop, latest_s=config.server.shutdown_timeout_ms / 1000 + STOP_GRACE_S)
-    server = StandaloneServer(config, data_dir, on_fatal=end_at_once, pid=os.getpid())
+    server = make_server()
     starting = loop.create_task(server.start(), name="start")
     stopping = loop.create_task(stop.wait(), name="wait for a signal")
     await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
@@ -45,13 +60,13 @@ async def _serve(config: Config, data_dir: str, json_line: bool) -> None:
     # What was made until now lives as long as the process: later collections need not look at it.
     gc.collect()
     gc.freeze()
-    print(ready_line(addresses, data_dir, json_line=json_line), flush=True)
+    print(ready_line(addresses, place, json_line=json_line), flush=True)
     await stopping
     _log.info("stopping")
     await server.stop()
 
 
-def ready_line(addresses: Addresses, data_dir: str, *, json_line: bool) -> str:
+def ready_line(addresses: Addresses, place: Place, *, json_line: bool) -> str:
     """The line that tells that everything is up."""
     seconds = round(seconds_since_exec(), 3)
     if json_line:
@@ -61,11 +76,11 @@ def ready_line(addresses: Addresses, data_dir: str, *, json_line: bool) -> str:
                 "webServiceUrl": addresses.web_service_url,
                 "startupSeconds": seconds,
                 "pid": os.getpid(),
-                "dataDir": data_dir,
+                place.key: place.where,
                 "version": __version__,
             }
         )
     return (
         f"Geminga {__version__} is ready after {seconds:.2f} s: {addresses.broker_service_url} "
-        f"{addresses.web_service_url} (data in {data_dir}, process {os.getpid()})"
+        f"{addresses.web_service_url} ({place.words} {place.where}, process {os.getpid()})"
     )

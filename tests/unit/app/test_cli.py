@@ -11,7 +11,7 @@ import pytest
 
 import geminga
 from geminga.app.broker_server import Addresses
-from geminga.app.process import ready_line
+from geminga.app.process import Place, ready_line
 from geminga.app.process_life import LOG_LEVELS, configure_logging, seconds_since_exec
 from geminga.model.errors import ConfigurationError
 
@@ -105,11 +105,11 @@ def test_environment_is_read(tmp_path) -> None:
 
 
 def test_ready_line_says_where_and_how_fast() -> None:
-    line = ready_line(ADDRESSES, "/data", json_line=False)
+    line = ready_line(ADDRESSES, Place("dataDir", "/data", "data in"), json_line=False)
     assert "pulsar://127.0.0.1:1" in line
     assert "http://127.0.0.1:2" in line
     assert "\n" not in line
-    document = json.loads(ready_line(ADDRESSES, "/data", json_line=True))
+    document = json.loads(ready_line(ADDRESSES, Place("dataDir", "/data", "data in"), json_line=True))
     assert set(document) == {"brokerServiceUrl", "webServiceUrl", "startupSeconds", "pid", "dataDir", "version"}
     assert document["startupSeconds"] > 0
 

@@ -1,0 +1,126 @@
+"""The composition root of ``geminga broker``: a broker on the bookies and in the metadata store of a cluster.
+
+Start: ZooKeeper -> alone in the cluster -> registered bookies -> what every broker begins with (``broker_server``) ->
+registered, and only then are topics served. Stop is the reverse.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+from urllib.parse import urlsplit
+
+from geminga import __version__
+from geminga.app.broker_server import Addresses, BrokerServer, Storage
+from geminga.app.cluster_config import BrokerProcessConfig
+from geminga.app.core.descriptors import LIMIT_ASSUMED, plan_descriptors
+from geminga.app.event_loop import loop_factory
+from geminga.app.process import Place, serve
+from geminga.app.process_life import end_at_once, raise_open_files
+from geminga.app.sole_broker import BrokerData, SoleBroker
+from geminga.bookkeeper import BookKeeper
+from geminga.bookkeeper.remote import RegisteredBookies, RemoteBookiePool
+from geminga.metadata.core.zookeeper_address import ZooKeeperAddress
+from geminga.metadata.zookeeper import ZooKeeperMetadataStore
+from geminga.model.bookie_port import Availability
+from geminga.model.limits import FRAME_PADDING_BYTES
+from geminga.runtime import Runtime, descriptor_limit, get_logger, real_runtime
+from geminga.runtime.ports import FatalHandler
+
+#: How long a start waits for as many bookies as a ledger needs; then it serves what can be served.
+BOOKIES_WAIT_S: Final = 10.0
+
+_log = get_logger(__name__)
+
+
+class ClusterBrokerServer(BrokerServer):
+    """One broker on the running loop."""
+
+    def __init__(self, config: BrokerProcessConfig, *, on_fatal: FatalHandler) -> None:
+        server = config.config.server
+        plan = plan_descriptors(
+            descriptor_limit(),
+            open_logs=0,
+            web_connections_max=server.http_connections_max or LIMIT_ASSUMED,
+            has_files=False,
+        )
+        super().__init__(config.config, plan)
+        self._process_config = config
+        self._on_fatal = on_fatal
+        self._sole: SoleBroker
+
+    async def _open_storage(self) -> Storage:
+        runtime = real_runtime(self._on_fatal)
+        self.runtime = runtime
+        self._closers.append(("threads", runtime.threads.close))
+        self._closers.append(("disk", runtime.disk.close))
+        config = self._process_config
+        metadata = await self._connect(runtime, config.metadata)
+        self._sole = SoleBroker(metadata, config.session_timeout_ms, self._on_fatal)
+        await self._sole.wait_until_alone()
+        ledgers = metadata if config.ledgers == config.metadata else await self._connect(runtime, config.ledgers)
+        pool = RemoteBookiePool(runtime, frame_bytes_max=self._frame_bytes_max())
+        self._closers.append(("bookies' connections", pool.close))
+        registered = await RegisteredBookies.follow(ledgers, pool)
+        self._closers.append(("bookies' list", registered.close))
+        await self._wait_for_bookies(pool)
+        return Storage(runtime, metadata, pool, ledger_metadata=ledgers)
+
+    async def _connect(self, runtime: Runtime, address: ZooKeeperAddress) -> ZooKeeperMetadataStore:
+        store = await ZooKeeperMetadataStore.open(
+            runtime, address, session_timeout_ms=self._process_config.session_timeout_ms
+        )
+        self._closers.append(("metadata store", store.close))
+        return store
+
+    def _frame_bytes_max(self) -> int:
+        return self._config.broker.message_bytes_max + FRAME_PADDING_BYTES
+
+    async def _wait_for_bookies(self, pool: RemoteBookiePool) -> None:
+        """As many as the default ensemble has: what is asked of a broker that is ready should not fail for that."""
+        wanted = self._config.managed_ledger.ensemble_size
+        changed = asyncio.Event()
+
+        def hear(_bookie_id: str, _now: Availability) -> None:
+            changed.set()
+
+        pool.watch(hear)
+        try:
+            async with asyncio.timeout(BOOKIES_WAIT_S):
+                while len(pool.available()) < wanted:
+                    changed.clear()
+                    await changed.wait()
+        except TimeoutError:
+            _log.warning(
+                "managedLedgerDefaultEnsembleSize=%d, and %d bookies take entries: topics can not be written to until "
+                "there are more",
+                wanted,
+                len(pool.available()),
+            )
+
+    async def _start_beside(self, storage: Storage, bookkeeper: BookKeeper) -> None:
+        """Auto-recovery is a process of its own, or runs in a bookie's."""
+
+    async def _announce(self, addresses: Addresses) -> None:
+        assert self.runtime is not None
+        started_ms = self.runtime.clock.wall_ms()
+        self._closers.append(("registration", self._sole.end))
+        await self._sole.begin(
+            urlsplit(addresses.web_service_url).netloc,
+            BrokerData(addresses.web_service_url, addresses.broker_service_url, __version__, started_ms),
+        )
+
+
+def run_broker(config: BrokerProcessConfig, *, json_line: bool) -> None:
+    """Run until SIGTERM or SIGINT; raises what kept it from starting (GemingaError, OSError)."""
+    raise_open_files()
+    for warning in config.config.warnings:
+        _log.warning("%s", warning)
+
+    place = Place("metadataStoreUrl", str(config.metadata), "metadata in")
+
+    def server() -> ClusterBrokerServer:
+        return ClusterBrokerServer(config, on_fatal=end_at_once)
+
+    with asyncio.Runner(loop_factory=loop_factory(config.config.server.event_loop)) as runner:
+        runner.run(serve(config.config, server, place, json_line=json_line))

@@ -1,0 +1,111 @@
+"""A cluster of processes: ZooKeeper, bookies and a broker; the official client while they are killed and paused."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pulsar
+import pytest
+from rich.console import Console
+from tools.chaos.__main__ import PROMISED, SETTINGS, run
+from tools.chaos.cluster import Cluster
+from tools.chaos.plan import BROKER, ZOOKEEPER, Fault
+
+from support.official import quiet_client
+
+pytestmark = pytest.mark.integration
+
+SESSION_MS = 4000
+#: One bookie may be away, and a new ledger finds its ensemble.
+TWO_OF_THREE = {**SETTINGS, "managedLedgerDefaultEnsembleSize": 2}
+SLEPT, OUTLIVED, BESIDE = (f"persistent://public/default/{name}" for name in ("slept", "outlived", "beside"))
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """One for all tests, which leave it whole: its processes take their time to start."""
+    made = Cluster(tmp_path_factory.mktemp("cluster"), bookies=3, session_ms=SESSION_MS, broker_settings=TWO_OF_THREE)
+    try:
+        made.start()
+        yield made
+    finally:
+        made.close()
+
+
+def read_to_the_end(client: pulsar.Client, topic: str) -> list[bytes]:
+    reader = client.create_reader(topic, pulsar.MessageId.earliest)
+    found = []
+    while reader.has_message_available():
+        found.append(reader.read_next(timeout_millis=30_000).data())
+    reader.close()
+    return found
+
+
+def test_a_second_broker_is_refused_and_the_first_goes_on(cluster: Cluster, tmp_path: Path) -> None:
+    second = type(cluster.broker)(tmp_path, log=tmp_path / "second.log", settings=cluster.broker.settings)
+    second.zookeeper = cluster.broker.zookeeper
+    second.launch()
+    assert second.process is not None
+    assert second.process.wait(60) == 1
+    (line,) = [line for line in second.log_tail(50).splitlines() if line.startswith("geminga: ")]
+    assert f"127.0.0.1:{cluster.broker.web_port} is registered as a broker of this cluster" in line
+    client = quiet_client(cluster.broker.service_url, tmp_path)
+    producer = client.create_producer(BESIDE)
+    producer.send(b"still here")
+    client.close()
+
+
+def test_a_broker_that_slept_through_its_session_registers_again(cluster: Cluster, tmp_path: Path) -> None:
+    client = quiet_client(cluster.broker.service_url, tmp_path)
+    producer = client.create_producer(SLEPT, producer_name="p", send_timeout_millis=0)
+    producer.send(b"before")
+    fault = Fault("pause", BROKER, 0, 0)
+    cluster.fail(fault)
+    threading.Event().wait(SESSION_MS / 1000 * 1.5)
+    cluster.repair(fault)
+    producer.send(b"after")
+    assert cluster.broker.is_running
+    assert read_to_the_end(client, SLEPT) == [b"before", b"after"]
+    client.close()
+
+
+def test_what_was_acknowledged_outlives_every_process_of_the_cluster(cluster: Cluster, tmp_path: Path) -> None:
+    sent: list[bytes] = []
+
+    def send(producer: pulsar.Producer, count: int) -> None:
+        for _ in range(count):
+            payload = b"%d" % len(sent)
+            producer.send(payload)
+            sent.append(payload)
+
+    client = quiet_client(cluster.broker.service_url, tmp_path)
+    producer = client.create_producer(OUTLIVED, producer_name="p", initial_sequence_id=1, send_timeout_millis=0)
+    send(producer, 20)
+    for who in ("bookie-1", BROKER, ZOOKEEPER):
+        fault = Fault("kill", who, 0, 0)
+        cluster.fail(fault)
+        if who == "bookie-1":
+            send(producer, 20)  # another bookie takes its place
+        cluster.repair(fault)
+        send(producer, 20)
+    producer.close()
+    assert read_to_the_end(client, OUTLIVED) == sent
+    client.close()
+    # Stopped in order and started again, everything is there.
+    assert cluster.broker.stop() == 0
+    for bookie in cluster.bookies.values():
+        assert bookie.stop() == 0
+        bookie.start(60)
+    cluster.broker.start(60)
+    client = quiet_client(cluster.broker.service_url, tmp_path)
+    assert read_to_the_end(client, OUTLIVED) == sent
+    client.close()
+
+
+@pytest.mark.long
+def test_fifty_rounds_of_chaos_lose_nothing(tmp_path: Path) -> None:
+    found = run(50, 1, 5, tmp_path, Console(stderr=True))
+    assert {name: found[name] for name in PROMISED} == dict.fromkeys(PROMISED, 0)
+    assert found["acknowledged"] > 10_000

@@ -1,0 +1,98 @@
+"""A broker from start to stop, whatever it stands on: the standalone's storage, and a cluster's."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import urllib.request
+
+import pytest
+from tools.zookeeper_server import ZooKeeperServer
+
+from geminga.app import cluster_broker
+from geminga.app.broker_server import BrokerServer
+from geminga.app.cluster_broker import ClusterBrokerServer
+from geminga.app.cluster_config import load_broker_config
+from geminga.app.config import load_config
+from geminga.app.sole_broker import BROKERS_PATH
+from geminga.app.standalone import StandaloneServer
+from geminga.metadata.core.zookeeper_address import parse_zookeeper_address
+from geminga.metadata.zookeeper import ZooKeeperMetadataStore
+from geminga.model.errors import ConflictError, UnavailableError
+from geminga.runtime import real_runtime
+
+PORTS = ("brokerServicePort=0", "webServicePort=0")
+
+
+def fatal(part: str, error: BaseException) -> None:
+    pytest.fail(f"{part}: {error}")
+
+
+def standalone(*more: str) -> StandaloneServer:
+    return StandaloneServer(load_config(overrides=[*PORTS, *more]), None, on_fatal=fatal, pid=1)
+
+
+async def clusters(server: BrokerServer, url: str) -> list[str]:
+    def ask() -> list[str]:
+        with urllib.request.urlopen(f"{url}/admin/v2/clusters", timeout=30) as answer:
+            found: list[str] = json.loads(answer.read())
+            return found
+
+    return await asyncio.to_thread(ask)
+
+
+def test_a_standalone_answers_from_its_start_to_its_stop() -> None:
+    async def main() -> None:
+        server = standalone()
+        addresses = await server.start()
+        assert await clusters(server, addresses.web_service_url) == ["standalone"]
+        assert await server.stop()
+        with pytest.raises(OSError, match="Errno 111"):
+            await asyncio.open_connection("127.0.0.1", addresses.broker_port)
+
+    asyncio.run(main())
+
+
+def test_a_start_that_fails_names_the_key_and_leaves_no_port_behind() -> None:
+    async def main() -> None:
+        first, second = standalone(), StandaloneServer
+        addresses = await first.start()
+        config = load_config(overrides=["brokerServicePort=0", f"webServicePort={addresses.web_port}"])
+        with pytest.raises(UnavailableError, match=f"webServicePort: can not listen on 127.0.0.1:{addresses.web_port}"):
+            await second(config, None, on_fatal=fatal, pid=1).start()
+        assert await clusters(first, addresses.web_service_url) == ["standalone"]
+        assert await first.stop()
+
+    asyncio.run(main())
+
+
+def test_a_clusters_broker_is_registered_while_it_serves(
+    zookeeper: ZooKeeperServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(cluster_broker, "BOOKIES_WAIT_S", 0.1)
+    where = f"metadataStoreUrl=zk:{zookeeper.hosts}/broker-server"
+    config = load_broker_config(overrides=[*PORTS, where, "clusterName=c", "metadataStoreSessionTimeoutMillis=4000"])
+
+    async def main() -> None:
+        server = ClusterBrokerServer(config, on_fatal=fatal)
+        with caplog.at_level(logging.WARNING, "geminga"):
+            addresses = await server.start()
+        assert "managedLedgerDefaultEnsembleSize=2, and 0 bookies take entries" in caplog.text
+        assert await clusters(server, addresses.web_service_url) == ["c"]
+        runtime = real_runtime(fatal)
+        looking = await ZooKeeperMetadataStore.open(runtime, parse_zookeeper_address(where.partition("=")[2]))
+        name = f"127.0.0.1:{addresses.web_port}"
+        assert await looking.children(BROKERS_PATH) == [name]
+        node = await looking.get(f"{BROKERS_PATH}/{name}")
+        assert node is not None
+        assert json.loads(node.value)["pulsarServiceUrl"] == addresses.broker_service_url
+        with pytest.raises(ConflictError, match=f"{name} is registered as a broker of this cluster"):
+            await ClusterBrokerServer(config, on_fatal=fatal).start()
+        assert await server.stop()
+        assert await looking.children(BROKERS_PATH) == []
+        await looking.close()
+        await runtime.threads.close()
+        await runtime.disk.close()
+
+    asyncio.run(main())

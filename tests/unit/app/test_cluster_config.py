@@ -1,0 +1,64 @@
+"""What ``geminga broker`` is configured by: a broker.conf as it is, and clear refusals."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from geminga.app.cluster_config import load_broker_config
+from geminga.model.errors import ConfigurationError
+
+ZK = "metadataStoreUrl=zk:a:2181,b:2181/root"
+
+
+def test_metadata_and_ledgers_are_in_one_place_unless_told() -> None:
+    loaded = load_broker_config(overrides=[ZK])
+    assert str(loaded.metadata) == str(loaded.ledgers) == "zk:a:2181,b:2181/root"
+    assert loaded.session_timeout_ms == 30_000
+    loaded = load_broker_config(
+        overrides=[ZK, "bookkeeperMetadataServiceUri=zk+hierarchical://c:2181;d:2181/bk/ledgers"]
+    )
+    assert (str(loaded.metadata), str(loaded.ledgers)) == ("zk:a:2181,b:2181/root", "zk:c:2181,d:2181/bk")
+    loaded = load_broker_config(overrides=["zookeeperServers=old:2181", "configurationMetadataStoreUrl=zk:old:2181"])
+    assert str(loaded.metadata) == "zk:old:2181"
+
+
+def test_quorums_are_pulsars_unless_told() -> None:
+    ledgers = load_broker_config(overrides=[ZK]).config.managed_ledger
+    assert (ledgers.ensemble_size, ledgers.write_quorum, ledgers.ack_quorum) == (2, 2, 2)
+    said = [f"managedLedgerDefault{name}={value}" for name, value in (("EnsembleSize", 5), ("WriteQuorum", 3))]
+    ledgers = load_broker_config(overrides=[ZK, *said, "managedLedgerDefaultAckQuorum=2"]).config.managed_ledger
+    assert (ledgers.ensemble_size, ledgers.write_quorum, ledgers.ack_quorum) == (5, 3, 2)
+
+
+def test_a_broker_takes_no_transactions_unless_told() -> None:
+    assert not load_broker_config(overrides=[ZK]).config.broker.transaction_coordinator_enabled
+
+
+def test_a_file_is_read_and_what_it_says_of_bookies_is_passed_over(tmp_path: Path) -> None:
+    file = tmp_path / "broker.conf"
+    file.write_text("metadataStoreUrl=zk:z:1\njournalSyncData=false\nmetadataStoreSessionTimeoutMillis=8000\n")
+    loaded = load_broker_config([str(file)])
+    assert (str(loaded.metadata), loaded.session_timeout_ms) == ("zk:z:1", 8000)
+    assert loaded.config.warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("texts", "refusal"),
+    [
+        ([], "metadataStoreUrl is not set.*expected metadataStoreUrl=zk:host:port"),
+        (["metadataStoreUrl=etcd://a:1"], "metadataStoreUrl: 'etcd://a:1' is no ZooKeeper; expected zk:"),
+        (
+            [ZK, "configurationMetadataStoreUrl=zk:other:2181"],
+            "configurationMetadataStoreUrl=zk:other:2181: a store of",
+        ),
+        ([ZK, "bookkeeperMetadataServiceUri=zk://a/b"], "bookkeeperMetadataServiceUri: .*expected one that ends"),
+        ([ZK, "metadataStoreSessionTimeoutMillis=100"], "metadataStoreSessionTimeoutMillis=100.*>= 4000"),
+        ([ZK, "authenticationEnabled=true"], "authenticationEnabled=true.*everyone would be served"),
+        ([ZK, "managedLedgerDefaultEnsembleSize=2", "managedLedgerDefaultWriteQuorum=3"], "no more than the ensemble"),
+    ],
+)
+def test_what_can_not_be_is_refused_by_name(texts: list[str], refusal: str) -> None:
+    with pytest.raises(ConfigurationError, match=refusal):
+        load_broker_config(overrides=texts)

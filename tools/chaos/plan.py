@@ -1,0 +1,49 @@
+"""Which process fails when, how, and for how long: drawn from a seed. Pure.
+
+One fault at a time: that is what the promise covers where an entry has two copies. What is away comes back before the
+next fault, and everybody gets a moment to notice.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Final, Literal, NamedTuple
+
+Kind = Literal["kill", "pause"]
+BROKER: Final = "broker"
+ZOOKEEPER: Final = "zookeeper"
+#: Seconds of load before a fault.
+BEFORE_S: Final = (0.3, 2.0)
+#: Seconds that a process is away: half of the time shorter than anybody's patience, else longer than a session.
+SHORT_S: Final = (0.1, 2.0)
+
+
+class Fault(NamedTuple):
+    """One round."""
+
+    kind: Kind
+    who: str
+    #: Seconds of load before it.
+    before_s: float
+    #: Seconds until it is started again, or goes on.
+    away_s: float
+
+
+def plan(seed: int, rounds: int, bookies: int, session_s: float) -> list[Fault]:
+    """``rounds`` faults of a cluster with so many bookies, whose sessions last ``session_s``."""
+    rng = random.Random(seed)
+    # Bookies are many; each other process has a good share all the same.
+    who: Sequence[str] = [*(bookie_name(number) for number in range(bookies)), *(BROKER, ZOOKEEPER) * (bookies // 2)]
+    faults = []
+    for _ in range(rounds):
+        long_s = (session_s + 0.5, session_s * 1.5)
+        away = SHORT_S if rng.random() < 0.5 else long_s
+        kind: Kind = "kill" if rng.random() < 0.6 else "pause"
+        faults.append(Fault(kind, rng.choice(who), rng.uniform(*BEFORE_S), rng.uniform(*away)))
+    return faults
+
+
+def bookie_name(number: int) -> str:
+    """Of the bookie with this number, from 0 on."""
+    return f"bookie-{number}"
