@@ -32,7 +32,7 @@ def test_rows_are_found_by_their_names_and_the_claim_is_one_of_them() -> None:
         "beside one that stays open",
         "catch-up past 10,000 aborted",
     }
-    assert [case.name for case in CASES if case.wanted] == ["unbatched, 100 a transaction, 16 at once"]
+    assert [case.name for case in CASES if case.wanted] == ["unbatched, 100 a transaction, 64 at once"]
 
 
 @pytest.mark.parametrize(("ours", "met"), [((70, 68, 90), "yes"), ((70, 60, 65), "NO")])
