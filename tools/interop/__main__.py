@@ -55,6 +55,10 @@ SUITES: Final = [
     ("policies of topics, edited here", "tests/interop/test_policy_events.py"),
     ("the bookie protocol, by BookKeeper's own classes", "tests/interop/test_bookie_wire.py"),
     ("BookKeeper's client at our bookie, ours at BookKeeper's", "tests/interop/test_bookies.py"),
+    (
+        "clusters: BookKeeper's client on our bookies, ours and our broker on BookKeeper's",
+        "tests/interop/test_bookkeeper_cluster.py",
+    ),
     ("what the tests of the official client expect", "tests/integration/test_official_client.py"),
     ("the official client while topics are unloaded", "tests/integration/test_unload.py"),
     ("statistics, beside Geminga's own", "tests/interop/test_rest_statistics.py"),

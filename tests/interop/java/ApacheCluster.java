@@ -1,0 +1,44 @@
+import java.io.File;
+import java.util.ArrayList;
+import java.util.List;
+import org.apache.bookkeeper.bookie.InterleavedLedgerStorage;
+import org.apache.bookkeeper.client.BookKeeperAdmin;
+import org.apache.bookkeeper.conf.ServerConfiguration;
+import org.apache.bookkeeper.server.EmbeddedServer;
+import org.apache.bookkeeper.server.conf.BookieConfiguration;
+
+/** So many of Apache's bookies in a cluster, made if it is new: {@code URI DIRECTORY COUNT}; ends with its input. */
+public final class ApacheCluster {
+    private ApacheCluster() {}
+
+    public static void main(String[] arguments) throws Exception {
+        List<EmbeddedServer> servers = new ArrayList<>();
+        for (int i = 0; i < Integer.parseInt(arguments[2]); i++) {
+            String directory = arguments[1] + "/apache-" + i;
+            ServerConfiguration conf = new ServerConfiguration();
+            conf.setMetadataServiceUri(arguments[0]);
+            conf.setBookiePort(0);
+            conf.setBookieId("apache-" + i);
+            conf.setAllowLoopback(true);
+            conf.setListeningInterface("lo");
+            conf.setAdvertisedAddress("127.0.0.1");
+            conf.setJournalDirName(directory + "/journal");
+            conf.setLedgerDirNames(new String[] {directory + "/ledgers"});
+            conf.setLedgerStorageClass(InterleavedLedgerStorage.class.getName());
+            conf.setDiskUsageThreshold(0.999f);
+            conf.setDiskUsageWarnThreshold(0.999f);
+            new File(directory).mkdirs();
+            if (i == 0) {
+                BookKeeperAdmin.initNewCluster(conf);
+            }
+            EmbeddedServer server = EmbeddedServer.builder(new BookieConfiguration(conf)).build();
+            server.getLifecycleComponentStack().start();
+            servers.add(server);
+        }
+        System.out.println("> ready");
+        while (System.in.read() >= 0) {
+            continue;
+        }
+        System.exit(0);
+    }
+}

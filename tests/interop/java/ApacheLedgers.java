@@ -1,0 +1,109 @@
+import java.nio.charset.StandardCharsets;
+import java.security.MessageDigest;
+import java.util.Enumeration;
+import java.util.HexFormat;
+import org.apache.bookkeeper.client.BKException;
+import org.apache.bookkeeper.client.BookKeeper;
+import org.apache.bookkeeper.client.BookKeeper.DigestType;
+import org.apache.bookkeeper.client.LedgerEntry;
+import org.apache.bookkeeper.client.LedgerHandle;
+import org.apache.bookkeeper.client.api.LedgerMetadata;
+import org.apache.bookkeeper.conf.ClientConfiguration;
+
+/**
+ * Apache's ledger client in a cluster: {@code URI VERSION COMMAND...}, one line out for each command.
+ *
+ * <p>{@code write:TAG:COUNT:close|leave} (ensemble 3, quorums 2), {@code read:ID}, {@code recover:ID}, {@code peek:ID}
+ * (no recovery), {@code metadata:ID}, {@code fence-check:ID} (what a writer gets whose ledger was recovered),
+ * {@code delete:ID}.
+ */
+public final class ApacheLedgers {
+    private static final byte[] PASSWORD = new byte[0];
+
+    private ApacheLedgers() {}
+
+    public static void main(String[] arguments) throws Exception {
+        ClientConfiguration conf = new ClientConfiguration();
+        conf.setMetadataServiceUri(arguments[0]);
+        conf.setUseV2WireProtocol(arguments[1].equals("2"));
+        try (BookKeeper client = new BookKeeper(conf)) {
+            for (int i = 2; i < arguments.length; i++) {
+                String[] words = arguments[i].split(":");
+                String said;
+                try {
+                    said = run(client, words);
+                } catch (BKException error) {
+                    said = error.getClass().getSimpleName();
+                }
+                System.out.println("> " + words[0] + " " + said);
+            }
+        }
+        System.exit(0);
+    }
+
+    private static String run(BookKeeper client, String[] words) throws Exception {
+        switch (words[0]) {
+            case "write":
+                return write(client, words[1], Integer.parseInt(words[2]), words[3].equals("close"));
+            case "fence-check":
+                return fenceCheck(client, words[1]);
+            case "delete":
+                client.deleteLedger(Long.parseLong(words[1]));
+                return "OK";
+            case "metadata":
+                return metadata(client, Long.parseLong(words[1]));
+            default:
+                long ledger = Long.parseLong(words[1]);
+                return words[0].equals("peek")
+                        ? told(client.openLedgerNoRecovery(ledger, DigestType.CRC32C, PASSWORD))
+                        : told(client.openLedger(ledger, DigestType.CRC32C, PASSWORD));
+        }
+    }
+
+    private static String write(BookKeeper client, String tag, int count, boolean isClosed) throws Exception {
+        LedgerHandle ledger = client.createLedger(3, 2, 2, DigestType.CRC32C, PASSWORD);
+        for (int i = 0; i < count; i++) {
+            ledger.addEntry((tag + " " + i).getBytes(StandardCharsets.UTF_8));
+        }
+        if (isClosed) {
+            ledger.close();
+        }
+        return Long.toString(ledger.getId());
+    }
+
+    /** A writer, another client that recovers its ledger, and the writer's next entry. */
+    private static String fenceCheck(BookKeeper client, String tag) throws Exception {
+        LedgerHandle ledger = client.createLedger(3, 2, 2, DigestType.CRC32C, PASSWORD);
+        ledger.addEntry(tag.getBytes(StandardCharsets.UTF_8));
+        try (LedgerHandle other = client.openLedger(ledger.getId(), DigestType.CRC32C, PASSWORD)) {
+            String found = other.getLastAddConfirmed() + " ";
+            try {
+                ledger.addEntry("late".getBytes(StandardCharsets.UTF_8));
+                return found + "added";
+            } catch (BKException error) {
+                return found + error.getClass().getSimpleName();
+            }
+        }
+    }
+
+    private static String told(LedgerHandle ledger) throws Exception {
+        long last = ledger.getLastAddConfirmed();
+        MessageDigest digest = MessageDigest.getInstance("SHA-256");
+        if (last >= 0) {
+            Enumeration<LedgerEntry> entries = ledger.readEntries(0, last);
+            while (entries.hasMoreElements()) {
+                digest.update(entries.nextElement().getEntry());
+                digest.update((byte) '\n');
+            }
+        }
+        return last + " " + HexFormat.of().formatHex(digest.digest());
+    }
+
+    private static String metadata(BookKeeper client, long ledger) throws Exception {
+        LedgerMetadata found =
+                client.getLedgerManagerFactory().newLedgerManager().readLedgerMetadata(ledger).get().getValue();
+        return found.getState() + " " + found.getEnsembleSize() + "/" + found.getWriteQuorumSize() + "/"
+                + found.getAckQuorumSize() + " " + found.getDigestType() + " "
+                + (found.isClosed() ? found.getLastEntryId() + " " + found.getLength() : "-");
+    }
+}
