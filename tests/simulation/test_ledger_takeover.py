@@ -13,5 +13,6 @@ def test_ledgers_that_are_taken_over_lose_nothing_and_have_one_end():
 
 
 @pytest.mark.long
+@pytest.mark.timeout(3600)
 def test_ledgers_that_are_taken_over_lose_nothing_over_many_seeds():
     run_seeds(ledger_takeover, range(60, 5060)).check(labels=())
