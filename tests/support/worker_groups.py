@@ -25,6 +25,7 @@ GROUPS: Final = {
             "pipeline",
             "pipelines",
             "read_topic",
+            "read_topic",
             "session",
             "sink_queries",
             "source_queries",
