@@ -10,6 +10,7 @@ from geminga.bookkeeper.ledger_store import LedgerStore
 from geminga.bookkeeper.read_op import Replicas
 from geminga.metadata.ports import MetadataStore
 from geminga.model.bookie_port import BookiePool
+from geminga.model.errors import NotEnoughBookiesError
 from geminga.runtime import Runtime
 
 if TYPE_CHECKING:
@@ -39,9 +40,15 @@ class LedgerEnvironment:
 
     @property
     def placement(self) -> PlacementFacts:
-        """Which bookies are taken; loaded where there is a choice."""
+        """Which bookies are taken; loaded where there is a choice. Raises NotEnoughBookiesError.
+
+        A process that has no descriptor left can not load it now: that is no worse than a bookie that is missing.
+        """
         if self._placement is None:
-            from geminga.bookkeeper.placement_facts import PlacementFacts
+            try:
+                from geminga.bookkeeper.placement_facts import PlacementFacts
+            except OSError as error:
+                raise NotEnoughBookiesError(f"who could take a bookie's place can not be told now: {error}") from error
 
             self._placement = PlacementFacts(self._runtime, self._metadata, self.bookies, self._config)
         return self._placement

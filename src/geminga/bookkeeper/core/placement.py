@@ -14,10 +14,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
+from geminga.bookkeeper.core.arrangement import Spread, arrange
 from geminga.model.errors import NotEnoughBookiesError, invariant
 
 if TYPE_CHECKING:
-    from geminga.bookkeeper.core.arrangement import Spread
     from geminga.wire.bookkeeper.bookie_racks import BookiePlace
 
 #: Draws an int from [0, n).
@@ -174,9 +174,6 @@ class Placement:
     def _arranged(
         self, slots: Sequence[str | None], candidates: Sequence[str], write_quorum: int, like: Mapping[int, str]
     ) -> tuple[str, ...]:
-        # One bookie, the usual case of one process, does without.
-        from geminga.bookkeeper.core.arrangement import arrange
-
         for spreads in self._spreads(slots, candidates, write_quorum, like):
             chosen = arrange(slots, candidates, write_quorum, spreads, like)
             if chosen is not None:
@@ -192,7 +189,6 @@ class Placement:
         self, slots: Sequence[str | None], candidates: Sequence[str], write_quorum: int, like: Mapping[int, str]
     ) -> Iterator[Sequence[Spread]]:
         """What to try, the best first; the last asks for nothing, unless racks are enforced."""
-        from geminga.bookkeeper.core.arrangement import Spread
 
         known = [*candidates, *(bookie_id for bookie_id in slots if bookie_id is not None), *like.values()]
         racks = {bookie_id: self._rack(bookie_id) for bookie_id in known}
