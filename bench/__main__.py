@@ -32,6 +32,7 @@ from bench.peers.verdict import FAILED, is_red
 from bench.servers import Bench, BenchError
 from bench.spark import spark as measure_spark
 from bench.transactions import transactions
+from bench.transactions_unused import unused
 
 Measurement = Callable[[Bench, argparse.Namespace], list[Row]]
 
@@ -112,6 +113,11 @@ MEASUREMENTS: dict[str, tuple[str, str, Measurement]] = {
         "in transactions and without (x plain), beside Apache Pulsar, our client for both; times: above 1 is better",
         "both servers sync their journal before each answer, on the same disk",
         lambda b, o: transactions(b, o),
+    ),
+    "unused": (
+        "plain publishing where transactions are enabled and none is open, against a broker without them",
+        f"both: {DURABLE}",
+        lambda b, _: unused(b),
     ),
     "loops": (
         "asyncio against uvloop",

@@ -106,6 +106,32 @@ def selected(text: str) -> list[Case]:
     return [case for case in CASES if any(part in case.name.casefold() for part in parts)]
 
 
+def put_load(
+    bench: Bench, server: StandaloneProcess, load: Mapping[str, Any], *, topic: str, share: float = 1.0
+) -> Answer:
+    """Run the load to its end in a process of its own; ``share`` shortens it. Raises BenchError."""
+    spec = {"seconds": WINDOW_S * share, "warmup": LEAD_S * share, "loop": bench.loop, **load}
+    if "backlog" in spec:
+        spec["backlog"] = int(spec["backlog"] * share)
+    if "aborted" in spec and spec["mode"] == "dispatch":
+        spec["aborted"] = int(spec["aborted"] * share)
+    spec |= {"url": server.service_url, "pid": server.pid, "topic": f"persistent://public/default/{topic}"}
+    done = subprocess.run(
+        [sys.executable, "-m", "bench.transaction_load", json.dumps(spec)],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env=environment(bench.source),
+        preexec_fn=die_with_parent,
+        timeout=LOAD_LIMIT_S,
+    )
+    lines = done.stdout.strip().splitlines()
+    answer: Answer = json.loads(lines[-1]) if lines else {"error": done.stderr.strip()[-500:]}
+    if "error" in answer:
+        raise BenchError(str(answer["error"]))
+    return answer
+
+
 class Turns:
     """The servers of one run, and what they answered."""
 
@@ -199,29 +225,8 @@ class Turns:
 
     def put(self, load: Mapping[str, Any], name: str, *, share: float = 1.0) -> Answer:
         """Run the load to its end; ``share`` shortens it."""
-        server = self.servers[name]
         self._number += 1
-        spec = {"seconds": WINDOW_S * share, "warmup": LEAD_S * share, "loop": self.bench.loop, **load}
-        if "backlog" in spec:
-            spec["backlog"] = int(spec["backlog"] * share)
-        if "aborted" in spec and spec["mode"] == "dispatch":
-            spec["aborted"] = int(spec["aborted"] * share)
-        spec |= {"url": server.service_url, "pid": server.pid}
-        spec["topic"] = f"persistent://public/default/transactions-{self._number}"
-        done = subprocess.run(
-            [sys.executable, "-m", "bench.transaction_load", json.dumps(spec)],
-            capture_output=True,
-            text=True,
-            cwd=ROOT,
-            env=environment(self.bench.source),
-            preexec_fn=die_with_parent,
-            timeout=LOAD_LIMIT_S,
-        )
-        lines = done.stdout.strip().splitlines()
-        answer: Answer = json.loads(lines[-1]) if lines else {"error": done.stderr.strip()[-500:]}
-        if "error" in answer:
-            raise BenchError(str(answer["error"]))
-        return answer
+        return put_load(self.bench, self.servers[name], load, topic=f"transactions-{self._number}", share=share)
 
     def give_way(self, name: str) -> None:
         """The other server is stopped."""
