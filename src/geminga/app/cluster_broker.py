@@ -57,6 +57,8 @@ class ClusterBrokerServer(BrokerServer):
         config = self._process_config
         metadata = await self._connect(runtime, config.metadata)
         self._sole = SoleBroker(metadata, config.session_timeout_ms, self._on_fatal)
+        # It goes last: who comes next finds nothing that is still being closed.
+        self._closers.append(("registration", self._sole.end))
         await self._sole.wait_until_alone()
         ledgers = metadata if config.ledgers == config.metadata else await self._connect(runtime, config.ledgers)
         pool = RemoteBookiePool(runtime, frame_bytes_max=self._frame_bytes_max())
@@ -104,7 +106,6 @@ class ClusterBrokerServer(BrokerServer):
     async def _announce(self, addresses: Addresses) -> None:
         assert self.runtime is not None
         started_ms = self.runtime.clock.wall_ms()
-        self._closers.append(("registration", self._sole.end))
         await self._sole.begin(
             urlsplit(addresses.web_service_url).netloc,
             BrokerData(addresses.web_service_url, addresses.broker_service_url, __version__, started_ms),
