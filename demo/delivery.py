@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import pulsar
@@ -22,6 +24,8 @@ from demo.verdict import Verdict
 TOPIC = "persistent://public/default/demo"
 PARTITIONS = 4
 PENDING_MAX = 2_000
+#: Events between two looks at the clock, where they are paced.
+PACED = 20
 #: How long an event may stay unacknowledged, or the next delivery away, before the run counts as failed.
 PATIENCE_S = 60.0
 #: With everything acknowledged delivered, duplicates may still be on their way for so long.
@@ -52,8 +56,15 @@ class Publishing:
             self.finished.set()
 
 
-def publish(client: pulsar.Client, broker: StandaloneProcess, events: Events, progress: Progress) -> Publishing:
-    """Publish everything; kill and restart the broker when half is sent."""
+def publish(
+    client: pulsar.Client,
+    events: Events,
+    progress: Progress,
+    halfway: Callable[[Publishing], None],
+    *,
+    over_s: float = 0.0,
+) -> Publishing:
+    """Publish everything, ``halfway`` on a thread of its own when half is sent; in ``over_s`` seconds at least."""
     rows = events.rows
     producer = client.create_producer(
         TOPIC,
@@ -71,11 +82,14 @@ def publish(client: pulsar.Client, broker: StandaloneProcess, events: Events, pr
     bar = progress.add_task("publish", total=len(rows))
     state = Publishing(len(rows))
     crash: threading.Thread | None = None
+    pause = threading.Event()
     started = time.perf_counter()
     for number, (key, line) in enumerate(rows):
         if number == len(rows) // 2:
-            crash = threading.Thread(target=kill_and_restart, args=(broker, state, progress))
+            crash = threading.Thread(target=halfway, args=(state,))
             crash.start()
+        if over_s and number % PACED == 0:
+            pause.wait(started + over_s * number / len(rows) - time.perf_counter())
         producer.send_async(
             line,
             lambda result, _, number=number: state.answer(number, result),
@@ -96,7 +110,7 @@ def publish(client: pulsar.Client, broker: StandaloneProcess, events: Events, pr
     return state
 
 
-def kill_and_restart(broker: StandaloneProcess, state: Publishing, progress: Progress) -> None:
+def kill_and_restart(broker: StandaloneProcess, progress: Progress, state: Publishing) -> None:
     """The middle of the demo. Callbacks may still run while the set is taken: what they add was in flight too."""
     sent_before, acknowledged_before = state.sent, set(state.acknowledged)
     broker.kill()
@@ -176,7 +190,7 @@ def run(console: Console, broker: StandaloneProcess, events: Events, directory: 
     client = pulsar.Client(broker.service_url, logger=logger, operation_timeout_seconds=30)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console) as progress:
-        state = publish(client, broker, events, progress)
+        state = publish(client, events, progress, partial(kill_and_restart, broker, progress))
         verdict = Verdict(len(events.rows), state.acknowledged, state.in_flight_at_kill)
         consume_s = consume(client, verdict, events, progress)
     client.close()

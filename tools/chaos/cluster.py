@@ -50,37 +50,80 @@ class BrokerProcess(StandaloneProcess):
         ]
 
 
+class AutoRecoveryProcess(StandaloneProcess):
+    """``geminga autorecovery`` in a ZooKeeper's cluster."""
+
+    zookeeper = ""
+
+    def command(self) -> list[str]:
+        """The command line."""
+        program = [sys.executable, "-m", "geminga", "autorecovery", "--json", "--metadata", self.zookeeper]
+        return [*program, *(part for key, value in self.settings.items() for part in ("--set", f"{key}={value}"))]
+
+
 class Cluster:
     """Made by its caller's directory; :meth:`start`, then :meth:`fail` and :meth:`repair` as often as wanted."""
 
     def __init__(
-        self, directory: Path, *, bookies: int, session_ms: int, broker_settings: Mapping[str, object]
+        self,
+        directory: Path,
+        *,
+        bookies: int,
+        session_ms: int,
+        broker_settings: Mapping[str, object],
+        bookie_settings: Mapping[str, object] | None = None,
+        sync: bool = False,
     ) -> None:
+        """``sync``: ZooKeeper's log reaches the disk as well, as in earnest."""
         self.directory = directory
-        self.zookeeper = ZooKeeperServer(directory / "zookeeper")
+        self.zookeeper = ZooKeeperServer(directory / "zookeeper", sync=sync)
         self._session_ms = session_ms
+        self._bookie_settings = dict(bookie_settings or {})
         self.broker = BrokerProcess(
             directory,
             log=directory / "broker.log",
             settings={"metadataStoreSessionTimeoutMillis": session_ms, **broker_settings},
         )
-        self.bookies = {
-            bookie_name(number): BookieProcess(
-                directory / bookie_name(number),
-                log=directory / f"{bookie_name(number)}.log",
-                settings={"zkTimeout": session_ms},
-            )
-            for number in range(bookies)
-        }
+        self.bookies = {bookie_name(number): self._bookie(bookie_name(number)) for number in range(bookies)}
+        #: Where somebody asked for it.
+        self.autorecovery: AutoRecoveryProcess | None = None
+
+    @property
+    def metadata_uri(self) -> str:
+        """As every process of the cluster is told it."""
+        return f"zk:{self.zookeeper.hosts}"
+
+    def _bookie(self, name: str) -> BookieProcess:
+        settings = {"zkTimeout": self._session_ms, **self._bookie_settings}
+        return BookieProcess(self.directory / name, log=self.directory / f"{name}.log", settings=settings)
 
     def start(self) -> None:
         """All of them; raises StartError."""
         self.zookeeper.start()
         for process in (*self.bookies.values(), self.broker):
-            process.zookeeper = f"zk:{self.zookeeper.hosts}"
+            process.zookeeper = self.metadata_uri
             process.launch()
         for process in (*self.bookies.values(), self.broker):
             process.wait_ready(START_S)
+
+    def join(self) -> BookieProcess:
+        """One more bookie, with an empty directory."""
+        name = bookie_name(len(self.bookies))
+        process = self.bookies[name] = self._bookie(name)
+        process.zookeeper = self.metadata_uri
+        process.start(START_S)
+        return process
+
+    def start_autorecovery(self, settings: Mapping[str, object]) -> AutoRecoveryProcess:
+        """Beside the bookies, as a process of its own."""
+        self.autorecovery = AutoRecoveryProcess(
+            self.directory,
+            log=self.directory / "autorecovery.log",
+            settings={"zkTimeout": self._session_ms, **settings},
+        )
+        self.autorecovery.zookeeper = self.metadata_uri
+        self.autorecovery.start(START_S)
+        return self.autorecovery
 
     def fail(self, fault: Fault) -> None:
         """Kill or pause it."""
@@ -108,7 +151,8 @@ class Cluster:
 
     def close(self) -> None:
         """kill -9 for everybody."""
-        for process in (self.broker, *self.bookies.values()):
+        beside = () if self.autorecovery is None else (self.autorecovery,)
+        for process in (self.broker, *beside, *self.bookies.values()):
             if process.is_running:
                 os.kill(process.pid, signal.SIGCONT)
             process.kill()

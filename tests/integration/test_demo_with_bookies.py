@@ -1,0 +1,38 @@
+"""``make demo BOOKIES=3`` on a few events."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from support.source_tree import ROOT
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_bookie_that_is_killed_for_good_is_replaced_and_nothing_is_lost(tmp_path: Path) -> None:
+    events = tmp_path / "events.jsonl"
+    events.write_text("".join(json.dumps({"repo": f"r{n % 7}", "n": n}) + "\n" for n in range(2_000)))
+    asked = {"BOOKIES": "3", "JSON": "1", "EVENTS": str(events)}
+    done = subprocess.run(
+        [sys.executable, "-m", "demo"],
+        cwd=ROOT,
+        env={**os.environ, **asked},
+        capture_output=True,
+        text=True,
+        timeout=170,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    told = json.loads(done.stdout)
+    assert (told["found"], told["lost"], told["duplicated"], told["out_of_order"]) == (2_000, 0, 0, 0)
+    assert (told["entries_lacking_copies"], told["fragments_naming_killed"]) == (0, 0)
+    assert told["fragments_of_killed"] > 0
+    assert told["joined"] != told["killed"] != told["killed_second"]

@@ -1,0 +1,81 @@
+"""What the demo counts of copies when a bookie was lost for good."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+
+import pytest
+from demo.__main__ import refusal
+from demo.bookie_lost import Lost
+from demo.copies import Copies
+from demo.verdict import Verdict
+
+from geminga.wire.bookkeeper.digest import DigestType
+from geminga.wire.bookkeeper.ledger_metadata import LedgerFragment, LedgerMetadata, LedgerState
+
+STRIPED = LedgerMetadata(
+    ensemble_size=3,
+    write_quorum=2,
+    ack_quorum=2,
+    fragments=(LedgerFragment(0, ("a", "b", "c")), LedgerFragment(3, ("a", "b", "d"))),
+    digest_type=DigestType.CRC32C,
+    password=b"",
+    created_ms=0,
+)
+CLOSED = replace(STRIPED, state=LedgerState.CLOSED, last_entry_id=4, length_bytes=5)
+#: Entry e is on the bookies e and e + 1, mod 3, of its fragment's ensemble.
+WHOLE = {"a": [range(1), range(2, 4)], "b": [range(2), range(3, 5)], "c": [range(1, 3)], "d": [range(4, 5)]}
+ALL = frozenset("abcd")
+
+
+def counted(metadata: LedgerMetadata, listed: dict[str, Sequence[range]], registered: frozenset[str] = ALL) -> Copies:
+    copies = Copies()
+    copies.count(metadata, registered, listed)
+    return copies
+
+
+@pytest.mark.parametrize("metadata", [STRIPED, CLOSED])
+def test_entries_on_their_whole_write_set_lack_nothing(metadata: LedgerMetadata) -> None:
+    copies = counted(metadata, WHOLE)
+    assert (copies.ledgers, copies.fragments, copies.entries) == (1, 2, 5)
+    assert (copies.lacking, copies.naming_lost) == (0, 0)
+    assert copies.of_bookie == {"a": 2, "b": 2, "c": 1, "d": 1}
+
+
+@pytest.mark.parametrize("metadata", [STRIPED, CLOSED])
+def test_entry_that_one_of_its_bookies_does_not_list_is_counted_once(metadata: LedgerMetadata) -> None:
+    assert counted(metadata, {**WHOLE, "c": [range(2, 3)]}).lacking == 1
+    assert counted(metadata, {**WHOLE, "b": [range(1), range(3, 5)], "c": [range(2, 3)]}).lacking == 1
+
+
+def test_what_a_bookie_has_that_is_not_there_does_not_count() -> None:
+    copies = counted(CLOSED, WHOLE, ALL - {"c"})
+    assert (copies.lacking, copies.naming_lost) == (2, 1)
+
+
+def test_closed_ledger_ends_where_it_says_whatever_a_bookie_lists() -> None:
+    copies = counted(CLOSED, {**WHOLE, "d": [range(4, 9)]})
+    assert (copies.entries, copies.lacking) == (5, 0)
+    assert counted(STRIPED, {**WHOLE, "d": [range(4, 9)]}).lacking == 4
+
+
+def test_run_that_restored_nothing_is_none() -> None:
+    lost = Lost(3, 2, killed="c", fragments_of_killed=1)
+    lost.see(counted(CLOSED, WHOLE), "d")
+    lost.judge(Verdict(0, set(), set()))
+    assert lost.fragments_naming_killed == 1
+    assert lost.failures() == ["1 fragments name a bookie that is gone"]
+    assert "its loss shows nothing" in Lost(3, 2, killed="c").failures()[0]
+    assert json.loads(json.dumps(asdict(lost)))["fragments_of_joined"] == 1
+
+
+@pytest.mark.parametrize("asked", ["0", "2", "8", "-3", "three", "3.5", "٣٣"])
+def test_number_of_bookies_that_can_not_be_shown_is_refused(asked: str) -> None:
+    assert "expected a number of bookies from 3 to 7" in refusal(asked, txn=False)
+
+
+def test_cluster_and_transactions_are_not_shown_at_once() -> None:
+    assert "expected one of them" in refusal("3", txn=True)
+    assert refusal("", txn=True) == ""
