@@ -216,6 +216,23 @@ def test_sequential_nodes_count_up_with_ten_digits(case):
     case.run(main)
 
 
+def test_the_next_counter_is_told_before_it_is_used(case):
+    async def main(h: Harness):
+        assert await h.store.next_sequence("/q") == 0
+        made = [await h.store.put("/q/n-", b"", expected_version=None, sequential=True) for _ in range(3)]
+        assert await h.store.next_sequence("/q") == 3
+        for one in made[1:]:
+            await h.store.delete(one.path)
+        assert await h.store.next_sequence("/q") == 3
+        store = await h.restart()
+        assert await store.next_sequence("/q") == 3
+        assert (await store.put("/q/n-", b"", expected_version=None, sequential=True)).path == "/q/n-0000000003"
+        assert await store.next_sequence("/q") == 4
+        assert await store.next_sequence("/q/n-0000000003") == 0
+
+    case.run(main)
+
+
 def test_what_is_read_after_a_sync_is_not_older(case):
     async def main(h: Harness):
         await h.store.put("/a", b"x", expected_version=None)

@@ -25,6 +25,8 @@ from geminga.sim import NodeCrashedError, SimNode, SimWorld
 QUORUMS = [(1, 1, 1), (3, 3, 2), (3, 2, 2), (2, 2, 1)]
 LIVES = 3
 STEPS_PER_LIFE = 12
+#: Ids below were given out by an older program.
+OLD_IDS = 5
 
 
 class Known:
@@ -75,11 +77,14 @@ class LedgerLife:
     async def tell_racks(self, node: SimNode) -> None:
         racks = {name: {"rack": f"/{name in ('b0', 'b1')}"} for name in self.bookies}
         value = json.dumps({"default": racks}).encode()
-        await MemoryMetadataStore(node.runtime, self.server).put("/bookies", value, expected_version=None)
+        store = MemoryMetadataStore(node.runtime, self.server)
+        await store.put("/bookies", value, expected_version=None)
+        # As a directory from before there were generators of ids.
+        await store.put("/ledgers/idgen", b"%d" % OLD_IDS, expected_version=None)
 
     def client(self, node: SimNode, faults: MetadataFaults | None = None) -> BookKeeper:
         store = MemoryMetadataStore(node.runtime, self.server, faults)
-        config = BookKeeperConfig(ledger_id_batch_size=3, recovery_read_batch_size=2)
+        config = BookKeeperConfig(recovery_read_batch_size=2)
         return BookKeeper(node.runtime, store, self.pool, config)
 
     # ---- a life
@@ -101,6 +106,7 @@ class LedgerLife:
             available = self.pool.available()
             handle = await client.create_ledger(ensemble_size=size, write_quorum=write, ack_quorum=ack)
             assert handle.ledger_id not in self.known, "a ledger id was used twice"
+            assert handle.ledger_id > max(self.known, default=OLD_IDS - 1), "a ledger id that was given out before"
             ensemble = handle.metadata.last_fragment.ensemble
             assert len({*ensemble}) == size, "a bookie twice in an ensemble"
             if write > 1 and {"b0", "b1"} & {*available} and {"b2", "b3", "b4"} & {*available}:

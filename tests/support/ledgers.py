@@ -9,9 +9,8 @@ from typing import Any, TypeVar
 from geminga import sim
 from geminga.bookkeeper import BookKeeper, BookKeeperConfig, LedgerHandle, LocalBookiePool, MemoryBookie
 from geminga.metadata import MemoryMetadata, MemoryMetadataStore, MetadataFaults
-from geminga.metadata.delay import delay
 from geminga.model.errors import StorageError
-from geminga.runtime import Runtime
+from geminga.runtime import Runtime, delay
 
 T = TypeVar("T")
 

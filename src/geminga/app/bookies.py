@@ -17,7 +17,7 @@ from geminga.app.data_directory import METADATA_FILE
 from geminga.bookie import BookieConfig, DiskLanes, LocalBookie
 from geminga.bookie.config import of_part
 from geminga.bookkeeper import MetadataLiveLedgers
-from geminga.bookkeeper.ledger_store import keep_ids_above
+from geminga.bookkeeper.ledger_ids import keep_ids_above
 from geminga.metadata.ports import MetadataStore
 from geminga.model.bookie_port import Availability
 from geminga.model.errors import CorruptionError, DataDirectoryError

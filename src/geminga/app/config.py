@@ -324,7 +324,7 @@ def unknown_keys(unused: Sequence[ConfigEntry], known: AbstractSet[str]) -> Iter
         return
     # The list of Pulsar's keys is long and rarely needed.
     from geminga.app.core.unbuilt_keys import asked_in_vain
-    from geminga.app.known_keys import KNOWN_KEYS, KNOWN_PREFIXES
+    from geminga.app.known_keys import KNOWN_KEYS, KNOWN_PREFIXES, REMOVED_KEYS
 
     unknown = [
         entry
@@ -334,7 +334,10 @@ def unknown_keys(unused: Sequence[ConfigEntry], known: AbstractSet[str]) -> Iter
         and asked_in_vain(entry.key, entry.text) is None
     ]
     for entry in unknown[:UNKNOWN_WARNINGS_MAX]:
-        yield f"unknown configuration key {entry.key} ({entry.source}) is ignored{_suggestion(entry.key, known)}"
+        if entry.key in REMOVED_KEYS:
+            yield f"configuration key {entry.key} ({entry.source}) is no longer used: {REMOVED_KEYS[entry.key]}"
+        else:
+            yield f"unknown configuration key {entry.key} ({entry.source}) is ignored{_suggestion(entry.key, known)}"
     if len(unknown) > UNKNOWN_WARNINGS_MAX:
         yield f"{len(unknown) - UNKNOWN_WARNINGS_MAX} more unknown configuration keys are ignored"
 

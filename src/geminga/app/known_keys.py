@@ -12,6 +12,9 @@ from typing import Final
 #: Families of keys that are handed on to parts of Pulsar: its BookKeeper client, its own client, RocksDB.
 KNOWN_PREFIXES: Final = ("bookkeeper_", "brokerClient_", "dbStorage_")
 
+#: Keys of Geminga's own that were there once, and what is so instead.
+REMOVED_KEYS: Final = {"gemingaLedgerIdBatchSize": "ledger ids are taken one at a time, from BookKeeper's generators"}
+
 KNOWN_KEYS: Final = frozenset(
     """
     acknowledgmentAtBatchIndexLevelEnabled activeConsumerFailoverConsistentHashing

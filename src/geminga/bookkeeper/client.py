@@ -10,7 +10,8 @@ from geminga.bookkeeper.config import BookKeeperConfig
 from geminga.bookkeeper.environment import LedgerEnvironment
 from geminga.bookkeeper.installation import META_INSTALLATION, Installation
 from geminga.bookkeeper.ledger_handle import LedgerHandle
-from geminga.bookkeeper.ledger_store import LedgerIds, MetadataLiveLedgers, StoredLedger
+from geminga.bookkeeper.ledger_ids import LedgerIds
+from geminga.bookkeeper.ledger_store import MetadataLiveLedgers, StoredLedger
 from geminga.bookkeeper.recovery import (
     fence_ledger,
     read_last_add_confirmed,
@@ -60,7 +61,7 @@ class BookKeeper:
         self._config = config if config is not None else BookKeeperConfig()
         self._bookies = bookies
         self._live = MetadataLiveLedgers(metadata)
-        self._ids = LedgerIds(metadata, self._config.ledger_id_batch_size)
+        self._ids = LedgerIds(metadata)
         self.installation = installation if installation is not None else Installation(metadata, runtime.rng)
         self._env = LedgerEnvironment(runtime, metadata, bookies, self._config)
         self._ledgers = self._env.ledgers

@@ -13,8 +13,6 @@ class BookKeeperConfig:
 
     #: Entries that ledger recovery reads at once (BookKeeper's client reads 1, its autorecovery 10).
     recovery_read_batch_size: int = setting("recoveryReadBatchSize", 100, "entries, 1-10000", minimum=1, maximum=10_000)
-    #: Ledger ids taken from the metadata store at once; what is left of them at a crash is never used.
-    ledger_id_batch_size: int = setting("gemingaLedgerIdBatchSize", 100, "ids, 1-1000000", minimum=1, maximum=1_000_000)
     #: Digest of new ledgers; Pulsar's default is CRC32C.
     digest_type: str = setting(
         "managedLedgerDigestType",

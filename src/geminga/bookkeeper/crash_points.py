@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 IDS_TAKEN: Final = "ledger.ids.taken"
+IDS_RAISED: Final = "ledger.ids.raised"
 CREATED: Final = "ledger.create.metadata_written"
 CHANGE_PLANNED: Final = "ledger.ensemble_change.planned"
 CHANGE_WRITTEN: Final = "ledger.ensemble_change.metadata_written"

@@ -1,27 +1,25 @@
-"""Ledger metadata in the metadata store: create, read, compare-and-set, delete, list, and the ids.
+"""Ledger metadata in the metadata store: create, read, compare-and-set, delete, list.
 
 Paths and values are BookKeeper's (``/ledgers/00/0000/L0001``). Every write survives an unknown outcome.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from collections.abc import Set as AbstractSet
 from typing import Final, NamedTuple
 
-from geminga.bookkeeper import crash_points
+from geminga.bookkeeper.ledger_ids import next_ledger_id
 from geminga.metadata import cas
 from geminga.metadata.ports import MUST_NOT_EXIST, MetadataStore
 from geminga.model.errors import (
     BadVersionError,
-    CorruptionError,
     MetadataError,
     NoSuchLedgerError,
     UnknownOutcomeError,
     invariant,
 )
-from geminga.runtime import crash_point, get_logger
+from geminga.runtime import get_logger
 from geminga.wire.bookkeeper.ledger_metadata import LedgerMetadata, decode_ledger_metadata, encode_ledger_metadata
 from geminga.wire.bookkeeper.ledger_path import (
     LAYOUT_PATH,
@@ -32,12 +30,8 @@ from geminga.wire.bookkeeper.ledger_path import (
     ledger_path,
 )
 
-#: Value: the next free ledger id in decimal. BookKeeper's own clients keep their sequential nodes below it.
-ID_GENERATOR_PATH: Final = f"{LEDGERS_ROOT}/idgen"
 #: Geminga knows the hierarchical layouts.
 LAYOUT_KNOWN: Final = b"HierarchicalLedgerManagerFactory"
-#: Lost races for a batch of ids before giving up.
-ID_ATTEMPTS_MAX: Final = 64
 
 _log = get_logger(__name__)
 
@@ -115,67 +109,6 @@ class LedgerStore:
         return await cas.remove(self._store, ledger_path(ledger_id), expected_version=expected_version)
 
 
-class LedgerIds:
-    """Hands out ledger ids: batches from a counter node, never reused, ascending within this process."""
-
-    __slots__ = ("_batch_size", "_end", "_lock", "_next", "_store")
-
-    def __init__(self, store: MetadataStore, batch_size: int) -> None:
-        self._store = store
-        self._batch_size = batch_size
-        self._next = 0
-        self._end = 0
-        self._lock = asyncio.Lock()
-
-    async def next_id(self, newer_than: int = -1) -> int:
-        """An id above ``newer_than`` that nobody ever had.
-
-        Ledger ids of one managed ledger must ascend, also when it moves between processes that hold different
-        batches: what is left at or below ``newer_than`` is given up.
-        """
-        async with self._lock:
-            self._next = max(self._next, newer_than + 1)
-            if self._next >= self._end:
-                await self._take_batch(newer_than)
-            ledger_id = self._next
-            self._next += 1
-            return ledger_id
-
-    async def _take_batch(self, newer_than: int) -> None:
-        for _ in range(ID_ATTEMPTS_MAX):
-            node = await self._store.get(ID_GENERATOR_PATH)
-            first = max(_parse_counter(node.value if node is not None else b""), newer_than + 1)
-            end = first + self._batch_size
-            version = MUST_NOT_EXIST if node is None else node.stat.version
-            try:
-                await self._store.put(ID_GENERATOR_PATH, str(end).encode(), expected_version=version)
-            except BadVersionError:
-                continue
-            except UnknownOutcomeError:
-                # Another process may have written the same number: only a certain success is ours.
-                continue
-            crash_point(crash_points.IDS_TAKEN)
-            self._next, self._end = first, end
-            return
-        raise MetadataError(f"no ledger ids after {ID_ATTEMPTS_MAX} attempts at {ID_GENERATOR_PATH}")
-
-
-async def keep_ids_above(store: MetadataStore, ledger_id: int) -> int | None:
-    """Make sure that only greater ids are given out from now on; the next one so far if that had to be changed.
-
-    Ids that entries are stored under must never come again, also if the store was restored from an older backup.
-    """
-    before: int | None = None
-
-    def change(value: bytes | None) -> bytes | None:
-        nonlocal before
-        before = _parse_counter(value or b"")
-        return None if before > ledger_id else str(ledger_id + 1).encode()
-
-    written = await cas.update(store, ID_GENERATOR_PATH, change)
-    return None if written is None or before is None or before > ledger_id else before
-
-
 class MetadataLiveLedgers:
     """Which ledgers exist, for the garbage collection of bookies.
 
@@ -208,14 +141,8 @@ class MetadataLiveLedgers:
         return found
 
     async def next_ledger_id(self) -> int | None:
-        """A number that no id ever given out reaches; None: BookKeeper's own clients count elsewhere.
-
-        Raises MetadataError, CorruptionError.
-        """
-        node = await self._store.get(ID_GENERATOR_PATH)
-        if node is not None and not node.value:
-            return None
-        return _parse_counter(b"" if node is None else node.value)
+        """A number that no id ever given out reaches. Raises MetadataError, CorruptionError."""
+        return await next_ledger_id(self._store)
 
     async def _collect(self, path: str, depth: int, found: set[int]) -> None:
         """Add the ledgers ``depth + 1`` levels below ``path``."""
@@ -229,11 +156,3 @@ class MetadataLiveLedgers:
                 ledger_id = ledger_id_of_path(f"{path}/{name}")
                 if ledger_id is not None:
                     found.add(ledger_id)
-
-
-def _parse_counter(value: bytes) -> int:
-    if not value:
-        return 0
-    if not value.isdigit():
-        raise CorruptionError(f"{ID_GENERATOR_PATH}: expected a decimal number, found {value[:40]!r}")
-    return int(value)

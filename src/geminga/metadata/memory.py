@@ -13,10 +13,10 @@ from typing import TypeVar
 
 from geminga.metadata.core.faults import MetadataFaults, WriteFault
 from geminga.metadata.core.tree import MetadataTree, check_path, check_value
-from geminga.metadata.delay import delay
 from geminga.metadata.ports import Node, Notification, PutResult, SessionEvent, Unsubscribe
 from geminga.metadata.watches import Watches
 from geminga.model.errors import MetadataUnavailableError, SessionExpiredError, UnknownOutcomeError
+from geminga.runtime import delay
 from geminga.runtime.ports import Runtime
 
 T = TypeVar("T")
@@ -97,6 +97,12 @@ class MemoryMetadataStore:
         check_path(path)
         await self._request()
         return await self._reply(self._server.tree.children(path))
+
+    async def next_sequence(self, path: str) -> int:
+        """See ``MetadataStore.next_sequence``."""
+        check_path(path)
+        await self._request()
+        return await self._reply(self._server.tree.next_sequence(path))
 
     async def sync(self) -> None:
         """See ``MetadataStore.sync``: reads are never old here."""

@@ -84,6 +84,13 @@ class MetadataStore(Protocol):
         """Names (not paths) of the direct children, sorted; empty if there are none or no such node."""
         ...
 
+    async def next_sequence(self, path: str) -> int:
+        """The counter that the next sequential child of ``path`` gets; 0 if there is no such node.
+
+        Whoever makes one after this call gets this or a greater one, whoever made one before got a lower one.
+        """
+        ...
+
     async def sync(self) -> None:
         """What is read from now on is not older than this call (a server may lag behind). Raises MetadataError."""
         ...

@@ -16,7 +16,6 @@ from typing import Final, TypeAlias, TypeVar
 from geminga.metadata.core.faults import MetadataFaults, WriteFault
 from geminga.metadata.core.tree import NO_SESSION, check_path, check_value
 from geminga.metadata.core.wal import find_wal_damage
-from geminga.metadata.delay import delay
 from geminga.metadata.ports import Node, Notification, PutResult, SessionEvent, Unsubscribe
 from geminga.metadata.sqlite_tree import SqliteTree
 from geminga.metadata.watches import Watches
@@ -30,6 +29,7 @@ from geminga.model.errors import (
     StorageError,
     UnknownOutcomeError,
 )
+from geminga.runtime import delay
 from geminga.runtime.ports import Disk, Runtime
 
 T = TypeVar("T")
@@ -107,6 +107,7 @@ class SqliteMetadataStore:
                 tree.create_schema(now_ms)
                 tree.verify()
                 tree.begin()
+                tree.mark_format()
                 tree.start_session()
                 tree.commit()
             except sqlite3.Error as error:
@@ -145,6 +146,11 @@ class SqliteMetadataStore:
         """See ``MetadataStore.children``."""
         check_path(path)
         return await self._read(lambda reader: reader.children(path))
+
+    async def next_sequence(self, path: str) -> int:
+        """See ``MetadataStore.next_sequence``."""
+        check_path(path)
+        return await self._read(lambda reader: reader.next_sequence(path))
 
     async def sync(self) -> None:
         """See ``MetadataStore.sync``: a read sees every commit that was answered."""

@@ -25,7 +25,8 @@ from geminga.model.errors import (
 
 #: "GEMM": marks the file as ours.
 APPLICATION_ID: Final = 0x47454D4D
-FORMAT_VERSION: Final = 1
+#: 2: ledger ids are from sequential nodes. A program that knows 1 only would give out old ones again.
+FORMAT_VERSION: Final = 2
 #: Pages each connection keeps, KiB.
 CACHE_KIB: Final = 1024
 #: The write-ahead log is cut back to this after a checkpoint, bytes.
@@ -92,7 +93,7 @@ class SqliteTree:
 
     def create_schema(self, now_ms: int) -> None:
         """Make the tables if the file is new. Raises sqlite3.Error."""
-        if self._pragma("user_version") == FORMAT_VERSION:
+        if self._pragma("user_version"):
             return
         self.begin()
         for statement in _SCHEMA:
@@ -142,6 +143,11 @@ class SqliteTree:
         """Close the connection; the last one folds the log into the file."""
         self._connection.close()
 
+    def mark_format(self) -> None:
+        """From now on the file is this program's format's; within a transaction."""
+        if self._pragma("user_version") != FORMAT_VERSION:
+            self._connection.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
+
     # ---- sessions
 
     def start_session(self) -> list[Notification]:
@@ -180,6 +186,11 @@ class SqliteTree:
         """Names of the direct children, sorted as Python sorts."""
         rows = self._connection.execute("SELECT name FROM node WHERE parent = ? AND name <> ''", (path,)).fetchall()
         return sorted(row[0] for row in rows)
+
+    def next_sequence(self, path: str) -> int:
+        """The counter of the next sequential child; raises CorruptionError."""
+        row = self._row(path)
+        return 0 if row is None else row[5]
 
     # ---- writes, within a transaction
 

@@ -35,6 +35,14 @@ async def next_turn() -> None:
     await future
 
 
+async def delay(milliseconds: int) -> None:
+    """Come back that much later; 0: on the loop's next turn."""
+    if milliseconds:
+        await wait_ms(milliseconds)
+    else:
+        await next_turn()
+
+
 async def answer_of(ask: Callable[[Callable[[T | GemingaError], None]], object]) -> T:
     """What ``done`` is called with by ``ask(done)``, possibly within the call; an error is raised.
 

@@ -95,6 +95,11 @@ def test_unknown_key_is_a_warning_that_names_it_and_the_nearest() -> None:
     assert "did you mean maxMessageSize?" in warning
 
 
+def test_key_that_went_away_is_a_warning_that_says_what_is_so_instead() -> None:
+    (warning,) = load_config(overrides=["gemingaLedgerIdBatchSize=5"]).warnings
+    assert warning.startswith("configuration key gemingaLedgerIdBatchSize (--set) is no longer used: ledger ids")
+
+
 def test_many_unknown_keys_are_counted() -> None:
     warnings = load_config(overrides=[f"nobodyKnows{index}=1" for index in range(25)]).warnings
     assert len(warnings) == 21

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import shutil
+import sqlite3
+import struct
 from pathlib import Path
 
 import pulsar
 import pytest
 
 from geminga.app.embedded import Standalone
+from geminga.model.crc32c import crc32c
 from support.official import quiet_client
 
 
@@ -48,3 +51,24 @@ def test_ledgers_that_restored_metadata_do_not_know_stay_and_their_ids_are_not_u
         client.close()
     assert "was metadata.sqlite restored from an older backup? The ids in between are skipped" in caplog.text
     assert "gemingaGarbageQuarantineShare=1" in caplog.text
+
+
+def test_directory_of_an_older_program_goes_on_above_every_id_it_gave_out(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    publish(data, range(3))
+    # As it was left by a program that counted in the node itself: a batch of ids was taken, most of them unused.
+    connection = sqlite3.connect(data / "metadata.sqlite")
+    select = "SELECT value, version, created_ms, modified_ms, session FROM node WHERE parent = '/ledgers' AND name = ?"
+    _, version, created_ms, modified_ms, session = connection.execute(select, ("idgen",)).fetchone()
+    numbers = struct.pack(">qqqqq", version, created_ms, modified_ms, session, 0)
+    crc = crc32c(b"300", crc32c(b"/ledgers/idgen\0" + numbers))
+    with connection:
+        connection.execute(
+            "UPDATE node SET value = ?, next_sequence = 0, crc = ? WHERE parent = '/ledgers' AND name = 'idgen'",
+            (b"300", crc),
+        )
+        connection.execute("PRAGMA user_version = 1")
+    connection.close()
+    after = publish(data, range(10, 12))
+    assert min(after) >= 300
+    assert publish(data, range(20, 21)) > after

@@ -1,4 +1,4 @@
-"""Creating and deleting ledgers, their ids, and the list for the bookies' garbage collection."""
+"""Creating and deleting ledgers, and the list for the bookies' garbage collection."""
 
 from __future__ import annotations
 
@@ -8,13 +8,11 @@ import pytest
 
 from geminga.bookkeeper import BookKeeperConfig, MetadataLiveLedgers
 from geminga.bookkeeper.installation import META_INSTALLATION
-from geminga.bookkeeper.ledger_store import ID_GENERATOR_PATH, LedgerIds, LedgerStore, keep_ids_above
-from geminga.metadata import MemoryMetadataStore, MetadataFaults, WriteFault
+from geminga.bookkeeper.ledger_store import LedgerStore
+from geminga.metadata import MetadataFaults, WriteFault
 from geminga.model.errors import (
-    CorruptionError,
     DiskFullError,
     LedgerFencedError,
-    MetadataError,
     NoSuchLedgerError,
     NotEnoughBookiesError,
 )
@@ -61,38 +59,11 @@ def test_too_few_bookies_is_said_before_anything_is_written():
     run_cluster(main)
 
 
-def test_ids_ascend_and_are_never_reused_also_by_the_next_process():
-    async def main(cluster: Cluster):
-        config = BookKeeperConfig(ledger_id_batch_size=3)
-        first = cluster.client(config=config)
-        ids = [(await create(first)).ledger_id for _ in range(5)]
-        for ledger_id in ids:
-            await first.delete_ledger(ledger_id)
-        ids += [(await create(cluster.client(config=config))).ledger_id for _ in range(2)]
-        assert ids == [0, 1, 2, 3, 4, 6, 9]
-
-    run_cluster(main)
-
-
-def test_ledger_of_a_moved_managed_ledger_gets_a_larger_id():
-    async def main(cluster: Cluster):
-        one, other = cluster.client(), cluster.client()
-        low = (await create(one)).ledger_id
-        high = (await create(other)).ledger_id
-        assert high > low + 1
-        back = (await create(one, newer_than=high)).ledger_id
-        assert back > high
-        # Of what is above, nothing is given up.
-        assert (await create(one, newer_than=back)).ledger_id == back + 1
-
-    run_cluster(main)
-
-
 def test_concurrent_creations_over_clients_get_different_ids():
     async def main(cluster: Cluster):
         def client():
             faults = MetadataFaults(unknown_before_percent=15, unknown_after_percent=15, delay_ms_max=3)
-            return cluster.client(faults=faults, config=BookKeeperConfig(ledger_id_batch_size=2))
+            return cluster.client(faults=faults)
 
         clients = [client() for _ in range(4)]
         handles = await asyncio.gather(*(create(clients[i % 4]) for i in range(24)))
@@ -137,25 +108,6 @@ def test_creation_without_an_answer_does_not_take_what_another_created():
         await store.create(0, theirs)
         cluster.stores[0].faults.next_writes.append(WriteFault.UNKNOWN_BEFORE)
         assert await store.create(0, ours) is None
-
-    run_cluster(main)
-
-
-def test_damaged_counter_is_refused():
-    async def main(cluster: Cluster):
-        client = cluster.client()
-        await cluster.stores[0].put(ID_GENERATOR_PATH, b"-7", expected_version=None)
-        with pytest.raises(CorruptionError, match="idgen"):
-            await create(client)
-
-    run_cluster(main)
-
-
-def test_ids_give_up_when_every_attempt_is_unknown():
-    async def main(cluster: Cluster):
-        store = MemoryMetadataStore(cluster.runtime, faults=MetadataFaults(unknown_before_percent=100))
-        with pytest.raises(MetadataError):
-            await LedgerIds(store, 10).next_id()
 
     run_cluster(main)
 
@@ -243,33 +195,6 @@ def test_a_layout_that_is_not_understood_is_not_an_empty_list(layout: bytes, is_
         store = cluster.stores[0]
         await store.put("/ledgers/LAYOUT", layout, expected_version=None)
         assert (await MetadataLiveLedgers(store).live_ledger_ids() is not None) == is_known
-
-    run_cluster(main)
-
-
-def test_the_next_id_is_above_all_that_were_given_out():
-    async def main(cluster: Cluster):
-        client = cluster.client()
-        store = cluster.stores[0]
-        live = MetadataLiveLedgers(store)
-        assert await live.next_ledger_id() == 0
-        ids = [(await create(client)).ledger_id for _ in range(3)]
-        assert await live.next_ledger_id() > max(ids)
-        # BookKeeper's own clients leave the node empty.
-        await store.put("/ledgers/idgen", b"", expected_version=None)
-        assert await live.next_ledger_id() is None
-
-    run_cluster(main)
-
-
-def test_ids_are_kept_above_those_that_a_bookie_has():
-    async def main(cluster: Cluster):
-        client = cluster.client()
-        store = cluster.stores[0]
-        assert await keep_ids_above(store, 500) == 0
-        assert await keep_ids_above(store, 500) is None
-        assert await keep_ids_above(store, 20) is None
-        assert (await create(client)).ledger_id == 501
 
     run_cluster(main)
 

@@ -10,9 +10,9 @@ from geminga.bookkeeper import BookKeeperConfig
 from geminga.bookkeeper.environment import LedgerEnvironment
 from geminga.bookkeeper.placement_facts import RACKS_REFRESH_S
 from geminga.metadata import MetadataFaults
-from geminga.metadata.delay import delay
 from geminga.model.bookie_port import BookieInfo
 from geminga.model.errors import DiskIOError, NotEnoughBookiesError, StorageError
+from geminga.runtime import delay
 from support.ledgers import Appends, Cluster, payloads, run_cluster, turn
 
 

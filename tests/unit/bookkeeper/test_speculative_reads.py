@@ -8,8 +8,8 @@ import pytest
 
 from geminga.bookkeeper import BookKeeperConfig, LedgerHandle
 from geminga.bookkeeper.read_op import SPECULATIVE_CALLS_MAX
-from geminga.metadata.delay import delay
 from geminga.model.errors import NoSuchEntryError, StorageError
+from geminga.runtime import delay
 from support.ledgers import Appends, Cluster, payloads, run_cluster, turn
 
 COUNT = 9

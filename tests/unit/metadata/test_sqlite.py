@@ -54,7 +54,7 @@ def test_file_says_what_it_is(tmp_path):
     make_file(path)
     connection = sqlite3.connect(path)
     assert connection.execute("PRAGMA application_id").fetchone() == (APPLICATION_ID,)
-    assert connection.execute("PRAGMA user_version").fetchone() == (1,)
+    assert connection.execute("PRAGMA user_version").fetchone() == (2,)
     assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
     connection.close()
 
@@ -72,12 +72,30 @@ def test_file_of_a_newer_format_is_refused_with_both_versions(tmp_path):
     path = tmp_path / "metadata.db"
     make_file(path)
     connection = sqlite3.connect(path)
-    connection.execute("PRAGMA user_version = 2")
+    connection.execute("PRAGMA user_version = 3")
     connection.close()
     sentence = open_refused(path)
     assert str(path) in sentence
-    assert "version 2" in sentence
-    assert "knows 1" in sentence
+    assert "version 3" in sentence
+    assert "knows 2" in sentence
+
+
+def test_file_of_version_1_keeps_what_it_has_and_becomes_version_2(tmp_path):
+    path = tmp_path / "metadata.db"
+    make_file(path)
+    connection = sqlite3.connect(path)
+    connection.execute("PRAGMA user_version = 1")
+    before = connection.execute("SELECT * FROM node ORDER BY parent, name").fetchall()
+    connection.close()
+    run(lambda runtime: _open_and_close(runtime, path))
+    connection = sqlite3.connect(path)
+    assert connection.execute("PRAGMA user_version").fetchone() == (2,)
+    assert connection.execute("SELECT * FROM node ORDER BY parent, name").fetchall() == before
+    connection.close()
+
+
+async def _open_and_close(runtime, path):
+    await (await SqliteMetadataStore.open(runtime, str(path))).close()
 
 
 def test_file_of_another_program_is_refused(tmp_path):

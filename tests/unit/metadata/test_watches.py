@@ -6,9 +6,9 @@ import asyncio
 import contextvars
 
 from geminga.metadata.core.faults import MetadataFaults
-from geminga.metadata.delay import delay
 from geminga.metadata.ports import ChangeKind, Notification, SessionEvent
 from geminga.metadata.watches import Watches
+from geminga.runtime import delay
 
 PLACE: contextvars.ContextVar[str] = contextvars.ContextVar("place", default="nowhere")
 

@@ -98,6 +98,8 @@ class DeletionGuard:
 
         ``next_id``: nobody ever had this id or a greater one; None: the metadata store does not tell.
         """
+        if next_id is not None and next_id <= max(live, default=-1):
+            next_id = None  # somebody chooses ids himself: the counter says nothing
         if next_id is not None:
             if self._next_id is not None and next_id < self._next_id:
                 # The store went back under us: that it named a ledger before says nothing.

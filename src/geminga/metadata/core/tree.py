@@ -134,6 +134,11 @@ class MetadataTree:
         node = self._nodes.get(path)
         return [] if node is None else sorted(node.children)
 
+    def next_sequence(self, path: str) -> int:
+        """The counter of the next sequential child; 0 if there is no such node."""
+        node = self._nodes.get(path)
+        return 0 if node is None else node.next_sequence
+
     # ---- writes
 
     def put(

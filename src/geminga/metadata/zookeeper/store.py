@@ -129,6 +129,18 @@ class ZooKeeperMetadataStore:
         except zk.ZookeeperError as error:
             raise _unexpected(f"children {path}", error) from error
 
+    async def next_sequence(self, path: str) -> int:
+        """See ``MetadataStore.next_sequence``.
+
+        A server counts the children that were made, and tells twice that, less those that are there (``cversion``).
+        """
+        check_zookeeper_path(path)
+        try:
+            stat = await self._read(f"exists {path}", self._connection.look(path))
+        except zk.ZookeeperError as error:
+            raise _unexpected(f"exists {path}", error) from error
+        return 0 if stat is None else ((stat.cversion + stat.numChildren) & 0xFFFFFFFF) >> 1
+
     async def sync(self) -> None:
         """See ``MetadataStore.sync``."""
         try:

@@ -1,0 +1,158 @@
+"""Ledger ids, from BookKeeper's generators in every metadata store: the counters of sequential nodes.
+
+Below ``/ledgers/idgen`` as long as they are below 2^31 - 1, then below the greatest ``/ledgers/idgen-long/HOB-h``,
+where the id is h * 2^32 + the counter. A counter can not be set, only used up (docs/formats/ledger-metadata.md, Ids).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import Final
+
+from geminga.bookkeeper import crash_points
+from geminga.metadata import cas
+from geminga.metadata.ports import MetadataStore
+from geminga.model.errors import BadVersionError, CorruptionError, MetadataError, StorageError, UnknownOutcomeError
+from geminga.runtime import crash_point, get_logger, spawn
+from geminga.wire.bookkeeper.ledger_path import LEDGERS_ROOT, SHORT_ID_LIMIT
+
+ID_GENERATOR_PATH: Final = f"{LEDGERS_ROOT}/idgen"
+#: It is there once ids need more than 31 bits.
+LONG_ID_GENERATOR_PATH: Final = f"{LEDGERS_ROOT}/idgen-long"
+ID_PREFIX: Final = "ID-"
+#: Counters of one generator below this are ids, as Java's int holds them.
+COUNTER_LIMIT: Final = SHORT_ID_LIMIT
+#: Attempts at an id before giving up.
+ID_ATTEMPTS_MAX: Final = 64
+#: Ids that are used up one by one to get above an old one; beyond that the high bits are raised.
+IDS_SPENT_MAX: Final = 20_000
+_SPENT_AT_ONCE: Final = 256
+_HIGH_BITS_LIMIT: Final = 1 << 31
+
+_HIGH: Final = re.compile(r"HOB-(\d{10})")
+
+_log = get_logger(__name__)
+
+
+class LedgerIds:
+    """Hands out ledger ids: never one twice, ascending over all clients of the store."""
+
+    __slots__ = ("_high", "_store")
+
+    def __init__(self, store: MetadataStore) -> None:
+        self._store = store
+        #: High bits of what is given out now, 0: short ids; -1: not looked yet.
+        self._high = -1
+
+    async def next_id(self, newer_than: int = -1) -> int:
+        """An id above ``newer_than`` that nobody ever had. Raises MetadataError, CorruptionError.
+
+        What is not above: another client has gone on to long ids, or the store was restored from an older backup.
+        """
+        if self._high < 0:
+            await _take_over_old_counter(self._store)
+            self._high = await _high_bits(self._store)
+        for _ in range(ID_ATTEMPTS_MAX):
+            counter = await _take(self._store, self._high)
+            if counter is None:
+                continue
+            if not 0 <= counter < COUNTER_LIMIT:
+                self._high = max(self._high + 1, await _high_bits(self._store))
+                continue
+            crash_point(crash_points.IDS_TAKEN)
+            ledger_id = (self._high << 32) + counter
+            if ledger_id > newer_than:
+                return ledger_id
+            await keep_ids_above(self._store, newer_than)
+            self._high = await _high_bits(self._store)
+        raise MetadataError(f"no ledger id after {ID_ATTEMPTS_MAX} attempts at {_generator_path(self._high)}")
+
+
+async def next_ledger_id(store: MetadataStore) -> int:
+    """A number that no id ever given out reaches. Raises MetadataError, CorruptionError."""
+    high = await _high_bits(store)
+    counter = await store.next_sequence(_generator_path(high))
+    return (high << 32) + counter if high else max(counter, await _old_counter(store))
+
+
+async def keep_ids_above(store: MetadataStore, ledger_id: int) -> int | None:
+    """Make sure that only greater ids are given out from now on; the next one so far if that had to be changed.
+
+    Ids that entries are stored under must never come again, also if the store was restored from an older backup.
+    """
+    before = await next_ledger_id(store)
+    if before > ledger_id:
+        return None
+    await _raise_ids(store, ledger_id)
+    return before
+
+
+async def _high_bits(store: MetadataStore) -> int:
+    """Of the generator that gives out ids; 0: the short one."""
+    names = await store.children(LONG_ID_GENERATOR_PATH)
+    found = [int(match[1]) for name in names if (match := _HIGH.fullmatch(name)) is not None]
+    if found:
+        return max(found)
+    return 1 if await store.exists(LONG_ID_GENERATOR_PATH) else 0
+
+
+def _generator_path(high: int) -> str:
+    return ID_GENERATOR_PATH if not high else f"{LONG_ID_GENERATOR_PATH}/HOB-{high:010d}"
+
+
+async def _take(store: MetadataStore, high: int) -> int | None:
+    """The next counter; None: whether one was taken is not known."""
+    path = f"{_generator_path(high)}/{ID_PREFIX}"
+    try:
+        made = await store.put(path, b"", expected_version=None, ephemeral=True, sequential=True)
+    except (BadVersionError, UnknownOutcomeError):
+        return None
+    # It told its number; nobody waits until it is gone.
+    spawn(_forget(store, made.path), name=f"forget {made.path}")
+    return int(made.path.removeprefix(path))
+
+
+async def _forget(store: MetadataStore, path: str) -> None:
+    try:
+        await store.delete(path)
+    except StorageError as error:
+        _log.info("%s goes with the session: %s", path, error)
+
+
+async def _raise_ids(store: MetadataStore, ledger_id: int) -> None:
+    """Get the counter above an id, by using up ids or by other high bits. Raises MetadataError."""
+    for _ in range(ID_ATTEMPTS_MAX):
+        high = await _high_bits(store)
+        wanted = ledger_id + 1 - (high << 32)
+        missing = wanted - await store.next_sequence(_generator_path(high))
+        if missing <= 0:
+            crash_point(crash_points.IDS_RAISED)
+            return
+        if missing > IDS_SPENT_MAX or wanted >= COUNTER_LIMIT:
+            high = (ledger_id >> 32) + 1
+            if high >= _HIGH_BITS_LIMIT:
+                raise MetadataError(f"there are no ledger ids above {ledger_id}")
+            await cas.put_if_absent(store, _generator_path(high), b"")
+        else:
+            for start in range(0, missing, _SPENT_AT_ONCE):
+                count = min(_SPENT_AT_ONCE, missing - start)
+                await asyncio.gather(*(_take(store, high) for _ in range(count)))
+    raise MetadataError(f"ledger ids could not be brought above {ledger_id} in {ID_ATTEMPTS_MAX} attempts")
+
+
+async def _take_over_old_counter(store: MetadataStore) -> None:
+    """Begin above the number that counted before there were generators, then drop it. Raises CorruptionError."""
+    free = await _old_counter(store)
+    if free:
+        await _raise_ids(store, free - 1)
+        await cas.update(store, ID_GENERATOR_PATH, lambda value: b"" if value else None)
+
+
+async def _old_counter(store: MetadataStore) -> int:
+    node = await store.get(ID_GENERATOR_PATH)
+    if node is None or not node.value:
+        return 0
+    if not node.value.isdigit():
+        raise CorruptionError(f"{ID_GENERATOR_PATH}: expected a decimal number, found {node.value[:40]!r}")
+    return int(node.value)
