@@ -109,6 +109,20 @@ def test_patterns_match_whole_names_without_domain_and_partitions_as_their_topic
     assert re.compile(pattern.expression)
 
 
+@pytest.mark.timeout(60)
+def test_pattern_that_a_matcher_could_go_back_in_for_ever_is_evaluated_at_once() -> None:
+    pattern = TopicPattern.parse("(a+)+b", must_be_linear=True)
+    assert not pattern.matches("a" * 200)
+    assert pattern.topics(["a" * 200, "aaab-partition-2"]) == {"persistent://public/default/aaab"}
+
+
+def test_pattern_beyond_re2_is_pythons_unless_it_must_be_linear() -> None:
+    assert TopicPattern.parse("(?!__).*").matches("a")
+    assert not TopicPattern.parse("(?!__).*").matches("__a")
+    with pytest.raises(InvalidTopicNameError, match="RE2"):
+        TopicPattern.parse("(?!__).*", must_be_linear=True)
+
+
 def test_batch_receive_ends_at_its_first_limit_and_needs_one() -> None:
     policy = BatchReceivePolicy(10, 1000, 100)
     assert not policy.is_enough(9, 999, 100)

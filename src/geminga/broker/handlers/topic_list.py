@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Final
 
 from geminga.broker.connection.connection import Connection
-from geminga.broker.core.topic_pattern import TopicPattern
 from geminga.broker.handlers.services import CommandServices
 from geminga.broker.registry.namespaces import TopicMode
 from geminga.broker.registry.topic_watches import WATCHERS_PER_CONNECTION_MAX, TopicListWatcher, matching_topics
@@ -13,6 +12,7 @@ from geminga.model.errors import GemingaError, NotAllowedError, TooManyRequestsE
 from geminga.runtime import Turns
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar import commands
+from geminga.wire.pulsar.topic_pattern import LinearPattern
 
 #: Requests for a list that wait on one connection, which gets one answer after the other, as fast as it takes them.
 LISTS_PENDING_MAX: Final = 1000
@@ -66,7 +66,7 @@ async def _get_topics(
     pattern = None
     text = request.topics_pattern
     if text and config.pattern_evaluation and len(text) <= config.pattern_length_max:
-        pattern = TopicPattern.compile(text)
+        pattern = LinearPattern.compile(text)
     if pattern is not None:
         topics = await matching_topics(pattern, topics, Turns(services.clock))
     topics_hash = commands.topics_hash(topics)
@@ -99,7 +99,7 @@ def handle_watch(services: CommandServices, connection: Connection, command: pb.
         error = NotAllowedError("Topic list watcher is not enabled")
     elif len(text) > config.pattern_length_max:
         error = NotAllowedError("Unable to create topic list watcher: the pattern is too long")
-    elif TopicPattern.compile(text) is None:
+    elif LinearPattern.compile(text) is None:
         error = NotAllowedError("Unable to create topic list watcher: the pattern is none that the broker evaluates")
     elif len(connection.watchers) >= WATCHERS_PER_CONNECTION_MAX and request.watcher_id not in connection.watchers:
         error = NotAllowedError(f"{WATCHERS_PER_CONNECTION_MAX} topic list watches on this connection already")

@@ -14,13 +14,13 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
-from geminga.broker.core.topic_pattern import TopicPattern
 from geminga.broker.core.watched_topics import TopicChange, WatchedTopics
 from geminga.broker.registry.namespaces import LEDGERS_PREFIX
 from geminga.metadata.ports import MetadataStore, Notification
 from geminga.model.errors import GemingaError, NotAllowedError
 from geminga.runtime import Clock, Contained, Part, Turns, get_logger, spawn
 from geminga.wire._generated import pulsar_api_pb2 as pb
+from geminga.wire.pulsar.topic_pattern import LinearPattern
 
 _log = get_logger(__name__)
 
@@ -358,11 +358,11 @@ class _NamespaceWatch:
 
 
 async def _matching(text: str, names: list[str], turns: Turns) -> list[str]:
-    pattern = TopicPattern.compile(text) if names else None
+    pattern = LinearPattern.compile(text) if names else None
     return [] if pattern is None else await matching_topics(pattern, names, turns)
 
 
-async def matching_topics(pattern: TopicPattern, names: list[str], turns: Turns) -> list[str]:
+async def matching_topics(pattern: LinearPattern, names: list[str], turns: Turns) -> list[str]:
     """Those of the full names that match, in their order; takes several turns of the loop."""
     found = []
     for name in names:

@@ -304,7 +304,14 @@ def _topics(values: OptionValues) -> TopicChoice:
         raise OptionError(f"topic, topics, topicsPattern: expected exactly one of them, {found}")
     if given == ["topicsPattern"]:
         interval = values.duration_ms("topicDiscoveryIntervalMs", DISCOVERY_INTERVAL_MS_DEFAULT)
-        return TopicChoice(pattern=values.text("topicsPattern").strip(), discovery_interval_ms=interval)
+        from geminga.client.core.topic_pattern import TopicPattern  # loads the client, which most plans do without
+
+        pattern = values.text("topicsPattern").strip()
+        try:
+            TopicPattern.parse(pattern, must_be_linear=True)
+        except InvalidTopicNameError as error:
+            raise OptionError(f"topicsPattern: {error}") from None
+        return TopicChoice(pattern=pattern, discovery_interval_ms=interval)
     names = [values.text("topic").strip()] if given == ["topic"] else values.names("topics")
     interval = values.duration_ms("topicDiscoveryIntervalMs", DISCOVERY_INTERVAL_MS_DEFAULT)
     return TopicChoice(tuple(dict.fromkeys(names)), discovery_interval_ms=interval)

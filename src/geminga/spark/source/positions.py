@@ -42,7 +42,7 @@ async def find_topics(client: Client, choice: TopicChoice) -> list[str]:
     """The full names of the topics and partitions to read, sorted; raises TopicError if a named one is not there."""
     found: set[str] = set()
     if choice.pattern:
-        pattern = TopicPattern.parse(choice.pattern)
+        pattern = TopicPattern.parse(choice.pattern, must_be_linear=True)
         listed = await client.lookup.topics_of_namespace(pattern.namespace)
         names: Iterable[str] = sorted(pattern.topics(listed.topics))
     else:

@@ -79,6 +79,8 @@ def of_window(text: str) -> str:
         (PLAIN.replace("topic: b", "topic: a-partition-0"), "for ever"),
         (PLAIN.replace("topic: a", "pattern: public/default/.*"), "for ever"),
         (PLAIN.replace("topic: a", "pattern: '[ab]'"), "for ever"),
+        (PLAIN.replace("topic: a", "pattern: '(?!x)a'"), "expected one that RE2 can evaluate"),
+        (PLAIN.replace("topic: a", "pattern: '(a'"), "topicsPattern: topic pattern '(a'"),
         (FILES + "checkpoint: out\n", "lies in checkpoint (out), or around it"),
         (FILES + "checkpoint: out/c\n", "lies in checkpoint (out/c)"),
         (FILES.replace("parquet: out", "parquet: ./in/"), "lies in sources[0].parquet (in)"),
@@ -100,6 +102,12 @@ def test_what_can_not_be_is_refused_with_its_reason(text, words) -> None:
         parsed(text)
     assert words in str(caught.value)
     assert len(str(caught.value)) < 2000
+
+
+@pytest.mark.timeout(60)
+def test_pattern_that_a_matcher_could_go_back_in_for_ever_is_checked_at_once() -> None:
+    text = PLAIN.replace("topic: a", "pattern: '(a+)+b'").replace("topic: b", f"topic: {'a' * 200}")
+    assert parsed(text).sources[0].pattern == "(a+)+b"
 
 
 @pytest.mark.timeout(60)

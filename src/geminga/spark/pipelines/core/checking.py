@@ -277,12 +277,11 @@ def _whole(topic: str) -> str:
 
 def _is_of(topic: str, pattern: str) -> bool:
     """Whether a pattern over a namespace, ``public/default`` unless it says another, takes the topic."""
-    rest = pattern.rpartition("://")[2].split("/", 2)
-    namespace, local = ("public/default", rest[0]) if len(rest) == 1 else ("/".join(rest[:2]), rest[-1])
+    from geminga.client.core.topic_pattern import TopicPattern  # loads the client, which most files do without
+
     try:
-        name = TopicName.parse(topic).partitioned_topic
-        return str(name.namespace) == namespace and re.fullmatch(local, name.local_name) is not None
-    except (InvalidTopicNameError, re.error):
+        return TopicPattern.parse(pattern, must_be_linear=True).matches(topic)
+    except InvalidTopicNameError:
         return False
 
 

@@ -1,9 +1,11 @@
 """Patterns over topic names, matched in time that is linear in the name.
 
-A client's pattern is evaluated by RE2, never by a matcher that backtracks. What RE2 has no notion of (look-aheads,
-back-references, possessive quantifiers) is left to the client, which filters by itself then; so is what RE2 takes to
-mean something else than Java, whose syntax the protocol's patterns are written in, and Python, whose our own client
-sends. Pulsar's broker evaluates patterns with RE2's twin for Java, too (``topicsPatternRegexImplementation``).
+A pattern is evaluated by RE2, never by a matcher that backtracks: by the broker, which does not know who wrote it, by
+the client and by Spark's source. What RE2 has no notion of (look-aheads, back-references, possessive quantifiers) is no
+pattern here; nor is what RE2 takes to mean something else than Java, whose syntax the protocol's patterns are written
+in, and Python, whose our own client sends. The broker leaves those to the client, which filters by itself then; Spark's
+source refuses them. Pulsar's broker evaluates patterns with RE2's twin for Java, too
+(``topicsPatternRegexImplementation``).
 
 Pure; RE2 is imported with the first pattern.
 """
@@ -30,7 +32,7 @@ _STEP: Final = re.compile(r"\\Q.*?(?:\\E|\Z)|\\.|\[\^?\]?|.", re.DOTALL)
 _FLAGS: Final = re.compile(r"\(\?-?[a-zA-Z]*U")
 
 
-class TopicPattern:
+class LinearPattern:
     """A compiled pattern; made by :meth:`compile`."""
 
     __slots__ = ("_expression",)
@@ -39,7 +41,7 @@ class TopicPattern:
         self._expression = expression
 
     @classmethod
-    def compile(cls, text: str) -> TopicPattern | None:
+    def compile(cls, text: str) -> LinearPattern | None:
         """From ``[domain://]tenant/namespace/regex``; None if it is no pattern, or one for the client to evaluate."""
         _, separator, rest = text.partition("://")
         text = rest if separator else text
