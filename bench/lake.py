@@ -2,10 +2,16 @@
 
 One topic, one producer, 100 bytes each (``--size``), batches of 128 KiB, every fourth with a key; ledgers of 64 MiB,
 all but the open one offloaded to Parquet in a directory, the bookies' copies kept. One Spark session, two tasks at a
-time; reads take turns, the first turn warms up. A read is the default columns to Spark's ``noop`` sink, planning
-included: all from the broker, with ``lake.root`` through the data source (Python), and with ``read_topic``, where Spark
-reads the Parquet files itself. Then rows are counted by key, which needs one column. At last every message id of broker
-and ``read_topic`` is looked at: each number once, in the order of the ids.
+time; reads take turns, after one of the newest ledger and the tail that warms up. Planning is included. What is read:
+
+- *all columns*: the default ones to Spark's ``noop`` sink;
+- *value, event time, key*: those, to ``noop``;
+- *count by key*;
+- *count* of rows.
+
+Each from the broker, told by ``metadataColumns`` which columns are wanted, and with ``read_topic``, where Spark reads
+the Parquet files itself; all columns with ``lake.root`` through the data source (Python), too. At last every message id
+of broker and ``read_topic`` is looked at: each number once, in the order of the ids.
 """
 
 from __future__ import annotations
@@ -22,6 +28,7 @@ from typing import Any, Final
 from tools.standalone_process import ROOT, StandaloneProcess
 
 from bench.client import next_turn
+from bench.lake_queries import ALL, QUERIES
 from bench.measure import Row
 from bench.servers import Bench, BenchError, environment, finish_load
 from bench.spark import cpu_seconds
@@ -31,6 +38,7 @@ PAYLOAD_BYTES: Final = 100
 GOAL: Final = 5.0
 TOPIC: Final = "persistent://public/default/lake"
 LEDGER_MEGABYTES: Final = "64"
+_SAID: Final = {"broker": "broker alone", "python": "lake by Python", "files": "lake by Spark"}
 _PATH: Final = "/admin/v2/persistent/public/default/lake"
 _OFFLOAD_S: Final = 1200.0
 _ASK_AGAIN_S: Final = 0.5
@@ -72,16 +80,18 @@ class _Measuring:
         """Fill, offload, start Spark, take turns, look at the ids."""
         filled = finish_load(self._process("fill", topic=TOPIC, count=self._messages, size=self._size))
         offloaded_s, ledgers = self._offload()
-        turns: dict[str, list[dict[str, float]]] = {way: [] for way in (*self._ways, "broker keys", "files keys")}
+        asked = [(way, query) for query in QUERIES for way in self._ways if way != "python" or query == ALL]
+        turns: dict[tuple[str, str], list[dict[str, float]]] = {one: [] for one in asked}
+        newest = {"startingOffsets": json.dumps({TOPIC: f"{max(ledgers)}:0:0"})} if ledgers else {}
         session = self._start_session()
         try:
             for turn in range(self._bench.rounds + 1):
-                for way, how in self._ways.items():
-                    answer = self._turn(session, how)
+                for way, query in asked:
+                    how = self._ways[way]
+                    options = how["options"] if turn else {**how["options"], **newest}
+                    answer = self._turn(session, {**how, "options": options, "query": query})
                     if turn:  # the first one warms up
-                        turns[way].append(answer)
-            for way in ("broker", "files"):
-                turns[f"{way} keys"].append(self._turn(session, {**self._ways[way], "query": "keys"}))
+                        turns[way, query].append(answer)
             checked = {way: self._check(session, self._ways[way]) for way in ("broker", "files")}
         finally:
             session.kill()
@@ -90,29 +100,27 @@ class _Measuring:
             raise BenchError(f"rows by ledger differ: {checked}")
         seam = [ledger for ledger in checked["files"] if int(ledger) not in ledgers]
         if not seam or len(seam) == len(checked["files"]):
-            raise BenchError(f"there is no seam: {sorted(ledgers)} are in the lake of {sorted(checked['lake'])}")
+            raise BenchError(f"there is no seam: {sorted(ledgers)} are in the lake of {sorted(checked['files'])}")
         tail = sum(checked["files"][ledger] for ledger in seam)
         there = f"{tail:,} of the tail from the broker"
         return [
-            self._row("all from the broker", turns, "broker", ""),
-            self._row(f"lake through Python, {there}", turns, "python", "broker"),
-            self._row(f"lake's files read by Spark, {there}", turns, "files", "broker"),
-            self._row("counted by key: all from the broker", turns, "broker keys", ""),
-            self._row("counted by key: lake's files", turns, "files keys", "broker keys"),
+            *(self._row(query, turns, way) for way, query in asked),
             {**_EMPTY, "what": f"published, {self._size} bytes each", "seconds": filled["seconds"]}
             | {"messages/s": round(self._messages / filled["seconds"])},
-            {**_EMPTY, "what": f"offloaded, {len(ledgers)} ledgers", "seconds": offloaded_s}
+            {**_EMPTY, "what": f"offloaded, {len(ledgers)} ledgers; {there}", "seconds": offloaded_s}
             | {"messages/s": round((self._messages - tail) / offloaded_s)},
             {**_EMPTY, "what": "message ids: each once, same by ledger", "messages/s": "-", "met": "yes"},
         ]
 
-    def _row(self, what: str, turns: dict[str, list[dict[str, float]]], way: str, beside: str) -> Row:
-        middle = {name: statistics.median(turn[name] for turn in turns[way]) for name in turns[way][0]}
+    def _row(self, query: str, turns: dict[tuple[str, str], list[dict[str, float]]], way: str) -> Row:
+        own = turns[way, query]
+        beside = "" if way == "broker" else "broker"
+        middle = {name: statistics.median(turn[name] for turn in own) for name in own[0]}
         ratio = statistics.median(
-            one["seconds"] / other["seconds"] for one, other in zip(turns[beside or way], turns[way], strict=True)
+            one["seconds"] / other["seconds"] for one, other in zip(turns["broker", query], own, strict=True)
         )
         return {
-            "what": what,
+            "what": f"{query}: {_SAID[way]}",
             "seconds": middle["seconds"],
             "messages/s": round(self._messages / middle["seconds"]),
             "beside": beside or "-",

@@ -16,13 +16,13 @@ import asyncio
 import json
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from bench.lake_ids import NUMBER_BYTES, IdSink, check_runs
+from bench.lake_queries import ALL, QUERIES
 from bench.spark_load import BATCH_BYTES, cpu_of_children
 from bench.spark_session import serve
 
@@ -71,30 +71,25 @@ def spark(o: Answer) -> Answer:
     return serve(Path(o["scratch"]), (IdSink,), run_read)
 
 
-#: Queries of few columns, by name.
-QUERIES: dict[str, Callable[[Any], Any]] = {
-    "": lambda frame: frame,
-    "keys": lambda frame: frame.groupBy("__key").count(),
-}
-
-
 def run_read(session_: Any, o: Answer, scratch: Path) -> Answer:
     """One batch read, timed with its planning; or, with ``check``, every message id looked at.
 
-    ``files``: by ``read_topic``; else through the data source. ``query``: one of :data:`QUERIES`.
+    ``files``: by ``read_topic``; else through the data source. ``query``: one of :data:`~bench.lake_queries.QUERIES`.
     """
     from geminga.spark import read_topic
 
     before, started = cpu_of_children(), time.perf_counter()
+    query = QUERIES[o.get("query", ALL)]
+    options = {**o["options"], **query.source_options}
     if o["files"]:
-        frame = read_topic(session_, o["options"])
+        frame = read_topic(session_, options)
     else:
-        frame = session_.read.format("pulsar").options(**o["options"]).load()
+        frame = session_.read.format("pulsar").options(**options).load()
     if o.get("check"):
         found = scratch / "ids.json"
         frame.select("__messageId", "value").write.format("bench_ids").option("file", str(found)).mode("append").save()
         return {"ledgers": check_runs(json.loads(found.read_text()), o["count"])}
-    QUERIES[o.get("query", "")](frame).write.format("noop").mode("overwrite").save()
+    query.of(frame).write.format("noop").mode("overwrite").save()
     seconds, after = time.perf_counter() - started, cpu_of_children()
     return {
         "seconds": seconds,

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import string
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from geminga.client import MessageId
 from geminga.lake.arrow_rows import SCHEMA
 from geminga.lake.core import names
 from geminga.lake.core.rebuild import is_same
@@ -104,13 +106,14 @@ def entries(draw) -> tuple[bytes, str]:
     return entry, kind
 
 
-@given(st.lists(entries(), min_size=1, max_size=12), st.integers(1, 12))
-def test_entries_come_back_from_a_file_as_they_were(found, at_once):
+@given(st.lists(entries(), min_size=1, max_size=12), st.integers(1, 12), st.sampled_from([-1, 0, 300]))
+def test_entries_come_back_from_a_file_as_they_were(found, at_once, partition):
     stored = [entry for entry, _ in found]
     aborted = frozenset(number for number, (_, kind) in enumerate(found) if kind == ABORTED)
     store = MemoryLakeStore()
     path = f"t/{names.ledger_file(7, UID)}"
-    facts = LedgerFacts("persistent://a/b/c", 7, UID, len(stored), 1, 2, 3, "CRC32C", 3, 2, 2, {"x": b"\xff"})
+    topic = "persistent://a/b/c" if partition < 0 else f"persistent://a/b/c-partition-{partition}"
+    facts = LedgerFacts(topic, 7, UID, len(stored), 1, 2, 3, "CRC32C", 3, 2, 2, {"x": b"\xff"})
     writer = LedgerFileWriter(store, path, facts, started_ms=1, writer="test")
     for first in range(0, len(stored), at_once):
         writer.add(stored[first : first + at_once], aborted)
@@ -130,10 +133,16 @@ def test_entries_come_back_from_a_file_as_they_were(found, at_once):
             assert decompress(metadata.compression, entry[offset:], size) == decompress(
                 metadata.compression, again[there:], size
             )
-    _check_rows(store.files[path], found, aborted)
+    assert reader.has_message_ids
+    rows = _check_rows(store.files[path], found, aborted)
+    assert contents.with_properties == sum(bool(row["properties"]) for row in rows)
+    for row in rows:
+        entry, index, size = row["entry"], row["batch_index"], row["batch_size"]
+        expected = MessageId(partition, 7, entry, index, size if index >= 0 else 0).serialize()
+        assert row["message_id"] == (expected if row["kind"] == MESSAGE else None)
 
 
-def _check_rows(data: bytes, found, aborted) -> None:
+def _check_rows(data: bytes, found, aborted) -> list[dict[str, Any]]:
     """What other readers see: kinds, values and keys of the rows."""
     import pyarrow as pa
 
@@ -160,3 +169,4 @@ def _check_rows(data: bytes, found, aborted) -> None:
         else:
             assert [row["batch_index"] for row in mine] == list(range(len(mine)))
             assert {row["kind"] for row in mine} <= {MESSAGE, COMPACTED}
+    return rows

@@ -46,6 +46,7 @@ SCHEMA: Final = pa.schema(
         pa.field("entry_head", pa.binary()),
         pa.field("message_head", pa.binary()),
         pa.field("raw", pa.binary()),
+        pa.field("message_id", pa.binary()),
     ]
 )
 #: What entries are rebuilt from.

@@ -20,6 +20,7 @@ from geminga.lake.core import names
 from geminga.lake.core.rebuild import rebuild_entries
 from geminga.lake.core.rows import MESSAGE, Rows
 from geminga.lake.store import LakeStore
+from geminga.model import TopicName
 from geminga.model.errors import CorruptionError, DiskIOError, invariant
 
 FORMAT_VERSION: Final = 1
@@ -74,6 +75,8 @@ class Contents(NamedTuple):
     kinds: Mapping[str, int]
     first_publish_ms: int | None
     last_publish_ms: int | None
+    #: Rows with properties; None: not counted.
+    with_properties: int | None = None
 
     @property
     def messages(self) -> int:
@@ -88,13 +91,14 @@ class LedgerFileWriter:
         """Raises OSError."""
         self._facts = facts
         self._offload = {"uid": facts.uid, "startedMs": started_ms, "writer": writer}
-        self._rows = Rows()
+        self._rows = Rows(facts.ledger_id, TopicName.parse(facts.topic).partition)
         self._next_entry = 0
         self._first_entries: list[int] = []
         self._group_rows: list[int] = []
         self._group_begins = 0
         self._payload_bytes = 0
         self._kinds: dict[str, int] = {}
+        self._with_properties = 0
         self._first_publish_ms: int | None = None
         self._last_publish_ms: int | None = None
         self._stack = ExitStack()
@@ -133,6 +137,7 @@ class LedgerFileWriter:
             return
         for kind in taken.of_message["kind"]:
             self._kinds[kind] = self._kinds.get(kind, 0) + 1
+        self._with_properties += sum(map(bool, taken.of_message["properties"]))
         times = [time for time in taken.of_entry["publish_time"] if time is not None]
         if times:
             known = [time for time in (self._first_publish_ms, self._last_publish_ms) if time is not None]
@@ -156,6 +161,7 @@ class LedgerFileWriter:
             self._kinds,
             self._first_publish_ms,
             self._last_publish_ms,
+            self._with_properties,
         )
         self._parquet.add_key_value_metadata(
             {
@@ -225,6 +231,11 @@ class LedgerFileReader:
         )
         if not is_whole:
             raise CorruptionError("its footer does not say what is in it, or where it is")
+
+    @property
+    def has_message_ids(self) -> bool:
+        """Whether it has the column ``message_id``: older files have not."""
+        return "message_id" in self._metadata.schema.to_arrow_schema().names
 
     @property
     def group_count(self) -> int:
@@ -367,6 +378,7 @@ def _contents_document(contents: Contents) -> dict[str, object]:
         "kinds": dict(contents.kinds),
         "firstPublishMs": contents.first_publish_ms,
         "lastPublishMs": contents.last_publish_ms,
+        "withProperties": contents.with_properties,
     }
 
 
@@ -378,4 +390,5 @@ def _contents_of(document: Mapping[str, Any]) -> Contents:
         {str(kind): int(count) for kind, count in document["kinds"].items()},
         document["firstPublishMs"],
         document["lastPublishMs"],
+        document.get("withProperties"),
     )

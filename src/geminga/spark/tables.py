@@ -74,7 +74,7 @@ def read_topic(spark: SparkSession, options: Mapping[str, object], schema: Struc
     units, ledgers = units_with_lake(*bounds, parsed)
     parts, rest = file_parts(units, {ledger.path: ledger for ledger in _readable(ledgers, units, parsed)})
     frames = [
-        _of_scan(spark, scan, f"{parsed.lake.root}/", topic, schema, of_topic)
+        _of_scan(spark, scan, f"{parsed.lake.root}/", topic, schema)
         for topic, of_topic in _by_topic(parts)
         for scan in scans_of(of_topic, parsed.reader.time_from_ms, parsed.reader.time_to_ms)
     ]
@@ -111,16 +111,14 @@ def _by_topic(parts: Sequence[FilePart]) -> list[tuple[str, list[FilePart]]]:
     return [(topic, list(of_topic)) for topic, of_topic in groupby(ordered, key=attrgetter("topic"))]
 
 
-def _of_scan(
-    spark: SparkSession, scan: Scan, root: str, topic: str, schema: StructType, of_topic: Sequence[FilePart]
-) -> DataFrame:
+def _of_scan(spark: SparkSession, scan: Scan, root: str, topic: str, schema: StructType) -> DataFrame:
     files = spark.read.schema(FILE_COLUMNS).options(**_FILE_OPTIONS)
     rows = files.parquet(*(f"{root}{part.ledger.path}" for part in scan.parts))
     partition = TopicName.parse(topic).partition
     if scan.condition:
         rows = rows.where(scan.condition)
     return rows.select(
-        *(F.expr(column_of(field.name, topic, partition, of_topic)).alias(field.name) for field in schema)
+        *(F.expr(column_of(field.name, topic, partition, scan.parts)).alias(field.name) for field in schema)
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 from binascii import Error as Base64Error
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from geminga.lake.core.rebuild import rebuild
@@ -22,6 +23,7 @@ from geminga.wire.pulsar.metadata import (
     text_of,
     texts_of,
 )
+from geminga.wire.pulsar.varint import encode_varint
 
 MESSAGE: Final = "message"
 CHUNK: Final = "chunk"
@@ -39,7 +41,10 @@ REBUILT_BYTES_MAX: Final = 4 * 1024 * 1024
 TIME_MS_MAX: Final = 253_402_300_799_999
 _LONG_BITS: Final = 64
 _LONG_MAX: Final = (1 << 63) - 1
+_UNSIGNED: Final = (1 << _LONG_BITS) - 1
 _NO_PROPERTIES: Final[list[tuple[str, str]]] = []
+#: Batch sizes whose ends of message ids are remembered.
+_ID_ENDS_CACHED_MAX: Final = 64
 
 #: Columns of which an entry has one value.
 OF_ENTRY: Final = (
@@ -77,6 +82,7 @@ OF_MESSAGE: Final = (
     "entry_head",
     "message_head",
     "raw",
+    "message_id",
 )
 
 
@@ -94,9 +100,21 @@ class TakenRows(NamedTuple):
 class Rows:
     """Rows of entries as they come, until they are taken."""
 
-    __slots__ = ("_counts", "_of_entry", "_of_message", "payload_bytes", "row_count", "schema_versions")
+    __slots__ = (
+        "_counts",
+        "_id_begin",
+        "_id_partition",
+        "_of_entry",
+        "_of_message",
+        "payload_bytes",
+        "row_count",
+        "schema_versions",
+    )
 
-    def __init__(self) -> None:
+    def __init__(self, ledger_id: int, partition: int) -> None:
+        """``partition``: -1 for a topic without."""
+        self._id_begin = b"\x08" + encode_varint(ledger_id & _UNSIGNED) + b"\x10"
+        self._id_partition = b"" if partition < 0 else b"\x18" + encode_varint(partition)
         #: Schema versions that any entry so far names.
         self.schema_versions: set[bytes] = set()
         self._clear()
@@ -143,6 +161,10 @@ class Rows:
             self._add_batch(entry_id, entry, offset, metadata, payload, messages)
         else:
             self._add_raw(entry_id, entry, metadata, UNDECODABLE)
+
+    def _id(self, entry_id: int) -> bytes:
+        """The serialized message id of an entry that is one message, and how those of a batch begin."""
+        return self._id_begin + encode_varint(entry_id & _UNSIGNED) + self._id_partition
 
     # ---- one entry
 
@@ -194,6 +216,7 @@ class Rows:
         columns["entry_head"].append(None)
         columns["message_head"].append(None)
         columns["raw"].append(entry)
+        columns["message_id"].append(None)
         self.payload_bytes += len(entry)
 
     def _add_single(
@@ -208,6 +231,7 @@ class Rows:
         columns["entry_head"].append(entry[:offset])
         columns["message_head"].append(None)
         columns["raw"].append(entry if is_lossy or _grows(entry, offset, metadata, payload) else None)
+        columns["message_id"].append(self._id(entry_id))
         self.payload_bytes += len(payload)
 
     def _add_batch(
@@ -225,7 +249,10 @@ class Rows:
         heads: list[bytes] = []
         position = 0
         is_lossy = False
-        for single, value in messages:
+        begin, ends = self._id(entry_id), _id_ends(count)
+        ids = columns["message_id"]
+        for (single, value), id_end in zip(messages, ends, strict=True):
+            ids.append(None if single.compacted_out else begin + id_end)
             end = position + 4 + int.from_bytes(payload[position : position + 4], "big")
             heads.append(payload[position:end])
             position = end + len(value)
@@ -259,6 +286,13 @@ class Rows:
             list(texts_of(metadata.properties).items()) if metadata.properties else _NO_PROPERTIES
         )
         columns["sequence_id"].append(_signed(metadata.sequence_id) if metadata.HasField("sequence_id") else None)
+
+
+@lru_cache(maxsize=_ID_ENDS_CACHED_MAX)
+def _id_ends(count: int) -> list[bytes]:
+    """What the ids of a batch end with: index and size, fields 4 and 6 of ``MessageIdData``."""
+    size = b"\x30" + encode_varint(count)
+    return [b"\x20" + encode_varint(index) + size for index in range(count)]
 
 
 def _kind(metadata: pb.MessageMetadata, *, is_aborted: bool) -> str:

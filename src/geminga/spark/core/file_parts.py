@@ -23,7 +23,7 @@ _LONG_BYTES: Final = 8
 FILE_COLUMNS: Final = (
     "ledger bigint, entry bigint, batch_index int, batch_size int, kind string, publish_time timestamp, "
     "event_time timestamp, key binary, value binary, properties map<string,string>, producer_name string, "
-    "sequence_id bigint, schema_version binary"
+    "sequence_id bigint, schema_version binary, message_id binary"
 )
 _SEVEN: Final = 7
 _SEVEN_BITS: Final = 127
@@ -73,13 +73,29 @@ def scans_of(parts: Sequence[FilePart], time_from_ms: int | None, time_to_ms: in
         in_time.append(f"publish_time >= timestamp_millis({time_from_ms})")
     if time_to_ms is not None:
         in_time.append(f"publish_time < timestamp_millis({time_to_ms})")
-    pure = tuple(part for part in parts if part.is_whole and part.ledger.is_pure)
-    mixed = tuple(part for part in parts if part.is_whole and not part.ledger.is_pure)
-    cut = [part for part in parts if not part.is_whole]
+    whole: dict[_Alike, list[FilePart]] = {}
+    for part in parts:
+        if part.is_whole:
+            whole.setdefault(_Alike.of(part.ledger), []).append(part)
     messages = ["kind = 'message'"]
-    scans = [Scan(pure, " AND ".join(in_time)), Scan(mixed, " AND ".join(messages + in_time))]
+    scans = [
+        Scan(tuple(some), " AND ".join(in_time if alike.is_pure else messages + in_time))
+        for alike, some in sorted(whole.items(), reverse=True)
+    ]
+    cut = [part for part in parts if not part.is_whole]
     scans += [Scan((part,), " AND ".join(messages + _within(part) + in_time)) for part in cut]
-    return [scan for scan in scans if scan.parts]
+    return scans
+
+
+class _Alike(NamedTuple):
+    """Files of which this is the same have the same columns and conditions."""
+
+    is_pure: bool
+    has_ids: bool
+
+    @classmethod
+    def of(cls, ledger: LakeLedger) -> _Alike:
+        return cls(ledger.is_pure, ledger.has_ids)
 
 
 def _within(part: FilePart) -> list[str]:
@@ -107,7 +123,10 @@ def id_bytes(parts: Sequence[FilePart]) -> tuple[int, int, int]:
 
 def is_id_short(parts: Sequence[FilePart]) -> bool:
     """Whether message ids can be made of these files' columns."""
-    ledger, entry, size = id_bytes(parts)
+    computed = [part for part in parts if not part.ledger.has_ids]
+    if not computed:
+        return True
+    ledger, entry, size = id_bytes(computed)
     return max(ledger, entry) <= NUMBER_BYTES_MAX and size <= INDEX_BYTES_MAX
 
 
@@ -117,18 +136,22 @@ def varint_bytes(number: int) -> int:
 
 
 def column_of(name: str, topic: str, partition: int, parts: Sequence[FilePart]) -> str:
-    """The source's column ``name`` as SQL over the files' columns. Null may be in each, as in the source's."""
+    """The source's column ``name`` as SQL over the columns of a scan. Null may be in each, as in the source's."""
     match name:
         case names.KEY:
             return "key"
         case names.TOPIC:
             return f"nullif({_text(topic)}, '')"
+        case names.MESSAGE_ID if all(part.ledger.has_ids for part in parts):
+            return "message_id"
         case names.MESSAGE_ID:
             return _message_id(partition, *id_bytes(parts))
         case names.PUBLISH_TIME:
             return "publish_time"
         case names.EVENT_TIME:
             return "event_time"
+        case names.PROPERTIES if all(part.ledger.is_without_properties for part in parts):
+            return "if(1 = 2, NULL, CAST(map() AS map<string,string>))"
         case names.PROPERTIES:
             return "properties"
         case names.PARTITION:

@@ -35,6 +35,10 @@ class LakeLedger(NamedTuple):
     is_pure: bool = False
     #: Of its largest row group.
     group_rows_max: int = 0
+    #: Whether the file has a column of message ids.
+    has_ids: bool = False
+    #: Whether no message of it has properties.
+    is_without_properties: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -131,4 +131,6 @@ def _look(store: LakeStore, directory: str, ledger: ManifestLedger, reader: Read
         is_wanted=not (is_before or is_behind),
         is_pure=set(file.contents.kinds) <= {MESSAGE},
         group_rows_max=max((file.rows_of(group) for group in range(file.group_count)), default=0),
+        has_ids=file.has_message_ids,
+        is_without_properties=file.contents.with_properties == 0,
     )
