@@ -123,11 +123,7 @@ def test_readers_and_table_views_go_on_after_an_unload(broker, topic) -> None:
         assert contents([await reader.read_next(RECEIVE_MS) for _ in range(3)]) == [0, 1, 2]
         await unload(broker, topic)
         await producer.send(b"m4", partition_key="k0")
-        found = [await reader.read_next(RECEIVE_MS) for _ in range(2)]
-        if contents(found) == [3, 3]:
-            # It was read from the queue while the reader came back, which asked for it again.
-            found = [found[0], await reader.read_next(RECEIVE_MS)]
-        assert contents(found) == [3, 4]
+        assert contents([await reader.read_next(RECEIVE_MS) for _ in range(2)]) == [3, 4]
         assert not await reader.has_message_available()
         await view.refresh()
         assert dict(view.items()) == {"k0": b"m4", "k1": b"m3"}

@@ -92,6 +92,10 @@ class EntrySource(Protocol):
         """The application received the first message of an entry."""
         ...
 
+    def cut_off(self, entry: EntryBatch, index: int) -> None:
+        """The rest of an entry was dropped; ``index`` is of the last message that the application received of it."""
+        ...
+
     def negative_acknowledge(self, key: EntryKey, redelivery_count: int) -> None:
         """A message of an entry could not be processed."""
         ...

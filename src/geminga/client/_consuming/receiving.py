@@ -194,7 +194,7 @@ class Receiving(Consumer[T]):
         messages: list[Message[T]] = []
         size = 0
         while len(messages) < count_max:
-            if queue.at >= queue.end and not self._next_entry():
+            if queue.at >= queue.end and ((messages and self._is_full(size, bytes_max)) or not self._next_entry()):
                 break
             entry = queue.entry
             assert entry is not None
@@ -228,6 +228,14 @@ class Receiving(Consumer[T]):
         if self._interceptors is None:
             return messages
         return [self._interceptors.consumed(message) for message in messages]
+
+    def _is_full(self, size: int, bytes_max: int) -> bool:
+        """Whether nothing of the next entry has room beside ``size`` bytes: an entry is turned to once something of it
+        is received."""
+        entry = self._queue.peek()
+        if bytes_max <= 0 or entry is None or not entry.order:
+            return False
+        return size + entry.payload_size(entry.order[0]) > bytes_max
 
     async def _wait_for_message(self, timeout_millis: int | None) -> Message[T]:
         """After :meth:`_take` gave none."""
@@ -321,10 +329,14 @@ class Receiving(Consumer[T]):
     def drop_prefetched(self, is_dropped: Callable[[EntryBatch], bool]) -> None:
         """Forget what was prefetched and not received."""
         for entry, count in self._queue.drop(is_dropped):
-            if entry.source is not None:
-                entry.source.give_back(count)
+            source = entry.source
+            if source is None:
+                continue
+            if count < len(entry.order):
+                source.cut_off(entry, entry.order[-count - 1])
+            source.give_back(count)
 
     def last_index(self, entry: EntryBatch) -> int:
-        """Index of the last message of ``entry`` that was received."""
+        """Index of the last message of ``entry`` that was received; of it nothing was dropped."""
         queue = self._queue
         return entry.order[queue.at - 1] if queue.entry is entry and queue.at else entry.order[-1]

@@ -14,7 +14,7 @@ _ENDS = (MessageId.earliest, MessageId.latest)
 class Standing:
     """What was received last, and where a fresh subscription begins."""
 
-    __slots__ = ("_delivery", "_options", "last_entry", "start_message_id")
+    __slots__ = ("_delivery", "_options", "cut_off", "last_entry", "start_message_id")
 
     def __init__(self, options: ConsumerOptions, delivery: Delivery, start_message_id: MessageId | None) -> None:
         self._options = options
@@ -23,6 +23,8 @@ class Standing:
         self.start_message_id = start_message_id
         #: The entry the application received a message of last.
         self.last_entry: EntryBatch | None = None
+        #: The entry whose rest was dropped last, and the index of the last message received of it.
+        self.cut_off: tuple[EntryBatch, int] | None = None
 
     @property
     def is_start_inclusive(self) -> bool:
@@ -31,8 +33,12 @@ class Standing:
 
     def last_received(self) -> MessageId | None:
         """The last message the application received; None: none since the subscription or the last seek."""
-        entry = self.last_entry
-        return None if entry is None else entry.message_id(self._delivery.last_index(entry))
+        entry, cut_off = self.last_entry, self.cut_off
+        if entry is None:
+            return None
+        if cut_off is not None and cut_off[0] is entry:
+            return entry.message_id(cut_off[1])
+        return entry.message_id(self._delivery.last_index(entry))
 
     def restart_message_id(self) -> MessageId | None:
         """Where a subscription that is not durable goes on: behind the last message that was received."""

@@ -149,7 +149,7 @@ class TopicConsumer:
         await self._attachment.subscribe(
             connection, lambda request_id: self._subscribe(request_id, start, connection.protocol_version)
         )
-        self._attached(connection, start)
+        self._attached(connection)
 
     def _subscribe(self, request_id: int, start: MessageId | None, protocol_version: int) -> pb.BaseCommand:
         return requests.subscribe(
@@ -166,13 +166,14 @@ class TopicConsumer:
             protocol_version=protocol_version,
         )
 
-    def _attached(self, connection: ClientConnection, start: MessageId | None) -> None:
+    def _attached(self, connection: ClientConnection) -> None:
         self._was_attached = True
         self._intake.connected(connection.max_message_size)
         self._is_seeking = False
         self.start_over()
         if not self._options.is_durable:
-            self._intake.start = self.standing.start_at(start)
+            # Not what the broker was asked for: messages were received from the queue while it answered.
+            self._intake.start = self.standing.start_at(self.standing.restart_message_id())
         self.acks.connected(connection)
         self._is_asked = False
         permits = self.flow.restart()
@@ -304,6 +305,10 @@ class TopicConsumer:
             entry.expect_messages()
         if self._redelivery.has_timeout:
             self._redelivery.received(entry.key, entry.redelivery_count)
+
+    def cut_off(self, entry: EntryBatch, index: int) -> None:
+        """See :meth:`EntrySource.cut_off`."""
+        self.standing.cut_off = (entry, index)
 
     def on_ack_response(self, request_id: int, error: PulsarException | None) -> None:
         """ACK_RESPONSE."""

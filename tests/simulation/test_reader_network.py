@@ -1,0 +1,141 @@
+"""Readers behind a hostile network: each message comes once, in its order, however often the subscription is made anew.
+
+A subscription of a reader lives no longer than its connection: after a loss the client alone says where it goes on.
+1. Messages are published while the network is sound. 2. Faults, as for consumers; the reader takes one message, or a
+batch within limits of count and bytes, waits, is cancelled, seeks back to what it had. 3. Healed: the rest comes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+import geminga.client as gc
+from geminga import sim
+from geminga.runtime import spawn
+from geminga.sim.seeds import run_seeds
+from support.client_scenario import ClientScenario
+from support.client_world import SLOW, STRUCK
+
+FAULTS_S = 15.0
+#: Virtual seconds in which everything must have come once the network is healed.
+HEALED_S = 90.0
+MESSAGES = 150
+BATCH = 7
+TOPIC = "topic"
+#: What must have happened in every run of some tens of seeds.
+FAULTS = (*STRUCK, *SLOW, "broker.restart", "read cancelled", "batch read", "reader back", "read while away", "read while asked", "sought")
+
+
+class Reading:
+    """What one reader has read: always the messages from some place on, each once."""
+
+    def __init__(self, world: sim.SimWorld) -> None:
+        self.world = world
+        self.rng = world.rng("reading")
+        self.next = 0
+        #: By number.
+        self.ids: list[gc.MessageId] = []
+
+    def take(self, messages: list[gc.Message[bytes]]) -> None:
+        for message in messages:
+            assert int(message.data()) == self.next, f"{message.data()!r} came, {self.next} is the next one"
+            assert message.message_id() == self.ids[self.next]
+            self.next += 1
+
+    async def step(self, consumer: gc.Consumer[bytes]) -> None:
+        """One call, of a kind by chance."""
+        hits = self.world.points.hits
+        dice = self.rng.random()
+        was_connected = consumer.is_connected()
+        was_asked = any(topic._attachment.is_subscribing for topic in consumer.topic_consumers())
+        before = self.next
+        try:
+            if dice < 0.6:
+                self.take([await consumer.receive(3000)])
+            elif dice < 0.8:
+                self.take(await consumer.batch_receive())
+                hits["batch read"] += self.next > before
+            elif dice < 0.97 or self.world.now > FAULTS_S:
+                await self._cancelled(consumer)
+            else:
+                await self._seek(consumer)
+        except gc.Timeout:
+            pass
+        hits["read while away"] += not was_connected and self.next > before
+        hits["read while asked"] += was_asked and self.next > before
+        hits["reader back"] += not was_connected and consumer.is_connected()
+        if self.rng.random() < 0.5:
+            await self.world.sleep(self.rng.choice([0, 0.0005, 0.01, 0.3]))
+
+    async def _cancelled(self, consumer: gc.Consumer[bytes]) -> None:
+        task = spawn(consumer.receive(), name="cancelled read")
+        await self.world.sleep(self.rng.choice([0, 0.001, 0.1]))
+        task.cancel()
+        await asyncio.wait([task])
+        self.world.points.hits["read cancelled"] += task.cancelled()
+        if not task.cancelled():
+            self.take([task.result()])
+
+    async def _seek(self, consumer: gc.Consumer[bytes]) -> None:
+        """To a message it had; unknown whether it moved where the answer was lost, so it asks until it is told."""
+        number = self.rng.randrange(max(1, self.next))
+        while True:
+            try:
+                await consumer.seek(self.ids[number])
+            except gc.PulsarException as error:
+                assert error.retriable, error
+                await self.world.sleep(0.1)
+                continue
+            break
+        self.world.points.hits["sought"] += 1
+        self.next = number + 1
+
+
+async def hostile_network(world: sim.SimWorld) -> None:
+    rng = world.rng("scenario")
+    stage = await ClientScenario(world).start()
+    is_batched = rng.random() < 0.7
+    reading = Reading(world)
+    options: gc.ConsumerArguments = {
+        "is_durable": False,
+        "start_message_id": gc.MessageId.earliest,
+        "receiver_queue_size": rng.choice([1, 10, 1000]),
+        "batch_receive_policy": gc.BatchReceivePolicy(rng.choice([-1, 5]), rng.choice([8, 40, 1000]), 50),
+    }
+
+    async def publish_all(_: sim.SimNode) -> None:
+        async with (
+            stage.connect() as client,
+            await client.create_producer(TOPIC, batching_enabled=is_batched, batching_max_messages=BATCH) as producer,
+        ):
+            sent = [spawn(producer.send(b"%d" % number), name="send") for number in range(MESSAGES)]
+            reading.ids = [await receipt for receipt in sent]
+
+    async def read(_: sim.SimNode) -> None:
+        async with stage.connect() as client:
+            consumer = await stage.insist(lambda: client.subscribe(TOPIC, "reader", **options))
+            while reading.next < MESSAGES:
+                await reading.step(consumer)
+            await consumer.close()
+        assert client.pool.open_connections == 0
+
+    await stage.client_node.run(publish_all)
+    faults = stage.faults(rng, FAULTS_S)
+    async with asyncio.timeout(FAULTS_S + HEALED_S):
+        await stage.client_node.run(read)
+    await faults
+    await stage.check_nothing_left()
+
+
+@pytest.mark.slow
+def test_readers_survive_a_hostile_network() -> None:
+    run_seeds(hostile_network, range(80, 130)).check(hits_min=1, labels=FAULTS)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("block", range(20))
+def test_readers_survive_a_hostile_network_for_a_thousand_seeds(block: int) -> None:
+    run_seeds(hostile_network, range(1000 + block * 50, 1050 + block * 50)).check(hits_min=1, labels=FAULTS)
