@@ -4,6 +4,9 @@ Made by the first append. Entries are confirmed in the order they were appended,
 ledger gets its first entry only when everything in the one before is confirmed. After a failed write the
 ledger is closed at its last confirmed entry, so that entries reported as failed are not in the log, and later
 appends go to a new one.
+
+A full ledger that can be written is left once the next one is made, not before: while none can be made (metadata
+out of reach, too few bookies) it takes entries beyond its limits, unless its quorums are no longer those wanted.
 """
 
 from __future__ import annotations
@@ -33,6 +36,8 @@ from geminga.runtime.ports import Clock
 
 #: Appends fail at once for so long after a ledger could not be opened, milliseconds.
 RETRY_DELAY_MS: Final = 200
+#: Appends wait so long for a ledger that is being made before they go on in the full one, seconds.
+MAKING_PATIENCE_S: Final = 1.0
 
 Opened = Callable[[OpenLedger, LedgerInfo], None]
 
@@ -65,8 +70,25 @@ class AppendedLog(RecoveredLog, Protocol):
         """Held while the ledger list is changed."""
         ...
 
-    async def add_ledger(self, opened: Opened) -> None:
-        """Make a ledger and put it behind the last of the list; the lock is held. Raises StorageError."""
+    @property
+    def is_metadata_away(self) -> bool:
+        """Whether the metadata store is known to be out of reach."""
+        ...
+
+    def is_as_wanted(self, ledger: OpenLedger) -> bool:
+        """Whether a new ledger would have its quorums."""
+        ...
+
+    async def make_ledger(self) -> OpenLedger:
+        """A ledger that no list names yet; the lock is held. Raises StorageError."""
+        ...
+
+    async def give_up_ledger(self, made: OpenLedger) -> None:
+        """Delete what :meth:`make_ledger` gave and nobody wrote to."""
+        ...
+
+    async def add_ledger(self, made: OpenLedger, opened: Opened) -> None:
+        """Put it behind the last of the list; the lock is held. Raises StorageError."""
         ...
 
     def on_confirmed(self, ledger_id: int, first_entry_id: int, entries: Sequence[bytes], size_bytes: int) -> None:
@@ -91,6 +113,7 @@ class Appender:
         "_end",
         "_handle",
         "_info",
+        "_is_making",
         "_ledgers",
         "_managed",
         "_opened_ms",
@@ -123,6 +146,8 @@ class Appender:
         #: Not written yet: the ledger is being switched. Bounded by what producers may have pending.
         self._waiting: deque[tuple[Sequence[bytes], AppendDone, int, float]] = deque()
         self._drained: asyncio.Future[None] | None = None
+        #: The next ledger is being made; the open one may be written meanwhile.
+        self._is_making = False
         self._opened_ms = 0
         #: What the open ledger takes before its limits are looked at again.
         self._room_entries = 0
@@ -173,7 +198,7 @@ class Appender:
                 self._refuse(entries, done, index, self._stop_error)
                 return
             if state is not AppenderState.OPEN or not self._has_room():
-                if not self._may_switch():
+                if not self._is_making and not self._may_switch():
                     self._refuse(entries, done, index, self._retry_error or self._stop_error)
                     return
                 self._waiting.append((entries, done, index, since_s))
@@ -226,17 +251,21 @@ class Appender:
     def roll_if_full(self) -> None:
         """Start a new ledger if the open one is full by now; the factory's timer asks."""
         info = self._info
-        if self.state is AppenderState.OPEN and info is not None and self._is_full():
+        if self.state is AppenderState.OPEN and info is not None and self._is_to_be_left():
             self._start_switch()
 
     def _has_room(self) -> bool:
         """Whether the open ledger takes the next entry; renews the room if its limits leave any."""
         if self._room_entries > 0 and self._room_bytes > 0:
             return True
-        if self._is_full():
+        if self._is_to_be_left():
             return False
         self._measure_room()
         return True
+
+    def _is_to_be_left(self) -> bool:
+        """Whether the open ledger is full and another can be asked for; if it can not, the full one goes on."""
+        return self._is_full() and self._may_switch() and not self._is_making and not self._managed.is_metadata_away
 
     def _is_full(self) -> bool:
         handle = self._handle
@@ -264,20 +293,26 @@ class Appender:
             await self._switch()
 
     def _start_switch(self) -> None:
-        if self.state is AppenderState.SWITCHING:
+        if self.state is AppenderState.SWITCHING or self._is_making:
             return
         self.state = AppenderState.SWITCHING
         spawn(self._switch(), name=f"open-ledger-of-{self._managed.name}")
 
     async def _switch(self) -> None:
-        """Close the ledger that was open, open a new one, write what waits."""
+        """Make a ledger, leave the one that was open, write what waits."""
         previous: Ledger | None = None
         try:
             async with self._managed.list_lock():
                 if self.state is not AppenderState.SWITCHING:
                     return
-                previous = await self._detach()
-                await self._managed.add_ledger(self._open)
+                handle = self._handle
+                if handle is not None and not self._can_go_on(handle):
+                    previous = await self._detach()
+                    made = await self._managed.make_ledger()
+                else:
+                    made = await self._make_beside()
+                    previous = await self._leave_for(made)
+                await self._managed.add_ledger(made, self._open)
         except StorageError as error:
             self._switch_failed(error)
         else:
@@ -288,6 +323,41 @@ class Appender:
         if previous is not None:
             await close_quietly(previous)
             self._managed.trim_later()
+
+    async def _make_beside(self) -> OpenLedger:
+        """The next ledger; appends that waited long for it go on in the open one. Raises StorageError."""
+        self._is_making = True
+        timer = asyncio.get_running_loop().call_later(MAKING_PATIENCE_S, self._go_on)
+        try:
+            return await self._managed.make_ledger()
+        finally:
+            timer.cancel()
+            self._is_making = False
+
+    def _go_on(self) -> None:
+        """No other ledger came: the open one takes more, whatever its limits say."""
+        handle = self._handle
+        if self.state is AppenderState.SWITCHING and handle is not None and self._can_go_on(handle):
+            self.state = AppenderState.OPEN
+            self._measure_room()
+            self._flush_waiting()
+
+    def _can_go_on(self, handle: OpenLedger) -> bool:
+        """Whether a full ledger may be written on: after a failed write its end is fixed first, and nobody gets fewer
+        copies than are wanted by now."""
+        return handle.error is None and self._managed.is_as_wanted(handle)
+
+    async def _leave_for(self, made: OpenLedger) -> Ledger | None:
+        """Leave the open ledger, for one that is made. Raises StorageError; ``made`` is given up then."""
+        try:
+            if self.state in (AppenderState.OPEN, AppenderState.FAILED):
+                self.state = AppenderState.SWITCHING  # it went on meanwhile
+            if self.state is not AppenderState.SWITCHING:
+                raise LedgerClosedError(f"{self._managed.name}: no ledger is wanted any more")
+            return await self._detach()
+        except StorageError:
+            await self._managed.give_up_ledger(made)
+            raise
 
     def _open(self, handle: OpenLedger, info: LedgerInfo) -> None:
         """The new ledger is in the list."""
@@ -300,11 +370,13 @@ class Appender:
         if isinstance(error, LedgerFencedError):
             self._managed.on_fenced(error)
             return
+        self._retry_error = error
+        self._retry_ms = int(self._clock.monotonic() * 1000) + RETRY_DELAY_MS
+        self._go_on()
         if self.state is AppenderState.SWITCHING:
             self.state = AppenderState.FAILED if self._handle is not None else AppenderState.IDLE
-            self._retry_error = error
-            self._retry_ms = int(self._clock.monotonic() * 1000) + RETRY_DELAY_MS
-        self._fail_waiting(error)
+        if self.state is not AppenderState.OPEN:
+            self._fail_waiting(error)
 
     async def _detach(self) -> Ledger | None:
         """Wait for what is written, and fix the open ledger's end in the list in memory."""

@@ -25,7 +25,7 @@ from geminga.managed_ledger.metadata_io import ROOT, UNKNOWN_ATTEMPTS_MAX, curso
 from geminga.managed_ledger.named_ledgers import named_ledgers
 from geminga.managed_ledger.opening import load
 from geminga.managed_ledger.services import CursorServices, Defects, RolledOver, StorageServices
-from geminga.metadata.ports import MUST_NOT_EXIST, MetadataStore
+from geminga.metadata.ports import MUST_NOT_EXIST, MetadataStore, SessionEvent
 from geminga.model.errors import (
     BadVersionError,
     GemingaError,
@@ -89,6 +89,9 @@ class ManagedLedgerFactory:
         self.bookkeeper = bookkeeper
         self.config = config
         self.entry_bytes_max = entry_bytes_max
+        #: The connection to it is lost, and did not come back yet.
+        self.is_metadata_away = False
+        self._unsubscribe = metadata.on_session_event(self._on_session_event)
         self.cache = EntryCache(config.cache_size_mb * 1024 * 1024)
         #: Bytes being read from bookies and not passed on yet, of all managed ledgers.
         self.read_budget = ByteBudget(config.reads_in_flight_mb * 1024 * 1024)
@@ -124,6 +127,9 @@ class ManagedLedgerFactory:
         self._rolling: dict[RolledOver, None] = {}
         self._cache_timer: asyncio.TimerHandle | None = None
         self._rollover_timer: asyncio.TimerHandle | None = None
+
+    def _on_session_event(self, event: SessionEvent) -> None:
+        self.is_metadata_away = event is SessionEvent.CONNECTION_LOST
 
     # ---- open
 
@@ -332,6 +338,7 @@ class ManagedLedgerFactory:
     async def close(self) -> None:
         """Close every managed ledger and stop the timers."""
         self._is_closed = True
+        self._unsubscribe()
         for opening in tuple(self._opening.values()):
             await asyncio.shield(opening)
         for ml in tuple(self._open.values()):

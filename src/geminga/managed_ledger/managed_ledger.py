@@ -265,17 +265,40 @@ class ManagedLedger:
         """Held while the ledger list is changed."""
         return self.stored.lock()
 
-    async def add_ledger(self, opened: Opened) -> None:
-        """Create a ledger and make it the last of the list; the lock is held."""
+    @property
+    def is_metadata_away(self) -> bool:
+        """Whether the metadata store is known to be out of reach."""
+        return self._home.is_metadata_away
+
+    def is_as_wanted(self, ledger: OpenLedger) -> bool:
+        """Whether a ledger has the quorums of the persistence policy."""
+        has, wanted = ledger.metadata, self.persistence
+        return (has.ensemble_size, has.write_quorum, has.ack_quorum) == (
+            wanted.ensemble_size,
+            wanted.write_quorum,
+            wanted.ack_quorum,
+        )
+
+    async def make_ledger(self) -> OpenLedger:
+        """A ledger for :meth:`add_ledger`; the lock is held."""
         self.check_writable()
         handle = await self.create_ledger()
         crash_point(points.LEDGER_CREATED)
-        info = LedgerInfo(handle.ledger_id, opened_ms=handle.metadata.created_ms or 0)
+        return handle
+
+    async def give_up_ledger(self, made: OpenLedger) -> None:
+        """Delete a ledger that :meth:`make_ledger` gave and nobody wrote to; what can not be is left to the collector."""
+        await close_quietly(made)
+        await self.stored.delete_ledgers([made.ledger_id])
+
+    async def add_ledger(self, made: OpenLedger, opened: Opened) -> None:
+        """Make it the last of the list; the lock is held."""
+        info = LedgerInfo(made.ledger_id, opened_ms=made.metadata.created_ms or 0)
         self._drop_empty()
         await self.stored.put([*self.ledgers.infos, info])
         crash_point(points.LEDGER_LISTED)
         self.ledgers.append(info)
-        opened(handle, info)
+        opened(made, info)
         self._home.watch_rollover(self)
 
     async def create_ledger(self) -> OpenLedger:

@@ -117,6 +117,11 @@ class LedgerHome(Protocol):
         ...
 
     @property
+    def is_metadata_away(self) -> bool:
+        """Whether the metadata store is known to be out of reach."""
+        ...
+
+    @property
     def entry_bytes_max(self) -> int:
         """What one entry may have."""
         ...

@@ -1,0 +1,137 @@
+"""A full ledger while no other can be made: it goes on, and is left once one is there."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from geminga.managed_ledger import ManagedLedgerConfig
+from geminga.managed_ledger.appender import MAKING_PATIENCE_S, Appender
+from geminga.metadata.ports import SessionEvent
+from geminga.model.errors import DiskFullError, LedgerClosedError
+from geminga.model.position import EARLIEST
+from geminga.runtime import spawn
+from geminga.wire.bookkeeper.ledger_path import ledger_path
+from support.ledger_world import append, read_all
+
+COVERED = (Appender,)
+TEN = ManagedLedgerConfig(max_entries_per_ledger=10, min_rollover_minutes=0)
+OUTAGE_MS = 60_000
+
+
+async def everything(log) -> list[bytes]:
+    return await read_all(log.new_non_durable_cursor("reader", EARLIEST))
+
+
+def numbered(first: int, end: int) -> list[bytes]:
+    return [b"%d" % number for number in range(first, end)]
+
+
+@pytest.mark.parametrize("lost", ["session", "bookies"])
+def test_it_takes_entries_while_no_ledger_can_be_made_and_is_left_afterwards(in_world, lost):
+    async def scenario(w):
+        ml = await w.open()
+        await append(ml, numbered(0, 5))
+        if lost == "session":
+            w.store.expire_session(OUTAGE_MS)
+        else:
+            w.bookie.is_writable = False
+        results = []
+        for first in range(5, 3005, 100):
+            results += await append(ml, numbered(first, first + 100))
+            await w.world.sleep(0.05)
+        assert [result.error for result in results if result.error is not None] == []
+        assert len(ml.ledgers) == 1
+        w.bookie.is_writable = True
+        await w.world.sleep(OUTAGE_MS / 1000)
+        await append(ml, numbered(3005, 5005))
+        await append(ml, numbered(5005, 5010))
+        assert len(ml.ledgers) > 1
+        assert not ml.is_fenced
+        for log in (ml, await w.reopen()):
+            assert await everything(log) == numbered(0, 5010)
+
+    in_world(scenario, TEN)
+
+
+def test_it_is_not_left_while_the_metadata_is_known_to_be_away(in_world):
+    async def scenario(w):
+        ml = await w.open()
+        await append(ml, numbered(0, 10))
+        w.store._watches.notify_session(SessionEvent.CONNECTION_LOST)
+        await w.world.sleep(0.01)
+        # No append waits: not even for as long as a ledger is waited for.
+        w.faults.delay_ms_max = 100_000
+        began_s = w.world.now
+        await append(ml, numbered(10, 40))
+        assert w.world.now - began_s < MAKING_PATIENCE_S / 2
+        w.faults.delay_ms_max = 0
+        assert len(ml.ledgers) == 1
+        w.store._watches.notify_session(SessionEvent.RECONNECTED)
+        await w.world.sleep(0.01)
+        await append(ml, numbered(40, 2000))
+        await append(ml, numbered(2000, 2001))
+        assert len(ml.ledgers) > 1
+        assert await everything(ml) == numbered(0, 2001)
+
+    in_world(scenario, TEN)
+
+
+def test_appends_wait_a_second_at_most_for_a_ledger_that_is_slow_to_be_made(in_world):
+    async def scenario(w):
+        ml = await w.open()
+        await append(ml, numbered(0, 10))
+        w.faults.delay_ms_max = 100_000
+        began_s = w.world.now
+        waiting = [spawn(append(ml, numbered(at, at + 1)), name="append") for at in range(10, 20)]
+        await asyncio.wait(waiting)
+        assert MAKING_PATIENCE_S <= w.world.now - began_s < MAKING_PATIENCE_S + 0.5
+        assert len(ml.ledgers) == 1
+        await append(ml, numbered(20, 30))
+        # It is turned to once it is there, without another append.
+        await w.world.sleep(500)
+        assert [info.entries for info in ml.ledgers.infos] == [30, 0]
+        w.faults.delay_ms_max = 0
+        await append(ml, numbered(30, 31))
+        assert await everything(await w.reopen()) == numbered(0, 31)
+
+    in_world(scenario, TEN)
+
+
+def test_a_write_that_fails_while_the_next_ledger_is_made_ends_the_full_one(in_world):
+    async def scenario(w):
+        ml = await w.open()
+        await append(ml, numbered(0, 10))
+        w.faults.delay_ms_max = 10_000
+        await append(ml, [b"10"])
+        w.bookie.add_error = DiskFullError("full")
+        (failed,) = await append(ml, [b"lost"])
+        assert isinstance(failed.error, DiskFullError)
+        w.bookie.add_error = None
+        (result,) = await append(ml, [b"11"])
+        assert result.error is None
+        assert [info.entries for info in ml.ledgers.infos] == [11, 1]
+        assert await everything(await w.reopen()) == numbered(0, 12)
+
+    in_world(scenario, TEN)
+
+
+def test_a_ledger_that_was_made_for_a_log_that_closes_is_deleted(in_world):
+    async def scenario(w):
+        ml = await w.open()
+        await append(ml, numbered(0, 10))
+        (info,) = ml.ledgers.infos
+        w.faults.delay_ms_max = 1000
+        waiting = spawn(append(ml, [b"10"]), name="append")
+        await w.world.sleep(0.01)
+        await ml.close()
+        (result,) = await waiting
+        assert isinstance(result.error, LedgerClosedError)
+        w.faults.delay_ms_max = 0
+        await w.world.sleep(10)
+        assert await w.store.exists(ledger_path(info.ledger_id))
+        assert not await w.store.exists(ledger_path(info.ledger_id + 1))
+        assert await everything(await w.reopen()) == numbered(0, 10)
+
+    in_world(scenario, TEN)
