@@ -25,7 +25,17 @@ MESSAGES = 150
 BATCH = 7
 TOPIC = "topic"
 #: What must have happened in every run of some tens of seeds.
-FAULTS = (*STRUCK, *SLOW, "broker.restart", "read cancelled", "batch read", "reader back", "read while away", "read while asked", "sought")
+FAULTS = (
+    *STRUCK,
+    *SLOW,
+    "broker.restart",
+    "read cancelled",
+    "batch read",
+    "reader back",
+    "read while away",
+    "read while asked",
+    "sought",
+)
 
 
 class Reading:
