@@ -95,7 +95,8 @@ class Reading:
             try:
                 await consumer.seek(self.ids[number])
             except gc.PulsarException as error:
-                assert error.retriable, error
+                if not error.retriable:
+                    raise
                 await self.world.sleep(0.1)
                 continue
             break

@@ -287,7 +287,7 @@ class ManagedLedger:
         return handle
 
     async def give_up_ledger(self, made: OpenLedger) -> None:
-        """Delete a ledger that :meth:`make_ledger` gave and nobody wrote to; what can not be is left to the collector."""
+        """Delete what :meth:`make_ledger` gave and nobody wrote to; what can not be is left to the collector."""
         await close_quietly(made)
         await self.stored.delete_ledgers([made.ledger_id])
 
