@@ -23,7 +23,7 @@ FAULTS_S = 15.0
 HEALED_S = 90.0
 MESSAGES = 150
 BATCH = 7
-TOPIC = "topic"
+TOPICS = tuple(f"persistent://public/default/t-{number}" for number in range(3))
 #: What must have happened in every run of some tens of seeds.
 FAULTS = (
     *STRUCK,
@@ -39,20 +39,31 @@ FAULTS = (
 
 
 class Reading:
-    """What one reader has read: always the messages from some place on, each once."""
+    """What one reader has read of each topic: always the messages from some place on, each once."""
 
     def __init__(self, world: sim.SimWorld) -> None:
         self.world = world
         self.rng = world.rng("reading")
-        self.next = 0
-        #: By number.
-        self.ids: list[gc.MessageId] = []
+        #: Topic -> number of the message that comes next.
+        self.next: dict[str, int] = {}
+        #: Topic -> ids by number.
+        self.ids: dict[str, list[gc.MessageId]] = {}
+        #: Ids as they came: they name their topic.
+        self.read: dict[tuple[str, int], gc.MessageId] = {}
+
+    @property
+    def count(self) -> int:
+        """Messages read, of all topics."""
+        return sum(self.next.values())
 
     def take(self, messages: list[gc.Message[bytes]]) -> None:
         for message in messages:
-            assert int(message.data()) == self.next, f"{message.data()!r} came, {self.next} is the next one"
-            assert message.message_id() == self.ids[self.next]
-            self.next += 1
+            topic = message.topic_name()
+            number = self.next[topic]
+            assert int(message.data()) == number, f"{topic}: {message.data()!r} came, {number} is the next one"
+            assert message.message_id() == self.ids[topic][number]
+            self.read[topic, number] = message.message_id()
+            self.next[topic] += 1
 
     async def step(self, consumer: gc.Consumer[bytes]) -> None:
         """One call, of a kind by chance."""
@@ -60,21 +71,21 @@ class Reading:
         dice = self.rng.random()
         was_connected = consumer.is_connected()
         was_asked = any(topic._attachment.is_subscribing for topic in consumer.topic_consumers())
-        before = self.next
+        before = self.count
         try:
             if dice < 0.6:
                 self.take([await consumer.receive(3000)])
             elif dice < 0.8:
                 self.take(await consumer.batch_receive())
-                hits["batch read"] += self.next > before
+                hits["batch read"] += self.count > before
             elif dice < 0.97 or self.world.now > FAULTS_S:
                 await self._cancelled(consumer)
             else:
                 await self._seek(consumer)
         except gc.Timeout:
             pass
-        hits["read while away"] += not was_connected and self.next > before
-        hits["read while asked"] += was_asked and self.next > before
+        hits["read while away"] += not was_connected and self.count > before
+        hits["read while asked"] += was_asked and self.count > before
         hits["reader back"] += not was_connected and consumer.is_connected()
         if self.rng.random() < 0.5:
             await self.world.sleep(self.rng.choice([0, 0.0005, 0.01, 0.3]))
@@ -90,10 +101,12 @@ class Reading:
 
     async def _seek(self, consumer: gc.Consumer[bytes]) -> None:
         """To a message it had; unknown whether it moved where the answer was lost, so it asks until it is told."""
-        number = self.rng.randrange(max(1, self.next))
+        if not self.read:
+            return
+        topic, number = self.rng.choice(sorted(self.read))
         while True:
             try:
-                await consumer.seek(self.ids[number])
+                await consumer.seek(self.read[topic, number])
             except gc.PulsarException as error:
                 if not error.retriable:
                     raise
@@ -101,13 +114,14 @@ class Reading:
                 continue
             break
         self.world.points.hits["sought"] += 1
-        self.next = number + 1
+        self.next[topic] = number + 1
 
 
 async def hostile_network(world: sim.SimWorld) -> None:
     rng = world.rng("scenario")
     stage = await ClientScenario(world).start()
     is_batched = rng.random() < 0.7
+    topics = TOPICS[: rng.choice([1, 1, 3])]
     reading = Reading(world)
     options: gc.ConsumerArguments = {
         "is_durable": False,
@@ -117,17 +131,18 @@ async def hostile_network(world: sim.SimWorld) -> None:
     }
 
     async def publish_all(_: sim.SimNode) -> None:
-        async with (
-            stage.connect() as client,
-            await client.create_producer(TOPIC, batching_enabled=is_batched, batching_max_messages=BATCH) as producer,
-        ):
-            sent = [spawn(producer.send(b"%d" % number), name="send") for number in range(MESSAGES)]
-            reading.ids = [await receipt for receipt in sent]
+        options: gc.ProducerArguments = {"batching_enabled": is_batched, "batching_max_messages": BATCH}
+        async with stage.connect() as client:
+            for topic in topics:
+                async with await client.create_producer(topic, **options) as producer:
+                    sent = [spawn(producer.send(b"%d" % number), name="send") for number in range(MESSAGES)]
+                    reading.ids[topic] = [await receipt for receipt in sent]
+                    reading.next[topic] = 0
 
     async def read(_: sim.SimNode) -> None:
         async with stage.connect() as client:
-            consumer = await stage.insist(lambda: client.subscribe(TOPIC, "reader", **options))
-            while reading.next < MESSAGES:
+            consumer = await stage.insist(lambda: client.subscribe(list(topics), "reader", **options))
+            while reading.count < MESSAGES * len(topics):
                 await reading.step(consumer)
             await consumer.close()
         assert client.pool.open_connections == 0
