@@ -13,16 +13,18 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from enum import Enum
 from typing import Final, Protocol
 
 from geminga.managed_ledger.core.positions import LedgerInfo
-from geminga.managed_ledger.core.rollover import RolloverPolicy, Room, part_that_fits
+from geminga.managed_ledger.core.rollover import Room, part_that_fits
 from geminga.managed_ledger.core.write_stats import WriteStats
 from geminga.managed_ledger.entry import AppendDone, AppendResult
 from geminga.managed_ledger.ledger_end import LedgerEnd, RecoveredLog, close_quietly
-from geminga.managed_ledger.ports import Ledger, Ledgers, OpenLedger
+from geminga.managed_ledger.new_ledgers import NewLedgers
+from geminga.managed_ledger.ports import Ledger, OpenLedger
+from geminga.managed_ledger.services import StorageServices
 from geminga.model.errors import (
     GemingaError,
     LedgerClosedError,
@@ -32,14 +34,11 @@ from geminga.model.errors import (
     invariant,
 )
 from geminga.runtime import get_logger, spawn
-from geminga.runtime.ports import Clock
 
 #: Appends fail at once for so long after a ledger could not be opened, milliseconds.
 RETRY_DELAY_MS: Final = 200
 #: Appends wait so long for a ledger that is being made before they go on in the full one, seconds.
 MAKING_PATIENCE_S: Final = 1.0
-
-Opened = Callable[[OpenLedger, LedgerInfo], None]
 
 _log = get_logger(__name__)
 
@@ -70,27 +69,6 @@ class AppendedLog(RecoveredLog, Protocol):
         """Held while the ledger list is changed."""
         ...
 
-    @property
-    def is_metadata_away(self) -> bool:
-        """Whether the metadata store is known to be out of reach."""
-        ...
-
-    def is_as_wanted(self, ledger: OpenLedger) -> bool:
-        """Whether a new ledger would have its quorums."""
-        ...
-
-    async def make_ledger(self) -> OpenLedger:
-        """A ledger that no list names yet; the lock is held. Raises StorageError."""
-        ...
-
-    async def give_up_ledger(self, made: OpenLedger) -> None:
-        """Delete what :meth:`make_ledger` gave and nobody wrote to."""
-        ...
-
-    async def add_ledger(self, made: OpenLedger, opened: Opened) -> None:
-        """Put it behind the last of the list; the lock is held. Raises StorageError."""
-        ...
-
     def on_confirmed(self, ledger_id: int, first_entry_id: int, entries: Sequence[bytes], size_bytes: int) -> None:
         """Entries of the open ledger are stored."""
         ...
@@ -116,6 +94,7 @@ class Appender:
         "_is_making",
         "_ledgers",
         "_managed",
+        "_new",
         "_opened_ms",
         "_pending",
         "_retry_error",
@@ -129,11 +108,12 @@ class Appender:
         "stats",
     )
 
-    def __init__(self, log: AppendedLog, clock: Clock, ledgers: Ledgers, rollover: RolloverPolicy) -> None:
+    def __init__(self, log: AppendedLog, new: NewLedgers, services: StorageServices) -> None:
         self._managed = log
-        self._clock = clock
-        self._ledgers = ledgers
-        self._rollover = rollover
+        self._new = new
+        self._clock = services.clock
+        self._ledgers = services.ledgers
+        self._rollover = services.rollover
         self.state = AppenderState.IDLE
         self._handle: OpenLedger | None = None
         self._info: LedgerInfo | None = None
@@ -265,7 +245,7 @@ class Appender:
 
     def _is_to_be_left(self) -> bool:
         """Whether the open ledger is full and another can be asked for; if it can not, the full one goes on."""
-        return self._is_full() and self._may_switch() and not self._is_making and not self._managed.is_metadata_away
+        return self._is_full() and self._may_switch() and not self._is_making and not self._new.is_metadata_away
 
     def _is_full(self) -> bool:
         handle = self._handle
@@ -308,11 +288,11 @@ class Appender:
                 handle = self._handle
                 if handle is not None and not self._can_go_on(handle):
                     previous = await self._detach()
-                    made = await self._managed.make_ledger()
+                    made = await self._new.make()
                 else:
                     made = await self._make_beside()
                     previous = await self._leave_for(made)
-                await self._managed.add_ledger(made, self._open)
+                await self._new.add(made, self._open)
         except StorageError as error:
             self._switch_failed(error)
         else:
@@ -329,7 +309,7 @@ class Appender:
         self._is_making = True
         timer = asyncio.get_running_loop().call_later(MAKING_PATIENCE_S, self._go_on)
         try:
-            return await self._managed.make_ledger()
+            return await self._new.make()
         finally:
             timer.cancel()
             self._is_making = False
@@ -345,7 +325,7 @@ class Appender:
     def _can_go_on(self, handle: OpenLedger) -> bool:
         """Whether a full ledger may be written on: after a failed write its end is fixed first, and nobody gets fewer
         copies than are wanted by now."""
-        return handle.error is None and self._managed.is_as_wanted(handle)
+        return handle.error is None and self._new.is_as_wanted(handle)
 
     async def _leave_for(self, made: OpenLedger) -> Ledger | None:
         """Leave the open ledger, for one that is made. Raises StorageError; ``made`` is given up then."""
@@ -356,7 +336,7 @@ class Appender:
                 raise LedgerClosedError(f"{self._managed.name}: no ledger is wanted any more")
             return await self._detach()
         except StorageError:
-            await self._managed.give_up_ledger(made)
+            await self._new.give_up(made)
             raise
 
     def _open(self, handle: OpenLedger, info: LedgerInfo) -> None:

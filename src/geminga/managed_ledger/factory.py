@@ -156,6 +156,8 @@ class ManagedLedgerFactory:
         try:
             result = await load(self._services, self, name)
             self._open[name] = result
+            if self._services.is_shared:
+                result.watch_list()
         except GemingaError as error:
             result = error
             raise

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from geminga.managed_ledger import crash_points as points
 from geminga.managed_ledger import queries
-from geminga.managed_ledger.appender import Appender, Opened
+from geminga.managed_ledger.appender import Appender
 from geminga.managed_ledger.core.byte_budget import Claim
 from geminga.managed_ledger.core.persistence import Persistence
 from geminga.managed_ledger.core.positions import LedgerInfo
@@ -21,8 +21,9 @@ from geminga.managed_ledger.cursor_set import CursorSet
 from geminga.managed_ledger.entry import AppendDone, Entry
 from geminga.managed_ledger.ledger_end import close_quietly
 from geminga.managed_ledger.managed_cursor import ManagedCursor
-from geminga.managed_ledger.metadata_io import MetadataNode
-from geminga.managed_ledger.ports import Ledger, OpenLedger
+from geminga.managed_ledger.metadata_io import MetadataNode, ledger_path
+from geminga.managed_ledger.new_ledgers import NewLedgers
+from geminga.managed_ledger.ports import Ledger
 from geminga.managed_ledger.reads import LedgerReads, ReadDone
 from geminga.managed_ledger.services import LedgerHome, StorageServices
 from geminga.managed_ledger.stored_list import StoredList
@@ -41,6 +42,7 @@ from geminga.runtime import Part, Rng, crash_point, get_logger, spawn
 from geminga.wire.managed_ledger import CursorInfoRecord, ManagedLedgerRecord
 
 if TYPE_CHECKING:
+    from geminga.managed_ledger.list_watch import ListWatch
     from geminga.managed_ledger.offloading import FindAborted, FindSchema, Offloading
 
 _NO_LONGS: Final[Mapping[str, int]] = {}
@@ -55,6 +57,7 @@ class ManagedLedger:
         "_appender",
         "_cursors",
         "_home",
+        "_list_watch",
         "_read_limit",
         "_reads",
         "_services",
@@ -119,6 +122,7 @@ class ManagedLedger:
         self.tail = Tail(home.cursor_services.cache, home.cache_entries)
         self._appender: Appender | None = None
         self._reads: LedgerReads | None = None
+        self._list_watch: ListWatch | None = None
         #: Ledgers that are in the lake too are read from the bookies.
         self.is_bookkeeper_first = False
         #: A trim in the background is about to begin.
@@ -155,9 +159,7 @@ class ManagedLedger:
         appender.append(entries, done)
 
     def _new_appender(self) -> Appender:
-        appender = self._appender = Appender(
-            self, self._services.clock, self._services.ledgers, self._services.rollover
-        )
+        appender = self._appender = Appender(self, NewLedgers(self, self._services, self._home), self._services)
         error = self._refusal()
         if error is not None:
             appender.stop(error)
@@ -177,6 +179,17 @@ class ManagedLedger:
         refusal = self._refusal()
         if isinstance(refusal, StorageError):
             raise refusal
+
+    def watch_list(self) -> None:
+        """Hear of it when another owner claims the list, also where nothing is written here (:mod:`.list_watch`)."""
+        from geminga.managed_ledger.list_watch import ListWatch
+
+        self._list_watch = ListWatch(self, self._services.metadata, ledger_path(self.name))
+
+    async def check_list(self) -> None:
+        """Look whether the list is ours still. Raises LedgerFencedError, MetadataError."""
+        async with self.stored.lock():
+            await self.stored.require_ours()
 
     async def require_list(self) -> None:
         """The list lock is held: raise LedgerFencedError if another owner has the ledger list."""
@@ -265,46 +278,6 @@ class ManagedLedger:
         """Held while the ledger list is changed."""
         return self.stored.lock()
 
-    @property
-    def is_metadata_away(self) -> bool:
-        """Whether the metadata store is known to be out of reach."""
-        return self._home.is_metadata_away
-
-    def is_as_wanted(self, ledger: OpenLedger) -> bool:
-        """Whether a ledger has the quorums of the persistence policy."""
-        has, wanted = ledger.metadata, self.persistence
-        return (has.ensemble_size, has.write_quorum, has.ack_quorum) == (
-            wanted.ensemble_size,
-            wanted.write_quorum,
-            wanted.ack_quorum,
-        )
-
-    async def make_ledger(self) -> OpenLedger:
-        """A ledger for :meth:`add_ledger`; the lock is held."""
-        self.check_writable()
-        handle = await self.create_ledger()
-        crash_point(points.LEDGER_CREATED)
-        return handle
-
-    async def give_up_ledger(self, made: OpenLedger) -> None:
-        """Delete what :meth:`make_ledger` gave and nobody wrote to; what can not be is left to the collector."""
-        await close_quietly(made)
-        await self.stored.delete_ledgers([made.ledger_id])
-
-    async def add_ledger(self, made: OpenLedger, opened: Opened) -> None:
-        """Make it the last of the list; the lock is held."""
-        info = LedgerInfo(made.ledger_id, opened_ms=made.metadata.created_ms or 0)
-        self._drop_empty()
-        await self.stored.put([*self.ledgers.infos, info])
-        crash_point(points.LEDGER_LISTED)
-        self.ledgers.append(info)
-        opened(made, info)
-        self._home.watch_rollover(self)
-
-    async def create_ledger(self) -> OpenLedger:
-        """A ledger for entries that no list names yet. Raises NotEnoughBookiesError, MetadataError."""
-        return await self._services.create_ledger(self.name, self.persistence, newer_than=self.newest_ledger_id)
-
     def keep_to_read(self, ledger: Ledger) -> None:
         """A ledger that is open no more is read through this."""
         self._ledger_reads().keep(ledger)
@@ -316,7 +289,8 @@ class ManagedLedger:
         known = [c.mark_delete_position.ledger_id for c in self.cursors.values()]
         return max(-1 if last is None else last.ledger_id, self.last_confirmed_position.ledger_id, *known)
 
-    def _drop_empty(self) -> None:
+    def drop_empty(self) -> None:
+        """Closed ledgers without entries leave the list with its next write."""
         if self.stored.drop_empty():
             self._cut_readable()
 
@@ -341,7 +315,7 @@ class ManagedLedger:
             return
         handle = await self._appender.detach()
         if handle is not None:
-            self._drop_empty()
+            self.drop_empty()
             await self.stored.put(self.ledgers.infos)
             crash_point(points.ROLL_LISTED)
             await close_quietly(handle)
@@ -379,7 +353,7 @@ class ManagedLedger:
         try:
             async with self.stored.lock():
                 handle = await appender.detach()
-                self._drop_empty()
+                self.drop_empty()
                 position = self.ledgers.last_position
                 await self.stored.put(self.ledgers.infos, terminated=position)
                 appender.stop(TopicTerminatedError("Topic was already terminated"))
@@ -415,7 +389,7 @@ class ManagedLedger:
 
     def on_end_known(self) -> None:
         """Opening: it is known where the last ledger ends."""
-        self._drop_empty()
+        self.drop_empty()
         self.last_confirmed_position = self.ledgers.last_position
         self._cut_readable()
 
@@ -567,7 +541,7 @@ class ManagedLedger:
         """
         if self.is_closed:
             return
-        self.is_closed = True
+        self._end()
         appender = self._appender
         if appender is not None:
             appender.stop(LedgerClosedError(f"{self.name} is closed"))
@@ -580,13 +554,18 @@ class ManagedLedger:
                 await self._say_closed(appender)
         self._home.on_closed(self.name, self)
 
+    def _end(self) -> None:
+        self.is_closed = True
+        if self._list_watch:
+            self._list_watch.end()
+
     async def _say_closed(self, appender: Appender) -> None:
         """Left open, the ledger would be recovered by the next owner: slower, but as right."""
         try:
             handle = await appender.leave()
             if handle is not None:
                 await handle.close()
-                self._drop_empty()
+                self.drop_empty()
                 await self.stored.put(self.ledgers.infos)
         except StorageError as error:
             _log.warning("%s: the list was not closed: %s", self.name, error)
@@ -603,7 +582,7 @@ class ManagedLedger:
         """
         from geminga.managed_ledger.deletion import delete_nodes
 
-        self.is_closed = True
+        self._end()
         if self._appender is not None:
             self._appender.stop(LedgerClosedError(f"{self.name} is deleted"))
             await self._appender.drain()

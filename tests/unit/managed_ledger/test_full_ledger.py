@@ -8,6 +8,7 @@ import pytest
 
 from geminga.managed_ledger import ManagedLedgerConfig
 from geminga.managed_ledger.appender import MAKING_PATIENCE_S, Appender
+from geminga.managed_ledger.new_ledgers import NewLedgers
 from geminga.metadata.ports import SessionEvent
 from geminga.model.errors import DiskFullError, LedgerClosedError
 from geminga.model.position import EARLIEST
@@ -15,7 +16,7 @@ from geminga.runtime import spawn
 from geminga.wire.bookkeeper.ledger_path import ledger_path
 from support.ledger_world import append, read_all
 
-COVERED = (Appender,)
+COVERED = (Appender, NewLedgers)
 TEN = ManagedLedgerConfig(max_entries_per_ledger=10, min_rollover_minutes=0)
 OUTAGE_MS = 60_000
 

@@ -1,0 +1,91 @@
+"""``NewLedgers``: makes the ledgers that one log goes on in, and puts them into its list."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from geminga.managed_ledger import crash_points as points
+from geminga.managed_ledger.core.persistence import Persistence
+from geminga.managed_ledger.core.positions import LedgerInfo
+from geminga.managed_ledger.ledger_end import close_quietly
+from geminga.managed_ledger.ports import OpenLedger
+from geminga.managed_ledger.services import LedgerHome, StorageServices
+from geminga.managed_ledger.stored_list import StoredList
+from geminga.runtime import crash_point
+
+Opened = Callable[[OpenLedger, LedgerInfo], None]
+
+
+class GrowingLog(Protocol):
+    """The managed ledger that grows."""
+
+    name: str
+    persistence: Persistence
+    stored: StoredList
+
+    @property
+    def newest_ledger_id(self) -> int:
+        """No ledger of its list has a greater id."""
+        ...
+
+    def check_writable(self) -> None:
+        """Raises LedgerFencedError, LedgerClosedError."""
+        ...
+
+    def drop_empty(self) -> None:
+        """Closed ledgers without entries leave the list with its next write."""
+        ...
+
+    def roll_if_full(self) -> None:
+        """Begin a new ledger if the open one is full by its age."""
+        ...
+
+
+class NewLedgers:
+    """See the module. The list's lock is held during each of its coroutines."""
+
+    __slots__ = ("_home", "_log", "_services")
+
+    def __init__(self, log: GrowingLog, services: StorageServices, home: LedgerHome) -> None:
+        self._log = log
+        self._services = services
+        self._home = home
+
+    @property
+    def is_metadata_away(self) -> bool:
+        """Whether the metadata store is known to be out of reach."""
+        return self._home.is_metadata_away
+
+    def is_as_wanted(self, ledger: OpenLedger) -> bool:
+        """Whether a new ledger would have its quorums."""
+        has, wanted = ledger.metadata, self._log.persistence
+        return (has.ensemble_size, has.write_quorum, has.ack_quorum) == (
+            wanted.ensemble_size,
+            wanted.write_quorum,
+            wanted.ack_quorum,
+        )
+
+    async def make(self) -> OpenLedger:
+        """A ledger that no list names yet. Raises NotEnoughBookiesError, LedgerFencedError, MetadataError."""
+        log = self._log
+        log.check_writable()
+        handle = await self._services.create_ledger(log.name, log.persistence, newer_than=log.newest_ledger_id)
+        crash_point(points.LEDGER_CREATED)
+        return handle
+
+    async def give_up(self, made: OpenLedger) -> None:
+        """Delete what :meth:`make` gave and nobody wrote to; what can not be is left to the collector."""
+        await close_quietly(made)
+        await self._log.stored.delete_ledgers([made.ledger_id])
+
+    async def add(self, made: OpenLedger, opened: Opened) -> None:
+        """Make it the last of the list. Raises LedgerFencedError, MetadataError."""
+        log = self._log
+        info = LedgerInfo(made.ledger_id, opened_ms=made.metadata.created_ms or 0)
+        log.drop_empty()
+        await log.stored.put([*log.stored.ledgers.infos, info])
+        crash_point(points.LEDGER_LISTED)
+        log.stored.ledgers.append(info)
+        opened(made, info)
+        self._home.watch_rollover(log)

@@ -1,0 +1,82 @@
+"""An owner hears that another broker claimed its ledger list, also where it writes nothing itself."""
+
+from __future__ import annotations
+
+import pytest
+
+from geminga.managed_ledger.list_watch import ListWatch
+from geminga.managed_ledger.metadata_io import ledger_path
+from geminga.model.errors import LedgerFencedError
+from support.ledger_world import NAME, append
+
+COVERED = (ListWatch,)
+
+
+async def opened(w):
+    """By a broker of its own."""
+    w.new_process(is_shared=True)
+    return await w.open()
+
+
+def test_an_owner_that_writes_nothing_hears_of_the_next_one(in_world):
+    async def scenario(w):
+        ml = await opened(w)
+        fenced = []
+        ml.when_fenced = lambda: fenced.append(True)
+        await w.world.sleep(1)
+        assert not ml.is_fenced
+        other = await opened(w)
+        await w.world.sleep(0.1)
+        assert ml.is_fenced
+        assert fenced == [True]
+        (refused,) = await append(ml, [b"late"])
+        assert isinstance(refused.error, LedgerFencedError)
+        await append(other, [b"%d" % number for number in range(35)])
+        await w.world.sleep(1)
+        assert not other.is_fenced
+        await ml.close()
+        await w.world.sleep(1)
+        assert not other.is_fenced
+
+    in_world(scenario)
+
+
+def test_what_was_claimed_before_the_watch_was_there_is_found_out(in_world):
+    async def scenario(w):
+        w.faults.watch_lost_percent = 100
+        ml = await opened(w)
+        await opened(w)
+        await w.world.sleep(0.1)
+        assert not ml.is_fenced
+        ml.watch_list()
+        await w.world.sleep(0.1)
+        assert ml.is_fenced
+
+    in_world(scenario)
+
+
+def test_a_list_that_was_deleted_behind_its_back_is_not_its_own(in_world):
+    async def scenario(w):
+        ml = await opened(w)
+        await append(ml, [b"0"])
+        await w.store.delete(ledger_path(NAME))
+        await w.world.sleep(0.1)
+        assert ml.is_fenced
+
+    in_world(scenario)
+
+
+@pytest.mark.parametrize("outage_ms", [0, 5000])
+def test_changes_of_its_own_and_a_lost_session_fence_nobody(in_world, outage_ms):
+    async def scenario(w):
+        ml = await opened(w)
+        for _ in range(5):
+            await append(ml, [b"%d" % number for number in range(25)])
+            await ml.set_properties({"name": "value"})
+        w.store.expire_session(outage_ms)
+        await w.world.sleep(10)
+        await append(ml, [b"%d" % number for number in range(25)])
+        await w.world.sleep(1)
+        assert not ml.is_fenced
+
+    in_world(scenario)
