@@ -24,6 +24,7 @@ from geminga.bookie.config import BookieConfig
 from geminga.bookkeeper import BookKeeper
 from geminga.bookkeeper.config import BookKeeperConfig
 from geminga.bookkeeper.remote import RegisteredBookies, RemoteBookiePool
+from geminga.metadata.copying import refuse_unfinished
 from geminga.metadata.core.zookeeper_address import ZooKeeperAddress
 from geminga.metadata.ports import MetadataStore
 from geminga.model.errors import ConfigurationError
@@ -86,7 +87,7 @@ def load_autorecovery_config(
 
 @asynccontextmanager
 async def connected(config: AutoRecoveryProcessConfig) -> AsyncIterator[Cluster]:
-    """Connections to the cluster, closed in the end. Raises MetadataError."""
+    """Connections to the cluster, closed in the end. Raises MetadataError, DataDirectoryError."""
     from geminga.metadata.zookeeper import ZooKeeperMetadataStore
 
     runtime = real_runtime(end_at_once)
@@ -95,6 +96,7 @@ async def connected(config: AutoRecoveryProcessConfig) -> AsyncIterator[Cluster]
         metadata = await ZooKeeperMetadataStore.open(runtime, config.metadata, session_timeout_ms=timeout_ms)
         pool = RemoteBookiePool(runtime, frame_bytes_max=config.server.frame_bytes_max)
         try:
+            await refuse_unfinished(metadata, str(config.metadata))
             registered = await RegisteredBookies.follow(metadata, pool)
             try:
                 yield Cluster(runtime, metadata, pool, BookKeeper(runtime, metadata, pool, config.bookkeeper))

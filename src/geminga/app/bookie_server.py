@@ -19,7 +19,7 @@ from geminga.app.bookie_config import BookieProcessConfig
 from geminga.app.core.addresses import WILDCARD_ADDRESSES, is_loopback
 from geminga.app.core.bookie_place import DirectoryPair, advertised_host, bookie_id
 from geminga.app.core.descriptors import plan_descriptors
-from geminga.app.data_directory import FORMAT_FILE
+from geminga.app.former_standalone import bookie_place
 from geminga.bookie.identity import open_identified
 from geminga.bookie.registration import (
     STALE_WAIT_S,
@@ -32,8 +32,9 @@ from geminga.bookie.registration import (
 from geminga.bookie.serving import TakenPort
 from geminga.bookie.spread import SpreadBookie
 from geminga.bookkeeper import MetadataLiveLedgers
+from geminga.metadata.copying import refuse_unfinished
 from geminga.metadata.ports import MetadataStore
-from geminga.model.errors import DataDirectoryError, GemingaError, UnavailableError
+from geminga.model.errors import GemingaError, UnavailableError
 from geminga.runtime import descriptor_limit, get_logger, real_runtime
 from geminga.runtime.ports import FatalHandler, Runtime
 from geminga.wire.bookkeeper.bookie_cookie import BookieCookie
@@ -113,10 +114,10 @@ class BookieProcessServer:
         runtime = real_runtime(self._on_fatal)
         self._closers.append(("threads", runtime.threads.close))
         self._closers.append(("disk", runtime.disk.close))
-        await _refuse_standalone(runtime, self._data_dir)
-        directories = self._config.directories(self._data_dir)
+        place = await bookie_place(runtime.disk, self._data_dir, has_metadata=self._open_metadata is not None)
+        directories = self._config.directories(place.directory)
         taken = await self._take_port(runtime)
-        address = self._address(taken.port, directories)
+        address = self._address(taken.port, directories, place.bookie_id)
         metadata = None if self._open_metadata is None else await self._open_metadata(runtime)
         if metadata is not None:
             self._closers.append(("metadata store", metadata.close))
@@ -147,7 +148,7 @@ class BookieProcessServer:
         self._closers.append(("port", taken.close))
         return taken
 
-    def _address(self, port: int, directories: tuple[DirectoryPair, ...]) -> BookieAddress:
+    def _address(self, port: int, directories: tuple[DirectoryPair, ...], known_id: str) -> BookieAddress:
         config = self._config.server
         host = advertised_host(
             config.advertised_address,
@@ -155,7 +156,7 @@ class BookieProcessServer:
             socket.gethostname(),
             is_wildcard=config.bind_address in WILDCARD_ADDRESSES,
         )
-        return BookieAddress(bookie_id(config.bookie_id, host, port), host, port, directories)
+        return BookieAddress(bookie_id(config.bookie_id or known_id, host, port), host, port, directories)
 
     async def _open(self, runtime: Runtime, address: BookieAddress, metadata: MetadataStore | None) -> SpreadBookie:
         journals, places = zip(*address.directories, strict=True)
@@ -167,6 +168,7 @@ class BookieProcessServer:
 
         if metadata is None:
             return await open_identified(runtime, cookie, open_bookie)
+        await refuse_unfinished(metadata, str(self._config.metadata or "the metadata store"))
         await prepare_cluster(metadata)
         remembered = await remembered_cookie(metadata, address.bookie_id)
         return await open_identified(
@@ -205,15 +207,3 @@ def _configured_metadata(config: BookieProcessConfig) -> OpenMetadata | None:
         return await ZooKeeperMetadataStore.open(runtime, address, session_timeout_ms=timeout_ms)
 
     return opening
-
-
-async def _refuse_standalone(runtime: Runtime, path: str) -> None:
-    try:
-        names = await runtime.disk.list_dir(path)
-    except OSError:
-        return  # it is new, or the bookie will say what is wrong
-    if FORMAT_FILE in names:
-        raise DataDirectoryError(
-            f"{path} is the data directory of a standalone ({FORMAT_FILE}): its bookies are served there; name an "
-            "empty or a new directory"
-        )

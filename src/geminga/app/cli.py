@@ -22,6 +22,7 @@ from geminga.app import (
     cluster_commands,
     inspect_commands,
     lake_commands,
+    metadata_commands,
     perf_commands,
     pipeline_commands,
     transaction_commands,
@@ -40,6 +41,7 @@ _app.add_typer(bookie_commands.commands, name="bookie")
 _app.add_typer(client_commands.commands, name="client")
 _app.add_typer(inspect_commands.commands, name="inspect")
 _app.add_typer(lake_commands.commands, name="lake")
+_app.add_typer(metadata_commands.commands, name="metadata")
 _app.add_typer(perf_commands.commands, name="perf")
 _app.add_typer(pipeline_commands.commands, name="pipeline")
 _app.command("initialize-cluster-metadata")(cluster_commands.initialize_cluster_metadata)

@@ -20,6 +20,7 @@ from geminga.app.process_life import end_at_once, raise_open_files
 from geminga.app.sole_broker import BrokerData, SoleBroker
 from geminga.bookkeeper import BookKeeper
 from geminga.bookkeeper.remote import RegisteredBookies, RemoteBookiePool
+from geminga.metadata.copying import refuse_unfinished
 from geminga.metadata.core.zookeeper_address import ZooKeeperAddress
 from geminga.metadata.zookeeper import ZooKeeperMetadataStore
 from geminga.model.bookie_port import Availability
@@ -56,6 +57,7 @@ class ClusterBrokerServer(BrokerServer):
         self._closers.append(("disk", runtime.disk.close))
         config = self._process_config
         metadata = await self._connect(runtime, config.metadata)
+        await refuse_unfinished(metadata, str(config.metadata))
         self._sole = SoleBroker(metadata, config.session_timeout_ms, self._on_fatal)
         # It goes last: who comes next finds nothing that is still being closed.
         self._closers.append(("registration", self._sole.end))

@@ -2,7 +2,7 @@
 
 ::
 
-    DIR/geminga.json      {"format":1,"createdBy":"geminga 0.1.0"}: written once, before anything else
+    DIR/geminga.json      {"format":1,"createdBy":"geminga 0.1.0"}: written before anything else, and when it is moved
     DIR/process.json      {"pid":4711}: the process that holds the directory, or held it last
     DIR/metadata.sqlite   the metadata store
     DIR/bookie/           journal, entry logs, index of the first bookie in the process; bookie-2/, ... of others
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import os.path
-from typing import Final
+from typing import Final, NamedTuple
 
 from geminga.model.errors import DataDirectoryError
 from geminga.runtime.ports import Disk
@@ -30,9 +30,21 @@ METADATA_FILE: Final = "metadata.sqlite"
 _ALLOWED_IN_NEW: Final = frozenset(("lost+found", f"{FORMAT_FILE}.tmp", PROCESS_FILE, f"{PROCESS_FILE}.tmp"))
 
 
-async def claim_directory(disk: Disk, path: str, *, pid: int, program: str) -> bool:
+class Move(NamedTuple):
+    """Where the metadata of a directory are copied to (``geminga metadata copy``)."""
+
+    #: The metadata store, as ``zk:host:port/chroot``.
+    to: str
+    #: Tells this copy from any other.
+    copy_id: str
+    #: Whether all of it is there: from then on it is what counts.
+    is_done: bool
+
+
+async def claim_directory(disk: Disk, path: str, *, pid: int, program: str, may_be_moved: bool = False) -> bool:
     """Lock ``path`` for this process and check its format; create it if it is new.
 
+    ``may_be_moved``: also one whose metadata are elsewhere since.
     True if it was new. Raises :class:`DataDirectoryError` with a sentence for the operator if it is in use, foreign,
     damaged or newer than this program; such a directory is not changed.
     """
@@ -46,7 +58,13 @@ async def claim_directory(disk: Disk, path: str, *, pid: int, program: str) -> b
             document = {"format": DIRECTORY_FORMAT, "createdBy": program}
             await disk.write_file(os.path.join(path, FORMAT_FILE), json.dumps(document).encode() + b"\n")
         else:
-            _check_format(path, await disk.read_file(os.path.join(path, FORMAT_FILE)))
+            move = _move_of(_checked_document(path, await disk.read_file(os.path.join(path, FORMAT_FILE))), path)
+            if move is not None and move.is_done and not may_be_moved:
+                raise DataDirectoryError(
+                    f"data directory {path} was moved to a cluster: its metadata are in {move.to}, and change there. "
+                    f"Start its bookie (geminga bookie --data {path} --metadata {move.to}) and a broker (geminga "
+                    f"broker --metadata {move.to})"
+                )
         await disk.write_file(os.path.join(path, PROCESS_FILE), json.dumps({"pid": pid}).encode() + b"\n")
     except OSError as error:
         raise DataDirectoryError(f"data directory {path}: {error.strerror or error}") from error
@@ -78,7 +96,30 @@ def _check_empty(path: str, names: list[str]) -> None:
         )
 
 
-def _check_format(path: str, data: bytes) -> None:
+async def read_move(disk: Disk, path: str) -> Move | None:
+    """Where it was moved to, or is being; None: nowhere. Raises DataDirectoryError, OSError."""
+    return _move_of(_checked_document(path, await disk.read_file(os.path.join(path, FORMAT_FILE))), path)
+
+
+async def write_move(disk: Disk, path: str, move: Move) -> None:
+    """Note it in a directory that is locked. Raises DataDirectoryError, OSError."""
+    document = _checked_document(path, await disk.read_file(os.path.join(path, FORMAT_FILE)))
+    document["moved"] = {"to": move.to, "copyId": move.copy_id, "isDone": move.is_done}
+    await disk.write_file(os.path.join(path, FORMAT_FILE), json.dumps(document).encode() + b"\n")
+
+
+def _move_of(document: dict[str, object], path: str) -> Move | None:
+    moved = document.get("moved")
+    if moved is None:
+        return None
+    if isinstance(moved, dict):
+        to, copy_id, is_done = (moved.get(key) for key in ("to", "copyId", "isDone"))
+        if isinstance(to, str) and isinstance(copy_id, str) and isinstance(is_done, bool):
+            return Move(to, copy_id, is_done)
+    raise DataDirectoryError(f"{os.path.join(path, FORMAT_FILE)} is damaged: moved is {json.dumps(moved)[:80]}")
+
+
+def _checked_document(path: str, data: bytes) -> dict[str, object]:
     try:
         document = json.loads(data)
     except ValueError as error:
@@ -91,3 +132,4 @@ def _check_format(path: str, data: bytes) -> None:
             f"data directory {path} has format {number}, written by {document.get('createdBy', 'a newer program')}; "
             f"this program reads formats up to {DIRECTORY_FORMAT}: start the newer program"
         )
+    return {str(key): value for key, value in document.items()}

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Protocol, TypeVar
 
+from geminga.bookie.core.checkpoint_format import decode_cookie
 from geminga.bookie.core.identity import DirectoryState, Stamping, judge
 from geminga.bookie.recovery import COOKIE_NAME
 from geminga.model.errors import DataDirectoryError
@@ -95,9 +96,11 @@ async def _state_of(runtime: Runtime, path: str) -> DirectoryState:
         await disk.lock_dir(path)
         names: Sequence[str] = await disk.list_dir(path)
         version = await disk.read_file(f"{path}/{VERSION_NAME}") if VERSION_NAME in names else None
+        # One that is damaged is told of when the bookie is opened.
+        own = decode_cookie(await disk.read_file(f"{path}/{COOKIE_NAME}")) if COOKIE_NAME in names else None
     except BlockingIOError as error:
         raise DataDirectoryError(f"{path} is in use by another bookie") from error
     except OSError as error:
         raise DataDirectoryError(f"{path}: {error.strerror or error}") from error
     cookie = None if version is None else decode_bookie_cookie(version, f"{path}/{VERSION_NAME}")
-    return DirectoryState(path, cookie, COOKIE_NAME in names)
+    return DirectoryState(path, cookie, COOKIE_NAME in names, own.instance_id.hex() if own is not None else "")

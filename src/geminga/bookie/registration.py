@@ -58,16 +58,21 @@ async def cluster_id(metadata: MetadataStore, runtime: Runtime) -> str:
         if await metadata.children(COOKIES_PATH):
             # Its bookies' cookies have none, and would not fit any more.
             return ""
-        drawn = runtime.rng.token(_UUID_DIGITS)
-        text = "-".join((drawn[:8], drawn[8:12], drawn[12:16], drawn[16:20], drawn[20:]))
-        written = await cas.update(metadata, INSTANCE_ID_PATH, lambda found: None if found else text.encode())
-        value = b"" if written is None else written.value
+        value = await draw_cluster_id(metadata, runtime)
     else:
         value = node.value
     try:
         return value.decode("ascii")
     except UnicodeDecodeError as error:
         raise CorruptionError(f"metadata node {INSTANCE_ID_PATH} holds no id of a cluster") from error
+
+
+async def draw_cluster_id(metadata: MetadataStore, runtime: Runtime) -> bytes:
+    """Give the cluster an id where it has none; the one it has then. Raises MetadataError."""
+    drawn = runtime.rng.token(_UUID_DIGITS)
+    text = "-".join((drawn[:8], drawn[8:12], drawn[12:16], drawn[16:20], drawn[20:]))
+    written = await cas.update(metadata, INSTANCE_ID_PATH, lambda found: None if found else text.encode())
+    return b"" if written is None else written.value
 
 
 async def remembered_cookie(metadata: MetadataStore, bookie_id: str) -> BookieCookie | None:

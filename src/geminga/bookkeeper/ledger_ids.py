@@ -6,7 +6,6 @@ where the id is h * 2^32 + the counter. A counter can not be set, only used up (
 
 from __future__ import annotations
 
-import asyncio
 import re
 from typing import Final
 
@@ -27,7 +26,6 @@ COUNTER_LIMIT: Final = SHORT_ID_LIMIT
 ID_ATTEMPTS_MAX: Final = 64
 #: Ids that are used up one by one to get above an old one; beyond that the high bits are raised.
 IDS_SPENT_MAX: Final = 20_000
-_SPENT_AT_ONCE: Final = 256
 _HIGH_BITS_LIMIT: Final = 1 << 31
 
 _HIGH: Final = re.compile(r"HOB-(\d{10})")
@@ -135,9 +133,9 @@ async def _raise_ids(store: MetadataStore, ledger_id: int) -> None:
                 raise MetadataError(f"there are no ledger ids above {ledger_id}")
             await cas.put_if_absent(store, _generator_path(high), b"")
         else:
-            for start in range(0, missing, _SPENT_AT_ONCE):
-                count = min(_SPENT_AT_ONCE, missing - start)
-                await asyncio.gather(*(_take(store, high) for _ in range(count)))
+            from geminga.metadata.counters import use_up  # rarely needed
+
+            await use_up(store, _generator_path(high), wanted)
     raise MetadataError(f"ledger ids could not be brought above {ledger_id} in {ID_ATTEMPTS_MAX} attempts")
 
 

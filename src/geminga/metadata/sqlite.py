@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections import deque
-from collections.abc import Callable
-from typing import Final, TypeAlias, TypeVar
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 from geminga.metadata.core.faults import MetadataFaults, WriteFault
 from geminga.metadata.core.tree import NO_SESSION, check_path, check_value
@@ -31,6 +31,9 @@ from geminga.model.errors import (
 )
 from geminga.runtime import delay
 from geminga.runtime.ports import Disk, Runtime
+
+if TYPE_CHECKING:
+    from geminga.metadata.core.copying import SourceNode
 
 T = TypeVar("T")
 
@@ -146,6 +149,10 @@ class SqliteMetadataStore:
         """See ``MetadataStore.children``."""
         check_path(path)
         return await self._read(lambda reader: reader.children(path))
+
+    async def nodes_after(self, path: str, limit: int) -> Sequence[SourceNode]:
+        """See ``metadata.copying.Source``."""
+        return await self._read(lambda reader: reader.nodes_after(path, limit))
 
     async def next_sequence(self, path: str) -> int:
         """See ``MetadataStore.next_sequence``."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 import struct
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from geminga.metadata.core.tree import NO_SESSION, PutOutcome, check_expected_version, sequential_path, split_path
 from geminga.metadata.ports import ChangeKind, Node, Notification, PutResult, Stat
@@ -22,6 +22,9 @@ from geminga.model.errors import (
     NoSuchNodeError,
     SessionExpiredError,
 )
+
+if TYPE_CHECKING:
+    from geminga.metadata.core.copying import SourceNode
 
 #: "GEMM": marks the file as ours.
 APPLICATION_ID: Final = 0x47454D4D
@@ -186,6 +189,26 @@ class SqliteTree:
         """Names of the direct children, sorted as Python sorts."""
         rows = self._connection.execute("SELECT name FROM node WHERE parent = ? AND name <> ''", (path,)).fetchall()
         return sorted(row[0] for row in rows)
+
+    def nodes_after(self, path: str, limit: int) -> list[SourceNode]:
+        """Persistent nodes behind ``path`` (empty: from the root on), by parent and name. Raises CorruptionError."""
+        from geminga.metadata.core.copying import SourceNode  # no start needs it
+
+        behind = split_path(path) if path else ("", "")
+        rows = self._connection.execute(
+            f"SELECT parent, name, {_COLUMNS} FROM node WHERE (parent, name) > (?, ?) AND session = 0 "
+            "ORDER BY parent, name LIMIT ?",
+            (*behind, limit),
+        ).fetchall()
+        nodes = []
+        for parent, name, *row in rows:
+            found = parent if not name else parent + name if parent == "/" else f"{parent}/{name}"
+            _check_row(self.path, found, tuple(row))
+            below = self._connection.execute(
+                "SELECT name FROM node WHERE parent = ? AND name <> '' AND session = 0", (found,)
+            ).fetchall()
+            nodes.append(SourceNode(found, row[0], row[5], tuple(sorted(each for (each,) in below))))
+        return nodes
 
     def next_sequence(self, path: str) -> int:
         """The counter of the next sequential child; raises CorruptionError."""

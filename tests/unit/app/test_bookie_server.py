@@ -72,7 +72,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
     ledgers = f"journalDirectories={tmp_path / 'b' / 'ledgers'}"
     assert isinstance(refusal(tmp_path / "b", ledgers), ConfigurationError)
     (tmp_path / "s").mkdir()
-    (tmp_path / "s" / "geminga.json").write_text("{}")
+    (tmp_path / "s" / "geminga.json").write_text('{"format": 1}')
     assert "data directory of a standalone" in str(refusal(tmp_path / "s"))
     assert "advertisedAddress=::1" in str(refusal(tmp_path / "b", "advertisedAddress=::1"))
     (tmp_path / "file").write_bytes(b"")

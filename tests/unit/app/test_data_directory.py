@@ -7,7 +7,15 @@ import json
 
 import pytest
 
-from geminga.app.data_directory import DIRECTORY_FORMAT, FORMAT_FILE, PROCESS_FILE, claim_directory
+from geminga.app.data_directory import (
+    DIRECTORY_FORMAT,
+    FORMAT_FILE,
+    PROCESS_FILE,
+    Move,
+    claim_directory,
+    read_move,
+    write_move,
+)
 from geminga.model.errors import DataDirectoryError
 from geminga.runtime import ThreadedDisk
 
@@ -83,3 +91,42 @@ def test_path_that_is_a_file_is_a_sentence(tmp_path) -> None:
     path.write_text("x")
     with pytest.raises(DataDirectoryError, match="data directory"):
         claim(path)
+
+
+def test_directory_that_was_moved_is_refused_from_the_end_of_the_copy_on(tmp_path) -> None:
+    path = str(tmp_path / "d")
+
+    async def main() -> None:
+        disk = ThreadedDisk()
+        await claim_directory(disk, path, pid=1, program="p")
+        assert await read_move(disk, path) is None
+        move = Move("zk:there:2181/c", "77", is_done=False)
+        await write_move(disk, path, move)
+        assert await read_move(disk, path) == move
+        await disk.close()
+        disk = ThreadedDisk()
+        assert not await claim_directory(disk, path, pid=1, program="p")
+        await write_move(disk, path, move._replace(is_done=True))
+        await disk.close()
+        disk = ThreadedDisk()
+        with pytest.raises(DataDirectoryError, match="was moved to a cluster: its metadata are in zk:there:2181/c"):
+            await claim_directory(disk, path, pid=1, program="p")
+        await disk.close()
+        disk = ThreadedDisk()
+        assert not await claim_directory(disk, path, pid=1, program="p", may_be_moved=True)
+        await disk.close()
+
+    asyncio.run(main())
+    assert json.loads((tmp_path / "d" / FORMAT_FILE).read_bytes()) == {
+        "format": DIRECTORY_FORMAT,
+        "createdBy": "p",
+        "moved": {"to": "zk:there:2181/c", "copyId": "77", "isDone": True},
+    }
+
+
+@pytest.mark.parametrize("moved", [[], "zk:x", {"to": 1, "copyId": "", "isDone": True}, {"to": "zk:x", "isDone": True}])
+def test_damaged_note_of_a_move_is_refused(moved: object, tmp_path) -> None:
+    claim(tmp_path / "d")
+    (tmp_path / "d" / FORMAT_FILE).write_text(json.dumps({"format": 1, "moved": moved}))
+    with pytest.raises(DataDirectoryError, match="is damaged: moved is"):
+        claim(tmp_path / "d")

@@ -85,6 +85,42 @@ def test_what_is_refused(own, remembered, found, says: str) -> None:
         judge(own, remembered, found, has_store=bool(own.instance_id))
 
 
+# ---- a standalone's bookie that becomes one of a cluster
+
+FILES = "0f" * 16
+FORMER = OWN._replace(instance_id=FILES)
+
+
+def former(journal: BookieCookie | None = None, ledgers: BookieCookie | None = None, *, of: str = FILES):
+    return [DirectoryState(J, journal, True, FILES), DirectoryState(L, ledgers, bool(of), of)]
+
+
+def test_bookie_of_a_standalone_gets_the_cookies_of_its_cluster() -> None:
+    stamping = judge(OWN, FORMER, former(), has_store=True)
+    assert stamping[:3] == ((J, L), True, False)
+    assert "was that of a standalone, and is of cluster 6a9d" in stamping.warnings[0]
+    # Cut off on the way: the rest follows.
+    assert judge(OWN, FORMER, former(OWN), has_store=True)[:3] == ((L,), True, False)
+    assert judge(OWN, FORMER, former(OWN, OWN), has_store=True)[:3] == ((), True, False)
+    # From then on it is as any.
+    assert judge(OWN, OWN, former(OWN, OWN), has_store=True) == Stamping((), False, False)
+
+
+@pytest.mark.parametrize(
+    ("own", "found", "says"),
+    [
+        (OWN, former(of="ee" * 16), f"whose files are those of {FILES}, and {L} holds those of {'ee' * 16}"),
+        (OWN, former(of=""), f"{L} holds none, or is not mounted"),
+        (OWN, former(OTHER), f"{J} belongs to bookie b:2"),
+        (OWN, former(ELSEWHERE), "bookie of cluster other"),
+        (OWN._replace(ledger_directories=(L, "/x")), former(), "keeps the number and the order"),
+    ],
+)
+def test_other_directories_do_not_become_those_of_a_standalones_bookie(own, found, says: str) -> None:
+    with pytest.raises(DataDirectoryError, match=says):
+        judge(own, FORMER, found, has_store=True)
+
+
 # ---- what is done
 
 
@@ -255,6 +291,33 @@ def test_first_start_cut_off_between_cookies(has_store: bool, point: str, nth: i
         assert await place.holds()
 
     run(main, has_store=has_store)
+
+
+@pytest.mark.parametrize(("point", "nth"), [(STAMPED, 1), (STAMPED, 2), (REMEMBERED, 1)])
+def test_take_over_from_a_standalone_cut_off_between_cookies_loses_nothing(point: str, nth: int) -> None:
+    async def alone(node: SimNode) -> LocalBookie:
+        bookie = await LocalBookie.open(node.runtime, "/data", BookieConfig(), ledgers=AllLive())
+        assert await Calls(bookie).add(3, 0, entries_of(3, 0, 2)) is None
+        return bookie
+
+    async def main(place: Place) -> None:
+        bookie = await place.node.run(alone)
+        instance_id = bookie.instance_id
+        place.world.crash(place.node)
+        # Nobody else's, and not one that is forgotten.
+        place.remembered = FORMER
+        assert f"whose files are those of {FILES}" in await place.refused()
+        place.remembered = None
+        assert "are they those of a standalone" in await place.refused(is_untouched=False)
+        place.remembered = FORMER._replace(instance_id=instance_id)
+        place.world.crash_at(point, nth)
+        with pytest.raises(NodeCrashedError):
+            await place.world.restart(place.node, place.start)
+        assert await place.holds()
+        assert place.remembered == OWN
+        assert await place.holds()
+
+    run(main)
 
 
 def test_directory_in_use_and_one_that_can_not_be_made(tmp_path) -> None:

@@ -3,15 +3,20 @@
 A cookie lies in each directory (``VERSION``) and, where there is a metadata store, in that. Writing goes from the
 inside out: the bookie's own files (``recovery.establish_identity``), ``VERSION`` in each directory, the node. So what
 lies further out proves what is further in; where the inner is missing, something was wiped, or is not mounted.
+A standalone's bookie has no ``VERSION``; its node names the bookie's own files, which proves whose they are.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from geminga.model.errors import DataDirectoryError
 from geminga.wire.bookkeeper.bookie_cookie import BookieCookie
+
+#: Of a bookie's own files, as text.
+_IDENTITY: Final = re.compile("[0-9a-f]{32}")
 
 
 class DirectoryState(NamedTuple):
@@ -22,6 +27,8 @@ class DirectoryState(NamedTuple):
     cookie: BookieCookie | None
     #: Whether the bookie's own cookie is there.
     has_identity: bool
+    #: What that names, hex; empty: nothing.
+    identity: str = ""
 
 
 class Stamping(NamedTuple):
@@ -47,6 +54,8 @@ def judge(
     for state in directories:
         if state.cookie is not None:
             _check(own, state.cookie, state.path, has_store=has_store)
+    if remembered is not None and remembered.instance_id != own.instance_id and _was_of_standalone(remembered):
+        return _taken_over(own, remembered, directories, has_store=has_store)
     if remembered is not None:
         _check(own, remembered, "the metadata store", has_store=has_store)
     wiped = _wiped(remembered, directories)
@@ -70,6 +79,32 @@ def judge(
         is_new or (remembered is not None and remembered != own),
         bool(missing) or is_new,
         tuple(warnings),
+    )
+
+
+def _was_of_standalone(remembered: BookieCookie) -> bool:
+    """A standalone has no cluster: what its bookie is known by is the identity of the bookie's own files."""
+    return _IDENTITY.fullmatch(remembered.instance_id) is not None
+
+
+def _taken_over(
+    own: BookieCookie, remembered: BookieCookie, directories: Sequence[DirectoryState], *, has_store: bool
+) -> Stamping:
+    """The directories of a standalone's bookie become those of a bookie of a cluster, under its id."""
+    _check(own, remembered._replace(instance_id=own.instance_id), "the metadata store", has_store=has_store)
+    for state in directories:
+        if state.identity != remembered.instance_id:
+            found = f"holds those of {state.identity}" if state.identity else "holds none, or is not mounted"
+            raise DataDirectoryError(
+                f"bookie {own.bookie_id} was that of a standalone, whose files are those of {remembered.instance_id}, "
+                f"and {state.path} {found}. Name the directories that it had (of a standalone: DIR/bookie)"
+            )
+    cluster = _cluster(own)
+    return Stamping(
+        tuple(state.path for state in directories if state.cookie != own),
+        is_remembered=True,
+        must_be_empty=False,
+        warnings=(f"bookie {own.bookie_id} was that of a standalone, and is of {cluster} from now on",),
     )
 
 
