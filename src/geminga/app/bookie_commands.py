@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 if TYPE_CHECKING:
+    from geminga.app.bookie_config import BookieProcessConfig
     from geminga.app.stopped_bookie import StoppedBookie
 
 #: Where a bookie keeps everything unless told.
@@ -109,6 +110,37 @@ def format_directories(
         print(render(done, is_json=is_json))
 
 
+Metadata = Annotated[
+    str | None, typer.Option("--metadata", metavar="URI", help="metadataServiceUri, such as zk:host:2181/chroot.")
+]
+
+
+@commands.command("initnewcluster")
+def init_new_cluster(
+    metadata: Metadata = None, config: Files = None, assignments: Assignments = None, is_json: AsJson = False
+) -> None:
+    """Write what a cluster's bookies look for in a ZooKeeper that has nothing of it. The first bookie does it, too."""
+    from geminga.app.bookie_cluster import init_cluster
+    from geminga.app.documents import render
+
+    print(render(init_cluster(_of_cluster(metadata, config, assignments)), is_json=is_json))
+
+
+@commands.command("metaformat")
+def format_metadata(
+    metadata: Metadata = None,
+    config: Files = None,
+    assignments: Assignments = None,
+    force: Annotated[bool, typer.Option("--force", help="Remove what is there.")] = False,
+    is_json: AsJson = False,
+) -> None:
+    """Remove all ledgers and cookies of a cluster whose bookies are stopped. What the ledgers hold is lost."""
+    from geminga.app.bookie_cluster import format_metadata as format_now
+    from geminga.app.documents import render
+
+    print(render(format_now(_of_cluster(metadata, config, assignments), force=force), is_json=is_json))
+
+
 @commands.command()
 def sanity(data: Data = None, config: Files = None, assignments: Assignments = None, is_json: AsJson = False) -> None:
     """Check every file of a stopped bookie from end to end; exit code 1 if something is wrong."""
@@ -175,6 +207,13 @@ def read_ledger(
                 one["data"] = entry.data.hex()
             found.append(one)
     print(render(found, is_json=is_json))
+
+
+def _of_cluster(metadata: str | None, files: list[str] | None, given: list[str] | None) -> BookieProcessConfig:
+    from geminga.app.bookie_config import load_bookie_config
+
+    overrides = [*(given or ()), *((f"metadataServiceUri={metadata}",) if metadata is not None else ())]
+    return load_bookie_config(files or (), os.environ, overrides)
 
 
 def _stopped(data: str | None, files: list[str] | None, assignments: list[str] | None) -> StoppedBookie:

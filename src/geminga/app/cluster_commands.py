@@ -8,13 +8,17 @@ import typer
 
 if TYPE_CHECKING:
     from geminga.app.core.cluster_options import ClusterOptions
+    from geminga.metadata import MetadataStore
+    from geminga.metadata.core.zookeeper_address import ZooKeeperAddress
+    from geminga.runtime import Runtime
 
 
 def initialize_cluster_metadata(
     cluster: Annotated[str, typer.Option("-c", "--cluster", help="Name of the cluster.")],
     web_service_url: Annotated[str, typer.Option("-uw", "--web-service-url", help="http://host:port.")],
     metadata_store: Annotated[
-        str, typer.Option("-md", "--metadata-store", metavar="sqlite:DIR", help="DIR is standalone's --data DIR.")
+        str,
+        typer.Option("-md", "--metadata-store", metavar="STORE", help="zk:HOST:PORT/PATH, or sqlite:DIR (--data DIR)."),
     ],
     configuration_metadata_store: Annotated[
         str, typer.Option("-cms", "--configuration-metadata-store", help="The same as --metadata-store.")
@@ -39,7 +43,7 @@ def initialize_cluster_metadata(
         int, typer.Option("--initial-num-stream-storage-containers", help="Without effect: there is no such storage.")
     ] = 16,
     session_timeout_ms: Annotated[
-        int, typer.Option("--zookeeper-session-timeout-ms", help="Without effect where there is no session.")
+        int, typer.Option("--zookeeper-session-timeout-ms", help="Of the session with a ZooKeeper.")
     ] = 30_000,
     existing_bookkeeper: Annotated[
         str, typer.Option("--existing-bk-metadata-service-uri", help="Refused: not built.")
@@ -100,20 +104,16 @@ def _initialize(options: ClusterOptions) -> list[str]:
     import asyncio
     import os
 
-    from geminga.app.core.cluster_options import check, data_directory
+    from geminga.app.core.cluster_options import check, metadata_store
 
     check(options)
-    return asyncio.run(_write(os.path.abspath(data_directory(options)), options))
+    store = metadata_store(options)
+    return asyncio.run(_write(os.path.abspath(store) if isinstance(store, str) else store, options))
 
 
-async def _write(directory: str, options: ClusterOptions) -> list[str]:
-    import os
-
-    from geminga import __version__
+async def _write(store: str | ZooKeeperAddress, options: ClusterOptions) -> list[str]:
     from geminga.app.core.cluster_options import BUNDLES_DEFAULT, cluster_data
-    from geminga.app.data_directory import METADATA_FILE, claim_directory
     from geminga.broker.resources import ClusterSetup, Resources, initialize_cluster
-    from geminga.metadata import SqliteMetadataStore
     from geminga.runtime import real_runtime
 
     setup = ClusterSetup(
@@ -125,15 +125,55 @@ async def _write(directory: str, options: ClusterOptions) -> list[str]:
     )
     runtime = real_runtime(_stop)
     try:
-        await claim_directory(runtime.disk, directory, pid=os.getpid(), program=f"geminga {__version__}")
-        metadata = await SqliteMetadataStore.open(runtime, os.path.join(directory, METADATA_FILE))
+        if isinstance(store, str):
+            metadata = await _open_directory(runtime, store)
+            made: list[str] = []
+        else:
+            metadata, made = await _open_zookeeper(runtime, store, options.session_timeout_ms)
         try:
-            return await initialize_cluster(Resources(metadata), setup)
+            return [*made, *await initialize_cluster(Resources(metadata), setup)]
         finally:
             await metadata.close()
     finally:
         await runtime.disk.close()
         await runtime.threads.close()
+
+
+async def _open_directory(runtime: Runtime, directory: str) -> MetadataStore:
+    import os
+
+    from geminga import __version__
+    from geminga.app.data_directory import METADATA_FILE, claim_directory
+    from geminga.metadata import SqliteMetadataStore
+
+    await claim_directory(runtime.disk, directory, pid=os.getpid(), program=f"geminga {__version__}")
+    return await SqliteMetadataStore.open(runtime, os.path.join(directory, METADATA_FILE))
+
+
+async def _open_zookeeper(
+    runtime: Runtime, address: ZooKeeperAddress, session_timeout_ms: int
+) -> tuple[MetadataStore, list[str]]:
+    """With what bookies and their clients look for, and which of that was made."""
+    from geminga.bookie.registration import draw_cluster_id, prepare_cluster
+    from geminga.metadata.copying import refuse_unfinished
+    from geminga.metadata.zookeeper import ZooKeeperMetadataStore
+    from geminga.wire.bookkeeper.bookie_registration import COOKIES_PATH, INSTANCE_ID_PATH
+    from geminga.wire.bookkeeper.ledger_path import LAYOUT_PATH
+
+    metadata = await ZooKeeperMetadataStore.open(runtime, address, session_timeout_ms=session_timeout_ms)
+    try:
+        await refuse_unfinished(metadata, str(address))
+        missing = [path for path in (LAYOUT_PATH, INSTANCE_ID_PATH) if not await metadata.exists(path)]
+        await prepare_cluster(metadata)
+        if await metadata.children(COOKIES_PATH):
+            # Its bookies have none in their cookies: they would not fit any more.
+            missing = [path for path in missing if path != INSTANCE_ID_PATH]
+        elif INSTANCE_ID_PATH in missing:
+            await draw_cluster_id(metadata, runtime)
+    except BaseException:
+        await metadata.close()
+        raise
+    return metadata, missing
 
 
 def _stop(part: str, error: BaseException) -> NoReturn:

@@ -46,7 +46,7 @@ def test_a_cluster_is_set_up_once_and_a_standalone_starts_in_it(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("arguments", "code", "told"),
     [
-        ((*GIVEN, "-md", "zk:localhost:2181"), 1, "sqlite:DIR"),
+        ((*GIVEN, "-md", "rocksdb:here"), 1, "sqlite:DIR"),
         ((*GIVEN, "-md", "sqlite:d", "-cms", "sqlite:e"), 1, "--configuration-metadata-store sqlite:e"),
         ((*GIVEN, "-md", "sqlite:d", "-te", "-pp", "TCP"), 1, "--proxy-protocol TCP"),
         (("-c", "c1", "-uw", "h", "-md", "sqlite:d"), 1, "--web-service-url h: expected http://host:port"),

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
 
+from geminga.metadata.core.zookeeper_address import ZooKeeperAddress, parse_zookeeper_address
 from geminga.model.errors import ConfigurationError
 from geminga.model.limits import TRANSACTION_COORDINATORS_MAX
 from geminga.model.topic_name import is_valid_named_entity
@@ -74,12 +75,12 @@ def check(options: ClusterOptions) -> None:
             raise ConfigurationError(f"{option} {number}: expected a whole number from {least} to {most}")
     if options.existing_bookkeeper:
         raise ConfigurationError(
-            f"--existing-bk-metadata-service-uri {options.existing_bookkeeper}: bookies of a cluster of their own can "
-            "not be used by this version; leave it out"
+            f"--existing-bk-metadata-service-uri {options.existing_bookkeeper}: bookies whose metadata are elsewhere "
+            "are named to the broker (bookkeeperMetadataServiceUri); leave it out"
         )
     for option, path in (options.store_config_paths or {}).items():
         if path:
-            raise ConfigurationError(f"{option} {path}: {SQLITE}DIR has nothing to configure; leave it out")
+            raise ConfigurationError(f"{option} {path}: there is nothing to configure; leave it out")
 
 
 def _check_url(option: str, url: str, schemes: tuple[str, ...]) -> None:
@@ -93,21 +94,24 @@ def _check_url(option: str, url: str, schemes: tuple[str, ...]) -> None:
         raise ConfigurationError(f"{option} {url or '(nothing)'}: expected {expected}")
 
 
-def data_directory(options: ClusterOptions) -> str:
-    """The data directory whose metadata are meant; raises ConfigurationError."""
+def metadata_store(options: ClusterOptions) -> str | ZooKeeperAddress:
+    """The data directory whose metadata are meant, or the ZooKeeper; raises ConfigurationError."""
     store = options.metadata_store
-    if not store.startswith(SQLITE) or not store.removeprefix(SQLITE):
-        raise ConfigurationError(
-            f"--metadata-store {store or '(nothing)'}: this version keeps metadata in a data directory; expected "
-            f"{SQLITE}DIR, where DIR is that of geminga standalone --data DIR"
-        )
+    expected = f"expected {SQLITE}DIR, where DIR is that of geminga standalone --data DIR, or zk:host:port/path"
+    if not store.removeprefix(SQLITE):
+        raise ConfigurationError(f"--metadata-store {store or '(nothing)'}: {expected}")
     configuration = options.configuration_metadata_store
     if configuration and configuration != store:
         raise ConfigurationError(
             f"--configuration-metadata-store {configuration}: a store of its own for what clusters share is not built; "
             "expected the same as --metadata-store, or nothing"
         )
-    return store.removeprefix(SQLITE)
+    if store.startswith(SQLITE):
+        return store.removeprefix(SQLITE)
+    try:
+        return parse_zookeeper_address(store)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"--metadata-store {store}: {expected}") from error
 
 
 def cluster_data(options: ClusterOptions) -> dict[str, str | bool]:

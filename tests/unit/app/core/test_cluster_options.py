@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from geminga.app.core.cluster_options import ClusterOptions, check, cluster_data, data_directory
+from geminga.app.core.cluster_options import ClusterOptions, check, cluster_data, metadata_store
+from geminga.metadata.core.zookeeper_address import ZooKeeperAddress
 from geminga.model.errors import ConfigurationError
 
 GOOD = ClusterOptions("c1", "http://h:8080", "sqlite:/data")
@@ -70,14 +71,16 @@ def test_what_makes_no_sense_is_named_with_its_value(changes: dict[str, Any], to
     assert told in str(raised.value)
 
 
-def test_the_metadata_store_is_a_data_directory() -> None:
-    assert data_directory(GOOD) == "/data"
-    assert data_directory(replace(GOOD, configuration_metadata_store="sqlite:/data")) == "/data"
+def test_the_metadata_store_is_a_data_directory_or_a_zookeeper() -> None:
+    assert metadata_store(GOOD) == "/data"
+    assert metadata_store(replace(GOOD, configuration_metadata_store="sqlite:/data")) == "/data"
+    assert metadata_store(replace(GOOD, metadata_store="zk:h:2181/c")) == ZooKeeperAddress(("h:2181",), "/c")
     for changes in (
-        {"metadata_store": "zk:h:2181"},
+        {"metadata_store": "rocksdb:/data"},
+        {"metadata_store": "zk:h:0"},
         {"metadata_store": "sqlite:"},
         {"metadata_store": ""},
         {"configuration_metadata_store": "zk:h:2181"},
     ):
-        with pytest.raises(ConfigurationError):
-            data_directory(replace(GOOD, **changes))
+        with pytest.raises(ConfigurationError, match="metadata-store"):
+            metadata_store(replace(GOOD, **changes))
