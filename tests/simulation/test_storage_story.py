@@ -1,0 +1,37 @@
+"""Everything at once: quorums, disks, network, takeovers, auto-recovery, in one story a seed."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from geminga.sim import run_seeds
+from support.storage_story import KINDS, storage_story
+
+SEEDS = int(os.environ.get("GEMINGA_STORAGE_SEEDS", "20"))
+SEEDS_LONG = int(os.environ.get("GEMINGA_STORAGE_SEEDS_LONG", "1000"))
+LABELS = (
+    *KINDS,
+    "bookie ended itself",
+    "bookie lost",
+    "taken over",
+    "read along",
+    "copy checked",
+    "repairer died",
+    "writer died",
+)
+
+
+@pytest.mark.slow
+def test_storage_keeps_what_it_acknowledged_whatever_happens() -> None:
+    run_seeds(storage_story, range(SEEDS)).check(hits_min=1, labels=LABELS)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(7200)
+def test_storage_keeps_what_it_acknowledged_over_many_seeds(capsys) -> None:
+    report = run_seeds(storage_story, range(10_000, 10_000 + SEEDS_LONG))
+    with capsys.disabled():
+        print("\n" + report.table())
+    report.check(hits_min=20, labels=LABELS)
