@@ -22,7 +22,7 @@ from geminga.metadata import MemoryMetadataStore, MetadataFaults
 from geminga.model.errors import NotEnoughBookiesError, StorageError
 from geminga.runtime import spawn
 from geminga.sim import NodeCrashedError, SimNode, SimWorld
-from support.bookie_ensemble import FarBookie
+from support.bookie_ensemble import FarBookie, completed
 from support.ledgers import payloads
 from support.repair_story import RepairStory
 
@@ -73,14 +73,18 @@ class StorageStory(RepairStory):
         await asyncio.gather(*taking, following, troubling)
         self.world.crash(self.writer)
         await self.calm_down()
-        await self.alone(self.reader, self.read)
-        await self.restored()
-        await self.world.restart(self.reader, self.read)
-        await self.world.restart(self.reader, self.check_copies)
+        await self.check()
         self.is_over = True
         for node in self.repairers:
             self.world.crash(node)
         await asyncio.gather(*repairing)
+
+    async def check(self) -> None:
+        """Everything is there, and in the end on as many bookies as it should be."""
+        await self.world.restart(self.reader, self.read)
+        await self.restored()
+        await self.world.restart(self.reader, self.read)
+        await self.world.restart(self.reader, self.check_copies)
 
     async def alone(self, node: SimNode, what: Callable[[SimNode], Coroutine[Any, Any, None]]) -> None:
         """On a node that may die of it."""
@@ -194,7 +198,7 @@ class StorageStory(RepairStory):
         """Nobody disturbs any more; as many bookies as the quorums allow never come back, others take their place."""
         self.is_calm = True
         self.world.network.heal()
-        lost = self.rng.sample(self.names, self.rng.randrange(self.quorums[2]))
+        lost = self.rng.sample(self.names, self._lost_count())
         for name in self.names:
             if name in lost:
                 self.ensemble.take_down(name)
@@ -209,6 +213,9 @@ class StorageStory(RepairStory):
             self.ensemble.pool.unavailable.discard(name)
             await self.ensemble.far[name].start()
             await self.register(name)
+
+    def _lost_count(self) -> int:
+        return self.rng.randrange(self.quorums[2])
 
     # ---- clients, each behind connections of its own
 
@@ -284,3 +291,39 @@ class StorageStory(RepairStory):
 async def storage_story(world: SimWorld) -> None:
     """The scenario."""
     await StorageStory(world).run()
+
+
+class BeyondStory(StorageStory):
+    """More bookies never come back than the quorums allow: errors, and never other bytes or another end."""
+
+    def _lost_count(self) -> int:
+        return self.rng.randrange(self.quorums[2], self.quorums[0] + 1)
+
+    async def check(self) -> None:
+        await self.world.restart(self.reader, self.read_what_is_left)
+        await self.world.sleep(self.rng.uniform(0, 200))
+        await self.world.restart(self.reader, self.read_what_is_left)
+
+    async def read_what_is_left(self, node: SimNode) -> None:
+        client = self.client(node)
+        hits = self.world.points.hits
+        for ledger_id in sorted(self.acknowledged):
+            try:
+                reader = await completed(asyncio.ensure_future(client.open_ledger(ledger_id)), self.world, OPENED_S)
+            except StorageError:
+                hits["no end is told"] += 1
+                continue
+            self.told(ledger_id, reader.last_add_confirmed)
+            for entry_id in range(reader.last_add_confirmed + 1):
+                try:
+                    found = list(await reader.read_entries(entry_id, entry_id))
+                except StorageError:
+                    hits["no entry is told"] += 1
+                    continue
+                assert found == payloads(entry_id, 1), f"{ledger_id}:{entry_id}"
+                hits["entry of what is left"] += 1
+
+
+async def beyond_story(world: SimWorld) -> None:
+    """The scenario beyond the promise."""
+    await BeyondStory(world).run()
