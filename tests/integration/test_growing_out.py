@@ -197,6 +197,50 @@ def check_transaction(broker: BrokerProcess, txn_id: TxnId) -> None:
             assert [reader.read_next(20_000).data() for _ in range(2)] == [b"unfinished", b"behind"]
 
 
+@pytest.mark.long
+def test_a_standalone_of_several_bookies_becomes_a_process_for_each(target: str, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    sent = [b"%d" % i for i in range(50)]
+    with Standalone(data, bookies=2) as broker:
+        client = quiet_client(broker.service_url, tmp_path)
+        producer = client.create_producer(ORDERS)
+        for payload in sent:
+            producer.send(payload)
+        client.close()
+    copied(data, target)
+    whole = BookieProcess(data, log=tmp_path / "whole.log")
+    whole.zookeeper = target
+    whole.launch()
+    assert whole.process is not None
+    assert whole.process.wait(60) == 1
+    assert "is of a standalone with 2 bookies: start a process for each of them" in whole.log_tail()
+    bookies = [BookieProcess(data / name, log=tmp_path / f"{name}.log") for name in ("bookie", "bookie-2")]
+    # The directory of one is not that of the other.
+    stranger = BookieProcess(data / "bookie", log=tmp_path / "stranger.log", settings={"bookieId": "127.0.0.1:3182"})
+    settings = {"metadataStoreSessionTimeoutMillis": SESSION_MS}
+    cluster = BrokerProcess(tmp_path, log=tmp_path / "broker.log", settings=settings)
+    for process in (*bookies, stranger, cluster):
+        process.zookeeper = target
+    stranger.launch()
+    assert stranger.process is not None
+    assert stranger.process.wait(60) == 1
+    assert "bookie 127.0.0.1:3182 was that of a standalone, whose files are those of" in stranger.log_tail()
+    try:
+        for process in (*bookies, cluster):
+            process.launch()
+        for process in (*bookies, cluster):
+            process.wait_ready(60)
+        assert [bookie.ready["bookieId"] for bookie in bookies] == ["127.0.0.1:3181", "127.0.0.1:3182"]
+        client = quiet_client(cluster.service_url, tmp_path)
+        client.create_producer(ORDERS).send(b"new")
+        reader = client.create_reader(ORDERS, pulsar.MessageId.earliest)
+        assert [reader.read_next(10_000).data() for _ in range(51)] == [*sent, b"new"]
+        client.close()
+    finally:
+        for process in (cluster, *bookies):
+            process.kill()
+
+
 # ---- copies that are cut off
 
 FILLERS = 4000
