@@ -20,6 +20,10 @@ from rich.console import Console
 from rich.table import Table
 
 from bench import measure
+from bench.bookie_entries import LARGE_BYTES, large_entries, wire
+from bench.bookie_publish import publish as publish_on_bookies
+from bench.bookie_reads import isolation, tail
+from bench.bookie_recovery import recovery
 from bench.catch_up import catch_up
 from bench.client import client as measure_client
 from bench.cursor import holes as measure_cursor
@@ -93,6 +97,36 @@ MEASUREMENTS: dict[str, tuple[str, str, Measurement]] = {
         "both sync their log before each answer, on the same disk",
         lambda b, _: metadata(b),
     ),
+    "quorums": (
+        "publish on one bookie and on three, beside the bare floor",
+        f"all: {DURABLE}, on each of the ack quorum's bookies",
+        lambda b, _: publish_on_bookies(b),
+    ),
+    "entries": (
+        "entries of 128 KiB, 4 GB, 1/1/1 on one disk, beside the disk's own sequential rate",
+        "the disk: fdatasync after each stretch; bookies: fdatasync of the journal before each answer",
+        lambda b, o: large_entries(b, int(o.gigabytes * 1e9) or LARGE_BYTES),
+    ),
+    "wire": (
+        "adds to a bookie: in the process, and over a connection in version 3 and 2",
+        "fdatasync of the journal before each answer",
+        lambda b, _: wire(b),
+    ),
+    "isolation": (
+        "publish latency beside a reader that catches up at full speed",
+        f"publish: {DURABLE}",
+        lambda b, _: isolation(b),
+    ),
+    "tail": (
+        "what a reader at the tail costs the disk: counted by bookie and kernel",
+        f"publish: {DURABLE}",
+        lambda b, _: tail(b),
+    ),
+    "recovery": (
+        "a bookie of four is lost: its copies are made anew while a publisher goes on",
+        f"publish: {DURABLE}; a copy is on stable storage before metadata name its bookie",
+        lambda b, _: recovery(b),
+    ),
     "spark": (
         "topics in Spark against a source in memory, a sink to nowhere, and Parquet files",
         f"publish: {DURABLE}; Parquet files: none",
@@ -125,6 +159,8 @@ MEASUREMENTS: dict[str, tuple[str, str, Measurement]] = {
         lambda b, o: measure.loops(b, (o.size or [100])[0]),
     ),
 }
+#: What ``bookies`` runs.
+BOOKIES = ("quorums", "entries", "wire", "isolation", "tail", "recovery")
 #: What ``all`` runs.
 ALL = (
     "fdatasync",
@@ -140,6 +176,7 @@ ALL = (
     "cursor",
     "delayed",
     "metadata",
+    *BOOKIES,
     "spark",
     "lake",
 )
@@ -167,7 +204,7 @@ def _text(value: object) -> str:
 def main() -> int:
     """Run what was asked for; 1 if something could not be measured."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("what", nargs="*", default=["all"], help=", ".join(["all", *MEASUREMENTS]))
+    parser.add_argument("what", nargs="*", default=["all"], help=", ".join(["all", "bookies", *MEASUREMENTS]))
     parser.add_argument("--size", type=int, action="append", help="payload bytes (repeatable)")
     parser.add_argument("--connections", type=int, action="append", help="(repeatable)")
     parser.add_argument("--topics", type=int, default=1, help="publish: spread the connections over this many topics")
@@ -183,7 +220,9 @@ def main() -> int:
         metavar="TEXT",
         help='peers, transactions: rows whose name contains this, or "a or b"; spark: queries',
     )
-    parser.add_argument("--gigabytes", type=float, default=0.0, help="spark: payloads of each query (0.2 by default)")
+    parser.add_argument(
+        "--gigabytes", type=float, default=0.0, help="spark: payloads of each query (0.2 by default); entries: 4"
+    )
     parser.add_argument("--messages", type=int, default=0, help="lake: how many (1,000,000 by default)")
     parser.add_argument("--profile", action="store_true", help="peers: say where Geminga's processor time went")
     parser.add_argument("--loop", choices=("asyncio", "uvloop"), default="uvloop", help="product and floor")
@@ -191,9 +230,9 @@ def main() -> int:
     parser.add_argument("--dir", help="where the scratch directory goes (the disk that is measured)")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    names = [n for w in options.what for n in (ALL if w == "all" else (w,))]
+    names = [n for w in options.what for n in {"all": ALL, "bookies": BOOKIES}.get(w, (w,))]
     if unknown := [name for name in names if name not in MEASUREMENTS]:
-        parser.error(f"unknown: {', '.join(unknown)}; known: all, {', '.join(MEASUREMENTS)}")
+        parser.error(f"unknown: {', '.join(unknown)}; known: all, bookies, {', '.join(MEASUREMENTS)}")
     console = Console(stderr=options.json)
     console.width = max(console.width, 190 if {"peers", "transactions"} & set(names) else 130)
     # Not the system's temporary folder, which may be memory: a durable figure needs a disk.

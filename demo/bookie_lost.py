@@ -20,8 +20,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from tools.chaos.cluster import BookieProcess, Cluster
+from tools.chaos.copies import Copies, Look
 
-from demo.copies import Copies, Look
 from demo.delivery import TOPIC, Publishing, consume, publish
 from demo.events import Events
 from demo.verdict import Verdict

@@ -184,9 +184,11 @@ def test_create_of_an_existing_file_fails_and_keeps_it(run):
     run(story)
 
 
-def test_preallocated_file_is_zeros_of_that_size(run):
+@pytest.mark.parametrize("is_written", [True, False])
+def test_preallocated_file_is_zeros_of_that_size(run, is_written):
     async def story(disk, root):
-        file = await disk.open_file(f"{root}/f", lane="w", create=True, preallocate_bytes=2_500_000)
+        size = 2_500_000
+        file = await disk.open_file(f"{root}/f", lane="w", create=True, preallocate_bytes=size, is_written=is_written)
         assert await disk.file_size(f"{root}/f") == 2_500_000
         await append(disk, file, 10, b"abc")
         again = await disk.open_file(f"{root}/f", lane="w", preallocate_bytes=100)

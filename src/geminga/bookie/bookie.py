@@ -247,7 +247,7 @@ class LocalBookie:
         stats = self.stats
         stats.added_entries += count
         stats.added_bytes += size_bytes
-        if cache.filling_bytes >= cache.half_bytes_max and cache.flushing is None:
+        if cache.filling_bytes >= cache.flush_bytes and cache.flushing is None:
             self._start_flush()
 
     def _refusal(self, ledger_id: int, master_key: bytes, *, recovery: bool) -> StorageError | None:
@@ -466,7 +466,7 @@ class LocalBookie:
         try:
             while self._cache.flushing is not None:
                 await self._storage.flush()
-                if self._cache.is_full:
+                if self._cache.is_flush_due:
                     self._turn_cache()
                 self._drain_waiting()
                 await self._journal.delete_before(self._storage.checkpoint.mark_journal_id)

@@ -2,9 +2,9 @@
 
 Defaults that differ from BookKeeper's, and why: ``journalFlushWhenQueueEmpty`` is on (a group is whatever came
 while the previous one was synced; with ``journalAdaptiveGroupWrites`` it waits all the same where that saves syncs);
-``dbStorage_writeCacheMaxSizeMb`` is 32 (two halves of 16: a broker on a laptop stays small); ``diskUsageThreshold`` is
-0.99 as in ``standalone.conf``;
-``journalMaxSizeMB`` bounds a file whose usual size is ``journalPreAllocSizeMB``.
+``dbStorage_writeCacheMaxSizeMb`` is 128, of which 32 are used unless the disk is behind (two halves, each flushed
+from 16 on: a broker on a laptop stays small); ``diskUsageThreshold`` is 0.99 as in ``standalone.conf``;
+``journalMaxSizeMB`` bounds a file whose size is ``journalPreAllocSizeMB`` (four times that while groups are large).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
+from geminga.bookie.limits import JOURNAL_LARGE_FILE_FACTOR
 from geminga.model.settings import setting
 
 MEBIBYTE: Final = 1024 * 1024
@@ -34,7 +35,7 @@ class BookieConfig:
     journal_buffered_writes_threshold: int = setting(
         "journalBufferedWritesThreshold", 512 * 1024, "bytes > 0", minimum=1
     )
-    write_cache_max_size_mb: float = setting("dbStorage_writeCacheMaxSizeMb", 32.0, "MB > 0", minimum=0.001)
+    write_cache_max_size_mb: float = setting("dbStorage_writeCacheMaxSizeMb", 128.0, "MB > 0", minimum=0.001)
     read_cache_max_size_mb: float = setting("dbStorage_readAheadCacheMaxSizeMb", 8.0, "MB >= 0", minimum=0)
     flush_interval_ms: int = setting("flushInterval", 60_000, "milliseconds > 0", minimum=1)
     #: BookKeeper's is 1 GiB. A log is read as a whole when the index is rebuilt, and goes as a whole.
@@ -60,6 +61,12 @@ class BookieConfig:
     def journal_file_size_bytes(self) -> int:
         """Size a journal file is created with and rolls over at."""
         return int(min(self.journal_pre_alloc_size_mb, self.journal_max_size_mb) * MEBIBYTE)
+
+    @property
+    def journal_large_file_size_bytes(self) -> int:
+        """The same where groups are large."""
+        size_mb = self.journal_pre_alloc_size_mb * JOURNAL_LARGE_FILE_FACTOR
+        return int(min(size_mb, self.journal_max_size_mb) * MEBIBYTE)
 
     @property
     def write_cache_half_bytes(self) -> int:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from geminga.bookie import crash_points as points
 from geminga.bookie.config import BookieConfig, Defects
@@ -26,7 +26,10 @@ from geminga.bookie.core.journal_format import (
     group_seed,
 )
 from geminga.bookie.disk_io import ONLY_LANES, append, is_disk_full, unlink_if_there
-from geminga.bookie.limits import JOURNAL_GROUP_BYTES_MAX
+from geminga.bookie.limits import (
+    JOURNAL_FILLED_GROUP_BYTES_MAX,
+    JOURNAL_GROUP_BYTES_MAX,
+)
 from geminga.model.errors import DiskFullError, DiskIOError, StorageError
 from geminga.model.histogram import Latencies
 from geminga.runtime import DiskFile, Runtime, crash_point, get_logger, spawn
@@ -47,6 +50,15 @@ RecordDone = Callable[[Sequence[int], StorageError | None], None]
 def journal_name(journal_id: int) -> str:
     """File name of a journal."""
     return f"{journal_id:010d}{SUFFIX}"
+
+
+class _NewFile(NamedTuple):
+    """One that has taken no group yet."""
+
+    journal_id: int
+    file: DiskFile
+    #: It takes groups up to here.
+    size_bytes: int
 
 
 class _Group:
@@ -88,7 +100,10 @@ class Journal:
         self.directory = directory
         self._instance_id = instance_id
         self._seed = group_seed(instance_id)
-        self._file_size_bytes = config.journal_file_size_bytes
+        self._usual_size_bytes = config.journal_file_size_bytes
+        self._large_size_bytes = config.journal_large_file_size_bytes
+        #: Of the file that takes groups.
+        self._file_size_bytes = 0
         self._is_synced = config.journal_sync_data and not defects.no_journal_sync
         self._flush_when_queue_empty = config.journal_flush_when_queue_empty
         self._group_wait_s = config.journal_max_group_wait_ms / 1000
@@ -106,7 +121,7 @@ class Journal:
         self._ids: list[int] = []
         self._next_id = 1
         self._file: DiskFile | None = None
-        self._spare: asyncio.Task[tuple[int, DiskFile] | None] | None = None
+        self._spare: asyncio.Task[_NewFile | None] | None = None
         self._offset = FILE_HEADER_BYTES
         self._durable_sequence = 0
         self._filling = _Group()
@@ -122,6 +137,8 @@ class Journal:
         #: Sequence of the group last handed to the disk; later groups have larger ones.
         self.sequence = 0
         self.groups_written = 0
+        #: Of the file that takes groups.
+        self._groups_in_file = 0
         self.bytes_written = 0
         self._submitted_s = 0.0
         #: Of each group: write and sync. Of each entry: from the first of its group until it is on stable storage.
@@ -133,7 +150,13 @@ class Journal:
         self._next_id = next_id
         self._ids = sorted(old_ids)
         self.sequence = self._durable_sequence = last_sequence
-        self.journal_id, self._file = await self._create()
+        self._use(await self._create())
+
+    def _use(self, new: _NewFile) -> None:
+        """Groups go there from now on."""
+        self.journal_id, self._file, self._file_size_bytes = new
+        self._offset = FILE_HEADER_BYTES
+        self._groups_in_file = 0
 
     @property
     def is_full(self) -> bool:
@@ -250,6 +273,7 @@ class Journal:
         self._offset += self._in_flight_bytes
         self._durable_sequence = self.sequence
         self.groups_written += 1
+        self._groups_in_file += 1
         self.bytes_written += self._in_flight_bytes
         now_s = self._runtime.clock.monotonic()
         self.sync_latency.add((now_s - self._submitted_s) * 1000)
@@ -304,19 +328,18 @@ class Journal:
     async def _roll(self) -> None:
         crash_point(points.JOURNAL_BEFORE_ROLL)
         try:
-            journal_id, file = await self._take_file()
+            new = await self._take_file()
         except OSError as error:
             self._fail(error, None)
             return
-        old, self._file = self._file, file
-        self.journal_id = journal_id
-        self._offset = FILE_HEADER_BYTES
+        old = self._file
+        self._use(new)
         crash_point(points.JOURNAL_AFTER_ROLL)
         self._submit()
         if old is not None:
             await self._close_quietly(old)
 
-    async def _take_file(self) -> tuple[int, DiskFile]:
+    async def _take_file(self) -> _NewFile:
         """The spare file if there is one, or a new one."""
         spare, self._spare = self._spare, None
         if spare is not None:
@@ -325,7 +348,7 @@ class Journal:
                 return created
         return await self._create()
 
-    async def _create_spare(self) -> tuple[int, DiskFile] | None:
+    async def _create_spare(self) -> _NewFile | None:
         """A file for the next roll; None if it could not be made: then the roll itself tries and reports."""
         try:
             return await self._create()
@@ -333,14 +356,26 @@ class Journal:
             _log.warning("no spare journal file: %s", error)
             return None
 
-    async def _create(self) -> tuple[int, DiskFile]:
+    async def _create(self) -> _NewFile:
+        if self._offset < JOURNAL_FILLED_GROUP_BYTES_MAX * max(1, self._groups_in_file):
+            return await self._create_file(self._usual_size_bytes, is_written=True)
+        try:
+            return await self._create_file(self._large_size_bytes, is_written=False)
+        except OSError as error:
+            if not is_disk_full(error):
+                raise
+        return await self._create_file(self._usual_size_bytes, is_written=False)
+
+    async def _create_file(self, size_bytes: int, *, is_written: bool) -> _NewFile:
         disk = self._runtime.disk
         journal_id = self._next_id
         self._next_id += 1
         path = f"{self.directory}/{journal_name(journal_id)}"
         file: DiskFile | None = None
         try:
-            file = await disk.open_file(path, lane=self._lane, create=True, preallocate_bytes=self._file_size_bytes)
+            file = await disk.open_file(
+                path, lane=self._lane, create=True, preallocate_bytes=size_bytes, is_written=is_written
+            )
             header = encode_file_header(journal_id, self._instance_id)
             await append(disk, file, 0, (header,), sync=True)
             if not self._defects.no_directory_sync:
@@ -355,15 +390,13 @@ class Journal:
             raise
         crash_point(points.JOURNAL_FILE_CREATED)
         self._ids.append(journal_id)
-        return journal_id, file
+        return _NewFile(journal_id, file, size_bytes)
 
     async def resume(self) -> None:
         """Take records again after the disk was full; raises OSError if it still is."""
         if not self.is_full:
             return
-        journal_id, file = await self._take_file()
-        self.journal_id, self._file = journal_id, file
-        self._offset = FILE_HEADER_BYTES
+        self._use(await self._take_file())
         self._error = None
 
     async def delete_before(self, journal_id: int) -> None:
@@ -397,7 +430,7 @@ class Journal:
                 _log.warning("%s keeps its preallocated size: %s", self._file.path, error)
         if self._spare is not None:
             spare = await self._spare
-            files.append(spare[1] if spare is not None else None)
+            files.append(spare.file if spare is not None else None)
         self._file = self._spare = None
         for file in files:
             if file is not None:

@@ -28,6 +28,7 @@ from geminga.bookie.limits import (
     CACHED_ENTRY_OVERHEAD_BYTES,
     CHUNK_BYTES_MAX,
     CHUNKS_PER_TURN,
+    FLUSH_BYTES,
     INDEX_RUNS_MAX,
     MERGE_ROWS_PER_TURN,
 )
@@ -69,7 +70,7 @@ class LedgerStorage:
         self.instance_id = instance_id
         self.config = config
         self.stats = stats
-        self.cache = WriteCache(config.write_cache_half_bytes, CACHED_ENTRY_OVERHEAD_BYTES)
+        self.cache = WriteCache(config.write_cache_half_bytes, CACHED_ENTRY_OVERHEAD_BYTES, FLUSH_BYTES)
         self.states = LedgerStates()
         self.index = Index()
         self.logs = EntryLogs(runtime, directory, instance_id, config.open_file_limit, lanes)

@@ -6,10 +6,18 @@ from typing import Final
 
 #: Bytes of one journal group: bounds the latency of its members and the copy that joins them.
 JOURNAL_GROUP_BYTES_MAX: Final = 4 * 1024 * 1024
+#: Mean size of a journal file's groups from which on the next file is not filled with zeros beforehand. Zeros save some
+#: 50 us of a small group's sync; of larger groups they cost more than that, since they are one more write of each byte.
+JOURNAL_FILLED_GROUP_BYTES_MAX: Final = 64 * 1024
+#: Such a file is larger, so many times, as far as ``journalMaxSizeMB`` allows: it would be full after a few groups, and
+#: each file costs several syncs.
+JOURNAL_LARGE_FILE_FACTOR: Final = 4
 #: What an entry costs in the write cache beside its bytes (dict slot, int, object headers), bytes.
 CACHED_ENTRY_OVERHEAD_BYTES: Final = 128
 #: Target size of an entry log chunk: one pread and one checksum serve all its entries.
 CHUNK_BYTES_MAX: Final = 64 * 1024
+#: A half of the write cache is flushed once it holds so much, also where it might hold more.
+FLUSH_BYTES: Final = 16 * 1024 * 1024
 #: Bytes handed to the disk at once while flushing or compacting.
 FLUSH_BATCH_BYTES_MAX: Final = 1024 * 1024
 #: Chunks encoded between two turns of the event loop.

@@ -409,7 +409,7 @@ async def _apply(storage: LedgerStorage, groups: Sequence[Group], mark_sequence:
                 case Ledger(ledger_id, master_key):
                     if ledger_id not in states.deleted:
                         states.know(ledger_id, master_key)
-        if storage.cache.is_full:
+        if storage.cache.is_flush_due:
             storage.begin_flush((group.sequence, journal_id))
             await storage.flush()
 

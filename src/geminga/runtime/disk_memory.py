@@ -61,7 +61,9 @@ class MemoryDisk:
                 results.append(OSError(errno.EBADF, "the file is closed", file.path))
         asyncio.get_running_loop().call_soon(done, results)
 
-    async def open_file(self, path: str, *, lane: str, create: bool = False, preallocate_bytes: int = 0) -> MemoryFile:
+    async def open_file(
+        self, path: str, *, lane: str, create: bool = False, preallocate_bytes: int = 0, is_written: bool = True
+    ) -> MemoryFile:
         """Open for reading and writing; ``create``: FileExistsError if it is there."""
         path = posixpath.normpath(path)
         if create:

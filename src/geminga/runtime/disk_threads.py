@@ -148,11 +148,13 @@ class ThreadedDisk:
         self._lanes.submit(lane, _read, (requests,), finished)
 
     async def open_file(
-        self, path: str, *, lane: str, create: bool = False, preallocate_bytes: int = 0
+        self, path: str, *, lane: str, create: bool = False, preallocate_bytes: int = 0, is_written: bool = True
     ) -> ThreadedFile:
         """Open for reading and writing; ``create``: FileExistsError if it is there."""
         # Not on the file's own lane: preallocating the next journal file must not hold up the present one.
-        file: ThreadedFile = await self._lanes.call(PATHS_LANE, _open, path, lane, create, preallocate_bytes)
+        file: ThreadedFile = await self._lanes.call(
+            PATHS_LANE, _open, path, lane, create, preallocate_bytes, is_written
+        )
         self._files[file] = None
         return file
 
@@ -265,12 +267,12 @@ def _open_descriptor(path: str, flags: int, mode: int = 0o777) -> int:
     return _with_descriptor(os.open, path, flags, mode)
 
 
-def _open(path: str, lane: str, create: bool, preallocate_bytes: int) -> ThreadedFile:
+def _open(path: str, lane: str, create: bool, preallocate_bytes: int, is_written: bool) -> ThreadedFile:
     flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if create else 0)
     fd = _open_descriptor(path, flags, 0o644)
     try:
         if preallocate_bytes > os.fstat(fd).st_size:
-            _preallocate(fd, preallocate_bytes)
+            _preallocate(fd, preallocate_bytes, is_written)
     except OSError:
         os.close(fd)
         if create:
@@ -279,10 +281,14 @@ def _open(path: str, lane: str, create: bool, preallocate_bytes: int) -> Threade
     return ThreadedFile(path, lane, fd)
 
 
-def _preallocate(fd: int, size_bytes: int) -> None:
+def _preallocate(fd: int, size_bytes: int, is_written: bool) -> None:
     start = os.fstat(fd).st_size
     if hasattr(os, "posix_fallocate"):
         os.posix_fallocate(fd, 0, size_bytes)
+    else:
+        os.ftruncate(fd, size_bytes)
+    if not is_written:
+        return
     # Allocated is not enough: the first write to each unwritten extent makes fdatasync commit metadata too.
     # Measured on ext4: 120 to 180 us after zeros, 170 to 250 us after fallocate alone; 64 MiB of zeros cost 30 ms.
     zeros = bytes(min(ZERO_CHUNK_BYTES, size_bytes - start))

@@ -86,8 +86,14 @@ class Disk(Protocol):
         """Carry out all reads on ``lane`` in one hop, independent of the files' own lanes; ``done`` once, later."""
         ...
 
-    async def open_file(self, path: str, *, lane: str, create: bool = False, preallocate_bytes: int = 0) -> DiskFile:
-        """Open for reading and writing. ``create``: must not exist yet. ``preallocate_bytes``: zero-filled size."""
+    async def open_file(
+        self, path: str, *, lane: str, create: bool = False, preallocate_bytes: int = 0, is_written: bool = True
+    ) -> DiskFile:
+        """Open for reading and writing. ``create``: must not exist yet. ``preallocate_bytes``: zero-filled size.
+
+        ``is_written``: the zeros are written, which costs a write of them and makes small synced appends cheaper;
+        else the room is only taken.
+        """
         ...
 
     async def close_file(self, file: DiskFile) -> None:

@@ -97,7 +97,9 @@ class MountedDisk:
             lambda results, error: done(results if error is None else [error] * len(requests)),
         )
 
-    async def open_file(self, path: str, *, lane: str, create: bool = False, preallocate_bytes: int = 0) -> SimFile:
+    async def open_file(
+        self, path: str, *, lane: str, create: bool = False, preallocate_bytes: int = 0, is_written: bool = True
+    ) -> SimFile:
         """Open for reading and writing."""
         name = f"open {path}" if create or preallocate_bytes else ""
         return await self._call(lane, name, self._open(path, lane, create, preallocate_bytes))

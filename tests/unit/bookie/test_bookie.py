@@ -192,6 +192,23 @@ def test_file_sizes_come_from_the_settings():
     assert config.journal_file_size_bytes == 8 << 20
     assert config.write_cache_half_bytes == 3 << 19
     assert BookieConfig().journal_file_size_bytes == 16 << 20
+    assert BookieConfig().journal_large_file_size_bytes == 64 << 20
+    assert BookieConfig(journal_max_size_mb=20.0).journal_large_file_size_bytes == 20 << 20
+
+
+def test_disk_that_is_behind_gets_more_at_a_time(monkeypatch):
+    monkeypatch.setattr("geminga.bookie.ledger_storage.FLUSH_BYTES", 1000)
+
+    async def main(case: BookieNode) -> None:
+        case.disk.slow("sync", "*.log", 1.0)
+        for i in range(12):
+            assert await case.add(1, i, [b"x" * 400]) is None
+        await case.world.sleep(5)
+        # The first flush began with what was enough, the second one took all that came meanwhile.
+        assert case.bookie.stats.flushes == 3  # one at the start
+        assert case.bookie.stats.flushed_bytes >= 12 * 400
+
+    run_bookie(main)
 
 
 def test_half_turned_while_old_journals_are_deleted_is_flushed_too():

@@ -74,6 +74,35 @@ def test_what_arrives_during_a_sync_forms_the_next_group():
     run_bookie(main, is_open=False)
 
 
+def test_files_are_larger_while_groups_are_large():
+    async def main(case: BookieNode) -> None:
+        usual = 1 << 19
+        journal, _ = await make_journal(case, journal_pre_alloc_size_mb=0.5)
+        sizes = []
+        for entry_bytes in (100_000, 50_000):
+            for _ in range(60):
+                assert await start(journal, b"x" * entry_bytes) is None
+            sizes.append(len(case.disk.synced_contents(f"/j/{journal_name(journal.journal_id)}")))
+        assert sizes == [4 * usual, usual]
+        assert len(case.disk.synced_contents(f"/j/{journal_name(1)}")) == usual
+        await journal.close()
+
+    run_bookie(main, is_open=False)
+
+
+def test_large_file_that_the_disk_has_no_room_for_is_of_the_usual_size():
+    async def main(case: BookieNode) -> None:
+        case.disk.inject("preallocate", "*2.journal", error=errno.ENOSPC)
+        journal, full = await make_journal(case, journal_pre_alloc_size_mb=0.5)
+        for _ in range(8):
+            assert await start(journal, b"x" * 100_000) is None
+        assert full == []
+        assert journal.journal_id == 3
+        await journal.close()
+
+    run_bookie(main, is_open=False)
+
+
 def test_waiting_for_a_group_ends_with_the_set_time():
     async def main(case: BookieNode) -> None:
         journal, _ = await make_journal(case, journal_flush_when_queue_empty=False, journal_max_group_wait_ms=50)

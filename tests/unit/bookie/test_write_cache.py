@@ -27,6 +27,19 @@ def test_full_counts_bytes_and_what_an_entry_costs():
     assert cache.is_full
 
 
+def test_half_is_to_be_flushed_before_it_is_full():
+    cache = WriteCache(100, 10, 50)
+    cache.put(1, 0, [b"12345"] * 3, 15)
+    assert (cache.is_flush_due, cache.is_full) == (False, False)
+    cache.put(1, 3, [b"12345"], 5)
+    assert (cache.is_flush_due, cache.is_full) == (True, False)
+    cache.begin_flush()
+    # What comes while it is flushed may be more than that.
+    cache.put(1, 4, [b"12345"] * 6, 30)
+    assert (cache.filling_bytes, cache.is_full) == (90, False)
+    assert WriteCache(100, 10, 500).flush_bytes == WriteCache(100, 10).flush_bytes == 100
+
+
 def test_one_flush_at_a_time():
     cache = WriteCache(100, 10)
     with pytest.raises(InvariantError):

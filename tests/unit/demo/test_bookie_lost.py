@@ -9,8 +9,8 @@ from dataclasses import asdict, replace
 import pytest
 from demo.__main__ import refusal
 from demo.bookie_lost import Lost
-from demo.copies import Copies
 from demo.verdict import Verdict
+from tools.chaos.copies import Copies
 
 from geminga.wire.bookkeeper.digest import DigestType
 from geminga.wire.bookkeeper.ledger_metadata import LedgerFragment, LedgerMetadata, LedgerState

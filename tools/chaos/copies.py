@@ -76,6 +76,22 @@ class Look:
         async with connected(self._config) as cluster:
             return await _copies(cluster, with_lists=False)
 
+    async def entries_of(self, bookie_id: str) -> int:
+        """How many entries a bookie has, of ledgers that name it."""
+        async with connected(self._config) as cluster:
+            count = 0
+            for ledger_id in await cluster.bookkeeper.ledger_ids():
+                if bookie_id in bookies_of((await cluster.bookkeeper.read_ledger(ledger_id)).metadata):
+                    count += sum(map(len, await _listed(cluster, bookie_id, ledger_id)))
+            return count
+
+    async def until_gone(self, bookie_id: str, patience_s: float) -> None:
+        """Until a bookie is not registered any more. Raises TimeoutError."""
+        async with asyncio.timeout(patience_s), connected(self._config) as cluster:
+            registry = MetadataBookieRegistry(cluster.metadata)
+            while bookie_id in (await registry.registered()).all:
+                await wait_ms(LOOK_MS)
+
     async def until_unnamed(self, bookie_id: str, tell: Callable[[int], None], patience_s: float) -> None:
         """Until no fragment names this bookie; how many do is told now and then. Raises TimeoutError."""
         async with asyncio.timeout(patience_s), connected(self._config) as cluster:

@@ -1,0 +1,120 @@
+"""Auto-recovery at work: how fast copies of a lost bookie are made anew, and what a publisher feels of it."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import statistics
+import threading
+import time
+
+from tools.chaos.cluster import Cluster
+from tools.chaos.copies import Look
+
+from bench.bookie_publish import SESSION_MS, THREE, cluster, paced
+from bench.measure import FRAMES, TOPIC, Row, in_flight
+from bench.servers import Bench, BenchError, load
+
+BOOKIES = 4
+RATE = 1_000
+PUBLISHED = 1024
+#: Size of what is stored, bytes of each entry, and connections that store it.
+STORED = {1024: 2, 128 * 1024: 1}
+PATIENCE_S = 150.0
+#: Of the publisher, while copies are made: those that end before that does count.
+SEGMENT_S = 2.0
+LIVE = f"{TOPIC}-live"
+
+
+def recovery(bench: Bench) -> list[Row]:
+    """By size of the entries: a bookie of four goes for good while a publisher goes on."""
+    return [_recovery(bench, size, connections) for size, connections in STORED.items()]
+
+
+def _recovery(bench: Bench, size: int, connections: int) -> Row:
+    # Ledgers of some hundred MB, as they are where there is much.
+    entries = FRAMES[size] * connections
+    rolls = {"managedLedgerMaxEntriesPerLedger": str(entries // 8), "managedLedgerMinLedgerRolloverTimeMinutes": "0"}
+    with cluster(bench, THREE, BOOKIES, **rolls) as made:
+        load(
+            "publish",
+            port=made.broker.broker_port,
+            topics=[f"{TOPIC}-stored"],
+            connections=connections,
+            in_flight=in_flight(size),
+            frames=bench.frames(size, FRAMES[size]),
+        )
+        alone = paced(bench, made.broker.broker_port, LIVE, PUBLISHED, RATE, 6.0)
+        made.start_autorecovery({"openLedgerRereplicationGracePeriod": 1000, "gemingaEventLoop": bench.loop})
+        look = Look(made.metadata_uri, SESSION_MS)
+        before = asyncio.run(look.at_fragments())
+        victim = max(made.bookies.values(), key=lambda one: before.of_bookie[str(one.ready["bookieId"])])
+        victim_id = str(victim.ready["bookieId"])
+        lacking_entries = asyncio.run(look.entries_of(victim_id))
+        cpu = _cpu(made)
+        victim.kill()
+        shutil.rmtree(victim.data)
+        times = _Times(look, victim_id)
+        times.gone.wait(PATIENCE_S)
+        segments: list[Row] = []
+        while not times.is_over:
+            segment = paced(bench, made.broker.broker_port, LIVE, PUBLISHED, RATE, SEGMENT_S)
+            if not (times.is_over and segments):
+                segments.append(segment)
+        times.thread.join()
+        if times.error is not None:
+            raise BenchError(times.error)
+        copies = asyncio.run(look.at_copies())
+        if copies.lacking:
+            raise BenchError(f"{copies.lacking} entries lack a copy")
+        copied = lacking_entries * size
+        seconds = times.ended - times.began
+        p99 = statistics.median(segment["p99"] for segment in segments)
+        return {
+            "entry B": size,
+            "copied MB": round(copied / 1e6),
+            "entries": lacking_entries,
+            "fragments": before.of_bookie[victim_id],
+            "seconds": seconds,
+            "MB/s": copied / 1e6 / seconds,
+            "entries/s": round(lacking_entries / seconds),
+            "CPU s": round(_cpu(made) - cpu, 1),
+            "publish p50 ms": alone["p50"],
+            "p99 ms": alone["p99"],
+            "meanwhile: p50 ms": statistics.median(segment["p50"] for segment in segments),
+            "p99 ms ": p99,
+            "p99 x": p99 / alone["p99"],
+        }
+
+
+def _cpu(made: Cluster) -> float:
+    beside = () if made.autorecovery is None else (made.autorecovery,)
+    return sum(process.cpu_seconds() for process in (*beside, *made.bookies.values()) if process.is_running)
+
+
+class _Times:
+    """When the lost bookie was seen to be lost, and when the last fragment was restored; on a thread."""
+
+    def __init__(self, look: Look, bookie_id: str) -> None:
+        self.began = self.ended = 0.0
+        self.error: str | None = None
+        self.gone = threading.Event()
+        self.thread = threading.Thread(target=self._wait, args=(look, bookie_id))
+        self.thread.start()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether there is nothing to wait for."""
+        return not self.thread.is_alive()
+
+    def _wait(self, look: Look, bookie_id: str) -> None:
+        try:
+            asyncio.run(look.until_gone(bookie_id, PATIENCE_S))
+            self.began = time.perf_counter()
+            self.gone.set()
+            asyncio.run(look.until_unnamed(bookie_id, lambda _: None, PATIENCE_S))
+            self.ended = time.perf_counter()
+        except TimeoutError:
+            self.error = f"not restored within {PATIENCE_S:.0f} s"
+        finally:
+            self.gone.set()
