@@ -219,6 +219,22 @@ def test_more_single_entries_than_are_asked_for_at_once_come_in_their_order():
     run(main)
 
 
+def test_single_entries_within_a_limit_of_bytes_take_few_round_trips():
+    async def main(place: Place) -> None:
+        ids = range(0, 3 * reads.SINGLE_READS_MAX, 3)
+        entries = [entries_of(3, i, 1)[0] for i in ids]
+        await place.calls.add_each(3, ids, entries)
+        began = place.world.now
+        assert await place.calls.read(3, ids[0], bytes_max=1 << 20) == entries[:1]
+        trip = place.world.now - began
+        began = place.world.now
+        assert await place.calls.read(3, *ids, bytes_max=1 << 20) == entries
+        # The first ones tell how large they are; with four at a time it would be sixteen.
+        assert 0 < place.world.now - began < 4 * trip
+
+    run(main)
+
+
 def test_entry_too_large_for_a_frame_is_refused_and_the_connection_stays():
     async def main(place: Place) -> None:
         room = FRAME_BYTES_MAX - len(KEY) - remote_bookie.FRAME_ROOM_BYTES

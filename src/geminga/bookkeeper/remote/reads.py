@@ -21,9 +21,11 @@ from geminga.wire.bookkeeper.codes import FRAME_BYTES_MAX, error_of_status
 BATCH_ENTRIES_MAX: Final = 5000
 #: What one says that its answer may have, which needs room in a frame.
 BATCH_BYTES_MAX: Final = FRAME_BYTES_MAX - 1024
-#: Single reads under way for one call: without a limit of bytes, and with one, beyond which that many are read in vain.
+#: Single reads under way for one call.
 SINGLE_READS_MAX: Final = 64
-SINGLE_READS_BOUNDED: Final = 4
+#: The first ones of a call with a limit of bytes: how large entries are is known by them, and beyond the limit some are
+#: read in vain.
+SINGLE_READS_FIRST: Final = 4
 
 
 class EntriesRead:
@@ -84,8 +86,7 @@ class EntriesRead:
         return count
 
     def _ask_singly(self, start: int) -> None:
-        window = SINGLE_READS_MAX if self._bytes_max is None else SINGLE_READS_BOUNDED
-        places = range(start, min(start + window, len(self._ids)))
+        places = range(start, min(start + self._window(), len(self._ids)))
         self._found.clear()
         self._missing = len(places)
         absent: list[int] = []
@@ -97,6 +98,15 @@ class EntriesRead:
                 absent.append(place)
         for place in absent:
             self._keep(place, NoSuchEntryError(f"ledger {self._ledger_id} can have no entry {self._ids[place]}"))
+
+    def _window(self) -> int:
+        """How many single reads are made now: as many as the limit is likely to let."""
+        if self._bytes_max is None:
+            return SINGLE_READS_MAX
+        if not self._size_bytes:
+            return SINGLE_READS_FIRST
+        mean = -(-self._size_bytes // len(self._results))
+        return min(SINGLE_READS_MAX, max(1, (self._bytes_max - self._size_bytes) // mean))
 
     def _have_batch(self, _: int, answer: Answer | StorageError) -> None:
         entry_id = self._ids[len(self._results)]
