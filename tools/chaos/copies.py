@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from geminga.app.autorecovery_process import Cluster, connected, load_autorecovery_config
 from geminga.bookkeeper.core.distribution import Distribution
-from geminga.model.errors import NoSuchLedgerError
+from geminga.model.errors import MetadataError, NoSuchLedgerError
 from geminga.replication.core.copying import missing_entries
 from geminga.replication.core.fragments import bookies_of
 from geminga.replication.registry import MetadataBookieRegistry
@@ -89,15 +90,31 @@ class Look:
         """Until a bookie is not registered any more. Raises TimeoutError."""
         async with asyncio.timeout(patience_s), connected(self._config) as cluster:
             registry = MetadataBookieRegistry(cluster.metadata)
-            while bookie_id in (await registry.registered()).all:
-                await wait_ms(LOOK_MS)
+
+            async def is_gone() -> bool:
+                return bookie_id not in (await registry.registered()).all
+
+            await _until(is_gone)
 
     async def until_unnamed(self, bookie_id: str, tell: Callable[[int], None], patience_s: float) -> None:
         """Until no fragment names this bookie; how many do is told now and then. Raises TimeoutError."""
         async with asyncio.timeout(patience_s), connected(self._config) as cluster:
-            while named := (await _copies(cluster, with_lists=False)).of_bookie[bookie_id]:
+
+            async def is_unnamed() -> bool:
+                named = (await _copies(cluster, with_lists=False)).of_bookie[bookie_id]
                 tell(named)
-                await wait_ms(LOOK_MS)
+                return not named
+
+            await _until(is_unnamed)
+
+
+async def _until(look: Callable[[], Awaitable[bool]]) -> None:
+    """Look again and again; a look that the metadata store does not answer is none."""
+    while True:
+        with suppress(MetadataError):
+            if await look():
+                return
+        await wait_ms(LOOK_MS)
 
 
 async def _copies(cluster: Cluster, *, with_lists: bool) -> Copies:
