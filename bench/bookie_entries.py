@@ -38,13 +38,17 @@ STREAM_BYTES = 2_000_000_000
 WIRE = {100: (200_000, 1000), 1024: (150_000, 1000), LARGE: (3_000, LARGE_IN_FLIGHT)}
 
 
-def entry_load(mode: str, **options: Any) -> Row:
-    """Run a load on bookies to its end."""
+def start_entry_load(mode: str, **options: Any) -> subprocess.Popen[str]:
+    """A load on bookies."""
     command = [sys.executable, "-m", "bench.entry_load", json.dumps({"mode": mode, **options}, default=str)]
-    process = subprocess.Popen(
+    return subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT, env=environment()
     )
-    return finish_load(process)
+
+
+def entry_load(mode: str, **options: Any) -> Row:
+    """Run one to its end."""
+    return finish_load(start_entry_load(mode, **options))
 
 
 class AloneBookie(BookieProcess):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import statistics
@@ -13,7 +14,7 @@ from typing import NamedTuple
 
 from tools.standalone_process import StandaloneProcess
 
-from bench.bookie_entries import metrics
+from bench.bookie_entries import bookie, entry_load, metrics, start_entry_load
 from bench.bookie_publish import ONE, THREE, cluster, paced
 from bench.entry_load import io_of
 from bench.measure import FRAMES, TOPIC, Row, in_flight
@@ -22,7 +23,12 @@ from bench.servers import Bench, BenchError, finish_load, load, start_load
 SIZE = 1024
 RATE = 2_000
 #: Stored before, and read while the publisher goes on: more than is read meanwhile.
-BACKLOG_CONNECTIONS = 6
+BACKLOG_CONNECTIONS = 4
+#: Of a bookie alone: what is stored, entries and bytes of each read (as a broker asks), and reads under way.
+STORED = 200_000
+READ_ENTRIES = 100
+READ_BYTES_MAX = 5 * 1024 * 1024
+READS_IN_FLIGHT = 2
 PERMITS = 2_000
 #: p99 with a reader over p99 without.
 GOAL = 1.5
@@ -63,8 +69,8 @@ SYSTEMS = (
 
 
 def isolation(bench: Bench) -> list[Row]:
-    """Alone and beside a reader at full speed, in turns."""
-    rows: list[Row] = []
+    """Alone and beside a reader at full speed, in turns: on a bookie by itself, then through brokers."""
+    rows: list[Row] = [_on_a_bookie(bench)]
     for name in SYSTEMS:
         with _served(bench, name) as served:
             _fill(bench, served)
@@ -75,22 +81,56 @@ def isolation(bench: Bench) -> list[Row]:
                 with _reader(served, turn) as reader:
                     beside.append(_paced(bench, served))
                 read.append(reader.rate)
-        p99 = statistics.median(row["p99"] for row in alone), statistics.median(row["p99"] for row in beside)
-        rows.append(
-            {
-                "system": name,
-                "publisher": f"{SIZE:,} B, {RATE:,}/s",
-                "p50 ms": statistics.median(row["p50"] for row in alone),
-                "p99 ms": p99[0],
-                "with reader: p50 ms": statistics.median(row["p50"] for row in beside),
-                "p99 ms ": p99[1],
-                "read/s": round(statistics.median(read)),
-                "p99 x": p99[1] / p99[0],
-                "goal": GOAL,
-                "met": "yes" if p99[1] / p99[0] <= GOAL else "NO",
-            }
-        )
+        rows.append(_isolation_row(name, alone, beside, read))
     return rows
+
+
+def _isolation_row(name: str, alone: list[Row], beside: list[Row], read: list[float]) -> Row:
+    p99 = statistics.median(row["p99"] for row in alone), statistics.median(row["p99"] for row in beside)
+    return {
+        "system": name,
+        "publisher": f"{SIZE:,} B, {RATE:,}/s",
+        "p50 ms": statistics.median(row["p50"] for row in alone),
+        "p99 ms": p99[0],
+        "with reader: p50 ms": statistics.median(row["p50"] for row in beside),
+        "p99 ms ": p99[1],
+        "read/s": round(statistics.median(read)),
+        "p99 x": p99[1] / p99[0],
+        "goal": GOAL,
+        "met": "yes" if p99[1] / p99[0] <= GOAL else "NO",
+    }
+
+
+def _on_a_bookie(bench: Bench) -> Row:
+    """Adds of one client and batch reads of another, as brokers make them."""
+    alone, beside, read = [], [], []
+    options = {"size": SIZE, "rate": RATE, "seconds": max(bench.seconds, 4.0), "warmup_s": bench.warmup_s}
+    with bookie(bench) as process:
+        entry_load("wire", port=process.port, version=2, size=SIZE, count=STORED, in_flight=1000)
+        process.stop()
+        process.start()
+        for turn in range(bench.rounds):
+            ledgers = range(10 + 2 * turn, 12 + 2 * turn)
+            alone.append(entry_load("paced", port=process.port, ledger_id=ledgers[0], **options))
+            reader = start_entry_load(
+                "read",
+                port=process.port,
+                entries=STORED,
+                batch=READ_ENTRIES,
+                bytes_max=READ_BYTES_MAX,
+                in_flight=READS_IN_FLIGHT,
+            )
+            try:
+                assert reader.stdout is not None
+                reader.stdout.readline()
+                beside.append(entry_load("paced", port=process.port, ledger_id=ledgers[1], **options))
+            finally:
+                lines = _end(reader).strip().splitlines()
+            told = json.loads(lines[-1])
+            if "error" in told:
+                raise BenchError(told["error"])
+            read.append(told["read"] / told["seconds"])
+    return _isolation_row("a bookie's process, without a broker", alone, beside, read)
 
 
 def _fill(bench: Bench, served: Served) -> None:
@@ -143,17 +183,16 @@ def _reader(served: Served, turn: int) -> Iterator[_Reading]:
 
 
 def _read_so_far(served: Served, turn: int) -> int:
-    import json
-
     stats = json.loads(served.broker.request("GET", f"/admin/v2/{BACKLOG.replace('://', '/')}/stats"))
     count: int = stats["subscriptions"][f"reader-{turn}"]["msgOutCounter"]
     return count
 
 
-def _end(process: subprocess.Popen[str]) -> None:
+def _end(process: subprocess.Popen[str]) -> str:
+    """Kill it; what it said."""
     if process.poll() is None:
         os.kill(process.pid, signal.SIGKILL)
-    process.communicate()
+    return process.communicate()[0]
 
 
 def tail(bench: Bench) -> list[Row]:

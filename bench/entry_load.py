@@ -2,7 +2,8 @@
 
 ``inside``: a bookie in this process, behind the ledger client. ``client``: the ledger client on bookies that are
 processes. ``wire``: requests encoded beforehand on one connection, in version 2 or 3, answers counted and checked: what
-a bookie's process can do whoever its client is.
+a bookie's process can do whoever its client is. ``paced``: adds at a fixed rate, each counted from when it was due.
+``read``: batch reads of a ledger over and over, so many under way on a connection, until it is killed.
 
 Entries are random bytes; so many are under way at a time. The figures begin when the first entry goes out, or behind
 ``warmup_s`` where ``seconds`` are measured and not ``bytes``.
@@ -13,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import select
 import socket
 import sys
 import time
@@ -30,7 +32,7 @@ from geminga.metadata import MemoryMetadataStore
 from geminga.model.errors import GemingaError, StorageError
 from geminga.runtime import Runtime, real_runtime
 from geminga.wire.bookkeeper import v2, v3
-from geminga.wire.bookkeeper.answers import AddAnswer
+from geminga.wire.bookkeeper.answers import AddAnswer, BatchReadAnswer
 from geminga.wire.bookkeeper.codes import StatusCode
 from geminga.wire.bookkeeper.digest import DigestType, digest_for, master_key
 from geminga.wire.bookkeeper.stream import AnswerDecoder
@@ -43,6 +45,8 @@ PAYLOADS = 64
 RECEIVE_BYTES = 1 << 18
 SILENCE_S = 30.0
 LEDGER_ID = 1
+#: Between two lines of a reader.
+TELL_S = 0.2
 
 
 class LoadError(Exception):
@@ -183,25 +187,48 @@ async def client(runtime: Runtime, o: Options) -> Answer:
     return answer
 
 
-def wire(o: Options) -> Answer:
-    """One connection, frames of one ledger encoded beforehand."""
-    size, version = o["size"], o["version"]
+def encoded_adds(o: Options) -> tuple[memoryview, array[int]]:
+    """Requests for ``count`` entries of one ledger, and where each of them ends."""
+    size, ledger_id = o["size"], o.get("ledger_id", LEDGER_ID)
     digest, key = digest_for(DigestType.CRC32C, b""), master_key(b"")
     payloads = payloads_of(size)
-    count = o["count"]
-    ledger_id = o.get("ledger_id", LEDGER_ID)
     frames, ends = bytearray(), array("Q", [0])
-    for entry_id in range(count):
+    for entry_id in range(o["count"]):
         (entry,) = digest.encode(ledger_id, entry_id, entry_id - 1, entry_id * size, [payloads[entry_id % PAYLOADS]])
-        if version == 3:
+        if o["version"] == 3:
             frames += v3.encode_add(entry_id + 1, ledger_id, entry_id, key, entry, recovery=False)
         else:
             frames += v2.encode_add(key, entry, recovery=False)
         ends.append(len(frames))
-    view = memoryview(frames)
-    connection = socket.create_connection(("127.0.0.1", o["port"]), timeout=SILENCE_S)
+    return memoryview(frames), ends
+
+
+def connected(port: int) -> socket.socket:
+    """A connection to a bookie here."""
+    connection = socket.create_connection(("127.0.0.1", port), timeout=SILENCE_S)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    decoder = AnswerDecoder(version)
+    return connection
+
+
+def added(data: bytes, decoder: AnswerDecoder) -> int:
+    """How many adds were answered, all of them well."""
+    if not data:
+        raise LoadError("the bookie closed the connection")
+    answers = decoder.feed(data)
+    if decoder.error is not None:
+        raise LoadError(str(decoder.error))
+    for answer in answers:
+        if not isinstance(answer, AddAnswer) or answer.status != StatusCode.EOK:
+            raise LoadError(f"an add was answered {answer}")
+    return len(answers)
+
+
+def wire(o: Options) -> Answer:
+    """One connection, frames of one ledger encoded beforehand."""
+    size, count = o["size"], o["count"]
+    view, ends = encoded_adds(o)
+    connection = connected(o["port"])
+    decoder = AnswerDecoder(o["version"])
     window = Window({**o, "bytes": count * size})
     sent_bytes = confirmed = 0
     while confirmed < count:
@@ -219,19 +246,74 @@ def wire(o: Options) -> Answer:
             data = connection.recv(RECEIVE_BYTES)
         except BlockingIOError:
             continue
-        if not data:
-            raise LoadError("the bookie closed the connection")
-        for answer in decoder.feed(data):
-            if not isinstance(answer, AddAnswer) or answer.status != StatusCode.EOK:
-                raise LoadError(f"entry {confirmed}: {answer}")
-            confirmed += 1
-            window.confirm(1)
-        if decoder.error is not None:
-            raise LoadError(str(decoder.error))
+        news = added(data, decoder)
+        confirmed += news
+        window.confirm(news)
     connection.close()
     return window.answer(size)
 
 
+def paced(o: Options) -> Answer:
+    """Open loop, version 3: what waits behind a slow answer counts with the time it waited."""
+    rate, skipped = o["rate"], int(o["rate"] * o["warmup_s"])
+    count = skipped + int(rate * o["seconds"])
+    view, ends = encoded_adds({**o, "version": 3, "count": count})
+    connection = connected(o["port"])
+    decoder = AnswerDecoder(3)
+    latencies = array("d", [0.0]) * count
+    clock = time.perf_counter
+    started = clock()
+    sent = confirmed = 0
+    while confirmed < count:
+        now = clock()
+        due = min(count, int((now - started) * rate) + 1)
+        if due > sent:
+            connection.sendall(view[ends[sent] : ends[due]])
+            sent = due
+        until = started + sent / rate if sent < count else now + SILENCE_S
+        readable, _, _ = select.select([connection], [], [], max(0.0, until - clock()))
+        if readable:
+            news = added(connection.recv(RECEIVE_BYTES), decoder)
+            now = clock()
+            for i in range(confirmed, confirmed + news):
+                # Answers come in order here: one connection, one ledger, one journal.
+                latencies[i] = now - (started + i / rate)
+            confirmed += news
+        elif sent >= count:
+            raise LoadError(f"silence for {SILENCE_S} s after {confirmed} answers")
+    kept = sorted(latencies[skipped:])
+    at = {f"p{p}": kept[min(len(kept) - 1, int(len(kept) * p / 100))] * 1000 for p in (50, 99, 99.9)}
+    return {**at, "max": kept[-1] * 1000, "count": len(kept), "rate": rate}
+
+
+def read(o: Options) -> Answer:
+    """Batch reads, one behind the other; a line with how many entries were read, several times a second."""
+    connection = connected(o["port"])
+    decoder = AnswerDecoder(2)
+    batch, entries = o["batch"], o["entries"]
+    position = total = 0
+    told_at = started = time.perf_counter()
+
+    def ask() -> None:
+        nonlocal position
+        request = v2.encode_batch_read(1, LEDGER_ID, position, entries_max=batch, bytes_max=o["bytes_max"])
+        position = (position + batch) % (entries - batch)
+        connection.sendall(request)
+
+    for _ in range(o["in_flight"]):
+        ask()
+    while True:
+        for answer in decoder.feed(connection.recv(RECEIVE_BYTES)):
+            if not isinstance(answer, BatchReadAnswer) or len(answer.entries) != batch:
+                raise LoadError(f"a batch read was answered {str(answer)[:200]}")
+            total += batch
+            ask()
+        if (now := time.perf_counter()) - told_at > TELL_S:
+            told_at = now
+            print(json.dumps({"read": total, "seconds": now - started}), flush=True)
+
+
+ON_SOCKETS: dict[str, Callable[[Options], Answer]] = {"wire": wire, "paced": paced, "read": read}
 MODES: dict[str, Callable[[Runtime, Options], Awaitable[Answer]]] = {"inside": inside, "client": client}
 
 
@@ -251,8 +333,8 @@ def main() -> None:
     """Run one mode; an error is a line with the key ``error``."""
     options = json.loads(sys.argv[1])
     try:
-        if options["mode"] == "wire":
-            answer = wire(options)
+        if options["mode"] in ON_SOCKETS:
+            answer = ON_SOCKETS[options["mode"]](options)
         else:
             answer = {"uvloop": uvloop.run, "asyncio": asyncio.run}[options.get("loop", "uvloop")](_run(options))
     except (LoadError, OSError, GemingaError) as error:
