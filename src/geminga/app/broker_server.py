@@ -36,7 +36,7 @@ from geminga.broker.rest.stats import TopicStatistics
 from geminga.broker.service import Broker
 from geminga.managed_ledger import ManagedLedgerFactory
 from geminga.metadata.ports import MetadataStore
-from geminga.model.bookie_port import BookiePool
+from geminga.model.bookie_port import Availability, BookiePool
 from geminga.model.errors import GemingaError, UnavailableError
 from geminga.runtime import Listener, Runtime, get_logger
 from geminga.wire.pulsar import commands
@@ -78,6 +78,50 @@ class Storage(NamedTuple):
     labelled: Sequence[tuple[Labels, Source]] = ()
 
 
+class BookieShortage:
+    """Whether there are as many bookies as a new ledger needs: told in the log when that changes, and to who asks.
+
+    By the ensemble size that topics have unless a policy says otherwise.
+    """
+
+    def __init__(self, bookies: BookiePool, ensemble_size: int) -> None:
+        self._bookies = bookies
+        self._wanted = ensemble_size
+        #: What was told last.
+        self._is_short = False
+        self._is_closed = False
+        bookies.watch(self._changed)
+
+    async def close(self) -> None:
+        """Bookies go from here on because the broker does."""
+        self._is_closed = True
+
+    def story(self) -> str:
+        """What is wanted and what is there; empty if that is enough."""
+        available = self._bookies.available()
+        if len(available) >= self._wanted:
+            return ""
+        names = f" ({', '.join(available)})" if available else ""
+        return (
+            f"managedLedgerDefaultEnsembleSize={self._wanted}, and {len(available)} bookies take entries{names}: what "
+            "needs a new ledger fails until there are more"
+        )
+
+    def look(self) -> None:
+        """Tell the log if it is another now than was told."""
+        story = self.story()
+        if self._is_closed or bool(story) == self._is_short:
+            return
+        self._is_short = bool(story)
+        if story:
+            _log.warning("%s", story)
+        else:
+            _log.warning("%d bookies take entries: enough for new ledgers", len(self._bookies.available()))
+
+    def _changed(self, _bookie_id: str, _now: Availability) -> None:
+        self.look()
+
+
 class BrokerServer(ABC):
     """One broker; what it stands on is opened by :meth:`_open_storage` of who composes it."""
 
@@ -90,6 +134,7 @@ class BrokerServer(ABC):
         #: Set by :meth:`start`.
         self.broker: Broker | None = None
         self._http: HttpServer | None = None
+        self._shortage: BookieShortage
         self.runtime: Runtime | None = None
 
     @abstractmethod
@@ -163,6 +208,8 @@ class BrokerServer(ABC):
     async def _start(self) -> Addresses:
         config = self._config
         storage = await self._open_storage()
+        self._shortage = BookieShortage(storage.bookies, config.managed_ledger.ensemble_size)
+        self._closers.append(("watch of bookies", self._shortage.close))
         runtime, metadata = storage.runtime, storage.metadata
         bookkeeper = BookKeeper(runtime, storage.ledger_metadata or metadata, storage.bookies, config.bookkeeper)
         ledgers = ManagedLedgerFactory(
@@ -179,6 +226,7 @@ class BrokerServer(ABC):
         self.broker = broker
         self._closers.append(("broker", broker.close))
         await self._start_beside(storage, bookkeeper)
+        self._shortage.look()
         return await self._listen(runtime, broker, storage.labelled)
 
     async def _listen(self, runtime: Runtime, broker: Broker, labelled: Sequence[tuple[Labels, Source]]) -> Addresses:
@@ -256,6 +304,7 @@ class BrokerServer(ABC):
             transactions=broker.use_transactions if broker.late_transactions is not None else None,
             body_bytes_max=config.http_body_bytes_max,
             status_file=config.status_file,
+            storage_shortage=self._shortage.story,
             force_delete_namespace=config.force_delete_namespace,
             force_delete_tenant=config.force_delete_tenant,
             configuration=self._config.values(),

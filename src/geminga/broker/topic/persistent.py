@@ -54,6 +54,8 @@ __all__ = ["PersistentTopic", "Topic", "is_internal_cursor"]
 
 _log = get_logger(__name__)
 
+#: The same failure of a producer is told again after so many seconds.
+FAILURE_REPEAT_S: Final = 10.0
 #: Property of the managed ledger that holds the epoch of exclusive access (Pulsar's name).
 EPOCH_PROPERTY: Final = "pulsar.topic.epoch"
 
@@ -62,6 +64,7 @@ class PersistentTopic(Topic):
     """A topic whose messages are stored."""
 
     __slots__ = (
+        "_failure_told",
         "_has_buffer",
         "_pending_batches",
         "_remove_tail_listener",
@@ -91,6 +94,8 @@ class PersistentTopic(Topic):
         self._turn: TurnAppend | None = None
         #: Rates of entries between scrapes, kept by the metrics.
         self.storage_rates: Rates | None = None
+        #: What was told of a publishing that failed, and when: clients come again at once.
+        self._failure_told = ("", 0.0)
         #: Batches handed to the ledger and not answered in full.
         self._pending_batches = 0
         self._remove_tail_listener = ledger.add_tail_listener(self._entries_available)
@@ -245,11 +250,18 @@ class PersistentTopic(Topic):
         if not self.is_closing:
             spawn(services.unload(self.name), name=f"unload fenced {self.name}", part=services.whole)
 
+    def _tell_failure(self, story: str) -> None:
+        told, at_s = self._failure_told
+        now_s = self.services.runtime.clock.monotonic()
+        if story != told or now_s - at_s >= FAILURE_REPEAT_S:
+            self._failure_told = story, now_s
+            _log.warning("%s: %s", self.name, story)
+
     def publish_failed(self, batch: PublishBatch, error: GemingaError) -> None:
         """Entries could not be stored, or nobody knows; their producer was told."""
         producer = batch.producer
         if not is_terminal(error) and not producer.is_closed:
-            _log.warning("%s: publishing of %s failed: %s", self.name, producer.name, error)
+            self._tell_failure(f"publishing of {producer.name} failed: {error}")
         for hook in self.parts.failed:
             hook(batch, error)
         if not is_terminal(error):
