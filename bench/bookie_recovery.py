@@ -19,7 +19,9 @@ BOOKIES = 4
 RATE = 1_000
 PUBLISHED = 1024
 #: Size of what is stored, bytes of each entry, and connections that store it.
-STORED = {1024: 2, 128 * 1024: 1}
+STORED = {1024: 1, 128 * 1024: 1}
+#: ``rereplicationEntryBatchSize``: the default, which is BookKeeper's, and more.
+AT_ONCE = (10, 100)
 PATIENCE_S = 150.0
 #: Of the publisher, while copies are made: those that end before that does count.
 SEGMENT_S = 2.0
@@ -27,15 +29,20 @@ LIVE = f"{TOPIC}-live"
 
 
 def recovery(bench: Bench) -> list[Row]:
-    """By size of the entries: a bookie of four goes for good while a publisher goes on."""
-    return [_recovery(bench, size, connections) for size, connections in STORED.items()]
+    """By size of the entries, and by how many are copied at once: a bookie of four goes while a publisher goes on."""
+    return [_recovery(bench, size, connections, at_once) for size, connections in STORED.items() for at_once in AT_ONCE]
 
 
-def _recovery(bench: Bench, size: int, connections: int) -> Row:
-    # Ledgers of some hundred MB, as they are where there is much.
+def _recovery(bench: Bench, size: int, connections: int, at_once: int) -> Row:
+    # Some ledgers, and nothing of them goes.
     entries = FRAMES[size] * connections
-    rolls = {"managedLedgerMaxEntriesPerLedger": str(entries // 8), "managedLedgerMinLedgerRolloverTimeMinutes": "0"}
-    with cluster(bench, THREE, BOOKIES, **rolls) as made:
+    kept = {
+        "managedLedgerMaxEntriesPerLedger": str(entries // 8),
+        "managedLedgerMinLedgerRolloverTimeMinutes": "0",
+        "defaultRetentionTimeInMinutes": "-1",
+        "defaultRetentionSizeInMB": "-1",
+    }
+    with cluster(bench, THREE, BOOKIES, **kept) as made:
         load(
             "publish",
             port=made.broker.broker_port,
@@ -45,14 +52,20 @@ def _recovery(bench: Bench, size: int, connections: int) -> Row:
             frames=bench.frames(size, FRAMES[size]),
         )
         alone = paced(bench, made.broker.broker_port, LIVE, PUBLISHED, RATE, 6.0)
-        made.start_autorecovery({"openLedgerRereplicationGracePeriod": 1000, "gemingaEventLoop": bench.loop})
+        made.start_autorecovery(
+            {
+                "openLedgerRereplicationGracePeriod": 1000,
+                "gemingaEventLoop": bench.loop,
+                "rereplicationEntryBatchSize": at_once,
+            }
+        )
         look = Look(made.metadata_uri, SESSION_MS)
         before = asyncio.run(look.at_fragments())
         victim = max(made.bookies.values(), key=lambda one: before.of_bookie[str(one.ready["bookieId"])])
         victim_id = str(victim.ready["bookieId"])
         lacking_entries = asyncio.run(look.entries_of(victim_id))
-        cpu = _cpu(made)
         victim.kill()
+        cpu = _cpu(made)
         shutil.rmtree(victim.data)
         times = _Times(look, victim_id)
         times.gone.wait(PATIENCE_S)
@@ -72,6 +85,7 @@ def _recovery(bench: Bench, size: int, connections: int) -> Row:
         p99 = statistics.median(segment["p99"] for segment in segments)
         return {
             "entry B": size,
+            "at once": at_once,
             "copied MB": round(copied / 1e6),
             "entries": lacking_entries,
             "fragments": before.of_bookie[victim_id],
