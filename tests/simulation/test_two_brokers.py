@@ -8,10 +8,15 @@ with what is stored; what was acknowledged with a response came to no later cons
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
+from geminga import sim
+from geminga.broker.ownership.ports import HERE
+from geminga.model.errors import GemingaError
 from geminga.sim.seeds import run_seeds
-from support.two_brokers import two_brokers
+from support.two_brokers import BROKERS, NAMES, Cluster, two_brokers
 
 SHORT_SEEDS = 8
 LONG_SEEDS = 500
@@ -29,3 +34,35 @@ def test_one_writer_nothing_lost_clients_follow() -> None:
 @pytest.mark.timeout(3000)
 def test_one_writer_nothing_lost_clients_follow_over_many_seeds() -> None:
     run_seeds(two_brokers, range(SHORT_SEEDS, SHORT_SEEDS + LONG_SEEDS)).check(hits_min=100, labels=CHANGES)
+
+
+async def claims_while_loading(world: sim.SimWorld) -> None:
+    """Two brokers that both believe in their right load one topic at once: no loser keeps what it has loaded."""
+    cluster = await Cluster(world).start()
+    name, rng = NAMES[0], world.rng("claims")
+    for view in cluster.table.brokers.values():
+        view.beliefs[str(name)] = HERE
+
+    async def load(broker: str, after_s: float) -> None:
+        async def get(_: sim.SimNode) -> None:
+            await world.sleep(after_s)
+            try:
+                await cluster.brokers[broker].get_topic(name, create=True)
+            except GemingaError:
+                world.points.hits["not loaded"] += 1
+
+        await world.node(broker).run(get)
+
+    for _ in range(20):
+        await asyncio.gather(*(load(broker, rng.uniform(0, 0.2)) for broker in BROKERS))
+        await world.sleep(1)
+        for broker in BROKERS:
+            topic = cluster.brokers[broker].topics.get(str(name))
+            assert topic is None or not topic.ledger.is_fenced, f"{broker} keeps a topic that is another's"
+            world.points.hits["given up"] += topic is None
+        for broker in BROKERS:
+            await world.node(broker).run(lambda _, broker=broker: cluster.brokers[broker].unload_topic(name))
+
+
+def test_a_topic_that_is_claimed_while_it_is_loaded_is_not_kept() -> None:
+    run_seeds(claims_while_loading, range(6)).check(hits_min=1, labels=("not loaded", "given up"))

@@ -365,6 +365,8 @@ class PersistentTopic(Topic):
             if transactions is not None:
                 for name in await transactions.with_logs(self.name, self._subscriptions):
                     await self._subscriptions[name].load_transaction_acks()
+            # Claimed by another broker meanwhile: nobody unloads what is not in the table yet.
+            self.ledger.check_writable()
             is_loaded = True
         finally:
             if not is_loaded:
