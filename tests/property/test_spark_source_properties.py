@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,12 +14,13 @@ from geminga.client.core.entry_window import EntryWindow
 from geminga.client.core.look_back import EARLIEST, start_before
 from geminga.spark.core.offsets import (
     BEGINNING,
+    Division,
     OffsetError,
     ReadPosition,
     StreamOffset,
     parse_positions,
 )
-from geminga.spark.core.planner import TopicRange, plan, ranges_of
+from geminga.spark.core.planner import ENTRIES_PER_TASK_MIN, TopicRange, divide, plan, ranges_of
 from geminga.spark.source.single_metadata import single_fields
 from geminga.wire._generated import pulsar_api_pb2 as pb
 
@@ -30,6 +32,7 @@ offsets = st.builds(
     tasks_max=st.integers(1, 9),
     cuts=st.dictionaries(topics, st.lists(positions, min_size=1, max_size=4).map(tuple)),
     starts=st.dictionaries(topics, positions),
+    divisions=st.dictionaries(topics, st.builds(Division, st.integers(0, 9000), st.lists(positions).map(tuple))),
 )
 symbolic = st.builds(StreamOffset, init=st.one_of(st.sampled_from(["latest", "earliest"]), st.integers(0, 1 << 42)))
 
@@ -46,7 +49,12 @@ def test_offset_text_survives_the_way_through_json(offset):
 def test_offset_text_does_not_depend_on_the_order_topics_came_in(offset, random):
     shuffled = list(offset.topics.items())
     random.shuffle(shuffled)
-    other = StreamOffset(dict(shuffled), offset.tasks_max, dict(reversed(offset.cuts.items())), offset.starts)
+    other = replace(
+        offset,
+        topics=dict(shuffled),
+        cuts=dict(reversed(offset.cuts.items())),
+        divisions=dict(reversed(offset.divisions.items())),
+    )
     assert other.to_json() == offset.to_json()
     assert list(offset.to_dict()) == sorted(offset.to_dict())
 
@@ -100,6 +108,56 @@ def test_plan_is_a_function_of_the_offsets_and_keeps_to_the_number_of_tasks(begi
     assert tasks == plan(StreamOffset.from_dict(start.to_dict()), StreamOffset.from_dict(json.loads(end.to_json())))
     if not end.cuts:
         assert len(tasks) <= end.tasks_max
+
+
+def entries_of(piece: TopicRange, lengths: dict[int, int]) -> int:
+    """Of a piece, ledger by ledger."""
+    found = 0
+    for ledger_id, entries in lengths.items():
+        if piece.start.ledger_id <= ledger_id <= piece.end.ledger_id:
+            first = max(0, piece.start.entry_id) if ledger_id == piece.start.ledger_id else 0
+            behind = min(entries, piece.end.entry_id) if ledger_id == piece.end.ledger_id else entries
+            found += max(0, behind - first)
+    return found
+
+
+@given(
+    st.dictionaries(st.integers(3, 30), st.integers(1, 400), min_size=2, max_size=8),
+    st.integers(0, 399),
+    st.integers(1, 9),
+    st.booleans(),
+)
+def test_range_over_several_ledgers_is_divided_evenly(lengths, first, tasks_max, is_from_beginning):
+    ids = sorted(lengths)
+    begin = BEGINNING if is_from_beginning else ReadPosition(ids[0], min(first, lengths[ids[0]]))
+    end = StreamOffset(topics={"t": ReadPosition(ids[-1], lengths[ids[-1]])}, tasks_max=tasks_max)
+    start = StreamOffset(topics={"t": begin})
+    # The broker tells the closed ledgers, and those that were closed meanwhile.
+    told = {"t": [(ledger_id, lengths[ledger_id]) for ledger_id in ids[:-1]] + [(ids[-1] + 1, 7)]}
+    divided = replace(end, divisions=divide(ranges_of(start, end), told, tasks_max))
+    tasks = plan(start, divided)
+    total = entries_of(TopicRange("t", begin, end.topics["t"]), lengths)
+    assert divided.divisions["t"].entries == total
+    assert len(tasks) == max(1, min(tasks_max, total // ENTRIES_PER_TASK_MIN))
+    sizes = [sum(entries_of(piece, lengths) for piece in task) for task in tasks]
+    assert sum(sizes) == total
+    assert max(sizes) - min(sizes) <= 1
+
+
+@given(st.integers(1, 9), st.lists(st.integers(100, 3000), min_size=1, max_size=5))
+def test_ranges_over_several_ledgers_share_tasks_with_others(tasks_max, sizes):
+    start = StreamOffset(topics={"big": ReadPosition(3, 0)} | {f"s{i}": ReadPosition(9, 0) for i in range(len(sizes))})
+    ends = {"big": ReadPosition(5, 2000)} | {f"s{i}": ReadPosition(9, size) for i, size in enumerate(sizes)}
+    end = StreamOffset(topics=ends, tasks_max=tasks_max)
+    divisions = divide(ranges_of(start, end), {"big": [(3, 4000), (4, 2000)]}, tasks_max)
+    assert set(divisions) == {"big"}
+    tasks = plan(start, replace(end, divisions=divisions))
+    assert len(tasks) <= tasks_max
+    # A piece has up to one and a half times what a task would have if all were the same; the heaviest are dealt first.
+    lengths = {3: 4000, 4: 2000, 5: 2000, 9: 3000}
+    weights = [sum(entries_of(piece, lengths) for piece in task) for task in tasks]
+    assert sum(weights) == 8000 + sum(sizes)
+    assert max(weights) <= 2.5 * -(-sum(weights) // tasks_max)
 
 
 @given(offsets)

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Final, Generic, Protocol, TypeVar
 
 from geminga.client._consuming import requests
@@ -258,6 +259,21 @@ class EntryStream(Generic[E]):
             MessageId.from_data(found.last_message_id, str(self.topic)),
             MessageId.from_data(found.consumer_mark_delete_position) if has_mark else None,
         )
+
+    async def ledger_lengths(self, ledger_id: int) -> list[tuple[int, int]]:
+        """Id and entries of the topic's closed ledgers from ``ledger_id`` on; nothing from a broker that does not tell.
+
+        See docs/formats/ledger-lengths.md. Asks again after a lost connection, until the operation timeout.
+        """
+
+        async def ask() -> list[tuple[int, int]]:
+            self._check()
+            if not (await self._attachment.connected()).features.geminga_ledger_lengths:
+                return []
+            found = await self._attachment.request(partial(requests.get_ledger_lengths, ledger_id))
+            return [(one.ledger_id, one.entries) for one in found.getLastMessageIdResponse.geminga_ledgers]
+
+        return await self._cluster.lookup.retry(ask, f"lengths of ledgers of {self.topic}")
 
     async def connected(self) -> ClientConnection:
         """The connection, once there is one; Timeout after the operation timeout."""

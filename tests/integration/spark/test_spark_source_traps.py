@@ -290,7 +290,7 @@ def test_range_in_the_middle_of_a_batch_whose_ledger_is_deleted_before_its_task_
     broker, client, topic, options
 ):
     keep = client.subscribe(topic, "keep")
-    sent = publish(client, topic, 3 * LEDGER_ENTRIES)
+    sent = publish(client, topic, 4 * LEDGER_ENTRIES)
     wanted = {name: value for name, value in options.items() if name != "longPollMs"}
     source = DefaultSource(options={**wanted, "numPartitions": "8"})
     reader = source.reader(source.schema())

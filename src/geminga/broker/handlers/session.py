@@ -90,6 +90,7 @@ def _welcome(services: CommandServices, connection: Connection) -> None:
         supports_topic_watchers=services.config.topic_list_watcher,
         supports_get_partitioned_metadata_without_auto_creation=True,
         geminga_entry_heads=True,
+        geminga_ledger_lengths=True,
         geminga_registers_ahead=services.transactions is not None,
     )
     connection.write(

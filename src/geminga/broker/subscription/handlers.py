@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Coroutine, Mapping, Sequence
 from functools import partial
-from typing import Any, cast
+from itertools import islice
+from typing import Any, Final, cast
 
 from geminga.broker.connection.back_pressure import LONG_COMMAND_BYTES
 from geminga.broker.core.ack_properties import NO_PROPERTIES, ack_properties
@@ -34,6 +35,9 @@ from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar import hot
 from geminga.wire.pulsar.commands import decode_command
 from geminga.wire.pulsar.numbers import FLOW_PERMITS_MAX
+
+#: Ledgers whose lengths one answer tells (docs/formats/ledger-lengths.md).
+LEDGERS_TOLD_MAX: Final = 10_000
 
 
 def handle_subscribe(topics: Topics, connection: CommandConnection, command: pb.BaseCommand) -> None:
@@ -258,12 +262,13 @@ def handle_get_last_message_id(connection: CommandConnection, command: pb.BaseCo
     if consumer is None:
         connection.send_error(request.request_id, NotFoundError("Consumer not found"))
         return
-    connection.run(
-        _get_last_message_id(connection, request.request_id, consumer), f"last message id {consumer.consumer_id}"
-    )
+    connection.run(_get_last_message_id(connection, request, consumer), f"last message id {consumer.consumer_id}")
 
 
-async def _get_last_message_id(connection: CommandConnection, request_id: int, consumer: Consumer) -> None:
+async def _get_last_message_id(
+    connection: CommandConnection, request: pb.CommandGetLastMessageId, consumer: Consumer
+) -> None:
+    request_id = request.request_id
     subscription = consumer.subscription
     if not isinstance(subscription, Subscription):
         connection.send_error(request_id, NotAllowedError("a non-persistent topic has no last message id"))
@@ -278,6 +283,12 @@ async def _get_last_message_id(connection: CommandConnection, request_id: int, c
         request_id=request_id,
         consumer_mark_delete_position=message_id_data(subscription.cursor.mark_delete_position),
     )
+    if request.HasField("geminga_ledgers_from"):
+        lengths = subscription.topic.ledger.ledgers.lengths_from(request.geminga_ledgers_from)
+        answer.geminga_ledgers.extend(
+            pb.GemingaLedgerLength(ledger_id=ledger_id, entries=entries)
+            for ledger_id, entries in islice(lengths, LEDGERS_TOLD_MAX)
+        )
     connection.send_command(
         pb.BaseCommand(type=pb.BaseCommand.GET_LAST_MESSAGE_ID_RESPONSE, getLastMessageIdResponse=answer)
     )

@@ -127,6 +127,13 @@ def get_last_message_id(consumer_id: int, request_id: int) -> pb.BaseCommand:
     )
 
 
+def get_ledger_lengths(ledger_id: int, consumer_id: int, request_id: int) -> pb.BaseCommand:
+    """GET_LAST_MESSAGE_ID with the lengths of ledgers: docs/formats/ledger-lengths.md."""
+    command = get_last_message_id(consumer_id, request_id)
+    command.getLastMessageId.geminga_ledgers_from = max(0, ledger_id)
+    return command
+
+
 def redeliver(consumer_id: int, entries: Sequence[tuple[int, int]], epoch: int) -> Iterator[bytes]:
     """REDELIVER_UNACKNOWLEDGED_MESSAGES frames for ``entries``; one for everything if there are none."""
     for start in range(0, len(entries) or 1, REDELIVER_IDS_MAX):

@@ -8,7 +8,7 @@ confirmed (never past the last add confirmed).
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from geminga.model.errors import invariant
 from geminga.model.position import EARLIEST, Position
@@ -89,6 +89,13 @@ class LedgerList:
         """The first ledger whose id is greater."""
         index = bisect_right(self._ids, ledger_id)
         return self._infos[index] if index < len(self._ids) else None
+
+    def lengths_from(self, ledger_id: int) -> Iterator[tuple[int, int]]:
+        """Id and entries of the ledgers from ``ledger_id`` on that have some, without the newest."""
+        for index in range(bisect_left(self._ids, ledger_id), len(self._ids) - 1):
+            info = self._infos[index]
+            if info.entries:
+                yield info.ledger_id, info.entries
 
     def before(self, ledger_id: int) -> LedgerInfo | None:
         """The last ledger whose id is smaller."""

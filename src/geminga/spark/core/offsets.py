@@ -9,6 +9,7 @@ key   value
 ``t`` per topic or partition the *next unread* position ``ledger:entry:batchIndex``; ``-1:-1:0`` is its beginning
 ``n`` at most so many tasks a batch; fixed at the first run
 ``c`` optional: positions where this batch's ranges are cut into tasks, found while counting bytes
+``d`` optional, of ranges over several ledgers: how many entries they have, and positions that divide them evenly
 ``s`` optional, in the first batch of a start by time: where each topic was started
 ===== ==============================================================================================================
 
@@ -71,6 +72,15 @@ class ReadPosition(NamedTuple):
 BEGINNING: Final = ReadPosition(-1, -1, 0)
 
 
+class Division(NamedTuple):
+    """What is known of a range over several ledgers."""
+
+    #: Entries in it.
+    entries: int
+    #: Between its pieces, which have about as many entries each.
+    cuts: tuple[ReadPosition, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class StreamOffset:
     """One offset; see the module. ``init`` is None unless it is symbolic: latest, earliest or a time in ms."""
@@ -81,6 +91,7 @@ class StreamOffset:
     cuts: Mapping[str, tuple[ReadPosition, ...]] = field(default_factory=dict)
     starts: Mapping[str, ReadPosition] = field(default_factory=dict)
     init: str | int | None = None
+    divisions: Mapping[str, Division] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, object]:
         """What Spark makes JSON of: keys in order at every level."""
@@ -90,6 +101,11 @@ class StreamOffset:
         cuts = {topic: [str(cut) for cut in self.cuts[topic]] for topic in sorted(self.cuts) if self.cuts[topic]}
         if cuts:
             found["c"] = cuts
+        if self.divisions:
+            found["d"] = {
+                topic: [self.divisions[topic].entries, *map(str, self.divisions[topic].cuts)]
+                for topic in sorted(self.divisions)
+            }
         if self.tasks_max:
             found["n"] = self.tasks_max
         if self.starts:
@@ -118,6 +134,10 @@ class StreamOffset:
             tasks_max=int(data.get("n", 0)),
             cuts={topic: tuple(map(ReadPosition.parse, cuts)) for topic, cuts in data.get("c", {}).items()},
             starts=_positions(data.get("s", {}), "s"),
+            divisions={
+                topic: Division(int(entries), tuple(map(ReadPosition.parse, cuts)))
+                for topic, (entries, *cuts) in data.get("d", {}).items()
+            },
         )
 
     def start_of(self, topic: str, end: StreamOffset) -> ReadPosition | None:

@@ -3,20 +3,21 @@
 The plan is a function of the two offsets and nothing else, never of the machine, so that a replayed batch has the same
 tasks with the same rows. Small ranges share a task (a task costs some 40 ms), large ones are split by position.
 
-How large a range is, is guessed from entry ids: within one ledger they are consecutive. Of a range over several
-ledgers only the part in the last one can be split; the rest is one piece. Where the offset names cuts (found while
-counting bytes), a range is split there instead.
+How large a range is, is guessed from entry ids: within one ledger they are consecutive. A range over several ledgers is
+divided when its batch is made, if the broker tells how long they are (docs/formats/ledger-lengths.md); else only the
+part in the last ledger can be split, the rest is one piece. Where the offset names cuts (found while counting bytes), a
+range is split there instead.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
 from geminga.model.errors import invariant
-from geminga.spark.core.offsets import ReadPosition, StreamOffset
+from geminga.spark.core.offsets import Division, ReadPosition, StreamOffset
 
 #: A piece of fewer entries is not worth a task of its own.
 ENTRIES_PER_TASK_MIN: Final = 32
@@ -63,11 +64,64 @@ def plan(start: StreamOffset, end: StreamOffset) -> list[Task]:
     invariant(end.tasks_max > 0, "an offset without a number of tasks can not be planned")
     if end.cuts:
         return [(piece,) for one in ranges for piece in _cut(one, end.cuts.get(one.topic, ()))]
-    total = sum(one.weight for one in ranges)
-    tasks = max(1, min(end.tasks_max, total // ENTRIES_PER_TASK_MIN))
-    goal = max(1, -(-total // tasks))
-    pieces = [piece for one in ranges for piece in split_range(one, goal)]
+    weights = [_weight(one, end.divisions) for one in ranges]
+    tasks, goal = _tasks_and_goal(sum(weights), end.tasks_max)
+    pieces: list[tuple[TopicRange, int]] = []
+    for one, weight in zip(ranges, weights, strict=True):
+        division = end.divisions.get(one.topic)
+        if division is None:
+            pieces += [(piece, piece.weight) for piece in split_range(one, goal)]
+        else:
+            divided = _cut(one, division.cuts)
+            pieces += [(piece, -(-weight // len(divided))) for piece in divided]
     return _packed(pieces, tasks)
+
+
+def _weight(one: TopicRange, divisions: Mapping[str, Division]) -> int:
+    division = divisions.get(one.topic)
+    return one.weight if division is None else max(1, division.entries)
+
+
+def _tasks_and_goal(total: int, tasks_max: int) -> tuple[int, int]:
+    """How many tasks, and of how many entries each."""
+    tasks = max(1, min(tasks_max, total // ENTRIES_PER_TASK_MIN))
+    return tasks, max(1, -(-total // tasks))
+
+
+def divide(
+    ranges: Sequence[TopicRange], lengths: Mapping[str, Sequence[tuple[int, int]]], tasks_max: int
+) -> dict[str, Division]:
+    """How to divide the ranges over several ledgers among ``tasks_max`` tasks; ``lengths``: of their closed ledgers."""
+    spans = {one.topic: _spans(one, lengths[one.topic]) for one in ranges if lengths.get(one.topic)}
+    sizes = {topic: sum(entries for _, _, entries in found) for topic, found in spans.items()}
+    total = sum(sizes.get(one.topic) or one.weight for one in ranges)
+    _, goal = _tasks_and_goal(total, tasks_max)
+    return {topic: Division(size, tuple(_even_cuts(spans[topic], round(size / goal)))) for topic, size in sizes.items()}
+
+
+def _spans(one: TopicRange, lengths: Sequence[tuple[int, int]]) -> list[tuple[int, int, int]]:
+    """(ledger, first entry, entries) of what the range has in each ledger."""
+    found: list[tuple[int, int, int]] = []
+    for ledger_id, entries in (*lengths, (one.end.ledger_id, one.end.entry_id)):
+        is_first = ledger_id == one.start.ledger_id
+        first = max(0, one.start.entry_id) if is_first else 0
+        is_last = ledger_id == one.end.ledger_id
+        behind = min(entries, one.end.entry_id) if is_last else entries
+        is_told = bool(found) and found[-1][0] == ledger_id
+        if one.start.ledger_id <= ledger_id <= one.end.ledger_id and first < behind and not is_told:
+            found.append((ledger_id, first, behind - first))
+    return found
+
+
+def _even_cuts(spans: Iterable[tuple[int, int, int]], pieces: int) -> Iterable[ReadPosition]:
+    """Positions between ``pieces`` pieces of as many entries each."""
+    spans = list(spans)
+    total = sum(entries for _, _, entries in spans)
+    before = 0
+    wanted = [total * index // pieces for index in range(1, pieces)]
+    for ledger_id, first, entries in spans:
+        yield from (ReadPosition(ledger_id, first + at - before) for at in wanted if before <= at < before + entries)
+        before += entries
 
 
 def _cut(one: TopicRange, cuts: Sequence[ReadPosition]) -> list[TopicRange]:
@@ -91,13 +145,14 @@ def split_range(one: TopicRange, goal: int) -> list[TopicRange]:
     return _cut(one, cuts)
 
 
-def _packed(pieces: Sequence[TopicRange], tasks: int) -> list[Task]:
-    """Pieces in at most ``tasks`` tasks: the heaviest first, each to the task that has least."""
+def _packed(pieces: Sequence[tuple[TopicRange, int]], tasks: int) -> list[Task]:
+    """Pieces, of such weights, in at most ``tasks`` tasks: the heaviest first, each to the task that has least."""
     loads = [0] * min(tasks, len(pieces))
     packed: list[list[TopicRange]] = [[] for _ in loads]
-    order = sorted(range(len(pieces)), key=lambda index: (-pieces[index].weight, index))
+    order = sorted(range(len(pieces)), key=lambda index: (-pieces[index][1], index))
     for index in order:
         lightest = min(range(len(loads)), key=lambda task: (loads[task], task))
-        loads[lightest] += pieces[index].weight
-        packed[lightest].append(pieces[index])
+        piece, weight = pieces[index]
+        loads[lightest] += weight
+        packed[lightest].append(piece)
     return [tuple(sorted(task)) for task in sorted(packed, key=lambda task: min(task))]

@@ -12,7 +12,15 @@ from geminga.spark.core.offsets import BEGINNING, ReadPosition, StreamOffset
 from geminga.spark.core.options import ReaderConfiguration, SourceOptions
 from geminga.spark.core.planner import Task, TopicRange, plan, ranges_of
 from geminga.spark.source.errors import TopicError
-from geminga.spark.source.positions import CLOCK_SLACK_MS, Probe, ends_of, find_topics, in_parallel, position_at_time
+from geminga.spark.source.positions import (
+    CLOCK_SLACK_MS,
+    Probe,
+    divisions_of,
+    ends_of,
+    find_topics,
+    in_parallel,
+    position_at_time,
+)
 from geminga.spark.source.scout import Scout
 
 _log = get_logger(__name__)
@@ -27,10 +35,18 @@ async def plan_batch(client: Client, options: SourceOptions) -> list[Task]:
     """The tasks; raises TopicError, and what the client raises."""
     start, end = await bounds_of_batch(client, options)
     tasks_max = options.tasks_max
-    if options.target_bytes_per_task:
-        size = await _estimated_bytes(client, ranges_of(start, end), options.reader)
-        tasks_max = max(1, min(TASKS_MAX, -(-size // options.target_bytes_per_task)))
-    return plan(start, replace(end, tasks_max=tasks_max))
+    ranges = ranges_of(start, end)
+    probes = {one.topic: Probe(client, one.topic, options.reader.name) for one in ranges}
+    try:
+        divisions = await divisions_of(probes, ranges, tasks_max)
+        if options.target_bytes_per_task:
+            entries = {one.topic: divisions[one.topic].entries for one in ranges if one.topic in divisions}
+            size = await _estimated_bytes(client, ranges, entries, options.reader)
+            tasks_max = max(1, min(TASKS_MAX, -(-size // options.target_bytes_per_task)))
+            divisions = await divisions_of(probes, ranges, tasks_max)
+    finally:
+        await in_parallel(probes.values(), Probe.close)
+    return plan(start, replace(end, tasks_max=tasks_max, divisions=divisions))
 
 
 async def bounds_of_batch(client: Client, options: SourceOptions) -> tuple[StreamOffset, StreamOffset]:
@@ -68,8 +84,10 @@ async def bounds_of_batch(client: Client, options: SourceOptions) -> tuple[Strea
     return StreamOffset(topics=starts), StreamOffset(topics=ends)
 
 
-async def _estimated_bytes(client: Client, ranges: Iterable[TopicRange], config: ReaderConfiguration) -> int:
-    """Bytes of the ranges, by the first entries of each."""
+async def _estimated_bytes(
+    client: Client, ranges: Iterable[TopicRange], entries: Mapping[str, int], config: ReaderConfiguration
+) -> int:
+    """Bytes of the ranges, by the first entries of each and by how many there are, where that is known."""
     sizes: list[int] = []
 
     async def sample(one: TopicRange) -> None:
@@ -80,7 +98,7 @@ async def _estimated_bytes(client: Client, ranges: Iterable[TopicRange], config:
                 found.append(entry.size_bytes)
         finally:
             await scout.close()
-        sizes.append(sum(found) * one.weight // max(1, len(found)))
+        sizes.append(sum(found) * entries.get(one.topic, one.weight) // max(1, len(found)))
 
     await in_parallel(ranges, sample)
     return sum(sizes)

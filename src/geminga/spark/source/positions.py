@@ -7,13 +7,14 @@ connection. All of this runs on the client's loop.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Final, TypeVar
 
 from geminga.client import BatchSource, Client, EntryBatch, EntryStream, MessageId, TopicNotFound
 from geminga.client.core.topic_pattern import TopicPattern
-from geminga.spark.core.offsets import BEGINNING, ReadPosition
+from geminga.spark.core.offsets import BEGINNING, Division, ReadPosition
 from geminga.spark.core.options import TopicChoice
+from geminga.spark.core.planner import TopicRange, divide
 from geminga.spark.source.errors import TopicError
 
 T = TypeVar("T")
@@ -85,9 +86,28 @@ class Probe:
             self.first = ReadPosition(marked.ledger_id(), marked.entry_id() + 1)
         return behind(last)
 
+    async def ledger_lengths(self, ledger_id: int) -> list[tuple[int, int]]:
+        """Id and entries of the closed ledgers from one on; nothing if the broker does not tell."""
+        await self.open()
+        return await self._stream.ledger_lengths(ledger_id)
+
     async def close(self) -> None:
         """Harmless twice."""
         await self._stream.close()
+
+
+async def divisions_of(
+    probes: Mapping[str, Probe], ranges: Sequence[TopicRange], tasks_max: int
+) -> dict[str, Division]:
+    """How to divide those of the ranges that lie in several ledgers, as far as brokers tell how long these are."""
+    lengths: dict[str, list[tuple[int, int]]] = {}
+
+    async def ask(one: TopicRange) -> None:
+        lengths[one.topic] = await probes[one.topic].ledger_lengths(one.start.ledger_id)
+
+    over_several = (one for one in ranges if one.start.ledger_id != one.end.ledger_id and one.topic in probes)
+    await in_parallel(over_several, ask)
+    return divide(ranges, lengths, tasks_max)
 
 
 def behind(last: MessageId) -> ReadPosition:

@@ -18,10 +18,18 @@ from geminga.spark.core.admission import Limits
 from geminga.spark.core.lag import Lag
 from geminga.spark.core.offsets import BEGINNING, EARLIEST, LATEST, ReadPosition, StreamOffset
 from geminga.spark.core.options import SourceOptions
-from geminga.spark.core.planner import TopicRange, plan
+from geminga.spark.core.planner import TopicRange, plan, ranges_of
 from geminga.spark.source.batch_plan import at_time, check_given, warn_beyond
 from geminga.spark.source.errors import DataLossError
-from geminga.spark.source.positions import Probe, ends_of, find_topics, first_position, in_parallel, lost_text
+from geminga.spark.source.positions import (
+    Probe,
+    divisions_of,
+    ends_of,
+    find_topics,
+    first_position,
+    in_parallel,
+    lost_text,
+)
 from geminga.spark.source.scout import Scouts
 from geminga.spark.source.subscriptions import Cursors
 from geminga.spark.source.task_read import TaskPlan
@@ -122,7 +130,11 @@ class StreamDriver:
         topics = {**start.topics, **ends}
         if start.init is None and topics == dict(start.topics):
             return None
-        return StreamOffset(topics, start.tasks_max or self._options.tasks_max, cuts, starts)
+        tasks_max = start.tasks_max or self._options.tasks_max
+        found = StreamOffset(topics, tasks_max, cuts, starts)
+        if cuts or start.init == LATEST:
+            return found
+        return replace(found, divisions=await divisions_of(self._probes, ranges_of(start, found), tasks_max))
 
     def _warn_beyond(self, begins: Mapping[str, ReadPosition], ends: Mapping[str, ReadPosition]) -> None:
         fresh = {topic: end for topic, end in ends.items() if topic not in self._compared}

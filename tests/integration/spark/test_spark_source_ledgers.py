@@ -1,0 +1,90 @@
+"""A topic of several ledgers is divided among tasks, by what the broker tells of their lengths; without a JVM."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+import geminga
+from geminga.client.blocking import Client, connect
+from geminga.spark.core.offsets import StreamOffset
+from pyspark_geminga import DefaultSource
+from support.spark_source import Stream, read_batch, rows_of, values
+
+TOPIC = "persistent://public/default/ledgers"
+LEDGER_ENTRIES = 50
+#: Of one message each: seven ledgers, the last of which is not full.
+ENTRIES = 330
+TASKS = 3
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[geminga.Standalone]:
+    settings = {
+        "managedLedgerMaxEntriesPerLedger": LEDGER_ENTRIES,
+        "managedLedgerMinLedgerRolloverTimeMinutes": 0,
+        "defaultRetentionTimeInMinutes": -1,
+        "defaultRetentionSizeInMB": -1,
+    }
+    with geminga.Standalone(None, settings) as one, connect(one.service_url) as client:
+        publish(client, 0, ENTRIES)
+        yield one
+
+
+@pytest.fixture
+def options(broker) -> dict[str, str]:
+    return {
+        "service.url": broker.service_url,
+        "topic": TOPIC,
+        "startingOffsets": "earliest",
+        "numPartitions": str(TASKS),
+    }
+
+
+def publish(client: Client, first: int, count: int) -> None:
+    with client.create_producer(TOPIC, batching_enabled=False) as producer:
+        for index in range(first, first + count):
+            producer.send_nowait(b"%d" % index)
+        producer.flush()
+
+
+WANTED = [b"%d" % index for index in range(ENTRIES)]
+
+
+def test_batch_over_several_ledgers_is_divided_among_all_tasks(options):
+    source = DefaultSource(options=options)
+    reader = source.reader(source.schema())
+    sizes = [len(rows_of(reader, [task])) for task in reader.partitions()]
+    assert sizes == [ENTRIES // TASKS] * TASKS
+    assert sorted(values(read_batch(options)), key=int) == WANTED
+    of_size = {**options, "targetBytesPerTask": "50"}
+    source = DefaultSource(options=of_size)
+    assert len(source.reader(source.schema()).partitions()) > TASKS
+    assert sorted(values(read_batch(of_size)), key=int) == WANTED
+
+
+def test_stream_over_several_ledgers_is_divided_and_replayed_alike(options):
+    stream = Stream(options)
+    assert stream.plan()
+    offset = stream.offset()
+    assert offset.divisions[TOPIC].entries == ENTRIES
+    assert len(offset.divisions[TOPIC].cuts) == TASKS - 1
+    tasks = stream.reader.partitions(stream.start_of(0), offset.to_dict())
+    sizes = [len(rows_of(stream.reader, [task])) for task in tasks]
+    assert sizes == [ENTRIES // TASKS] * TASKS
+    assert sorted(values(stream.read()), key=int) == WANTED
+    # Another driver, which does not ask again, has the same tasks.
+    stream.restart(numPartitions="9")
+    again = stream.reader.partitions(stream.start_of(0), offset.to_dict())
+    assert [task.value for task in again] == [task.value for task in tasks]
+    stream.stop()
+
+
+def test_batch_of_counted_bytes_is_divided_as_well(options):
+    stream = Stream({**options, "maxMessagesPerTrigger": str(4 * LEDGER_ENTRIES)})
+    rows = list(stream.batches())
+    stream.stop()
+    assert [len(some) for some in rows] == [200, 130]
+    assert sorted((value for some in rows for value in values(some)), key=int) == WANTED
+    assert all(StreamOffset.from_dict(stream.offset(number).to_dict()).divisions for number in range(2))
