@@ -134,6 +134,18 @@ def test_acknowledged_entries_and_fences_survive_a_power_loss(case):
     case.run(main)
 
 
+def test_large_entries_are_those_that_were_added_wherever_they_are_read_from(case):
+    async def main(bookie: Calls, restart):
+        entries = [entry + bytes(40_000) for entry in entries_of(3, 0, 4)]
+        assert await bookie.add(3, 0, entries) is None
+        again = await restart()
+        for _ in range(2):
+            assert await again.read(3, 0, 1, 2, 3) == entries
+            assert await again.lac(3) == LacResult(3, entries[3], None)
+
+    case.run(main)
+
+
 def test_many_ledgers_at_once_do_not_mix(case):
     async def main(bookie: Calls, restart):
         adds = (bookie.add(ledger_id, i, entries_of(ledger_id, i, 1)) for i in range(5) for ledger_id in range(20))

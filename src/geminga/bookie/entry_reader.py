@@ -13,7 +13,7 @@ from bisect import bisect_left
 from collections import OrderedDict, deque
 from collections.abc import Sequence
 from operator import itemgetter
-from typing import NamedTuple, cast
+from typing import Final, NamedTuple, cast
 
 from geminga.bookie.core import entry_log_format as fmt
 from geminga.bookie.core.index import Row, log_of, make_location, offset_of
@@ -21,7 +21,7 @@ from geminga.bookie.core.read_plan import PlannedRead, plan_reads
 from geminga.bookie.disk_io import read
 from geminga.bookie.ledger_storage import LedgerStorage
 from geminga.bookie.limits import READ_ATTEMPTS_MAX, READ_BATCH_BYTES_MAX, READ_MERGE_BYTES_MAX
-from geminga.model.bookie_port import ReadDone
+from geminga.model.bookie_port import EntryData, ReadDone
 from geminga.model.errors import (
     CorruptionError,
     DiskIOError,
@@ -36,6 +36,10 @@ from geminga.runtime import ReadRequest, get_logger, spawn
 _log = get_logger(__name__)
 
 
+#: An entry of so many bytes is given as a view of its chunk: who takes its payload out copies it anyway.
+VIEW_BYTES_MIN: Final = 16 * 1024
+
+
 class LoadedChunk(NamedTuple):
     """A checked chunk of entries; entry i of it is ``body[ends[i]:ends[i + 1]]``."""
 
@@ -44,10 +48,11 @@ class LoadedChunk(NamedTuple):
     body: memoryview
     ends: list[int]
 
-    def entry(self, entry_id: int) -> bytes:
+    def entry(self, entry_id: int) -> EntryData:
         """The bytes of an entry that the chunk holds."""
         i = entry_id - self.first_entry_id
-        return bytes(self.body[self.ends[i] : self.ends[i + 1]])
+        view = self.body[self.ends[i] : self.ends[i + 1]]
+        return view if len(view) >= VIEW_BYTES_MIN else bytes(view)
 
     def holds(self, ledger_id: int, entry_id: int) -> bool:
         """Whether the entry is in the chunk."""
@@ -61,7 +66,12 @@ class _Read:
     __slots__ = ("attempts", "bytes_max", "chunks", "done", "ledger_id", "missing", "results", "since_s")
 
     def __init__(
-        self, ledger_id: int, results: list[bytes | StorageError], done: ReadDone, bytes_max: int | None, since_s: float
+        self,
+        ledger_id: int,
+        results: list[EntryData | StorageError],
+        done: ReadDone,
+        bytes_max: int | None,
+        since_s: float,
     ) -> None:
         #: When it was asked for, on the monotonic clock.
         self.since_s = since_s
@@ -125,7 +135,7 @@ class EntryReader:
             storage.stats.read_latency.add((storage.runtime.clock.monotonic() - since_s) * 1000, len(entry_ids))
             done(found)
             return
-        results: list[bytes | StorageError] = [b"" if entry is None else entry for entry in entries]
+        results: list[EntryData | StorageError] = [b"" if entry is None else entry for entry in entries]
         pending = _Read(ledger_id, results, done, bytes_max, since_s)
         self._look_up(pending, [(i, entry_ids[i]) for i, entry in enumerate(entries) if entry is None])
         pending.cut()
@@ -295,7 +305,7 @@ class EntryReader:
             self._chunk_bytes -= _cost(self._chunks.pop(location))
 
 
-def _first(results: list[bytes | StorageError], bytes_max: int | None) -> list[bytes | StorageError]:
+def _first(results: list[EntryData | StorageError], bytes_max: int | None) -> list[EntryData | StorageError]:
     """As many results as the limit allows."""
     if bytes_max is None:
         return results
@@ -303,10 +313,10 @@ def _first(results: list[bytes | StorageError], bytes_max: int | None) -> list[b
     return results[:count] if count < len(results) else results
 
 
-def _sizes(results: Sequence[bytes | StorageError]) -> list[int]:
+def _sizes(results: Sequence[EntryData | StorageError]) -> list[int]:
     """Bytes of each; an error has none."""
     try:
-        return list(map(len, cast("Sequence[bytes]", results)))
+        return list(map(len, cast("Sequence[EntryData]", results)))
     except TypeError:
         return [0 if isinstance(result, StorageError) else len(result) for result in results]
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from geminga.bookie.entry_reader import EntryReader
 from geminga.bookie.ledger_storage import LedgerStorage
-from geminga.model.bookie_port import BookieInfo, InfoDone, LacDone, LacResult
+from geminga.model.bookie_port import BookieInfo, EntryData, InfoDone, LacDone, LacResult
 from geminga.model.errors import CorruptionError, DiskIOError, StorageError, UnknownEntryError
 from geminga.wire.bookkeeper.digest import read_lac_ids
 
@@ -46,9 +46,9 @@ class LedgerContents:
             done(LacResult(-1, None, packet))
             return
 
-        def have_entry(results: Sequence[bytes | StorageError]) -> None:
+        def have_entry(results: Sequence[EntryData | StorageError]) -> None:
             entry = results[0]
-            done(entry if isinstance(entry, StorageError) else LacResult(last, entry, packet))
+            done(entry if isinstance(entry, StorageError) else LacResult(last, bytes(entry), packet))
 
         self._reader.read(ledger_id, (last,), have_entry)
 

@@ -13,7 +13,7 @@ from typing import Final
 
 from geminga.bookkeeper.core.distribution import Distribution
 from geminga.bookkeeper.core.read_attempts import Ask, ReadAttempts, StickyReplica, read_order
-from geminga.model.bookie_port import Availability, BookiePool
+from geminga.model.bookie_port import Availability, BookiePool, EntryData
 from geminga.model.errors import CorruptionError, StorageError
 from geminga.runtime import get_logger
 from geminga.wire.bookkeeper.digest import EntryDigest
@@ -67,7 +67,7 @@ def read_single(
 ) -> None:
     """The read of a ledger with one bookie: one call, no choice."""
 
-    def on_read(results: Sequence[bytes | StorageError]) -> None:
+    def on_read(results: Sequence[EntryData | StorageError]) -> None:
         payloads: list[bytes] = []
         for entry_id, result in zip(entry_ids, results, strict=bytes_max is None):
             payload = result if isinstance(result, StorageError) else digest.payload(ledger_id, entry_id, result)
@@ -192,7 +192,7 @@ class ReadOp:
         self._move_on(late)
         self._go_on(self._attempts.answer_is_late(), is_speculative=True)
 
-    def _on_read(self, ask: Ask, is_speculative: bool, results: Sequence[bytes | StorageError]) -> None:
+    def _on_read(self, ask: Ask, is_speculative: bool, results: Sequence[EntryData | StorageError]) -> None:
         if is_speculative:
             self._replicas.speculative_calls -= 1
         if self._is_done:

@@ -60,8 +60,10 @@ class Availability(Enum):
 #: answers for each of its entries exactly once, in as many groups as their answers arrive in; a bookie in this
 #: process answers for all of them together.
 AddDone = Callable[[Sequence[int], StorageError | None], None]
+#: A whole entry as it was read: a large one may be a view of what was read with it, for who takes it apart at once.
+EntryData = bytes | memoryview
 #: One result per requested entry, in order; fewer if the call had a limit of bytes, the first ones, at least one.
-ReadDone = Callable[[Sequence[bytes | StorageError]], None]
+ReadDone = Callable[[Sequence[EntryData | StorageError]], None]
 FenceDone = Callable[[StorageError | None], None]
 LacDone = Callable[[LacResult | StorageError], None]
 WriteLacDone = Callable[[StorageError | None], None]

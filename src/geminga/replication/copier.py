@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from geminga.bookkeeper.core.distribution import Distribution
 from geminga.bookkeeper.core.reads import worst_error
-from geminga.model.bookie_port import BookiePool, FenceDone
+from geminga.model.bookie_port import BookiePool, EntryData, FenceDone
 from geminga.model.errors import CorruptionError, StorageError, UnknownEntryError
 from geminga.replication import crash_points
 from geminga.replication.core.copying import DurableCopies, sources_of
@@ -146,9 +146,9 @@ class Copier:
         self, ledger: CopiedLedger, bookie_id: str, entry_ids: Sequence[int]
     ) -> list[tuple[int, bytes | StorageError]]:
         """The first of ``entry_ids``, each checked, or why there is none; those that were left out are not named."""
-        answered: asyncio.Future[Sequence[bytes | StorageError]] = asyncio.get_running_loop().create_future()
+        answered: asyncio.Future[Sequence[EntryData | StorageError]] = asyncio.get_running_loop().create_future()
 
-        def on_read(results: Sequence[bytes | StorageError]) -> None:
+        def on_read(results: Sequence[EntryData | StorageError]) -> None:
             if not answered.done():
                 answered.set_result(results)
 
@@ -165,7 +165,7 @@ class Copier:
         ]
 
     def _checked(
-        self, ledger: CopiedLedger, bookie_id: str, entry_id: int, result: bytes | StorageError
+        self, ledger: CopiedLedger, bookie_id: str, entry_id: int, result: EntryData | StorageError
     ) -> bytes | StorageError:
         if isinstance(result, StorageError):
             return result
@@ -174,7 +174,7 @@ class Copier:
             self._counters.damaged_copies += 1
             _log.error("bookie %s: %s: not spread", bookie_id, payload)
             return payload
-        return result
+        return bytes(result)
 
     # ---- writing
 

@@ -3,7 +3,9 @@ from __future__ import annotations
 import asyncio
 import errno
 
+from geminga.bookie.entry_reader import VIEW_BYTES_MIN
 from geminga.model.errors import CorruptionError, DiskIOError, NoSuchEntryError
+from geminga.wire.bookkeeper.digest import DigestType, digest_for
 from support.bookie_node import BookieNode, entries_of, run_bookie
 from support.ledgers import turn
 
@@ -20,6 +22,31 @@ def test_consecutive_entries_come_with_few_reads():
         for i in range(100):
             assert await case.read(1, i) == entries_of(1, i, 1)
         assert case.bookie.stats.chunk_reads == reads
+
+    run_bookie(main)
+
+
+def test_large_entry_is_a_view_of_what_was_read_and_its_payload_the_only_copy():
+    async def main(case: BookieNode) -> None:
+        payload = bytes(range(256)) * (VIEW_BYTES_MIN // 256)
+        for kind in DigestType:
+            digest = digest_for(kind, b"password")
+            ledger_id = 1 + int(kind)
+            assert await case.add(ledger_id, 0, digest.encode(ledger_id, 0, -1, 0, [payload, b"small"])) is None
+        await case.bookie.flush()
+        for kind in DigestType:
+            digest = digest_for(kind, b"password")
+            large, small = await case.read(1 + int(kind), 0, 1)
+            assert isinstance(large, memoryview)
+            assert isinstance(small, bytes)
+            found = digest.payload(1 + int(kind), 0, large)
+            assert isinstance(found, bytes)
+            assert found == payload
+            damaged = bytearray(large)
+            damaged[-1] ^= 1
+            assert isinstance(digest.payload(1 + int(kind), 0, memoryview(damaged)), CorruptionError) == bool(
+                digest.overhead_bytes > 32
+            )
 
     run_bookie(main)
 

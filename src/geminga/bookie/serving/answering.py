@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from geminga.model.bookie_port import EntryData
 from geminga.model.errors import NoSuchLedgerError, StorageError
 from geminga.wire.bookkeeper import v2, v3
 from geminga.wire.bookkeeper.codes import VERSION_3, StatusCode, status_of_error
@@ -20,6 +21,11 @@ def add_answers(requests: Sequence[AddRequest], status: int) -> bytes:
     if requests[0].version == VERSION_3:
         return v3.encode_add_answers(requests, status)
     return v2.encode_add_answers(requests, status)
+
+
+def as_bytes(results: Sequence[EntryData | StorageError]) -> list[bytes | StorageError]:
+    """What was found, views copied: an answer is put together of bytes."""
+    return [bytes(result) if isinstance(result, memoryview) else result for result in results]
 
 
 def read_answer(

@@ -19,13 +19,14 @@ from geminga.bookie.serving import limits
 from geminga.bookie.serving.answering import (
     add_answers,
     add_status,
+    as_bytes,
     batch_entries,
     lac_of,
     read_answer,
     read_refusal,
 )
 from geminga.bookie.serving.ledger_requests import LEDGER_HANDLERS
-from geminga.model.bookie_port import IDS_END, LacResult
+from geminga.model.bookie_port import IDS_END, EntryData, LacResult
 from geminga.model.errors import NoSuchEntryError, StorageError
 from geminga.runtime import get_logger
 from geminga.wire.bookkeeper import v2, v3
@@ -310,22 +311,25 @@ class BookieConnection(asyncio.Protocol):
         self.bookie.read_entries(first.ledger_id, entry_ids, have, bytes_max=limits.GROUP_BYTES_MAX)
 
     def _have_batch(
-        self, request: BatchReadRequest, results: Sequence[bytes | StorageError], done: Callable[[], None] | None = None
+        self,
+        request: BatchReadRequest,
+        results: Sequence[EntryData | StorageError],
+        done: Callable[[], None] | None = None,
     ) -> None:
         if isinstance(results[0], StorageError):
             answer = read_refusal(request, status_of_error(results[0]))
         else:
             room = min(request.bytes_max, self.server.frame_bytes_max)
-            entries = batch_entries(request, results, room)
+            entries = batch_entries(request, as_bytes(results), room)
             answer = v2.encode_batch_read_answer(request, StatusCode.EOK, entries)
         self.answer(request, answer)
         if done is not None:
             done()
 
     def _have_entries(
-        self, requests: Sequence[ReadRequest], done: Callable[[], None], results: Sequence[bytes | StorageError]
+        self, requests: Sequence[ReadRequest], done: Callable[[], None], results: Sequence[EntryData | StorageError]
     ) -> None:
-        for request, result in zip(requests, results, strict=False):
+        for request, result in zip(requests, as_bytes(results), strict=False):
             lac = None if isinstance(result, StorageError) else lac_of(result)
             self.answer(request, read_answer(request, result, max_lac=lac))
         if len(results) < len(requests):
@@ -384,8 +388,8 @@ class BookieConnection(asyncio.Protocol):
             self.answer(request, nothing)
             return
 
-        def have(results: Sequence[bytes | StorageError]) -> None:
-            entry = results[0]
+        def have(results: Sequence[EntryData | StorageError]) -> None:
+            (entry,) = as_bytes(results)
             if isinstance(entry, NoSuchEntryError):
                 self.answer(request, nothing)  # another bookie has it: ledgers are striped
             else:

@@ -28,6 +28,7 @@ from enum import IntEnum
 from functools import lru_cache
 from typing import Final, NamedTuple, Protocol
 
+from geminga.model.bookie_port import EntryData
 from geminga.model.crc32c import crc32c
 from geminga.model.errors import CorruptionError
 
@@ -76,7 +77,7 @@ class EntryDigest(Protocol):
         """Whole entries for consecutive payloads; ``length`` is the ledger's length before them."""
         ...
 
-    def payload(self, ledger_id: int, entry_id: int, entry: bytes) -> bytes | CorruptionError:
+    def payload(self, ledger_id: int, entry_id: int, entry: EntryData) -> bytes | CorruptionError:
         """The payload of a whole entry, or what is wrong with it (an error as a value)."""
         ...
 
@@ -128,12 +129,12 @@ class Crc32cDigest:
 
     encode = staticmethod(encode_entries)
 
-    def payload(self, ledger_id: int, entry_id: int, entry: bytes) -> bytes | CorruptionError:
+    def payload(self, ledger_id: int, entry_id: int, entry: EntryData) -> bytes | CorruptionError:
         """See :class:`EntryDigest`."""
         if len(entry) < CRC32C_PREFIX_BYTES:
             return _too_short(ledger_id, entry_id, entry, CRC32C_PREFIX_BYTES)
         found_ledger, found_entry, _, _, stored = _HEADER_CRC32C.unpack_from(entry)
-        payload = entry[CRC32C_PREFIX_BYTES:]
+        payload = bytes(entry[CRC32C_PREFIX_BYTES:])
         if crc32c(payload, crc32c(entry[:HEADER_BYTES])) != stored:
             return CorruptionError(f"ledger {ledger_id} entry {entry_id}: CRC32C of the stored entry does not match")
         if found_ledger != ledger_id or found_entry != entry_id:
@@ -176,11 +177,12 @@ class _PlainDigest:
             entries.append(header + self._code(header, payload) + payload)
         return entries
 
-    def payload(self, ledger_id: int, entry_id: int, entry: bytes) -> bytes | CorruptionError:
+    def payload(self, ledger_id: int, entry_id: int, entry: EntryData) -> bytes | CorruptionError:
         """See :class:`EntryDigest`."""
         prefix = HEADER_BYTES + self._size_bytes
         if len(entry) < prefix:
             return _too_short(ledger_id, entry_id, entry, prefix)
+        entry = bytes(entry)
         header, payload = entry[:HEADER_BYTES], entry[prefix:]
         if not hmac.compare_digest(self._code(header, payload), entry[HEADER_BYTES:prefix]):
             return CorruptionError(
@@ -269,7 +271,7 @@ def _checked_lac(ledger_id: int, packet: bytes, encode: Callable[[int, int], byt
     return int(lac)
 
 
-def _too_short(ledger_id: int, entry_id: int, entry: bytes, prefix: int) -> CorruptionError:
+def _too_short(ledger_id: int, entry_id: int, entry: EntryData, prefix: int) -> CorruptionError:
     return CorruptionError(f"ledger {ledger_id} entry {entry_id}: {len(entry)} bytes, its header alone has {prefix}")
 
 
