@@ -29,10 +29,10 @@ from geminga.client.schema import (
     StringSchema,
 )
 from geminga.spark.columns import arrow_schema
-from geminga.spark.source.decoding import decode_columns
 from geminga.spark.source.errors import SchemaError
 from geminga.spark.source.part_decoding import RowError
 from geminga.spark.source.protobuf_types import PARSING_INFO
+from geminga.spark.source.schema_decoding import decode_columns
 from geminga.spark.source.topic_schema import StructType, value_fields
 
 Field = descriptor_pb2.FieldDescriptorProto

@@ -1,0 +1,155 @@
+"""Payloads by the schemas of the registry: ``schemaMode`` topic and fixed.
+
+topic: by the schema each message was written with, as the topic's newest schema reads it. fixed: by the schema each
+message was written with, columns by name; what a message does not have is null. A tombstone has null in every column. A
+message that does not fit its schema fails the query and is named.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Final
+
+import pyarrow as pa
+
+from geminga.client.schema import SchemaInfo, SchemaType
+from geminga.model import TopicName
+from geminga.runtime import get_logger
+from geminga.spark.clients import Session
+from geminga.spark.columns import KEY_PART, VALUE
+from geminga.spark.core.metadata_columns import ALL_COLUMNS
+from geminga.spark.source.arrow import RowColumns, metadata_column
+from geminga.spark.source.errors import SchemaError
+from geminga.spark.source.part_decoding import Part, RowError, part_of, split_pairs
+from geminga.spark.source.topic_schema import NO_SCHEMA
+from geminga.wire.pulsar.schema_info import SEPARATED, key_value_parts
+
+_log = get_logger(__name__)
+
+#: (topic, schema version) whose fields without a column were said by this process, and how many are.
+_said_unseen: set[tuple[str, bytes]] = set()
+SAID_MAX: Final = 1000
+
+
+#: (payloads, what gives the keys of their messages) -> columns.
+DecodeColumns = Callable[[pa.Array, Callable[[], pa.Array]], dict[str, pa.Array]]
+
+
+class SchemaDecoder:
+    """Decodes payloads by the schemas of the registry, each fetched once."""
+
+    def __init__(self, session: Session, arrow: pa.Schema, *, by_newest: bool) -> None:
+        self._session = session
+        self._arrow = arrow
+        self._by_newest = by_newest
+        self._wanted = {field.name: field.type for field in arrow if field.name not in ALL_COLUMNS}
+        #: (topic, version) -> schema; the empty version is the newest.
+        self._schemas: dict[tuple[str, bytes], SchemaInfo] = {}
+        self._decoders: dict[tuple[str, bytes], DecodeColumns] = {}
+
+    def __call__(self, rows: RowColumns, topic: str) -> pa.RecordBatch:
+        """The rows of some entries of a topic."""
+        name = str(TopicName.parse(topic).partitioned_topic)
+        columns = self._columns(rows, name)
+        arrays = [
+            columns[field.name] if field.name in columns else metadata_column(rows, field.name, topic, field.type)
+            for field in self._arrow
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._arrow)
+
+    def _columns(self, rows: RowColumns, topic: str) -> dict[str, pa.Array]:
+        """Entries of one version behind each other are decoded together."""
+        values = rows.value()
+        found: list[dict[str, pa.Array]] = []
+        first = 0
+        for version, count in rows.version_runs():
+            keys = partial(_slice_of_keys, rows, first, count)
+            try:
+                found.append(self._decoder(topic, version)(values.slice(first, count), keys))
+            except RowError as error:
+                raise SchemaError(f"{topic}: a message of entry {rows.entry_of(first + error.row)} {error}") from error
+            except SchemaError as error:
+                raise SchemaError(f"{topic}: {error}") from error
+            first += count
+        if len(found) == 1:
+            return found[0]
+        return {name: pa.concat_arrays([one[name] for one in found]) for name in self._wanted}
+
+    def _schema(self, topic: str, version: bytes) -> SchemaInfo:
+        found = self._schemas.get((topic, version))
+        if found is None:
+            versioned = self._session.run(lambda: self._session.client.get_schema(topic, version or None))
+            if versioned is None and version:
+                raise SchemaError(f"the registry has no schema of version {version.hex()}")
+            found = self._schemas[topic, version] = NO_SCHEMA if versioned is None else versioned.info
+        return found
+
+    def _decoder(self, topic: str, version: bytes) -> DecodeColumns:
+        decode = self._decoders.get((topic, version))
+        if decode is None:
+            writer = self._schema(topic, version)
+            newest = self._schema(topic, b"") if self._by_newest else writer
+            decode = self._decoders[topic, version] = decode_columns(writer, newest, self._wanted)
+            if self._by_newest:
+                self._say_unseen(topic, version, writer)
+        return decode
+
+    def _say_unseen(self, topic: str, version: bytes, writer: SchemaInfo) -> None:
+        """Spark fixes a query's columns when it starts: say which fields were added since and are left out."""
+        if (topic, version) in _said_unseen or len(_said_unseen) >= SAID_MAX or not writer.type.is_avro_based:
+            return
+        written = json.loads(writer.schema)
+        fields = written.get("fields", ()) if isinstance(written, dict) else ()
+        unseen = sorted({field["name"] for field in fields} - set(self._wanted))
+        if unseen:
+            _said_unseen.add((topic, version))
+            _log.warning(
+                "%s: messages of schema version %s have %s, which the query has no column for and leaves out. Spark "
+                "fixes the columns when a query starts: start it again, with the same checkpoint, to have them",
+                topic,
+                int.from_bytes(version, "big"),
+                ", ".join(unseen),
+            )
+
+
+def _slice_of_keys(rows: RowColumns, first: int, count: int) -> pa.Array:
+    return rows.key().slice(first, count)
+
+
+def decode_columns(writer: SchemaInfo, newest: SchemaInfo, wanted: Mapping[str, pa.DataType]) -> DecodeColumns:
+    """What makes the columns of messages written with ``writer``; raises SchemaError."""
+    if writer.type is SchemaType.KEY_VALUE:
+        return _pairs(writer, newest, wanted)
+    part = part_of(writer, newest)
+    if part.is_record:
+        return lambda values, _: part.fields(values, wanted)
+    if list(wanted) != [VALUE]:
+        names = list(wanted)
+        raise SchemaError(f"{writer.type.name} values have one column, {VALUE}, not {names}; use schemaMode=raw")
+    return lambda values, _: {VALUE: part.whole(values, wanted[VALUE])}
+
+
+def _pairs(writer: SchemaInfo, newest: SchemaInfo, wanted: Mapping[str, pa.DataType]) -> DecodeColumns:
+    try:
+        written = key_value_parts(writer)
+        read = key_value_parts(newest) if newest.type is SchemaType.KEY_VALUE else written
+    except ValueError as error:
+        raise SchemaError(f"the KEY_VALUE schema can not be read: {error}") from error
+    parts: dict[str, Part] = {
+        KEY_PART: part_of(written.key, read.key),
+        VALUE: part_of(written.value, read.value),
+    }
+
+    def decode(values: pa.Array, keys: Callable[[], pa.Array]) -> dict[str, pa.Array]:
+        if written.encoding != SEPARATED:
+            found = dict(zip(parts, split_pairs(values), strict=True))
+        else:
+            found = {VALUE: values, KEY_PART: keys() if KEY_PART in wanted else values}
+        return {
+            name: parts[name].whole(found[name], kind) if name in parts else pa.nulls(len(values), kind)
+            for name, kind in wanted.items()
+        }
+
+    return decode
