@@ -128,7 +128,8 @@ MEASUREMENTS: dict[str, tuple[str, str, Measurement]] = {
         lambda b, _: recovery(b),
     ),
     "spark": (
-        "topics in Spark against a source in memory, a sink to nowhere, and Parquet files",
+        "topics (producer batches of 128 KiB, the default) in Spark against a source in memory, a sink to nowhere, and "
+        "Parquet files; pulsar-spark can not be had here",
         f"publish: {DURABLE}; Parquet files: none",
         lambda b, o: measure_spark(b, o.gigabytes, (o.size or [0])[0], o.k),
     ),
@@ -218,7 +219,7 @@ def main() -> int:
         "-k",
         default="",
         metavar="TEXT",
-        help='peers, transactions: rows whose name contains this, or "a or b"; spark: queries',
+        help='peers, transactions: rows whose name contains this, or "a or b"; spark: queries, the same way',
     )
     parser.add_argument(
         "--gigabytes", type=float, default=0.0, help="spark: payloads of each query (0.2 by default); entries: 4"

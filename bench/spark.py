@@ -1,7 +1,7 @@
 """Topics in Spark against what Spark itself can do: one run, one session, turns of product and comparison.
 
-Random payloads of 500 to 1,500 bytes with key and event time, six metadata columns, producer batches of 128 KiB, two
-topics and two tasks on each side. Times are those of a whole trigger, planning and checkpoint included; each ratio is
+Random payloads of 500 to 1,500 bytes with key and event time, six metadata columns, producer batches of 128 KiB (what
+a producer makes of such messages by default when it has enough of them), two topics and two tasks on each side. Times are those of a whole trigger, planning and checkpoint included; each ratio is
 the median of the ratios of neighbouring turns.
 
 - *streaming read*: topics to Spark's ``noop`` sink; beside it a Python Arrow source that builds the same columns from
@@ -15,6 +15,7 @@ the median of the ratios of neighbouring turns.
   the page cache is full.
 - *Parquet files*: the same rows to files without compression and from them, by Spark's own reader and writer in the
   JVM; neither is synced, and no Python process is involved in the reading.
+- *pulsar-spark*, the Scala connector, is not measured: it is not among what the bench can install.
 - *client alone*: the same tasks in one process without Spark, from the socket to Arrow batches.
 """
 
@@ -46,6 +47,8 @@ SMALL_BATCHES = 20
 #: Writes of the disk's durable rate.
 DISK_WRITE_BYTES = 1 << 20
 DISK_WRITES = 200
+#: In the first turn, which warms up, what is made for it is this part of the other turns'.
+WARM_UP_PART = 8
 #: Of the source in memory; of the lower of sink to nowhere and disk; of at-least-once.
 READ_GOAL, WRITE_GOAL, EXACTLY_GOAL = 0.7, 0.7, 0.7
 GUARANTEES = ("at-least-once", "effectively-once", "exactly-once")
@@ -70,12 +73,17 @@ class _Turn:
 def spark(bench: Bench, gigabytes: float = 0.0, payload_bytes: int = 0, which: str = "") -> list[Row]:
     """All rows. ``gigabytes``: of payloads in each query; ``payload_bytes``: of each; 0: as the module says.
 
-    ``which``: only queries whose name contains it, and the source in memory: NONE, LZ4, nowhere, a guarantee (each for
-    itself, beside nowhere), "Parquet write", "Parquet read".
+    ``which``: only queries whose name contains it ("a or b": one of these), and the source in memory: NONE, LZ4,
+    nowhere, a guarantee (beside nowhere), "Parquet write", "Parquet read".
     """
     average = payload_bytes or sum(PAYLOAD_BYTES) // 2
     messages = max(1, int(gigabytes * 1e9 / average / TASKS)) if gigabytes else MESSAGES
-    with bench.product(brokerDeleteInactiveTopicsEnabled="false") as broker:
+    settings = {
+        "brokerDeleteInactiveTopicsEnabled": "false",
+        "defaultRetentionTimeInMinutes": "-1",
+        "defaultRetentionSizeInMB": "-1",
+    }
+    with bench.product(**settings) as broker:
         return _Measuring(bench, broker, messages, payload_bytes, which).rows()
 
 
@@ -83,9 +91,8 @@ class _Measuring:
     def __init__(self, bench: Bench, broker: StandaloneProcess, messages: int, payload_bytes: int, which: str) -> None:
         self._messages = messages
         self._size = payload_bytes
-        self._which = which
-        self._compressions = [name for name in ("NONE", "LZ4") if which in name]
-        self._memory = _memory(messages)
+        self._which = which.split(" or ")
+        self._compressions = [name for name in ("NONE", "LZ4") if self._is_wanted(name)]
         self._sorted = min(messages, SORTED_TASK_BYTES // (payload_bytes or sum(PAYLOAD_BYTES) // 2))
         self._files = ["parquet", {"path": str(bench.scratch / "parquet"), "compression": "none"}]
         self._bench = bench
@@ -116,7 +123,7 @@ class _Measuring:
     def _take_turns(self, session: subprocess.Popen[str]) -> None:
         for turn in range(self._bench.rounds + 1):
             for name, query in self._queries(turn):
-                rows = TASKS * (self._sorted if name == "effectively-once" else self._messages)
+                rows = TASKS * self._rows_of(name, turn)
                 before = cpu_seconds(self._broker.pid)
                 answer = next_turn(session, json.dumps(query))
                 broker_s = cpu_seconds(self._broker.pid) - before
@@ -133,34 +140,42 @@ class _Measuring:
                         )
                     )
 
+    def _rows_of(self, name: str, turn: int) -> int:
+        """Messages of a task of this query."""
+        rows = self._sorted if name == "effectively-once" else self._messages
+        return rows if turn or name in self._compressions else max(1, rows // WARM_UP_PART)
+
     def _row_bytes(self) -> float:
         """Of a payload, as a mean over those that come in turns."""
         return self._size or statistics.mean(map(len, payloads()))
 
     def _queries(self, turn: int) -> list[tuple[str, dict[str, Any]]]:
         directory = {**self._files[1], "path": f"{self._files[1]['path']}-{turn}"}
+        memory = _memory(self._rows_of("memory", turn))
         queries: list[tuple[str, dict[str, Any]]] = [
-            ("memory", {"from": self._memory, "to": ["noop", {}]}),
+            ("memory", {"from": memory, "to": ["noop", {}]}),
             ("NONE", self._query(_topics("NONE"), "noop")),
             ("LZ4", self._query(_topics("LZ4"), "noop")),
-            ("Parquet write", {"from": self._memory, "to": ["parquet", directory]}),
+            ("Parquet write", {"from": memory, "to": ["parquet", directory]}),
             ("Parquet read", {"from": ["parquet", directory], "to": ["noop", {}]}),
-            ("nowhere", {"from": self._memory, "to": ["bench_nowhere", {}], "select": WRITTEN_COLUMNS}),
+            ("nowhere", {"from": memory, "to": ["bench_nowhere", {}], "select": WRITTEN_COLUMNS}),
             *((name, self._write_query(name, turn)) for name in GUARANTEES),
         ]
         return [one for one in queries if one[0] == "memory" or self._is_wanted(one[0])]
 
     def _is_wanted(self, name: str) -> bool:
-        if self._which == "Parquet read" and name == "Parquet write":
+        if name == "Parquet write" and self._is_wanted("Parquet read"):
             return True  # what is read must be written
-        return self._which in name or (self._which in GUARANTEES and name == "nowhere")
+        if name == "nowhere" and any(self._is_wanted(guarantee) for guarantee in GUARANTEES):
+            return True
+        return any(which in name for which in self._which)
 
     def _write_query(self, guarantee: str, turn: int) -> dict[str, Any]:
         is_sorted = guarantee == "effectively-once"
         namespace = DEDUPLICATED if is_sorted else "public/default"
         topic = f"persistent://{namespace}/{guarantee}-{turn}"
         sink = {"service.url": self._broker.service_url, "topic": topic, "guarantee": guarantee}
-        source = _memory(self._sorted) if is_sorted else self._memory
+        source = _memory(self._rows_of(guarantee, turn))
         return {"from": source, "to": ["pulsar", sink], "select": WRITTEN_COLUMNS}
 
     def _deduplicate(self) -> None:
