@@ -1,8 +1,9 @@
 """Topics in Spark against what Spark itself can do: one run, one session, turns of product and comparison.
 
 Random payloads of 500 to 1,500 bytes with key and event time, six metadata columns, producer batches of 128 KiB (what
-a producer makes of such messages by default when it has enough of them), two topics and two tasks on each side. Times are those of a whole trigger, planning and checkpoint included; each ratio is
-the median of the ratios of neighbouring turns.
+a producer makes of such messages by default when it has enough of them), two topics and two tasks on each side. Times
+are those of a whole trigger, planning and checkpoint included; each ratio is the median of the ratios of neighbouring
+turns.
 
 - *streaming read*: topics to Spark's ``noop`` sink; beside it a Python Arrow source that builds the same columns from
   memory.
