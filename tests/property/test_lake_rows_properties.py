@@ -12,7 +12,7 @@ from geminga.client import MessageId
 from geminga.lake.arrow_rows import SCHEMA
 from geminga.lake.core import names
 from geminga.lake.core.rebuild import is_same
-from geminga.lake.core.rows import ABORTED, CHUNK, COMPACTED, ENCRYPTED, MARKER, MESSAGE, UNDECODABLE
+from geminga.lake.core.rows import ABORTED, CHUNK, COMPACTED, ENCRYPTED, MARKER, MESSAGE, UNDECODABLE, Rows, _id_ends
 from geminga.lake.parquet import LedgerFacts, LedgerFileReader, LedgerFileWriter, pq
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.compression import compress, decompress
@@ -140,6 +140,18 @@ def test_entries_come_back_from_a_file_as_they_were(found, at_once, partition):
         entry, index, size = row["entry"], row["batch_index"], row["batch_size"]
         expected = MessageId(partition, 7, entry, index, size if index >= 0 else 0).serialize()
         assert row["message_id"] == (expected if row["kind"] == MESSAGE else None)
+
+
+def test_ends_of_ids_of_very_large_batches_are_not_kept():
+    _id_ends.cache_clear()
+    rows = Rows(7, -1)
+    for size in (4096, 4097):
+        single = pb.SingleMessageMetadata(payload_size=0).SerializeToString()
+        metadata = pb.MessageMetadata(producer_name="p", sequence_id=0, publish_time=1, num_messages_in_batch=size)
+        rows.add(size, encode_entry(metadata, (len(single).to_bytes(4, "big") + single) * size))
+        ids = rows.take().of_message["message_id"]
+        assert ids == [MessageId(-1, 7, size, index, size).serialize() for index in range(size)]
+    assert _id_ends.cache_info().currsize == 1
 
 
 def _check_rows(data: bytes, found, aborted) -> list[dict[str, Any]]:

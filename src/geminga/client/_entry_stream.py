@@ -33,6 +33,7 @@ from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.consumer_codec import encode_ack, encode_flow
 from geminga.wire.pulsar.entry_head import HEADS_PROPERTY, HEADS_WANTED
 from geminga.wire.pulsar.frame import Frame
+from geminga.wire.pulsar.numbers import LEDGERS_TOLD_MAX
 
 _Type = pb.BaseCommand
 _UINT64: Final = (1 << 64) - 1
@@ -266,14 +267,21 @@ class EntryStream(Generic[E]):
         See docs/formats/ledger-lengths.md. Asks again after a lost connection, until the operation timeout.
         """
 
+        found: list[tuple[int, int]] = []
+
         async def ask() -> list[tuple[int, int]]:
             self._check()
             if not (await self._attachment.connected()).features.geminga_ledger_lengths:
                 return []
-            found = await self._attachment.request(partial(requests.get_ledger_lengths, ledger_id))
-            return [(one.ledger_id, one.entries) for one in found.getLastMessageIdResponse.geminga_ledgers]
+            first = found[-1][0] + 1 if found else ledger_id
+            answer = await self._attachment.request(partial(requests.get_ledger_lengths, first))
+            return [(one.ledger_id, one.entries) for one in answer.getLastMessageIdResponse.geminga_ledgers]
 
-        return await self._cluster.lookup.retry(ask, f"lengths of ledgers of {self.topic}")
+        while True:
+            told = await self._cluster.lookup.retry(ask, f"lengths of ledgers of {self.topic}")
+            found += told
+            if len(told) < LEDGERS_TOLD_MAX:
+                return found
 
     async def connected(self) -> ClientConnection:
         """The connection, once there is one; Timeout after the operation timeout."""

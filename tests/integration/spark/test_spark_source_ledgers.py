@@ -8,7 +8,10 @@ import pytest
 
 import geminga
 from geminga.client.blocking import Client, connect
+from geminga.spark.clients import session_for
+from geminga.spark.core.client_options import ClientConfiguration
 from geminga.spark.core.offsets import StreamOffset
+from geminga.spark.source.positions import Probe
 from pyspark_geminga import DefaultSource
 from support.spark_source import Stream, read_batch, rows_of, values
 
@@ -79,6 +82,26 @@ def test_stream_over_several_ledgers_is_divided_and_replayed_alike(options):
     again = stream.reader.partitions(stream.start_of(0), offset.to_dict())
     assert [task.value for task in again] == [task.value for task in tasks]
     stream.stop()
+
+
+def test_more_ledgers_than_one_answer_tells_are_asked_for_again(broker, options, monkeypatch):
+    session = session_for(ClientConfiguration(broker.service_url))
+
+    def lengths(first: int) -> list[tuple[int, int]]:
+        probe = Probe(session.client, TOPIC, "test")
+        try:
+            return session.run(lambda: probe.ledger_lengths(first))
+        finally:
+            session.run(probe.close)
+
+    found = lengths(-1)
+    assert [entries for _, entries in found] == [LEDGER_ENTRIES] * (ENTRIES // LEDGER_ENTRIES)
+    for told_max in (1, 2, 3):
+        for module in ("geminga.broker.subscription.handlers", "geminga.client._entry_stream"):
+            monkeypatch.setattr(f"{module}.LEDGERS_TOLD_MAX", told_max)
+        assert lengths(0) == found
+        assert lengths(found[2][0]) == found[2:]
+    assert lengths((1 << 63) - 1) == []
 
 
 def test_batch_of_counted_bytes_is_divided_as_well(options):

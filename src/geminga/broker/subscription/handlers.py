@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Coroutine, Mapping, Sequence
 from functools import partial
 from itertools import islice
-from typing import Any, Final, cast
+from typing import Any, cast
 
 from geminga.broker.connection.back_pressure import LONG_COMMAND_BYTES
 from geminga.broker.core.ack_properties import NO_PROPERTIES, ack_properties
@@ -34,10 +34,7 @@ from geminga.runtime import Contained
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar import hot
 from geminga.wire.pulsar.commands import decode_command
-from geminga.wire.pulsar.numbers import FLOW_PERMITS_MAX
-
-#: Ledgers whose lengths one answer tells (docs/formats/ledger-lengths.md).
-LEDGERS_TOLD_MAX: Final = 10_000
+from geminga.wire.pulsar.numbers import FLOW_PERMITS_MAX, LEDGERS_TOLD_MAX
 
 
 def handle_subscribe(topics: Topics, connection: CommandConnection, command: pb.BaseCommand) -> None:

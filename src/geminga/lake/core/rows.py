@@ -43,8 +43,9 @@ _LONG_BITS: Final = 64
 _LONG_MAX: Final = (1 << 63) - 1
 _UNSIGNED: Final = (1 << _LONG_BITS) - 1
 _NO_PROPERTIES: Final[list[tuple[str, str]]] = []
-#: Batch sizes whose ends of message ids are remembered.
+#: Batch sizes whose ends of message ids are remembered, and up to which size: clients choose it.
 _ID_ENDS_CACHED_MAX: Final = 64
+_ID_ENDS_SIZE_MAX: Final = 4096
 
 #: Columns of which an entry has one value.
 OF_ENTRY: Final = (
@@ -249,7 +250,8 @@ class Rows:
         heads: list[bytes] = []
         position = 0
         is_lossy = False
-        begin, ends = self._id(entry_id), _id_ends(count)
+        begin = self._id(entry_id)
+        ends = _id_ends(count) if count <= _ID_ENDS_SIZE_MAX else _id_ends.__wrapped__(count)
         ids = columns["message_id"]
         for (single, value), id_end in zip(messages, ends, strict=True):
             ids.append(None if single.compacted_out else begin + id_end)

@@ -34,6 +34,8 @@ BATCH_MESSAGES_BELIEVED: Final = 1000
 TOPIC_EPOCH_MAX: Final = 1 << 62
 #: Permits of one FLOW: no client has a queue of so many, and counts must stay sane.
 FLOW_PERMITS_MAX: Final = (1 << 31) - 1
+#: Ledgers whose lengths one answer tells (docs/formats/ledger-lengths.md).
+LEDGERS_TOLD_MAX: Final = 1000
 
 #: Fields of ``MessageMetadata``: name -> (least, largest) that a SEND may have. All others: any.
 METADATA_LIMITS: Final = {
