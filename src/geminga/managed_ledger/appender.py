@@ -15,14 +15,13 @@ import asyncio
 from collections import deque
 from collections.abc import Sequence
 from enum import Enum
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from geminga.managed_ledger.core.positions import LedgerInfo
 from geminga.managed_ledger.core.rollover import Room, part_that_fits
 from geminga.managed_ledger.core.write_stats import WriteStats
 from geminga.managed_ledger.entry import AppendDone, AppendResult
 from geminga.managed_ledger.ledger_end import LedgerEnd, RecoveredLog, close_quietly
-from geminga.managed_ledger.new_ledgers import NewLedgers
 from geminga.managed_ledger.ports import Ledger, OpenLedger
 from geminga.managed_ledger.services import StorageServices
 from geminga.model.errors import (
@@ -34,6 +33,9 @@ from geminga.model.errors import (
     invariant,
 )
 from geminga.runtime import get_logger, spawn
+
+if TYPE_CHECKING:
+    from geminga.managed_ledger.new_ledgers import NewLedgers
 
 #: Appends fail at once for so long after a ledger could not be opened, milliseconds.
 RETRY_DELAY_MS: Final = 200

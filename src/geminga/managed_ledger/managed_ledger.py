@@ -1,8 +1,8 @@
 """The endless log of one topic: a list of ledgers, its cursors, its entries.
 
-Owned by one broker at a time; every change of the ledger list is one compare-and-set (see ``metadata_io``), and
-memory follows only when it succeeded. Nothing past ``last_confirmed_position`` can be read. An idle managed
-ledger has no open ledger, no task and no timer.
+Owned by one broker at a time; every change of the ledger list is one compare-and-set (``metadata_io``), and memory
+follows only when it succeeded. Nothing past ``last_confirmed_position`` can be read. An idle one has no open ledger,
+no task and no timer.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from geminga.managed_ledger.entry import AppendDone, Entry
 from geminga.managed_ledger.ledger_end import close_quietly
 from geminga.managed_ledger.managed_cursor import ManagedCursor
 from geminga.managed_ledger.metadata_io import MetadataNode, ledger_path
-from geminga.managed_ledger.new_ledgers import NewLedgers
 from geminga.managed_ledger.ports import Ledger
 from geminga.managed_ledger.reads import LedgerReads, ReadDone
 from geminga.managed_ledger.services import LedgerHome, StorageServices
@@ -159,9 +158,10 @@ class ManagedLedger:
         appender.append(entries, done)
 
     def _new_appender(self) -> Appender:
+        from geminga.managed_ledger.new_ledgers import NewLedgers
+
         appender = self._appender = Appender(self, NewLedgers(self, self._services, self._home), self._services)
-        error = self._refusal()
-        if error is not None:
+        if (error := self._refusal()) is not None:
             appender.stop(error)
         return appender
 
