@@ -18,8 +18,8 @@ from bench.servers import Bench, BenchError, load
 BOOKIES = 4
 RATE = 1_000
 PUBLISHED = 1024
-#: Size of what is stored, bytes of each entry, and connections that store it.
-STORED = {1024: 1, 128 * 1024: 1}
+#: What is stored: bytes of an entry, and entries.
+STORED = {1024: 40_000, 128 * 1024: 3_000}
 #: ``rereplicationEntryBatchSize``: the default, which is BookKeeper's, and more.
 AT_ONCE = (10, 100)
 PATIENCE_S = 150.0
@@ -30,12 +30,11 @@ LIVE = f"{TOPIC}-live"
 
 def recovery(bench: Bench) -> list[Row]:
     """By size of the entries, and by how many are copied at once: a bookie of four goes while a publisher goes on."""
-    return [_recovery(bench, size, connections, at_once) for size, connections in STORED.items() for at_once in AT_ONCE]
+    return [_recovery(bench, size, entries, at_once) for size, entries in STORED.items() for at_once in AT_ONCE]
 
 
-def _recovery(bench: Bench, size: int, connections: int, at_once: int) -> Row:
+def _recovery(bench: Bench, size: int, entries: int, at_once: int) -> Row:
     # Some ledgers, and nothing of them goes.
-    entries = FRAMES[size] * connections
     kept = {
         "managedLedgerMaxEntriesPerLedger": str(entries // 8),
         "managedLedgerMinLedgerRolloverTimeMinutes": "0",
@@ -47,9 +46,10 @@ def _recovery(bench: Bench, size: int, connections: int, at_once: int) -> Row:
             "publish",
             port=made.broker.broker_port,
             topics=[f"{TOPIC}-stored"],
-            connections=connections,
+            connections=1,
             in_flight=in_flight(size),
             frames=bench.frames(size, FRAMES[size]),
+            count=entries,
         )
         alone = paced(bench, made.broker.broker_port, LIVE, PUBLISHED, RATE, 6.0)
         made.start_autorecovery(
