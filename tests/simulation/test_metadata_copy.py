@@ -9,12 +9,13 @@ from geminga.app.metadata_copy import NOTED, SETTLED, Copied, Place, copy_metada
 from geminga.bookkeeper.ledger_ids import LedgerIds, next_ledger_id
 from geminga.metadata import MemoryMetadata, MemoryMetadataStore, MetadataFaults, copying
 from geminga.metadata.core.copying import MARKER_PATH
-from geminga.metadata.core.zookeeper_address import ZooKeeperAddress
+from geminga.metadata.core.zookeeper_address import ZooKeeperAddress, parse_zookeeper_address
 from geminga.model.errors import DataDirectoryError, StorageError
 from geminga.sim import NodeCrashedError, SimNode, SimWorld, run_seeds
 from support.copied_trees import MemorySource, values_of
 
-ADDRESS = ZooKeeperAddress(("there:2181",), "/c")
+#: One ZooKeeper, written in two ways.
+ADDRESSES = (ZooKeeperAddress(("there:2181",), "/c"), ZooKeeperAddress(("other:2181", "there:2181"), "/c"))
 DIRECTORY = "/data"
 POINTS = (
     NOTED,
@@ -90,13 +91,14 @@ class CopyLife:
             return MemoryMetadataStore(runtime, self.target, faults)
 
         store = MemoryMetadataStore(runtime, self.source)
+        move = await read_move(runtime.disk, DIRECTORY)
         try:
             return await copy_metadata(
                 Place(runtime, DIRECTORY),
                 MemorySource(self.source),
                 store,
                 open_target,
-                ADDRESS,
+                self.rng.choice(ADDRESSES) if move is None or not move.is_done else parse_zookeeper_address(move.to),
                 lambda what, done, of: None,
             )
         except StorageError:

@@ -95,8 +95,8 @@ async def copy_metadata(
     move = await read_move(runtime.disk, directory)
     if move is not None and move.is_done and move.to != name:
         raise DataDirectoryError(f"{directory} was moved already: its metadata are in {move.to} since, not in {name}")
-    if move is None or move.to != name:
-        move = Move(name, runtime.rng.token(_ID_BYTES), is_done=False)
+    # One id for all attempts: the same ZooKeeper may be written in several ways.
+    move = Move(name, runtime.rng.token(_ID_BYTES), is_done=False) if move is None else move._replace(to=name)
     found = await scan(nodes, name, check)
     next_id = await next_ledger_id(source)
     has_bookies = bool(await source.children(COOKIES_PATH))
@@ -121,6 +121,7 @@ async def copy_metadata(
             # Whoever was killed after this was noted has left the marker.
             await copy.end()
             return Copied(name, *found, next_ledger_id=next_id, was_resumed=False, was_done=True)
+        await copy.look()
         await write_move(runtime.disk, directory, move)
         crash_point(NOTED)
         await copy.begin()

@@ -21,10 +21,9 @@ from geminga.bookie.core.checkpoint_format import Checkpoint, decode_checkpoint,
 from geminga.bookie.core.ledger_states import decode_states
 from geminga.bookie.entry_logs import SUFFIX as LOG_SUFFIX
 from geminga.bookie.entry_logs import log_name
-from geminga.bookie.identity import VERSION_NAME
 from geminga.bookie.journal import SUFFIX as JOURNAL_SUFFIX
 from geminga.bookie.ledger_storage import CHECKPOINT_NAME, RUN_SUFFIX, run_name
-from geminga.bookie.recovery import COOKIE_NAME
+from geminga.bookie.recovery import COOKIE_NAME, VERSION_NAME
 from geminga.model.errors import CorruptionError, DataDirectoryError
 from geminga.wire.bookkeeper.bookie_cookie import BookieCookie, decode_bookie_cookie
 

@@ -11,12 +11,11 @@ from typing import Final, Protocol, TypeVar
 
 from geminga.bookie.core.checkpoint_format import decode_cookie
 from geminga.bookie.core.identity import DirectoryState, Stamping, judge
-from geminga.bookie.recovery import COOKIE_NAME
+from geminga.bookie.recovery import COOKIE_NAME, VERSION_NAME
 from geminga.model.errors import DataDirectoryError
 from geminga.runtime import Runtime, crash_point, get_logger
 from geminga.wire.bookkeeper.bookie_cookie import BookieCookie, decode_bookie_cookie, encode_bookie_cookie
 
-VERSION_NAME: Final = "VERSION"
 #: Crash points: behind each VERSION file, and behind the node.
 STAMPED: Final = "bookie.identity.stamped"
 REMEMBERED: Final = "bookie.identity.remembered"

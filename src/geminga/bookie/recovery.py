@@ -54,6 +54,8 @@ from geminga.runtime import Runtime, crash_point, get_logger, next_turn
 _log = get_logger(__name__)
 
 COOKIE_NAME = "cookie"
+#: BookKeeper's own, in the directories of a bookie that is a process.
+VERSION_NAME = "VERSION"
 
 
 class ReplayResult(NamedTuple):
@@ -84,7 +86,8 @@ async def establish_identity(
 ) -> bytes:
     """The bookie's instance id by its cookies, made if both directories are new. Raises DataDirectoryError.
 
-    With an expected id nothing is ever made: who is remembered had data. ``part``: which of several pairs it is.
+    With an expected id, a standalone's, nothing is ever made: who is remembered had data. ``part``: which of several
+    pairs it is.
     """
     journal_role, ledger_role = (f"{role}-{part}" if part else role for role in ("journal", "ledgers"))
     disk = runtime.disk
@@ -96,6 +99,11 @@ async def establish_identity(
             raise DataDirectoryError(f"{directory} is in use by another bookie") from error
     journal_names = await disk.list_dir(journal_directory)
     ledger_names = await disk.list_dir(ledger_directory)
+    if expected_instance_id is not None and VERSION_NAME in (*journal_names, *ledger_names):
+        raise DataDirectoryError(
+            f"{journal_directory} and {ledger_directory} are those of a bookie of a cluster since ({VERSION_NAME}), "
+            "whose ledgers the metadata here do not know. Start it with geminga bookie"
+        )
     has_journal = bool(_ids(journal_names, JOURNAL_SUFFIX))
     has_ledgers = any(name == CHECKPOINT_NAME or name.endswith((LOG_SUFFIX, RUN_SUFFIX)) for name in ledger_names)
     journal_cookie = await _read_cookie(runtime, journal_directory, journal_names, journal_role)

@@ -121,15 +121,18 @@ class MetadataCopy:
         #: Whether an earlier attempt left something.
         self.is_resumed = False
 
-    async def begin(self) -> None:
-        """Look whether the target is empty, or this copy's, and mark it. Raises DataDirectoryError, MetadataError."""
+    async def look(self) -> None:
+        """Look whether the target is empty, or this copy's. Raises DataDirectoryError, MetadataError."""
         target = self._target
         await target.sync()
         node = await target.get(MARKER_PATH)
         marker = None if node is None else decode_marker(node.value, self._target_name)
         names = await target.children("/")
         self.is_resumed = not begins_anew(names, marker, self._marker.copy_id, self._target_name)
-        if not await cas.put_if_absent(target, MARKER_PATH, self._marker.encode()) and not self.is_resumed:
+
+    async def begin(self) -> None:
+        """Mark the target, after a look. Raises DataDirectoryError, MetadataError."""
+        if not await cas.put_if_absent(self._target, MARKER_PATH, self._marker.encode()) and not self.is_resumed:
             raise DataDirectoryError(f"another copy to {self._target_name} began meanwhile")
         crash_point(BEGUN)
 

@@ -12,7 +12,8 @@ import pytest
 from geminga import sim
 from geminga.bookie import BookieConfig, LocalBookie
 from geminga.bookie.core.identity import DirectoryState, Stamping, judge
-from geminga.bookie.identity import REMEMBERED, STAMPED, VERSION_NAME, open_identified
+from geminga.bookie.identity import REMEMBERED, STAMPED, open_identified
+from geminga.bookie.recovery import VERSION_NAME
 from geminga.model.errors import DataDirectoryError, GemingaError
 from geminga.runtime import Runtime, real_runtime
 from geminga.sim import NodeCrashedError, SimNode, SimWorld
@@ -295,8 +296,10 @@ def test_first_start_cut_off_between_cookies(has_store: bool, point: str, nth: i
 
 @pytest.mark.parametrize(("point", "nth"), [(STAMPED, 1), (STAMPED, 2), (REMEMBERED, 1)])
 def test_take_over_from_a_standalone_cut_off_between_cookies_loses_nothing(point: str, nth: int) -> None:
-    async def alone(node: SimNode) -> LocalBookie:
-        bookie = await LocalBookie.open(node.runtime, "/data", BookieConfig(), ledgers=AllLive())
+    async def alone(node: SimNode, known: str | None = None) -> LocalBookie:
+        bookie = await LocalBookie.open(
+            node.runtime, "/data", BookieConfig(), ledgers=AllLive(), expected_instance_id=known
+        )
         assert await Calls(bookie).add(3, 0, entries_of(3, 0, 2)) is None
         return bookie
 
@@ -316,6 +319,10 @@ def test_take_over_from_a_standalone_cut_off_between_cookies_loses_nothing(point
         assert await place.holds()
         assert place.remembered == OWN
         assert await place.holds()
+        # The standalone has it no more, whatever its metadata say.
+        place.world.crash(place.node)
+        with pytest.raises(DataDirectoryError, match="are those of a bookie of a cluster since"):
+            await place.world.restart(place.node, lambda node: alone(node, instance_id))
 
     run(main)
 

@@ -38,6 +38,7 @@ class Trees:
 
     async def whole(self, **more) -> None:
         copy = await self.copy(**more)
+        await copy.look()
         await copy.begin()
         await copy.write()
         await copy.count()
@@ -88,7 +89,7 @@ def test_target_with_something_else_is_refused_and_left_as_it_is():
             await trees.target.put(f"/other{i}", b"", expected_version=None)
         before = values_of(trees.to_server)
         with pytest.raises(DataDirectoryError, match=r"holds /other0, .*/other4 and 2 more. Nothing was changed"):
-            await (await trees.copy()).begin()
+            await (await trees.copy()).look()
         assert values_of(trees.to_server) == before
 
     run_cluster(main)
@@ -101,6 +102,8 @@ def test_unfinished_copy_of_another_is_refused_and_nothing_starts_on_one():
         await (await trees.copy(Marker("2", "/elsewhere"))).begin()
         copy = await trees.copy()
         with pytest.raises(DataDirectoryError, match="unfinished copy of /elsewhere"):
+            await copy.look()
+        with pytest.raises(DataDirectoryError, match="began meanwhile"):
             await copy.begin()
         with pytest.raises(DataDirectoryError, match="unfinished copy of /elsewhere"):
             await copy.end()
@@ -109,7 +112,7 @@ def test_unfinished_copy_of_another_is_refused_and_nothing_starts_on_one():
         await refuse_unfinished(trees.source, NAME)
         await trees.target.put(MARKER_PATH, b"?", expected_version=None)
         with pytest.raises(CorruptionError, match="no marker of a copy"):
-            await copy.begin()
+            await copy.look()
 
     run_cluster(main)
 
