@@ -18,7 +18,7 @@ from geminga.app.core.descriptors import LIMIT_ASSUMED, plan_descriptors
 from geminga.app.data_directory import METADATA_FILE, claim_directory
 from geminga.app.process_metrics import bookies_metrics
 from geminga.bookkeeper import BookKeeper, LocalBookiePool
-from geminga.metadata import MemoryMetadataStore, SqliteMetadataStore
+from geminga.metadata import SqliteMetadataStore
 from geminga.metadata.ports import MetadataStore
 from geminga.runtime import MemoryDisk, Runtime, descriptor_limit, real_runtime
 from geminga.runtime.ports import FatalHandler
@@ -112,6 +112,8 @@ class StandaloneServer(BrokerServer):
     async def _open_metadata(self, runtime: Runtime) -> MetadataStore:
         metadata: MetadataStore
         if self._data_dir is None:
+            from geminga.metadata import MemoryMetadataStore
+
             metadata = MemoryMetadataStore(runtime)
         else:
             metadata = await SqliteMetadataStore.open(runtime, os.path.join(self._data_dir, METADATA_FILE))
