@@ -15,6 +15,8 @@ from geminga.managed_ledger import (
     ManagedLedgerConfig,
     ManagedLedgerFactory,
 )
+from geminga.managed_ledger.new_ledgers import NewLedgers
+from geminga.managed_ledger.ports import OpenLedger
 from geminga.metadata.core.faults import MetadataFaults
 from geminga.metadata.memory import MemoryMetadata, MemoryMetadataStore
 from geminga.model.errors import StorageError
@@ -69,6 +71,11 @@ class LedgerWorld:
 
     async def let_background_persist(self) -> None:
         await self.world.sleep(1.5)
+
+
+async def unlisted(ml: ManagedLedger) -> OpenLedger:
+    """A ledger for it that its list does not name yet."""
+    return await NewLedgers(ml, ml._services, ml._home).make()
 
 
 async def append(ml: ManagedLedger, payloads: Sequence[bytes]) -> list[AppendResult]:

@@ -126,6 +126,8 @@ class TwoOwners:
         }
         for name, world in self.worlds.items():
             self.table.brokers[name] = world.ownership
+            # Who lost a topic does not hear of it: what it does then is asked here.
+            world.metadata.faults.watch_lost_percent = 100
 
     async def start(self) -> tuple[BrokerWorld, BrokerWorld]:
         await self.worlds["a"].start()

@@ -12,6 +12,7 @@ from geminga.managed_ledger import ManagedLedgerConfig
 from geminga.model.topic_name import TopicName
 from geminga.wire.bookkeeper.ledger_path import ledger_path
 from support.broker_world import TOPIC, BrokerWorld, run_with_broker
+from support.ledger_world import unlisted
 
 #: Ledgers of two entries, closed as soon as they are full.
 SMALL = ManagedLedgerConfig(max_entries_per_ledger=2, min_rollover_minutes=0)
@@ -86,7 +87,7 @@ def test_ledgers_that_nothing_names_are_collected_after_the_start() -> None:
     async def scenario(world: BrokerWorld) -> None:
         await publish(world, 1)
         ledger = topic_of(world).ledger
-        orphan = await ledger.create_ledger()
+        orphan = await unlisted(ledger)
         schema_orphan = await world.ledgers.bookkeeper.create_ledger(
             ensemble_size=1, write_quorum=1, ack_quorum=1, custom_metadata={META_SCHEMA_ID: b"public/default/gone"}
         )

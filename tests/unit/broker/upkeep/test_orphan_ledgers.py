@@ -20,6 +20,7 @@ from geminga.model.errors import CorruptionError, StorageError
 from geminga.wire.bookkeeper.ledger_metadata import LedgerFragment, LedgerMetadata
 from geminga.wire.bookkeeper.ledger_path import ledger_path
 from support.broker_world import TOPIC, BrokerWorld, run_with_broker
+from support.ledger_world import unlisted
 
 HOUR_S = 3600.0
 #: What Pulsar writes at the ledger of a topic.
@@ -54,7 +55,7 @@ def orphans_of(world: BrokerWorld, **changes) -> OrphanLedgers:
 
 async def orphan(world: BrokerWorld) -> int:
     """A ledger as a crash leaves it between its creation and the list."""
-    return (await (await published(world)).ledger.create_ledger()).ledger_id
+    return (await unlisted((await published(world)).ledger)).ledger_id
 
 
 def test_ledgers_of_another_cluster_on_the_same_bookkeeper_are_never_deleted() -> None:
@@ -118,7 +119,7 @@ def test_an_orphan_goes_after_two_looks_an_hour_apart() -> None:
 def test_an_orphan_that_is_listed_between_two_looks_stays() -> None:
     async def scenario(world: BrokerWorld) -> None:
         topic = await published(world)
-        handle = await topic.ledger.create_ledger()
+        handle = await unlisted(topic.ledger)
         orphans = orphans_of(world)
         await seconds(5 * HOUR_S)
         assert not await orphans.look()
@@ -168,7 +169,7 @@ class ListedMeanwhile(MemoryMetadataStore):
 def test_a_ledger_that_is_listed_at_the_last_moment_stays_and_keeps_what_was_acknowledged() -> None:
     async def scenario(world: BrokerWorld) -> None:
         topic = await published(world)
-        handle = await topic.ledger.create_ledger()
+        handle = await unlisted(topic.ledger)
         acknowledged = asyncio.get_running_loop().create_future()
         handle.append([b"acknowledged"], lambda first, count, error: acknowledged.set_result(error))
         assert await acknowledged is None
@@ -226,7 +227,7 @@ def test_a_list_that_can_not_be_decoded_ends_the_look(path: str) -> None:
 def test_more_orphans_at_once_than_a_crash_leaves_are_kept_and_told(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario(world: BrokerWorld) -> None:
         topic = await published(world)
-        made = [(await topic.ledger.create_ledger()).ledger_id for _ in range(5)]
+        made = [(await unlisted(topic.ledger)).ledger_id for _ in range(5)]
         orphans = orphans_of(world, at_once_max=4)
         for _ in range(4):
             await seconds(2 * HOUR_S)
