@@ -22,6 +22,7 @@ from geminga.managed_ledger.entry import AppendDone, Entry
 from geminga.managed_ledger.ledger_end import close_quietly
 from geminga.managed_ledger.managed_cursor import ManagedCursor
 from geminga.managed_ledger.metadata_io import MetadataNode, ledger_path
+from geminga.managed_ledger.new_ledgers import NewLedgers
 from geminga.managed_ledger.ports import Ledger
 from geminga.managed_ledger.reads import LedgerReads, ReadDone
 from geminga.managed_ledger.services import LedgerHome, StorageServices
@@ -158,8 +159,6 @@ class ManagedLedger:
         appender.append(entries, done)
 
     def _new_appender(self) -> Appender:
-        from geminga.managed_ledger.new_ledgers import NewLedgers
-
         appender = self._appender = Appender(self, NewLedgers(self, self._services, self._home), self._services)
         if (error := self._refusal()) is not None:
             appender.stop(error)
