@@ -8,6 +8,7 @@ import signal
 import socket
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack
+from http.client import HTTPConnection
 from pathlib import Path
 from struct import pack
 
@@ -17,6 +18,7 @@ from geminga.bookkeeper.remote import RemoteBookie
 from geminga.runtime import real_runtime
 from support.bookie_process import BookieProcess
 from support.bookies import Calls, entries_of
+from support.exposition import samples
 
 pytestmark = pytest.mark.integration
 
@@ -155,3 +157,51 @@ def test_outside_of_loopback_it_warns_once_who_may_do_what(tmp_path: Path) -> No
     finally:
         if bookie.is_running:
             bookie.kill()
+
+
+HTTP = ("--set", "httpServerEnabled=true", "--set", "httpServerPort=0")
+
+
+def get(port: int, path: str) -> tuple[int, str]:
+    """Status and body."""
+    connection = HTTPConnection("127.0.0.1", port, timeout=30)
+    try:
+        connection.request("GET", path)
+        response = connection.getresponse()
+        return response.status, response.read().decode()
+    finally:
+        connection.close()
+
+
+def test_answers_http_where_it_is_asked_to(tmp_path: Path) -> None:
+    async def write(calls: Calls) -> None:
+        assert await calls.add(3, 0, entries_of(3, 0, 50)) is None
+
+    bookie = BookieProcess(tmp_path / "b", *HTTP)
+    bookie.start()
+    try:
+        port = bookie.ready["httpPort"]
+        talk(bookie.port, write)
+        status, text = get(port, "/metrics")
+        assert status == 200
+        found = {(sample.name, *sample.labels.values()): sample.value for sample in samples(text)}
+        assert found["bookie_SERVER_STATUS",] == 1
+        assert found["bookkeeper_server_ADD_ENTRY_count", "true"] == 50
+        assert "geminga_bookie_connections" in text
+        assert get(port, "/heartbeat") == (200, "OK\n")
+        assert get(port, "/api/v1/bookie/is_ready") == (200, "OK")
+        assert get(port, "/api/v1/bookie/gc")[0] == 404
+        # Who mixes up the ports: a frame of Pulsar's binary protocol is told so.
+        with socket.create_connection(("127.0.0.1", port), timeout=30) as stranger:
+            stranger.sendall(pack(">II", 24, 20) + bytes(20))
+            assert b"httpServerPort of a bookie" in stranger.recv(4096)
+        # The port is taken: nothing starts, and the bookie's own is free again.
+        other = BookieProcess(tmp_path / "c", "--set", "httpServerEnabled=true", "--set", f"httpServerPort={port}")
+        assert f"httpServerPort: can not listen on 127.0.0.1:{port}: " in other.refused("--port", "0")
+        assert bookie.stop() == 0
+    finally:
+        if bookie.is_running:
+            bookie.kill()
+    assert "Traceback" not in bookie.errors()
+    with pytest.raises(ConnectionRefusedError):
+        get(port, "/heartbeat")

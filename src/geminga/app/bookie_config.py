@@ -7,9 +7,9 @@ has not is refused or named (``core/bookie_keys.py``).
 from __future__ import annotations
 
 import os.path
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from geminga.app.config import build_settings, risks, shown_assignment, unknown_keys
 from geminga.app.config_sources import ConfigEntry, from_assignment, from_environment, read_file
@@ -23,6 +23,10 @@ from geminga.model.settings import setting, settings_of
 
 JOURNAL_NAME: Final = "journal"
 LEDGERS_NAME: Final = "ledgers"
+#: The one of BookKeeper's classes that is there.
+PROMETHEUS_PROVIDER: Final = "PrometheusMetricsProvider"
+#: And those that ask for nothing.
+_PROVIDERS: Final = frozenset({PROMETHEUS_PROVIDER, "NullStatsProvider", ""})
 #: What ``metadataServiceUri`` is where there is none.
 _NO_METADATA: Final = frozenset({"", "null"})
 FRAME_BYTES_LEAST: Final = 1024
@@ -60,10 +64,27 @@ class BookieServerConfig:
         minimum=FRAME_BYTES_LEAST,
         maximum=FRAME_BYTES_MOST,
     )
+    #: BookKeeper's HTTP server; its host there is 0.0.0.0.
+    http_server_enabled: bool = setting("httpServerEnabled", False, "true or false")
+    http_server_port: int = setting("httpServerPort", 8080, "a port, 0 to 65535", minimum=0, maximum=65535)
+    http_server_host: str = setting("httpServerHost", "127.0.0.1", "a host name or an IP address")
+    #: A class of Java's: a ``PrometheusMetricsProvider`` asks for a port of metrics where there is no HTTP server.
+    stats_provider_class: str = setting("statsProviderClass", "", "the name of a class, PrometheusMetricsProvider")
+    prometheus_http: bool = setting("prometheusStatsHttpEnable", True, "true or false")
+    prometheus_port: int = setting("prometheusStatsHttpPort", 8000, "a port, 0 to 65535", minimum=0, maximum=65535)
+    prometheus_host: str = setting("prometheusStatsHttpAddress", "127.0.0.1", "a host name or an IP address")
     #: Geminga's own: ``auto`` takes uvloop if it is installed.
     event_loop: str = setting(
         "gemingaEventLoop", "auto", "auto, asyncio or uvloop", choices=("auto", "asyncio", "uvloop")
     )
+
+
+class HttpPlace(NamedTuple):
+    """Where a bookie answers HTTP, and by which key."""
+
+    host: str
+    port: int
+    key: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +96,15 @@ class BookieProcessConfig:
     warnings: tuple[str, ...] = ()
     #: None: the bookie is in no cluster.
     metadata: ZooKeeperAddress | None = None
+
+    def http(self) -> HttpPlace | None:
+        """Where it answers HTTP; None: nowhere. As in BookKeeper, metrics have a port of their own only without it."""
+        server = self.server
+        if server.http_server_enabled:
+            return HttpPlace(server.http_server_host, server.http_server_port, "httpServerPort")
+        if server.prometheus_http and _simple_name(server.stats_provider_class) == PROMETHEUS_PROVIDER:
+            return HttpPlace(server.prometheus_host, server.prometheus_port, "prometheusStatsHttpPort")
+        return None
 
     def directories(self, data_dir: str) -> tuple[DirectoryPair, ...]:
         """Where journals and ledgers lie, in ``data_dir`` unless configured. Raises ConfigurationError."""
@@ -100,11 +130,15 @@ def load_bookie_config(
     if server.bookie_id:
         check_bookie_id("bookieId", server.bookie_id)
     known = {key for config_class in (BookieServerConfig, BookieConfig) for key in settings_of(config_class)}
-    warnings = list(_asked_in_vain(latest.values()))
+    warnings = list(_asked_in_vain(tuple(latest.values())))
     warnings += risks(bookie)
     unused = [entry for key, entry in latest.items() if key not in known and key not in NOT_BUILT]
     warnings += unknown_keys(unused, known)
     return BookieProcessConfig(server, bookie, tuple(warnings), metadata)
+
+
+def _simple_name(class_name: str) -> str:
+    return class_name.strip().rpartition(".")[2]
 
 
 def _several(text: str) -> tuple[str, ...]:
@@ -123,7 +157,7 @@ def _metadata(server: BookieServerConfig, latest: Mapping[str, ConfigEntry]) -> 
         raise ConfigurationError(f"{shown_assignment(latest[key])}: {error}") from error
 
 
-def _asked_in_vain(entries: Iterable[ConfigEntry]) -> Iterator[str]:
+def _asked_in_vain(entries: Collection[ConfigEntry]) -> Iterator[str]:
     asked = [(entry, group) for entry in entries if (group := asked_of_bookie(entry.key, entry.text)) is not None]
     refused = [(entry, group) for entry, group in asked if group.is_refused]
     if refused:
@@ -132,5 +166,11 @@ def _asked_in_vain(entries: Iterable[ConfigEntry]) -> Iterator[str]:
             "a bookie of this version has no authentication and no TLS, and does not start where they "
             f"are asked for: {named}. Remove {'this key' if len(refused) == 1 else 'these keys'} to run it without"
         )
+    for entry in entries:
+        if entry.key == "statsProviderClass" and _simple_name(entry.text) not in _PROVIDERS:
+            yield (
+                f"{shown_assignment(entry)} has no effect: metrics are told in Prometheus' format alone "
+                f"({PROMETHEUS_PROVIDER})"
+            )
     for entry, group in asked:
         yield f"{shown_assignment(entry)} has no effect ({group.what}): {group.instead}"

@@ -62,6 +62,7 @@ def bookie_ready_line(address: BookieAddress, *, json_line: bool) -> str:
                 "bookieId": address.bookie_id,
                 "host": address.host,
                 "port": address.port,
+                "httpPort": address.http_port,
                 "journalDirectories": [pair.journal for pair in address.directories],
                 "ledgerDirectories": [pair.ledgers for pair in address.directories],
                 "startupSeconds": seconds,
@@ -69,8 +70,9 @@ def bookie_ready_line(address: BookieAddress, *, json_line: bool) -> str:
                 "version": __version__,
             }
         )
+    http = "" if address.http_port is None else f", metrics on port {address.http_port}"
     journals, ledgers = (", ".join(paths) for paths in zip(*address.directories, strict=True))
     return (
-        f"Geminga {__version__}: bookie {address.bookie_id} is ready after {seconds:.2f} s on port {address.port} "
-        f"(journal in {journals}, entries in {ledgers}, process {os.getpid()})"
+        f"Geminga {__version__}: bookie {address.bookie_id} is ready after {seconds:.2f} s on port "
+        f"{address.port}{http} (journal in {journals}, entries in {ledgers}, process {os.getpid()})"
     )

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from functools import partial
-from typing import Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from geminga.app.bookie_config import BookieProcessConfig
 from geminga.app.core.addresses import WILDCARD_ADDRESSES, is_loopback
@@ -40,8 +40,14 @@ from geminga.runtime.ports import FatalHandler, Runtime
 from geminga.wire.bookkeeper.bookie_cookie import BookieCookie
 from geminga.wire.bookkeeper.bookie_registration import encode_service_info
 
+if TYPE_CHECKING:
+    from geminga.app.bookie_http_port import BookieHttpPort
+
 #: Opens the metadata store of the bookie's cluster.
 OpenMetadata: TypeAlias = Callable[[Runtime], Awaitable[MetadataStore]]
+
+#: HTTP connections at once: of a scraper or two, and of whoever asks whether it is ready.
+HTTP_CONNECTIONS_MAX: Final = 64
 
 #: A start waits for the node of an earlier session for so many times a session's life: it ends at a tick of the server.
 STALE_SESSIONS: Final = 1.5
@@ -57,6 +63,8 @@ class BookieAddress(NamedTuple):
     port: int
     #: Of each part of the bookie, in order.
     directories: tuple[DirectoryPair, ...]
+    #: Where it answers HTTP, if it does.
+    http_port: int | None = None
 
 
 class UnknownLedgers:
@@ -88,7 +96,7 @@ class BookieProcessServer:
         self._open_metadata = open_metadata if open_metadata is not None else _configured_metadata(config)
         self._data_dir = data_dir
         self._plan = plan_descriptors(
-            descriptor_limit(), open_logs=config.bookie.open_file_limit, web_connections_max=1
+            descriptor_limit(), open_logs=config.bookie.open_file_limit, web_connections_max=HTTP_CONNECTIONS_MAX
         )
         self._bookie_config = replace(config.bookie, open_file_limit=self._plan.open_logs)
         self._closers: list[tuple[str, Callable[[], Awaitable[None]]]] = []
@@ -117,6 +125,7 @@ class BookieProcessServer:
         place = await bookie_place(runtime.disk, self._data_dir, has_metadata=self._open_metadata is not None)
         directories = self._config.directories(place.directory)
         taken = await self._take_port(runtime)
+        http = await self._take_http(runtime)
         address = self._address(taken.port, directories, place.bookie_id)
         metadata = None if self._open_metadata is None else await self._open_metadata(runtime)
         if metadata is not None:
@@ -136,6 +145,8 @@ class BookieProcessServer:
             self._closers.append(("registration", registration.end))
             bookie.watch(registration.set)
             registration.set(bookie.availability)
+        if http is not None:
+            address = address._replace(http_port=await http.start(bookie, server))
         self._warn(address, is_registered=metadata is not None)
         return address
 
@@ -147,6 +158,16 @@ class BookieProcessServer:
             raise UnavailableError(f"bookiePort: can not listen on {host}:{port}: {error.strerror or error}") from error
         self._closers.append(("port", taken.close))
         return taken
+
+    async def _take_http(self, runtime: Runtime) -> BookieHttpPort | None:
+        place = self._config.http()
+        if place is None:
+            return None
+        from geminga.app.bookie_http_port import BookieHttpPort
+
+        http = await BookieHttpPort.take(runtime, place, self._plan)
+        self._closers.append(("HTTP server", http.close))
+        return http
 
     def _address(self, port: int, directories: tuple[DirectoryPair, ...], known_id: str) -> BookieAddress:
         config = self._config.server
@@ -190,6 +211,14 @@ class BookieProcessServer:
         elif not is_loopback(address.host):
             _log.warning(
                 "advertisedAddress=%s, but only this machine is listened to (bindAddress=%s)", address.host, bind
+            )
+        http = self._config.http()
+        if http is not None and not is_loopback(http.host):
+            _log.warning(
+                "%s on %s without authentication: whoever reaches this machine can read metrics and state there, and "
+                "change nothing",
+                http.key,
+                http.host,
             )
         if not is_registered:
             _log.info("without a metadata store: the bookie is in no cluster's list, and deletes no ledger")

@@ -15,7 +15,7 @@ import asyncio
 import socket
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from geminga import __version__
 from geminga.app.config import Config
@@ -26,7 +26,7 @@ from geminga.app.process_metrics import process_metrics
 from geminga.bookkeeper import BookKeeper
 from geminga.broker.connection.connection import Connection
 from geminga.broker.connection.life import UNREQUESTED
-from geminga.broker.metrics import Labels, Metrics, Source
+from geminga.broker.metrics import Metrics
 from geminga.broker.resources import ClusterSetup, Resources, initialize_cluster
 from geminga.broker.rest.context import RestContext
 from geminga.broker.rest.core.patience import Limits
@@ -40,6 +40,9 @@ from geminga.model.bookie_port import Availability, BookiePool
 from geminga.model.errors import GemingaError, UnavailableError
 from geminga.runtime import Listener, Runtime, get_logger
 from geminga.wire.pulsar import commands
+
+if TYPE_CHECKING:
+    from geminga.model.exposition import Labels, Source
 
 #: Of transactions, where the broker has them; Pulsar's default.
 COORDINATORS: Final = 16

@@ -1,20 +1,20 @@
-"""What ``/metrics`` tells of the process and the bookies in it."""
+"""What ``/metrics`` tells of the process and the bookies in it, under BookKeeper's names where it has one."""
 
 from __future__ import annotations
 
 import os
+import re
 import time
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, Protocol
 
 from geminga.model.histogram import Quantiles
 from geminga.runtime import descriptor_limit
 
 if TYPE_CHECKING:
     from geminga.bookie import LocalBookie
+    from geminga.model.exposition import Labels, Source
 
-#: What a metric is: a number, or quantiles of it.
-Value = float | Quantiles
 #: As BookKeeper has them.
 QUANTILES: Final = (0.5, 0.75, 0.95, 0.99, 0.999, 0.9999, 1.0)
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
@@ -39,26 +39,64 @@ def process_metrics() -> Mapping[str, float]:
     return values
 
 
-def bookies_metrics(
-    bookies: Mapping[str, LocalBookie], monotonic: Callable[[], float]
-) -> list[tuple[tuple[tuple[str, str], ...], Callable[[], Mapping[str, Value]]]]:
+def bookies_metrics(bookies: Mapping[str, LocalBookie], monotonic: Callable[[], float]) -> list[tuple[Labels, Source]]:
     """The metrics of each bookie with its labels: none where it is alone, else its name."""
-    if len(bookies) == 1:
-        return [((), bookie_metrics(bookie, monotonic)) for bookie in bookies.values()]
-    return [((("bookie", name),), bookie_metrics(bookie, monotonic)) for name, bookie in bookies.items()]
+    labels: list[Labels] = [()] if len(bookies) == 1 else [(("bookie", name),) for name in bookies]
+    return [
+        each
+        for own, bookie in zip(labels, bookies.values(), strict=True)
+        for each in ((own, status_of(bookie)), (own, part_metrics(bookie, monotonic)))
+    ]
 
 
-def bookie_metrics(bookie: LocalBookie, monotonic: Callable[[], float]) -> Callable[[], Mapping[str, Value]]:
-    """Counters and latencies (ms) of a bookie in this process, under BookKeeper's names where it has one."""
+def parts_metrics(parts: Sequence[LocalBookie], monotonic: Callable[[], float]) -> list[tuple[Labels, Source]]:
+    """The metrics of the pairs of directories of one bookie: with the pair's number where there are several."""
+    labels: list[Labels] = (
+        [()] if len(parts) == 1 else [(("pair", str(number)),) for number in range(1, len(parts) + 1)]
+    )
+    return [(own, part_metrics(part, monotonic)) for own, part in zip(labels, parts, strict=True)]
 
-    def read() -> Mapping[str, Value]:
+
+def status_of(bookie: _HasState) -> Source:
+    """Whether it takes entries."""
+    return lambda: {"bookie_SERVER_STATUS": 1 if bookie.is_writable else 0}
+
+
+def directories_metrics(parts: Sequence[LocalBookie]) -> Source:
+    """The disks of a bookie's ledger directories, as BookKeeper tells of them: percent, and how many take entries."""
+
+    def read() -> Mapping[str, float]:
+        values: dict[str, float] = {
+            "bookie_ledger_num_dirs": len(parts),
+            "bookie_ledger_writable_dirs": sum(part.is_writable for part in parts),
+        }
+        for part in parts:
+            if part.disk_usage is not None:
+                name = re.sub(r"[^A-Za-z0-9_]", "_", part.storage.directory)
+                values[f"bookie_ledger_dir_{name}_usage"] = 100 * part.disk_usage
+        return values
+
+    return read
+
+
+def part_metrics(bookie: LocalBookie, monotonic: Callable[[], float]) -> Source:
+    """Counters and latencies (ms) of a bookie in this process."""
+
+    def read() -> Mapping[str, float | Quantiles]:
         stats, journal, now_s = bookie.stats, bookie.journal, monotonic()
+        storage, added = bookie.storage, journal.add_latency.quantiles(now_s, QUANTILES)
         return {
-            "bookie_journal_JOURNAL_ADD_ENTRY": journal.add_latency.quantiles(now_s, QUANTILES),
+            "bookie_journal_JOURNAL_ADD_ENTRY": added,
             "bookie_journal_JOURNAL_SYNC": journal.sync_latency.quantiles(now_s, QUANTILES),
             "bookie_journal_JOURNAL_WRITE_BYTES": journal.bytes_written,
+            "bookie_journal_JOURNAL_QUEUE_SIZE": journal.waiting_entries,
+            # An add is over when the journal has it.
+            "bookkeeper_server_ADD_ENTRY": added,
+            "bookkeeper_server_ADD_ENTRY_BLOCKED": bookie.waiting_adds,
             "bookkeeper_server_READ_ENTRY": stats.read_latency.quantiles(now_s, QUANTILES),
-            "bookie_SERVER_STATUS": 1 if bookie.is_writable else 0,
+            "bookie_ledgers_count": len(storage.states.master_keys),
+            "bookie_write_cache_size": storage.cache.filling_bytes + storage.cache.flushing_bytes,
+            "bookie_write_cache_count": storage.cache.entry_count,
             "bookie_WRITE_BYTES": stats.added_bytes,
             "bookie_ADD_ENTRY_count": stats.added_entries,
             "bookie_READ_ENTRY_count": stats.read_entries,
@@ -74,3 +112,8 @@ def bookie_metrics(bookie: LocalBookie, monotonic: Callable[[], float]) -> Calla
         }
 
     return read
+
+
+class _HasState(Protocol):
+    @property
+    def is_writable(self) -> bool: ...

@@ -92,6 +92,8 @@ class LocalBookie:
         self.stats: BookieStats = storage.stats
         #: False while the disk is full or nearly so: adds fail with ``DiskFullError``. Read by every add.
         self.is_writable = True
+        #: Share of the disk that was in use at the last look; None before the first one.
+        self.disk_usage: float | None = None
         self._availability = AvailabilityState(Availability.WRITABLE)
         self._cache = storage.cache
         self._states = storage.states
@@ -191,6 +193,11 @@ class LocalBookie:
     def journal(self) -> Journal:
         """For inspection and metrics."""
         return self._journal
+
+    @property
+    def waiting_adds(self) -> int:
+        """Adds that wait for room in the write cache."""
+        return len(self._waiting)
 
     # ---- adds -------------------------------------------------------------------------------------------------
 
@@ -556,6 +563,7 @@ class LocalBookie:
         self._probing = True
         try:
             usage = max([await self._usage(path) for path in {self._storage.directory, self._journal.directory}])
+            self.disk_usage = usage
             if usage > self._config.disk_usage_threshold:
                 self._became_full(DiskFullError(f"{usage:.1%} of the disk of {self._storage.directory} is used"))
                 return

@@ -7,8 +7,7 @@ Names and labels are those that Pulsar's dashboards use.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from math import isfinite, isnan
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from geminga.broker.rest.stats import TopicStatistics, backlog_bytes, totals_out
@@ -18,16 +17,14 @@ from geminga.broker.subscription.subscription import Subscription
 from geminga.broker.topic.base import Topic
 from geminga.broker.topic.persistent import PersistentTopic
 from geminga.managed_ledger.core.write_stats import LATENCY_BOUNDS_US, SIZE_BOUNDS
-from geminga.model.histogram import Quantiles, Spread
+from geminga.model.histogram import Spread
 
 if TYPE_CHECKING:
     from geminga.broker.service import Broker
+    from geminga.model.exposition import Labels, Page, Source
 
-#: Metric -> value, of what another part of the process counts (the process itself, the bookie).
-Source = Callable[[], Mapping[str, float | Quantiles]]
 #: ``SubscriptionStats``.
 Stats = dict[str, object]
-Labels = tuple[tuple[str, str], ...]
 
 #: Subscription metrics: name -> field of ``SubscriptionStats``.
 SUBSCRIPTION_METRICS: Final = {
@@ -95,8 +92,6 @@ OF_TRANSACTION_BUFFERS: Final = (
 PUBLISH_QUANTILES: Final = (0.0, 0.5, 0.95, 0.99, 0.999, 0.9999, 1.0)
 #: Totals that have a series for each subscription where there are series for each topic, as in Pulsar.
 BY_SUBSCRIPTION: Final = {"pulsar_out_messages_total": "msgOutCounter", "pulsar_out_bytes_total": "bytesOutCounter"}
-#: Prometheus types of the names that do not follow from their ending.
-COUNTERS: Final = frozenset(("process_cpu_seconds_total",))
 
 
 class Metrics:
@@ -123,7 +118,9 @@ class Metrics:
 
     def text(self) -> str:
         """All metrics as they are now."""
-        page = _Page()
+        from geminga.model.exposition import Page  # not at a start, for nobody has asked
+
+        page = Page()
         cluster: Labels = (("cluster", self._cluster),)
         totals: dict[str, float] = {}
         by_namespace: dict[str, dict[str, float]] = {}
@@ -154,23 +151,18 @@ class Metrics:
         self._add_broker(page, cluster, totals)
         self._add_transactions(page, cluster)
         for labels, source in self._sources:
-            for name, found in source().items():
-                if isinstance(found, Quantiles):
-                    # Of what succeeded: nothing else is timed.
-                    page.add_summary(name, (*cluster, *labels, ("success", "true")), found)
-                else:
-                    page.add(name, (*cluster, *labels), found)
+            page.add_source(source, (*cluster, *labels))
         return page.text()
 
     @staticmethod
-    def _add_namespace(page: _Page, labels: Labels, values: Mapping[str, float]) -> None:
+    def _add_namespace(page: Page, labels: Labels, values: Mapping[str, float]) -> None:
         for name, value in values.items():
             if name == "pulsar_msg_backlog":
                 page.add(name, (*labels, ("remote_cluster", "local")), value)
             elif name != "pulsar_topics_count" and name not in OF_ONE_TOPIC:
                 page.add(name, labels, value)
 
-    def _add_broker(self, page: _Page, cluster: Labels, totals: Mapping[str, float]) -> None:
+    def _add_broker(self, page: Page, cluster: Labels, totals: Mapping[str, float]) -> None:
         for name in (
             "topics_count",
             "subscriptions_count",
@@ -214,7 +206,7 @@ class Metrics:
         for part, count in broker.failures.counts.items():
             page.add("geminga_failures_total", (*cluster, ("part", part)), count)
 
-    def _add_transactions(self, page: _Page, cluster: Labels) -> None:
+    def _add_transactions(self, page: Page, cluster: Labels) -> None:
         broker = self._broker
         if broker.late_transactions is None or broker.late_transactions.used is None:
             return  # there was none yet
@@ -304,7 +296,7 @@ def _spread_values(name: str, spread: Spread, endings: Iterable[str]) -> dict[st
     return values
 
 
-def _add_subscriptions(page: _Page, topic: Topic, stats: Mapping[str, Stats], labels: Labels) -> None:
+def _add_subscriptions(page: Page, topic: Topic, stats: Mapping[str, Stats], labels: Labels) -> None:
     for name, subscription in topic.subscriptions.items():
         own = (*labels, ("subscription", name))
         page.add("pulsar_subscription_consumers_count", own, len(subscription.consumers))
@@ -321,57 +313,3 @@ def _add_subscriptions(page: _Page, topic: Topic, stats: Mapping[str, Stats], la
 def _number_of(stats: Stats, field: str) -> float:
     value = stats.get(field)
     return value if isinstance(value, int | float) else 0
-
-
-class _Page:
-    """Lines grouped by metric, as the format wants them."""
-
-    __slots__ = ("_lines", "_summaries")
-
-    def __init__(self) -> None:
-        self._lines: dict[str, list[str]] = {}
-        #: Names that are summaries.
-        self._summaries: set[str] = set()
-
-    def add(self, name: str, labels: Labels, value: float) -> None:
-        """One sample."""
-        self._lines.setdefault(name, []).append(_sample(name, labels, value))
-
-    def add_all(self, values: Mapping[str, float], labels: Labels) -> None:
-        """Samples of the same labels."""
-        for name, value in values.items():
-            self.add(name, labels, value)
-
-    def add_summary(self, name: str, labels: Labels, quantiles: Quantiles) -> None:
-        """Quantiles, sum and count."""
-        self._summaries.add(name)
-        samples = self._lines.setdefault(name, [])
-        for quantile, value in quantiles.values:
-            samples.append(_sample(name, (*labels, ("quantile", str(quantile))), value))
-        samples.append(_sample(f"{name}_sum", labels, quantiles.total))
-        samples.append(_sample(f"{name}_count", labels, quantiles.seen))
-
-    def text(self) -> str:
-        """The page."""
-        lines: list[str] = []
-        for name, samples in self._lines.items():
-            is_counter = name.endswith(("_total", "_total_count")) or name in COUNTERS
-            kind = "summary" if name in self._summaries else "counter" if is_counter else "gauge"
-            lines.append(f"# TYPE {name} {kind}")
-            lines.extend(samples)
-        return "\n".join(lines) + "\n"
-
-
-def _sample(name: str, labels: Labels, value: float) -> str:
-    text = ",".join(f'{key}="{_escaped(item)}"' for key, item in labels)
-    return f"{name}{{{text}}} {_number(value)}"
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-
-
-def _number(value: float) -> str:
-    if not isfinite(value):
-        return "NaN" if isnan(value) else "+Inf" if value > 0 else "-Inf"
-    return str(int(value)) if value == int(value) else repr(float(value))

@@ -62,9 +62,9 @@ GROUPS: Final = (
         quiet=_OFF,
     ),
     Unbuilt(
-        "HTTP and other servers",
+        "Other servers",
         "there are none",
-        _keys("httpServerEnabled extraServerComponents"),
+        _keys("extraServerComponents"),
         quiet=_OFF,
     ),
     Unbuilt(

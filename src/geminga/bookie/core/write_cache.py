@@ -47,6 +47,11 @@ class WriteCache:
         return self.filling_bytes >= self.half_bytes_max
 
     @property
+    def entry_count(self) -> int:
+        """Entries in both halves."""
+        return sum(len(entries) for half in (self.filling, self.flushing or {}) for entries in half.values())
+
+    @property
     def is_flush_due(self) -> bool:
         """Whether the filling half has enough to be flushed."""
         return self.filling_bytes >= self.flush_bytes

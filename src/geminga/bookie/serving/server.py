@@ -7,6 +7,7 @@ loop, a few groups at once: between two groups adds and answers have their turn,
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Final
 
 from geminga.bookie.core.read_turns import ReadTurns
@@ -100,6 +101,13 @@ class BookieServer:
             connection.close()
         if self._stuck_check is not None:
             self._stuck_check.cancel()
+
+    def metrics(self) -> Mapping[str, float]:
+        """Of what it has now, for ``/metrics``."""
+        return {
+            "geminga_bookie_connections": len(self.connections),
+            "geminga_bookie_unanswered_bytes": self.unanswered_bytes,
+        }
 
     # ---- what connections ask
 

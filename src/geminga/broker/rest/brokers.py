@@ -10,6 +10,7 @@ from geminga.broker.rest.requests import RestError, context_of, json_response
 from geminga.broker.rest.routing import Route
 from geminga.broker.rest.services import BrokerStatus
 from geminga.model.errors import NotFoundError, UnavailableError
+from geminga.model.exposition import CONTENT_TYPE
 
 #: Parts of key names whose values are not shown.
 SECRET_WORDS = ("password", "secret", "token")
@@ -85,7 +86,7 @@ async def refuse_dynamic_configuration(request: Request) -> Response:
 
 async def metrics(request: Request) -> Response:
     """Prometheus text."""
-    return Response(context_of(request).metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+    return Response(context_of(request).metrics.text(), media_type=CONTENT_TYPE)
 
 
 def _require_ready(status: BrokerStatus) -> None:

@@ -8,6 +8,7 @@ software, by ``server``.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 import h11
 from uvicorn.config import Config
@@ -17,8 +18,8 @@ from uvicorn.server import ServerState
 from geminga.broker.rest.core.patience import Part, Patience
 from geminga.wire.pulsar.foreign import HEAD_BYTES, Protocol, refusal, spoken_in
 
-#: What a client of the binary protocol is told.
-NOT_HTTP = "This is a port of HTTP (webServicePort); Pulsar's binary protocol is on another one (brokerServicePort)"
+#: What a client of the binary protocol is told, with the keys of the two ports.
+NOT_HTTP: Final = "This is a port of HTTP ({}); Pulsar's binary protocol is on another one ({})"
 #: What a client is told that took too long for its request.
 _REQUEST_TIMEOUT = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
@@ -33,6 +34,7 @@ class HttpConnection(H11Protocol):
         patience: Patience,
         on_lost: Callable[[HttpConnection], None],
         on_foreign: Callable[[str, Protocol], None],
+        keys: tuple[str, str],
     ) -> None:
         """``on_foreign``: somebody (an address) speaks another protocol, was told so, and is sent away."""
         super().__init__(config=config, server_state=server_state, app_state={})
@@ -41,6 +43,7 @@ class HttpConnection(H11Protocol):
         #: Nothing came yet.
         self._is_fresh = True
         self._patience = patience
+        self._keys = keys
         #: Requests answered.
         self._answered = 0
 
@@ -57,7 +60,7 @@ class HttpConnection(H11Protocol):
             if spoken is Protocol.TLS or spoken is Protocol.PULSAR:
                 address = self.transport.get_extra_info("peername")
                 self._on_foreign(f"{address[0]}:{address[1]}" if isinstance(address, tuple) else "unknown", spoken)
-                self.transport.write(refusal(spoken, NOT_HTTP))
+                self.transport.write(refusal(spoken, NOT_HTTP.format(*self._keys)))
                 self.transport.close()
                 return
         super().data_received(data)

@@ -12,7 +12,9 @@ them; where they are too many, idle ones make room, and what comes then is told 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import importlib
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final, cast
 from weakref import WeakSet
 
@@ -40,6 +42,8 @@ EARLY_BYTES_MAX: Final = 256 * 1024
 LOOK_INTERVAL_S: Final = 1.0
 #: Threads lane of the import.
 _IMPORT_LANE: Final = "http-import"
+#: What the application of a broker is.
+BROKERS_SOFTWARE: Final = ("geminga.broker.rest.application",)
 #: What a connection is told that can not be served now.
 UNAVAILABLE: Final = (
     b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 5\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
@@ -55,6 +59,7 @@ class HttpServer:
         "_connections_max",
         "_header_bytes_max",
         "_keep_free",
+        "_keys",
         "_limits",
         "_listeners",
         "_load_app",
@@ -64,6 +69,7 @@ class HttpServer:
         "_requests_max",
         "_runtime",
         "_served",
+        "_software",
         "_waiting",
         "_warnings",
     )
@@ -78,8 +84,11 @@ class HttpServer:
         limits: Limits,
         keep_free: int = 0,
         header_bytes_max: int = HEADER_BYTES_MAX,
+        software: Sequence[str] = BROKERS_SOFTWARE,
+        keys: tuple[str, str] = ("webServicePort", "brokerServicePort"),
     ) -> None:
-        """``keep_free``: descriptors of the process that connections must leave."""
+        """``keep_free``: descriptors of the process that connections must leave. ``software``: modules that
+        ``load_app`` needs. ``keys``: of this port, and of the one of the binary protocol, for those who mix them up."""
         self._runtime = runtime
         self._load_app = load_app
         self._requests_max = requests_max
@@ -87,6 +96,8 @@ class HttpServer:
         self._limits = limits
         self._keep_free = keep_free
         self._header_bytes_max = header_bytes_max
+        self._software = software
+        self._keys = keys
         self._listeners: list[Listener] = []
         #: uvicorn's configuration and shared state; None until the first connection.
         self._loaded: tuple[Config, ServerState] | None = None
@@ -180,7 +191,7 @@ class HttpServer:
             self._loading = False
 
     async def _load_software(self) -> tuple[Config, ServerState]:
-        await self._runtime.threads.call(_IMPORT_LANE, _import_software)
+        await self._runtime.threads.call(_IMPORT_LANE, partial(_import_software, self._software))
         from uvicorn.config import Config
         from uvicorn.server import ServerState
 
@@ -204,7 +215,9 @@ class HttpServer:
     def _http_protocol(self, loaded: tuple[Config, ServerState]) -> asyncio.Protocol:
         from geminga.broker.rest.http_connection import HttpConnection
 
-        connection = HttpConnection(*loaded, self._new_patience(), self._served.discard, self._warn_of_wrong_port)
+        connection = HttpConnection(
+            *loaded, self._new_patience(), self._served.discard, self._warn_of_wrong_port, self._keys
+        )
         # Before connection_made: many are accepted in one turn.
         self._served.add(connection)
         return connection
@@ -239,7 +252,7 @@ class HttpServer:
             self._look_later()
 
     def _warn_of_wrong_port(self, peer: str, spoken: Protocol) -> None:
-        advice = "there is none on this port" if spoken.name == "TLS" else "it is on brokerServicePort"
+        advice = "there is none on this port" if spoken.name == "TLS" else f"it is on {self._keys[1]}"
         self._warnings.warn(
             f"closing connection {peer}: it speaks {spoken.value} on a port of HTTP; {advice}", spoken.name
         )
@@ -329,8 +342,7 @@ class _RefusedConnection(asyncio.Protocol):
         accepted.close()
 
 
-def _import_software() -> None:
+def _import_software(modules: Sequence[str]) -> None:
     # All of it, here: what were imported later could fail for want of a descriptor in the middle of a request.
-
-    import geminga.broker.rest.application
-    import geminga.broker.rest.http_connection  # noqa: F401
+    for name in (*modules, "geminga.broker.rest.http_connection"):
+        importlib.import_module(name)

@@ -1,0 +1,55 @@
+"""The port where a bookie answers HTTP: taken early, open late, and let go of."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from geminga.app.bookie_config import HttpPlace
+from geminga.app.bookie_http_port import BookieHttpPort
+from geminga.app.core.descriptors import plan_descriptors
+from geminga.bookie import BookieConfig
+from geminga.bookie.serving import BookieServer
+from geminga.bookie.spread import SpreadBookie
+from geminga.model.errors import UnavailableError
+from geminga.runtime import MemoryDisk, Runtime, real_runtime
+from support.bookies import AllLive
+
+PLAN = plan_descriptors(None, open_logs=10, web_connections_max=64)
+
+
+async def ask(port: int, request: bytes) -> bytes:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(request)
+    answer = await reader.read()
+    writer.close()
+    return answer
+
+
+def test_port_is_taken_before_there_is_a_bookie_and_answers_once_there_is_one() -> None:
+    async def main() -> None:
+        real = real_runtime(lambda part, error: pytest.fail(f"{part}: {error}"))
+        await real.disk.close()
+        runtime = Runtime(real.clock, real.rng, MemoryDisk(), real.network, real.threads, real.on_fatal)
+        http = await BookieHttpPort.take(runtime, HttpPlace("127.0.0.1", 0, "httpServerPort"), PLAN)
+        bookie = await SpreadBookie.open(runtime, [("/j", "/l")], BookieConfig(), ledgers=AllLive())
+        server = await BookieServer.listen(runtime, bookie, "127.0.0.1", 0)
+        port = await http.start(bookie, server)
+        close = b"Host: b\r\nConnection: close\r\n\r\n"
+        answer = await ask(port, b"GET /metrics HTTP/1.1\r\n" + close)
+        assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
+        assert b"\ngeminga_bookie_connections 0\n" in answer
+        assert (await ask(port, b"HEAD /heartbeat HTTP/1.1\r\n" + close)).endswith(b"\r\n\r\n")
+        assert (await ask(port, b"DELETE /heartbeat HTTP/1.1\r\n" + close)).startswith(b"HTTP/1.1 405 ")
+        # A second one names its key, and does not get it.
+        with pytest.raises(UnavailableError, match=f"prometheusStatsHttpPort: can not listen on 127.0.0.1:{port}: "):
+            await BookieHttpPort.take(runtime, HttpPlace("127.0.0.1", port, "prometheusStatsHttpPort"), PLAN)
+        await http.close()
+        with pytest.raises(ConnectionRefusedError):
+            await ask(port, b"")
+        await server.close()
+        await bookie.close()
+        await runtime.threads.close()
+
+    asyncio.run(main())
