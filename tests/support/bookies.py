@@ -17,6 +17,7 @@ from geminga.model.bookie_port import Availability, BookieInfo, LacResult
 from geminga.model.errors import StorageError
 from geminga.sim import SimNode, SimWorld
 from geminga.wire.bookkeeper.digest import encode_entries
+from support.old_bookie import OldBookieServer
 
 T = TypeVar("T")
 KEY = b"master key"
@@ -129,7 +130,7 @@ class BookieCase:
     The bookie is reached through its pool. "memory": a bookie in memory that answers as a network would, a few entries
     at a time; "local": the bookie on a simulated disk, in the process of its pool; "spread": the same over three pairs
     of directories; "remote": the same as a server on
-    another node, behind the simulated network, which cuts what is sent at will.
+    another node, behind the simulated network, which cuts what is sent at will; "old": so, and it has no batch reads.
     """
 
     def __init__(self, kind: str) -> None:
@@ -160,8 +161,8 @@ class BookieCase:
                 return Calls(_in_pool(bookie))
 
             return await main(Calls(_in_pool(bookie)), same)
-        if self._kind == "remote":
-            return await _remote(world, main)
+        if self._kind in ("remote", "old"):
+            return await _remote(world, main, serve if self._kind == "remote" else serve_old)
         node = world.node("bookie")
 
         async def start(node: SimNode) -> Bookie:
@@ -189,12 +190,17 @@ class BookieCase:
         return await main(InNode(_in_pool(await node.run(start)), node), restart)
 
 
-async def serve(node: SimNode) -> LocalBookie:
+async def serve(node: SimNode, kind: type[BookieServer] = BookieServer) -> LocalBookie:
     """Start a bookie and its server on a node."""
     await node.runtime.disk.make_dirs("/data")
     bookie = await LocalBookie.open(node.runtime, "/data", BookieConfig(), ledgers=AllLive())
-    await BookieServer.listen(node.runtime, bookie, "0.0.0.0", BOOKIE_PORT)
+    await kind.listen(node.runtime, bookie, "0.0.0.0", BOOKIE_PORT)
     return bookie
+
+
+async def serve_old(node: SimNode) -> LocalBookie:
+    """The same, of before batch reads."""
+    return await serve(node, OldBookieServer)
 
 
 async def remote_on(node: SimNode) -> RemoteBookie:
@@ -202,7 +208,11 @@ async def remote_on(node: SimNode) -> RemoteBookie:
     return RemoteBookie(node.runtime, "b", "bookie", BOOKIE_PORT)
 
 
-async def _remote(world: SimWorld, main: Callable[..., Coroutine[Any, Any, T]]) -> T:
+async def _remote(
+    world: SimWorld,
+    main: Callable[..., Coroutine[Any, Any, T]],
+    serve: Callable[[SimNode], Coroutine[Any, Any, LocalBookie]],
+) -> T:
     server, client = world.node("bookie"), world.node("client")
     client.start()
     await server.run(serve)

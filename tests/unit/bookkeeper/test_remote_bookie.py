@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import random  # noqa: TID251  (seeded)
 from collections.abc import Awaitable, Callable
 from struct import pack
 from typing import Any
+
+import pytest
 
 from geminga import sim
 from geminga.bookie.serving import BookieServer
@@ -15,7 +18,8 @@ from geminga.model.bookie_port import Availability, LacResult
 from geminga.model.errors import DiskFullError, NoSuchEntryError, StorageError
 from geminga.sim import SimNode, SimWorld
 from geminga.wire.bookkeeper.codes import FRAME_BYTES_MAX
-from support.bookies import KEY, Calls, InNode, entries_of
+from support.bookies import KEY, Calls, InNode, entries_of, sized_entries
+from support.old_bookie import OldBookieServer
 
 PORT = 3181
 
@@ -31,6 +35,9 @@ class Place:
         self.seen: list[Availability] = []
         self.remote: RemoteBookie
         self.calls: Calls
+
+    async def serve_old(self, _: SimNode) -> OldBookieServer:
+        return await OldBookieServer.listen(self.server.runtime, self.bookie, "0.0.0.0", PORT)
 
     async def serve(self, _: SimNode) -> BookieServer:
         return await BookieServer.listen(self.server.runtime, self.bookie, "0.0.0.0", PORT)
@@ -260,3 +267,87 @@ def run_on_client(main: Callable[[Place], Awaitable[None]]) -> None:
         await place.client.run(lambda _: main(place))
 
     run(there)
+
+
+def test_bookie_without_batch_reads_is_read_entry_by_entry_until_it_is_another():
+    async def main(place: Place) -> None:
+        old = await place.server.run(place.serve_old)
+        entries = entries_of(3, 0, 100)
+        assert await place.calls.add(3, 0, entries) is None
+        for _ in range(4):
+            assert await place.calls.read(3, *range(100)) == entries
+            assert await place.calls.read(3, *range(50), bytes_max=10 * len(entries[0])) == entries[:10]
+        # As many as show it; nothing else was lost by that, or seen.
+        assert old.batch_reads == reads.BATCH_LOSSES_MAX
+        assert place.seen == []
+        # Another version of it, at the same place.
+        place.world.crash(place.server)
+        await place.world.restart(place.server, place.serve)
+        await place.world.sleep(channel.RECONNECT_S_MAX + 1)
+        place.bookie.read_calls = 0
+        assert await place.calls.read(3, *range(100)) == entries
+        assert place.bookie.read_calls == 1
+
+    run(main, serving=False)
+
+
+def test_calls_that_lose_one_connection_show_nothing():
+    async def main(place: Place) -> None:
+        old = await place.server.run(place.serve_old)
+        entries = entries_of(3, 0, 20)
+        assert await place.calls.add(3, 0, entries) is None
+        found = await asyncio.gather(*(place.calls.read(3, *range(20)) for _ in range(5)))
+        assert found == [entries] * 5
+        before = old.batch_reads
+        assert await place.calls.read(3, *range(20)) == entries
+        assert old.batch_reads == before + 1  # tried once more
+        assert await place.calls.read(3, *range(20)) == entries
+        assert old.batch_reads == before + 1
+
+    run(main, serving=False)
+
+
+def test_absence_and_damage_are_told_apart_without_batch_reads():
+    async def main(place: Place) -> None:
+        await place.server.run(place.serve_old)
+        entries = entries_of(3, 0, 5)
+        assert await place.calls.add(3, 0, entries) is None
+        for _ in range(3):
+            *there, absent = await place.calls.read(3, *range(6))
+            assert there == entries
+            assert isinstance(absent, NoSuchEntryError)
+
+    run(main, serving=False)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_old_and_new_bookies_are_read_alike(seed: int):
+    """Any ids, in any order, with any limit: what is there, what is not, and where a limit cuts."""
+
+    async def asked(place: Place) -> list[Any]:
+        rng = random.Random(seed)
+        sizes = [rng.choice((0, 10, 1000, 30_000)) for _ in range(60)]
+        entries = sized_entries(3, sizes)
+        held = [entry_id for entry_id in range(60) if rng.random() < 0.9]
+        assert set((await place.calls.add_each(3, held, [entries[each] for each in held])).values()) == {None}
+        found: list[Any] = []
+        for _ in range(15):
+            first = rng.randrange(60)
+            wanted = [*range(first, first + rng.randrange(1, 40))]
+            if rng.random() < 0.3:
+                rng.shuffle(wanted)
+            bytes_max = rng.choice((None, 1, 5000, 100_000))
+            results = await place.calls.read(3, *wanted, bytes_max=bytes_max)
+            assert len(results) == len(wanted) or bytes_max is not None
+            found.append([result if isinstance(result, bytes) else type(result) for result in results])
+        return found
+
+    answers: list[list[Any]] = []
+    for is_old in (True, False):
+
+        async def main(place: Place, is_old: bool = is_old) -> None:
+            await place.server.run(place.serve_old if is_old else place.serve)
+            answers.append(await asked(place))
+
+        run(main, serving=False)
+    assert answers[0] == answers[1]

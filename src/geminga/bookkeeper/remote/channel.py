@@ -72,6 +72,8 @@ class Channel:
         self._keeps_connected = keeps_connected
         self._loop = asyncio.get_running_loop()
         self._link: _Link | None = None
+        #: Connections that were made and are gone.
+        self.lost_count = 0
         self._is_connecting = False
         self._is_closed = False
         self._next_id = 0
@@ -154,6 +156,7 @@ class Channel:
         """The connection is gone."""
         if link is self._link:
             self._link = None
+            self.lost_count += 1
             self._failed(why)
 
     def _failed(self, why: str) -> None:

@@ -2,6 +2,11 @@
 
 Entries that follow each other are asked for with batch reads, which the bookie bounds by count and bytes; others one by
 one, several at once. A batch read says nothing of where it stopped: the next one begins there, and tells an absence.
+
+BookKeeper's bookies have batch reads since 4.17; an older one closes the connection on which one comes, without a word.
+What a lost connection left unread is read entry by entry, on the other one. If the bookie answers there, and two
+connections in a row went so (one may have gone by itself), it has none: it gets no more of them until it was connected
+to anew, for then it may be another version.
 """
 
 from __future__ import annotations
@@ -13,9 +18,10 @@ from typing import Final
 from geminga.bookkeeper.remote.channel import Channel
 from geminga.model.bookie_port import ID_MAX, ReadDone
 from geminga.model.errors import NoSuchEntryError, StorageError
+from geminga.runtime import get_logger
 from geminga.wire.bookkeeper import v2, v3
 from geminga.wire.bookkeeper.answers import Answer, BatchReadAnswer, ReadAnswer
-from geminga.wire.bookkeeper.codes import FRAME_BYTES_MAX, error_of_status
+from geminga.wire.bookkeeper.codes import FRAME_BYTES_MAX, StatusCode, error_of_status
 
 #: Entries asked for by one batch read.
 BATCH_ENTRIES_MAX: Final = 5000
@@ -26,6 +32,54 @@ SINGLE_READS_MAX: Final = 64
 #: The first ones of a call with a limit of bytes: how large entries are is known by them, and beyond the limit some are
 #: read in vain.
 SINGLE_READS_FIRST: Final = 4
+
+
+#: Connections lost under batch reads, one after the other, that show that a bookie has none.
+BATCH_LOSSES_MAX: Final = 2
+
+_log = get_logger(__name__)
+
+
+class BatchReads:
+    """What is known of the batch reads of one bookie."""
+
+    __slots__ = ("_in_a_row", "_last_loss", "_name", "are_refused")
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        #: It has none, as far as was seen.
+        self.are_refused = False
+        #: Connections that were lost under batch reads, with a bookie that answered single ones then.
+        self._in_a_row = 0
+        self._last_loss = 0
+
+    def connected(self) -> None:
+        """A connection to it was made: what was seen before need not be so any more."""
+        self.are_refused = False
+        self._in_a_row = 0
+
+    def answered(self) -> None:
+        """It answered one."""
+        self._in_a_row = 0
+
+    def lost(self, loss: int) -> None:
+        """It answers single reads, and the connection of a batch read was lost: number ``loss``, told once or more."""
+        if loss == self._last_loss:
+            return
+        self._last_loss = loss
+        self._in_a_row += 1
+        if self._in_a_row >= BATCH_LOSSES_MAX:
+            self.refused("it closes the connection")
+
+    def refused(self, how: str) -> None:
+        """It has none."""
+        if not self.are_refused:
+            self.are_refused = True
+            _log.warning(
+                "bookie %s has no batch reads (%s; BookKeeper's have them since 4.17): it is read entry by entry",
+                self._name,
+                how,
+            )
 
 
 class EntriesRead:
@@ -40,6 +94,7 @@ class EntriesRead:
         entry_ids: Sequence[int],
         done: ReadDone,
         bytes_max: int | None,
+        batch_reads: BatchReads,
     ) -> None:
         """``name``: of the bookie. ``singles`` speaks version 3, ``batches`` version 2."""
         self._name = name
@@ -49,6 +104,10 @@ class EntriesRead:
         self._ids = entry_ids
         self._done = done
         self._bytes_max = bytes_max
+        self._batch_reads = batch_reads
+        #: The connection that was lost under a batch read, by number; 0: none was. The rest is asked for one by one.
+        self._loss = 0
+        self._lost_before = 0
         self._results: list[bytes | StorageError] = []
         self._size_bytes = 0
         #: Single reads under way: by place, and how many.
@@ -61,7 +120,7 @@ class EntriesRead:
         if start >= len(self._ids):
             self._done(self._results)
             return
-        count = self._run_length(start)
+        count = 1 if self._loss or self._batch_reads.are_refused else self._run_length(start)
         if count > 1:
             first = self._ids[start]
             room = BATCH_BYTES_MAX
@@ -70,6 +129,7 @@ class EntriesRead:
                 # The sizes in front of entries are no bytes of theirs.
                 room = min(room, left + v2.ENTRY_SIZE_BYTES * count)
             make = partial(_batch_read, self._ledger_id, first, count, room)
+            self._lost_before = self._batches.lost_count
             self._batches.send(make, self._have_batch)
             return
         self._ask_singly(start)
@@ -111,8 +171,17 @@ class EntriesRead:
     def _have_batch(self, _: int, answer: Answer | StorageError) -> None:
         entry_id = self._ids[len(self._results)]
         if not isinstance(answer, BatchReadAnswer):
+            if self._batches.lost_count > self._lost_before:
+                self._loss = self._batches.lost_count
+                self.go_on()
+                return
             self._take([self._failure(answer, entry_id)])
             return
+        if answer.status == StatusCode.EBADREQ:
+            self._batch_reads.refused("EBADREQ")
+            self.go_on()
+            return
+        self._batch_reads.answered()
         error = error_of_status(answer.status, self._story(entry_id))
         if error is None and not answer.entries:
             error = StorageError(f"{self._story(entry_id)}: an answer without entries")
@@ -123,6 +192,8 @@ class EntriesRead:
         if not isinstance(answer, ReadAnswer):
             self._keep(place, self._failure(answer, entry_id))
             return
+        if self._loss:
+            self._batch_reads.lost(self._loss)
         error = error_of_status(answer.status, self._story(entry_id))
         self._keep(place, error or answer.entry or StorageError(f"{self._story(entry_id)}: an answer without entry"))
 

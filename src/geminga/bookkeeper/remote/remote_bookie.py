@@ -1,8 +1,9 @@
 """A bookie reached by its wire protocol: ``model.bookie_port.Bookie`` over the network, Geminga's bookie or Apache's.
 
-Two connections: version 3 for everything but batch reads, which only version 2 has. Both are made when they are needed;
-the first is made again by itself, so that it is noticed when a bookie comes back. Whether it can be used is what was
-seen of it last: it counts as writable until a connection fails, and again some time after it said that it is read-only.
+Two connections: version 3 for everything but batch reads, which only version 2 has (and only from 4.17 on). Both are
+made when they are needed; the first is made again by itself, so that it is noticed when a bookie comes back. Whether it
+can be used is what was seen of it last: it counts as writable until a connection fails, and again some time after it
+said that it is read-only.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Final
 from google.protobuf.message import Message
 
 from geminga.bookkeeper.remote.channel import Channel
-from geminga.bookkeeper.remote.reads import EntriesRead, failure_of
+from geminga.bookkeeper.remote.reads import BatchReads, EntriesRead, failure_of
 from geminga.model.bookie_port import (
     ID_MAX,
     AddDone,
@@ -73,6 +74,7 @@ class RemoteBookie:
         self._availability = AvailabilityState(Availability.WRITABLE)
         channel = partial(Channel, runtime, bookie_id, host, port, frame_bytes_max=frame_bytes_max)
         self._channel = channel(VERSION_3, on_state=self._state_changed, keeps_connected=True)
+        self._batch_reads = BatchReads(bookie_id)
         self._batches = channel(VERSION_2, on_state=lambda _: None, keeps_connected=False)
         self._read_only_timer: asyncio.TimerHandle | None = None
 
@@ -122,7 +124,8 @@ class RemoteBookie:
         if error is not None:
             done([error] * len(entry_ids))
             return
-        EntriesRead(self._id, self._channel, self._batches, ledger_id, entry_ids, done, bytes_max).go_on()
+        channels = self._channel, self._batches
+        EntriesRead(self._id, *channels, ledger_id, entry_ids, done, bytes_max, self._batch_reads).go_on()
 
     def fence(self, ledger_id: int, *, master_key: bytes, done: FenceDone) -> None:
         """See ``Bookie.fence``: by a read of the last entry, which need not be there."""
@@ -251,6 +254,8 @@ class RemoteBookie:
     # ---- what is seen of it
 
     def _state_changed(self, is_connected: bool) -> None:
+        if is_connected:
+            self._batch_reads.connected()
         if not is_connected:
             self._availability.set(Availability.DOWN)
         elif self._availability.current is Availability.DOWN:
