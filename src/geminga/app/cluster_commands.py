@@ -49,10 +49,10 @@ def initialize_cluster_metadata(
         str, typer.Option("--existing-bk-metadata-service-uri", help="Refused: not built.")
     ] = "",
     store_config: Annotated[
-        str, typer.Option("-mscp", "--metadata-store-config-path", help="Refused: nothing to configure.")
+        str, typer.Option("-mscp", "--metadata-store-config-path", help="A file of ZooKeeper's client properties: TLS.")
     ] = "",
     configuration_store_config: Annotated[
-        str, typer.Option("-cmscp", "--configuration-metadata-store-config-path", help="Refused likewise.")
+        str, typer.Option("-cmscp", "--configuration-metadata-store-config-path", help="The same, or nothing.")
     ] = "",
     is_json: Annotated[bool, typer.Option("--json", help="Print what was made as JSON.")] = False,
 ) -> None:
@@ -80,10 +80,8 @@ def initialize_cluster_metadata(
         stream_storage_containers=stream_storage_containers,
         session_timeout_ms=session_timeout_ms,
         existing_bookkeeper=existing_bookkeeper,
-        store_config_paths={
-            "--metadata-store-config-path": store_config,
-            "--configuration-metadata-store-config-path": configuration_store_config,
-        },
+        store_config=store_config,
+        configuration_store_config=configuration_store_config,
     )
     _tell(cluster, _initialize(options), is_json=is_json)
 
@@ -105,10 +103,13 @@ def _initialize(options: ClusterOptions) -> list[str]:
     import os
 
     from geminga.app.core.cluster_options import check, metadata_store
+    from geminga.app.zookeeper_client import with_client_config
 
     check(options)
     store = metadata_store(options)
-    return asyncio.run(_write(os.path.abspath(store) if isinstance(store, str) else store, options))
+    if isinstance(store, str):
+        return asyncio.run(_write(os.path.abspath(store), options))
+    return asyncio.run(_write(with_client_config(store, options.store_config), options))
 
 
 async def _write(store: str | ZooKeeperAddress, options: ClusterOptions) -> list[str]:

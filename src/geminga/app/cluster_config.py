@@ -11,6 +11,7 @@ from typing import Final
 
 from geminga.app.config import Config, build_settings, cluster_config_from
 from geminga.app.config_sources import ConfigEntry, from_assignment, from_environment, read_file
+from geminga.app.zookeeper_client import with_client_config
 from geminga.metadata.core.zookeeper_address import ZooKeeperAddress, parse_zookeeper_address
 from geminga.model.errors import ConfigurationError
 from geminga.model.settings import setting
@@ -26,6 +27,10 @@ class ClusterConfig:
     metadata_store_url: str = setting("metadataStoreUrl", "", "zk:host:port,host:port/chroot")
     #: Its name before Pulsar 2.11.
     zookeeper_servers: str = setting("zookeeperServers", "", "host:port,host:port/chroot")
+    #: How the ZooKeeper is spoken to, that of the bookies included.
+    metadata_store_config_path: str = setting(
+        "metadataStoreConfigPath", "", "the path of a file of ZooKeeper's client properties"
+    )
     #: What clusters share; nothing, or the same: there is one cluster.
     configuration_metadata_store_url: str = setting("configurationMetadataStoreUrl", "", "the same, or nothing")
     #: Of the bookies; empty: the metadata store.
@@ -62,8 +67,12 @@ def load_broker_config(
     ledgers = metadata
     if cluster.bookkeeper_metadata_service_uri:
         ledgers = _address("bookkeeperMetadataServiceUri", cluster.bookkeeper_metadata_service_uri)
+    path = cluster.metadata_store_config_path
     return BrokerProcessConfig(
-        cluster_config_from(entries, ClusterConfig), metadata, ledgers, cluster.session_timeout_ms
+        cluster_config_from(entries, ClusterConfig),
+        with_client_config(metadata, path),
+        with_client_config(ledgers, path),
+        cluster.session_timeout_ms,
     )
 
 

@@ -32,6 +32,9 @@ def copy(
     target: Annotated[
         str, typer.Argument(metavar="zk:HOST:PORT/PATH", help="A ZooKeeper; what is there must be empty.")
     ],
+    store_config: Annotated[
+        str, typer.Option("--metadata-store-config-path", metavar="FILE", help="ZooKeeper's client properties: TLS.")
+    ] = "",
     is_json: Annotated[bool, typer.Option("--json", help="Print what was copied as JSON.")] = False,
 ) -> None:
     """Copy all metadata of a standalone to a ZooKeeper, compare every node, and close the directory to standalones.
@@ -42,11 +45,13 @@ def copy(
 
     from geminga.app.metadata_copy import copy_directory
     from geminga.app.process_life import configure_logging
+    from geminga.app.zookeeper_client import with_client_config
     from geminga.metadata.core.zookeeper_address import parse_zookeeper_address
 
     configure_logging("warning")
     directory = os.path.abspath(source.removeprefix(SQLITE))
-    done = asyncio.run(copy_directory(directory, parse_zookeeper_address(target), _Progress().tell))
+    address = with_client_config(parse_zookeeper_address(target), store_config)
+    done = asyncio.run(copy_directory(directory, address, _Progress().tell))
     _print(directory, done, is_json=is_json)
 
 

@@ -6,7 +6,6 @@ name with a slash) is refused here: nothing could be reached under it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
@@ -47,7 +46,14 @@ class ClusterOptions:
     session_timeout_ms: int = 30_000
     existing_bookkeeper: str = ""
     #: Files that configure a metadata store, by the option that names them.
-    store_config_paths: Mapping[str, str] | None = None
+    #: A file of ZooKeeper's client properties.
+    store_config: str = ""
+    configuration_store_config: str = ""
+
+    @property
+    def is_zookeeper(self) -> bool:
+        """Whether that is where the metadata are to be."""
+        return not self.metadata_store.startswith(SQLITE)
 
 
 def check(options: ClusterOptions) -> None:
@@ -78,9 +84,15 @@ def check(options: ClusterOptions) -> None:
             f"--existing-bk-metadata-service-uri {options.existing_bookkeeper}: bookies whose metadata are elsewhere "
             "are named to the broker (bookkeeperMetadataServiceUri); leave it out"
         )
-    for option, path in (options.store_config_paths or {}).items():
-        if path:
-            raise ConfigurationError(f"{option} {path}: there is nothing to configure; leave it out")
+    if options.store_config and not options.is_zookeeper:
+        raise ConfigurationError(
+            f"--metadata-store-config-path {options.store_config}: there is nothing to configure; leave it out"
+        )
+    if options.configuration_store_config not in ("", options.store_config):
+        raise ConfigurationError(
+            f"--configuration-metadata-store-config-path {options.configuration_store_config}: a store of its own for "
+            "what clusters share is not built; expected the same as --metadata-store-config-path, or nothing"
+        )
 
 
 def _check_url(option: str, url: str, schemes: tuple[str, ...]) -> None:

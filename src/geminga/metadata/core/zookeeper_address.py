@@ -11,6 +11,7 @@ import re
 from typing import Final, NamedTuple
 
 from geminga.metadata.core.tree import check_path
+from geminga.metadata.core.zookeeper_tls import ZooKeeperTls
 from geminga.model.errors import ConfigurationError, MetadataError
 
 PORT_DEFAULT: Final = 2181
@@ -39,6 +40,8 @@ class ZooKeeperAddress(NamedTuple):
     hosts: tuple[str, ...]
     #: Empty, or ``/a/b``.
     chroot: str = ""
+    #: None: a plain connection.
+    tls: ZooKeeperTls | None = None
 
     def __str__(self) -> str:
         return f"zk:{','.join(self.hosts)}{self.chroot}"

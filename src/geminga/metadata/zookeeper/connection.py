@@ -30,6 +30,7 @@ from kazoo.security import OPEN_ACL_UNSAFE
 
 from geminga.metadata.core.zookeeper_address import ZooKeeperAddress
 from geminga.metadata.zookeeper.kazoo_thread import Answer, Inbox, Kazoo, KazooHandler
+from geminga.metadata.zookeeper.tls import tls_context
 from geminga.runtime import get_logger
 
 #: Between two attempts to reach the ensemble, seconds: at first, and at most.
@@ -89,7 +90,7 @@ class ZooKeeperConnection:
         self._chroot = address.chroot
         self._on_state = on_state
         self._on_event = on_event
-        self._handler = KazooHandler()
+        self._handler = KazooHandler(None if address.tls is None else tls_context(address.tls))
         self._client = KazooClient(
             ",".join(address.hosts),
             timeout=session_timeout_ms / 1000,
@@ -119,6 +120,11 @@ class ZooKeeperConnection:
                 self._inbox.put(done)
 
         self._handler.spawn(on_thread)
+
+    @property
+    def last_failure(self) -> str:
+        """Why the last attempt to connect failed; empty: none did."""
+        return self._handler.last_failure
 
     @property
     def is_ended(self) -> bool:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import select
+import socket
+import ssl
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias
@@ -117,8 +119,11 @@ class KazooHandler:
     #: Nothing of this handler needs to be started.
     running = True
 
-    def __init__(self) -> None:
+    def __init__(self, tls: ssl.SSLContext | None) -> None:
         self._kazoo = SequentialThreadingHandler()
+        self._tls = tls
+        #: Why the last attempt to connect failed; empty: it did not.
+        self.last_failure = ""
 
     def __getattr__(self, name: str) -> Kazoo:
         return getattr(self._kazoo, name)
@@ -137,15 +142,46 @@ class KazooHandler:
         """A watch fired: its callback only hands over."""
         callback.func(*callback.args)
 
+    def create_connection(
+        self, address: tuple[str, int], hostname: str, timeout: float, **options: Kazoo
+    ) -> socket.socket | Kazoo:
+        """A connection to ``address``, which ``hostname`` is. kazoo's TLS would trust the system's authorities, too."""
+        try:
+            if self._tls is None:
+                made = self._kazoo.create_connection(address=address, hostname=hostname, timeout=timeout, **options)
+            else:
+                made = self._secured(socket.create_connection(address, timeout), hostname)
+        except OSError as error:
+            self.last_failure = f"{hostname}:{address[1]}: {error}"
+            raise
+        self.last_failure = ""
+        return made
+
+    def _secured(self, plain: socket.socket, hostname: str) -> socket.socket:
+        assert self._tls is not None
+        try:
+            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            plain.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            return self._tls.wrap_socket(plain, server_hostname=hostname)
+        except OSError:
+            plain.close()
+            raise
+
     def select(
         self, reading: list[Any], writing: list[Any], _: list[Any], timeout: float | None = None
     ) -> tuple[list[Any], list[Any], list[Any]]:
         """As ``select.select``, for any descriptor; kazoo's opens an epoll for each of its several calls a request."""
         poll = select.poll()
         by_descriptor = {}
+        buffered: list[Any] = []
         for sockets, events in ((reading, select.POLLIN), (writing, select.POLLOUT)):
             for one in sockets:
+                if events == select.POLLIN and hasattr(one, "pending") and one.pending():
+                    # It has read more than it gave: the kernel knows of nothing.
+                    buffered.append(one)
+                    timeout = 0
                 by_descriptor[one.fileno()] = one
                 poll.register(one.fileno(), events)
         ready = {by_descriptor[descriptor] for descriptor, _ in poll.poll(None if timeout is None else timeout * 1000)}
+        ready.update(buffered)
         return [one for one in reading if one in ready], [one for one in writing if one in ready], []

@@ -87,7 +87,10 @@ class ZooKeeperMetadataStore:
             await store._make_with_parents("/")
         except TimeoutError:
             await store.close()
-            raise MetadataUnavailableError(f"{address}: not reached within {connect_timeout_s:g} s") from None
+            why = store._connection.last_failure
+            raise MetadataUnavailableError(
+                f"{address}: not reached within {connect_timeout_s:g} s{f' ({why})' if why else ''}"
+            ) from None
         except MetadataError:
             await store.close()
             raise

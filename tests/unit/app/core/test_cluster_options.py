@@ -62,7 +62,8 @@ def test_what_is_given_is_the_clusters_data() -> None:
         ({"stream_storage_containers": -1}, "--initial-num-stream-storage-containers -1"),
         ({"session_timeout_ms": 0}, "--zookeeper-session-timeout-ms 0"),
         ({"existing_bookkeeper": "zk+null://h:1/ledgers"}, "--existing-bk-metadata-service-uri zk+null://h:1/ledgers"),
-        ({"store_config_paths": {"--metadata-store-config-path": "f"}}, "--metadata-store-config-path f"),
+        ({"store_config": "f"}, "--metadata-store-config-path f"),
+        ({"configuration_store_config": "f"}, "--configuration-metadata-store-config-path f"),
     ],
 )
 def test_what_makes_no_sense_is_named_with_its_value(changes: dict[str, Any], told: str) -> None:

@@ -1,0 +1,63 @@
+"""Authorities and certificates for tests of TLS, as PEM files."""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+from pathlib import Path
+from typing import Final
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+_DAY: Final = datetime.timedelta(days=1)
+
+
+class Authority:
+    """Signs certificates; its own is ``certificate``, a file in ``directory``."""
+
+    def __init__(self, directory: Path, name: str) -> None:
+        self._directory = directory
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        self._name = _name_of(name)
+        self._signed = 0
+        built = self._built(self._name, self._key.public_key(), is_authority=True).sign(self._key, hashes.SHA256())
+        self.certificate = directory / f"{name}.pem"
+        self.certificate.write_bytes(built.public_bytes(serialization.Encoding.PEM))
+
+    def store(self, name: str, *addresses: str, password: str = "") -> Path:
+        """A file of a new key and its certificate, which is for these addresses."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        found = [x509.IPAddress(ipaddress.ip_address(address)) for address in addresses]
+        builder = self._built(_name_of(name), key.public_key(), is_authority=False)
+        if found:
+            builder = builder.add_extension(x509.SubjectAlternativeName(found), critical=False)
+        hidden = serialization.BestAvailableEncryption(password.encode()) if password else serialization.NoEncryption()
+        path = self._directory / f"{name}.pem"
+        path.write_bytes(
+            key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, hidden)
+            + builder.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+        )
+        return path
+
+    def _built(
+        self, subject: x509.Name, key: ec.EllipticCurvePublicKey, *, is_authority: bool
+    ) -> x509.CertificateBuilder:
+        self._signed += 1
+        now = datetime.datetime.now(datetime.UTC)
+        return (
+            x509.CertificateBuilder()
+            .subject_name(subject)
+            .issuer_name(self._name)
+            .public_key(key)
+            .serial_number(self._signed)
+            .not_valid_before(now - _DAY)
+            .not_valid_after(now + _DAY)
+            .add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), critical=True)
+        )
+
+
+def _name_of(name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])

@@ -1,0 +1,106 @@
+"""``metadataStoreConfigPath``: ZooKeeper's own client properties, and what is refused of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from geminga.app.bookie_config import load_bookie_config
+from geminga.app.cluster_config import load_broker_config
+from geminga.app.zookeeper_client import with_client_config
+from geminga.metadata.core.zookeeper_address import ZooKeeperAddress
+from geminga.metadata.core.zookeeper_tls import ZooKeeperTls
+from geminga.model.errors import ConfigurationError
+from support.certificates import Authority
+
+ADDRESS = ZooKeeperAddress(("h:1",))
+
+
+def written(directory: Path, **lines: object) -> str:
+    path = directory / "zookeeper.properties"
+    path.write_text("".join(f"zookeeper.{key.replace('_', '.')}={value}\n" for key, value in lines.items()))
+    return str(path)
+
+
+def refusal(directory: Path, **lines: object) -> str:
+    with pytest.raises(ConfigurationError) as caught:
+        with_client_config(ADDRESS, written(directory, **lines))
+    return str(caught.value)
+
+
+def test_no_file_and_nothing_asked_for_is_a_plain_connection(tmp_path: Path) -> None:
+    assert with_client_config(ADDRESS, "") == ADDRESS
+    assert with_client_config(ADDRESS, written(tmp_path)) == ADDRESS
+    assert with_client_config(ADDRESS, written(tmp_path, client_secure="false", ssl_crl="false")) == ADDRESS
+
+
+def test_stores_and_names(tmp_path: Path) -> None:
+    authority = Authority(tmp_path, "authority")
+    store = authority.store("client", password="secret")
+    (tmp_path / "password").write_text("secret\n")
+    common = {"client_secure": "TRUE", "ssl_trustStore_location": authority.certificate, "ssl_keyStore_location": store}
+    expected = ZooKeeperTls(str(authority.certificate), str(store), "secret")
+    for more in ({"ssl_keyStore_password": "secret"}, {"ssl_keyStore_passwordPath": tmp_path / "password"}):
+        found = with_client_config(ADDRESS, written(tmp_path, **common, **more))
+        assert found.tls == expected
+        assert "secret" not in f"{found} {found!r}"
+    found = with_client_config(ADDRESS, written(tmp_path, client_secure="true", ssl_hostnameVerification="false"))
+    assert found.tls == ZooKeeperTls(checks_hostname=False)
+
+
+def test_what_is_refused_names_its_property_and_loses_no_protection(tmp_path: Path) -> None:
+    assert "zookeeper.client.secure=perhaps: expected true or false" in refusal(tmp_path, client_secure="perhaps")
+    # Stores without TLS: somebody believes that it is on.
+    assert "expected zookeeper.client.secure=true" in refusal(tmp_path, ssl_trustStore_location="/t.pem")
+    for name in ("store.jks", "store.p12", "store"):
+        assert "expected a PEM file" in refusal(tmp_path, client_secure="true", ssl_keyStore_location=name)
+    assert "expected a PEM file" in refusal(
+        tmp_path, client_secure="true", ssl_keyStore_location="a.pem", ssl_keyStore_type="JKS"
+    )
+    for key in ("sasl_client", "sasl_clientconfig"):
+        assert "SASL to a ZooKeeper is not built" in refusal(tmp_path, **{key: "true"})
+    for key in ("ssl_enabledProtocols", "ssl_ocsp", "cilent_secure"):
+        assert f"zookeeper.{key.replace('_', '.')} is not known here; expected one of" in refusal(
+            tmp_path, client_secure="true", **{key: "true"}
+        )
+    (tmp_path / "jaas.properties").write_text("java.security.auth.login.config=/etc/jaas.conf\n")
+    with pytest.raises(ConfigurationError, match=r"jaas\.properties, line 1: java\.security.*SASL"):
+        with_client_config(ADDRESS, str(tmp_path / "jaas.properties"))
+
+
+def test_files_that_can_not_be_used_are_told_at_once(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="No such file"):
+        with_client_config(ADDRESS, str(tmp_path / "nothing"))
+    authority = Authority(tmp_path, "authority")
+    store = authority.store("client", password="secret")
+    (tmp_path / "empty.pem").write_text("")
+    for lines, expected in (
+        ({"ssl_trustStore_location": tmp_path / "none.pem"}, "none.pem: No such file"),
+        ({"ssl_trustStore_location": tmp_path / "empty.pem"}, "empty.pem: "),
+        ({"ssl_keyStore_location": authority.certificate}, "authority.pem: "),
+        ({"ssl_keyStore_location": store}, "client.pem: "),
+        ({"ssl_keyStore_location": store, "ssl_keyStore_password": "wrong"}, "client.pem: "),
+        ({"ssl_keyStore_location": store, "ssl_keyStore_passwordPath": tmp_path / "none"}, "none: No such file"),
+    ):
+        told = refusal(tmp_path, client_secure="true", **lines)
+        assert expected in told
+        assert "expected a" in told
+        assert "secret" not in told
+
+
+def test_processes_take_it(tmp_path: Path) -> None:
+    path = written(tmp_path, client_secure="true")
+    bookie = load_bookie_config(overrides=["metadataServiceUri=zk:h:1", f"metadataStoreConfigPath={path}"])
+    assert bookie.metadata is not None
+    assert bookie.metadata.tls == ZooKeeperTls()
+    assert bookie.warnings == ()
+    broker = load_broker_config(
+        overrides=[
+            "metadataStoreUrl=zk:h:1",
+            "bookkeeperMetadataServiceUri=zk+hierarchical://b:1/ledgers",
+            f"metadataStoreConfigPath={path}",
+        ]
+    )
+    assert broker.metadata.tls == broker.ledgers.tls == ZooKeeperTls()
+    assert not any("metadataStoreConfigPath" in warning for warning in broker.config.warnings)
