@@ -75,7 +75,7 @@ def spark(bench: Bench, gigabytes: float = 0.0, payload_bytes: int = 0, which: s
     """All rows. ``gigabytes``: of payloads in each query; ``payload_bytes``: of each; 0: as the module says.
 
     ``which``: only queries whose name contains it ("a or b": one of these), and the source in memory: NONE, LZ4,
-    nowhere, a guarantee (beside nowhere), "Parquet write", "Parquet read".
+    nowhere, a guarantee (beside nowhere), "Parquet write", "Parquet read"; a read comes with the bare socket.
     """
     average = payload_bytes or sum(PAYLOAD_BYTES) // 2
     messages = max(1, int(gigabytes * 1e9 / average / TASKS)) if gigabytes else MESSAGES
@@ -99,6 +99,8 @@ class _Measuring:
         self._bench = bench
         self._broker = broker
         self._turns: dict[str, list[_Turn]] = {}
+        #: Process and port of what only sends.
+        self._sender = self._port = 0
 
     def rows(self) -> list[Row]:
         """Fill, start Spark, take turns."""
@@ -109,13 +111,17 @@ class _Measuring:
             self._load("fill", topics=["small"], count=1, compression="NONE")
         alone = [self._alone(compression) for compression in self._compressions]
         self._deduplicate()
+        sender = self._process("send")
+        assert sender.stdout is not None
+        self._sender, self._port = sender.pid, json.loads(sender.stdout.readline())["port"]
         session = self._start_session()
         try:
             self._take_turns(session)
             small = next_turn(session, json.dumps(self._query(["small"], "noop", maxMessagesPerTrigger="1")))
         finally:
-            session.kill()
-            session.wait()
+            for process in (session, sender):
+                process.kill()
+                process.wait()
         writes = self._writes(durable_rate(self._bench.scratch)) if "nowhere" in self._turns else []
         return [*self._reads(), *writes, *alone, _floor(small, self._turns)]
 
@@ -125,9 +131,10 @@ class _Measuring:
         for turn in range(self._bench.rounds + 1):
             for name, query in self._queries(turn):
                 rows = TASKS * self._rows_of(name, turn)
-                before = cpu_seconds(self._broker.pid)
+                server = self._sender if name == "bare socket" else self._broker.pid
+                before = cpu_seconds(server)
                 answer = next_turn(session, json.dumps(query))
-                broker_s = cpu_seconds(self._broker.pid) - before
+                broker_s = cpu_seconds(server) - before
                 if answer["rows"] != rows:
                     raise BenchError(f"{name}: {answer['rows']} rows, expected {rows}")
                 if turn:  # the first one warms up
@@ -155,6 +162,7 @@ class _Measuring:
         memory = _memory(self._rows_of("memory", turn))
         queries: list[tuple[str, dict[str, Any]]] = [
             ("memory", {"from": memory, "to": ["noop", {}]}),
+            ("bare socket", {"from": ["bench_socket", {**memory[1], "port": str(self._port)}], "to": ["noop", {}]}),
             ("NONE", self._query(_topics("NONE"), "noop")),
             ("LZ4", self._query(_topics("LZ4"), "noop")),
             ("Parquet write", {"from": memory, "to": ["parquet", directory]}),
@@ -162,9 +170,11 @@ class _Measuring:
             ("nowhere", {"from": memory, "to": ["bench_nowhere", {}], "select": WRITTEN_COLUMNS}),
             *((name, self._write_query(name, turn)) for name in GUARANTEES),
         ]
-        return [one for one in queries if one[0] == "memory" or self._is_wanted(one[0])]
+        return [one for one in queries if self._is_wanted(one[0])]
 
     def _is_wanted(self, name: str) -> bool:
+        if name == "memory" or (name == "bare socket" and self._compressions):
+            return True
         if name == "Parquet write" and self._is_wanted("Parquet read"):
             return True  # what is read must be written
         if name == "nowhere" and any(self._is_wanted(guarantee) for guarantee in GUARANTEES):
@@ -205,6 +215,8 @@ class _Measuring:
         rows = [
             _row(f"streaming read, {name}", self._turns[name], beside, memory, READ_GOAL) for name in self._compressions
         ]
+        if "bare socket" in self._turns:
+            rows.append(_row("streaming read, bare socket", self._turns["bare socket"], beside, memory, 0.0))
         if "Parquet read" in self._turns:
             rows.append(_row("streaming read, Parquet files", self._turns["Parquet read"], beside, memory, 0.0))
         return rows

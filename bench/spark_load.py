@@ -5,6 +5,7 @@ mode      what
 ========= ==========================================================================================================
 fill      messages into topics, with our client
 alone     the source's tasks one after the other in this process, without Spark: broker to Arrow batches
+send      the payloads over a bare socket, again and again, to whoever connects (the floor of a read)
 spark     a Spark session; for each line on stdin a query is run and told about (see :func:`run_query`)
 ========= ==========================================================================================================
 
@@ -14,15 +15,18 @@ Each answer is one JSON line.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import random
 import shutil
+import socket
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from tools.process_tree import children_of
 
@@ -124,14 +128,37 @@ def value_bytes(batch: Any) -> int:
     return int(ends[-1] - ends[0])
 
 
+# ---- the floor
+
+
+def send(o: Options) -> Answer:
+    """Tell the port, then send to each connection until it goes; ends with its parent."""
+    block = b"".join(payloads())
+    listening = socket.create_server(("127.0.0.1", 0))
+    print(json.dumps({"port": listening.getsockname()[1]}), flush=True)
+
+    def serve_one(connection: socket.socket) -> None:
+        with connection, contextlib.suppress(OSError):
+            while True:
+                connection.sendall(block)
+
+    def serve_all() -> None:
+        while True:
+            threading.Thread(target=serve_one, args=(listening.accept()[0],), daemon=True).start()
+
+    threading.Thread(target=serve_all, daemon=True).start()
+    sys.stdin.read()
+    return {}
+
+
 # ---- Spark
 
 
 def spark(o: Options) -> Answer:
     """A session; queries for the lines on stdin."""
-    from bench.spark_sources import MemorySource, NowhereSink
+    from bench.spark_sources import MemorySource, NowhereSink, SocketSource
 
-    return serve(Path(o["scratch"]), (MemorySource, NowhereSink), run_query)
+    return serve(Path(o["scratch"]), (MemorySource, SocketSource, NowhereSink), run_query)
 
 
 def run_query(session_: Any, o: Options, scratch: Path) -> Answer:
@@ -176,11 +203,14 @@ def cpu_of_children() -> dict[str, float]:
     return found
 
 
+_MODES: Final = {"alone": alone, "send": send, "spark": spark}
+
+
 def main() -> int:
     """One run; 1 if it failed."""
     o: Options = json.loads(sys.argv[1])
     try:
-        answer = asyncio.run(fill(o)) if o["mode"] == "fill" else {"alone": alone, "spark": spark}[o["mode"]](o)
+        answer = asyncio.run(fill(o)) if o["mode"] == "fill" else _MODES[o["mode"]](o)
     except Exception as error:
         print(json.dumps({"error": f"{type(error).__name__}: {error}"}), flush=True)
         return 1

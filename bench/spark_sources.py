@@ -1,10 +1,11 @@
-"""What the Spark bench compares with: a source in memory and a sink to nowhere, each as fast as Python can be there.
+"""What the Spark bench compares with: a source in memory, one over a bare socket and a sink to nowhere.
 
-Both are PySpark data sources over Arrow, in workers like Geminga's own.
+Each is as fast as Python can be there: PySpark data sources over Arrow, in workers like Geminga's own.
 """
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any
@@ -21,6 +22,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from bench.spark_load import BATCH_BYTES, FIRST_EVENT_MS, KEYS, PAYLOADS, payloads
+from geminga.model.crc32c import crc32c
 from geminga.spark.columns import arrow_schema, raw_schema
 from geminga.spark.core.metadata_columns import DEFAULT_COLUMNS
 from geminga.spark.sink.writer import sink_plan
@@ -48,6 +50,26 @@ class MemorySource(DataSource):
         )
 
 
+class SocketSource(DataSource):
+    """``bench_socket``: the same rows; their payloads come over a socket from a process that does nothing but send.
+
+    What no client can do without: the bytes of a batch are received, and checked once.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        """For ``format``."""
+        return "bench_socket"
+
+    def schema(self) -> StructType:
+        """Of Geminga's source."""
+        return raw_schema(DEFAULT_COLUMNS)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """See :class:`_SocketReader`."""
+        return _SocketReader(int(self.options["port"]), int(self.options["tasks"]), int(self.options["rows"]))
+
+
 class _MemoryReader(DataSourceStreamReader):
     def __init__(self, tasks: int, rows: int, offsets: int) -> None:
         self._tasks, self._rows, self._offsets = tasks, rows, offsets
@@ -72,6 +94,24 @@ class _MemoryReader(DataSourceStreamReader):
         yield from memory_batches(partition.value)
 
 
+class _SocketReader(_MemoryReader):
+    def __init__(self, port: int, tasks: int, rows: int) -> None:
+        super().__init__(tasks, rows, 1)
+        self._port = port
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Into a buffer of its own for each batch, as one that is handed on may still be looked at."""
+        size = len(_block()[0])
+        with socket.create_connection(("127.0.0.1", self._port)) as connection:
+            for first in range(0, partition.value, PAYLOADS):
+                received = bytearray(size)
+                view = memoryview(received)
+                while view:
+                    view = view[connection.recv_into(view) :]
+                crc32c(received)
+                yield from memory_batches(min(PAYLOADS, partition.value - first), pa.py_buffer(received))
+
+
 @lru_cache(maxsize=1)
 def _block() -> tuple[pa.Buffer, np.ndarray[Any, Any], pa.Buffer, np.ndarray[Any, Any]]:
     contents = payloads()
@@ -84,9 +124,10 @@ def _block() -> tuple[pa.Buffer, np.ndarray[Any, Any], pa.Buffer, np.ndarray[Any
     return tuple(found)  # type: ignore[return-value]
 
 
-def memory_batches(rows: int) -> Iterator[pa.RecordBatch]:
-    """Batches of up to 4 MiB."""
+def memory_batches(rows: int, received: pa.Buffer | None = None) -> Iterator[pa.RecordBatch]:
+    """Batches of up to 4 MiB; of the payloads ``received``, if they are given."""
     data, offsets, key_data, key_offsets = _block()
+    data = received or data
     schema = arrow_schema(raw_schema(DEFAULT_COLUMNS))
     step = PAYLOADS
     for first in range(0, rows, step):
