@@ -9,8 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from geminga.app.config import Config, build_settings, cluster_config_from
+from geminga.app.config import Config, build_settings, cluster_config_from, shown_assignment
 from geminga.app.config_sources import ConfigEntry, from_assignment, from_environment, read_file
+from geminga.app.core.unbuilt_keys import asked_in_vain
 from geminga.app.zookeeper_client import with_client_config
 from geminga.metadata.core.zookeeper_address import ZooKeeperAddress, parse_zookeeper_address
 from geminga.model.errors import ConfigurationError
@@ -18,6 +19,8 @@ from geminga.model.settings import setting
 
 #: A session may not be shorter: the server looks at sessions every 2 s.
 SESSION_MS_LEAST: Final = 4000
+#: Keys that ask for protection between this broker and its bookies. With one of them it does not start.
+BOOKIE_SECURITY: Final = ("bookkeeperTLSClientAuthentication", "bookkeeperClientAuthenticationPlugin")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +65,7 @@ def load_broker_config(
     entries += from_environment(env or {})
     entries += [from_assignment(text) for text in overrides]
     latest = {entry.key: entry for entry in entries}
+    _refuse_security(latest)
     cluster = build_settings(ClusterConfig, latest)
     metadata = _metadata(cluster, latest)
     ledgers = metadata
@@ -74,6 +78,16 @@ def load_broker_config(
         with_client_config(ledgers, path),
         cluster.session_timeout_ms,
     )
+
+
+def _refuse_security(latest: Mapping[str, ConfigEntry]) -> None:
+    for key in BOOKIE_SECURITY:
+        entry = latest.get(key)
+        if entry is not None and asked_in_vain(key, entry.text) is not None:
+            raise ConfigurationError(
+                f"{shown_assignment(entry)}: a broker of this version speaks to its bookies without TLS and "
+                "authentication, and does not start where they are asked for. Remove this key to run it without"
+            )
 
 
 def _metadata(cluster: ClusterConfig, latest: Mapping[str, ConfigEntry]) -> ZooKeeperAddress:

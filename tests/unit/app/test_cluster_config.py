@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from geminga.app.cluster_config import load_broker_config
+from geminga.app.cluster_config import BOOKIE_SECURITY, load_broker_config
 from geminga.model.errors import ConfigurationError
 
 ZK = "metadataStoreUrl=zk:a:2181,b:2181/root"
@@ -62,3 +62,11 @@ def test_a_file_is_read_and_what_it_says_of_bookies_is_passed_over(tmp_path: Pat
 def test_what_can_not_be_is_refused_by_name(texts: list[str], refusal: str) -> None:
     with pytest.raises(ConfigurationError, match=refusal):
         load_broker_config(overrides=texts)
+
+
+@pytest.mark.parametrize("key", BOOKIE_SECURITY)
+def test_protection_towards_bookies_is_refused_by_name(key: str) -> None:
+    with pytest.raises(ConfigurationError, match=rf"{key}=true \(--set\): .*without TLS.*Remove this key"):
+        load_broker_config(overrides=[ZK, f"{key}=true"])
+    for nothing in ("", "false"):
+        assert not any(key in each for each in load_broker_config(overrides=[ZK, f"{key}={nothing}"]).config.warnings)

@@ -22,7 +22,7 @@ GROUPS: Final = (
     Unbuilt(
         "Authentication",
         "everyone would be served",
-        _keys("bookieAuthProviderFactoryClass permittedStartupUsers saslJaasClientAllowedIds"),
+        _keys("bookieAuthProviderFactoryClass permittedStartupUsers saslJaasClientAllowedIds authorizedRoles"),
         is_refused=True,
         quiet=_OFF,
     ),

@@ -78,7 +78,7 @@ GROUPS: Final = (
     ),
     Unbuilt(
         "Security between brokers and bookies",
-        "there is no such connection: all are in this process",
+        "bookies of the process need none, and those of a cluster are spoken to without",
         _keys(
             "brokerClientTlsEnabled brokerClientTlsEnabledWithKeyStore brokerClientAuthenticationPlugin "
             "brokerClientAuthenticationParameters brokerClientTrustCertsFilePath brokerClientKeyFilePath "
