@@ -1,5 +1,8 @@
 """The reads of one cursor, one at a time: from the entry cache at the tail, from the bookies when catching up.
 
+A reader that catches up gets its entries in batches, which are more than it asked for; while one is handed out the next
+is on its way, so that it need not wait for a bookie behind a network.
+
 What is acknowledged already is left out. Before a ledger is read what is acknowledged of it is brought into memory, and
 an operation that waits for such state goes before the read.
 """
@@ -23,8 +26,8 @@ from geminga.model.position import Position
 
 EntriesDone = Callable[[Sequence[Entry] | StorageError], None]
 
-#: Bytes a reader that lags behind may hold beyond what was asked for.
-READ_AHEAD_BYTES: Final = 256 * 1024
+#: Bytes of a batch beyond what was asked for. A reader that lags behind holds one, and another one is on its way.
+READ_AHEAD_BYTES: Final = 512 * 1024
 #: Entries of one read from the bookies, read-ahead included.
 READ_ENTRIES_MAX: Final = 1000
 
@@ -36,6 +39,18 @@ class Read(NamedTuple):
     max_bytes: int
     done: EntriesDone
     max_position: Position
+
+
+class _Coming:
+    """The batch that is on its way: what follows the one that is handed out."""
+
+    __slots__ = ("claim", "first", "ledger_id")
+
+    def __init__(self, ledger_id: int, first: int) -> None:
+        self.ledger_id = ledger_id
+        self.first = first
+        #: None while it is being asked for.
+        self.claim: Claim | None = None
 
 
 class ReadingCursor(Protocol):
@@ -73,8 +88,10 @@ class CursorReads:
 
     __slots__ = (
         "_ahead",
+        "_awaits_coming",
         "_cache",
         "_claim",
+        "_coming",
         "_cursor",
         "_entry_bytes",
         "_epoch",
@@ -98,6 +115,9 @@ class CursorReads:
         self._is_waiting = False
         #: Payloads read from a bookie beyond what was asked for.
         self._ahead: TailWindow | None = None
+        self._coming: _Coming | None = None
+        #: The read waits for that.
+        self._awaits_coming = False
         #: The last read from the bookies: it may wait for its turn.
         self._claim: Claim | None = None
         #: How large the entries are where it reads; 0 before the first read from the bookies.
@@ -126,8 +146,10 @@ class CursorReads:
 
     def stop(self, error: StorageError) -> None:
         """End the read under way with an error."""
-        if self._claim is not None and not self._claim.is_held:
-            self._claim.release()
+        coming, self._coming = self._coming, None
+        for claim in (self._claim, None if coming is None else coming.claim):
+            if claim is not None and not claim.is_held:
+                claim.release()
         if self._read is not None:
             self._finish(error)
 
@@ -157,6 +179,9 @@ class CursorReads:
                 if payloads:
                     self._cache.hits += len(payloads)
                     self._deliver(ledger_id, first, payloads)
+                    self._fetch_more(info, last)
+                elif self._coming is not None and (self._coming.ledger_id, self._coming.first) == (ledger_id, first):
+                    self._is_waiting = self._awaits_coming = True
                 else:
                     self._is_waiting = True
                     self._read_ledger(info, first, last, read)
@@ -274,6 +299,8 @@ class CursorReads:
             count += 1
         if count < len(payloads) and self._ahead is None:
             self._look_ahead(ledger_id, first + count, payloads[count:])
+        if self._ahead is not None and self._ahead.ledger_id == ledger_id:
+            self._cache.give_back(self._ahead.evict_through(first + count - 1))
         self.entries_read += count
         state = self._state
         state.read_position = Position(ledger_id, first + count)
@@ -289,6 +316,44 @@ class CursorReads:
         if entries:
             self._log.tail.on_read()
             self._finish(entries)
+
+    def _fetch_more(self, info: LedgerInfo, last: int) -> None:
+        """Ask for the batch behind the one that is being handed out, up to entry ``last``."""
+        ahead = self._ahead
+        if ahead is None or self._coming is not None or ahead.ledger_id != info.ledger_id or not self._entry_bytes:
+            return
+        first, window = ahead.end_entry_id, self._log.tail.window
+        if window is not None and window.ledger_id == info.ledger_id:
+            last = min(last, window.first_entry_id - 1)
+        count = min(last - first + 1, READ_ENTRIES_MAX, READ_AHEAD_BYTES // self._entry_bytes)
+        if count < 1 or ahead.size_bytes > READ_AHEAD_BYTES or not self._cache.has_room(READ_AHEAD_BYTES):
+            return
+        coming = self._coming = _Coming(info.ledger_id, first)
+        came = partial(self._came, coming)
+        coming.claim = self._log.read_ledger(info, first, first + count - 1, READ_AHEAD_BYTES, came)
+
+    def _came(self, coming: _Coming, result: Sequence[bytes] | StorageError) -> None:
+        """The batch is here, or an error: then the read that needs it asks again, and tells."""
+        if self._coming is not coming:
+            return  # the cursor was closed
+        self._coming = None
+        if not isinstance(result, StorageError):
+            self._cache.misses += len(result)
+            self.cache_misses += len(result)
+            size_bytes = sum(map(len, result))
+            self._entry_bytes = max(1, size_bytes // len(result))
+            ahead = self._ahead
+            if ahead is None:
+                if self._awaits_coming:  # else nobody reads any more
+                    self._look_ahead(coming.ledger_id, coming.first, result)
+            elif (ahead.ledger_id, ahead.end_entry_id) == (coming.ledger_id, coming.first) and self._cache.reserve(
+                size_bytes
+            ):
+                ahead.extend(result, size_bytes)
+        if self._awaits_coming:
+            self._awaits_coming = self._is_waiting = False
+            if self._read is not None and not self._is_stepping:
+                self._step()
 
     def _look_ahead(self, ledger_id: int, first: int, payloads: Sequence[bytes]) -> None:
         """Keep payloads for the next read, if the cache's budget allows."""
