@@ -5,153 +5,31 @@ Each writes, closes, reads, fences, recovers and deletes what the other wrote or
 
 from __future__ import annotations
 
-import asyncio
-import hashlib
-import subprocess
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
 
 import pulsar
 import pytest
-from tools.chaos.cluster import BookieProcess, BrokerProcess
-from tools.zookeeper_server import ZooKeeperServer, running_zookeeper
+from tools.chaos.cluster import BrokerProcess
+from tools.zookeeper_server import ZooKeeperServer
 
-from geminga.bookkeeper import BookKeeper, LedgerHandle
-from geminga.bookkeeper.remote import RegisteredBookies, RemoteBookiePool
-from geminga.metadata.core.zookeeper_address import parse_zookeeper_address
-from geminga.metadata.zookeeper import ZooKeeperMetadataStore
+from geminga.bookkeeper import BookKeeper
 from geminga.model.errors import LedgerFencedError, NoSuchLedgerError
-from geminga.runtime import real_runtime
+from support.apache_cluster import (
+    COUNT,
+    LIMIT_S,
+    apache,
+    apaches_bookies,
+    entries,
+    our_bookies,
+    read,
+    told,
+    with_our_client,
+    write,
+)
 from support.ledgers import Appends
 from support.official import quiet_client
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
-
-JAVA: Final = Path(__file__).parent / "java"
-COUNT: Final = 200
-QUORUMS: Final = {"ensemble_size": 3, "write_quorum": 2, "ack_quorum": 2}
-LIMIT_S: Final = 120.0
-
-
-@pytest.fixture
-def zookeeper(judge_is_apache: bool) -> Iterator[ZooKeeperServer]:
-    """One of its own: each cluster is made anew."""
-    if not judge_is_apache:
-        pytest.skip("Apache's ledger client and bookies")
-    with running_zookeeper() as server:
-        yield server
-
-
-@contextmanager
-def our_bookies(zookeeper: ZooKeeperServer, directory: Path) -> Iterator[list[BookieProcess]]:
-    bookies = [BookieProcess(directory / f"b{number}", log=directory / f"b{number}.log") for number in range(4)]
-    try:
-        for bookie in bookies:
-            bookie.zookeeper = f"zk:{zookeeper.hosts}"
-            bookie.start()
-        yield bookies
-    finally:
-        for bookie in bookies:
-            bookie.kill()
-
-
-@contextmanager
-def apaches_bookies(zookeeper: ZooKeeperServer, directory: Path) -> Iterator[None]:
-    from tools.interop.apache_standalone import MEMORY, OPENS, die_with_parent
-    from tools.interop.artifacts import HERE, class_path, java, pinned_version
-
-    opens = [part for name in OPENS for part in ("--add-opens", f"{name}=ALL-UNNAMED")]
-    program = [java(), *MEMORY, *opens, f"-Dlog4j2.configurationFile={HERE / 'log4j2.xml'}"]
-    program += ["-cp", class_path(pinned_version()), str(JAVA / "ApacheCluster.java"), uri(zookeeper)]
-    process = subprocess.Popen(
-        [*program, str(directory), "4"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        stderr=subprocess.STDOUT,
-        preexec_fn=die_with_parent,
-    )
-    assert process.stdout is not None
-    heard = []
-    try:
-        for line in process.stdout:
-            heard.append(line)
-            if line.startswith("> ready"):
-                break
-        else:
-            raise AssertionError("".join(heard)[-4000:])
-        yield
-    finally:
-        process.kill()
-        process.communicate()
-
-
-def uri(zookeeper: ZooKeeperServer) -> str:
-    return f"zk+hierarchical://{zookeeper.hosts}/ledgers"
-
-
-def apache(zookeeper: ZooKeeperServer, version: int, *commands: str) -> list[str]:
-    """What Apache's client says to each command, behind the command's name."""
-    from tools.interop.java_program import run_java
-
-    told = run_java(JAVA / "ApacheLedgers.java", uri(zookeeper), str(version), *commands)
-    said = [line[2:].split(" ", 1) for line in told if line.startswith("> ")]
-    assert [name for name, _ in said] == [command.partition(":")[0] for command in commands]
-    return [outcome for _, outcome in said]
-
-
-def entries(tag: str, count: int = COUNT) -> list[bytes]:
-    return [f"{tag} {number}".encode() for number in range(count)]
-
-
-def told(payloads: Sequence[bytes]) -> str:
-    """As ``ApacheLedgers`` tells of a ledger."""
-    lines = b"".join(one + b"\n" for one in payloads)
-    return f"{len(payloads) - 1} {hashlib.sha256(lines).hexdigest()}"
-
-
-def with_our_client(zookeeper: ZooKeeperServer, main: Callable[[BookKeeper], Awaitable[None]]) -> None:
-    async def run() -> None:
-        runtime = real_runtime(lambda part, error: pytest.fail(f"{part}: {error}"))
-        address = parse_zookeeper_address(f"zk:{zookeeper.hosts}")
-        store = await ZooKeeperMetadataStore.open(runtime, address)
-        pool = RemoteBookiePool(runtime)
-        came = asyncio.Event()
-        pool.watch(lambda *_: came.set())
-        registered = await RegisteredBookies.follow(store, pool)
-        while len(pool.available()) < 4:
-            came.clear()
-            await came.wait()
-        await main(BookKeeper(runtime, store, pool))
-        await registered.close()
-        await pool.close()
-        await store.close()
-        await runtime.disk.close()
-        await runtime.threads.close()
-
-    async def bounded() -> None:
-        await asyncio.wait_for(run(), LIMIT_S)
-
-    asyncio.run(bounded())
-
-
-async def write(client: BookKeeper, tag: str) -> LedgerHandle:
-    """A ledger that is not closed."""
-    handle = await client.create_ledger(**QUORUMS)
-    appends = Appends(handle)
-    for payload in entries(tag):
-        assert await appends.append_and_wait(payload) is None
-    return handle
-
-
-async def read(client: BookKeeper, ledger_id: int) -> list[bytes]:
-    handle = await client.open_ledger(ledger_id)
-    found: list[bytes] = []
-    while len(found) <= handle.last_add_confirmed:
-        found += await handle.read_entries(len(found), handle.last_add_confirmed)
-    return found
 
 
 def each_reads_recovers_and_deletes_what_the_other_left(zookeeper: ZooKeeperServer, version: int) -> None:

@@ -310,3 +310,13 @@ def test_a_changed_delay_counts_from_now():
 def test_without_an_interval_there_is_a_first_look_and_then_none():
     schedule = audit(interval_s=0)
     assert schedule.wait_s(100) is None
+
+
+def test_a_look_that_is_asked_for_comes_at_once_whoever_is_there():
+    schedule = audit(interval_s=0)
+    schedule.registered({"a", "b"}, 100, delay_s=30)
+    schedule.asked(105)
+    schedule.registered({"a", "b", "c"}, 105, delay_s=30)
+    assert schedule.wait_s(105) == 0
+    schedule.looked(106)
+    assert schedule.wait_s(106) is None

@@ -59,6 +59,7 @@ SUITES: Final = [
         "clusters: BookKeeper's client on our bookies, ours and our broker on BookKeeper's",
         "tests/interop/test_bookkeeper_cluster.py",
     ),
+    ("auto-recovery of both makes in one cluster", "tests/interop/test_bookkeeper_autorecovery.py"),
     ("what the tests of the official client expect", "tests/integration/test_official_client.py"),
     ("the official client while topics are unloaded", "tests/integration/test_unload.py"),
     ("statistics, beside Geminga's own", "tests/interop/test_rest_statistics.py"),

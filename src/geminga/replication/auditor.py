@@ -21,7 +21,7 @@ from geminga.replication.core.copying import expected_of, missing_entries
 from geminga.replication.core.fragments import bookies_of, lost_bookies, settled_fragments
 from geminga.replication.counters import ReplicationCounters
 from geminga.replication.election import Election
-from geminga.replication.marks import UnderReplicatedLedgers
+from geminga.replication.marks import RecoveryDelay, UnderReplicatedLedgers
 from geminga.replication.registry import BookieRegistry
 from geminga.runtime import Runtime, crash_point, get_logger
 
@@ -57,7 +57,7 @@ class Auditor:
         self._counters = counters
         #: While elected.
         self._schedule: AuditSchedule | None = None
-        self._delay_s = 0
+        self._delay = RecoveryDelay(0, 0)
         self._due = asyncio.Event()
 
     @property
@@ -113,21 +113,24 @@ class Auditor:
         if not await self._election.is_elected():
             self._schedule = None
             return False
-        delay_s = await self._marks.recovery_delay_s(self._config.lost_bookie_recovery_delay_s)
+        delay = await self._marks.recovery_delay(self._config.lost_bookie_recovery_delay_s)
         now = self._clock.monotonic()
         if self._schedule is None:
             interval_s = self._config.auditor_periodic_bookie_check_interval_s
-            self._schedule = AuditSchedule(now, delay_s=delay_s, interval_s=interval_s)
-        elif delay_s != self._delay_s:
-            self._schedule.delay_changed(now, delay_s=delay_s)
-        self._delay_s = delay_s
+            self._schedule = AuditSchedule(now, delay_s=delay.seconds, interval_s=interval_s)
+        elif delay != self._delay:
+            self._schedule.delay_changed(now, delay_s=delay.seconds)
+            if delay.seconds in (0, self._delay.seconds):
+                # The same value once more is how BookKeeper's shell asks for a look, also before it decommissions.
+                self._schedule.asked(now)
+        self._delay = delay
         return True
 
     async def _step_elected(self) -> float:
         schedule = self._schedule
         assert schedule is not None
         registered = await self._registry.registered()
-        schedule.registered(registered.all, self._clock.monotonic(), delay_s=self._delay_s)
+        schedule.registered(registered.all, self._clock.monotonic(), delay_s=self._delay.seconds)
         if not await self._marks.is_enabled():
             return LOOK_S
         wait_s = schedule.wait_s(self._clock.monotonic())

@@ -56,6 +56,13 @@ class StoredMark(NamedTuple):
     version: int
 
 
+class RecoveryDelay(NamedTuple):
+    """How long one lost bookie is waited for, and the version of the node: it tells a value that was written again."""
+
+    seconds: int
+    version: int
+
+
 class UnderReplicatedLedgers:
     """See the module."""
 
@@ -199,18 +206,18 @@ class UnderReplicatedLedgers:
         else:
             await cas.put_if_absent(self._store, DISABLE_PATH, b"")
 
-    async def recovery_delay_s(self, configured: int) -> int:
-        """How long one lost bookie is waited for: the cluster's value, which is ``configured`` if there is none yet."""
+    async def recovery_delay(self, configured: int) -> RecoveryDelay:
+        """The cluster's value, which is ``configured`` if there is none yet."""
         path = LOST_BOOKIE_RECOVERY_DELAY_PATH
         await cas.put_if_absent(self._store, path, encode_recovery_delay(configured))
         node = await self._store.get(path)
         if node is None:
-            return configured
+            return RecoveryDelay(configured, 0)
         try:
-            return decode_recovery_delay(node.value, path)
+            return RecoveryDelay(decode_recovery_delay(node.value, path), node.stat.version)
         except CorruptionError as error:
             _log.warning("%s: %d counts instead", error, configured)
-            return configured
+            return RecoveryDelay(configured, node.stat.version)
 
     async def set_recovery_delay(self, seconds: int) -> None:
         """Change the cluster's value."""

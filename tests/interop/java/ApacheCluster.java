@@ -7,16 +7,17 @@ import org.apache.bookkeeper.conf.ServerConfiguration;
 import org.apache.bookkeeper.server.EmbeddedServer;
 import org.apache.bookkeeper.server.conf.BookieConfiguration;
 
-/** So many of Apache's bookies in a cluster, made if it is new: {@code URI DIRECTORY COUNT}; ends with its input. */
+/** Some of Apache's bookies in a cluster, which the first of all makes: {@code URI DIRECTORY FIRST STOP}; ends with its input. */
 public final class ApacheCluster {
     private ApacheCluster() {}
 
     public static void main(String[] arguments) throws Exception {
         List<EmbeddedServer> servers = new ArrayList<>();
-        for (int i = 0; i < Integer.parseInt(arguments[2]); i++) {
+        for (int i = Integer.parseInt(arguments[2]); i < Integer.parseInt(arguments[3]); i++) {
             String directory = arguments[1] + "/apache-" + i;
             ServerConfiguration conf = new ServerConfiguration();
             conf.setMetadataServiceUri(arguments[0]);
+            conf.setZkTimeout(4000);
             conf.setBookiePort(0);
             conf.setBookieId("apache-" + i);
             conf.setAllowLoopback(true);

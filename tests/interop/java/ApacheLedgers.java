@@ -1,21 +1,41 @@
+import io.netty.buffer.ByteBuf;
+import io.netty.buffer.ByteBufUtil;
+import io.netty.buffer.Unpooled;
+import io.netty.buffer.UnpooledByteBufAllocator;
 import java.nio.charset.StandardCharsets;
 import java.security.MessageDigest;
 import java.util.Enumeration;
+import java.util.HashSet;
 import java.util.HexFormat;
+import java.util.List;
+import java.util.Set;
+import java.util.TreeMap;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
 import org.apache.bookkeeper.client.BKException;
 import org.apache.bookkeeper.client.BookKeeper;
 import org.apache.bookkeeper.client.BookKeeper.DigestType;
+import org.apache.bookkeeper.client.BookKeeperAdmin;
+import org.apache.bookkeeper.client.LedgerChecker;
 import org.apache.bookkeeper.client.LedgerEntry;
+import org.apache.bookkeeper.client.LedgerFragment;
 import org.apache.bookkeeper.client.LedgerHandle;
 import org.apache.bookkeeper.client.api.LedgerMetadata;
 import org.apache.bookkeeper.conf.ClientConfiguration;
+import org.apache.bookkeeper.net.BookieId;
+import org.apache.bookkeeper.proto.BookieClient;
+import org.apache.bookkeeper.proto.BookieProtocol;
+import org.apache.bookkeeper.proto.DataFormats;
+import org.apache.bookkeeper.proto.checksum.DigestManager;
 
 /**
  * Apache's ledger client in a cluster: {@code URI VERSION COMMAND...}, one line out for each command.
  *
  * <p>{@code write:TAG:COUNT:close|leave} (ensemble 3, quorums 2), {@code read:ID}, {@code recover:ID}, {@code peek:ID}
  * (no recovery), {@code metadata:ID}, {@code fence-check:ID} (what a writer gets whose ledger was recovered),
- * {@code delete:ID}.
+ * {@code delete:ID}, {@code copies:ID} (recovers, then reads every entry from each bookie of its write set: the last
+ * entry, the digest of all as for {@code read}, how many copies there are, or which one is not as the others),
+ * {@code auditor} (who is elected), {@code trigger-audit} (as {@code bookkeeper shell triggeraudit}).
  */
 public final class ApacheLedgers {
     private static final byte[] PASSWORD = new byte[0];
@@ -50,6 +70,13 @@ public final class ApacheLedgers {
             case "delete":
                 client.deleteLedger(Long.parseLong(words[1]));
                 return "OK";
+            case "auditor":
+                return String.valueOf(new BookKeeperAdmin(client).getCurrentAuditor());
+            case "trigger-audit":
+                new BookKeeperAdmin(client).triggerAudit();
+                return "OK";
+            case "copies":
+                return copies(client, Long.parseLong(words[1]));
             case "metadata":
                 return metadata(client, Long.parseLong(words[1]));
             default:
@@ -97,6 +124,54 @@ public final class ApacheLedgers {
             }
         }
         return last + " " + HexFormat.of().formatHex(digest.digest());
+    }
+
+    private static String copies(BookKeeper client, long id) throws Exception {
+        MessageDigest digest = MessageDigest.getInstance("SHA-256");
+        LedgerChecker checker = new LedgerChecker(client);
+        long copies = 0;
+        try (LedgerHandle ledger = client.openLedger(id, DigestType.CRC32C, PASSWORD)) {
+            CompletableFuture<Set<LedgerFragment>> lacking = new CompletableFuture<>();
+            checker.checkLedger(ledger, (rc, found) -> lacking.complete(found), 100);
+            if (!lacking.get(60, TimeUnit.SECONDS).isEmpty()) {
+                return "lacks " + lacking.get();
+            }
+            LedgerMetadata metadata = ledger.getLedgerMetadata();
+            DigestManager digests = DigestManager.instantiate(id, PASSWORD,
+                    DataFormats.LedgerMetadataFormat.DigestType.CRC32C, UnpooledByteBufAllocator.DEFAULT, false);
+            int size = metadata.getEnsembleSize();
+            for (long entry = 0; entry <= ledger.getLastAddConfirmed(); entry++) {
+                List<BookieId> ensemble = new TreeMap<>(metadata.getAllEnsembles()).floorEntry(entry).getValue();
+                Set<ByteBuf> found = new HashSet<>();
+                Set<BookieId> owners = new HashSet<>();
+                for (int i = 0; i < metadata.getWriteQuorumSize(); i++) {
+                    BookieId bookie = ensemble.get((int) ((entry + i) % size));
+                    found.add(payload(checker.bookieClient, digests, bookie, id, entry));
+                    owners.add(bookie);
+                }
+                copies += owners.size();
+                if (found.size() != 1) {
+                    return "entry " + entry + " is not the same on " + owners;
+                }
+                digest.update(ByteBufUtil.getBytes(found.iterator().next()));
+                digest.update((byte) '\n');
+            }
+            return ledger.getLastAddConfirmed() + " " + HexFormat.of().formatHex(digest.digest()) + " " + copies;
+        }
+    }
+
+    /** Of the copy that this bookie has; its digest is checked. */
+    private static ByteBuf payload(BookieClient bookies, DigestManager digests, BookieId bookie, long id, long entry)
+            throws Exception {
+        CompletableFuture<ByteBuf> read = new CompletableFuture<>();
+        bookies.readEntry(bookie, id, entry, (rc, ledger, number, content, context) -> {
+            if (rc == BKException.Code.OK) {
+                read.complete(Unpooled.copiedBuffer(content));
+            } else {
+                read.completeExceptionally(new Exception(bookie + " " + entry + " " + BKException.create(rc)));
+            }
+        }, null, BookieProtocol.FLAG_NONE);
+        return digests.verifyDigestAndReturnData(entry, read.get(60, TimeUnit.SECONDS));
     }
 
     private static String metadata(BookKeeper client, long ledger) throws Exception {

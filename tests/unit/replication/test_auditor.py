@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+import pytest
+
 from geminga.metadata import MetadataFaults
 from geminga.model.errors import StorageError
 from geminga.replication.config import ReplicationConfig
 from geminga.replication.counters import ReplicationCounters
 from geminga.replication.registry import LocalBookieRegistry
 from geminga.wire.bookkeeper.ledger_path import ledger_path
+from geminga.wire.bookkeeper.under_replication import LOST_BOOKIE_RECOVERY_DELAY_PATH
 from support.replication_world import QUICK, ReplicationWorld, run_replication
 
 
@@ -100,6 +103,32 @@ def test_one_that_is_back_in_time_brings_no_marks():
         await recovery.close()
 
     run_replication(main, config=replace(QUICK, lost_bookie_recovery_delay_s=40))
+
+
+@pytest.mark.parametrize("value", [b"4000", b"0"])
+def test_the_same_delay_written_again_or_none_brings_a_look_at_once(value: bytes):
+    async def main(world: ReplicationWorld) -> None:
+        ledger_id = (await world.write(5, (5, 3, 2))).ledger_id
+        recovery = world.autorecovery("one")
+        await recovery.start()
+        await world.world.sleep(4100)
+        world.lose("b1")
+        await world.world.sleep(100)
+        audits = recovery.counters.audits
+        await world.store.put(LOST_BOOKIE_RECOVERY_DELAY_PATH, b"3000", expected_version=None)
+        await world.world.sleep(10)
+        assert recovery.counters.audits == audits
+        await world.store.put(LOST_BOOKIE_RECOVERY_DELAY_PATH, b"4000", expected_version=None)
+        await world.world.sleep(10)
+        assert recovery.counters.audits == audits
+        await world.store.put(LOST_BOOKIE_RECOVERY_DELAY_PATH, value, expected_version=None)
+        await world.world.sleep(10)
+        assert recovery.counters.audits == audits + 1
+        assert ledger_id in await world.marks.ledger_ids()
+        await recovery.close()
+
+    quiet = replace(QUICK, lost_bookie_recovery_delay_s=4000, auditor_periodic_bookie_check_interval_s=0)
+    run_replication(main, config=quiet)
 
 
 def test_the_periodic_looks_come_though_every_watch_is_lost():

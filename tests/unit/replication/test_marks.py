@@ -116,12 +116,12 @@ def test_switches():
         await marks.set_enabled(True)
         assert await marks.is_enabled()
         # The first one's configuration counts, then the cluster's value.
-        assert await marks.recovery_delay_s(30) == 30
-        assert await marks.recovery_delay_s(60) == 30
+        assert await marks.recovery_delay(30) == (30, 0)
+        assert await marks.recovery_delay(60) == (30, 0)
         await marks.set_recovery_delay(5)
-        assert await marks.recovery_delay_s(60) == 5
+        assert await marks.recovery_delay(60) == (5, 1)
         await world.store.put(LOST_BOOKIE_RECOVERY_DELAY_PATH, b"soon", expected_version=None)
-        assert await marks.recovery_delay_s(60) == 60
+        assert await marks.recovery_delay(60) == (60, 2)
         assert await marks.checked_all_ms() is None
         await marks.set_checked_all(77)
         assert await marks.checked_all_ms() == 77

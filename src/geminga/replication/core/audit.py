@@ -48,6 +48,10 @@ class AuditSchedule:
         if self._due_at is not None:
             self._due_at = now + delay_s
 
+    def asked(self, now: float) -> None:
+        """Somebody wants a look at once."""
+        self._periodic_at = now
+
     def wait_s(self, now: float) -> float | None:
         """Until the next look; 0: it is due; None: nothing but a change brings one."""
         times = [at for at in (self._due_at, self._periodic_at) if at is not None]
