@@ -261,7 +261,7 @@ def test_marks_of_apaches_auditor_are_worked_off_by_our_worker_which_minds_apach
         check_copies(zookeeper, ledgers)
 
 
-def test_our_auditor_looks_at_once_when_apaches_shell_asks_for_it(zookeeper: ZooKeeperServer, tmp_path: Path) -> None:
+def test_apaches_decommission_has_our_auditor_look_at_once(zookeeper: ZooKeeperServer, tmp_path: Path) -> None:
     with our_bookies(zookeeper, tmp_path) as bookies, our_autorecovery(zookeeper, tmp_path):
         lost = str(bookies[0].ready["bookieId"])
         ledgers = with_our_client(zookeeper, write_all)
@@ -276,6 +276,6 @@ def test_our_auditor_looks_at_once_when_apaches_shell_asks_for_it(zookeeper: Zoo
         in_cluster(zookeeper, waits_long)
         bookies[0].kill()
         in_cluster(zookeeper, is_lost, bookies=3)
-        assert apache(zookeeper, 3, "trigger-audit:x") == ["OK"]
+        assert apache(zookeeper, 3, f"decommission:{lost}") == ["OK"]
         in_cluster(zookeeper, lambda ours: restored(ours, lost), bookies=3)
         check_copies(zookeeper, ledgers)

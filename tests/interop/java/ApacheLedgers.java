@@ -35,7 +35,8 @@ import org.apache.bookkeeper.proto.checksum.DigestManager;
  * (no recovery), {@code metadata:ID}, {@code fence-check:ID} (what a writer gets whose ledger was recovered),
  * {@code delete:ID}, {@code copies:ID} (recovers, then reads every entry from each bookie of its write set: the last
  * entry, the digest of all as for {@code read}, how many copies there are, or which one is not as the others),
- * {@code auditor} (who is elected), {@code trigger-audit} (as {@code bookkeeper shell triggeraudit}).
+ * {@code auditor} (who is elected), {@code decommission:BOOKIE} (which begins with
+ * {@code triggerAudit} and ends when no ledger names it).
  */
 public final class ApacheLedgers {
     private static final byte[] PASSWORD = new byte[0];
@@ -72,8 +73,8 @@ public final class ApacheLedgers {
                 return "OK";
             case "auditor":
                 return String.valueOf(new BookKeeperAdmin(client).getCurrentAuditor());
-            case "trigger-audit":
-                new BookKeeperAdmin(client).triggerAudit();
+            case "decommission":
+                new BookKeeperAdmin(client).decommissionBookie(BookieId.parse(words[1] + ":" + words[2]));
                 return "OK";
             case "copies":
                 return copies(client, Long.parseLong(words[1]));

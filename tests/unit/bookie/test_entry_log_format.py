@@ -6,13 +6,16 @@ from geminga.bookie.core import entry_log_format as fmt
 from support.format_docs import documented_bytes
 
 INSTANCE = bytes(range(16))
-SEED = fmt.log_seed(INSTANCE, 1)
+
+
+def seed_of(log_id: int) -> int:
+    return fmt.log_seed(INSTANCE, log_id)
 
 
 def test_chunk_is_as_documented():
     data = documented_bytes("entry-log")
-    assert fmt.encode_entries(7, 0, [b"one", b"two!"], SEED) == data
-    chunk = fmt.decode_chunk(memoryview(data), 0, SEED)
+    assert fmt.encode_entries(7, 0, [b"one", b"two!"], seed_of(1)) == data
+    chunk = fmt.decode_chunk(memoryview(data), 0, seed_of(1))
     assert chunk is not None
     assert (chunk.kind, chunk.ledger_id, chunk.first_entry_id, chunk.entry_count) == (fmt.KIND_ENTRIES, 7, 0, 2)
     ends = fmt.chunk_entry_ends(chunk)
@@ -26,8 +29,10 @@ def test_file_header_round_trip():
 
 
 def test_chunk_of_another_log_never_decodes():
-    data = memoryview(fmt.encode_entries(7, 0, [b"one"], SEED))
-    assert fmt.decode_chunk(data, 0, fmt.log_seed(INSTANCE, 2)) is None
+    data = memoryview(fmt.encode_entries(7, 0, [b"one"], seed_of(1)))
+    assert fmt.decode_chunk(data, 0, seed_of(1)) is not None
+    assert fmt.decode_chunk(data, 0, seed_of(2)) is None
+    assert fmt.decode_chunk(data, 0, fmt.log_seed(bytes(16), 1)) is None
 
 
 def test_entries_are_split_at_gaps_and_at_the_size_limit():
@@ -45,6 +50,6 @@ def test_consecutive_stretches_of_edge_cases():
 
 
 def test_find_chunk_skips_what_only_looks_like_one():
-    chunk = fmt.encode_entries(7, 0, [b"one"], SEED)
-    assert fmt.find_chunk(b"GMEC" + bytes(50) + chunk, 0, SEED) == 54
-    assert fmt.find_chunk(chunk[:-1], 0, SEED) == -1
+    chunk = fmt.encode_entries(7, 0, [b"one"], seed_of(1))
+    assert fmt.find_chunk(b"GMEC" + bytes(50) + chunk, 0, seed_of(1)) == 54
+    assert fmt.find_chunk(chunk[:-1], 0, seed_of(1)) == -1
