@@ -16,6 +16,7 @@ LABELS = (
     "bookie ended itself",
     "bookie lost",
     "taken over",
+    "cornered",
     "read along",
     "copy checked",
     "repairer died",

@@ -1,8 +1,9 @@
 """All that can go wrong with storage in one story: ledgers of all quorums on bookies with disks, behind a network.
 
 Bookies lose their power at any step of their disks, stall, are cut off, have slow, failing, full and rotting disks;
-the writer stalls, dies, and is taken over while it writes; auto-recovery dies and comes back; as many bookies as the
-quorums allow never come back. What must hold is :class:`RepairStory`'s (everything acknowledged is read with its
+the writer stalls, dies, and is taken over while it writes, at times in a corner: of an entry's bookies it reaches one,
+and another is back just when the recovery reads; auto-recovery dies and comes back; as many bookies as the quorums
+allow never come back. What must hold is :class:`RepairStory`'s (everything acknowledged is read with its
 bytes, one end for all, all copies there in the end), and of :mod:`support.ledger_takeover` that one who reads along
 is shown nothing that was not acknowledged.
 """
@@ -17,11 +18,13 @@ from typing import Any
 
 from geminga.bookie.serving.server import BOOKIE_PORT
 from geminga.bookkeeper import BookKeeper, BookKeeperConfig, LedgerHandle, LocalBookiePool
+from geminga.bookkeeper.core.distribution import Distribution
 from geminga.bookkeeper.remote import RemoteBookie
 from geminga.metadata import MemoryMetadataStore, MetadataFaults
 from geminga.model.errors import NotEnoughBookiesError, StorageError
 from geminga.runtime import spawn
 from geminga.sim import NodeCrashedError, SimNode, SimWorld
+from geminga.sim.network import DELAY_RANGE_DEFAULT
 from support.bookie_ensemble import FarBookie, completed
 from support.ledgers import payloads
 from support.repair_story import RepairStory
@@ -34,6 +37,8 @@ TROUBLE_S = 20.0
 OPENED_S = 300.0
 #: What happens, by name; each is counted.
 KINDS = ("crash", "power", "stall", "cut off", "reset", "slow", "error", "full", "rot", "writer stall")
+#: How long a taker waits for the writer's next entry before it goes on without a corner, virtual seconds.
+CORNER_S = 1.0
 
 
 class StorageStory(RepairStory):
@@ -48,6 +53,9 @@ class StorageStory(RepairStory):
         self.pause_s = self.rng.choice((0.2, 1.0, 4.0))
         #: Ledger id -> where one who reads along saw it end.
         self.shown: dict[int, int] = {}
+        #: What the writer appended to last, and that it did.
+        self.writing: LedgerHandle | None = None
+        self.appended = asyncio.Event()
         self._coming_back: set[asyncio.Task[None]] = set()
 
     @property
@@ -198,6 +206,8 @@ class StorageStory(RepairStory):
         """Nobody disturbs any more; as many bookies as the quorums allow never come back, others take their place."""
         self.is_calm = True
         self.world.network.heal()
+        for name in self.names:
+            self.world.network.refuse(self.ensemble.far[name].node, refuse=False)
         lost = self.rng.sample(self.names, self._lost_count())
         for name in self.names:
             if name in lost:
@@ -229,7 +239,7 @@ class StorageStory(RepairStory):
         client = self.client(node)
         handle: LedgerHandle | None = None
         for _ in range(STEPS):
-            await self.world.sleep(self.rng.choice((0, 0.005, self.rng.uniform(0, 1))))
+            await self.world.sleep(self.rng.choice((0, 0.005, self.rng.uniform(0, 2))))
             if handle is None or not handle.is_writable:
                 handle = await self._create(client) or handle
             elif self.rng.random() < 0.05:
@@ -247,13 +257,20 @@ class StorageStory(RepairStory):
         self.acknowledged[handle.ledger_id] = 0
         return handle
 
+    def append(self, handle: LedgerHandle) -> None:
+        super().append(handle)
+        self.writing = handle
+        self.appended.set()
+
     async def take_over(self, node: SimNode) -> None:
         """Recovers the newest ledger now and then, whoever writes it."""
         client = self.client(node)
         while self.world.now < TROUBLE_S:
-            await self.world.sleep(self.rng.uniform(0, 8))
+            await self.world.sleep(self.rng.uniform(0, self.rng.choice((0.3, 1, 8))))
             if not self.acknowledged:
                 continue
+            if self.rng.random() < 0.8:
+                await self._corner(node)
             ledger_id = max(self.acknowledged)
             try:
                 reader = await client.open_ledger(ledger_id)
@@ -261,6 +278,42 @@ class StorageStory(RepairStory):
                 continue
             self.world.points.hits["taken over"] += 1
             self.told(ledger_id, reader.last_add_confirmed)
+
+    async def _corner(self, taker: SimNode) -> None:
+        """The writer reaches one bookie of its next entry, which ``taker`` hears late, and ``taker`` another one late.
+
+        Both are right about what they hear, and the bookie that came late holds what was sent to it.
+        """
+        handle, network, loop = self.writing, self.world.network, self.world.loop
+        if handle is None or not handle.is_writable or handle.metadata.write_quorum < 2:
+            return
+        ensemble = handle.metadata.last_fragment.ensemble
+        write_set = Distribution.of(*self.quorums).write_set(handle.last_add_pushed + 1)
+        kept, late = self.rng.sample([ensemble[index] for index in write_set], 2)
+        nodes = {name: self.ensemble.far[name].node for name in ensemble}
+        for name in ensemble:
+            if name != kept:
+                network.partition(self.writer, nodes[name])
+        network.refuse(nodes[late])
+        network.reset_connections(taker, nodes[late])
+        network.set_delay(taker, nodes[kept], 0.02, 0.05)
+        self.appended.clear()
+        try:
+            async with asyncio.timeout(CORNER_S):
+                await self.appended.wait()
+        except TimeoutError:
+            pass
+        else:
+            self.world.points.hits["cornered"] += 1
+        back_s = self.rng.uniform(0.01, 0.15)
+        loop.call_later(back_s, partial(network.refuse, nodes[late], refuse=False))
+
+        def mend() -> None:
+            network.set_delay(taker, nodes[kept], *DELAY_RANGE_DEFAULT)
+            network.heal()
+
+        loop.call_later(back_s + self.rng.uniform(0.1, 3), mend)
+        await self.world.sleep(self.rng.uniform(0, 0.005))
 
     async def follow(self, node: SimNode) -> None:
         client = self.client(node)

@@ -1,0 +1,30 @@
+"""Stories of storage with a defect planted: some seed catches each; docs/storage-faults.md has those of its writing."""
+
+from __future__ import annotations
+
+import pytest
+
+from geminga.sim import run_seeds
+from geminga.sim.seeds import Scenario
+from support.bookie_crash import bookie_story
+from support.planted_defects import first_seed_that_fails
+from support.storage_story import storage_story
+
+#: By what ``tools/mutants/packages`` says of them.
+DEFECTS = (
+    (storage_story, "an I/O error is taken for a certain absence"),
+    (storage_story, "fenced bookies refuse what recovery writes back"),
+    (storage_story, "a frame that comes in pieces is read as another"),
+    (bookie_story, "a deleted ledger comes back with a restart, and takes the adds of a late writer"),
+)
+SEEDS = 40
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(("scenario", "why"), DEFECTS)
+def test_planted_defect_is_caught_by_some_story(scenario: Scenario, why: str) -> None:
+    seed = first_seed_that_fails(scenario, why, SEEDS)
+    print(f"seed {seed} of {scenario.__name__}: {why}")
+    assert seed is not None
+    run_seeds(scenario, [seed]).check(labels=())

@@ -1,0 +1,46 @@
+"""Changes of one line that ``tools/mutants/packages`` lists, planted in this process for as long as a test wants."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from types import FunctionType
+
+from tools.mutants.plan import Mutant, load_packages
+from tools.mutants.planting import functions_by_code, plant
+
+from geminga.sim import run_seeds
+from geminga.sim.seeds import Scenario
+from support.source_tree import ROOT
+
+
+@cache
+def mutants() -> dict[str, Mutant]:
+    return {mutant.why: mutant for package in load_packages(ROOT) for mutant in package.mutants}
+
+
+@contextmanager
+def planted(why: str) -> Iterator[None]:
+    """``why``: what the list says of it. Its module has to be loaded."""
+    mutant = mutants()[why]
+    functions = functions_by_code()
+    file = str(ROOT / mutant.file)
+    before: list[tuple[FunctionType, object]] = [
+        (function, function.__code__) for key, held in functions.items() if key[0] == file for function in held
+    ]
+    module = mutant.file.removeprefix("src/").removesuffix(".py").replace("/", ".")
+    plant(module, file, mutant.source, functions)
+    try:
+        assert any(function.__code__ is not code for function, code in before)
+        yield
+    finally:
+        for function, code in before:
+            function.__code__ = code
+
+
+def first_seed_that_fails(scenario: Scenario, why: str, seeds: int) -> int | None:
+    """The first of so many seeds that notices the defect."""
+    with planted(why):
+        failures = run_seeds(scenario, range(seeds), failures_max=1).failures
+    return failures[0].seed if failures else None
