@@ -36,6 +36,9 @@ MUTATED_FRAMES ?= 100000
 DRAW := $(SEED)
 SEED := $(or $(SEED),$(shell echo $$RANDOM))
 
+# Tests start hundreds of Pythons, each of which would compile all modules again where the environment forbids to keep them.
+export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: help setup demo kills chaos spark-kills test test-long search sim mutants check fmt tidy bench bench-compare conformance interop peers protos blocking rest-docs lock clean
 
 help: ## this list

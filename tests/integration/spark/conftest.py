@@ -10,6 +10,7 @@ import pytest
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 from tools.process_tree import children_of, command_of, wait_gone
+from tools.spark_home import make_spark_home
 
 from geminga.spark import session
 
@@ -18,6 +19,8 @@ TEST_PATHS = (str(ROOT), str(ROOT / "tests"))
 #: Beside the tuned settings: small, quiet, and nothing left listening.
 SETTINGS = {
     "spark.driver.memory": "1g",
+    # Most tests are over before the second compiler has earned what it costs.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.ui.enabled": "false",
@@ -34,6 +37,13 @@ BUCKET_KEYS = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "A
 def _bucket_keys() -> None:
     """For tests that run before the JVM is there, too."""
     os.environ.update(BUCKET_KEYS)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _compiled_workers(tmp_path_factory) -> None:
+    """For the session, and for drivers that are processes of their own."""
+    if "SPARK_HOME" not in os.environ:
+        os.environ["SPARK_HOME"] = str(make_spark_home(tmp_path_factory.mktemp("spark-home")))
 
 
 @pytest.fixture(scope="session")
