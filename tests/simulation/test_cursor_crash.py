@@ -13,7 +13,7 @@ from geminga.sim import SimWorld, run_seeds
 from support.cursor_crash import TopicStory, topic_story
 from support.cursor_window import window_story, window_story_of_pulsar
 
-SEEDS = int(os.environ.get("GEMINGA_SEEDS", "60"))
+SEEDS = int(os.environ.get("GEMINGA_SEEDS", "30"))
 SEEDS_LONG = int(os.environ.get("GEMINGA_SEEDS_LONG", "1000"))
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from xdist.scheduler import LoadScopeScheduling
+from xdist.workermanage import WorkerController
 
 #: Beginnings of names below ``tests``; the first group that fits.
 GROUPS: Final = {
@@ -25,7 +26,6 @@ GROUPS: Final = {
             "pipeline",
             "pipelines",
             "read_topic",
-            "read_topic",
             "session",
             "sink_queries",
             "source_queries",
@@ -33,6 +33,23 @@ GROUPS: Final = {
     ),
     # The connector as Spark calls it, and a program that starts JVMs of its own.
     "connector": ("integration/spark/",),
+    # Bookies, ZooKeeper and brokers as processes: kills and restarts wait for most of their time.
+    "cluster": tuple(
+        f"integration/test_{name}.py"
+        for name in (
+            "autorecovery_process",
+            "bookie_cluster",
+            "bookie_process",
+            "bookie_processes",
+            "cluster_metadata_commands",
+            "cluster_processes",
+            "demo_with_bookies",
+            "growing_out",
+            "several_bookies",
+            "three_bookies_of_both_kinds",
+            "zookeeper",
+        )
+    ),
     "clocks": ("contract/", "integration/", "interop/", "unit/plugin/"),
 }
 
@@ -43,8 +60,18 @@ def group_of(nodeid: str) -> str:
     return next((group for group, folders in GROUPS.items() if name.startswith(folders)), nodeid)
 
 
+#: In this order: what takes longest is begun first. The others follow one by one and fill what is left of the workers.
+ORDER: Final = ("clocks", "spark", "connector", "cluster")
+
+
 class GroupScheduling(LoadScopeScheduling):
-    """The largest groups first, the others in the order of the collection."""
+    """The groups in their order, the others in the order of the collection."""
 
     def _split_scope(self, nodeid: str) -> str:
         return group_of(nodeid)
+
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        # Else those with the most tests come first, though a hundred of one are over before one of another.
+        if (first := next((group for group in ORDER if group in self.workqueue), None)) is not None:
+            self.workqueue.move_to_end(first, last=False)
+        super()._assign_work_unit(node)
