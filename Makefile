@@ -36,9 +36,6 @@ MUTATED_FRAMES ?= 100000
 DRAW := $(SEED)
 SEED := $(or $(SEED),$(shell echo $$RANDOM))
 
-# Tests start hundreds of Pythons, each of which would compile all modules again where the environment forbids to keep them.
-export PYTHONDONTWRITEBYTECODE :=
-
 .PHONY: help setup demo kills chaos spark-kills test test-long search sim mutants check fmt tidy bench bench-compare conformance interop peers protos blocking rest-docs lock clean
 
 help: ## this list
@@ -61,6 +58,9 @@ chaos: $(STAMP) ## ZooKeeper, bookies and a broker as processes, killed and paus
 
 spark-kills: $(STAMP) ## Spark's windows over troublesome events, or EVENTS=file; driver, worker, task, broker killed 20 times (KILLS= SEED= ROWS= MODE=update CONTROL=1)
 	@$(BIN)/python -m demo.spark_kills --kills $(if $(filter command line environment,$(origin KILLS)),$(KILLS),20) --seed $(or $(DRAW),0) --events "$(EVENTS)" --mode $(or $(MODE),append) $(if $(ROWS),--rows $(ROWS)) $(if $(CONTROL),--control)
+
+# Tests start hundreds of Pythons, each of which would compile all modules again where the environment forbids to keep them.
+test test-long: export PYTHONDONTWRITEBYTECODE :=
 
 test: $(STAMP) ## everything but the long tests, three at a time (WORKERS=0: one after the other)
 	@$(BIN)/python -m pytest -q -m "not long" -n $(WORKERS) $(PYTEST_ARGS)
