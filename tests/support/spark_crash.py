@@ -37,6 +37,8 @@ class CrashRun:
     rng: random.Random
     #: Seconds after the first batch of a start, or after the last kill, in which the next kill falls.
     moment_max_s: float = 3.0
+    #: Batches after which a kill is due before its moment, so that a fast job has all of them; 0: only moments count.
+    batches_max: int = 0
     kills: list[str] = field(default_factory=list)
     restarts: int = 0
     batches: int = 0
@@ -52,6 +54,7 @@ class CrashRun:
         plan = list(reversed(kinds))
         self.driver.start()
         moment: float | None = None
+        killed_at = 0
         silent_since = time.monotonic()
         while True:
             is_waiting = moment is not None and bool(plan)
@@ -62,6 +65,8 @@ class CrashRun:
                 if "batch" in report:
                     self.batches += 1
                     moment = moment or self._next_moment()
+                    if self.batches_max and self.batches - killed_at >= self.batches_max:
+                        moment = time.monotonic()
             elif not self.driver.is_running:
                 if self.driver.wait(1) == 0:
                     break
@@ -72,6 +77,7 @@ class CrashRun:
             if moment is not None and plan and time.monotonic() >= moment:
                 if self._kill(plan[-1]):
                     plan.pop()
+                    killed_at = self.batches
                 # After a new start its first batch sets the next moment.
                 moment = None if self.kills[-1:] == ["driver"] else self._next_moment()
                 silent_since = time.monotonic()

@@ -61,7 +61,8 @@ class Stage:
         """A job that reads the events in about so many batches."""
         per_trigger = max(1, len(self.lines) // batches)
         given = (mode, self.broker.service_url, (A1, A2), B, self.directory)
-        return CrashRun(self.broker, job(*given, per_trigger=per_trigger, guarantee=guarantee), self.rng)
+        running = job(*given, per_trigger=per_trigger, guarantee=guarantee)
+        return CrashRun(self.broker, running, self.rng, batches_max=max(1, batches // (KILLS + 1)))
 
 
 @pytest.fixture(scope="module")
